@@ -1,0 +1,254 @@
+"""The event types: everything that can happen in a run, in the order it may happen.
+
+The state machine over them is described in ``docs/events.md``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+STREAM_VERSION = 1
+
+Better = Literal["higher", "lower", "neither"]
+CellStatus = Literal["ok", "failed", "withheld"]
+Level = Literal["ok", "warn", "bad"]
+
+
+class Base(BaseModel):
+    """What all events share: they hold, and do nothing."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Check(Base):
+    """One pre-flight check of a host: what was found, and what to do about it."""
+
+    name: str
+    level: Level
+    found: str
+    hint: str = ""
+
+
+class RunStarted(Base):
+    """The first event: what will be carried out, by which versions, from which seed."""
+
+    type: Literal["run_started"] = "run_started"
+    version: int = STREAM_VERSION
+    run: str
+    study: dict[str, Any]
+    study_path: str
+    study_sha256: str
+    seed: int
+    host: dict[str, Any]
+    versions: dict[str, str]
+
+
+class RunResumed(Base):
+    """A new process took the run over at the first unfinished cell."""
+
+    type: Literal["run_resumed"] = "run_resumed"
+    run: str
+    versions: dict[str, str]
+
+
+class Preflight(Base):
+    """What the host looked like before the first block (or when the run was resumed)."""
+
+    type: Literal["preflight"] = "preflight"
+    checks: tuple[Check, ...]
+
+
+class PlatformChecked(Base):
+    """Whether an arm can run here, and why not."""
+
+    type: Literal["platform_checked"] = "platform_checked"
+    arm: str
+    platform: str
+    options: dict[str, Any]
+    usable: bool
+    reason: str = ""
+    hint: str = ""
+    emulated: bool = False
+    versions: dict[str, str] = Field(default_factory=dict)
+    capabilities: dict[str, Any] = Field(default_factory=dict)
+
+
+class Skipped(Base):
+    """An arm, or one scenario or workload of it, that will not run, with the reason."""
+
+    type: Literal["skipped"] = "skipped"
+    arm: str
+    scenario: str | None = None
+    workload: str | None = None
+    reason: str
+
+
+class ImageReady(Base):
+    """What an arm's machines boot, by content."""
+
+    type: Literal["image_ready"] = "image_ready"
+    arm: str
+    kernel: str
+    digest: str
+    cached: bool
+    took_s: float
+
+
+class BlockStarted(Base):
+    """One fresh boot of every arm begins, in this order of ``arm/scenario`` visits."""
+
+    type: Literal["block_started"] = "block_started"
+    block: int
+    order: tuple[str, ...]
+
+
+class MachineStarting(Base):
+    """A machine is about to be started for a role."""
+
+    type: Literal["machine_starting"] = "machine_starting"
+    machine: str
+    block: int
+    arm: str
+    scenario: str
+    role: str
+
+
+class MachineReady(Base):
+    """The machine's agent said hello; ``proof`` is its environment proof."""
+
+    type: Literal["machine_ready"] = "machine_ready"
+    machine: str
+    boot_s: float
+    proof: dict[str, Any]
+    placement: dict[str, Any] = Field(default_factory=dict)
+
+
+class MachineStopped(Base):
+    """The machine is gone; ``reason`` tells an unexpected end, with its last console lines."""
+
+    type: Literal["machine_stopped"] = "machine_stopped"
+    machine: str
+    expected: bool
+    reason: str = ""
+    console_tail: tuple[str, ...] = ()
+    host_cost: dict[str, float] = Field(default_factory=dict)
+
+
+class CellStarted(Base):
+    """One arm × scenario × workload × parameters begins within a block."""
+
+    type: Literal["cell_started"] = "cell_started"
+    cell: str
+    block: int
+    arm: str
+    scenario: str
+    workload: str
+    parameters: dict[str, Any]
+    attempt: int = 1
+
+
+class Observed(Base):
+    """One value of one metric, in SI units."""
+
+    type: Literal["observation"] = "observation"
+    cell: str
+    role: str = "subject"
+    metric: str
+    unit: str
+    better: Better
+    value: float
+
+
+class SeriesSaved(Base):
+    """A binary series of a cell was written as Parquet, relative to the run's folder."""
+
+    type: Literal["series"] = "series"
+    cell: str
+    role: str = "subject"
+    name: str
+    path: str
+    columns: dict[str, str]
+    rows: int
+    sha256: str
+
+
+class CellFinished(Base):
+    """The cell ended: ``ok``, ``failed`` (with its reason) or ``withheld`` (clock not trusted)."""
+
+    type: Literal["cell_finished"] = "cell_finished"
+    cell: str
+    status: CellStatus
+    reason: str = ""
+    transient: bool = False
+    warnings: tuple[str, ...] = ()
+    logs: tuple[str, ...] = ()
+    measured_s: float = 0.0
+    facts: dict[str, Any] = Field(default_factory=dict)
+
+
+class BlockFinished(Base):
+    """All visits of the block have ended."""
+
+    type: Literal["block_finished"] = "block_finished"
+    block: int
+
+
+class Decided(Base):
+    """Whether to go on after a block, and why (precision, most blocks, budget)."""
+
+    type: Literal["decided"] = "decided"
+    block: int
+    go_on: bool
+    reason: str
+
+
+class Interrupted(Base):
+    """The user or a signal asked the run to stop; ``finishing`` ends the current cell first."""
+
+    type: Literal["interrupted"] = "interrupted"
+    finishing: bool
+    reason: str
+
+
+class RunFinished(Base):
+    """The last event of a run; a run without it can be resumed."""
+
+    type: Literal["run_finished"] = "run_finished"
+    status: Literal["complete", "stopped", "failed"]
+    reason: str = ""
+    wall_s: float = 0.0
+    booting_s: float = 0.0
+    measuring_s: float = 0.0
+
+
+Event = Annotated[
+    RunStarted
+    | RunResumed
+    | Preflight
+    | PlatformChecked
+    | Skipped
+    | ImageReady
+    | BlockStarted
+    | MachineStarting
+    | MachineReady
+    | MachineStopped
+    | CellStarted
+    | Observed
+    | SeriesSaved
+    | CellFinished
+    | BlockFinished
+    | Decided
+    | Interrupted
+    | RunFinished,
+    Field(discriminator="type"),
+]
+
+
+class Record(Base):
+    """One line of ``events.jsonl``: an event with its place and time (seconds since the epoch)."""
+
+    seq: int
+    time: float
+    event: Event

@@ -1,0 +1,151 @@
+"""Append events to a file that survives a crash, and read them back."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from pydantic import ValidationError
+
+from tare.events.model import (
+    STREAM_VERSION,
+    BlockFinished,
+    CellFinished,
+    Event,
+    Interrupted,
+    Record,
+    RunFinished,
+    RunStarted,
+)
+
+DURABLE = (RunStarted, CellFinished, BlockFinished, Interrupted, RunFinished)
+
+
+class UnreadableStream(Exception):
+    """The events file is damaged other than by a torn last line; the message names the line."""
+
+
+class TornStream(UnreadableStream):
+    """The last line is incomplete, as a crash leaves it."""
+
+
+def read_events(path: Path) -> list[Record]:
+    """Read all whole events of ``path``, leaving out a torn last line.
+
+    Args:
+        path: An ``events.jsonl`` file.
+
+    Returns:
+        The records in order.
+
+    Raises:
+        UnreadableStream: A line other than the last is no event, the order is broken, or the
+            stream was written by a newer version; the message names file and line.
+    """
+    return list(_records(path))
+
+
+def _records(path: Path) -> Iterator[Record]:
+    lines = path.read_bytes().split(b"\n")
+    torn_tail = lines.pop()
+    if not lines:
+        what = "holds no whole event" if torn_tail else "is empty"
+        raise UnreadableStream(f"{path}: {what}; the run never began, so start it anew")
+    for number, line in enumerate(lines, start=1):
+        record = _record(path, number, line)
+        if record.seq != number - 1:
+            raise UnreadableStream(
+                f"{path}: line {number}: event {record.seq} where {number - 1} belongs; "
+                "lines were lost or edited"
+            )
+        if isinstance(record.event, RunStarted) and record.event.version > STREAM_VERSION:
+            raise UnreadableStream(
+                f"{path}: line {number}: written by stream version {record.event.version}, "
+                f"this Tare reads up to {STREAM_VERSION}; use a newer Tare"
+            )
+        yield record
+
+
+def _record(path: Path, number: int, line: bytes) -> Record:
+    try:
+        return Record.model_validate_json(line)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "line"
+        raise UnreadableStream(
+            f"{path}: line {number}: {where}: {first['msg']}; the file is damaged there"
+        ) from error
+
+
+class EventLog:
+    """The append-only stream of one run; every subscriber sees each event once it is written."""
+
+    def __init__(self, path: Path) -> None:
+        self._subscribers: list[Callable[[Record], None]] = []
+        self._next = len(read_events(path)) if path.exists() and path.stat().st_size else 0
+        _cut_torn_tail(path)
+        self._file = path.open("ab", buffering=0)
+
+    def subscribe(self, subscriber: Callable[[Record], None]) -> None:
+        """Call ``subscriber`` with every record appended from now on."""
+        self._subscribers.append(subscriber)
+
+    def append(self, event: Event) -> Record:
+        """Write ``event``; ends of cells, blocks and runs reach the disk before this returns.
+
+        Raises:
+            OSError: The disk is full or failed; nothing of the event counts then.
+        """
+        record = Record(seq=self._next, time=time.time(), event=event)
+        line = record.model_dump_json(exclude_defaults=False).encode() + b"\n"
+        self._write_whole(line)
+        if isinstance(event, DURABLE):
+            os.fsync(self._file.fileno())
+        self._next += 1
+        for subscriber in self._subscribers:
+            subscriber(record)
+        return record
+
+    def _write_whole(self, line: bytes) -> None:
+        start = self._file.seek(0, os.SEEK_END)
+        try:
+            while line:
+                line = line[self._file.write(line) :]
+        except OSError:
+            self._file.truncate(start)
+            raise
+
+    def close(self) -> None:
+        """Bring everything to the disk and close the file."""
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _cut_torn_tail(path: Path) -> None:
+    if not path.exists():
+        return
+    content = path.read_bytes()
+    whole = content.rfind(b"\n") + 1
+    if whole < len(content):
+        os.truncate(path, whole)
+
+
+def canonical_json(value: object) -> str:
+    """Return ``value`` as JSON with sorted keys and no spaces, for digests and identities."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
