@@ -1,1 +1,3 @@
-fn main() { println!("tare-agent"); }
+fn main() {
+    println!("tare-agent");
+}

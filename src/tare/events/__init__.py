@@ -24,7 +24,7 @@ from tare.events.model import (
     SeriesSaved,
     Skipped,
 )
-from tare.events.stream import EventLog, TornStream, UnreadableStream, read_events
+from tare.events.stream import EventLog, UnreadableStream, read_events
 
 __all__ = [
     "STREAM_VERSION",
@@ -50,7 +50,6 @@ __all__ = [
     "RunStarted",
     "SeriesSaved",
     "Skipped",
-    "TornStream",
     "UnreadableStream",
     "read_events",
 ]

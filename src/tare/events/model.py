@@ -13,6 +13,7 @@ STREAM_VERSION = 1
 
 Better = Literal["higher", "lower", "neither"]
 CellStatus = Literal["ok", "failed", "withheld"]
+Kind = Literal["typical", "tail", "maximum"]
 Level = Literal["ok", "warn", "bad"]
 
 
@@ -158,6 +159,8 @@ class Observed(Base):
     metric: str
     unit: str
     better: Better
+    kind: Kind = "typical"
+    headline: bool = False
     value: float
 
 

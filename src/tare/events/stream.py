@@ -12,6 +12,7 @@ from typing import Self
 
 from pydantic import ValidationError
 
+from tare.errors import InputError
 from tare.events.model import (
     STREAM_VERSION,
     BlockFinished,
@@ -26,12 +27,8 @@ from tare.events.model import (
 DURABLE = (RunStarted, CellFinished, BlockFinished, Interrupted, RunFinished)
 
 
-class UnreadableStream(Exception):
+class UnreadableStream(InputError):
     """The events file is damaged other than by a torn last line; the message names the line."""
-
-
-class TornStream(UnreadableStream):
-    """The last line is incomplete, as a crash leaves it."""
 
 
 def read_events(path: Path) -> list[Record]:

@@ -1,0 +1,39 @@
+"""The errors Tare tells its users about; each says what is wrong and what to do."""
+
+from __future__ import annotations
+
+
+class TareError(Exception):
+    """Something a user must be told, in one message, with a hint that can be acted on."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.hint}" if self.hint else self.message
+
+
+class InputError(TareError):
+    """What the user gave cannot be used: nothing was started; exit code 2."""
+
+
+class MachineFault(TareError):
+    """A machine did not start, died, or stopped answering."""
+
+    def __init__(
+        self,
+        message: str,
+        hint: str = "",
+        *,
+        console_tail: tuple[str, ...] = (),
+        transient: bool = False,
+    ) -> None:
+        super().__init__(message, hint)
+        self.console_tail = console_tail
+        self.transient = transient
+
+
+class WorkloadFault(TareError):
+    """The agent says that a workload could not be carried out."""
