@@ -1,1 +1,1 @@
-"""."""
+"""Builds what boots: kernel, modules, initramfs."""

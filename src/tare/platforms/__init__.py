@@ -1,1 +1,1 @@
-"""."""
+"""One file per platform, and the protocol they implement."""

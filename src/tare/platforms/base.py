@@ -1,0 +1,211 @@
+"""What every platform is: options, a verdict about this host, and machines that run.
+
+A platform is one way to run a machine on a host. It states its capabilities; what it lacks is
+skipped with the reason. One file per platform implements :class:`Platform`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pydantic import BaseModel, ConfigDict
+
+from tare.errors import MachineFault
+
+if TYPE_CHECKING:
+    from tare.agent.client import AgentClient, Hello
+    from tare.hosts import Host
+    from tare.hosts.ledger import Ledger
+
+
+class PlatformOptions(BaseModel):
+    """Base of every platform's options; field descriptions become the reference in docs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a platform can do on this host; what it lacks is skipped with the reason.
+
+    Args:
+        pinning: Whether each vCPU can be bound to a host CPU.
+        max_vcpus: The most vCPUs one machine may have.
+        min_memory: The least memory, in bytes, with which the image starts.
+        devices: Device models on offer (``paravirtual``, ``emulated``); empty when it has none.
+        neighbours: Whether other machines can run beside the subject.
+        notes: Limits worth telling the user, one sentence each.
+    """
+
+    pinning: bool
+    max_vcpus: int
+    min_memory: int
+    devices: frozenset[str] = frozenset()
+    neighbours: bool = True
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a platform with some options is usable on this host, why, and what to do.
+
+    Args:
+        usable: Whether machines can be started.
+        reason: One sentence: what was found.
+        hint: A command to run, or empty when there is nothing to do.
+        emulated: Whether results show behaviour only, not hardware speed.
+        versions: Name to version of every program involved.
+        capabilities: What the platform can do here.
+    """
+
+    usable: bool
+    reason: str
+    hint: str
+    emulated: bool
+    versions: Mapping[str, str]
+    capabilities: Capabilities
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A machine's size: number of vCPUs, and memory in bytes."""
+
+    vcpus: int
+    memory: int
+
+
+@dataclass(frozen=True)
+class MachineSpec:
+    """One machine to start.
+
+    Args:
+        name: ``tare-<run>-<n>-<role>``, unique on the host.
+        shape: vCPUs and memory.
+        cpus: Host CPUs for the vCPUs: vCPU i runs on ``cpus[i % len(cpus)]``; empty = anywhere.
+        workdir: A directory for sockets and logs; created on start, removed on stop.
+        realtime: Whether the machine carries a real-time workload.
+    """
+
+    name: str
+    shape: Shape
+    cpus: tuple[int, ...]
+    workdir: Path
+    realtime: bool
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What :meth:`Platform.prepare` made ready before the first block.
+
+    Args:
+        kernel: Version of the kernel the machines run.
+        digest: SHA-256 (hex) of everything that boots; empty when nothing does.
+        cached: Whether it was found ready.
+        took_s: Seconds spent.
+        extra: The platform's own data, passed back to :meth:`Platform.start`.
+    """
+
+    kernel: str
+    digest: str
+    cached: bool
+    took_s: float
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Context:
+    """Where platforms work.
+
+    Args:
+        host: The computer the machines run on.
+        ledger: Takes note of everything before it is created.
+        cache: Directory for images and remembered verdicts.
+        agent: The static agent program, on this computer.
+        kernel: The study's kernel (``rt``, ``cloud``, a package or a file); None means the
+            real-time kernel for real-time workloads and the cloud kernel for the others.
+    """
+
+    host: Host
+    ledger: Ledger
+    cache: Path
+    agent: Path
+    kernel: str | None = None
+
+
+class Machine(Protocol):
+    """One running guest, container, or the bare host itself."""
+
+    name: str
+    agent: AgentClient
+    died: asyncio.Future[MachineFault]
+    """Set if the machine ends unexpectedly, with its last console lines."""
+
+    async def ready(self, timeout_s: float) -> Hello:
+        """Wait for the agent's hello.
+
+        Raises:
+            MachineFault: The machine died, or did not answer within ``timeout_s`` seconds.
+        """
+        ...
+
+    async def vcpu_threads(self) -> tuple[int, ...]:
+        """Return the host thread id of each vCPU, in order; empty when there are none."""
+        ...
+
+    async def host_cost(self) -> dict[str, float]:
+        """Return what the machine cost the host so far.
+
+        ``cpu_s`` (CPU seconds) and ``rss_bytes`` always; platforms may add more.
+        """
+        ...
+
+    def console_tail(self) -> tuple[str, ...]:
+        """Return the last lines of the console, oldest first."""
+        ...
+
+    async def stop(self) -> None:
+        """Stop it, cleanly and then hard, and remove what it left; may be called again."""
+        ...
+
+
+class Platform(Protocol):
+    """One way to run a machine on a host."""
+
+    name: str
+    options: type[PlatformOptions]
+
+    def emulated(self, options: Any) -> bool:
+        """Return whether results show behaviour only, not hardware speed."""
+        ...
+
+    def describe(self, options: Any) -> str:
+        """Return a short phrase for reports, such as ``QEMU TCG, paravirtual devices``."""
+        ...
+
+    async def check(self, context: Context, options: Any) -> Verdict:
+        """Find out whether machines can be started here; never raises for what is missing."""
+        ...
+
+    async def prepare(
+        self, context: Context, options: Any, shape: Shape, realtime: bool
+    ) -> Prepared:
+        """Build or find what the machines boot.
+
+        Raises:
+            InputError: An option names something that does not exist.
+        """
+        ...
+
+    async def start(
+        self, context: Context, options: Any, prepared: Prepared, spec: MachineSpec
+    ) -> Machine:
+        """Start a machine and return at once; :meth:`Machine.ready` waits for its agent.
+
+        Raises:
+            MachineFault: It could not be started.
+        """
+        ...
