@@ -1,1 +1,1 @@
-"""."""
+"""Roles and their placement on a host's CPUs."""

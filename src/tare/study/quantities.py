@@ -1,0 +1,213 @@
+"""Durations and sizes as people write them, and SI-prefixed numbers as people read them."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, WithJsonSchema
+
+_NUMBER = re.compile(r"\s*([+-]?(?:\d+(?:_\d+)*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\d\s]*)\s*")
+
+DURATION_UNITS = {
+    "ns": 1e-9,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "μs": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "sec": 1.0,
+    "min": 60.0,
+    "h": 3600.0,
+}
+"""Seconds per unit, in the spellings a study may use."""
+
+SIZE_UNITS = {
+    "B": 1,
+    "kB": 1000,
+    "KB": 1000,
+    "MB": 1000**2,
+    "GB": 1000**3,
+    "TB": 1000**4,
+    "KiB": 1 << 10,
+    "MiB": 1 << 20,
+    "GiB": 1 << 30,
+    "TiB": 1 << 40,
+}
+"""Bytes per unit, in the spellings a study may use."""
+
+_DURATION_HELP = "write seconds as a number, or a number with ns, us, ms, s, min or h, like '68us'"
+_SIZE_HELP = (
+    "write bytes as a whole number, or a number with B, KiB, MiB, GiB, TiB, kB, MB, GB or TB, "
+    "like '512MiB'"
+)
+
+
+def parse_duration(value: object) -> float:
+    """Return the seconds that ``value`` means.
+
+    Args:
+        value: Seconds as a number, or text such as ``"68us"``, ``"1ms"``, ``"2 min"``, ``"1h"``.
+
+    Raises:
+        ValueError: It is no duration, is negative, or is not finite; names the accepted units.
+    """
+    seconds = _parse(value, DURATION_UNITS, _DURATION_HELP)
+    if seconds < 0:
+        raise ValueError(f"a duration cannot be negative; {_DURATION_HELP}")
+    return seconds
+
+
+def parse_size(value: object) -> int:
+    """Return the bytes that ``value`` means.
+
+    Args:
+        value: Bytes as a whole number, or text such as ``"512MiB"`` or ``"2GB"``.
+
+    Raises:
+        ValueError: It is no size, is negative, or is no whole number of bytes; names the units.
+    """
+    size = _parse(value, SIZE_UNITS, _SIZE_HELP)
+    if size < 0:
+        raise ValueError(f"a size cannot be negative; {_SIZE_HELP}")
+    if size != int(size):
+        raise ValueError(f"a size is a whole number of bytes; {_SIZE_HELP}")
+    return int(size)
+
+
+def _parse(value: object, units: dict[str, Any], help_text: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(f"{_shown(value)} is not a quantity; {help_text}")
+    if isinstance(value, int):
+        if abs(value) > 2**63 - 1:
+            raise ValueError(f"too large a number; {help_text}")
+        return value
+    number = _parse_text(value, units, help_text) if isinstance(value, str) else value
+    if not math.isfinite(number) or abs(number) > 2**63 - 1:
+        raise ValueError(f"{_shown(value)} is not a usable number; {help_text}")
+    return number
+
+
+def _parse_text(text: str, units: dict[str, Any], help_text: str) -> float:
+    match = _NUMBER.fullmatch(text) if len(text) <= 64 else None
+    if match is None:
+        raise ValueError(f"{_shown(text)} is not a quantity; {help_text}")
+    number, unit = match.groups()
+    if unit and unit not in units:
+        raise ValueError(f"{_shown(text)}: unknown unit {_shown(unit)}; {help_text}")
+    # Dividing by the exact inverse keeps "68us" equal to the literal 68e-6.
+    scale = units[unit] if unit else 1
+    if scale < 1:
+        return float(number) / round(1 / scale)
+    return float(number) * scale
+
+
+def _shown(value: object) -> str:
+    text = ascii(value) if not isinstance(value, str) else repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+Duration = Annotated[
+    float,
+    BeforeValidator(parse_duration),
+    WithJsonSchema(
+        {
+            "description": "seconds, or a number with a unit: ns, us, ms, s, min, h",
+            "anyOf": [
+                {"type": "number", "minimum": 0},
+                {"type": "string", "pattern": r"^\s*[0-9._eE+-]+\s*(ns|us|µs|ms|s|sec|min|h)?\s*$"},
+            ],
+        }
+    ),
+]
+"""Seconds as a float; accepts ``0.5``, ``"68us"``, ``"1ms"``, ``"2 min"``, ``"1h"``."""
+
+Size = Annotated[
+    int,
+    BeforeValidator(parse_size),
+    WithJsonSchema(
+        {
+            "description": "bytes, or a number with a unit: B, KiB, MiB, GiB, TiB, kB, MB, GB, TB",
+            "anyOf": [
+                {"type": "integer", "minimum": 0},
+                {"type": "string", "pattern": r"^\s*[0-9._eE+-]+\s*(B|[kKMGT]i?B)?\s*$"},
+            ],
+        }
+    ),
+]
+"""Bytes as an int; accepts ``1048576``, ``"512MiB"``, ``"2GB"``."""
+
+
+_PREFIXES = {-4: "p", -3: "n", -2: "µ", -1: "m", 0: "", 1: "k", 2: "M", 3: "G", 4: "T", 5: "P"}
+
+
+def format_quantity(value: float, unit: str, *, digits: int = 3) -> str:
+    """Return ``value`` with an SI prefix and ``digits`` significant digits, like ``12.4 GB/s``.
+
+    Args:
+        value: In ``unit``, without prefix.
+        unit: ``s``, ``B/s``, ``1/s``, ``1`` (dimensionless, shown without unit) and the like.
+        digits: Significant digits kept.
+    """
+    if not math.isfinite(value):
+        return f"{value} {unit}" if unit != "1" else str(value)
+    if unit in ("1", ""):
+        # A prefix on a ratio ("970 m") says nothing to a reader.
+        return f"{value:#.{digits}g}".rstrip(".")
+    number, power = _scaled(value, digits)
+    prefix = _PREFIXES[power]
+    if unit.startswith("1/"):
+        # "4.2 k1/s" cannot be read; the prefix goes with the number, as in "4.2 k/s".
+        return f"{number} {prefix}/{unit[2:]}" if prefix else f"{number} /{unit[2:]}"
+    return f"{number} {prefix}{unit}"
+
+
+def _scaled(value: float, digits: int) -> tuple[str, int]:
+    if value == 0:
+        return "0", 0
+    # Rounding first lets 999.96 become 1.00 k and not 1000.
+    rounded = float(f"{value:.{digits - 1}e}")
+    exponent = math.floor(math.log10(abs(rounded)) + 1e-12)
+    power = min(max(exponent // 3, min(_PREFIXES)), max(_PREFIXES))
+    if abs(rounded) >= 1 and abs(rounded) < 1000:
+        power = 0
+    scaled = rounded / 1000.0**power
+    whole = len(str(int(abs(scaled))))
+    return f"{scaled:.{max(digits - whole, 0)}f}", power
+
+
+def format_duration(seconds: float) -> str:
+    """Return a duration as people say it: ``68 µs``, ``3.1 ms``, ``12.5 s``, ``4 min 05 s``.
+
+    Args:
+        seconds: The duration; may be negative.
+    """
+    if not math.isfinite(seconds):
+        return f"{seconds} s"
+    sign, seconds = ("-", -seconds) if seconds < 0 else ("", seconds)
+    if seconds < 59.95:
+        text = format_quantity(seconds, "s")
+        number, _, unit = text.partition(" ")
+        number = number.rstrip("0").rstrip(".") if "." in number else number
+        return f"{sign}{number} {unit}"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{sign}{minutes} min {rest:02d} s" if rest else f"{sign}{minutes} min"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{sign}{hours} h {minutes:02d} min" if minutes else f"{sign}{hours} h"
+
+
+def format_size(size: float) -> str:
+    """Return a size in binary units with at most three digits after the point: ``512 MiB``.
+
+    Args:
+        size: Bytes; may be negative.
+    """
+    if not math.isfinite(size):
+        return f"{size} B"
+    scale, unit = 1, "B"
+    for name in ("KiB", "MiB", "GiB", "TiB"):
+        if abs(size) >= SIZE_UNITS[name]:
+            scale, unit = SIZE_UNITS[name], name
+    return f"{size / scale:.4g} {unit}"
