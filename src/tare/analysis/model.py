@@ -1,0 +1,75 @@
+"""What the analysis hands over, in one place: the report reads these classes and nothing else.
+
+Everything here is frozen and does nothing. All values are in the SI unit named beside them,
+durations in seconds, except where a name says nanoseconds.
+"""
+
+from tare.analysis.results import (
+    ArmSummary,
+    ArmVerdict,
+    Better,
+    BlockValue,
+    Comparison,
+    Correction,
+    Effect,
+    Family,
+    Flag,
+    FlagKind,
+    HostCost,
+    Interval,
+    IntervalMethod,
+    Key,
+    Kind,
+    ProofDifference,
+    Scale,
+    VerdictWord,
+)
+from tare.analysis.rundata import (
+    OBSERVATION_COLUMNS,
+    CellResult,
+    CheckResult,
+    ImageUsed,
+    MachineResult,
+    PlatformResult,
+    RunData,
+    SeriesEntry,
+    SkippedPart,
+    Status,
+)
+from tare.analysis.seriesdata import (
+    Quantile,
+    SeriesSummary,
+)
+
+__all__ = [
+    "OBSERVATION_COLUMNS",
+    "ArmSummary",
+    "ArmVerdict",
+    "Better",
+    "BlockValue",
+    "CellResult",
+    "CheckResult",
+    "Comparison",
+    "Correction",
+    "Effect",
+    "Family",
+    "Flag",
+    "FlagKind",
+    "HostCost",
+    "ImageUsed",
+    "Interval",
+    "IntervalMethod",
+    "Key",
+    "Kind",
+    "MachineResult",
+    "PlatformResult",
+    "ProofDifference",
+    "Quantile",
+    "RunData",
+    "Scale",
+    "SeriesEntry",
+    "SeriesSummary",
+    "SkippedPart",
+    "Status",
+    "VerdictWord",
+]
