@@ -1,1 +1,26 @@
-"""."""
+"""The computers hypervisors run on: commands, files, streams, and a ledger of what was made."""
+
+from tare.hosts.base import Completed, Host, Process
+from tare.hosts.cleanup import clean, clean_all
+from tare.hosts.ledger import Entry, Ledger, ledger_path, state_dir
+from tare.hosts.local import LocalHost
+from tare.hosts.lock import host_lock
+from tare.hosts.processes import OwnedProcess, start_owned
+from tare.hosts.settings import changed_setting
+
+__all__ = [
+    "Completed",
+    "Entry",
+    "Host",
+    "Ledger",
+    "LocalHost",
+    "OwnedProcess",
+    "Process",
+    "changed_setting",
+    "clean",
+    "clean_all",
+    "host_lock",
+    "ledger_path",
+    "start_owned",
+    "state_dir",
+]

@@ -1,0 +1,144 @@
+"""What a host is: a computer that runs commands, holds files and opens streams."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from tare.scenarios.placement import HostCpus
+
+
+@dataclass(frozen=True)
+class Completed:
+    """What a finished command left: its exit status (negative: the signal) and its output."""
+
+    returncode: int
+    stdout: bytes
+    stderr: bytes
+
+    @property
+    def ok(self) -> bool:
+        """Whether the command said that it succeeded."""
+        return self.returncode == 0
+
+    def words(self) -> str:
+        """Return what the command itself said last: of its errors, else of its output."""
+        said = self.stderr.strip() or self.stdout.strip()
+        return said.decode(errors="replace")
+
+
+class Process(Protocol):
+    """A running command on a host; it dies with Tare."""
+
+    @property
+    def pid(self) -> int:
+        """The process id on its host."""
+        ...
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit status, negative for a signal; None while it runs."""
+        ...
+
+    @property
+    def stdin(self) -> asyncio.StreamWriter:
+        """The stream that the process reads."""
+        ...
+
+    @property
+    def stdout(self) -> asyncio.StreamReader:
+        """The stream that the process writes."""
+        ...
+
+    async def wait(self) -> int:
+        """Return the exit status once the process has ended."""
+        ...
+
+    async def terminate(self) -> None:
+        """Ask the process to end (SIGTERM); nothing happens if it already has."""
+        ...
+
+    async def kill(self) -> None:
+        """End the process at once (SIGKILL) and reap it; nothing happens if it already ended."""
+        ...
+
+
+class Host(Protocol):
+    """A computer that a hypervisor runs on, reached locally or over SSH."""
+
+    name: str
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        input: bytes | None = None,
+        timeout_s: float | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> Completed:
+        """Run a command to its end.
+
+        Args:
+            argv: The command and its arguments; no shell is involved.
+            input: Bytes for its standard input, which is empty otherwise.
+            timeout_s: Seconds after which it is killed.
+            env: Variables added to the environment.
+
+        Returns:
+            Exit status and output; a status other than 0 is not an error here.
+
+        Raises:
+            MachineFault: It did not end in time; or the host cannot be reached.
+            InputError: There is no such command.
+        """
+        ...
+
+    async def start(
+        self,
+        argv: Sequence[str],
+        *,
+        log: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        cpus: Sequence[int] | None = None,
+    ) -> Process:
+        """Start a command that lives on, and that dies with Tare whatever ends Tare.
+
+        Args:
+            argv: The command and its arguments; no shell is involved.
+            log: A file that standard error is appended to; thrown away otherwise.
+            env: Variables added to the environment.
+            cpus: The host CPUs that it may use; all otherwise.
+
+        Returns:
+            The running process with its standard input and output as streams.
+        """
+        ...
+
+    async def read(self, path: str | Path) -> bytes:
+        """Return a file's content; raises OSError."""
+        ...
+
+    async def write(self, path: str | Path, data: bytes) -> None:
+        """Write a file (or a setting under /proc or /sys) in one piece; raises OSError."""
+        ...
+
+    async def exists(self, path: str | Path) -> bool:
+        """Return whether there is a file or directory at ``path``."""
+        ...
+
+    async def remove(self, path: str | Path) -> None:
+        """Remove a file or a whole directory; nothing happens if it is not there."""
+        ...
+
+    async def connect_unix(
+        self, path: str | Path
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Open a stream to a listening UNIX socket; raises OSError."""
+        ...
+
+    def topology(self) -> HostCpus:
+        """Return the CPUs this process may use on the host, their siblings and NUMA nodes."""
+        ...

@@ -1,0 +1,185 @@
+"""Undo what a killed run left behind: exactly what its ledger lists, and nothing else.
+
+What each kind of entry holds, and what undoing it takes:
+
+========= ============================== =====================================================
+process   token, command; pid, starttime killed if pid *and* start time match, or by its token
+container runtime, root, id              deleted by its runtime, which kills it first
+cgroup    path                           its processes killed, then removed, if named ``tare-…``
+directory path                           removed if a part of the path is named ``tare-…``
+file      path                           the same
+setting   path, before, value            ``before`` written back if it still holds ``value``
+========= ============================== =====================================================
+
+Everything may be undone twice. What does not look like Tare's own is left, and told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path, PurePosixPath
+
+from tare.errors import InputError, MachineFault
+from tare.hosts.base import Host
+from tare.hosts.ledger import Entry, Ledger, all_ledgers, boot_id
+from tare.hosts.processes import find_by_token, kill_and_wait, start_time
+from tare.hosts.settings import restore
+
+PREFIX = "tare-"
+CGROUPS = PurePosixPath("/sys/fs/cgroup")
+
+
+class Refused(Exception):
+    """An entry names something that Tare does not take for its own; the text says why."""
+
+
+async def clean_all(host: Host) -> list[str]:
+    """Undo the open entries of every run that is no longer going.
+
+    Returns:
+        What was done and what was left, one sentence each; empty when there was nothing.
+    """
+    told: list[str] = []
+    for path in all_ledgers():
+        try:
+            ledger = Ledger(path)
+        except InputError as error:
+            told.append(f"{path.stem}: left alone: {error}.")
+            continue
+        try:
+            told += [f"{path.stem}: {sentence}" for sentence in await clean(host, ledger)]
+        finally:
+            ledger.discard()
+    return told
+
+
+async def clean(host: Host, ledger: Ledger) -> list[str]:
+    """Undo all open entries of a ledger, the newest first.
+
+    Args:
+        host: Where the entries were made.
+        ledger: The ledger; an entry that was undone is marked as done.
+
+    Returns:
+        What was done and what was left, one sentence each.
+    """
+    told: list[str] = []
+    for entry in reversed(ledger.open_entries()):
+        try:
+            sentence = await _UNDO[entry.kind](host, entry)
+        except Refused as refusal:
+            told.append(f"Left {entry.kind} {_named(entry)}: {refusal}.")
+            ledger.done(entry)
+            continue
+        except (OSError, MachineFault, InputError) as error:
+            told.append(f"Could not undo {entry.kind} {_named(entry)}: {error}.")
+            continue
+        ledger.done(entry)
+        if sentence:
+            told.append(sentence)
+    return told
+
+
+def _named(entry: Entry) -> str:
+    for key in ("path", "id", "command"):
+        if key in entry.details:
+            return str(entry.details[key])
+    return f"number {entry.number}"
+
+
+async def _undo_process(host: Host, entry: Entry) -> str:
+    if entry.boot != boot_id():
+        return ""
+    pids = set(await find_by_token(host, str(entry.details["token"])))
+    pid, began = entry.details.get("pid"), entry.details.get("starttime")
+    if pid is not None and began is not None and await start_time(host, int(pid)) == began:
+        pids.add(int(pid))
+    if not pids:
+        return ""
+    if left := await kill_and_wait(host, sorted(pids)):
+        raise MachineFault(f"process {left[0]} does not end")
+    ids = ", ".join(map(str, sorted(pids)))
+    return f"Killed {entry.details.get('command', 'process')} (process {ids})."
+
+
+async def _undo_container(host: Host, entry: Entry) -> str:
+    runtime, root, name = (str(entry.details[key]) for key in ("runtime", "root", "id"))
+    if not name.startswith(PREFIX):
+        raise Refused(f"its name does not begin with {PREFIX}")
+    if not await host.exists(Path(root) / name):
+        return ""
+    deleted = await host.run([runtime, "--root", root, "delete", "--force", name], timeout_s=30)
+    if not deleted.ok and await host.exists(Path(root) / name):
+        raise MachineFault(deleted.words() or f"{runtime} delete failed")
+    return f"Deleted container {name}."
+
+
+async def _undo_cgroup(host: Host, entry: Entry) -> str:
+    path = PurePosixPath(str(entry.details["path"]))
+    if not path.is_relative_to(CGROUPS) or not path.name.startswith(PREFIX) or ".." in path.parts:
+        raise Refused(f"it is not a cgroup named {PREFIX}…")
+    return f"Removed cgroup {path}." if await remove_cgroup(host, path) else ""
+
+
+async def remove_cgroup(host: Host, path: str | PurePosixPath) -> bool:
+    """Kill what is left in a cgroup and those below it, and remove them.
+
+    Returns:
+        Whether there was anything to remove.
+
+    Raises:
+        MachineFault: It is still there.
+    """
+    if not await host.exists(Path(path)):
+        return False
+    listed = await host.run(["find", str(path), "-depth", "-type", "d"], timeout_s=10)
+    for folder in listed.stdout.decode().splitlines():
+        for _ in range(3):
+            members = await host.run(["cat", f"{folder}/cgroup.procs"])
+            pids = [int(pid) for pid in members.stdout.split()]
+            if not pids:
+                break
+            await kill_and_wait(host, pids)
+        gone = await host.run(["rmdir", folder])
+        if not gone.ok and await host.exists(Path(folder)):
+            raise MachineFault(gone.words())
+    return True
+
+
+async def _undo_path(host: Host, entry: Entry) -> str:
+    path = PurePosixPath(str(entry.details["path"]))
+    ours = any(part.startswith(PREFIX) for part in path.parts)
+    if not path.is_absolute() or ".." in path.parts or not ours:
+        raise Refused(f"no part of the path is named {PREFIX}…")
+    if not await host.exists(Path(path)):
+        return ""
+    mounts = (await host.read("/proc/self/mountinfo")).decode().splitlines()
+    below = [where for where in (line.split()[4] for line in mounts) if _within(where, path)]
+    if below:
+        raise MachineFault(f"{below[0]} is mounted there; unmount it: umount {below[0]}")
+    await host.remove(Path(path))
+    return f"Removed {path}."
+
+
+def _within(where: str, path: PurePosixPath) -> bool:
+    # mountinfo writes spaces and the like as octal escapes, proc(5).
+    plain = where.encode().decode("unicode_escape")
+    return PurePosixPath(plain).is_relative_to(path)
+
+
+async def _undo_setting(host: Host, entry: Entry) -> str:
+    if entry.boot != boot_id() and str(entry.details["path"]).startswith(("/proc/", "/sys/")):
+        return ""
+    if not await host.exists(Path(str(entry.details["path"]))):
+        return ""
+    return await restore(host, entry)
+
+
+_UNDO: Mapping[str, Callable[[Host, Entry], Awaitable[str]]] = {
+    "process": _undo_process,
+    "container": _undo_container,
+    "cgroup": _undo_cgroup,
+    "directory": _undo_path,
+    "file": _undo_path,
+    "setting": _undo_setting,
+}

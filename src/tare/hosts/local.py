@@ -1,0 +1,231 @@
+"""The computer that Tare itself runs on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tare.errors import InputError, MachineFault
+from tare.hosts.base import Completed, Process
+from tare.scenarios.placement import HostCpus
+
+STREAM_LIMIT = 1 << 20
+CPU_DEVICES = Path("/sys/devices/system/cpu")
+
+
+class LocalProcess:
+    """A process that this one started."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        if process.stdin is None or process.stdout is None:
+            raise ValueError("a local process needs both its pipes")
+        self._stdin = process.stdin
+        self._stdout = process.stdout
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit status, negative for a signal; None while it runs."""
+        return self._process.returncode
+
+    @property
+    def stdin(self) -> asyncio.StreamWriter:
+        """The stream that the process reads."""
+        return self._stdin
+
+    @property
+    def stdout(self) -> asyncio.StreamReader:
+        """The stream that the process writes."""
+        return self._stdout
+
+    async def wait(self) -> int:
+        """Return the exit status once the process has ended."""
+        return await self._process.wait()
+
+    async def terminate(self) -> None:
+        """Ask the process to end; nothing happens if it already has."""
+        if self._process.returncode is None:
+            try:
+                self._process.terminate()
+            except ProcessLookupError:
+                return
+
+    async def kill(self) -> None:
+        """End the process at once and reap it; nothing happens if it already ended."""
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+        await self._process.wait()
+
+
+class LocalHost:
+    """The computer that Tare itself runs on.
+
+    Args:
+        agent: The ``tare-agent`` program, which ties started processes to the life of this one.
+    """
+
+    def __init__(self, agent: Path | None = None) -> None:
+        self.name = "local"
+        self._agent = agent
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        input: bytes | None = None,
+        timeout_s: float | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> Completed:
+        """Run a command to its end; see :class:`tare.hosts.base.Host`."""
+        process = await _spawn(
+            argv,
+            stdin=asyncio.subprocess.PIPE if input is not None else asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            env=env,
+        )
+        try:
+            async with asyncio.timeout(timeout_s):
+                stdout, stderr = await process.communicate(input)
+        except TimeoutError:
+            raise MachineFault(
+                f"`{' '.join(argv)}` did not end within {timeout_s:g} s", transient=True
+            ) from None
+        finally:
+            if process.returncode is None:
+                await _end_now(process)
+        return Completed(process.returncode or 0, stdout, stderr)
+
+    async def start(
+        self,
+        argv: Sequence[str],
+        *,
+        log: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        cpus: Sequence[int] | None = None,
+    ) -> Process:
+        """Start a command that dies with this process; see :class:`tare.hosts.base.Host`."""
+        wrapped = [*self._tied(cpus), *argv]
+        if log is None:
+            return LocalProcess(await _spawn(wrapped, stderr=asyncio.subprocess.DEVNULL, env=env))
+        with log.open("ab") as errors:
+            return LocalProcess(await _spawn(wrapped, stderr=errors.fileno(), env=env))
+
+    def _tied(self, cpus: Sequence[int] | None) -> list[str]:
+        if self._agent is None:
+            raise ValueError("this LocalHost was made without the agent, so it can start nothing")
+        pinned = ["--cpus", ",".join(map(str, cpus))] if cpus else []
+        return [str(self._agent), "exec", "--die-with-parent", *pinned, "--"]
+
+    async def read(self, path: str | Path) -> bytes:
+        """Return a file's content; raises OSError."""
+        return Path(path).read_bytes()
+
+    async def write(self, path: str | Path, data: bytes) -> None:
+        """Write a file in one piece; raises OSError."""
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            while data:
+                data = data[os.write(fd, data) :]
+        finally:
+            os.close(fd)
+
+    async def exists(self, path: str | Path) -> bool:
+        """Return whether there is a file or directory at ``path``."""
+        return os.path.lexists(path)
+
+    async def remove(self, path: str | Path) -> None:
+        """Remove a file or a whole directory; nothing happens if it is not there."""
+        target = Path(path)
+        if target.is_dir() and not target.is_symlink():
+            await asyncio.to_thread(shutil.rmtree, target)
+        else:
+            target.unlink(missing_ok=True)
+
+    async def connect_unix(
+        self, path: str | Path
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Open a stream to a listening UNIX socket; raises OSError."""
+        return await asyncio.open_unix_connection(str(path), limit=STREAM_LIMIT)
+
+    def topology(self) -> HostCpus:
+        """Return the online CPUs that this process may use, their siblings and NUMA nodes."""
+        allowed = os.sched_getaffinity(0)
+        online = tuple(sorted(set(_cpu_list(_text(CPU_DEVICES / "online"))) & allowed)) or tuple(
+            sorted(allowed)
+        )
+        return HostCpus(
+            online=online,
+            siblings={cpu: _siblings(cpu) for cpu in online},
+            nodes={cpu: _node(cpu) for cpu in online},
+        )
+
+
+async def _spawn(
+    argv: Sequence[str],
+    *,
+    stderr: int,
+    stdin: int = asyncio.subprocess.PIPE,
+    env: Mapping[str, str] | None,
+) -> asyncio.subprocess.Process:
+    try:
+        # Its own session: a Ctrl-C in the terminal is for Tare alone, which then ends its
+        # children in order.
+        return await asyncio.create_subprocess_exec(
+            *argv,
+            stdin=stdin,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=stderr,
+            env={**os.environ, **env} if env else None,
+            limit=STREAM_LIMIT,
+            start_new_session=True,
+        )
+    except FileNotFoundError as error:
+        raise InputError(f"there is no command {argv[0]}", "install it, or check PATH") from error
+    except PermissionError as error:
+        raise InputError(f"{argv[0]} may not be run: {error.strerror}") from error
+
+
+async def _end_now(process: asyncio.subprocess.Process) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+    await process.wait()
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def _cpu_list(text: str) -> tuple[int, ...]:
+    """Return the numbers in a kernel CPU list such as ``0-3,8``."""
+    numbers: list[int] = []
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        numbers.extend(range(int(first), int(last or first) + 1))
+    return tuple(numbers)
+
+
+def _siblings(cpu: int) -> tuple[int, ...]:
+    listed = _cpu_list(_text(CPU_DEVICES / f"cpu{cpu}/topology/thread_siblings_list"))
+    return listed or (cpu,)
+
+
+def _node(cpu: int) -> int:
+    for entry in (CPU_DEVICES / f"cpu{cpu}").glob("node[0-9]*"):
+        match = re.fullmatch(r"node(\d+)", entry.name)
+        if match:
+            return int(match[1])
+    return 0

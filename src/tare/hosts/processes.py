@@ -1,0 +1,147 @@
+"""Processes of Tare's own: started with a note in the ledger, and found again after a crash."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tare.hosts.base import Host, Process
+from tare.hosts.ledger import Entry, Ledger
+
+TOKEN_VARIABLE = "TARE_TOKEN"
+_FIND = f'grep -lszxF "{TOKEN_VARIABLE}=$1" /proc/[0-9]*/environ'
+
+
+class OwnedProcess:
+    """A running process that the ledger knows of.
+
+    Args:
+        process: The process.
+        ledger: The ledger that lists it.
+        entry: Its entry there.
+    """
+
+    def __init__(self, process: Process, ledger: Ledger, entry: Entry) -> None:
+        self._process = process
+        self._ledger = ledger
+        self._entry = entry
+
+    @property
+    def pid(self) -> int:
+        """The process id on its host."""
+        return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit status, negative for a signal; None while it runs."""
+        return self._process.returncode
+
+    @property
+    def stdin(self) -> asyncio.StreamWriter:
+        """The stream that the process reads."""
+        return self._process.stdin
+
+    @property
+    def stdout(self) -> asyncio.StreamReader:
+        """The stream that the process writes."""
+        return self._process.stdout
+
+    async def wait(self) -> int:
+        """Return the exit status once the process has ended."""
+        code = await self._process.wait()
+        self._ledger.done(self._entry)
+        return code
+
+    async def terminate(self) -> None:
+        """Ask the process to end (SIGTERM)."""
+        await self._process.terminate()
+
+    async def kill(self) -> None:
+        """End the process at once (SIGKILL) and reap it."""
+        await self._process.kill()
+        self._ledger.done(self._entry)
+
+    async def end(self, grace_s: float) -> int:
+        """Wait ``grace_s`` seconds for the process to end by itself, then ask, then kill.
+
+        Returns:
+            The exit status, negative for a signal.
+        """
+        for ask in (None, self.terminate):
+            if ask is not None:
+                await ask()
+            try:
+                return await asyncio.wait_for(asyncio.shield(self.wait()), grace_s)
+            except TimeoutError:
+                continue
+        await self.kill()
+        return await self.wait()
+
+
+async def start_owned(
+    host: Host,
+    ledger: Ledger,
+    argv: Sequence[str],
+    *,
+    log: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    cpus: Sequence[int] | None = None,
+) -> OwnedProcess:
+    """Start a process with its note in the ledger written first; see ``Host.start``.
+
+    A token in its environment, noted beforehand, finds it even when Tare is killed between
+    starting the process and noting its id.
+    """
+    token = secrets.token_hex(16)
+    entry = ledger.record("process", token=token, command=argv[0])
+    try:
+        process = await host.start(
+            argv, log=log, env={**(env or {}), TOKEN_VARIABLE: token}, cpus=cpus
+        )
+    except BaseException:
+        if not await find_by_token(host, token):
+            ledger.done(entry)
+        raise
+    started = await start_time(host, process.pid)
+    return OwnedProcess(process, ledger, ledger.amend(entry, pid=process.pid, starttime=started))
+
+
+async def start_time(host: Host, pid: int) -> int | None:
+    """Return when a process began, in clock ticks since boot; None when there is none.
+
+    Field 22 of ``/proc/PID/stat``, proc(5). A zombie counts as ended.
+    """
+    try:
+        stat = await host.read(f"/proc/{pid}/stat")
+    except OSError:
+        return None
+    # The command name, in parentheses, may itself hold spaces and parentheses.
+    fields = stat[stat.rindex(b")") + 2 :].split()
+    return None if fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+async def find_by_token(host: Host, token: str) -> tuple[int, ...]:
+    """Return the ids of the processes whose environment holds this token."""
+    found = await host.run(["sh", "-c", _FIND, "sh", token])
+    return tuple(int(line.split("/")[2]) for line in found.stdout.decode().split())
+
+
+async def kill_and_wait(host: Host, pids: Sequence[int], timeout_s: float = 5.0) -> tuple[int, ...]:
+    """Send SIGKILL and wait until the processes are gone.
+
+    Returns:
+        Those that were still there after ``timeout_s`` seconds.
+    """
+    left = {pid: begun for pid in pids if (begun := await start_time(host, pid)) is not None}
+    for pid in left:
+        await host.run(["sh", "-c", f"kill -9 {pid}"])
+    deadline = time.monotonic() + timeout_s
+    while left:
+        left = {pid: begun for pid, begun in left.items() if await start_time(host, pid) == begun}
+        if not left or time.monotonic() > deadline:
+            break
+        await asyncio.sleep(0.02)
+    return tuple(left)
