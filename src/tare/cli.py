@@ -1,5 +1,208 @@
-"""The commands."""
+"""The commands; thin."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from tare.errors import InputError, TareError
+
+if TYPE_CHECKING:
+    from tare.events import RunFinished
+    from tare.run.session import Decide
+
+EXIT_FAULT = 1
+EXIT_INPUT = 2
+EXIT_INTERRUPTED = 130
+
+app = typer.Typer(
+    name="tare",
+    help="Measures what virtualization costs, against the bare machine, with honest error bars.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="A study, as a YAML file.")]
+RunDir = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run.")]
 
 
-def main() -> None:
-    """Run the command."""
+class Format(StrEnum):
+    """What observations can be exported as."""
+
+    csv = "csv"
+    parquet = "parquet"
+    json = "json"
+
+
+@app.command()
+def doctor(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
+    """Say what this host offers, platform by platform, why not, and what to do."""
+    from tare.platforms.doctor import examine
+    from tare.run.session import host_facts, ledger_of, local_context
+
+    findings = asyncio.run(examine(local_context(ledger_of("doctor"))))
+    if as_json:
+        facts = {"host": host_facts(), "platforms": [f.model_dump(mode="json") for f in findings]}
+        print(json.dumps(facts, indent=2))
+        return
+    console = _console()
+    for finding in findings:
+        mark, style = ("✓", "green") if finding.usable else ("✗", "yellow")
+        emulated = " [emulated]" if finding.emulated else ""
+        name = " ".join(part for part in (finding.platform, finding.variant) if part)
+        console.print(Text(f"{mark} {name}{emulated}: {finding.reason}", style))
+        if finding.hint and not finding.usable:
+            console.print(Text(f"    {finding.hint}"))
+
+
+@app.command()
+def plan(
+    study: StudyFile,
+    seed: Annotated[int | None, typer.Option(help="Seed of the random order.")] = None,
+) -> None:
+    """Show the blocks and cells that would run, with a time estimate; start nothing."""
+    from tare.run.planning import show_plan
+
+    asyncio.run(show_plan(study, seed, _console()))
+
+
+@app.command()
+def run(
+    study: StudyFile,
+    out: Annotated[Path | None, typer.Option(help="A new folder for the run.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the random order.")] = None,
+) -> None:
+    """Carry a study out, with live progress, and write its report."""
+    from tare.run.carry import carry_out
+
+    folder = out or Path("runs") / f"{study.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+    _end(folder, asyncio.run(carry_out(study, folder, seed, _decide(), _console())))
+
+
+@app.command()
+def resume(directory: RunDir) -> None:
+    """Go on after a crash, kill or Ctrl-C, at the first unfinished cell."""
+    from tare.run.carry import go_on
+
+    _end(directory, asyncio.run(go_on(directory, _decide(), _console())))
+
+
+@app.command()
+def report(directory: RunDir) -> None:
+    """Build the report anew, from the events alone."""
+    _write_report(directory, _console())
+
+
+@app.command()
+def export(
+    directory: RunDir,
+    as_format: Annotated[Format, typer.Option("--format", help="File format.")] = Format.csv,
+    out: Annotated[Path | None, typer.Option(help="A file; standard output otherwise.")] = None,
+) -> None:
+    """Write tidy observations, one row each."""
+    from tare.analysis import export_observations, load_run
+
+    if as_format is Format.parquet and out is None and sys.stdout.isatty():
+        raise InputError("Parquet is binary", "name a file with --out")
+    data = export_observations(load_run(directory), as_format.value)
+    if out is None:
+        sys.stdout.buffer.write(data)
+    else:
+        out.write_bytes(data)
+
+
+@app.command()
+def compare(
+    directories: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of runs.")],
+) -> None:
+    """Show estimates and tests as a table."""
+    from tare.analysis import compare_runs, load_run
+    from tare.report import render_comparison
+
+    runs = [load_run(directory) for directory in directories]
+    render_comparison(compare_runs(runs), _console())
+
+
+@app.command()
+def clean() -> None:
+    """Remove whatever a killed run left behind; its ledger says what."""
+    from tare.hosts import host_lock
+    from tare.run.session import clean_all
+
+    with host_lock("clean"):
+        done = asyncio.run(clean_all())
+    for sentence in done:
+        print(sentence)
+    print("clean" if not done else f"{len(done)} things cleaned")
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    from tare.run.versions import tare_version
+
+    print(tare_version())
+
+
+def _console() -> Console:
+    return Console(highlight=False)
+
+
+def _decide() -> Decide:
+    from tare.run.deciding import decide_by_precision
+
+    return decide_by_precision
+
+
+def _write_report(directory: Path, console: Console) -> None:
+    from tare.analysis import compare_runs, load_run
+    from tare.report import build_report
+    from tare.run.folder import open_folder
+
+    folder = open_folder(directory)
+    data = load_run(folder.path)
+    page = build_report([data], compare_runs([data]), folder.path)
+    console.print(Text(f"report: {page}", "bold"))
+
+
+def _end(directory: Path, finished: RunFinished | None) -> None:
+    console = _console()
+    _write_report(directory, console)
+    if finished is None:
+        console.print(Text(f"interrupted; go on with: tare resume {directory}", "yellow"))
+        raise typer.Exit(EXIT_INTERRUPTED)
+    if finished.status != "complete":
+        raise typer.Exit(EXIT_FAULT)
+
+
+def main() -> int:
+    """Run the command line; return its exit status."""
+    try:
+        app(standalone_mode=True)
+    except InputError as error:
+        return _say_error(error, EXIT_INPUT)
+    except TareError as error:
+        return _say_error(error, EXIT_FAULT)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        return EXIT_FAULT
+    return 0
+
+
+def _say_error(error: TareError, status: int) -> int:
+    print(f"tare: {error.message}", file=sys.stderr)
+    if error.hint:
+        print(f"      {error.hint}", file=sys.stderr)
+    return status

@@ -86,6 +86,15 @@ class Skipped(Base):
     reason: str
 
 
+class Planned(Base):
+    """How much will be done: the most blocks, the cells in each, and the estimate in seconds."""
+
+    type: Literal["planned"] = "planned"
+    blocks_most: int
+    cells_per_block: int
+    expected_block_s: float
+
+
 class ImageReady(Base):
     """What an arm's machines boot, by content."""
 
@@ -232,6 +241,7 @@ Event = Annotated[
     | Preflight
     | PlatformChecked
     | Skipped
+    | Planned
     | ImageReady
     | BlockStarted
     | MachineStarting

@@ -1,0 +1,42 @@
+.PHONY: setup quick test lint fuzz bench docs clean help
+
+TARE := .venv/bin/tare
+PYTEST := .venv/bin/python -m pytest
+
+help:  ## say what there is
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup:  ## system packages, .venv, the agent
+	@scripts/setup quick
+
+quick: setup  ## set up, run the quick study, name the report
+	@$(TARE) run studies/quick.yaml
+
+test:  ## set up what is missing and run all tests
+	@scripts/setup test
+	nice cargo test --quiet --manifest-path agent/Cargo.toml
+	$(PYTEST)
+
+lint:  ## types, style, layers, formats
+	@scripts/setup quick
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	.venv/bin/mypy
+	.venv/bin/lint-imports --no-cache
+	cargo fmt --manifest-path agent/Cargo.toml --check
+	cargo clippy --quiet --manifest-path agent/Cargo.toml --all-targets -- -D warnings
+
+fuzz:  ## every parser of outside bytes, for longer
+	@scripts/setup test
+	PROPTEST_CASES=200000 cargo test --release --quiet --manifest-path agent/Cargo.toml
+	TARE_FUZZ=1 $(PYTEST) -m fuzz
+
+bench:  ## the figures of benchmarks/, each against its peer in the same run
+	@scripts/setup bench
+	.venv/bin/python -m benchmarks
+
+docs:  ## generate the reference of the study file and its JSON Schema
+	.venv/bin/python -m tare.run.reference
+
+clean:  ## remove what was built (not what was measured)
+	rm -rf .venv agent/target target dist

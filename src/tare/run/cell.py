@@ -1,0 +1,233 @@
+"""Carry out one cell: measure in a machine that runs, and tell of it in events."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tare.agent.clocktrust import ClockTrust, judge
+from tare.errors import MachineFault, TareError, WorkloadFault
+from tare.events import CellFinished, CellStarted, Observed
+from tare.run.series import save_series
+
+if TYPE_CHECKING:
+    from tare.agent.client import Outcome
+    from tare.events import EventLog
+    from tare.platforms.base import Machine
+    from tare.run.folder import RunFolder
+    from tare.study.plan import Cell
+    from tare.workloads.base import Parameters, Workload
+
+CLOCK_DRIFT_LIMIT_PPM = 500.0
+"""The adjustment an NTP daemon may make to a healthy clock (adjtimex(2), MAXFREQ)."""
+
+
+@dataclass(frozen=True)
+class CellContext:
+    """What every cell of a run shares."""
+
+    folder: RunFolder
+    log: EventLog
+    workloads: Mapping[str, Workload]
+    on_progress: Callable[[str, float, Mapping[str, Any]], None]
+    slowdown: float = 1.0
+    """How many times longer than on hardware a cell may take here, for the deadline."""
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A machine that loads the host while the subject measures."""
+
+    role: str
+    machine: Machine
+    load: str
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _Measured:
+    outcome: Outcome
+    trust: ClockTrust
+    took_s: float
+    loads: Mapping[str, Outcome]
+    cost: Mapping[str, float]
+
+
+async def carry_out_cell(
+    context: CellContext,
+    cell: Cell,
+    subject: Machine,
+    cpus: tuple[int, ...],
+    neighbours: tuple[Neighbour, ...],
+    attempt: int,
+    logs: tuple[str, ...],
+) -> MachineFault | None:
+    """Measure ``cell`` in ``subject`` and append its events.
+
+    Args:
+        context: What every cell of the run shares.
+        cell: What to measure.
+        subject: A machine whose agent is ready.
+        cpus: The CPUs, as the machine numbers them, that the workload may use.
+        neighbours: Machines that carry loads while the subject measures.
+        attempt: 1, or 2 for the retry of a transient failure.
+        logs: Paths of the machine's logs, relative to the run's folder.
+
+    Returns:
+        The fault if a machine was lost; the cell has failed then, and the machines with it.
+    """
+    workload = context.workloads[cell.kind]
+    parameters = workload.parameters.model_validate(dict(cell.parameters))
+    context.log.append(
+        CellStarted(
+            cell=cell.id,
+            block=cell.block,
+            arm=cell.arm,
+            scenario=cell.scenario,
+            workload=cell.workload,
+            parameters=dict(cell.parameters),
+            attempt=attempt,
+        )
+    )
+    try:
+        measured = await _measure(context, cell, workload, parameters, subject, cpus, neighbours)
+        values = workload.observe(parameters, measured.outcome.value)
+    except MachineFault as fault:
+        _finish_failed(context, cell, str(fault), fault.transient, logs)
+        return fault
+    except WorkloadFault as fault:
+        _finish_failed(context, cell, str(fault), False, logs)
+        return None
+    except (KeyError, ValueError, TypeError) as error:
+        reason = f"the agent's result of {cell.kind} cannot be read: {error!r}"
+        _finish_failed(context, cell, reason, False, logs)
+        return None
+    _tell(context, cell, workload, values, measured, logs)
+    return None
+
+
+async def _measure(
+    context: CellContext,
+    cell: Cell,
+    workload: Workload,
+    parameters: Parameters,
+    subject: Machine,
+    cpus: tuple[int, ...],
+    neighbours: tuple[Neighbour, ...],
+) -> _Measured:
+    expected_s = workload.expected_s(parameters)
+    deadline_s = cell.deadline_s or 30.0 + 5.0 * expected_s * context.slowdown
+    handles = [
+        (
+            neighbour,
+            await neighbour.machine.agent.start_load(
+                neighbour.load, context.workloads[neighbour.load].request_of(neighbour.parameters)
+            ),
+        )
+        for neighbour in neighbours
+    ]
+    before = await subject.host_cost()
+    first = await subject.agent.clock()
+    began = time.monotonic()
+    outcome = await _or_death(
+        subject,
+        subject.agent.run(
+            cell.kind,
+            workload.request(parameters),
+            cpus=cpus,
+            deadline_s=deadline_s,
+            on_progress=lambda done, fields: context.on_progress(cell.id, done, fields),
+        ),
+    )
+    took_s = time.monotonic() - began
+    trust = judge(first, await subject.agent.clock(), CLOCK_DRIFT_LIMIT_PPM)
+    after = await subject.host_cost()
+    loads = {neighbour.role: await handle.stop() for neighbour, handle in handles}
+    cost = {name: after[name] - before.get(name, 0.0) for name in after if name.endswith("_s")}
+    return _Measured(outcome, trust, took_s, loads, cost)
+
+
+async def _or_death(machine: Machine, work: Any) -> Outcome:
+    task = asyncio.ensure_future(work)
+    await asyncio.wait({task, machine.died}, return_when=asyncio.FIRST_COMPLETED)
+    if not task.done():
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        raise machine.died.result()
+    if isinstance(task.exception(), MachineFault) and not machine.died.done():
+        # The channel often breaks a moment before the hypervisor's own last words arrive.
+        await asyncio.wait({machine.died}, timeout=1.0)
+    if task.exception() is not None and machine.died.done():
+        raise machine.died.result()
+    outcome: Outcome = task.result()
+    return outcome
+
+
+def _tell(
+    context: CellContext,
+    cell: Cell,
+    workload: Workload,
+    values: Mapping[str, float],
+    measured: _Measured,
+    logs: tuple[str, ...],
+) -> None:
+    for metric in workload.metrics:
+        if metric.name in values:
+            context.log.append(
+                Observed(
+                    cell=cell.id,
+                    metric=metric.name,
+                    unit=metric.unit,
+                    better=metric.better,
+                    kind=metric.kind,
+                    headline=metric.headline,
+                    value=values[metric.name],
+                )
+            )
+    for series in measured.outcome.series:
+        context.log.append(save_series(context.folder, cell.id, "subject", series))
+    status, reason = ("ok", "")
+    if not measured.trust.trusted:
+        status, reason = "withheld", f"the machine's clock is not to be trusted: {measured.trust}"
+    context.log.append(
+        CellFinished(
+            cell=cell.id,
+            status="ok" if status == "ok" else "withheld",
+            reason=reason,
+            warnings=tuple(str(text) for text in measured.outcome.value.get("warnings", ())),
+            logs=logs,
+            measured_s=measured.took_s,
+            facts={
+                "clock_drift_ppm": measured.trust.drift_ppm,
+                "clock_uncertainty_ppm": measured.trust.uncertainty_ppm,
+                "host_cost": dict(measured.cost),
+            },
+        )
+    )
+
+
+def _finish_failed(
+    context: CellContext, cell: Cell, reason: str, transient: bool, logs: tuple[str, ...]
+) -> None:
+    context.log.append(
+        CellFinished(cell=cell.id, status="failed", reason=reason, transient=transient, logs=logs)
+    )
+
+
+def fail_cell(context: CellContext, cell: Cell, error: TareError, logs: tuple[str, ...]) -> None:
+    """Tell that ``cell`` could not even be begun, and why."""
+    context.log.append(
+        CellStarted(
+            cell=cell.id,
+            block=cell.block,
+            arm=cell.arm,
+            scenario=cell.scenario,
+            workload=cell.workload,
+            parameters=dict(cell.parameters),
+        )
+    )
+    transient = isinstance(error, MachineFault) and error.transient
+    _finish_failed(context, cell, str(error), transient, logs)

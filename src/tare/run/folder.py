@@ -1,0 +1,106 @@
+"""One run is one folder: where its events, series, logs and report are."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from tare.errors import InputError
+
+LEAST_FREE_BYTES = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The paths within a run's folder."""
+
+    path: Path
+
+    @property
+    def events(self) -> Path:
+        """The append-only stream that everything else is made from."""
+        return self.path / "events.jsonl"
+
+    @property
+    def study(self) -> Path:
+        """The study as the user wrote it."""
+        return self.path / "study.yaml"
+
+    @property
+    def series(self) -> Path:
+        """Binary series as Parquet, one file each."""
+        return self.path / "series"
+
+    @property
+    def machines(self) -> Path:
+        """Consoles and logs, one folder per machine."""
+        return self.path / "machines"
+
+    @property
+    def report(self) -> Path:
+        """The report, as one self-contained page."""
+        return self.path / "report.html"
+
+    def relative(self, path: Path) -> str:
+        """Return ``path`` as written in events: relative to the folder."""
+        return str(path.relative_to(self.path))
+
+
+def create_folder(path: Path) -> RunFolder:
+    """Create the folder of a new run.
+
+    Raises:
+        InputError: The folder holds a run or other files, cannot be written, or its disk has
+            less than 256 MiB free.
+    """
+    folder = RunFolder(path.absolute())
+    if folder.events.exists():
+        raise InputError(
+            f"{path} already holds a run",
+            f"go on with it by `tare resume {path}`, or choose another folder with --out",
+        )
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{path} is a file", "choose a folder with --out")
+    if path.is_dir() and any(path.iterdir()):
+        raise InputError(f"{path} is not empty", "choose a new folder with --out")
+    _require_free_space(folder.path)
+    try:
+        folder.series.mkdir(parents=True)
+        folder.machines.mkdir()
+    except OSError as error:
+        raise InputError(
+            f"cannot create {path}: {error.strerror}", "choose another folder with --out"
+        ) from error
+    return folder
+
+
+def open_folder(path: Path) -> RunFolder:
+    """Open the folder of an existing run.
+
+    Raises:
+        InputError: There is no run in it.
+    """
+    folder = RunFolder(path.absolute())
+    if not folder.events.is_file():
+        raise InputError(
+            f"{path} holds no run (there is no {folder.events.name})",
+            "name a folder that `tare run` wrote",
+        )
+    return folder
+
+
+def _require_free_space(path: Path) -> None:
+    existing = path
+    while not existing.exists():
+        existing = existing.parent
+    if not os.access(existing, os.W_OK):
+        raise InputError(f"{existing} cannot be written", "choose another folder with --out")
+    free = shutil.disk_usage(existing).free
+    if free < LEAST_FREE_BYTES:
+        raise InputError(
+            f"only {free // 2**20} MiB are free where {path} would be; "
+            f"a run needs {LEAST_FREE_BYTES // 2**20} MiB",
+            "free some space or choose another disk with --out",
+        )

@@ -1,0 +1,50 @@
+"""Write an agent's binary series as Parquet into the run's folder."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tare.events import SeriesSaved
+
+if TYPE_CHECKING:
+    from tare.agent.client import Series
+    from tare.run.folder import RunFolder
+
+
+def save_series(folder: RunFolder, cell: str, role: str, series: Series) -> SeriesSaved:
+    """Write ``series`` and return the event that tells of it.
+
+    Args:
+        folder: The run's folder.
+        cell: The identity of the cell that made the series.
+        role: The role of the machine that made it.
+        series: Equally long columns by name.
+
+    Returns:
+        Path (relative to the folder), columns with their types, rows and SHA-256 of the file.
+    """
+    path = folder.series / f"{_file_stem(cell, role, series.name)}.parquet"
+    frame = pl.DataFrame(series.columns)
+    frame.write_parquet(path, compression="zstd", compression_level=1)
+    return SeriesSaved(
+        cell=cell,
+        role=role,
+        name=series.name,
+        path=folder.relative(path),
+        columns={name: str(dtype) for name, dtype in frame.schema.items()},
+        rows=frame.height,
+        sha256=_sha256(path.read_bytes()),
+    )
+
+
+def _file_stem(cell: str, role: str, name: str) -> str:
+    readable = re.sub(r"[^A-Za-z0-9.-]+", "-", cell).strip("-")[:80]
+    return f"{readable}-{_sha256(cell.encode())[:8]}-{role}-{name}"
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

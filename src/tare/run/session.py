@@ -1,0 +1,148 @@
+"""What one command of Tare works with on this computer: host, ledger, cache, lock."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import secrets
+import shutil
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tare.errors import InputError
+from tare.events import Record
+from tare.hosts import Ledger, LocalHost, clean, host_lock, state_dir
+from tare.platforms import PLATFORMS
+from tare.platforms.base import Context
+from tare.platforms.preflight import preflight
+from tare.run.executor import Bench, Decision, StudySource
+from tare.study.model import Study
+from tare.workloads import WORKLOADS
+
+Decide = Callable[[Study, Sequence[Record]], Decision]
+
+
+def new_run_id() -> str:
+    """Return a short identity, unique enough to name machines on one host by."""
+    return f"{time.strftime('%m%d')}-{secrets.token_hex(3)}"
+
+
+def agent_path() -> Path:
+    """Find the agent that was installed with Tare.
+
+    Raises:
+        InputError: It is not there.
+    """
+    beside = Path(sys.executable).parent / "tare-agent"
+    found = str(beside) if beside.is_file() else shutil.which("tare-agent")
+    if found is None:
+        raise InputError(f"the agent is missing ({beside})", "run `make setup`")
+    return Path(found)
+
+
+def cache_dir() -> Path:
+    """Return where images and packages are kept: ``$XDG_CACHE_HOME/tare`` or ``~/.cache/tare``."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    return Path(base) / "tare"
+
+
+def study_source(path: Path) -> StudySource:
+    """Return where a study came from, with the SHA-256 of its bytes."""
+    return StudySource(str(path), hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+def host_facts() -> dict[str, Any]:
+    """Return what identifies this computer in a report; nothing personal."""
+    system = platform.uname()
+    return {
+        "kernel": system.release,
+        "machine": system.machine,
+        "cpu_model": _cpu_model(),
+        "cpus": os.cpu_count(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "os": _os_name(),
+    }
+
+
+def _cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+def _os_name() -> str:
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME", "")
+    except OSError:
+        return ""
+
+
+def local_context(ledger: Ledger) -> Context:
+    """Return the context of platforms on this computer."""
+    agent = agent_path()
+    return Context(host=LocalHost(agent), ledger=ledger, cache=cache_dir(), agent=agent)
+
+
+def ledger_of(run: str) -> Ledger:
+    """Return the ledger of a run; it outlives a killed process."""
+    return Ledger(state_dir() / "ledgers" / f"{run}.jsonl")
+
+
+async def clean_all() -> list[str]:
+    """Undo what every ledger of this user still lists, and drop the ledgers.
+
+    Returns:
+        One sentence for each thing removed or restored.
+    """
+    host = LocalHost(agent_path())
+    done: list[str] = []
+    for path in sorted((state_dir() / "ledgers").glob("*.jsonl")):
+        ledger = Ledger(path)
+        done += await clean(host, ledger)
+        if not ledger.open_entries():
+            path.unlink()
+    return done
+
+
+@asynccontextmanager
+async def run_session(
+    run: str,
+    *,
+    output: Path,
+    decide: Decide,
+    subscribers: tuple[Callable[[Record], None], ...],
+    on_progress: Callable[[str, float, Mapping[str, Any]], None],
+    say: Callable[[str], None],
+) -> AsyncIterator[Bench]:
+    """Hold this host for one run, and leave it as it was found.
+
+    Raises:
+        InputError: Another run holds the host.
+    """
+    with host_lock(run):
+        for sentence in await clean_all():
+            say(f"left behind by a killed run: {sentence}")
+        ledger = ledger_of(run)
+        context = local_context(ledger)
+        try:
+            yield Bench(
+                context=context,
+                platforms=PLATFORMS,
+                workloads=WORKLOADS,
+                cpus=context.host.topology(),
+                decide=decide,
+                preflight=lambda: preflight(context.host, output),
+                host_facts=host_facts(),
+                subscribers=subscribers,
+                on_progress=on_progress,
+            )
+        finally:
+            await clean(context.host, ledger)
+            if not ledger.open_entries():
+                ledger.path.unlink(missing_ok=True)

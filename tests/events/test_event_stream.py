@@ -1,0 +1,143 @@
+"""The stream survives crashes, full disks and edits, or says exactly where it does not."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tare.events import (
+    STREAM_VERSION,
+    BlockFinished,
+    BlockStarted,
+    CellFinished,
+    CellStarted,
+    Decided,
+    Event,
+    EventLog,
+    Observed,
+    RunStarted,
+    UnreadableStream,
+    read_events,
+)
+
+names = st.text(min_size=1, max_size=20)
+events: st.SearchStrategy[Event] = st.one_of(
+    st.builds(BlockStarted, block=st.integers(1, 99), order=st.tuples(names, names)),
+    st.builds(
+        Observed,
+        cell=names,
+        metric=names,
+        unit=st.sampled_from(["s", "B/s"]),
+        better=st.sampled_from(["higher", "lower"]),
+        value=st.floats(allow_nan=False, allow_infinity=False),
+    ),
+    st.builds(CellFinished, cell=names, status=st.sampled_from(["ok", "failed"]), reason=names),
+    st.builds(Decided, block=st.integers(1, 9), go_on=st.booleans(), reason=names),
+)
+
+
+def write(path: Path, happened: list[Event]) -> None:
+    with EventLog(path) as log:
+        for event in happened:
+            log.append(event)
+
+
+@given(st.lists(events, min_size=1, max_size=8))
+def test_what_was_appended_is_read_back(tmp_path_factory, happened):
+    path = tmp_path_factory.mktemp("run") / "events.jsonl"
+    write(path, happened)
+    assert [record.event for record in read_events(path)] == happened
+
+
+@given(st.lists(events, min_size=2, max_size=6), st.floats(0, 1))
+def test_a_torn_tail_costs_only_what_was_torn(tmp_path_factory, happened, share):
+    path = tmp_path_factory.mktemp("run") / "events.jsonl"
+    write(path, happened)
+    content = path.read_bytes()
+    first_line = content.index(b"\n") + 1
+    cut = first_line + int(share * (len(content) - first_line))
+    path.write_bytes(content[:cut])
+    whole = content[:cut].count(b"\n")
+    assert [record.event for record in read_events(path)] == happened[:whole]
+    with EventLog(path) as log:
+        log.append(BlockFinished(block=7))
+    assert [record.event for record in read_events(path)] == [
+        *happened[:whole],
+        BlockFinished(block=7),
+    ]
+
+
+@given(st.lists(events, min_size=3, max_size=6), st.data())
+def test_damage_before_the_last_line_names_the_line(tmp_path_factory, happened, data):
+    path = tmp_path_factory.mktemp("run") / "events.jsonl"
+    write(path, happened)
+    lines = path.read_bytes().split(b"\n")
+    broken = data.draw(st.integers(0, len(happened) - 1))
+    lines[broken] = lines[broken][: len(lines[broken]) // 2]
+    path.write_bytes(b"\n".join(lines))
+    with pytest.raises(UnreadableStream, match=f"line {broken + 1}:"):
+        read_events(path)
+
+
+@given(st.binary(max_size=200))
+def test_arbitrary_bytes_never_crash_the_reader(tmp_path_factory, content):
+    path = tmp_path_factory.mktemp("run") / "events.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(UnreadableStream):
+        read_events(path)
+
+
+def test_a_lost_line_is_noticed(tmp_path):
+    path = tmp_path / "events.jsonl"
+    write(path, [BlockStarted(block=n, order=()) for n in range(1, 4)])
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(lines[0] + lines[2])
+    with pytest.raises(UnreadableStream, match="line 2: event 2 where 1 belongs"):
+        read_events(path)
+
+
+def test_a_newer_stream_is_refused(tmp_path):
+    path = tmp_path / "events.jsonl"
+    begun = RunStarted(
+        version=STREAM_VERSION + 1,
+        run="r",
+        study={},
+        study_path="s.yaml",
+        study_sha256="",
+        seed=1,
+        host={},
+        versions={},
+    )
+    write(path, [begun])
+    with pytest.raises(UnreadableStream, match="use a newer Tare"):
+        read_events(path)
+
+
+def test_a_full_disk_leaves_no_half_event(tmp_path, monkeypatch):
+    path = tmp_path / "events.jsonl"
+    with EventLog(path) as log:
+        log.append(BlockFinished(block=1))
+        real_write = log._file.write
+
+        def nearly_full(data: bytes) -> int:
+            if len(data) > 10:
+                return real_write(data[:10])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        class FullFile:
+            def __getattr__(self, name: str):
+                return nearly_full if name == "write" else getattr(real_file, name)
+
+        real_file = log._file
+        monkeypatch.setattr(log, "_file", FullFile())
+        with pytest.raises(OSError, match="No space left"):
+            log.append(
+                CellStarted(
+                    cell="c", block=1, arm="a", scenario="s", workload="tick", parameters={}
+                )
+            )
+        monkeypatch.undo()
+    assert [record.event for record in read_events(path)] == [BlockFinished(block=1)]
