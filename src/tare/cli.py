@@ -18,7 +18,7 @@ from tare.errors import InputError, TareError
 
 if TYPE_CHECKING:
     from tare.events import RunFinished
-    from tare.run.session import Decide
+    from tare.run.bench import Decide
 
 EXIT_FAULT = 1
 EXIT_INPUT = 2

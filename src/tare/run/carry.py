@@ -12,11 +12,12 @@ from rich.text import Text
 
 from tare.errors import InputError
 from tare.events import RunFinished, read_events
+from tare.run.bench import Decide
 from tare.run.catalog import build_catalog
 from tare.run.executor import execute, resume
 from tare.run.folder import create_folder, open_folder
 from tare.run.progress import ProgressView, Tally
-from tare.run.session import Decide, new_run_id, run_session, study_source
+from tare.run.session import new_run_id, run_session, study_source
 from tare.run.state import fold
 from tare.study.load import load_study
 from tare.study.model import Study
@@ -86,7 +87,7 @@ async def go_on(directory: Path, decide: Decide, console: Console) -> RunFinishe
     study = load_study(folder.study, build_catalog())
     if study_source(folder.study).sha256 != state.started.study_sha256:
         raise InputError(
-            f"{folder.study} was edited after the run began, so old and new cells would not compare",
+            f"{folder.study} was edited after the run began; old and new cells would not compare",
             "put it back as it was, or start a new run",
         )
     view = _view(study, console)

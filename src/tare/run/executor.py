@@ -3,138 +3,51 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from tare.errors import InputError, TareError
 from tare.events import (
     BlockFinished,
     BlockStarted,
-    Check,
     Decided,
     EventLog,
     ImageReady,
     Interrupted,
     Planned,
-    PlatformChecked,
     Preflight,
-    Record,
     RunFinished,
     RunResumed,
     RunStarted,
     Skipped,
     read_events,
 )
-from tare.platforms.base import Context, Platform, Shape, Verdict
+from tare.run.bench import Bench, StudySource
 from tare.run.cell import CellContext
+from tare.run.checking import (
+    arm_context,
+    arm_shape,
+    check_arms,
+    checked_events,
+    facts_of,
+    plan_study,
+    recorded_facts,
+)
 from tare.run.interrupt import StopRequest, listening
-from tare.run.state import RunState, fold
+from tare.run.state import fold
 from tare.run.versions import run_versions
 from tare.run.visit import ReadyArm, Visitor
-from tare.scenarios.placement import HostCpus
-from tare.study.plan import ArmFacts, Plan, Visit, make_plan
 
 if TYPE_CHECKING:
+    from tare.platforms.base import Prepared
     from tare.run.folder import RunFolder
-    from tare.study.model import Arm, Study
-    from tare.workloads.base import Workload
+    from tare.study.model import Study
+    from tare.study.plan import Cell, Plan, Visit
 
 EMULATION_SLOWDOWN = 20.0
 """How much longer than natively a cell may take under TCG; only bounds the deadline."""
-
-
-@dataclass(frozen=True)
-class Decision:
-    """Whether another block is wanted, and why."""
-
-    go_on: bool
-    reason: str
-
-
-@dataclass(frozen=True)
-class Bench:
-    """Everything a run is carried out with, chosen by the caller.
-
-    Args:
-        context: Host, ledger, cache and agent.
-        platforms: All known platforms by name.
-        workloads: All known workloads by name.
-        cpus: The host's CPUs.
-        decide: Judges after each block, from all records so far, whether to go on.
-        preflight: Looks at the host's condition.
-        subscribers: Are told every record as it is written.
-        on_progress: Is told of progress within a cell: cell, share done, further fields.
-    """
-
-    context: Context
-    platforms: Mapping[str, Platform]
-    workloads: Mapping[str, Workload]
-    cpus: HostCpus
-    decide: Callable[[Study, Sequence[Record]], Decision]
-    preflight: Callable[[], Awaitable[tuple[Check, ...]]]
-    host_facts: Mapping[str, Any]
-    subscribers: tuple[Callable[[Record], None], ...] = ()
-    on_progress: Callable[[str, float, Mapping[str, Any]], None] = lambda *_: None
-
-
-@dataclass(frozen=True)
-class StudySource:
-    """Where a study came from, for the record."""
-
-    path: str
-    sha256: str
-
-
-def arm_shape(study: Study, arm: Arm) -> Shape:
-    """Return the size of the arm's machines: its own, or the study's."""
-    shape = arm.shape or study.shape
-    return Shape(vcpus=shape.vcpus, memory=shape.memory)
-
-
-def arm_context(bench: Bench, study: Study, arm: Arm) -> Context:
-    """Return the context with the kernel that the arm, or else the study, names."""
-    return dataclasses.replace(bench.context, kernel=arm.kernel or study.kernel)
-
-
-async def check_arms(bench: Bench, study: Study) -> dict[str, Verdict]:
-    """Ask every arm's platform whether it is usable here, twins and equals once."""
-    asked: dict[tuple[str, str, str | None], asyncio.Task[Verdict]] = {}
-    tasks: dict[str, asyncio.Task[Verdict]] = {}
-    for name, arm in study.arms.items():
-        context = arm_context(bench, study, arm)
-        key = (arm.platform, arm.options.model_dump_json(), context.kernel)
-        if key not in asked:
-            check = bench.platforms[arm.platform].check(context, arm.options)
-            asked[key] = asyncio.ensure_future(check)
-        tasks[name] = asked[key]
-    return {name: await task for name, task in tasks.items()}
-
-
-def facts_of(verdicts: Mapping[str, Verdict]) -> dict[str, ArmFacts]:
-    """Reduce verdicts to what planning needs."""
-    return {
-        name: ArmFacts(
-            usable=verdict.usable,
-            reason=verdict.reason,
-            max_vcpus=verdict.capabilities.max_vcpus,
-            min_memory=verdict.capabilities.min_memory,
-            pinning=verdict.capabilities.pinning,
-            devices=verdict.capabilities.devices,
-            neighbours=verdict.capabilities.neighbours,
-            emulated=verdict.emulated,
-        )
-        for name, verdict in verdicts.items()
-    }
-
-
-def plan_study(bench: Bench, study: Study, seed: int, facts: Mapping[str, ArmFacts]) -> Plan:
-    """Plan ``study`` for this host."""
-    return make_plan(study, seed, facts, bench.cpus, bench.workloads)
 
 
 async def execute(
@@ -161,7 +74,7 @@ async def execute(
             )
         )
         log.append(Preflight(checks=await bench.preflight()))
-        for event in _checked(study, bench, verdicts):
+        for event in checked_events(study, verdicts):
             log.append(event)
         for skip in plan.skipped:
             log.append(
@@ -194,7 +107,7 @@ async def resume(bench: Bench, study: Study, folder: RunFolder) -> RunFinished |
     if state.finished is not None and state.finished.status == "complete":
         raise InputError(f"{folder.path} is complete", f"see `tare report {folder.path}`")
     verdicts = await check_arms(bench, study)
-    recorded = _recorded_facts(state, verdicts)
+    recorded = recorded_facts(state, verdicts)
     plan = plan_study(bench, study, state.started.seed, recorded)
     with EventLog(folder.events) as log:
         _subscribe(bench, log)
@@ -206,47 +119,6 @@ async def resume(bench: Bench, study: Study, folder: RunFolder) -> RunFinished |
 def _subscribe(bench: Bench, log: EventLog) -> None:
     for subscriber in bench.subscribers:
         log.subscribe(subscriber)
-
-
-def _checked(study: Study, bench: Bench, verdicts: Mapping[str, Verdict]) -> list[PlatformChecked]:
-    return [
-        PlatformChecked(
-            arm=name,
-            platform=arm.platform,
-            options=arm.options.model_dump(mode="json"),
-            usable=verdicts[name].usable,
-            reason=verdicts[name].reason,
-            hint=verdicts[name].hint,
-            emulated=verdicts[name].emulated,
-            versions=dict(verdicts[name].versions),
-            capabilities={
-                key: sorted(value) if isinstance(value, frozenset) else value
-                for key, value in dataclasses.asdict(verdicts[name].capabilities).items()
-            },
-        )
-        for name, arm in study.arms.items()
-    ]
-
-
-def _recorded_facts(state: RunState, now: Mapping[str, Verdict]) -> dict[str, ArmFacts]:
-    """Return the facts the run began with: the plan must not change under a resumed run."""
-    facts = facts_of(now)
-    for name, event in state.platforms.items():
-        if event.usable and not facts[name].usable:
-            raise InputError(
-                f"arm {name} was usable when the run began and is not now: {facts[name].reason}",
-                now[name].hint or "make it usable again, or start a new run",
-            )
-        facts[name] = dataclasses.replace(
-            facts[name],
-            usable=event.usable,
-            reason=event.reason,
-            emulated=event.emulated,
-            max_vcpus=event.capabilities["max_vcpus"],
-            min_memory=event.capabilities["min_memory"],
-            pinning=event.capabilities["pinning"],
-        )
-    return facts
 
 
 class _Execution:
@@ -336,7 +208,7 @@ class _Execution:
         if not visitor.stop.finishing:
             self._log.append(BlockFinished(block=block))
 
-    def _pending(self, visit: Visit) -> list[Any]:
+    def _pending(self, visit: Visit) -> list[Cell]:
         return [cell for cell in visit.cells if cell.id not in self._state.finished_cells]
 
     def _wants_another(self, block: int) -> bool:
@@ -352,32 +224,36 @@ class _Execution:
         for name in self._plan.arms:
             arm = self._study.arms[name]
             platform = self._bench.platforms[arm.platform]
-            context = arm_context(self._bench, self._study, arm)
-            shape = arm_shape(self._study, arm)
+            context = arm_context(self._bench, self._study, name)
+            shape = arm_shape(self._study, name)
             realtime = any(
                 self._bench.workloads[spec.workload].realtime
                 for spec in self._study.workloads.values()
             )
             prepared = await platform.prepare(context, arm.options, shape, realtime)
-            self._tell_image(
-                name, prepared.kernel, prepared.digest, prepared.cached, prepared.took_s
-            )
+            self._tell_image(name, prepared)
             pinning = bool(self._state.platforms[name].capabilities["pinning"])
             arms[name] = ReadyArm(
                 name, platform, arm.options, context, prepared, shape, pinning, realtime
             )
         return arms
 
-    def _tell_image(self, arm: str, kernel: str, digest: str, cached: bool, took_s: float) -> None:
+    def _tell_image(self, arm: str, prepared: Prepared) -> None:
         known = self._state.images.get(arm)
         if known is None:
             self._log.append(
-                ImageReady(arm=arm, kernel=kernel, digest=digest, cached=cached, took_s=took_s)
+                ImageReady(
+                    arm=arm,
+                    kernel=prepared.kernel,
+                    digest=prepared.digest,
+                    cached=prepared.cached,
+                    took_s=prepared.took_s,
+                )
             )
-        elif known != digest:
+        elif known != prepared.digest:
             raise InputError(
                 f"what arm {arm} boots has changed since the run began "
-                f"({known[:12]} then, {digest[:12]} now), so its cells would not compare",
+                f"({known[:12]} then, {prepared.digest[:12]} now), so its cells would not compare",
                 "start a new run",
             )
 

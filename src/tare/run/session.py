@@ -9,7 +9,7 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,8 @@ from tare.hosts import Ledger, LocalHost, clean, host_lock, state_dir
 from tare.platforms import PLATFORMS
 from tare.platforms.base import Context
 from tare.platforms.preflight import preflight
-from tare.run.executor import Bench, Decision, StudySource
-from tare.study.model import Study
+from tare.run.bench import Bench, Decide, StudySource
 from tare.workloads import WORKLOADS
-
-Decide = Callable[[Study, Sequence[Record]], Decision]
 
 
 def new_run_id() -> str:

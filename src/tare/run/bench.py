@@ -1,0 +1,61 @@
+"""What a run is carried out with, chosen by the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tare.events import Check, Record
+from tare.platforms.base import Context, Platform
+from tare.scenarios.placement import HostCpus
+
+if TYPE_CHECKING:
+    from tare.study.model import Study
+    from tare.workloads.base import Workload
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Whether another block is wanted, and why."""
+
+    go_on: bool
+    reason: str
+
+
+Decide = Callable[["Study", Sequence[Record]], Decision]
+"""Judges after a block, from all records so far, whether another is wanted."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Everything a run is carried out with, chosen by the caller.
+
+    Args:
+        context: Host, ledger, cache and agent.
+        platforms: All known platforms by name.
+        workloads: All known workloads by name.
+        cpus: The host's CPUs.
+        decide: Judges after each block, from all records so far, whether to go on.
+        preflight: Looks at the host's condition.
+        subscribers: Are told every record as it is written.
+        on_progress: Is told of progress within a cell: cell, share done, further fields.
+    """
+
+    context: Context
+    platforms: Mapping[str, Platform]
+    workloads: Mapping[str, Workload]
+    cpus: HostCpus
+    decide: Decide
+    preflight: Callable[[], Awaitable[tuple[Check, ...]]]
+    host_facts: Mapping[str, Any]
+    subscribers: tuple[Callable[[Record], None], ...] = ()
+    on_progress: Callable[[str, float, Mapping[str, Any]], None] = lambda *_: None
+
+
+@dataclass(frozen=True)
+class StudySource:
+    """Where a study came from, for the record."""
+
+    path: str
+    sha256: str

@@ -1,0 +1,107 @@
+"""Ask every arm's platform what it can do here, and plan accordingly."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from tare.errors import InputError
+from tare.events import PlatformChecked
+from tare.platforms.base import Context, Shape, Verdict
+from tare.run.bench import Bench
+from tare.study.plan import ArmFacts, Plan, make_plan
+
+if TYPE_CHECKING:
+    from tare.run.state import RunState
+    from tare.study.model import Study
+
+
+def arm_shape(study: Study, arm: str) -> Shape:
+    """Return the size of the arm's machines: its own, or the study's."""
+    shape = study.shape_of(arm)
+    return Shape(vcpus=shape.vcpus, memory=shape.memory)
+
+
+def arm_context(bench: Bench, study: Study, arm: str) -> Context:
+    """Return the context with the kernel that the arm, or else the study, names."""
+    return dataclasses.replace(bench.context, kernel=study.kernel_of(arm))
+
+
+async def check_arms(bench: Bench, study: Study) -> dict[str, Verdict]:
+    """Ask every arm's platform whether it is usable here, twins and equals once."""
+    asked: dict[tuple[str, str, str | None], asyncio.Task[Verdict]] = {}
+    tasks: dict[str, asyncio.Task[Verdict]] = {}
+    for name, arm in study.arms.items():
+        context = arm_context(bench, study, name)
+        key = (arm.platform, arm.options.model_dump_json(), context.kernel)
+        if key not in asked:
+            check = bench.platforms[arm.platform].check(context, arm.options)
+            asked[key] = asyncio.ensure_future(check)
+        tasks[name] = asked[key]
+    return {name: await task for name, task in tasks.items()}
+
+
+def facts_of(verdicts: Mapping[str, Verdict]) -> dict[str, ArmFacts]:
+    """Reduce verdicts to what planning needs."""
+    return {
+        name: ArmFacts(
+            usable=verdict.usable,
+            reason=verdict.reason,
+            max_vcpus=verdict.capabilities.max_vcpus,
+            min_memory=verdict.capabilities.min_memory,
+            pinning=verdict.capabilities.pinning,
+            devices=verdict.capabilities.devices,
+            neighbours=verdict.capabilities.neighbours,
+            emulated=verdict.emulated,
+        )
+        for name, verdict in verdicts.items()
+    }
+
+
+def plan_study(bench: Bench, study: Study, seed: int, facts: Mapping[str, ArmFacts]) -> Plan:
+    """Plan ``study`` for this host."""
+    return make_plan(study, seed, facts, bench.cpus, bench.workloads)
+
+
+def checked_events(study: Study, verdicts: Mapping[str, Verdict]) -> list[PlatformChecked]:
+    """Return one event for each arm's verdict."""
+    return [
+        PlatformChecked(
+            arm=name,
+            platform=arm.platform,
+            options=arm.options.model_dump(mode="json"),
+            usable=verdicts[name].usable,
+            reason=verdicts[name].reason,
+            hint=verdicts[name].hint,
+            emulated=verdicts[name].emulated,
+            versions=dict(verdicts[name].versions),
+            capabilities={
+                key: sorted(value) if isinstance(value, frozenset) else value
+                for key, value in dataclasses.asdict(verdicts[name].capabilities).items()
+            },
+        )
+        for name, arm in study.arms.items()
+    ]
+
+
+def recorded_facts(state: RunState, now: Mapping[str, Verdict]) -> dict[str, ArmFacts]:
+    """Return the facts the run began with: the plan must not change under a resumed run."""
+    facts = facts_of(now)
+    for name, event in state.platforms.items():
+        if event.usable and not facts[name].usable:
+            raise InputError(
+                f"arm {name} was usable when the run began and is not now: {facts[name].reason}",
+                now[name].hint or "make it usable again, or start a new run",
+            )
+        facts[name] = dataclasses.replace(
+            facts[name],
+            usable=event.usable,
+            reason=event.reason,
+            emulated=event.emulated,
+            max_vcpus=event.capabilities["max_vcpus"],
+            min_memory=event.capabilities["min_memory"],
+            pinning=event.capabilities["pinning"],
+        )
+    return facts
