@@ -1,0 +1,5 @@
+"""Quantities as people read them, for those who know the analysis but not the study."""
+
+from tare.study.quantities import format_duration, format_quantity, format_size
+
+__all__ = ["format_duration", "format_quantity", "format_size"]
