@@ -1,0 +1,376 @@
+"""Turn plain data into a typed study, part by part, collecting everything that is wrong."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from tare.study.checking import (
+    Findings,
+    KeyStyle,
+    checked,
+    known_keys,
+    message_of,
+    shown,
+    suggestion,
+    takes_list,
+)
+from tare.study.model import (
+    Arm,
+    ArmFrame,
+    Catalog,
+    Scenario,
+    Shape,
+    Study,
+    StudyFrame,
+    WorkloadSpec,
+)
+from tare.study.yamltext import Path
+
+MOST_POINTS = 500
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
+_PARTS = ("arms", "scenarios", "workloads")
+
+
+def build_study(
+    data: Mapping[str, Any], catalog: Catalog, style: KeyStyle, findings: Findings
+) -> Study | None:
+    """Build a study from plain data.
+
+    Args:
+        data: The file's mapping, or a stored study.
+        catalog: The platforms and workloads it may name.
+        style: How its keys are written.
+        findings: Takes everything that is wrong.
+
+    Returns:
+        The study, or None when something was found.
+    """
+    return _Builder(catalog, style, findings).study(data)
+
+
+class _Builder:
+    def __init__(self, catalog: Catalog, style: KeyStyle, findings: Findings) -> None:
+        self._catalog = catalog
+        self._style = style
+        self._findings = findings
+
+    def study(self, data: Mapping[str, Any]) -> Study | None:
+        known = known_keys(
+            [Study],
+            {k: v for k, v in data.items() if k not in _PARTS and k != "aa"}
+            if not self._style.kebab
+            else {k: v for k, v in data.items() if k not in _PARTS},
+            (),
+            self._style,
+            self._findings,
+        )
+        frame = checked(StudyFrame, known, (), self._style, self._findings)
+        sections = {part: self._section(data, part) for part in _PARTS}
+        shape = frame.shape if frame else Shape.model_validate({})
+        arms = self._arms(sections["arms"], shape)
+        scenarios = {
+            name: self._scenario(raw, ("scenarios", name))
+            for name, raw in sections["scenarios"].items()
+        }
+        known_scenarios = list(scenarios) or ["alone"]
+        workloads = {
+            label: self._workload(label, raw, known_scenarios)
+            for label, raw in sections["workloads"].items()
+        }
+        baseline = known.get("baseline")
+        if isinstance(baseline, str) and baseline not in sections["arms"]:
+            self._findings.add(
+                ("baseline",), f"there is no arm {baseline!r}" + suggestion(baseline, arms)
+            )
+        if self._findings.found or frame is None:
+            return None
+        parts: dict[str, Any] = {"arms": arms, "workloads": workloads}
+        if scenarios:
+            parts["scenarios"] = scenarios
+        return self._assemble(frame, parts)
+
+    def _assemble(self, frame: StudyFrame, parts: Mapping[str, Any]) -> Study | None:
+        said = {name: getattr(frame, name) for name in StudyFrame.model_fields}
+        try:
+            return Study.model_validate({**said, **parts})
+        except ValidationError as error:
+            for detail in error.errors(include_url=False):
+                self._findings.add(tuple(detail["loc"]), message_of(detail))
+            return None
+
+    def _section(self, data: Mapping[str, Any], part: str) -> dict[str, Any]:
+        if part not in data:
+            if part != "scenarios":
+                self._findings.add((part,), f"is missing; add `{part}:` with at least one name")
+            return {}
+        section = data[part]
+        if not isinstance(section, Mapping) or not section:
+            self._findings.add((part,), f"must be names with keys and values, not {shown(section)}")
+            return {}
+        for name in section:
+            if not _NAME.fullmatch(name):
+                self._findings.add(
+                    (part, name),
+                    "a name has at most 40 lower-case letters, digits, `-`, `_` and `.`, and "
+                    "begins with a letter or digit",
+                    key=True,
+                )
+        return dict(section)
+
+    def _mapping(self, raw: Any, path: Path) -> Mapping[str, Any] | None:
+        if raw is None:
+            return {}
+        if isinstance(raw, Mapping):
+            return raw
+        self._findings.add(path, f"must be keys with values, like {{key: value}}, not {shown(raw)}")
+        return None
+
+    # Arms
+
+    def _arms(self, section: Mapping[str, Any], shape: Shape) -> dict[str, Arm | None]:
+        written: dict[str, Mapping[str, Any]] = {}
+        for name, raw in section.items():
+            mapping = self._mapping(raw, ("arms", name))
+            written[name] = {} if mapping is None else self._flat_arm(mapping)
+        twin_key = self._style.written("twin_of")
+        arms: dict[str, Arm | None] = dict.fromkeys(written)
+        for name, raw in written.items():
+            if isinstance(section[name], Mapping) and twin_key not in raw:
+                arms[name] = self._arm(name, raw, shape, self._findings)
+            elif section[name] is None:
+                self._findings.add(("arms", name, "platform"), "is missing; add it")
+        for name, raw in written.items():
+            if twin_key in raw:
+                arms[name] = self._twin(name, raw, written, arms, shape)
+        return arms
+
+    def _flat_arm(self, raw: Mapping[str, Any]) -> Mapping[str, Any]:
+        if self._style.kebab:
+            return raw
+        # A stored arm holds its options apart, and None for what it does not override.
+        flat = {**raw.get("options", {}), **{k: v for k, v in raw.items() if k != "options"}}
+        return {k: v for k, v in flat.items() if v is not None or k in raw.get("options", {})}
+
+    def _arm(
+        self, name: str, raw: Mapping[str, Any], shape: Shape, findings: Findings
+    ) -> Arm | None:
+        path: Path = ("arms", name)
+        platform = raw.get("platform")
+        if "platform" in raw and platform not in self._catalog.platforms:
+            findings.add(
+                (*path, "platform"),
+                f"there is no platform {shown(platform)}"
+                + suggestion(platform, self._catalog.platforms),
+            )
+            return None
+        if "platform" not in raw:
+            findings.add((*path, "platform"), "is missing; add it")
+            anything = [ArmFrame, *self._catalog.platforms.values()]
+            known_keys(anything, raw, path, self._style, findings)
+            return None
+        model = self._catalog.platforms[str(platform)]
+        known = known_keys([ArmFrame, model], raw, path, self._style, findings)
+        common = {key: value for key, value in known.items() if key in ArmFrame.model_fields}
+        if isinstance(common.get("shape"), Mapping):
+            common["shape"] = {**shape.model_dump(), **common["shape"]}
+        own = {key: value for key, value in known.items() if key not in ArmFrame.model_fields}
+        frame = checked(ArmFrame, common, path, self._style, findings)
+        options = checked(model, own, path, self._style, findings)
+        if frame is None or options is None:
+            return None
+        return Arm.model_validate({**frame.__dict__, "options": options})
+
+    def _twin(
+        self,
+        name: str,
+        raw: Mapping[str, Any],
+        written: Mapping[str, Mapping[str, Any]],
+        arms: Mapping[str, Arm | None],
+        shape: Shape,
+    ) -> Arm | None:
+        key = self._style.written("twin_of")
+        path: Path = ("arms", name, key)
+        target = raw[key]
+        others = [other for other in written if other != name and key not in written[other]]
+        if not isinstance(target, str) or target not in others:
+            why = (
+                "that is itself"
+                if target == name
+                else (
+                    f"{shown(target)} is a twin too"
+                    if target in written
+                    else f"there is no arm {shown(target)}"
+                )
+            )
+            self._findings.add(path, why + suggestion(target, others))
+            return None
+        own = Findings()
+        twin = self._arm(name, {**written[target], **raw}, shape, own)
+        for (found, message), at_key in own.found.items():
+            # What is wrong with the other arm is told there.
+            if len(found) < 3 or found[2] in raw:
+                self._findings.add(found, message, key=at_key)
+        original = arms[target]
+        if twin is None or original is None:
+            return None
+        self._require_same(name, target, raw, twin, original)
+        return twin
+
+    def _require_same(
+        self, name: str, target: str, raw: Mapping[str, Any], twin: Arm, original: Arm
+    ) -> None:
+        for key in raw:
+            field = key.replace("-", "_") if self._style.kebab else key
+            if field == "twin_of":
+                continue
+            ours, theirs = (_value_of(arm, field) for arm in (twin, original))
+            if ours != theirs:
+                self._findings.add(
+                    ("arms", name, key),
+                    f"a twin is identical to what it repeats, but this is {shown(ours)} here and "
+                    f"{shown(theirs)} in {target}; remove the line",
+                )
+
+    # Scenarios
+
+    def _scenario(self, raw: Any, path: Path) -> Scenario | None:
+        mapping = self._mapping(raw, path)
+        if mapping is None:
+            return None
+        known = known_keys([Scenario], mapping, path, self._style, self._findings)
+        scenario = checked(Scenario, known, path, self._style, self._findings)
+        if scenario is None:
+            return None
+        neighbours = tuple(
+            neighbour.model_copy(
+                update={"parameters": self._load(neighbour.load, neighbour.parameters, where)}
+            )
+            for index, neighbour in enumerate(scenario.neighbours)
+            for where in [(*path, "neighbours", index)]
+        )
+        return scenario.model_copy(update={"neighbours": neighbours})
+
+    def _load(self, name: str, parameters: Mapping[str, Any], path: Path) -> dict[str, Any]:
+        model = self._catalog.workloads.get(name)
+        if model is None:
+            self._findings.add(
+                (*path, "load"),
+                f"there is no workload {name!r}" + suggestion(name, self._catalog.workloads),
+            )
+            return {}
+        where = (*path, "parameters")
+        known = known_keys([model], parameters, where, self._style, self._findings)
+        valid = checked(model, known, where, self._style, self._findings)
+        return valid.model_dump(mode="json", exclude_unset=True) if valid else {}
+
+    # Workloads
+
+    def _workload(self, label: str, raw: Any, scenarios: list[str]) -> WorkloadSpec | None:
+        path: Path = ("workloads", label)
+        mapping = self._mapping(raw, path)
+        if mapping is None:
+            return None
+        name = mapping.get("workload", label)
+        model = self._catalog.workloads.get(name) if isinstance(name, str) else None
+        if model is None:
+            at: Path = (*path, "workload") if "workload" in mapping else path
+            self._findings.add(
+                at,
+                f"there is no workload {shown(name)}" + suggestion(name, self._catalog.workloads),
+                key="workload" not in mapping,
+            )
+            return None
+        stored = mapping.get("points") if not self._style.kebab else None
+        written = {k: v for k, v in mapping.items() if stored is None or k != "points"}
+        known = known_keys(
+            [WorkloadSpec, model], written, path, self._style, self._findings, without=["points"]
+        )
+        common = {key: value for key, value in known.items() if key in WorkloadSpec.model_fields}
+        own = {key: value for key, value in known.items() if key not in WorkloadSpec.model_fields}
+        spec = checked(
+            WorkloadSpec, {**common, "workload": name}, path, self._style, self._findings
+        )
+        points = (
+            [checked(model, point, path, self._style, self._findings) for point in stored]
+            if stored is not None
+            else self._points(model, own, path)
+        )
+        if spec is None or None in points:
+            return None
+        self._require_scenarios(spec, scenarios, path)
+        plain = tuple(
+            point.model_dump(mode="json", exclude_unset=True) for point in points if point
+        )
+        return spec.model_copy(update={"points": plain})
+
+    def _require_scenarios(self, spec: WorkloadSpec, known: list[str], path: Path) -> None:
+        for index, scenario in enumerate(spec.scenarios or ()):
+            if scenario not in known:
+                self._findings.add(
+                    (*path, "scenarios", index),
+                    f"there is no scenario {scenario!r}" + suggestion(scenario, known),
+                )
+
+    def _points(
+        self, model: type[BaseModel], own: Mapping[str, Any], path: Path
+    ) -> list[BaseModel | None]:
+        """Expand lists on scalar parameters into every combination."""
+        axes = {name: self._axis(model, name, value) for name, value in own.items()}
+        count = 1
+        for name, axis in axes.items():
+            count *= len(axis)
+            if not axis:
+                self._findings.add(
+                    (*path, self._style.written(name)), "an empty list; give at least one value"
+                )
+        if count > MOST_POINTS:
+            self._findings.add(
+                path, f"{count} combinations of parameters; at most {MOST_POINTS} are possible"
+            )
+            return [None]
+        points = []
+        seen: dict[str, Path] = {}
+        for chosen in itertools.product(*axes.values()):
+            places = {name: where for name, (where, _) in zip(axes, chosen, strict=True)}
+            values = {name: value for name, (_, value) in zip(axes, chosen, strict=True)}
+            point = self._point(model, values, places, path)
+            points.append(point)
+            if point is not None:
+                identity = point.model_dump_json()
+                if identity in seen:
+                    self._findings.add(path, f"the cell {shown(values)} stands here twice")
+                seen[identity] = path
+        return points
+
+    def _axis(self, model: type[BaseModel], name: str, value: Any) -> list[tuple[Path, Any]]:
+        key = self._style.written(name)
+        nested = isinstance(value, list) and bool(value) and isinstance(value[0], list)
+        if isinstance(value, list) and (nested or not takes_list(model, name)):
+            return [((key, index), item) for index, item in enumerate(value)]
+        return [((key,), value)]
+
+    def _point(
+        self,
+        model: type[BaseModel],
+        values: Mapping[str, Any],
+        places: Mapping[str, Path],
+        path: Path,
+    ) -> BaseModel | None:
+        found = Findings()
+        point = checked(model, values, (), KeyStyle(kebab=False), found)
+        for where, message in found.found:
+            head, rest = (str(where[0]), where[1:]) if where else ("", ())
+            place = places.get(head, (self._style.written(head),) if head else ())
+            self._findings.add((*path, *place, *rest), message)
+        return point
+
+
+def _value_of(arm: Arm, field: str) -> Any:
+    holder = arm if field in ArmFrame.model_fields else arm.options
+    value = getattr(holder, field, None)
+    return value.model_dump(mode="json") if isinstance(value, BaseModel) else value

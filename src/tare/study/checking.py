@@ -1,0 +1,200 @@
+"""Check plain data against models: unknown keys with suggestions, and errors people can act on."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from tare.study.yamltext import Path
+
+M = TypeVar("M", bound=BaseModel)
+SEQUENCES = (list, tuple, set, frozenset)
+
+
+class Findings:
+    """What is wrong so far: message, path in the file, and whether the key itself is meant."""
+
+    def __init__(self) -> None:
+        self.found: dict[tuple[Path, str], bool] = {}
+
+    def add(self, path: Path, message: str, *, key: bool = False) -> None:
+        """Note a problem; the same problem twice is one."""
+        self.found.setdefault((path, message), key)
+
+    def under(self, path: Path) -> bool:
+        """Whether anything was found at or below ``path``."""
+        return any(found[: len(path)] == path for found, _ in self.found)
+
+
+class KeyStyle:
+    """How keys are written: in kebab-case in a study file, in snake_case in a stored study."""
+
+    def __init__(self, *, kebab: bool) -> None:
+        self.kebab = kebab
+
+    def written(self, name: str) -> str:
+        """Return the key a user writes for a model's field."""
+        return name.replace("_", "-") if self.kebab else name
+
+
+def suggestion(word: object, known: Iterable[str]) -> str:
+    """Return ``; did you mean 'X'?`` or the list of what is known."""
+    names = sorted(known)
+    close = difflib.get_close_matches(str(word)[:80], names, n=1, cutoff=0.6)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; known: {', '.join(names)}" if names else ""
+
+
+def shown(value: object) -> str:
+    """Return a value as a user wrote it, shortened."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=str)
+    except (TypeError, ValueError):
+        text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def known_keys(
+    models: Iterable[type[BaseModel]],
+    data: Mapping[str, Any],
+    path: Path,
+    style: KeyStyle,
+    findings: Findings,
+    *,
+    without: Iterable[str] = (),
+) -> dict[str, Any]:
+    """Return ``data`` with field names for keys, noting every key that no model has.
+
+    Args:
+        models: The models whose fields may stand side by side in this mapping.
+        data: The mapping as written.
+        path: Where it stands.
+        style: How its keys are written.
+        findings: Takes the problems.
+        without: Fields that are not written by users.
+    """
+    fields = {
+        style.written(name): (name, info.annotation)
+        for model in models
+        for name, info in model.model_fields.items()
+        if name not in without
+    }
+    result: dict[str, Any] = {}
+    for key, value in data.items():
+        if key not in fields:
+            findings.add((*path, key), "unknown key" + suggestion(key, fields), key=True)
+            continue
+        name, annotation = fields[key]
+        result[name] = _inner(annotation, value, (*path, key), style, findings)
+    return result
+
+
+def _inner(annotation: Any, value: Any, path: Path, style: KeyStyle, findings: Findings) -> Any:
+    model = _model_in(annotation)
+    if model is None:
+        return value
+    if isinstance(value, Mapping):
+        return known_keys([model], value, path, style, findings)
+    if isinstance(value, list):
+        return [
+            _inner(annotation, item, (*path, index), style, findings)
+            for index, item in enumerate(value)
+        ]
+    return value
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    origin = typing.get_origin(annotation)
+    if origin in (dict, Mapping):
+        return None
+    if origin in (typing.Union, types.UnionType, typing.Annotated, *SEQUENCES):
+        return next(filter(None, map(_model_in, typing.get_args(annotation))), None)
+    return None
+
+
+def takes_list(model: type[BaseModel], name: str) -> bool:
+    """Whether a field's own value is a list, so that a list is no grid of values."""
+    return _is_sequence(model.model_fields[name].annotation)
+
+
+def _is_sequence(annotation: Any) -> bool:
+    origin = typing.get_origin(annotation) or annotation
+    if origin in (typing.Union, types.UnionType, typing.Annotated):
+        return any(map(_is_sequence, typing.get_args(annotation)))
+    return origin in SEQUENCES
+
+
+def checked(
+    model: type[M], data: Mapping[str, Any], path: Path, style: KeyStyle, findings: Findings
+) -> M | None:
+    """Validate field names and plain values strictly; None when something was found."""
+    try:
+        return model.model_validate_json(json.dumps(data, default=str), strict=True)
+    except ValidationError as error:
+        for detail in error.errors(include_url=False):
+            where = _written_path(detail["loc"], style)
+            findings.add((*path, *where), message_of(detail))
+        return None
+
+
+def _written_path(loc: tuple[str | int, ...], style: KeyStyle) -> Path:
+    return tuple(style.written(part) if isinstance(part, str) else part for part in loc)
+
+
+_TYPES = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "string": "text (in quotes when it looks like a number)",
+    "path": "a path",
+    "list": "a list, like [a, b]",
+    "tuple": "a list, like [a, b]",
+    "set": "a list, like [a, b]",
+    "frozen": "a list, like [a, b]",
+    "model": "keys with values, like {key: value}",
+    "dict": "keys with values, like {key: value}",
+}
+
+
+def message_of(detail: ErrorDetails) -> str:
+    """Return a validation error in the words of this project, with the value found."""
+    kind, value, context = detail["type"], detail.get("input"), detail.get("ctx", {})
+    if kind == "missing":
+        return "is missing; add it"
+    if kind in ("value_error", "assertion_error"):
+        return str(context.get("error", detail["msg"]))
+    if kind in ("literal_error", "enum"):
+        return f"must be {context['expected']}, not {shown(value)}" + _close_choice(
+            value, str(context["expected"])
+        )
+    if kind == "string_pattern_mismatch" and "a-z0-9" in str(context.get("pattern")):
+        return f"must be a short name (lower-case letters, digits, - _ .), not {shown(value)}"
+    family, _, problem = kind.partition("_")
+    if problem in ("type", "parsing", "from_float", "set_type") and family in _TYPES:
+        return f"must be {_TYPES[family]}, not {shown(value)}"
+    bounds = {
+        "greater_than_equal": ("at least", "ge"),
+        "greater_than": ("more than", "gt"),
+        "less_than_equal": ("at most", "le"),
+        "less_than": ("less than", "lt"),
+    }
+    if kind in bounds:
+        words, name = bounds[kind]
+        return f"must be {words} {context[name]}, not {shown(value)}"
+    return f"{detail['msg'].replace('Input should be', 'must be')}, not {shown(value)}"
+
+
+def _close_choice(value: object, expected: str) -> str:
+    choices = [part.strip("' ") for part in expected.replace(" or ", ", ").split(",")]
+    close = difflib.get_close_matches(str(value)[:80], choices, n=1, cutoff=0.6)
+    return f"; did you mean {close[0]!r}?" if close else ""

@@ -1,0 +1,262 @@
+"""Read YAML into plain data with the place of every key and value; refuse its sharp edges."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from tare.errors import InputError
+
+Path = tuple[str | int, ...]
+"""Keys and list indices that lead to a value, as written in the file."""
+
+MOST_BYTES = 256 * 1024
+DEEPEST = 16
+LONGEST_SCALAR = 20_000
+MOST_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Place:
+    """A line and a column, both counted from 1."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing wrong with a study: where, and what to write instead."""
+
+    message: str
+    path: Path = ()
+    place: Place | None = None
+
+    def show(self, name: str) -> str:
+        """Return ``file:line:column: key: message``."""
+        where = f"{name}:{self.place.line}:{self.place.column}" if self.place else name
+        key = dotted(self.path)
+        return f"{where}: {key}: {self.message}" if key else f"{where}: {self.message}"
+
+
+class StudyError(InputError):
+    """A study cannot be used; ``problems`` holds every reason that was found."""
+
+    def __init__(self, name: str, problems: list[Problem], hint: str = "") -> None:
+        ordered = sorted(
+            problems, key=lambda p: (p.place.line, p.place.column) if p.place else (0, 0)
+        )
+        lines = [problem.show(name) for problem in ordered[:MOST_SHOWN]]
+        if len(ordered) > MOST_SHOWN:
+            lines.append(f"{name}: and {len(ordered) - MOST_SHOWN} more problems")
+        super().__init__("\n".join(lines), hint)
+        self.problems = tuple(ordered)
+
+
+@dataclass
+class Document:
+    """A parsed file: plain data, and where each key and value stands."""
+
+    data: dict[str, Any]
+    keys: dict[Path, Place] = field(default_factory=dict)
+    values: dict[Path, Place] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def place_of(self, path: Path, *, key: bool = False) -> Place | None:
+        """Return where ``path`` stands, or the nearest enclosing thing that exists."""
+        while path:
+            for places in (self.keys, self.values) if key else (self.values, self.keys):
+                if path in places:
+                    return places[path]
+            path, key = path[:-1], True
+        return Place(1, 1)
+
+
+def dotted(path: Path) -> str:
+    """Return a path as people write it: ``workloads.switch.threads[1]``."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def parse(content: bytes, name: str) -> Document:
+    """Parse the bytes of a study file.
+
+    Args:
+        content: The file's bytes.
+        name: The file's name, for messages.
+
+    Returns:
+        The document; duplicate keys and the like are in its ``problems``, so that they can be
+        told together with what else is wrong.
+
+    Raises:
+        StudyError: It is no YAML mapping at all.
+    """
+    text = _decode(content, name)
+    try:
+        _refuse_dangers(text, name)
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.reader.ReaderError as error:
+        place = _place_at(text, error.position)
+        message = f"character {error.character!r} cannot stand in a study; is this a text file?"
+        raise StudyError(name, [Problem(message, place=place)]) from None
+    except yaml.MarkedYAMLError as error:
+        raise StudyError(name, [_syntax_problem(error)]) from None
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        raise StudyError(name, [Problem(f"no YAML: {error}")]) from None
+    if root is None or (isinstance(root, yaml.ScalarNode) and root.value == ""):
+        raise StudyError(name, [Problem("the file is empty; see docs/study.md for an example")])
+    if not isinstance(root, yaml.MappingNode):
+        message = "a study is a mapping: lines like `study: NAME`, `arms:`, `workloads:`"
+        raise StudyError(name, [Problem(message, place=_place(root.start_mark))])
+    document = Document({})
+    document.data = _Reader(document).mapping(root, ())
+    return document
+
+
+def _decode(content: bytes, name: str) -> str:
+    if len(content) > MOST_BYTES:
+        message = f"{len(content)} bytes; a study is a text file of at most {MOST_BYTES} bytes"
+        raise StudyError(name, [Problem(message)])
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = content[: error.start]
+        line = before.count(b"\n") + 1
+        column = error.start - (before.rfind(b"\n") + 1) + 1
+        message = "no UTF-8 text; is this a study file?"
+        raise StudyError(name, [Problem(message, place=Place(line, column))]) from None
+
+
+def _refuse_dangers(text: str, name: str) -> None:
+    """Stop at aliases, deep nesting and second documents, before anything is built of them."""
+    depth = documents = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        if isinstance(event, yaml.AliasEvent):
+            message = f"aliases (*{event.anchor}) are not used in a study; write the value again"
+        elif isinstance(event, yaml.DocumentStartEvent) and documents:
+            message = "a second document begins; a study is one YAML document"
+        elif isinstance(event, yaml.CollectionStartEvent) and depth >= DEEPEST:
+            message = f"nested more than {DEEPEST} levels deep"
+        else:
+            documents += isinstance(event, yaml.DocumentStartEvent)
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            continue
+        raise StudyError(name, [Problem(message, place=_place(event.start_mark))])
+
+
+def _syntax_problem(error: yaml.MarkedYAMLError) -> Problem:
+    mark = error.problem_mark or error.context_mark
+    what = error.problem or "cannot be understood"
+    if "\\t" in what:
+        what = "a tab; indent with spaces"
+    elif "mapping values are not allowed" in what:
+        what = "a second `:` in one line; quote the text, or begin a new line"
+    elif error.context:
+        what = f"{what} ({error.context})"
+    return Problem(f"no YAML: {what}", place=_place(mark) if mark else None)
+
+
+def _place(mark: Any) -> Place:
+    return Place(mark.line + 1, mark.column + 1)
+
+
+def _place_at(text: str, position: int) -> Place:
+    before = text[:position]
+    return Place(before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1)
+
+
+class _Reader:
+    """Turns nodes into plain data, noting places and problems."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self._constructor = yaml.constructor.SafeConstructor()
+
+    def mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, yaml.ScalarNode) or not key_node.value:
+                self._complain("a key must be a plain word", path, key_node)
+                continue
+            key = key_node.value
+            here = (*path, key)
+            if unusable := next(_unusable_characters(key), None):
+                self._complain(f"character {unusable!r} cannot stand in a key", path, key_node)
+            elif key in result:
+                first = self._document.keys[here].line
+                self._complain(f"written twice, first in line {first}; keep one", here, key_node)
+            else:
+                self._document.keys[here] = _place(key_node.start_mark)
+                result[key] = self.value(value_node, here)
+        return result
+
+    def value(self, node: yaml.Node, path: Path) -> Any:
+        self._document.values[path] = _place(node.start_mark)
+        if isinstance(node, yaml.MappingNode) and node.tag == "tag:yaml.org,2002:map":
+            return self.mapping(node, path)
+        if isinstance(node, yaml.SequenceNode) and node.tag == "tag:yaml.org,2002:seq":
+            return [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalar(node, path)
+        self._complain(f"the tag {node.tag} is not used in a study; remove it", path, node)
+        return None
+
+    def _scalar(self, node: yaml.ScalarNode, path: Path) -> Any:
+        text = node.value
+        if len(text) > LONGEST_SCALAR:
+            self._complain(f"{len(text)} characters are too many", path, node)
+            return None
+        kind = node.tag.removeprefix("tag:yaml.org,2002:")
+        if kind not in _SCALARS:
+            self._complain(f"the tag {node.tag} is not used in a study; remove it", path, node)
+            return None
+        if kind in ("int", "float") and len(text) <= 64 and not _misleading(text):
+            return self._number(node, path)
+        if kind in ("bool", "null"):
+            try:
+                return self._constructor.construct_object(node)
+            except KeyError:
+                self._complain(f"{text!r} is neither true nor false", path, node)
+                return None
+        if unusable := next(_unusable_characters(text), None):
+            self._complain(f"character {unusable!r} cannot stand in a study", path, node)
+            return None
+        return text
+
+    def _number(self, node: yaml.ScalarNode, path: Path) -> Any:
+        try:
+            number = self._constructor.construct_object(node)
+        except (ValueError, IndexError):
+            return node.value
+        if not math.isfinite(number) or abs(number) >= 2**64:
+            self._complain(f"{node.value} is not a usable number", path, node)
+            return None
+        return number
+
+    def _complain(self, message: str, path: Path, node: yaml.Node) -> None:
+        self._document.problems.append(Problem(message, path, _place(node.start_mark)))
+
+
+_SCALARS = ("str", "int", "float", "bool", "null", "timestamp", "value", "merge")
+
+
+def _misleading(text: str) -> bool:
+    """Whether YAML 1.1 would read a number that nobody meant: base 60, or octal."""
+    digits = text.lstrip("+-")
+    return ":" in text or (digits.startswith("0") and digits.isdigit() and len(digits) > 1)
+
+
+def _unusable_characters(text: str) -> Iterator[str]:
+    return (
+        char
+        for char in text
+        if (ord(char) < 32 and char not in "\n\t") or char == "\x7f" or 0xD800 <= ord(char) < 0xE000
+    )
