@@ -126,8 +126,8 @@ def _choose(cpus: HostCpus, count: int) -> tuple[int, ...]:
                 (cpu for cpu in cpus.online if cpu not in chosen),
                 key=lambda cpu: (
                     cpu == cpus.online[0],
-                    cpu in taken,  # noqa: B023  (used before the loop goes on)
-                    cpus.node(cpu) != home,  # noqa: B023
+                    cpu in taken,
+                    cpus.node(cpu) != home,
                     cpu in housekeeping,
                     -cpu,
                 ),

@@ -170,7 +170,7 @@ class _Builder:
             return None
         if "platform" not in raw:
             findings.add((*path, "platform"), "is missing; add it")
-            anything = [ArmFrame, *self._catalog.platforms.values()]
+            anything: list[type[BaseModel]] = [ArmFrame, *self._catalog.platforms.values()]
             known_keys(anything, raw, path, self._style, findings)
             return None
         model = self._catalog.platforms[str(platform)]
