@@ -1,0 +1,122 @@
+"""A cache of built things: found by what went into them, complete or not there at all.
+
+A folder appears under its key by one rename, with a manifest that holds the SHA-256 digest of
+every file in it. A folder whose files no longer agree with its manifest is built anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tare.errors import InputError
+
+MANIFEST = "manifest.json"
+_LOCK_RETRY_S = 0.02
+
+
+def default_cache() -> Path:
+    """Return ``$XDG_CACHE_HOME/tare``, or ``~/.cache/tare``; it need not exist."""
+    home = os.environ.get("XDG_CACHE_HOME", "")
+    # The XDG specification says that a relative path there is to be ignored.
+    return (Path(home) if home.startswith("/") else Path.home() / ".cache") / "tare"
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file's content, in hexadecimal; raises OSError."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def key_of(parts: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of some inputs, in hexadecimal; their order does not matter."""
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def load(folder: Path) -> dict[str, Any] | None:
+    """Return the facts of a cached folder, or None if it is missing, incomplete or altered."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+        files: dict[str, str] = manifest["files"]
+        facts: dict[str, Any] = manifest["facts"]
+        intact = all(file_digest(folder / name) == digest for name, digest in files.items())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return facts if intact and isinstance(facts, dict) else None
+
+
+def publish(draft: Path, folder: Path, facts: Mapping[str, Any]) -> None:
+    """Move a finished draft to its place, replacing what is there.
+
+    Args:
+        draft: A folder on the same file system, holding the files; a manifest is added.
+        folder: Where it goes.
+        facts: Plain JSON values to find again with :func:`load`.
+    """
+    files = {
+        path.relative_to(draft).as_posix(): file_digest(path)
+        for path in sorted(draft.rglob("*"))
+        if path.is_file()
+    }
+    manifest = {"files": files, "facts": dict(facts)}
+    (draft / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    draft.rename(folder)
+
+
+@contextlib.asynccontextmanager
+async def exclusive(cache: Path) -> AsyncIterator[Path]:
+    """Keep other builders out, in this process and others, and lend an empty draft folder.
+
+    The draft is removed afterwards unless it was published.
+
+    Raises:
+        InputError: The cache cannot be written.
+    """
+    try:
+        cache.mkdir(parents=True, exist_ok=True, mode=0o755)
+        lock = os.open(cache / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise InputError(
+            f"the cache {cache} cannot be written: {error.strerror}",
+            "set XDG_CACHE_HOME to a directory that can",
+        ) from error
+    try:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                await asyncio.sleep(_LOCK_RETRY_S)
+        _remove_stale(cache)
+        draft = Path(tempfile.mkdtemp(prefix="draft-", dir=cache))
+        draft.chmod(0o755)
+        try:
+            yield draft
+        except OSError as error:
+            raise InputError(
+                f"the cache {cache} cannot be written: {error.strerror or error}",
+                "free some space there, or set XDG_CACHE_HOME to another directory",
+            ) from error
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+    finally:
+        os.close(lock)
+
+
+def _remove_stale(cache: Path) -> None:
+    # Only a builder that was killed leaves a draft: the others hold the lock while theirs exists.
+    for draft in cache.glob("draft-*"):
+        shutil.rmtree(draft, ignore_errors=True)

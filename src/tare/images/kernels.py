@@ -1,0 +1,210 @@
+"""Find the kernel a study names: an alias, a package, or a file; with its modules."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shutil
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from tare.errors import InputError
+from tare.hosts import Host
+from tare.images import cache as store
+from tare.images.modules import NEEDS, ModuleTree
+from tare.images.packages import APT_LISTS, Package, download, kernel_packages
+from tare.images.vmlinux import NotExtractable, extract
+
+_BANNER = re.compile(rb"Linux version (\S{3,64}) \(")
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel to boot.
+
+    Args:
+        file: The bzImage or ELF.
+        modules: The directory of its modules; None when there is none.
+        version: As ``uname -r`` will say in the guest.
+        digest: SHA-256 (hex) of the file and what its modules came from.
+        notes: What a reader of the results should know, one sentence each.
+    """
+
+    file: Path
+    modules: Path | None
+    version: str
+    digest: str
+    notes: tuple[str, ...] = ()
+
+
+def is_file_name(kernel: str | Path) -> bool:
+    """Return whether a study's ``kernel`` names a file rather than an alias or a package."""
+    return isinstance(kernel, Path) or "/" in kernel or Path(kernel).is_file()
+
+
+async def find_kernel(host: Host, kernel: str | Path, cache: Path) -> Kernel:
+    """Find a kernel, downloading it into the cache where needed.
+
+    Args:
+        host: The computer that builds, whose distribution names the packages.
+        kernel: ``rt``, ``cloud``, ``generic``, a package's name, or a file.
+        cache: Where packages are kept.
+
+    Raises:
+        InputError: There is no such file or package, or it is not a kernel.
+    """
+    if is_file_name(kernel):
+        return await asyncio.to_thread(_from_file, Path(kernel))
+    return await _from_packages(host, str(kernel), cache)
+
+
+def _from_file(file: Path) -> Kernel:
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise InputError(
+            f"the kernel file {file} cannot be read: {error.strerror}",
+            "name an existing vmlinuz, or use `kernel: rt` for the distribution's",
+        ) from error
+    version = version_of(content)
+    if version is None:
+        raise InputError(f"{file} is not a Linux kernel", "name a vmlinuz (bzImage) or vmlinux")
+    modules = _modules_beside(file, version)
+    notes = () if modules else (f"No modules of {version} were found: all must be built in.",)
+    digest = store.key_of({"file": store.file_digest(file), "modules": str(modules)})
+    return Kernel(file.absolute(), modules, version, digest, notes)
+
+
+def version_of(content: bytes) -> str | None:
+    """Return the version of a bzImage or ELF kernel, or None if the bytes are neither.
+
+    Source: Documentation/arch/x86/boot.rst, ``kernel_version`` at 0x20e: the offset, less
+    0x200, of a string that begins with the version.
+    """
+    if content[0x202:0x206] == b"HdrS" and len(content) > 0x210:
+        (offset,) = struct.unpack_from("<H", content, 0x20E)
+        text = content[offset + 0x200 :][:256].split(b"\0")[0].split(b" ")[0]
+        return text.decode(errors="replace") or None
+    if content[:4] == b"\x7fELF" and (match := _BANNER.search(content)):
+        return match[1].decode(errors="replace")
+    return None
+
+
+def _modules_beside(file: Path, version: str) -> Path | None:
+    """Look beside the file (an unpacked package, a build tree's install) and in /lib/modules."""
+    folder = file.absolute().parent
+    roots = (folder.parent, folder, Path("/"))
+    places = (
+        *(root / part / "modules" / version for root in roots for part in ("lib", "usr/lib")),
+        folder / "modules" / version,
+        folder / "modules",
+    )
+    return next((place for place in places if any(place.glob("kernel/**/*.ko*"))), None)
+
+
+async def _from_packages(host: Host, kernel: str, cache: Path) -> Kernel:
+    folder = cache / "kernels"
+    remembered = folder / f"{re.sub(r'[^A-Za-z0-9._+-]', '_', kernel)}.json"
+    lists = _lists_state()
+    if (key := _recall(remembered, lists)) and (found := _cached(folder / key)):
+        return found
+    packages = await kernel_packages(host, kernel)
+    key = store.key_of(
+        {"debs": sorted(part.sha256 for part in packages), "needs": sorted(NEEDS.items())}
+    )
+    if (found := _cached(folder / key)) is None:
+        async with store.exclusive(cache) as draft:
+            # Another builder may have been first.
+            if (found := _cached(folder / key)) is None:
+                await _unpack(host, packages, draft, folder / key)
+                found = _cached(folder / key)
+    if found is None:
+        raise InputError(f"the cache {cache} does not keep what is written to it")
+    async with store.exclusive(cache) as draft:
+        note = draft / "note"
+        note.write_text(json.dumps({"lists": _lists_state(), "key": key}))
+        note.replace(remembered)
+    return found
+
+
+def _lists_state() -> int:
+    """Return a number that changes with apt's package lists; 0 when there are none."""
+    try:
+        newest = max(path.stat().st_mtime_ns for path in APT_LISTS.glob("*_*"))
+    except (OSError, ValueError):
+        return 0
+    return newest
+
+
+def _recall(remembered: Path, lists: int) -> str | None:
+    try:
+        note = json.loads(remembered.read_bytes())
+        return str(note["key"]) if not lists or note["lists"] == lists else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _cached(folder: Path) -> Kernel | None:
+    facts = store.load(folder)
+    if facts is None:
+        return None
+    version = str(facts["version"])
+    return Kernel(folder / "vmlinuz", folder / "modules" / version, version, folder.name)
+
+
+async def _unpack(
+    host: Host, packages: tuple[Package, ...], draft: Path, destination: Path
+) -> None:
+    """Download and unpack, keep the kernel and the modules any image may need, and publish."""
+    root = draft / "root"
+    kept = draft / "kept"
+    for part in packages:
+        deb = await download(host, part, draft)
+        done = await host.run(["dpkg-deb", "-x", str(deb), str(root)], timeout_s=300)
+        if not done.ok:
+            # dpkg-deb fails in the middle of writing when the disk is full.
+            raise InputError(
+                f"{deb.name} could not be unpacked: {done.words().splitlines()[-1:]}",
+                "free some space in the cache directory",
+            )
+        deb.unlink()
+    names = ", ".join(part.name for part in packages)
+    await asyncio.to_thread(_keep, root, kept, names)
+    (version,) = (path.name for path in (kept / "modules").iterdir())
+    facts = {"version": version, "packages": {part.name: part.version for part in packages}}
+    await asyncio.to_thread(store.publish, kept, destination, facts)
+
+
+def _keep(root: Path, kept: Path, names: str) -> None:
+    images = sorted(root.glob("boot/vmlinu[xz]-*"))
+    if not images:
+        raise InputError(f"there is no kernel in {names}", "name a linux-image package")
+    version = images[0].name.partition("-")[2]
+    modules = next(
+        (
+            path
+            for part in ("lib", "usr/lib")
+            if (path := root / part / "modules" / version).is_dir()
+        ),
+        root,
+    )
+    target = kept / "modules" / version
+    target.mkdir(parents=True)
+    shutil.copyfile(images[0], kept / "vmlinuz")
+    if (modules / "modules.builtin").is_file():
+        shutil.copyfile(modules / "modules.builtin", target / "modules.builtin")
+    tree = ModuleTree(modules)
+    for module in tree.in_load_order(name for need in NEEDS.values() for name in need):
+        copy = target / module.path.relative_to(modules)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(module.path, copy)
+
+
+def elf_kernel(kernel: Kernel) -> tuple[bytes | None, str]:
+    """Return the uncompressed kernel, or None, and the reason when there is none."""
+    try:
+        return extract(kernel.file.read_bytes()), ""
+    except NotExtractable as error:
+        return None, f"The bzImage boots as it is, since {error}."

@@ -1,0 +1,167 @@
+"""Kernel modules: which ones a machine needs, and the order in which they load.
+
+A package carries no ``modules.dep`` (its installation would generate it), so the order is read
+from the modules themselves: the ``.modinfo`` section holds ``depends=`` and ``name=`` strings.
+"""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tare.images.vmlinux import NotExtractable, decompress_zstd
+
+NEEDS: Mapping[str, tuple[str, ...]] = {
+    # What the channel needs comes first, so that the agent can speak early.
+    "virtio": ("virtio_pci", "virtio_console", "virtio_net", "virtio_blk"),
+    "e1000": ("e1000",),
+    "ahci": ("ahci", "sd_mod"),
+    "ide": ("ata_piix", "sd_mod"),
+    "emulated": ("e1000", "ahci", "ata_piix", "sd_mod"),
+    "erofs": ("erofs", "loop"),
+    "squashfs": ("squashfs", "loop"),
+}
+"""The modules behind each need of :func:`tare.images.build.build_guest_image`."""
+
+_SUFFIXES = (".ko", ".ko.xz", ".ko.zst", ".ko.gz")
+
+
+@dataclass(frozen=True)
+class Module:
+    """One module: its name with underscores, its file, and the modules it needs."""
+
+    name: str
+    path: Path
+    depends: tuple[str, ...]
+    data: bytes
+
+
+class ModuleTree:
+    """The modules of one kernel.
+
+    Args:
+        root: The directory ``/lib/modules/VERSION``, or a copy of it.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._files: dict[str, Path] = {}
+        for path in sorted(root.rglob("*.ko*")):
+            if path.name.endswith(_SUFFIXES):
+                self._files[_plain(path.name.split(".ko")[0])] = path
+        self._builtin = {
+            _plain(Path(line).name.split(".ko")[0]) for line in _lines(root / "modules.builtin")
+        }
+        self._read: dict[str, Module] = {}
+
+    def missing(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return those of ``names`` that are neither modules of this kernel nor built in."""
+        return tuple(
+            name
+            for name in names
+            if _plain(name) not in self._files and _plain(name) not in self._builtin
+        )
+
+    def module(self, name: str) -> Module:
+        """Read one module.
+
+        Raises:
+            KeyError: There is no such module.
+            NotExtractable: Its file cannot be decompressed here.
+        """
+        name = _plain(name)
+        if name not in self._read:
+            path = self._files[name]
+            data = _content(path)
+            info = modinfo(data)
+            depends = tuple(
+                _plain(part) for part in info.get("depends", ("",))[0].split(",") if part
+            )
+            self._read[name] = Module(name, path, depends, data)
+        return self._read[name]
+
+    def in_load_order(self, names: Iterable[str]) -> tuple[Module, ...]:
+        """Return the modules and all they need, each after those it depends on.
+
+        Built-in ones are left out; so are those that do not exist (see :meth:`missing`).
+        """
+        ordered: dict[str, Module] = {}
+        under_way: set[str] = set()
+
+        def add(name: str) -> None:
+            if name in ordered or name in under_way or name not in self._files:
+                return
+            under_way.add(name)
+            module = self.module(name)
+            for needed in module.depends:
+                add(needed)
+            ordered[name] = module
+
+        for name in names:
+            add(_plain(name))
+        return tuple(ordered.values())
+
+
+def modinfo(module: bytes) -> dict[str, tuple[str, ...]]:
+    """Return the ``key=value`` strings of a module's ``.modinfo`` section.
+
+    Args:
+        module: An uncompressed 64-bit little-endian ELF object.
+
+    Raises:
+        NotExtractable: It is not one, or it has no such section.
+    """
+    if module[:6] != b"\x7fELF\x02\x01":
+        raise NotExtractable("it is not a 64-bit little-endian ELF module")
+    (table,) = struct.unpack_from("<Q", module, 0x28)
+    size, count, names_at = struct.unpack_from("<HHH", module, 0x3A)
+
+    def section(index: int) -> tuple[int, int, int]:
+        name, _, _, _, offset, length = struct.unpack_from("<IIQQQQ", module, table + index * size)
+        return name, offset, length
+
+    try:
+        names = section(names_at)[1]
+        for index in range(count):
+            name, offset, length = section(index)
+            if module.startswith(b".modinfo\0", names + name):
+                return _pairs(module[offset : offset + length])
+    except struct.error as error:
+        raise NotExtractable("its section table is damaged") from error
+    raise NotExtractable("it has no .modinfo section")
+
+
+def _pairs(section: bytes) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for part in section.split(b"\0"):
+        key, equals, value = part.decode(errors="replace").partition("=")
+        if equals:
+            found[key] = (*found.get(key, ()), value)
+    return found
+
+
+def _content(path: Path) -> bytes:
+    data = path.read_bytes()
+    match path.suffix:
+        case ".xz":
+            return lzma.decompress(data)
+        case ".gz":
+            return gzip.decompress(data)
+        case ".zst":
+            return decompress_zstd(data)
+        case _:
+            return data
+
+
+def _plain(name: str) -> str:
+    return name.replace("-", "_")
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []

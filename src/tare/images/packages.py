@@ -1,0 +1,205 @@
+"""Kernels from the distribution's own packages, downloaded by apt and never installed."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from tare.errors import InputError
+from tare.hosts import Host
+
+APT_LISTS = Path("/var/lib/apt/lists")
+_UPDATE_S = 300.0
+_DOWNLOAD_S = 900.0
+
+_ALIASES: dict[str, dict[str, tuple[str, ...]]] = {
+    "debian": {
+        "rt": ("linux-image-rt-{arch}",),
+        "cloud": ("linux-image-cloud-{arch}",),
+        "generic": ("linux-image-{arch}",),
+    },
+    "ubuntu": {
+        "rt": ("linux-image-realtime", "linux-image-realtime-hwe"),
+        "cloud": ("linux-image-virtual", "linux-image-kvm"),
+        "generic": ("linux-image-generic",),
+    },
+}
+_KERNEL_PART = re.compile(r"^linux-(image|modules)-")
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package that apt can download: name, version, and the SHA-256 of its file."""
+
+    name: str
+    version: str
+    sha256: str
+    depends: tuple[str, ...]
+    installed_bytes: int
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """The distribution of a host: ``ID`` of os-release, and dpkg's name of the architecture."""
+
+    id: str
+    name: str
+    arch: str
+
+
+async def distribution(host: Host) -> Distribution:
+    """Return what the host runs.
+
+    Raises:
+        InputError: It has no dpkg, so there are no packages to take a kernel from.
+    """
+    fields: dict[str, str] = {}
+    for path in ("/etc/os-release", "/usr/lib/os-release"):
+        try:
+            text = (await host.read(path)).decode(errors="replace")
+        except OSError:
+            continue
+        pairs = (line.partition("=") for line in text.splitlines())
+        fields = {key: value.strip("\"'") for key, equals, value in pairs if equals}
+        break
+    name = fields.get("PRETTY_NAME", "this distribution")
+    try:
+        arch = (await host.run(["dpkg", "--print-architecture"], timeout_s=30)).stdout
+    except InputError as error:
+        raise InputError(
+            f"{name} has no apt, so no kernel can be taken from its packages",
+            "name a kernel file instead, as in `kernel: /boot/vmlinuz-…`",
+        ) from error
+    family = fields.get("ID", "")
+    if family not in _ALIASES:
+        like = fields.get("ID_LIKE", "").split()
+        family = next((known for known in like if known in _ALIASES), "debian")
+    return Distribution(family, name, arch.decode().strip())
+
+
+async def kernel_packages(host: Host, kernel: str) -> tuple[Package, ...]:
+    """Find the packages that hold a kernel and its modules.
+
+    Args:
+        host: The computer whose package lists are used.
+        kernel: ``rt``, ``cloud``, ``generic``, or a package's name.
+
+    Returns:
+        The packages to unpack, none of them a mere reference to others.
+
+    Raises:
+        InputError: There is no such package; the hint says which kernels there are.
+    """
+    system = await distribution(host)
+    names = tuple(
+        name.format(arch=system.arch) for name in _ALIASES[system.id].get(kernel, (kernel,))
+    )
+    found = await _first(host, names)
+    if found is None and await _update(host):
+        found = await _first(host, names)
+    if found is None:
+        raise InputError(
+            f"{system.name} has no package {' or '.join(names)} for the kernel {kernel!r}",
+            await _choices(host, system),
+        )
+    return await _parts(host, found)
+
+
+async def _first(host: Host, names: tuple[str, ...]) -> Package | None:
+    for name in names:
+        if (package := await _show(host, name)) is not None:
+            return package
+    return None
+
+
+async def _parts(host: Host, package: Package) -> tuple[Package, ...]:
+    """Follow the dependencies from a package without content to those with the kernel."""
+    parts: dict[str, Package] = {}
+    waiting = [package]
+    while waiting:
+        current = waiting.pop()
+        if current.name in parts:
+            continue
+        parts[current.name] = current
+        for name in current.depends:
+            if _KERNEL_PART.match(name) and (needed := await _show(host, name)) is not None:
+                waiting.append(needed)
+    # A meta-package installs only its own documentation, some kilobytes.
+    return tuple(part for part in parts.values() if part.installed_bytes > 1 << 20)
+
+
+async def _show(host: Host, name: str) -> Package | None:
+    try:
+        shown = await host.run(["apt-cache", "show", "--no-all-versions", name], timeout_s=60)
+    except InputError:
+        return None
+    if not shown.ok:
+        return None
+    fields = {
+        key: value.strip()
+        for key, colon, value in (
+            line.partition(":") for line in shown.stdout.decode(errors="replace").splitlines()
+        )
+        if colon and not key.startswith(" ")
+    }
+    if not {"Package", "Version", "SHA256"} <= fields.keys():
+        return None
+    depends = tuple(
+        re.split(r"[\s(:|]", part.strip(), maxsplit=1)[0]
+        for part in f"{fields.get('Pre-Depends', '')},{fields.get('Depends', '')}".split(",")
+        if part.strip()
+    )
+    return Package(
+        fields["Package"],
+        fields["Version"],
+        fields["SHA256"],
+        depends,
+        int(fields.get("Installed-Size", "0")) << 10,
+    )
+
+
+async def _update(host: Host) -> bool:
+    """Fetch the package lists, where that is allowed; return whether it was done."""
+    if (await host.run(["id", "-u"], timeout_s=30)).stdout.strip() != b"0":
+        return False
+    try:
+        return (await host.run(["apt-get", "update", "-q"], timeout_s=_UPDATE_S)).ok
+    except InputError:
+        return False
+
+
+async def _choices(host: Host, system: Distribution) -> str:
+    found = await host.run(["apt-cache", "search", "--names-only", "^linux-image-"], timeout_s=60)
+    names = [line.split(" ")[0] for line in found.stdout.decode(errors="replace").splitlines()]
+    # Names with a version are what the others lead to; listing them all helps nobody.
+    plain = sorted(name for name in names if not re.search(r"-\d|-dbg$|-unsigned$", name))
+    if not plain:
+        return "run `apt-get update` as root, then try again; or name a kernel file"
+    aliases = ", ".join(sorted(_ALIASES[system.id]))
+    return f"use {aliases}, a kernel file, or one of {', '.join(plain[:12])}"
+
+
+async def download(host: Host, package: Package, folder: Path) -> Path:
+    """Download one package; apt verifies its signature and digest.
+
+    Returns:
+        The package's file, in ``folder``.
+
+    Raises:
+        InputError: It could not be downloaded, with apt's own words.
+    """
+    wanted = f"{package.name}={package.version}"
+    got = await host.run(
+        ["env", "-C", os.fspath(folder), "apt-get", "-q", "download", wanted],
+        timeout_s=_DOWNLOAD_S,
+    )
+    files = sorted(folder.glob(f"{package.name}_*.deb"))
+    if not got.ok or not files:
+        said = got.words().splitlines()
+        raise InputError(
+            f"the package {wanted} could not be downloaded: {said[-1] if said else 'no file'}",
+            "run `apt-get update` as root, and check the network",
+        )
+    return files[0]
