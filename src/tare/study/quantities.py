@@ -113,7 +113,7 @@ Duration = Annotated[
     BeforeValidator(parse_duration),
     WithJsonSchema(
         {
-            "description": "seconds, or a number with a unit: ns, us, ms, s, min, h",
+            "x-quantity": "duration",
             "anyOf": [
                 {"type": "number", "minimum": 0},
                 {"type": "string", "pattern": r"^\s*[0-9._eE+-]+\s*(ns|us|µs|ms|s|sec|min|h)?\s*$"},
@@ -128,7 +128,7 @@ Size = Annotated[
     BeforeValidator(parse_size),
     WithJsonSchema(
         {
-            "description": "bytes, or a number with a unit: B, KiB, MiB, GiB, TiB, kB, MB, GB, TB",
+            "x-quantity": "size",
             "anyOf": [
                 {"type": "integer", "minimum": 0},
                 {"type": "string", "pattern": r"^\s*[0-9._eE+-]+\s*(B|[kKMGT]i?B)?\s*$"},

@@ -1,0 +1,28 @@
+"""The catalog of all platforms and workloads there are, by which studies are typed."""
+
+from __future__ import annotations
+
+import inspect
+
+from tare.platforms import PLATFORMS
+from tare.study.model import Catalog
+from tare.workloads import WORKLOADS
+
+
+def build_catalog() -> Catalog:
+    """Return what a study may name: every platform's options and workload's parameters."""
+    summaries = {f"workload/{name}": workload.summary for name, workload in WORKLOADS.items()}
+    summaries |= {
+        f"platform/{name}": _first_sentence(platform.options)
+        for name, platform in PLATFORMS.items()
+    }
+    return Catalog(
+        platforms={name: platform.options for name, platform in PLATFORMS.items()},
+        workloads={name: workload.parameters for name, workload in WORKLOADS.items()},
+        summaries=summaries,
+    )
+
+
+def _first_sentence(model: type) -> str:
+    text = inspect.cleandoc(model.__doc__ or "")
+    return " ".join(text.partition("\n\n")[0].split())

@@ -1,0 +1,267 @@
+"""Write the reference of the study file from the models, so that it cannot be out of date."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from pydantic import BaseModel
+
+from tare.study.model import (
+    ArmFrame,
+    Blocks,
+    Catalog,
+    Neighbours,
+    Scenario,
+    Shape,
+    StudyFrame,
+    Subject,
+    WorkloadSpec,
+)
+from tare.study.quantities import format_duration, format_size
+from tare.study.schema import Schema, kebab, properties_of, required_of, study_schema
+
+
+class MetricLike(Protocol):
+    """What the reference tells of a metric."""
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def unit(self) -> str: ...  # noqa: D102
+    @property
+    def better(self) -> str: ...  # noqa: D102
+    @property
+    def kind(self) -> str: ...  # noqa: D102
+    @property
+    def headline(self) -> bool: ...  # noqa: D102
+    @property
+    def summary(self) -> str: ...  # noqa: D102
+
+
+def render(
+    catalog: Catalog, metrics: Mapping[str, Sequence[MetricLike]] | None = None
+) -> dict[str, str]:
+    """Return the generated files of ``docs/`` by name.
+
+    Args:
+        catalog: The platforms and workloads, with their summaries.
+        metrics: The metrics of each workload, by its name.
+    """
+    return {
+        "study.md": render_markdown(catalog, metrics or {}),
+        "study.schema.json": json.dumps(study_schema(catalog), indent=2, ensure_ascii=False) + "\n",
+    }
+
+
+def render_markdown(catalog: Catalog, metrics: Mapping[str, Sequence[MetricLike]]) -> str:
+    """Return the reference as Markdown.
+
+    Args:
+        catalog: The platforms and workloads, with their summaries.
+        metrics: The metrics of each workload, by its name.
+    """
+    parts = [
+        _INTRODUCTION,
+        "## The study\n",
+        _table(StudyFrame),
+        _SECTIONS,
+        "### `blocks`\n",
+        _table(Blocks),
+        "### `shape`\n",
+        _table(Shape),
+        "## Arms\n",
+        _ARMS,
+        _table(ArmFrame),
+    ]
+    for name, model in sorted(catalog.platforms.items()):
+        parts += [f"### Platform `{name}`\n", *_summary(catalog, f"platform/{name}")]
+        parts.append(_table(model) if model.model_fields else "It has no options.\n")
+    parts += [
+        "## Scenarios\n",
+        _SCENARIOS,
+        _table(Scenario),
+        "### `subject`\n",
+        _table(Subject),
+        "### `neighbours`, each\n",
+        _table(Neighbours),
+        "## Workloads\n",
+        _WORKLOADS,
+        _table(WorkloadSpec, without=["points"], optional=["workload"]),
+    ]
+    for name, model in sorted(catalog.workloads.items()):
+        parts += [f"### Workload `{name}`\n", *_summary(catalog, f"workload/{name}")]
+        parts.append(_table(model) if model.model_fields else "It has no parameters.\n")
+        if metrics.get(name):
+            parts.append(_metrics(metrics[name]))
+    return "\n".join(parts)
+
+
+def _summary(catalog: Catalog, key: str) -> list[str]:
+    text = catalog.summaries.get(key, "")
+    return [f"{text}\n"] if text else []
+
+
+def _rows(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    cells = ((text.replace("|", "\\|").replace("\n", " ") for text in line) for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells) + "\n"
+
+
+def _table(
+    model: type[BaseModel], without: Iterable[str] = (), optional: Iterable[str] = ()
+) -> str:
+    properties = properties_of(model, without)
+    required = set(required_of(model, without)) - set(optional)
+    factories = {
+        kebab(name) for name, info in model.model_fields.items() if info.default_factory is not None
+    }
+    return _rows(
+        ("key", "value", "default", "meaning"),
+        (
+            (
+                f"`{key}`",
+                _kind(schema),
+                "*required*" if key in required else "" if key in factories else _default(schema),
+                schema.get("description", ""),
+            )
+            for key, schema in properties.items()
+        ),
+    )
+
+
+def _metrics(metrics: Sequence[MetricLike]) -> str:
+    return _rows(
+        ("metric", "unit", "better", "kind", "meaning"),
+        (
+            (
+                f"**`{metric.name}`**" if metric.headline else f"`{metric.name}`",
+                metric.unit,
+                metric.better,
+                metric.kind,
+                metric.summary,
+            )
+            for metric in metrics
+        ),
+    )
+
+
+def _kind(schema: Schema) -> str:
+    """Return in words what values a key takes."""
+    if "x-quantity" in schema:
+        return str(schema["x-quantity"])
+    if "const" in schema:
+        return f"`{_word(schema['const'])}`"
+    if "enum" in schema:
+        return ", ".join(f"`{_word(value)}`" for value in schema["enum"])
+    if "anyOf" in schema:
+        kinds = [_kind(option) for option in schema["anyOf"] if option.get("type") != "null"]
+        return " or ".join(dict.fromkeys(kinds))
+    if schema.get("type") == "array":
+        return f"list of {_kind(schema.get('items', {}))}"
+    names = {
+        "integer": "whole number",
+        "number": "number",
+        "boolean": "`true`, `false`",
+        "string": "text",
+        "object": "keys and values",
+    }
+    return names.get(str(schema.get("type")), "anything") + _bounds(schema)
+
+
+def _bounds(schema: Schema) -> str:
+    signs = {
+        "minimum": "≥",
+        "exclusiveMinimum": ">",
+        "maximum": "≤",
+        "exclusiveMaximum": "<",
+    }
+    return "".join(f", {sign} {schema[key]}" for key, sign in signs.items() if key in schema)
+
+
+def _default(schema: Schema) -> str:
+    value = schema.get("default")
+    if value is None or value in ("", [], {}):
+        return ""
+    options = [schema, *schema.get("anyOf", ())]
+    quantity = next((option["x-quantity"] for option in options if "x-quantity" in option), None)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if quantity == "duration":
+            return f"`{format_duration(value)}`"
+        if quantity == "size":
+            return f"`{format_size(value)}`"
+    return f"`{_word(value)}`"
+
+
+def _word(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+_INTRODUCTION = """\
+# The study file
+
+<!-- Generated by `make docs` from the models; do not edit. -->
+
+A study is one YAML file that says what to measure. `tare plan FILE` shows what would run,
+`tare run FILE` carries it out. Whatever is wrong in it is told at once, with line and column,
+before anything starts.
+
+```yaml
+study: my-hosts
+baseline: bare
+arms:
+  bare: {platform: bare}
+  bare-again: {twin-of: bare}        # the A/A pair: its difference is the noise floor
+  qemu: {platform: qemu, accelerator: kvm}
+scenarios:
+  pinned: {subject: {cpus: pinned}}
+workloads:
+  tick: {samples: 20000}
+  switch: {threads: [2, 100]}        # a list on a single value: one cell for each
+```
+
+Editors that know JSON Schema complete and check the keys when the file begins with
+`# yaml-language-server: $schema=PATH/docs/study.schema.json`.
+
+A *duration* is seconds as a number, or a number with `ns`, `us`, `ms`, `s`, `min` or `h`
+(`68us`, `1.5 min`). A *size* is bytes as a whole number, or a number with `B`, `KiB`, `MiB`,
+`GiB`, `TiB`, `kB`, `MB`, `GB` or `TB` (`512MiB`). Names have at most 40 lower-case letters,
+digits, `-`, `_` and `.`. Aliases, tags and second documents of YAML are refused.
+"""
+
+_SECTIONS = """\
+Beside these stand the three parts below: `arms` and `workloads`, which every study has, and
+`scenarios`; left out, there is one scenario, `alone`, with an unpinned subject.
+"""
+
+_ARMS = """\
+`arms` maps a name to one platform with its options, the way it is compared. Beside the keys
+of this table stand the options of the platform. An arm's `shape` replaces only what it names.
+What a platform lacks on the host (pinning, so many vCPUs, a device model) is skipped with its
+reason, in the plan and in the report.
+"""
+
+_SCENARIOS = """\
+`scenarios` maps a name to the roles and where they run. A pinned subject gets the last CPUs of
+the host, one per core as far as there are enough, so that the first CPU stays free for the
+host's own work. How a scenario was adapted to the host is said in the plan and in the report.
+
+```yaml
+scenarios:
+  alone: {}
+  pinned: {subject: {cpus: pinned}}
+  contended:
+    subject: {cpus: pinned}
+    neighbours: [{load: cpu-load, cpus: same}]
+  crowded:
+    neighbours: [{load: memory-load, count: fill}]
+```
+"""
+
+_WORKLOADS = """\
+`workloads` maps a label to what is measured. Beside the keys of this table stand the
+parameters of the workload. A list on a parameter that takes a single value measures each of
+them, several lists every combination. The metrics in bold stand for the workload on the
+report's first screen.
+"""
