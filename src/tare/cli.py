@@ -49,9 +49,10 @@ class Format(StrEnum):
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
     """Say what this host offers, platform by platform, why not, and what to do."""
     from tare.platforms.doctor import examine
-    from tare.run.session import host_facts, ledger_of, local_context
+    from tare.run.session import host_facts, inspection_bench
 
-    findings = asyncio.run(examine(local_context(ledger_of("doctor"))))
+    with inspection_bench() as bench:
+        findings = asyncio.run(examine(bench.context))
     if as_json:
         facts = {"host": host_facts(), "platforms": [f.model_dump(mode="json") for f in findings]}
         print(json.dumps(facts, indent=2))
@@ -72,9 +73,9 @@ def plan(
     seed: Annotated[int | None, typer.Option(help="Seed of the random order.")] = None,
 ) -> None:
     """Show the blocks and cells that would run, with a time estimate; start nothing."""
-    from tare.run.planning import show_plan
+    from tare.run.planning import plan_here, show_plan
 
-    asyncio.run(show_plan(study, seed, _console()))
+    show_plan(asyncio.run(plan_here(study, seed)), _console())
 
 
 @app.command()
@@ -137,11 +138,13 @@ def compare(
 @app.command()
 def clean() -> None:
     """Remove whatever a killed run left behind; its ledger says what."""
-    from tare.hosts import host_lock
-    from tare.run.session import clean_all
+    from tare.hosts.cleanup import clean_all
+    from tare.hosts.local import LocalHost
+    from tare.hosts.lock import host_lock
+    from tare.run.session import agent_path
 
     with host_lock("clean"):
-        done = asyncio.run(clean_all())
+        done = asyncio.run(clean_all(LocalHost(agent_path())))
     for sentence in done:
         print(sentence)
     print("clean" if not done else f"{len(done)} things cleaned")

@@ -19,7 +19,7 @@ from tare.run.folder import create_folder, open_folder
 from tare.run.progress import ProgressView, Tally
 from tare.run.session import new_run_id, run_session, study_source
 from tare.run.state import fold
-from tare.study.load import load_study
+from tare.study.load import load_study, restore_study
 from tare.study.model import Study
 
 
@@ -84,12 +84,7 @@ async def go_on(directory: Path, decide: Decide, console: Console) -> RunFinishe
         raise InputError(
             f"the run in {directory} is complete", f"see its report: tare report {directory}"
         )
-    study = load_study(folder.study, build_catalog())
-    if study_source(folder.study).sha256 != state.started.study_sha256:
-        raise InputError(
-            f"{folder.study} was edited after the run began; old and new cells would not compare",
-            "put it back as it was, or start a new run",
-        )
+    study = restore_study(state.started.study, build_catalog())
     view = _view(study, console)
     for record in records:
         view.tally.take(record.event)

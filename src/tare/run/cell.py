@@ -14,7 +14,7 @@ from tare.events import CellFinished, CellStarted, Observed
 from tare.run.series import save_series
 
 if TYPE_CHECKING:
-    from tare.agent.client import Outcome
+    from tare.agent.client import LoadHandle, Outcome
     from tare.events import EventLog
     from tare.platforms.base import Machine
     from tare.run.folder import RunFolder
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 CLOCK_DRIFT_LIMIT_PPM = 500.0
 """The adjustment an NTP daemon may make to a healthy clock (adjtimex(2), MAXFREQ)."""
+
+LEAST_DEADLINE_S = 30.0
+DEADLINE_FACTOR = 20.0
+"""An emulated machine may be that much slower than the hardware the estimate is made for."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +37,6 @@ class CellContext:
     log: EventLog
     workloads: Mapping[str, Workload]
     on_progress: Callable[[str, float, Mapping[str, Any]], None]
-    slowdown: float = 1.0
-    """How many times longer than on hardware a cell may take here, for the deadline."""
 
 
 @dataclass(frozen=True)
@@ -118,17 +120,8 @@ async def _measure(
     cpus: tuple[int, ...],
     neighbours: tuple[Neighbour, ...],
 ) -> _Measured:
-    expected_s = workload.expected_s(parameters)
-    deadline_s = cell.deadline_s or 30.0 + 5.0 * expected_s * context.slowdown
-    handles = [
-        (
-            neighbour,
-            await neighbour.machine.agent.start_load(
-                neighbour.load, context.workloads[neighbour.load].request_of(neighbour.parameters)
-            ),
-        )
-        for neighbour in neighbours
-    ]
+    deadline_s = cell.deadline_s or LEAST_DEADLINE_S + DEADLINE_FACTOR * cell.expected_s
+    handles = [(neighbour, await _start_load(context, neighbour)) for neighbour in neighbours]
     before = await subject.host_cost()
     first = await subject.agent.clock()
     began = time.monotonic()
@@ -148,6 +141,12 @@ async def _measure(
     loads = {neighbour.role: await handle.stop() for neighbour, handle in handles}
     cost = {name: after[name] - before.get(name, 0.0) for name in after if name.endswith("_s")}
     return _Measured(outcome, trust, took_s, loads, cost)
+
+
+async def _start_load(context: CellContext, neighbour: Neighbour) -> LoadHandle:
+    load = context.workloads[neighbour.load]
+    parameters = load.parameters.model_validate(dict(neighbour.parameters))
+    return await neighbour.machine.agent.start_load(neighbour.load, load.request(parameters))
 
 
 async def _or_death(machine: Machine, work: Any) -> Outcome:

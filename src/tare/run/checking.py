@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from tare.study.model import Study
 
 
+BOOT_ESTIMATE_S = {"bare": 0.1, "oci": 0.4, "qemu": 2.5}
+"""Seconds to start and stop a machine on a small computer; only for the plan's estimate."""
+SLOWEST_BOOT_S = 30.0
+
+
 def arm_shape(study: Study, arm: str) -> Shape:
     """Return the size of the arm's machines: its own, or the study's."""
     shape = study.shape_of(arm)
@@ -43,7 +48,7 @@ async def check_arms(bench: Bench, study: Study) -> dict[str, Verdict]:
     return {name: await task for name, task in tasks.items()}
 
 
-def facts_of(verdicts: Mapping[str, Verdict]) -> dict[str, ArmFacts]:
+def facts_of(study: Study, verdicts: Mapping[str, Verdict]) -> dict[str, ArmFacts]:
     """Reduce verdicts to what planning needs."""
     return {
         name: ArmFacts(
@@ -55,6 +60,7 @@ def facts_of(verdicts: Mapping[str, Verdict]) -> dict[str, ArmFacts]:
             devices=verdict.capabilities.devices,
             neighbours=verdict.capabilities.neighbours,
             emulated=verdict.emulated,
+            boot_s=BOOT_ESTIMATE_S.get(study.arms[name].platform, SLOWEST_BOOT_S),
         )
         for name, verdict in verdicts.items()
     }
@@ -86,9 +92,11 @@ def checked_events(study: Study, verdicts: Mapping[str, Verdict]) -> list[Platfo
     ]
 
 
-def recorded_facts(state: RunState, now: Mapping[str, Verdict]) -> dict[str, ArmFacts]:
+def recorded_facts(
+    study: Study, state: RunState, now: Mapping[str, Verdict]
+) -> dict[str, ArmFacts]:
     """Return the facts the run began with: the plan must not change under a resumed run."""
-    facts = facts_of(now)
+    facts = facts_of(study, now)
     for name, event in state.platforms.items():
         if event.usable and not facts[name].usable:
             raise InputError(

@@ -46,9 +46,6 @@ if TYPE_CHECKING:
     from tare.study.model import Study
     from tare.study.plan import Cell, Plan, Visit
 
-EMULATION_SLOWDOWN = 20.0
-"""How much longer than natively a cell may take under TCG; only bounds the deadline."""
-
 
 async def execute(
     bench: Bench, study: Study, source: StudySource, folder: RunFolder, run: str, seed: int
@@ -59,7 +56,7 @@ async def execute(
         The last event, or None when the run was interrupted and can be resumed.
     """
     verdicts = await check_arms(bench, study)
-    plan = plan_study(bench, study, seed, facts_of(verdicts))
+    plan = plan_study(bench, study, seed, facts_of(study, verdicts))
     with EventLog(folder.events) as log:
         _subscribe(bench, log)
         log.append(
@@ -89,7 +86,7 @@ async def execute(
             Planned(
                 blocks_most=study.blocks.most,
                 cells_per_block=sum(len(visit.cells) for visit in plan.block(1)),
-                expected_block_s=plan.expected_block_s,
+                expected_block_s=plan.block_s,
             )
         )
         return await _Execution(bench, study, plan, folder, log, run).carry_out()
@@ -107,7 +104,7 @@ async def resume(bench: Bench, study: Study, folder: RunFolder) -> RunFinished |
     if state.finished is not None and state.finished.status == "complete":
         raise InputError(f"{folder.path} is complete", f"see `tare report {folder.path}`")
     verdicts = await check_arms(bench, study)
-    recorded = recorded_facts(state, verdicts)
+    recorded = recorded_facts(study, state, verdicts)
     plan = plan_study(bench, study, state.started.seed, recorded)
     with EventLog(folder.events) as log:
         _subscribe(bench, log)
@@ -174,11 +171,8 @@ class _Execution:
                 log=self._log,
                 workloads=self._bench.workloads,
                 on_progress=self._bench.on_progress,
-                slowdown=EMULATION_SLOWDOWN,
             ),
             arms=arms,
-            scenarios=self._study.scenarios,
-            cpus=self._bench.cpus,
             workspace=Path(visitor_space),
             stop=stop,
         )

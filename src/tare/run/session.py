@@ -9,18 +9,22 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 from tare.errors import InputError
 from tare.events import Record
-from tare.hosts import Ledger, LocalHost, clean, host_lock, state_dir
+from tare.hosts.cleanup import clean, clean_all
+from tare.hosts.ledger import Ledger, ledger_path
+from tare.hosts.local import LocalHost
+from tare.hosts.lock import host_lock
 from tare.platforms import PLATFORMS
 from tare.platforms.base import Context
 from tare.platforms.preflight import preflight
-from tare.run.bench import Bench, Decide, StudySource
+from tare.run.bench import Bench, Decide, Decision, StudySource
+from tare.study.model import Study
 from tare.workloads import WORKLOADS
 
 
@@ -86,25 +90,39 @@ def local_context(ledger: Ledger) -> Context:
     return Context(host=LocalHost(agent), ledger=ledger, cache=cache_dir(), agent=agent)
 
 
-def ledger_of(run: str) -> Ledger:
-    """Return the ledger of a run; it outlives a killed process."""
-    return Ledger(state_dir() / "ledgers" / f"{run}.jsonl")
+@contextmanager
+def inspection_bench() -> Iterator[Bench]:
+    """Look at this host without holding it: for plans and the doctor, which measure nothing."""
+    ledger = Ledger(ledger_path(f"look-{secrets.token_hex(4)}"))
+    try:
+        yield _bench(local_context(ledger), Path.cwd(), decide=_never)
+    finally:
+        ledger.discard()
 
 
-async def clean_all() -> list[str]:
-    """Undo what every ledger of this user still lists, and drop the ledgers.
+def _never(study: Study, records: Sequence[Record]) -> Decision:
+    return Decision(go_on=False, reason="nothing is measured")
 
-    Returns:
-        One sentence for each thing removed or restored.
-    """
-    host = LocalHost(agent_path())
-    done: list[str] = []
-    for path in sorted((state_dir() / "ledgers").glob("*.jsonl")):
-        ledger = Ledger(path)
-        done += await clean(host, ledger)
-        if not ledger.open_entries():
-            path.unlink()
-    return done
+
+def _bench(
+    context: Context,
+    output: Path,
+    *,
+    decide: Decide,
+    subscribers: tuple[Callable[[Record], None], ...] = (),
+    on_progress: Callable[[str, float, Mapping[str, Any]], None] = lambda *_: None,
+) -> Bench:
+    return Bench(
+        context=context,
+        platforms=PLATFORMS,
+        workloads=WORKLOADS,
+        cpus=context.host.topology(),
+        decide=decide,
+        preflight=lambda: preflight(context.host, output),
+        host_facts=host_facts(),
+        subscribers=subscribers,
+        on_progress=on_progress,
+    )
 
 
 @asynccontextmanager
@@ -123,23 +141,19 @@ async def run_session(
         InputError: Another run holds the host.
     """
     with host_lock(run):
-        for sentence in await clean_all():
+        for sentence in await clean_all(LocalHost(agent_path())):
             say(f"left behind by a killed run: {sentence}")
-        ledger = ledger_of(run)
+        ledger = Ledger(ledger_path(run))
         context = local_context(ledger)
         try:
-            yield Bench(
-                context=context,
-                platforms=PLATFORMS,
-                workloads=WORKLOADS,
-                cpus=context.host.topology(),
+            yield _bench(
+                context,
+                output,
                 decide=decide,
-                preflight=lambda: preflight(context.host, output),
-                host_facts=host_facts(),
                 subscribers=subscribers,
                 on_progress=on_progress,
             )
         finally:
-            await clean(context.host, ledger)
-            if not ledger.open_entries():
-                ledger.path.unlink(missing_ok=True)
+            for sentence in await clean(context.host, ledger):
+                say(sentence)
+            ledger.discard()

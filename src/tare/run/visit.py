@@ -16,11 +16,9 @@ from tare.errors import MachineFault, TareError
 from tare.events import MachineReady, MachineStarting, MachineStopped
 from tare.platforms.base import Context, Machine, MachineSpec, Platform, Prepared, Shape
 from tare.run.cell import CellContext, Neighbour, carry_out_cell, fail_cell
-from tare.scenarios.placement import HostCpus, Placement, place
 
 if TYPE_CHECKING:
     from tare.run.interrupt import StopRequest
-    from tare.study.model import Scenario
     from tare.study.plan import Cell, Visit
 
 BOOT_DEADLINE_S = 60.0
@@ -48,8 +46,6 @@ class Visitor:
     run: str
     cells: CellContext
     arms: Mapping[str, ReadyArm]
-    scenarios: Mapping[str, Scenario]
-    cpus: HostCpus
     workspace: Path
     stop: StopRequest
     _numbers: count[int] = field(default_factory=lambda: count(1))
@@ -78,11 +74,9 @@ class Visitor:
         self, visit: Visit, cells: list[Cell], attempts: dict[str, int]
     ) -> list[Cell]:
         arm = self.arms[visit.arm]
-        scenario = self.scenarios[visit.scenario]
-        placement = place(scenario, self.cpus, arm.shape.vcpus, arm.pinning)
         async with AsyncExitStack() as machines:
-            subject = await self._boot(machines, visit, arm, placement.subject, "subject")
-            neighbours = await self._boot_neighbours(machines, visit, arm, placement)
+            subject = await self._boot(machines, visit, arm, visit.placement.subject, "subject")
+            neighbours = await self._boot_neighbours(machines, visit, arm)
             for index, cell in enumerate(cells):
                 if self.stop.finishing:
                     return cells[index:]
@@ -102,10 +96,10 @@ class Visitor:
         return []
 
     async def _boot_neighbours(
-        self, machines: AsyncExitStack, visit: Visit, arm: ReadyArm, placement: Placement
+        self, machines: AsyncExitStack, visit: Visit, arm: ReadyArm
     ) -> tuple[Neighbour, ...]:
         neighbours = []
-        for number, wanted in enumerate(placement.neighbours, start=1):
+        for number, wanted in enumerate(visit.placement.neighbours, start=1):
             role = f"neighbour-{number}"
             machine = await self._boot(machines, visit, arm, wanted.cpus, role)
             neighbours.append(Neighbour(role, machine, wanted.load, wanted.parameters))
