@@ -1,4 +1,16 @@
 //! The agent: the small static program that measures inside a machine.
 
+pub mod clock;
+pub mod counters;
+pub mod frame;
+pub mod init;
+pub mod launch;
+pub mod measure;
+pub mod outbox;
+pub mod proof;
+pub mod protocol;
+pub mod runs;
+pub mod serve;
+pub mod sys;
 pub mod workload;
 pub mod workloads;

@@ -1,0 +1,219 @@
+//! What the agent sends: numbered, kept until the host has it, and sent again when asked.
+
+use crate::frame::{encode, Kind, HEADER, MAX_PAYLOAD, OUT_OF_BAND, TRAILER};
+use crate::protocol;
+use serde_json::{json, Value};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::Write;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Series travel in chunks of this size, so that damage on a slow line costs little.
+const CHUNK: usize = 64 << 10;
+/// How much unacknowledged data is kept before series wait for the host.
+const WINDOW: usize = 4 << 20;
+/// A host that acknowledges nothing for this long is not waited for any more.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+struct Kept {
+    seq: u32,
+    bytes: Vec<u8>,
+}
+
+struct State {
+    stream: File,
+    next_seq: u32,
+    /// Everything before this sequence number has arrived.
+    acknowledged: u32,
+    kept: VecDeque<Kept>,
+    kept_bytes: usize,
+    lost: bool,
+}
+
+/// The sending half of a channel, shared by all threads.
+pub struct Outbox {
+    state: Mutex<State>,
+    moved: Condvar,
+}
+
+impl Outbox {
+    pub fn new(stream: File) -> Self {
+        let state = State {
+            stream,
+            next_seq: 0,
+            acknowledged: 0,
+            kept: VecDeque::new(),
+            kept_bytes: 0,
+            lost: false,
+        };
+        Self {
+            state: Mutex::new(state),
+            moved: Condvar::new(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Send a message; its sequence number.
+    pub fn send(&self, message: &Value) -> u32 {
+        let mut payload = message.to_string().into_bytes();
+        if payload.len() > MAX_PAYLOAD {
+            let reason = format!("the answer is too long ({} bytes)", payload.len());
+            let id = message.get("id").and_then(Value::as_u64);
+            payload = protocol::error(id, &reason).to_string().into_bytes();
+        }
+        self.lock().send(Kind::Message, &payload)
+    }
+
+    /// Send a binary series in chunks, waiting for the host where too much is on its way.
+    pub fn send_series(
+        &self,
+        id: u64,
+        name: &str,
+        rows: usize,
+        columns: &[(&str, &str)],
+        data: &[u8],
+    ) {
+        let mut offset = 0;
+        loop {
+            let chunk = &data[offset..data.len().min(offset + CHUNK)];
+            let header = json!({
+                "id": id, "name": name, "rows": rows, "columns": columns,
+                "offset": offset, "total": data.len(),
+            });
+            let payload = protocol::series_payload(&header, chunk);
+            self.wait_for_room().send(Kind::Series, &payload);
+            offset += chunk.len();
+            if offset >= data.len() {
+                return;
+            }
+        }
+    }
+
+    fn wait_for_room(&self) -> MutexGuard<'_, State> {
+        let mut state = self.lock();
+        let since = Instant::now();
+        while state.kept_bytes > WINDOW && !state.lost {
+            let left = PATIENCE.saturating_sub(since.elapsed());
+            if left.is_zero() {
+                break;
+            }
+            let (next, _) = self
+                .moved
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner);
+            state = next;
+        }
+        state
+    }
+
+    /// The host has everything up to and including `seq`.
+    pub fn acknowledge(&self, seq: u32) {
+        let mut state = self.lock();
+        if seq >= state.next_seq {
+            return;
+        }
+        state.acknowledged = state.acknowledged.max(seq + 1);
+        while state.kept.front().is_some_and(|kept| kept.seq <= seq) {
+            state.forget_oldest();
+        }
+        self.moved.notify_all();
+    }
+
+    /// Send frames again; says which are no longer kept.
+    pub fn resend(&self, seqs: &[u32]) {
+        let mut state = self.lock();
+        let mut missing = Vec::new();
+        for seq in seqs {
+            if !state.repeat(*seq) {
+                missing.push(*seq);
+            }
+        }
+        if !missing.is_empty() {
+            let payload = protocol::gone(&missing).to_string();
+            state.send(Kind::Message, payload.as_bytes());
+        }
+    }
+
+    /// Wait until the host has acknowledged `seq`, sending it again every `interval`; gives up
+    /// after `attempts`.
+    pub fn see_arrived(&self, seq: u32, interval: Duration, attempts: u32) {
+        for _ in 0..attempts {
+            let since = Instant::now();
+            let mut state = self.lock();
+            loop {
+                if state.acknowledged > seq || state.lost {
+                    return;
+                }
+                let left = interval.saturating_sub(since.elapsed());
+                if left.is_zero() {
+                    break;
+                }
+                let (next, _) = self
+                    .moved
+                    .wait_timeout(state, left)
+                    .unwrap_or_else(PoisonError::into_inner);
+                state = next;
+            }
+            state.repeat(seq);
+        }
+    }
+
+    /// The host is gone: nothing is sent any more, and nobody waits.
+    pub fn close(&self) {
+        self.lock().lost = true;
+        self.moved.notify_all();
+    }
+
+    /// Last words, outside the order, even when another thread is in the middle of sending.
+    pub fn send_fatal(&self, reason: &str) {
+        let payload = protocol::fatal(reason).to_string();
+        let bytes = encode(Kind::Message, OUT_OF_BAND, payload.as_bytes());
+        if let Ok(mut state) = self.state.try_lock() {
+            state.write(&bytes);
+        }
+    }
+}
+
+impl State {
+    fn send(&mut self, kind: Kind, payload: &[u8]) -> u32 {
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        let bytes = encode(kind, seq, payload);
+        self.write(&bytes);
+        self.kept_bytes += bytes.len();
+        self.kept.push_back(Kept { seq, bytes });
+        let most = WINDOW + CHUNK + HEADER + TRAILER + MAX_PAYLOAD;
+        while self.kept_bytes > most && self.kept.len() > 1 {
+            self.forget_oldest();
+        }
+        seq
+    }
+
+    fn repeat(&mut self, seq: u32) -> bool {
+        let Some(kept) = self.kept.iter().position(|kept| kept.seq == seq) else {
+            // What was acknowledged is not missed.
+            return seq < self.acknowledged;
+        };
+        let bytes = std::mem::take(&mut self.kept[kept].bytes);
+        self.write(&bytes);
+        self.kept[kept].bytes = bytes;
+        true
+    }
+
+    fn forget_oldest(&mut self) {
+        if let Some(kept) = self.kept.pop_front() {
+            self.kept_bytes -= kept.bytes.len();
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        if !self.lost && self.stream.write_all(bytes).is_err() {
+            // Reading from the channel will end too, and that ends the agent.
+            self.lost = true;
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! Thin safe faces of the system calls the agent needs.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::RawFd;
+
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
+
+fn text(value: &str) -> io::Result<CString> {
+    CString::new(value).map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "zero byte"))
+}
+
+/// The kernel's id of the calling thread.
+pub fn thread_id() -> i32 {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { libc::gettid() }
+}
+
+/// The CPUs a thread may run on (0: the calling one).
+pub fn affinity(thread: i32) -> io::Result<Vec<usize>> {
+    // SAFETY: an all-zero cpu_set_t is an empty set; the call writes at most its size.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        check(libc::sched_getaffinity(
+            thread,
+            std::mem::size_of_val(&set),
+            &mut set,
+        ))?;
+        Ok((0..libc::CPU_SETSIZE as usize)
+            .filter(|cpu| libc::CPU_ISSET(*cpu, &set))
+            .collect())
+    }
+}
+
+/// Bind a thread (0: the calling one) to these CPUs.
+pub fn set_affinity(thread: i32, cpus: &[usize]) -> io::Result<()> {
+    if let Some(cpu) = cpus.iter().find(|cpu| **cpu >= libc::CPU_SETSIZE as usize) {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("CPU {cpu} is beyond what the system can name"),
+        ));
+    }
+    // SAFETY: the indices were checked against the set's size.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        for cpu in cpus {
+            libc::CPU_SET(*cpu, &mut set);
+        }
+        check(libc::sched_setaffinity(
+            thread,
+            std::mem::size_of_val(&set),
+            &set,
+        ))?;
+    }
+    Ok(())
+}
+
+/// Put the calling thread under SCHED_FIFO at a priority (1 to 99), or back under SCHED_OTHER (0).
+pub fn set_fifo(priority: i32) -> io::Result<()> {
+    let policy = if priority > 0 {
+        libc::SCHED_FIFO
+    } else {
+        libc::SCHED_OTHER
+    };
+    // SAFETY: sched_param is plain numbers; all-zero is valid.
+    unsafe {
+        let mut param: libc::sched_param = std::mem::zeroed();
+        param.sched_priority = priority;
+        check(libc::sched_setscheduler(0, policy, &param))?;
+    }
+    Ok(())
+}
+
+/// Set the nice value of the calling process.
+pub fn set_nice(nice: i32) -> io::Result<()> {
+    // SAFETY: plain numbers.
+    check(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) })?;
+    Ok(())
+}
+
+/// Be killed when the parent thread ends.
+pub fn die_with_parent() -> io::Result<()> {
+    // SAFETY: plain numbers.
+    check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) })?;
+    Ok(())
+}
+
+pub fn parent_id() -> i32 {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { libc::getppid() }
+}
+
+/// Make `target` mean what `source` means.
+pub fn duplicate(source: RawFd, target: RawFd) -> io::Result<()> {
+    // SAFETY: a wrong descriptor is an error result, nothing else.
+    check(unsafe { libc::dup2(source, target) })?;
+    Ok(())
+}
+
+/// Wait until a descriptor can be read (or is at its end); `None` waits for ever.
+/// Returns whether it can.
+pub fn wait_readable(fd: RawFd, timeout_ms: Option<i32>) -> io::Result<bool> {
+    let mut entry = libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    loop {
+        // SAFETY: one valid entry.
+        match check(unsafe { libc::poll(&mut entry, 1, timeout_ms.unwrap_or(-1)) }) {
+            Ok(count) => return Ok(count > 0),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+pub fn is_terminal(fd: RawFd) -> bool {
+    // SAFETY: a wrong descriptor is an error result.
+    unsafe { libc::isatty(fd) == 1 }
+}
+
+/// Let a terminal carry all 256 byte values unchanged, without echo or signals.
+pub fn set_raw(fd: RawFd) -> io::Result<()> {
+    // SAFETY: termios is plain numbers, filled by tcgetattr before use.
+    unsafe {
+        let mut modes: libc::termios = std::mem::zeroed();
+        check(libc::tcgetattr(fd, &mut modes))?;
+        libc::cfmakeraw(&mut modes);
+        modes.c_cflag |= libc::CLOCAL | libc::CREAD;
+        modes.c_cflag &= !libc::CRTSCTS;
+        modes.c_cc[libc::VMIN] = 1;
+        modes.c_cc[libc::VTIME] = 0;
+        // By hand: the library's call for it is bound to symbol versions that a static C library lacks.
+        modes.c_cflag = (modes.c_cflag & !libc::CBAUD) | libc::B115200;
+        check(libc::tcsetattr(fd, libc::TCSANOW, &modes))?;
+    }
+    Ok(())
+}
+
+/// Wait until a terminal has sent everything.
+pub fn drain(fd: RawFd) {
+    // SAFETY: a wrong descriptor is an error result.
+    unsafe { libc::tcdrain(fd) };
+}
+
+pub fn mount(source: &str, target: &str, kind: &str, flags: u64, data: &str) -> io::Result<()> {
+    let (source, target, kind, data) = (text(source)?, text(target)?, text(kind)?, text(data)?);
+    // SAFETY: all strings live until the call ends.
+    check(unsafe {
+        libc::mount(
+            source.as_ptr(),
+            target.as_ptr(),
+            kind.as_ptr(),
+            flags as libc::c_ulong,
+            data.as_ptr().cast(),
+        )
+    })?;
+    Ok(())
+}
+
+/// Load a kernel module from an open, uncompressed file. One that is there already is fine.
+pub fn load_module(fd: RawFd, parameters: &str) -> io::Result<()> {
+    let parameters = text(parameters)?;
+    // SAFETY: the string lives until the call ends; the kernel checks the file.
+    let result = unsafe { libc::syscall(libc::SYS_finit_module, fd, parameters.as_ptr(), 0) };
+    match check(result as libc::c_int) {
+        Err(error) if error.raw_os_error() == Some(libc::EEXIST) => Ok(()),
+        other => other.map(|_| ()),
+    }
+}
+
+/// How a machine ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Off {
+    Power,
+    Reboot,
+}
+
+/// End the machine. Returns only where the kernel refuses.
+pub fn end_machine(how: Off) {
+    let command = match how {
+        Off::Power => libc::RB_POWER_OFF,
+        Off::Reboot => libc::RB_AUTOBOOT,
+    };
+    // SAFETY: plain numbers; only init calls this, and only in a machine of its own.
+    unsafe {
+        libc::sync();
+        libc::reboot(command);
+    }
+}
+
+/// A socket on which the kernel announces devices.
+pub fn device_events() -> io::Result<RawFd> {
+    // SAFETY: sockaddr_nl is plain numbers; its size is passed.
+    unsafe {
+        let fd = check(libc::socket(
+            libc::AF_NETLINK,
+            libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK,
+            libc::NETLINK_KOBJECT_UEVENT,
+        ))?;
+        let mut address: libc::sockaddr_nl = std::mem::zeroed();
+        address.nl_family = libc::AF_NETLINK as libc::sa_family_t;
+        address.nl_groups = 1;
+        check(libc::bind(
+            fd,
+            std::ptr::addr_of!(address).cast(),
+            std::mem::size_of_val(&address) as libc::socklen_t,
+        ))?;
+        Ok(fd)
+    }
+}
+
+/// An interface request that names an interface, and a socket to ask it on.
+fn with_interface<T>(
+    name: &str,
+    ask: impl FnOnce(libc::c_int, &mut libc::ifreq) -> io::Result<T>,
+) -> io::Result<T> {
+    // SAFETY: ifreq is plain bytes; the name is cut to leave its ending zero byte; the socket
+    // is closed exactly once.
+    unsafe {
+        let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
+        let socket = check(libc::socket(libc::AF_INET, kind, 0))?;
+        let mut request: libc::ifreq = std::mem::zeroed();
+        let room = &mut request.ifr_name[..libc::IFNAMSIZ - 1];
+        for (to, from) in room.iter_mut().zip(name.bytes()) {
+            *to = from as libc::c_char;
+        }
+        let result = ask(socket, &mut request);
+        libc::close(socket);
+        result
+    }
+}
+
+/// Bring a network interface up.
+pub fn raise_interface(name: &str) -> io::Result<()> {
+    with_interface(name, |socket, request| {
+        request.ifr_ifru.ifru_flags = libc::IFF_UP as libc::c_short;
+        // SAFETY: the request is valid and names an interface.
+        check(unsafe { libc::ioctl(socket, libc::SIOCSIFFLAGS as _, request) }).map(|_| ())
+    })
+}
+
+/// Ask ethtool for one on/off value of an interface.
+pub fn ethtool(name: &str, query: u32) -> io::Result<bool> {
+    const SIOCETHTOOL: u64 = 0x8946;
+    // struct ethtool_value of linux/ethtool.h: the query, then room for the answer.
+    let mut value = [query, 0];
+    with_interface(name, |socket, request| {
+        request.ifr_ifru.ifru_data = value.as_mut_ptr().cast();
+        // SAFETY: `ifru_data` points to the two words that these queries read and write.
+        check(unsafe { libc::ioctl(socket, SIOCETHTOOL as _, request) })
+    })?;
+    Ok(value[1] != 0)
+}
+
+/// Read and forget what is waiting on a descriptor that does not block.
+pub fn discard(fd: RawFd) {
+    let mut buffer = [0u8; 4096];
+    // SAFETY: the buffer is valid for its length.
+    while unsafe { libc::recv(fd, buffer.as_mut_ptr().cast(), buffer.len(), 0) } > 0 {}
+}
+
+/// Which of the two a fork made.
+pub enum Side {
+    Parent(i32),
+    Child,
+}
+
+/// Split the process. Only to be called while it has one thread.
+pub fn fork() -> io::Result<Side> {
+    // SAFETY: init calls this before any thread was started, so no lock can be held by another.
+    match check(unsafe { libc::fork() })? {
+        0 => Ok(Side::Child),
+        child => Ok(Side::Parent(child)),
+    }
+}
+
+/// Wait for any child; its process id and how it ended, in words.
+pub fn wait_child() -> io::Result<(i32, Result<i32, String>)> {
+    let mut status = 0;
+    // SAFETY: `status` is valid for the call's only write.
+    let child = check(unsafe { libc::waitpid(-1, &mut status, 0) })?;
+    let ended = if libc::WIFEXITED(status) {
+        Ok(libc::WEXITSTATUS(status))
+    } else {
+        Err(match libc::WTERMSIG(status) {
+            libc::SIGKILL => "killed (out of memory, if the kernel says so above)".to_string(),
+            libc::SIGSEGV => "ended by a segmentation fault".to_string(),
+            libc::SIGABRT => "aborted".to_string(),
+            signal => format!("ended by signal {signal}"),
+        })
+    };
+    Ok((child, ended))
+}
+
+pub struct Uname {
+    pub release: String,
+    pub version: String,
+    pub machine: String,
+}
+
+pub fn uname() -> Uname {
+    // SAFETY: utsname is byte arrays, which the kernel ends with a zero byte.
+    unsafe {
+        let mut names: libc::utsname = std::mem::zeroed();
+        libc::uname(&mut names);
+        let word = |field: &[libc::c_char]| {
+            std::ffi::CStr::from_ptr(field.as_ptr())
+                .to_string_lossy()
+                .into_owned()
+        };
+        Uname {
+            release: word(&names.release),
+            version: word(&names.version),
+            machine: word(&names.machine),
+        }
+    }
+}
+
+/// The soft limit of a resource of this process.
+pub fn limit(resource: libc::__rlimit_resource_t) -> u64 {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is valid for the call's only write.
+    unsafe { libc::getrlimit(resource, &mut limit) };
+    limit.rlim_cur
+}
