@@ -96,7 +96,7 @@ async def start_owned(
     starting the process and noting its id.
     """
     token = secrets.token_hex(16)
-    entry = ledger.record("process", token=token, command=argv[0])
+    entry = ledger.record("process", token=token, command=argv[0], cpus=list(cpus or ()))
     try:
         process = await host.start(
             argv, log=log, env={**(env or {}), TOKEN_VARIABLE: token}, cpus=cpus

@@ -10,8 +10,6 @@ from tare.errors import MachineFault
 from tare.hosts.base import Host
 from tare.hosts.ledger import Entry, Ledger
 
-RT_RUNTIME = Path("/proc/sys/kernel/sched_rt_runtime_us")
-
 
 @asynccontextmanager
 async def changed_setting(

@@ -1,0 +1,123 @@
+"""The bare host: the agent as an ordinary process, which everything else is compared with."""
+
+from __future__ import annotations
+
+import os
+import platform as computer
+from contextlib import AsyncExitStack
+from typing import Any
+
+from tare.errors import TareError
+from tare.hosts import OwnedProcess, start_owned
+from tare.hosts.base import Host
+from tare.hosts.grants import granted_cpus
+from tare.hosts.realtime import unthrottled
+from tare.platforms.base import (
+    Capabilities,
+    Context,
+    Machine,
+    MachineSpec,
+    PlatformOptions,
+    Prepared,
+    Shape,
+    Verdict,
+)
+from tare.platforms.process_machine import CONSOLE, ProcessMachine, owned_directory
+
+CHECK_S = 20.0
+MIN_MEMORY = 16 << 20
+
+
+class BareOptions(PlatformOptions):
+    """The bare host has no options."""
+
+
+class Bare:
+    """The host itself, without any hypervisor in between."""
+
+    name = "bare"
+    options: type[PlatformOptions] = BareOptions
+
+    def emulated(self, options: Any) -> bool:
+        """Return False: this is the hardware, or what the host takes for it."""
+        return False
+
+    def describe(self, options: Any) -> str:
+        """Return what reports call it."""
+        return "bare host"
+
+    async def check(self, context: Context, options: Any) -> Verdict:
+        """Run the agent once, and tell what the bare host cannot do."""
+        capabilities = Capabilities(
+            pinning=True,
+            max_vcpus=len(context.host.topology().online),
+            min_memory=MIN_MEMORY,
+            notes=(
+                "memory is not limited to the shape: the bare host's processes share all of it",
+                "a machine that is not pinned keeps to the least used CPUs, as many as it "
+                "has vCPUs",
+            ),
+        )
+        versions = {"linux": computer.release()}
+        try:
+            proof = await context.host.run([str(context.agent), "proof"], timeout_s=CHECK_S)
+        except TareError as error:
+            return Verdict(False, error.message, error.hint, False, versions, capabilities)
+        if not proof.ok:
+            reason = f"the agent does not run here: {proof.words()}"
+            return Verdict(False, reason, f"{context.agent} proof", False, versions, capabilities)
+        return Verdict(True, "the agent runs here", "", False, versions, capabilities)
+
+    async def prepare(
+        self, context: Context, options: Any, shape: Shape, realtime: bool
+    ) -> Prepared:
+        """Return the running kernel; nothing has to be built."""
+        return Prepared(kernel=computer.release(), digest="", cached=True, took_s=0.0)
+
+    async def start(
+        self, context: Context, options: Any, prepared: Prepared, spec: MachineSpec
+    ) -> Machine:
+        """Start the agent on as many CPUs as the machine has vCPUs."""
+        async with AsyncExitStack() as held:
+            await held.enter_async_context(
+                owned_directory(context.host, context.ledger, spec.workdir)
+            )
+            if spec.realtime:
+                await held.enter_async_context(unthrottled(context.host, context.ledger))
+            log = spec.workdir / CONSOLE
+            process = await start_owned(
+                context.host,
+                context.ledger,
+                [str(context.agent), "serve"],
+                log=log,
+                cpus=granted_cpus(
+                    context.host.topology().online, context.ledger, spec.cpus, spec.shape.vcpus
+                ),
+            )
+
+            async def cost() -> dict[str, float]:
+                return await process_cost(context.host, process)
+
+            return ProcessMachine(
+                spec.name, process, log, cost=cost, explain=_explain, held=held.pop_all()
+            )
+
+
+async def _explain(code: int) -> str:
+    if code < 0:
+        return f"the agent on the bare host was killed by signal {-code}"
+    return f"the agent on the bare host ended by itself with status {code}"
+
+
+async def process_cost(host: Host, process: OwnedProcess) -> dict[str, float]:
+    """Return a process's CPU seconds (with those of reaped children) and resident bytes.
+
+    Fields 14 to 17 (clock ticks) and 24 (pages) of ``/proc/PID/stat``, proc(5).
+    """
+    stat = await host.read(f"/proc/{process.pid}/stat")
+    fields = stat[stat.rindex(b")") + 2 :].split()
+    ticks = sum(int(field) for field in fields[11:15])
+    return {
+        "cpu_s": ticks / os.sysconf("SC_CLK_TCK"),
+        "rss_bytes": float(int(fields[21]) * os.sysconf("SC_PAGE_SIZE")),
+    }

@@ -1,0 +1,153 @@
+"""What an OCI runtime is given: a root file system with the agent alone, and ``config.json``.
+
+The configuration follows the OCI runtime specification 1.0 (config.md and config-linux.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+AGENT_INSIDE = "/tare-agent"
+DIRECTORIES = ("dev", "proc", "sys", "tmp")
+"""Where file systems are mounted in the read-only root; they must exist before."""
+
+CAPABILITIES = ("CAP_IPC_LOCK", "CAP_SYS_NICE")
+"""What mlockall and SCHED_FIFO need, and nothing else."""
+
+PROCESSES = 4096
+"""More than the most threads that a workload starts (1000), and a bound on a runaway one."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """A character device that the container may use: its path, major and minor numbers."""
+
+    path: str
+    major: int
+    minor: int
+
+
+@dataclass(frozen=True)
+class RealtimeShare:
+    """Microseconds out of each period for which real-time threads may run (RT_GROUP_SCHED)."""
+
+    runtime_us: int
+    period_us: int
+
+
+@dataclass(frozen=True)
+class ContainerSpec:
+    """Everything that makes one container differ from another.
+
+    Args:
+        name: The container's name, also that of its cgroup and its host name.
+        root: Directory of the root file system, on the host.
+        cpus: The host CPUs it may use.
+        memory: The limit of its memory, in bytes.
+        swap_limit: Whether the kernel can also limit swap, which then is none.
+        realtime: The share of real-time threads, where the kernel wants one said.
+        devices: Devices besides the standard ones.
+        args: What it runs.
+        env: Its environment, besides PATH.
+    """
+
+    name: str
+    root: str
+    cpus: tuple[int, ...]
+    memory: int
+    swap_limit: bool = False
+    realtime: RealtimeShare | None = None
+    devices: tuple[Device, ...] = ()
+    args: tuple[str, ...] = (AGENT_INSIDE, "serve")
+    env: tuple[tuple[str, str], ...] = ()
+
+
+def configuration(spec: ContainerSpec) -> dict[str, Any]:
+    """Return the ``config.json`` of a container: its own namespaces, nothing of the host's.
+
+    The network namespace is new and empty, so there is nothing but a loopback that is down.
+    """
+    return {
+        "ociVersion": "1.0.2",
+        "hostname": spec.name,
+        "root": {"path": spec.root, "readonly": True},
+        "process": {
+            "terminal": False,
+            "user": {"uid": 0, "gid": 0},
+            "args": list(spec.args),
+            "env": ["PATH=/", *(f"{name}={value}" for name, value in spec.env)],
+            "cwd": "/",
+            "noNewPrivileges": True,
+            "capabilities": {
+                kind: list(CAPABILITIES) for kind in ("bounding", "effective", "permitted")
+            },
+            "rlimits": [
+                # Only lowered: raising one needs CAP_SYS_RESOURCE on the host, and the
+                # capabilities above already lift those of locked memory and priority.
+                {"type": "RLIMIT_CORE", "soft": 0, "hard": 0}
+            ],
+        },
+        "mounts": [
+            _mount("/proc", "proc", "proc"),
+            _mount("/dev", "tmpfs", "tmpfs", "nosuid", "strictatime", "mode=755", "size=64k"),
+            _mount("/sys", "sysfs", "sysfs", "nosuid", "noexec", "nodev", "ro"),
+            _mount("/tmp", "tmpfs", "tmpfs", "nosuid", "nodev", "mode=1777"),
+        ],
+        "linux": {
+            "cgroupsPath": f"/{spec.name}",
+            "namespaces": [{"type": kind} for kind in ("pid", "network", "ipc", "uts", "mount")],
+            "devices": [
+                {
+                    "path": device.path,
+                    "type": "c",
+                    "major": device.major,
+                    "minor": device.minor,
+                    "fileMode": 0o600,
+                }
+                for device in spec.devices
+            ],
+            "resources": _resources(spec),
+            "maskedPaths": ["/proc/kcore", "/proc/keys", "/sys/firmware"],
+            "readonlyPaths": [
+                "/proc/bus",
+                "/proc/fs",
+                "/proc/irq",
+                "/proc/sys",
+                "/proc/sysrq-trigger",
+            ],
+        },
+    }
+
+
+def _resources(spec: ContainerSpec) -> dict[str, Any]:
+    memory: dict[str, Any] = {"limit": spec.memory}
+    if spec.swap_limit:
+        # The runtime specification counts memory and swap together here.
+        memory["swap"] = spec.memory
+    cpu: dict[str, Any] = {"cpus": ",".join(map(str, spec.cpus))}
+    if spec.realtime is not None:
+        cpu["realtimeRuntime"] = spec.realtime.runtime_us
+        cpu["realtimePeriod"] = spec.realtime.period_us
+    allowed = [
+        {
+            "allow": True,
+            "type": "c",
+            "major": device.major,
+            "minor": device.minor,
+            "access": "rw",
+        }
+        for device in spec.devices
+    ]
+    return {
+        "devices": [{"allow": False, "access": "rwm"}, *allowed],
+        "memory": memory,
+        "cpu": cpu,
+        "pids": {"limit": PROCESSES},
+    }
+
+
+def _mount(destination: str, kind: str, source: str, *options: str) -> Mapping[str, Any]:
+    mount: dict[str, Any] = {"destination": destination, "type": kind, "source": source}
+    return {**mount, "options": list(options)} if options else mount

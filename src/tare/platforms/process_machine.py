@@ -1,0 +1,143 @@
+"""A machine that is a process of the host, with its agent on the other end of its pipes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from tare.agent.channel import StreamChannel
+from tare.agent.client import AgentClient, Hello
+from tare.errors import MachineFault, TareError
+from tare.hosts import Host, Ledger, OwnedProcess
+
+CONSOLE = "console.log"
+TAIL_LINES = 20
+GRACE_S = 2.0
+
+
+class ProcessMachine:
+    """The bare host's agent, or a container's.
+
+    Args:
+        name: The machine's name.
+        process: What carries the agent on its standard input and output.
+        log: The file that its standard error goes to: its console.
+        cost: Returns ``cpu_s`` and ``rss_bytes`` so far; may raise OSError once it has ended.
+        explain: Says in a sentence why it ended, from its exit status.
+        held: What to give back when it has stopped: files, cgroups, settings.
+        force: Ends it when it does not end by itself, before the process itself is killed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        process: OwnedProcess,
+        log: Path,
+        *,
+        cost: Callable[[], Awaitable[dict[str, float]]],
+        explain: Callable[[int], Awaitable[str]],
+        held: AsyncExitStack,
+        force: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self.name = name
+        self.agent = AgentClient(StreamChannel(process.stdout, process.stdin), name=name)
+        self.died: asyncio.Future[MachineFault] = asyncio.get_running_loop().create_future()
+        self._process = process
+        self._log = log
+        self._cost = cost
+        self._last_cost = {"cpu_s": 0.0, "rss_bytes": 0.0}
+        self._explain = explain
+        self._held = held
+        self._force = force
+        self._stopping: asyncio.Task[None] | None = None
+        self._tail: tuple[str, ...] = ()
+        self._watcher = asyncio.create_task(self._watch(), name=f"{name} watcher")
+
+    async def _watch(self) -> None:
+        code = await self._process.wait()
+        if self._stopping is None:
+            reason = await self._explain(code)
+            self._read_tail()
+            self.died.set_result(
+                MachineFault(f"{self.name}: {reason}", console_tail=self._tail, transient=False)
+            )
+
+    async def ready(self, timeout_s: float) -> Hello:
+        """Wait for the agent's hello; see :class:`tare.platforms.base.Machine`."""
+        hello = asyncio.ensure_future(self.agent.hello(timeout_s))
+        await asyncio.wait({hello, self.died}, return_when=asyncio.FIRST_COMPLETED)
+        if hello.done() and not hello.cancelled() and hello.exception() is not None:
+            # The end of the pipe is often seen a moment before the end of the process.
+            await asyncio.wait({self.died}, timeout=0.5)
+        if self.died.done():
+            hello.cancel()
+            await asyncio.gather(hello, return_exceptions=True)
+            raise self.died.result()
+        return await hello
+
+    async def vcpu_threads(self) -> tuple[int, ...]:
+        """Return nothing: there are no virtual CPUs."""
+        return ()
+
+    async def host_cost(self) -> dict[str, float]:
+        """Return the CPU seconds used so far and the bytes resident now (the last known ones)."""
+        with contextlib.suppress(OSError, ValueError):
+            self._last_cost = await self._cost()
+        return self._last_cost
+
+    def console_tail(self) -> tuple[str, ...]:
+        """Return the last lines that were written to standard error."""
+        self._read_tail()
+        return self._tail
+
+    def _read_tail(self) -> None:
+        with contextlib.suppress(OSError):
+            self._tail = tail(self._log)
+
+    async def stop(self) -> None:
+        """Ask the agent to end, then end it, and remove what it left; may be called again."""
+        if self._stopping is None:
+            self._stopping = asyncio.ensure_future(self._stop())
+        await asyncio.shield(self._stopping)
+
+    async def _stop(self) -> None:
+        try:
+            if self._process.returncode is None:
+                await self._end()
+            await self._watcher
+            await self.agent.close()
+        finally:
+            self._read_tail()
+            await self._held.aclose()
+
+    async def _end(self) -> None:
+        with contextlib.suppress(TareError, OSError, TimeoutError):
+            async with asyncio.timeout(GRACE_S):
+                await self.agent.shutdown()
+                await self._process.wait()
+        if self._process.returncode is None and self._force is not None:
+            await self._force()
+        await self._process.end(0.0 if self._force is None else GRACE_S)
+
+
+def tail(path: Path, lines: int = TAIL_LINES) -> tuple[str, ...]:
+    """Return the last lines of a log that may hold anything; raises OSError."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - 16_384))
+        text = file.read().decode(errors="replace")
+    return tuple(line for line in text.splitlines() if line.strip())[-lines:]
+
+
+@contextlib.asynccontextmanager
+async def owned_directory(host: Host, ledger: Ledger, path: Path) -> AsyncIterator[Path]:
+    """Create a directory that the ledger knows of, and remove it in the end."""
+    entry = ledger.record("directory", path=str(path))
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        yield path
+    finally:
+        await host.remove(path)
+        ledger.done(entry)
