@@ -66,5 +66,5 @@ def sign_flip_p(differences: ArrayLike, seed: int = 0) -> Floats:
 def _patterns(start: int, size: int, n: int) -> Floats:
     """Return sign patterns ``start`` … with the first sign fixed: the others mirror them."""
     numbers = np.arange(start, start + size)[:, None]
-    signs: Floats = 1.0 - 2.0 * ((numbers >> np.arange(n)) & 1)
-    return signs
+    flipped = (numbers >> np.arange(n)) & 1
+    return np.where(flipped == 1, -1.0, 1.0)

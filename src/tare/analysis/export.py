@@ -1,0 +1,108 @@
+"""Tidy observations, one row each, for other programs."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import polars as pl
+
+from tare.analysis.rundata import RunData
+from tare.errors import InputError
+
+Format = Literal["csv", "parquet", "json"]
+
+EXPORT_COLUMNS = (
+    "run",
+    "block",
+    "arm",
+    "platform",
+    "scenario",
+    "workload",
+    "parameters",
+    "role",
+    "metric",
+    "unit",
+    "better",
+    "value",
+    "emulated",
+    "status",
+)
+"""Columns of an export, in order."""
+
+
+def tidy_frame(runs: RunData | Sequence[RunData]) -> pl.DataFrame:
+    """Return all observations of one or more runs, columns `EXPORT_COLUMNS`.
+
+    A cell that failed or was withheld is one row with its status and with null for role, metric,
+    unit, better and value: it is neither a zero nor left out.
+
+    Args:
+        runs: One run, or several; rows are in order of runs, then of time.
+    """
+    several = [runs] if isinstance(runs, RunData) else list(runs)
+    return pl.concat([_tidy_run(run) for run in several])
+
+
+def _tidy_run(run: RunData) -> pl.DataFrame:
+    counted = run.observations.select(EXPORT_COLUMNS)
+    platforms = {result.arm: result.platform for result in run.platforms}
+    rows = [
+        {
+            "run": cell.run,
+            "block": cell.block,
+            "arm": cell.arm,
+            "platform": platforms.get(cell.arm, ""),
+            "scenario": cell.scenario,
+            "workload": cell.workload,
+            "parameters": cell.parameters,
+            "emulated": cell.arm in run.emulated_arms,
+            "status": cell.status,
+        }
+        for cell in run.cells
+        if cell.status != "ok"
+    ]
+    others = pl.DataFrame(rows, schema_overrides={"block": pl.Int64}) if rows else None
+    return counted if others is None else pl.concat([counted, others], how="diagonal")
+
+
+def encode(runs: RunData | Sequence[RunData], form: Format) -> bytes:
+    """Return `tidy_frame` as the bytes of a file.
+
+    Args:
+        runs: One run, or several.
+        form: ``csv`` (empty field for null), ``parquet``, or ``json`` (an array of objects).
+    """
+    frame = tidy_frame(runs)
+    buffer = io.BytesIO()
+    if form == "csv":
+        frame.write_csv(buffer)
+    elif form == "parquet":
+        frame.write_parquet(buffer)
+    else:
+        frame.write_json(buffer)
+    return buffer.getvalue()
+
+
+def export(runs: RunData | Sequence[RunData], path: Path, form: Format) -> None:
+    """Write `tidy_frame` to a file, whole or not at all.
+
+    Args:
+        runs: One run, or several.
+        path: The file; replaced if it exists.
+        form: As in `encode`.
+
+    Raises:
+        InputError: The file cannot be written; says why.
+    """
+    partial = path.with_name(f".{path.name}.part")
+    try:
+        partial.write_bytes(encode(runs, form))
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise InputError(
+            f"cannot write {path}: {error.strerror or error}", "choose another file"
+        ) from error
