@@ -5,7 +5,7 @@
 
 use crate::frame::{encode, Kind, OUT_OF_BAND};
 use crate::protocol;
-use crate::serve::{Ending, Role, Server};
+use crate::serve::{Ending, Origin, Role, Server};
 use crate::sys::{self, Off, Side};
 use serde_json::{json, Value};
 use std::fs::{self, File, OpenOptions};
@@ -17,18 +17,23 @@ use std::time::{Duration, Instant};
 /// The modules to load, in order: one path a line, parameters behind it.
 const MODULES: &str = "/etc/tare/modules";
 /// How long the channel's device may take to appear.
-const CHANNEL_WAIT: Duration = Duration::from_secs(10);
+const CHANNEL_WAIT: Duration = Duration::from_secs(5);
 /// The port that is looked for when the kernel command line names none.
 const DEFAULT_CHANNEL: &str = "tare.agent";
 
 /// Prepare the machine, serve, and end the machine.
 pub fn run() -> ! {
+    let mut origin = Origin::default();
+    origin.mark("init");
     let mut notes = mount_all();
+    origin.mark("mounted");
     let words = Words::read();
     let off = words.off();
-    let settings = settle();
+    origin.settings = settle();
+    origin.mark("settled");
     let events = sys::device_events().ok();
     notes.extend(load_modules());
+    origin.mark("modules");
     raise_loopback();
     for note in &notes {
         say(note);
@@ -36,7 +41,8 @@ pub fn run() -> ! {
     let wanted = words.get("tare.channel").unwrap_or(DEFAULT_CHANNEL);
     match open_channel(wanted, events) {
         Ok(channel) => {
-            let reason = supervise(channel, settings);
+            origin.mark("channel");
+            let reason = supervise(channel, origin);
             if let Some(reason) = reason {
                 say(&reason);
             }
@@ -55,7 +61,7 @@ fn say(text: &str) {
 }
 
 /// Serve in a child, and reap until it ends. Returns why, where it was not as asked.
-fn supervise(channel: File, settings: Value) -> Option<String> {
+fn supervise(channel: File, origin: Origin) -> Option<String> {
     let copies = channel
         .try_clone()
         .and_then(|input| Ok((input, channel.try_clone()?)));
@@ -68,7 +74,7 @@ fn supervise(channel: File, settings: Value) -> Option<String> {
         Ok(Side::Child) => {
             // Rather the applications than the agent, when memory runs out.
             let _ = fs::write("/proc/self/oom_score_adj", "-900");
-            let server = Server::new(output, Role::Init, settings);
+            let server = Server::new(output, Role::Init, origin);
             server.speak_when_failing();
             match server.serve(input) {
                 Ending::Shutdown | Ending::HostLost => std::process::exit(0),
@@ -205,6 +211,13 @@ fn load_modules() -> Vec<String> {
         let loaded =
             File::open(path).and_then(|file| sys::load_module(file.as_raw_fd(), parameters.trim()));
         if let Err(error) = loaded {
+            let error = match error.raw_os_error() {
+                // The kernel's answer to an unknown symbol.
+                Some(libc::ENOENT) if Path::new(path).exists() => {
+                    "something it needs is not loaded yet".to_string()
+                }
+                _ => error.to_string(),
+            };
             notes.push(format!("module {path}: {error}"));
         }
     }

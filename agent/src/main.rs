@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::sync::Mutex;
-use tare_agent::serve::{Role, Server};
+use tare_agent::serve::{Origin, Role, Server};
 use tare_agent::workload::{Context, Failure, Sink};
 use tare_agent::{init, launch, proof, sys, workloads};
 
@@ -78,7 +78,7 @@ fn serve(arguments: &[String]) -> Result<(), String> {
     if sys::is_terminal(input.as_raw_fd()) {
         sys::set_raw(input.as_raw_fd()).map_err(|error| format!("terminal: {error}"))?;
     }
-    let server = Server::new(output, Role::Process, json!([]));
+    let server = Server::new(output, Role::Process, Origin::default());
     server.speak_when_failing();
     server.serve(input);
     Ok(())

@@ -46,10 +46,25 @@ pub enum Ending {
     Shutdown,
 }
 
+/// What happened before serving: for the proof, and to tell where the time of a boot goes.
+#[derive(Default)]
+pub struct Origin {
+    /// Settings that init changed: objects with `name`, `before`, `after`.
+    pub settings: Value,
+    marks: serde_json::Map<String, Value>,
+}
+
+impl Origin {
+    /// Note that a stage has ended (monotonic raw time, in ns).
+    pub fn mark(&mut self, stage: &str) {
+        self.marks
+            .insert(format!("{stage}_ns"), clock::monotonic_raw_ns().into());
+    }
+}
+
 pub struct Server {
     role: Role,
-    /// Settings that init changed, for the proof.
-    settings: Value,
+    origin: Origin,
     outbox: Arc<Outbox>,
     runs: Arc<Runs>,
     sampler: Option<Sampler>,
@@ -57,12 +72,12 @@ pub struct Server {
 }
 
 impl Server {
-    /// `output` is the sending half of the channel; `settings` is what init changed before.
-    pub fn new(output: File, role: Role, settings: Value) -> Self {
+    /// `output` is the sending half of the channel.
+    pub fn new(output: File, role: Role, origin: Origin) -> Self {
         let outbox = Arc::new(Outbox::new(output));
         Self {
             role,
-            settings,
+            origin,
             runs: Arc::new(Runs::new(outbox.clone())),
             outbox,
             sampler: None,
@@ -133,8 +148,10 @@ impl Server {
             "agent": env!("CARGO_PKG_VERSION"),
             "role": self.role.name(),
             "workloads": crate::workloads::ALL.iter().map(|(name, _)| *name).collect::<Vec<_>>(),
-            "proof": proof::collect(&self.settings),
+            "proof": proof::collect(&self.origin.settings),
+            "boot": self.origin.marks,
         });
+        message["boot"]["hello_ns"] = clock::monotonic_raw_ns().into();
         if let Some(id) = id {
             message["id"] = id.into();
         }
