@@ -1,0 +1,59 @@
+"""How to reproduce a run: study, seed, versions, commands."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from tare.analysis.model import RunData
+from tare.report.svg import legible
+
+
+@dataclass(frozen=True)
+class Again:
+    """What someone needs to repeat one run."""
+
+    facts: tuple[tuple[str, str], ...]
+    commands: tuple[str, ...]
+    study: str
+
+
+def again(run: RunData) -> Again:
+    """Return the facts, commands and study of ``run``."""
+    folder, study = shlex.quote(str(run.folder)), shlex.quote(run.study_path)
+    facts = [
+        ("Run", run.run),
+        ("Study", run.study_path),
+        ("Its SHA-256", run.study_sha256),
+        ("Seed of the order", str(run.seed)),
+        *((f"Version of {name}", str(version)) for name, version in sorted(run.versions.items())),
+    ]
+    commands = (
+        f"tare run {study} --seed {run.seed}",
+        f"tare report {folder}",
+        f"tare compare {folder}",
+        f"tare export {folder} --format csv",
+    )
+    return Again(
+        facts=tuple((legible(key), legible(value)) for key, value in facts),
+        commands=tuple(legible(command) for command in commands),
+        study=legible(_yaml(run.study)),
+    )
+
+
+def _yaml(study: Any) -> str:
+    text = yaml.safe_dump(_plain(study), sort_keys=False, allow_unicode=True, width=90)
+    return str(text)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    if isinstance(value, str | int | float | bool) or value is None:
+        return value
+    return str(value)

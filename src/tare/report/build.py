@@ -1,0 +1,156 @@
+"""Build a report: draw the figures, write the tables, fill the page."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from tare.analysis.model import Comparison, RunData
+from tare.errors import InputError
+from tare.report.drawing import draw
+from tare.report.figures.frame import Figure
+from tare.report.figures.overhead import overhead_figure, shading_note
+from tare.report.page import Page, make_page
+from tare.report.palette import css_variables, looks
+from tare.report.results import (
+    effects_table,
+    host_cost_table,
+    lost_cells_table,
+    proof_table,
+    skipped_table,
+    summaries_table,
+)
+from tare.report.sections import Draft, drafts
+from tare.report.tables import Table
+from tare.report.words import EMULATED
+
+TEMPLATES = Path(__file__).parent / "templates"
+PAGE = "report.html"
+
+
+def build_report(runs: Sequence[RunData], comparison: Comparison, out: Path) -> Path:
+    """Write the report of ``runs`` into the folder ``out``.
+
+    ``out`` gets ``report.html`` (one self-contained page), ``figures/`` (each figure as SVG, PNG
+    and PDF) and ``tables/`` (each table as CSV and LaTeX). What an earlier report left there under
+    the same names is replaced.
+
+    Args:
+        runs: The runs, as the comparison combined them.
+        comparison: Their comparison.
+        out: The folder; made if missing.
+
+    Returns:
+        The page's path.
+
+    Raises:
+        InputError: ``out`` cannot be written.
+    """
+    try:
+        return _build(runs, comparison, out)
+    except OSError as error:
+        raise InputError(
+            f"{out}: the report cannot be written: {error.strerror or error}",
+            "give another folder with --out, or make room",
+        ) from error
+
+
+def _build(runs: Sequence[RunData], comparison: Comparison, out: Path) -> Path:
+    figures_folder, tables_folder = out / "figures", out / "tables"
+    for folder in (figures_folder, tables_folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    arms = list(dict.fromkeys([*comparison.arms, *(arm for run in runs for arm in run.arms)]))
+    style = looks(arms, comparison.baseline)
+    overhead = overhead_figure(comparison, style)
+    sections = drafts(comparison, style)
+    figures = [*([overhead] if overhead else []), *_figures(sections)]
+    drawn = draw(figures, figures_folder)
+    tables = _tables(runs, comparison)
+    files = [file for figure in drawn.values() for file in figure.files]
+    for table in tables:
+        files += _write_table(table, tables_folder)
+    page = make_page(
+        comparison,
+        style,
+        overhead=drawn.get(overhead.name) if overhead else None,
+        overhead_note=_overhead_note(comparison) if overhead else "",
+        sections=[section.finish(drawn) for section in sections],
+        files=files,
+    )
+    path = out / PAGE
+    _replace(path, render(page))
+    return path
+
+
+def _figures(sections: Sequence[Draft]) -> list[Figure]:
+    return [figure for section in sections for figure, _ in section.figures]
+
+
+def _overhead_note(comparison: Comparison) -> str:
+    level = f"{100 * comparison.confidence:.4g} %"
+    text = (
+        f"Each mark is an estimate over {comparison.blocks} blocks, each bar its {level} interval; "
+        "grey marks are dead heats or not distinguishable. "
+    )
+    text += shading_note(comparison)
+    left_out = [effect for effect in comparison.headlines if effect.overhead is None]
+    if left_out:
+        text += f" {len(left_out)} effects without a ratio are only in the tables."
+    return text
+
+
+def _tables(runs: Sequence[RunData], comparison: Comparison) -> list[Table[object]]:
+    emulated = frozenset().union(*(run.emulated_arms for run in runs))
+    tables: list[object] = [
+        effects_table(comparison, "overhead", comparison.headlines),
+        effects_table(comparison, "effects", comparison.effects),
+        summaries_table(comparison),
+        host_cost_table(comparison),
+        proof_table(comparison, emulated),
+        lost_cells_table(runs),
+        skipped_table(runs),
+    ]
+    if comparison.aa:
+        tables.append(effects_table(comparison, "aa", comparison.aa))
+    return tables  # type: ignore[return-value]
+
+
+def _write_table(table: Table[object], folder: Path) -> list[str]:
+    (folder / f"{table.name}.csv").write_text(table.csv(), encoding="utf-8")
+    (folder / f"{table.name}.tex").write_text(table.latex(), encoding="utf-8")
+    return [f"tables/{table.name}.{extension}" for extension in ("csv", "tex")]
+
+
+def render(page: Page) -> str:
+    """Return the page as HTML; all outside text is escaped on the way."""
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=False,
+    )
+    script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    html = environment.get_template("page.html.j2").render(
+        page=page,
+        light=Markup(css_variables("light")),
+        dark=Markup(css_variables("dark")),
+        css=Markup((TEMPLATES / "page.css").read_text(encoding="utf-8")),
+        script=Markup(script),
+        script_hash=f"sha256-{digest}",
+        emulated_word=EMULATED,
+    )
+    return html.lstrip()
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write whole or not at all, so that a reader never sees half a page."""
+    fresh = path.with_suffix(".part")
+    fresh.write_text(text, encoding="utf-8")
+    os.replace(fresh, path)  # noqa: PTH105

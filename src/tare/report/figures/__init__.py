@@ -1,0 +1,1 @@
+"""The figures: functions from data to Vega-Lite specifications."""

@@ -1,0 +1,110 @@
+"""What all figures share: the type they hand over, the look of axes and text, ticks of ratios."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tare.report.palette import AXIS, PAPER, RULE, SOFT, TEXT
+
+Spec = dict[str, Any]
+"""A Vega-Lite specification (version 5), as plain data."""
+
+FONT = "Arial, Helvetica, 'Liberation Sans', sans-serif"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure to be drawn.
+
+    Args:
+        name: Unique within the report; becomes file name and element id.
+        title: What it is.
+        description: What it shows, in words, for those who hear the page.
+        spec: For paper and wide screens.
+        narrow: For phones; None when ``spec`` reads well there too.
+        emulated: Whether any of its data comes from an emulated arm.
+    """
+
+    name: str
+    title: str
+    description: str
+    spec: Spec
+    narrow: Spec | None = None
+    emulated: bool = False
+    notes: tuple[str, ...] = field(default=())
+
+
+def chart(width: float, height: float, layers: Sequence[Spec], **more: Any) -> Spec:
+    """Return a layered chart of ``width`` × ``height`` pixels in the common look."""
+    return {
+        "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
+        "width": width,
+        "height": height,
+        "layer": list(layers),
+        "config": CONFIG,
+        "background": PAPER.light,
+        "padding": 4,
+        **more,
+    }
+
+
+CONFIG: Spec = {
+    "font": FONT,
+    "view": {"stroke": None},
+    "axis": {
+        "domainColor": AXIS.light,
+        "tickColor": AXIS.light,
+        "gridColor": RULE.light,
+        "labelColor": SOFT.light,
+        "titleColor": SOFT.light,
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+        "labelPadding": 5,
+        "titlePadding": 8,
+    },
+    "text": {"color": TEXT.light, "fontSize": 12},
+    "header": {"labelColor": TEXT.light, "labelFontSize": 12, "titleColor": SOFT.light},
+    "legend": {"labelColor": TEXT.light, "titleColor": SOFT.light, "labelFontSize": 12},
+}
+
+
+def ratio_ticks(low: float, high: float, most: int = 7) -> list[float]:
+    """Return round ratios between ``low`` and ``high``, both > 0, always with 1 when inside.
+
+    Over wide ranges they are 1, 2 or 5 times a power of ten; over narrow ones evenly spaced round
+    numbers, on which a logarithmic axis is nearly linear.
+    """
+    if high / low > 3:
+        candidates: list[list[float]] = []
+        exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        for digits in ((1, 2, 5), (1, 3), (1,)):
+            ticks = [d * 10.0**e for e in exponents for d in digits]
+            candidates.append([t for t in ticks if low <= t <= high])
+        for ticks in candidates:
+            if len(ticks) <= most:
+                return ticks
+        widest = candidates[-1]
+        return widest[:: math.ceil(len(widest) / most)]
+    for step in _steps():
+        first, last = math.ceil(low / step), math.floor(high / step)
+        if last - first + 1 <= most:
+            return [round(i * step, 6) for i in range(first, last + 1)]
+    return [1.0]
+
+
+def _steps() -> Sequence[float]:
+    return [digit * 10.0**exponent for exponent in range(-4, 1) for digit in (1, 2, 5)]
+
+
+def log_ticks(low: float, high: float, most: int = 8) -> list[float]:
+    """Return round values between ``low`` and ``high``, both > 0, for a logarithmic axis."""
+    return ratio_ticks(low, high, most)
+
+
+def times(ratio: float) -> str:
+    """Return a tick's ratio as people say it: ``1×``, ``1.05×``, ``200×``."""
+    return f"{ratio:.6g}×"

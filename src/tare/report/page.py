@@ -1,0 +1,297 @@
+"""What the page says, gathered from runs and comparison; how it looks is the template's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from tare.analysis.formatting import format_duration
+from tare.analysis.model import Comparison, RunData
+from tare.report.again import Again, again
+from tare.report.drawing import Drawn
+from tare.report.palette import Look
+from tare.report.provenance import (
+    checks_table,
+    images_table,
+    platforms_table,
+    run_facts,
+)
+from tare.report.results import (
+    effects_table,
+    host_cost_table,
+    lost_cells_table,
+    proof_table,
+    skipped_table,
+)
+from tare.report.svg import legible
+from tare.report.tables import Shown
+from tare.report.words import EMULATED, joined, lead
+
+
+@dataclass(frozen=True)
+class ArmLine:
+    """One arm's verdict on the first screen."""
+
+    sentence: str
+    emulated: bool
+    role: str
+
+
+@dataclass(frozen=True)
+class Noted:
+    """A drawn figure with what is said below it."""
+
+    drawn: Drawn
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    """One workload's part of the page."""
+
+    id: str
+    name: str
+    about: str
+    flags: tuple[str, ...] = ()
+    figures: tuple[Noted, ...] = ()
+    effects: Shown | None = None
+    more: Shown | None = None
+    values: Shown | None = None
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Outside text, line by line, under a name."""
+
+    name: str
+    lines: tuple[str, ...]
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Page:
+    """Everything the template needs."""
+
+    title: str
+    subtitle: str
+    alerts: tuple[str, ...]
+    lead: str
+    arms: tuple[ArmLine, ...]
+    emulated_note: str
+    overhead: Drawn | None
+    overhead_note: str
+    sections: tuple[Section, ...]
+    lost_words: str
+    lost: Shown | None
+    lost_logs: tuple[Lines, ...]
+    skipped: Shown | None
+    ends: tuple[Lines, ...]
+    platforms: Shown
+    images: Shown | None
+    costs: Shown | None
+    facts: tuple[tuple[str, str], ...]
+    checks: Shown | None
+    explaining: Shown | None
+    other_differences: Shown | None
+    warnings: tuple[str, ...]
+    method: tuple[str, ...]
+    aa: Shown | None
+    aa_words: str
+    again: tuple[Again, ...]
+    files: tuple[str, ...]
+    footer: str = field(default="")
+
+
+def make_page(
+    comparison: Comparison,
+    looks: dict[str, Look],
+    *,
+    overhead: Drawn | None,
+    overhead_note: str,
+    sections: Sequence[Section],
+    files: Sequence[str],
+) -> Page:
+    """Return the page's content."""
+    runs = comparison.runs
+    emulated = frozenset().union(*(run.emulated_arms for run in runs))
+    costs = host_cost_table(comparison)
+    proofs = proof_table(comparison, emulated)
+    explaining = [d for d in comparison.proof_differences if d.explains]
+    others = [d for d in comparison.proof_differences if not d.explains]
+    lost, skipped = lost_cells_table(runs), skipped_table(runs)
+    checks = checks_table(runs)
+    images = images_table(runs)
+    return Page(
+        title=legible(comparison.title) or "A comparison",
+        subtitle=_subtitle(comparison),
+        alerts=_alerts(comparison),
+        lead=lead(comparison) or _no_lead(comparison),
+        arms=tuple(
+            ArmLine(legible(v.sentence), v.emulated, looks[v.arm].ink.role)
+            for v in comparison.arm_verdicts
+            if v.arm in looks and v.arm != comparison.baseline
+        ),
+        emulated_note=_emulated_note(comparison, emulated),
+        overhead=overhead,
+        overhead_note=overhead_note,
+        sections=tuple(sections),
+        lost_words=_lost_words(runs),
+        lost=lost.shown(hide=["arm", "block"]) if lost.rows else None,
+        lost_logs=tuple(
+            Lines(legible(cell.cell), tuple(legible(line) for line in cell.logs))
+            for cell in lost.rows
+            if cell.logs
+        )[:40],
+        skipped=skipped.shown() if skipped.rows else None,
+        ends=_ends(runs),
+        platforms=platforms_table(runs).shown(),
+        images=images.shown() if images.rows else None,
+        costs=costs.shown() if costs.rows else None,
+        facts=run_facts(runs),
+        checks=checks.shown() if checks.rows else None,
+        explaining=proofs.shown(rows=explaining) if explaining else None,
+        other_differences=proofs.shown(hide=["why"], rows=others) if others else None,
+        warnings=_warnings(runs),
+        method=_method(comparison),
+        aa=effects_table(comparison, "aa", comparison.aa).shown(hide=["noise_floor"])
+        if comparison.aa
+        else None,
+        aa_words="" if comparison.aa_pair is None else legible(joined(comparison.aa_pair)),
+        again=tuple(again(run) for run in runs),
+        files=tuple(files),
+        footer=_footer(runs),
+    )
+
+
+def _subtitle(comparison: Comparison) -> str:
+    started = [run.started_at for run in comparison.runs]
+    when = datetime.fromtimestamp(min(started), UTC).strftime("%d %B %Y, %H:%M UTC").lstrip("0")
+    names = joined([run.run for run in comparison.runs])
+    blocks = f"{comparison.blocks} block{'s' * (comparison.blocks != 1)}"
+    return legible(f"{when} · {blocks} · baseline {comparison.baseline} · {names}")
+
+
+def _alerts(comparison: Comparison) -> tuple[str, ...]:
+    alerts = [_partial(run) for run in comparison.runs if not run.complete]
+    lost = [cell for run in comparison.runs for cell in run.cells if cell.status != "ok"]
+    if lost:
+        failed = sum(cell.status == "failed" for cell in lost)
+        withheld = len(lost) - failed
+        counts = [f"{failed} failed"] * bool(failed) + [f"{withheld} withheld"] * bool(withheld)
+        total = sum(len(run.cells) for run in comparison.runs)
+        alerts.append(f"Of {total} cells {' and '.join(counts)}; the reasons are below.")
+    return tuple(legible(text) for text in (*alerts, *comparison.notes))
+
+
+def _partial(run: RunData) -> str:
+    done = len(run.blocks_finished)
+    blocks = run.study.get("blocks")
+    most = blocks.get("most") if isinstance(blocks, dict) else None
+    of = f" of at most {most}" if most else ""
+    how = {
+        None: "has not ended",
+        "stopped": "was stopped",
+        "failed": "failed",
+        "complete": "is complete",
+    }[run.ended]
+    why = f" ({run.end_reason})" if run.end_reason else ""
+    return (
+        f"Partial: run {run.run} {how}{why} after {done}{of} blocks. What follows is what it has "
+        f"so far; `tare resume {run.folder}` goes on where it stopped."
+    )
+
+
+def _no_lead(comparison: Comparison) -> str:
+    if not comparison.summaries:
+        return "Nothing was measured: no cell ended well."
+    if comparison.baseline not in {summary.arm for summary in comparison.summaries}:
+        return (
+            f"No comparison: the baseline {legible(comparison.baseline)} has no values; each arm’s "
+            "own values are below."
+        )
+    return "No comparison: only the baseline has values."
+
+
+def _emulated_note(comparison: Comparison, emulated: frozenset[str]) -> str:
+    arms = [legible(arm) for arm in comparison.arms if arm in emulated]
+    if not arms:
+        return ""
+    return (
+        f"{EMULATED.capitalize()} here: {joined(arms)}. They execute the guest’s instructions in "
+        "software, so their figures show behaviour and relative instruction cost, not the speed "
+        "of the hardware under a hypervisor."
+    )
+
+
+def _lost_words(runs: Sequence[RunData]) -> str:
+    lost = sum(cell.status != "ok" for run in runs for cell in run.cells)
+    text = "Nothing here entered any estimate."
+    if lost:
+        text = f"{lost} cell{'s' * (lost != 1)} did not count. " + text
+    return text
+
+
+def _ends(runs: Sequence[RunData]) -> tuple[Lines, ...]:
+    return tuple(
+        Lines(
+            legible(machine.machine),
+            tuple(legible(line) for line in machine.console_tail) or ("(no console output)",),
+            legible(machine.reason),
+        )
+        for run in runs
+        for machine in run.machines
+        if machine.expected is False
+    )[:40]
+
+
+def _warnings(runs: Sequence[RunData]) -> tuple[str, ...]:
+    counts: dict[tuple[str, str], int] = {}
+    for run in runs:
+        for cell in run.cells:
+            for warning in cell.warnings:
+                counts[cell.arm, warning] = counts.get((cell.arm, warning), 0) + 1
+    return tuple(
+        legible(f"{arm}: {warning}" + (f" ({count} cells)" if count > 1 else ""))
+        for (arm, warning), count in counts.items()
+    )
+
+
+def _method(comparison: Comparison) -> tuple[str, ...]:
+    level = f"{100 * comparison.confidence:.4g} %"
+    lines = [
+        "A block is one fresh boot of every arm, in random order; all statistics are over blocks, "
+        "never over samples.",
+        f"Ratios are the geometric mean of each block’s arm ÷ baseline, with a {level} Student-t "
+        "interval over the blocks’ log-ratios; the hierarchical bootstrap’s interval stands beside "
+        "it in the CSV file. Tails and maxima have order-statistic intervals of the median ratio "
+        "instead, since a maximum has no t-interval.",
+        "Costs are ratios turned so that more is always worse: 2× is half the throughput or twice "
+        "the duration.",
+        "p is from a block-paired permutation test; q is p after correction for the number of "
+        f"tests (Benjamini–Hochberg). A difference counts when q is below {comparison.level:g} "
+        f"and it is beyond the practical margin of ±{100 * comparison.margin:g} %"
+        + (" and the noise floor of the A/A pair." if comparison.aa_pair else "."),
+        "A dead heat is a difference proven to lie within the margin; not distinguishable means "
+        "that it drowns in the noise.",
+    ]
+    lines += [
+        f"{family.family}: {family.tests} tests, {family.declared} below {family.level:g} after "
+        f"correction; the least p within reach is "
+        + ("–." if family.p_least is None else f"{family.p_least:.2g}.")
+        for family in comparison.families
+    ]
+    return tuple(lines)
+
+
+def _footer(runs: Sequence[RunData]) -> str:
+    versions = sorted({str(run.versions.get("tare", "")) for run in runs} - {""})
+    wall = sum(run.wall_s for run in runs)
+    busy = sum(run.booting_s + run.measuring_s for run in runs)
+    text = f"Made by Tare {joined(versions)}".strip() + " from the runs’ events alone."
+    if wall > 0:
+        text += (
+            f" The measurement took {format_duration(wall)}, of which "
+            f"{100 * min(1.0, busy / wall):.3g} % was booting and measuring."
+        )
+    return legible(text)

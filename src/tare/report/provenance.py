@@ -1,0 +1,126 @@
+"""What ran, on what, in what state: platforms, images, checks and facts of the host."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from tare.analysis.formatting import format_duration, format_size
+from tare.analysis.model import CheckResult, ImageUsed, PlatformResult, RunData
+from tare.report.svg import legible
+from tare.report.tables import Column, Table
+from tare.report.words import NONE, marked
+
+
+def platforms_table(runs: Iterable[RunData]) -> Table[PlatformResult]:
+    """Return every arm with its platform, options, versions and usability, each once."""
+    rows: dict[str, PlatformResult] = {}
+    for run in runs:
+        for platform in run.platforms:
+            rows.setdefault(repr(platform), platform)
+    columns: tuple[Column[PlatformResult], ...] = (
+        Column("arm", lambda p: p.arm, "Arm", lambda p: marked(p.arm, p.emulated)),
+        Column("emulated", lambda p: p.emulated),
+        Column("platform", lambda p: p.platform, "Platform"),
+        Column("options", lambda p: compact(p.options), "Options"),
+        Column("versions", lambda p: compact(p.versions), "Versions"),
+        Column("usable", lambda p: p.usable, "Ran", lambda p: "yes" if p.usable else "no"),
+        Column("reason", lambda p: p.reason, "Why", _why),
+    )
+    tone = lambda p: "emulated" if p.emulated else ""  # noqa: E731
+    return Table("platforms", "Arms and their platforms", columns, tuple(rows.values()), tone=tone)
+
+
+def _why(platform: PlatformResult) -> str:
+    hint = f" Hint: {platform.hint}" if platform.hint and not platform.usable else ""
+    return f"{platform.reason}{hint}" or NONE
+
+
+def images_table(runs: Iterable[RunData]) -> Table[ImageUsed]:
+    """Return what was booted, by content, each once."""
+    rows: dict[tuple[str, str], ImageUsed] = {}
+    for run in runs:
+        for image in run.images:
+            rows.setdefault((image.arm, image.digest), image)
+    columns: tuple[Column[ImageUsed], ...] = (
+        Column("arm", lambda i: i.arm, "Arm"),
+        Column("kernel", lambda i: i.kernel, "Kernel"),
+        Column("digest", lambda i: i.digest, "Image", lambda i: i.digest[:19] or NONE),
+        Column("cached", lambda i: i.cached, "Cached", lambda i: "yes" if i.cached else "no"),
+        Column(
+            "took_s",
+            lambda i: i.took_s,
+            "Preparing took",
+            lambda i: format_duration(i.took_s),
+            numeric=True,
+        ),
+    )
+    return Table("images", "What machines booted", columns, tuple(rows.values()))
+
+
+def checks_table(runs: Iterable[RunData]) -> Table[CheckResult]:
+    """Return the pre-flight checks, what is bad first, each once."""
+    order = {"bad": 0, "warn": 1, "ok": 2}
+    found = dict.fromkeys(check for run in runs for check in run.checks)
+    rows = tuple(sorted(found, key=lambda check: order[check.level]))
+    columns: tuple[Column[CheckResult], ...] = (
+        Column("name", lambda c: c.name, "Pre-flight check"),
+        Column("level", lambda c: c.level, "State"),
+        Column("found", lambda c: c.found, "Found"),
+        Column("hint", lambda c: c.hint, "What to do"),
+    )
+    return Table("checks", "The host before the first block", columns, rows)
+
+
+def run_facts(runs: Sequence[RunData]) -> tuple[tuple[str, str], ...]:
+    """Return what is known of host, shape and time as pairs of name and text."""
+    facts: dict[str, str] = {}
+    for run in runs:
+        facts |= dict(flat(run.host))
+        shape = run.study.get("shape")
+        if isinstance(shape, Mapping):
+            facts["shape of each machine"] = _shape(shape)
+        for name, seconds in (
+            ("wall time", run.wall_s),
+            ("of it booting", run.booting_s),
+            ("of it measuring", run.measuring_s),
+        ):
+            if seconds > 0:
+                key = name if len(runs) == 1 else f"{name} ({run.run})"
+                facts[key] = format_duration(seconds)
+        if run.resumed:
+            facts[f"resumed ({run.run})"] = f"{run.resumed} times"
+    return tuple((legible(name), legible(text)) for name, text in facts.items())
+
+
+def _shape(shape: Mapping[str, Any]) -> str:
+    parts = [
+        format_size(value) if name == "memory" and isinstance(value, int | float) else value
+        for name, value in shape.items()
+    ]
+    return ", ".join(f"{name} {part}" for name, part in zip(shape, parts, strict=True))
+
+
+def flat(facts: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Return nested facts as pairs of a dotted name and a short text."""
+    pairs: list[tuple[str, str]] = []
+    for key, value in facts.items():
+        name = f"{prefix}{key}".replace("_", " ")
+        if isinstance(value, Mapping):
+            pairs += flat(value, f"{prefix}{key}.")
+        elif isinstance(value, list | tuple):
+            pairs.append((name, ", ".join(str(part) for part in value)[:200] or NONE))
+        elif value is not None:
+            pairs.append((name, str(value)[:200]))
+    return pairs
+
+
+def compact(options: Mapping[str, Any]) -> str:
+    """Return options as ``name=value`` words."""
+    words = [f"{name}={_word(value)}" for name, value in options.items() if value is not None]
+    return ", ".join(words) or NONE
+
+
+def _word(value: Any) -> str:
+    return str(value) if isinstance(value, str | int | float) else json.dumps(value, default=str)

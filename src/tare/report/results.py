@@ -1,0 +1,250 @@
+"""The tables of a comparison: effects against the baseline, values per arm, host cost, failures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tare.analysis.formatting import format_duration, format_quantity, format_size
+from tare.analysis.model import (
+    ArmSummary,
+    CellResult,
+    Comparison,
+    Effect,
+    HostCost,
+    Interval,
+    ProofDifference,
+    RunData,
+    SkippedPart,
+)
+from tare.report.tables import Column, Table
+from tare.report.words import (
+    NONE,
+    Names,
+    Part,
+    cost,
+    marked,
+    metric_name,
+    percent,
+    probability,
+    ratio,
+    ratio_interval,
+)
+
+
+def effects_table(comparison: Comparison, name: str, effects: Iterable[Effect]) -> Table[Effect]:
+    """Return ``effects`` with estimates, intervals, p, q and verdicts, one row each."""
+    rows = tuple(effects)
+    names = Names(Part.of(effect.key) for effect in comparison.effects)
+    columns: tuple[Column[Effect], ...] = (
+        Column("what", lambda e: names.name(Part.of(e.key)), "What"),
+        Column("scenario", lambda e: e.key.scenario),
+        Column("workload", lambda e: e.key.workload),
+        Column("parameters", lambda e: e.key.parameters),
+        Column("role", lambda e: e.key.role),
+        Column("metric", lambda e: e.key.metric, "Metric", lambda e: metric_name(e.key.metric)),
+        Column("arm", lambda e: e.arm, "Arm", lambda e: marked(e.arm, e.emulated)),
+        Column("emulated", lambda e: e.emulated),
+        Column("baseline", lambda e: e.baseline),
+        Column("unit", lambda e: e.unit),
+        Column("better", lambda e: e.better),
+        Column("kind", lambda e: e.kind),
+        Column("headline", lambda e: e.headline),
+        Column("blocks", lambda e: e.blocks, "Blocks", numeric=True),
+        Column(
+            "baseline_value",
+            lambda e: e.baseline_summary.centre,
+            "Baseline",
+            lambda e: format_quantity(e.baseline_summary.centre, e.unit),
+            numeric=True,
+        ),
+        Column(
+            "value",
+            lambda e: e.arm_summary.centre,
+            "Arm's value",
+            lambda e: format_quantity(e.arm_summary.centre, e.unit),
+            numeric=True,
+        ),
+        Column("scale", lambda e: e.scale),
+        Column("estimate", lambda e: e.estimate, "Ratio", _estimate, numeric=True),
+        Column("low", lambda e: _end(e.interval, 0), "Interval", _interval, numeric=True),
+        Column("high", lambda e: _end(e.interval, 1)),
+        Column("method", lambda e: None if e.interval is None else e.interval.method),
+        Column("confidence", lambda e: comparison.confidence),
+        Column("student_t_low", lambda e: _end(e.student_t, 0)),
+        Column("student_t_high", lambda e: _end(e.student_t, 1)),
+        Column("bootstrap_low", lambda e: _end(e.bootstrap, 0)),
+        Column("bootstrap_high", lambda e: _end(e.bootstrap, 1)),
+        Column("order_low", lambda e: _end(e.order, 0)),
+        Column("order_high", lambda e: _end(e.order, 1)),
+        Column("cost", cost),
+        Column("p", lambda e: e.p, "p", lambda e: probability(e.p), numeric=True),
+        Column("q", lambda e: e.q, "q", lambda e: probability(e.q), numeric=True),
+        Column(
+            "noise_floor",
+            lambda e: e.noise_floor,
+            "Noise floor",
+            lambda e: NONE if e.noise_floor is None else percent(e.noise_floor),
+            numeric=True,
+        ),
+        Column("margin", lambda e: e.margin),
+        Column("verdict", lambda e: e.verdict, "Verdict"),
+        Column("flags", lambda e: "; ".join(flag.text for flag in e.flags)),
+    )
+    caption = (
+        f"Effects against {comparison.baseline}, with {100 * comparison.confidence:.4g} % intervals"
+    )
+    return Table(name, caption, columns, rows, tone=_tone)
+
+
+def _tone(effect: Effect) -> str:
+    words = [effect.verdict.replace(" ", "-")]
+    if effect.emulated:
+        words.append("emulated")
+    return " ".join(words)
+
+
+def _end(interval: Interval | None, which: int) -> float | None:
+    return None if interval is None else (interval.low, interval.high)[which]
+
+
+def _estimate(effect: Effect) -> str:
+    if effect.scale == "ratio":
+        return ratio(effect.estimate)
+    return format_quantity(effect.estimate, effect.unit)
+
+
+def _interval(effect: Effect) -> str:
+    if effect.interval is None:
+        return NONE
+    ends = effect.interval.low, effect.interval.high
+    if effect.scale == "ratio":
+        return ratio_interval(ends)
+    return " to ".join(format_quantity(end, effect.unit) for end in ends)
+
+
+def summaries_table(comparison: Comparison) -> Table[ArmSummary]:
+    """Return every arm's own values: mean and median over blocks, spread, interval, E."""
+    names = Names(Part.of(summary.key) for summary in comparison.summaries)
+
+    def quantity(key: str, title: str) -> Column[ArmSummary]:
+        def raw(summary: ArmSummary) -> float | None:
+            found: float | None = getattr(summary, key)
+            return found
+
+        def text(summary: ArmSummary) -> str:
+            value = raw(summary)
+            return NONE if value is None else format_quantity(value, summary.unit)
+
+        return Column(key, raw, title, text, numeric=True)
+
+    columns: tuple[Column[ArmSummary], ...] = (
+        Column("what", lambda s: names.name(Part.of(s.key)), "What"),
+        Column("scenario", lambda s: s.key.scenario),
+        Column("workload", lambda s: s.key.workload),
+        Column("parameters", lambda s: s.key.parameters),
+        Column("role", lambda s: s.key.role),
+        Column("metric", lambda s: s.key.metric, "Metric", lambda s: metric_name(s.key.metric)),
+        Column("arm", lambda s: s.arm, "Arm", lambda s: marked(s.arm, s.emulated)),
+        Column("emulated", lambda s: s.emulated),
+        Column("unit", lambda s: s.unit),
+        Column("better", lambda s: s.better),
+        Column("kind", lambda s: s.kind),
+        Column("blocks", lambda s: len(s.blocks), "Blocks", numeric=True),
+        quantity("mean", "Mean"),
+        quantity("error", "± E"),
+        quantity("median", "Median"),
+        quantity("least", "Least"),
+        quantity("greatest", "Greatest"),
+        quantity("deviation", "Deviation"),
+        Column("low", lambda s: _end(s.interval, 0), "Interval", _own_interval, numeric=True),
+        Column("high", lambda s: _end(s.interval, 1)),
+        Column("method", lambda s: None if s.interval is None else s.interval.method),
+    )
+    caption = f"Values per arm over blocks, with {100 * comparison.confidence:.4g} % intervals"
+    tone = lambda s: "emulated" if s.emulated else ""  # noqa: E731
+    return Table("values", caption, columns, comparison.summaries, tone=tone)
+
+
+def _own_interval(summary: ArmSummary) -> str:
+    if summary.interval is None:
+        return NONE
+    ends = (summary.interval.low, summary.interval.high)
+    return " to ".join(format_quantity(end, summary.unit) for end in ends)
+
+
+def host_cost_table(comparison: Comparison) -> Table[HostCost]:
+    """Return what each arm's machines cost the host."""
+    columns: tuple[Column[HostCost], ...] = (
+        Column("arm", lambda c: c.arm, "Arm", lambda c: marked(c.arm, c.emulated)),
+        Column("emulated", lambda c: c.emulated),
+        Column("scenario", lambda c: c.scenario, "Scenario"),
+        Column("machines", lambda c: c.machines, "Machines", numeric=True),
+        Column(
+            "boot_s",
+            lambda c: c.boot_s,
+            "Boot",
+            lambda c: NONE if c.boot_s is None else format_duration(c.boot_s),
+            numeric=True,
+        ),
+        Column(
+            "cpu_s",
+            lambda c: c.cpu_s,
+            "CPU time",
+            lambda c: NONE if c.cpu_s is None else format_duration(c.cpu_s),
+            numeric=True,
+        ),
+        Column(
+            "rss_bytes",
+            lambda c: c.rss_bytes,
+            "Memory",
+            lambda c: NONE if c.rss_bytes is None else format_size(c.rss_bytes),
+            numeric=True,
+        ),
+    )
+    caption = "What a machine costs the host: medians over machines"
+    tone = lambda c: "emulated" if c.emulated else ""  # noqa: E731
+    return Table("host-cost", caption, columns, comparison.host_costs, tone=tone)
+
+
+def proof_table(comparison: Comparison, emulated: frozenset[str]) -> Table[ProofDifference]:
+    """Return the differences between the arms' environment proofs and the baseline's."""
+    columns: tuple[Column[ProofDifference], ...] = (
+        Column("arm", lambda d: d.arm, "Arm", lambda d: marked(d.arm, d.arm in emulated)),
+        Column("emulated", lambda d: d.arm in emulated),
+        Column("path", lambda d: d.path, "What"),
+        Column("baseline_value", lambda d: d.baseline_value, f"On {comparison.baseline}"),
+        Column("arm_value", lambda d: d.arm_value, "In the arm"),
+        Column("explains", lambda d: d.explains),
+        Column("why", lambda d: d.why, "How it could explain a result"),
+        Column("varies", lambda d: d.varies),
+    )
+    caption = f"Differences between the arms' environments and that of {comparison.baseline}"
+    return Table("environment", caption, columns, comparison.proof_differences)
+
+
+def lost_cells_table(runs: Iterable[RunData]) -> Table[CellResult]:
+    """Return the cells that do not count, with their reasons."""
+    rows = tuple(cell for run in runs for cell in run.cells if cell.status != "ok")
+    emulated = {(run.run, arm) for run in runs for arm in run.emulated_arms}
+    columns: tuple[Column[CellResult], ...] = (
+        Column("run", lambda c: c.run),
+        Column("block", lambda c: c.block, "Block", numeric=True),
+        Column("arm", lambda c: c.arm, "Arm", lambda c: marked(c.arm, (c.run, c.arm) in emulated)),
+        Column("cell", lambda c: c.cell, "Cell", lambda c: c.cell),
+        Column("status", lambda c: c.status, "Status"),
+        Column("reason", lambda c: c.reason, "Reason"),
+        Column("attempt", lambda c: c.attempt),
+    )
+    return Table("lost-cells", "Cells that do not count", columns, rows)
+
+
+def skipped_table(runs: Iterable[RunData]) -> Table[SkippedPart]:
+    """Return what did not run at all, with the reasons, each once."""
+    rows = tuple(dict.fromkeys(part for run in runs for part in run.skipped))
+    columns: tuple[Column[SkippedPart], ...] = (
+        Column("arm", lambda s: s.arm, "Arm"),
+        Column("scenario", lambda s: s.scenario, "Scenario", lambda s: s.scenario or "all"),
+        Column("workload", lambda s: s.workload, "Workload", lambda s: s.workload or "all"),
+        Column("reason", lambda s: s.reason, "Reason"),
+    )
+    return Table("skipped", "What did not run here", columns, rows)

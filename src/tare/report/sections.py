@@ -1,0 +1,135 @@
+"""The workloads' sections: which figures and tables each gets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tare.analysis.model import ArmSummary, Comparison, Effect, Key
+from tare.report.drawing import Drawn
+from tare.report.figures.distribution import distribution_figure
+from tare.report.figures.frame import Figure
+from tare.report.longseries import series_figures
+from tare.report.page import Noted, Section
+from tare.report.palette import Look
+from tare.report.results import effects_table, summaries_table
+from tare.report.svg import legible
+from tare.report.words import Names, Part, joined, marked, parameters_of, slug
+
+FEW = 14
+"""Up to so many effects are all shown at once; more are folded behind the headline ones."""
+
+DISTRIBUTIONS = 2
+"""Metrics of one workload whose values per block are drawn."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A section before its figures are drawn."""
+
+    section: Section
+    figures: tuple[tuple[Figure, str], ...]
+
+    def finish(self, drawn: Mapping[str, Drawn]) -> Section:
+        """Return the section with its figures."""
+        base = self.section
+        return Section(
+            id=base.id,
+            name=base.name,
+            about=base.about,
+            flags=base.flags,
+            figures=tuple(Noted(drawn[figure.name], note) for figure, note in self.figures),
+            effects=base.effects,
+            more=base.more,
+            values=base.values,
+        )
+
+
+def drafts(comparison: Comparison, looks: Mapping[str, Look]) -> list[Draft]:
+    """Return one section per workload, parameters and scenario that has any value."""
+    by_part: dict[Part, list[ArmSummary]] = {}
+    for summary in comparison.summaries:
+        by_part.setdefault(Part.of(summary.key), []).append(summary)
+    names = Names(by_part)
+    taken: set[str] = set()
+    found = []
+    for part, summaries in by_part.items():
+        name = names.name(part)
+        stem = _unique(slug(name), taken)
+        found.append(_draft(comparison, looks, part, summaries, name, stem))
+    return found
+
+
+def _draft(
+    comparison: Comparison,
+    looks: Mapping[str, Look],
+    part: Part,
+    summaries: Sequence[ArmSummary],
+    name: str,
+    stem: str,
+) -> Draft:
+    effects = [e for e in comparison.effects if Part.of(e.key) == part]
+    headlines = [e for e in effects if e.headline]
+    whole = effects_table(comparison, stem, effects)
+    values = summaries_table(comparison)
+    shown = effects if len(effects) <= FEW or not headlines else headlines
+    figures: list[tuple[Figure, str]] = []
+    for number, key in enumerate(_drawn_keys(summaries)):
+        rows = [summary for summary in summaries if summary.key == key]
+        figures.append(
+            (
+                distribution_figure(rows, looks, name=f"{stem}-blocks-{number + 1}", part=name),
+                _distribution_note(comparison, rows),
+            )
+        )
+    figures += series_figures(comparison, looks, part, name, stem)
+    section = Section(
+        id=stem,
+        name=name,
+        about=_about(part),
+        flags=_flags(effects),
+        effects=whole.shown(hide=["what"], rows=shown) if shown else None,
+        more=whole.shown(hide=["what"]) if len(shown) < len(effects) else None,
+        values=values.shown(hide=["what"], rows=list(summaries)),
+    )
+    return Draft(section, tuple(figures))
+
+
+def _drawn_keys(summaries: Sequence[ArmSummary]) -> list[Key]:
+    keys = dict.fromkeys(summary.key for summary in summaries if summary.headline)
+    return list(keys or dict.fromkeys(summary.key for summary in summaries))[:DISTRIBUTIONS]
+
+
+def _distribution_note(comparison: Comparison, rows: Sequence[ArmSummary]) -> str:
+    about = "median" if rows[0].kind != "typical" else "mean"
+    direction = {"lower": "lower is better", "higher": "higher is better"}.get(rows[0].better, "")
+    level = f"{100 * comparison.confidence:.4g} %"
+    text = f"One dot a block; bar: {about} with its {level} interval"
+    return f"{text}; {direction}." if direction else f"{text}."
+
+
+def _about(part: Part) -> str:
+    words = [f"Scenario {part.scenario}"]
+    given = parameters_of(part.parameters)
+    if given:
+        words.append("parameters " + ", ".join(f"{k}={v}" for k, v in given.items()))
+    return legible("; ".join(words) + ".")
+
+
+def _flags(effects: Sequence[Effect]) -> tuple[str, ...]:
+    arms: dict[str, list[str]] = {}
+    for effect in effects:
+        for flag in effect.flags:
+            who = arms.setdefault(flag.text, [])
+            name = marked(effect.arm, effect.emulated)
+            if name not in who:
+                who.append(name)
+    return tuple(legible(f"{joined(who)}: {text}") for text, who in arms.items())
+
+
+def _unique(stem: str, taken: set[str]) -> str:
+    name, number = stem, 2
+    while name in taken:
+        name, number = f"{stem}-{number}", number + 1
+    taken.add(name)
+    return name

@@ -1,0 +1,73 @@
+"""Make a drawn figure fit to live inside the page: themed, slim, named, unable to clash."""
+
+from __future__ import annotations
+
+import re
+from html import escape
+
+from tare.report.palette import variable_of_colour
+
+TIP = "\u2063"
+"""Opens a mark's description that shall show when pointed at; no other text of ours holds it."""
+
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff\u2063]")
+_ROOT = re.compile(r"<svg[^>]*?\swidth=\"([\d.]+)\" height=\"([\d.]+)\" viewBox=\"([^\"]+)\"[^>]*>")
+_BACKGROUND = re.compile(r"^<rect width=\"[^\"]*\" height=\"[^\"]*\" fill=\"[^\"]*\"/>")
+_EMPTY_PATH = re.compile(r"<path\b[^>]*\sd=\"(?:M0,0h0v0h0Z)?\"[^>]*/>")
+_TIPPED = re.compile(rf"<(path|line|rect)\b([^>]*?)\saria-label=\"{TIP}([^\"]*)\"([^>]*?)/>")
+_ARIA = re.compile(r"\s(?:aria-[a-z]+|role|pointer-events)=\"[^\"]*\"")
+_CLASS = re.compile(r"\sclass=\"[^\"]*\"")
+_FONT = re.compile(r"\sfont-family=\"[^\"]*\"")
+_PLAIN = re.compile(r"\s(?:opacity|fill-opacity|stroke-opacity)=\"1\"|\sfill=\"none\"(?=\s)")
+_PAINT = re.compile(r"\b(fill|stroke)=\"(#[0-9a-fA-F]{6}|white)\"")
+_EMPTY_GROUP = re.compile(r"<g(?:\stransform=\"[^\"]*\")?></g>|<g(?:\stransform=\"[^\"]*\")?/>")
+_ID = re.compile(r"\bid=\"([^\"]+)\"")
+_REFERENCE = re.compile(r"url\(#([^)]+)\)")
+
+
+def legible(text: str) -> str:
+    """Return outside ``text`` with what no XML may hold (control characters) shown as ``�``."""
+    return _CONTROL.sub("\ufffd", text)
+
+
+def inline_svg(svg: str, *, name: str, title: str, description: str) -> str:
+    """Return ``svg`` for use inside the page.
+
+    Colours become CSS variables, ids get ``name`` in front, the font is the page's, marks
+    described with :data:`TIP` get a native tooltip, and the picture has a title and description
+    for those who hear the page.
+
+    Args:
+        svg: A figure as vl-convert draws it.
+        name: Unique within the page; letters, digits and hyphens.
+        title: What the figure is.
+        description: What it shows, in words.
+    """
+    root = _ROOT.search(svg)
+    if root is None:
+        raise ValueError("this is no figure drawn by Vega")
+    width, _, view_box = root.groups()
+    body = _BACKGROUND.sub("", svg[root.end() :].removesuffix("</svg>"))
+    body = _TIPPED.sub(r"<\1\2\4><title>\3</title></\1>", body)
+    body = _EMPTY_PATH.sub("", body)
+    for noise in (_ARIA, _CLASS, _FONT, _PLAIN):
+        body = noise.sub("", body)
+    while (slimmer := _EMPTY_GROUP.sub("", body)) != body:
+        body = slimmer
+    body = _ID.sub(rf'id="{name}-\1"', body)
+    body = _REFERENCE.sub(rf"url(#{name}-\1)", body)
+    body = _PAINT.sub(_themed, body)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" id="{name}" role="img" viewBox="{view_box}" '
+        f'style="max-width:{width}px" fill="none" aria-labelledby="{name}-t {name}-d">'
+        f'<title id="{name}-t">{escape(title)}</title>'
+        f'<desc id="{name}-d">{escape(description)}</desc>{body}</svg>'
+    )
+
+
+_VARIABLES = {**variable_of_colour(), "white": "var(--paper)"}
+
+
+def _themed(match: re.Match[str]) -> str:
+    attribute, colour = match.groups()
+    return f'{attribute}="{_VARIABLES.get(colour.lower(), colour)}"'

@@ -1,0 +1,178 @@
+"""Tables: defined once, written as CSV, LaTeX and HTML with the same numbers."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from tare.report.svg import legible
+
+Row = TypeVar("Row")
+Raw = str | int | float | bool | None
+
+
+@dataclass(frozen=True)
+class Column(Generic[Row]):
+    """One column over rows of a kind.
+
+    Args:
+        key: Its name in CSV files.
+        raw: The value for CSV, in SI units and full precision.
+        title: Its heading where people read it; empty: only in CSV.
+        text: The value as people read it; None: ``raw`` as text.
+        numeric: Set flush right.
+    """
+
+    key: str
+    raw: Callable[[Row], Raw]
+    title: str = ""
+    text: Callable[[Row], str] | None = None
+    numeric: bool = False
+
+    def shown(self, row: Row) -> str:
+        """Return the value as people read it."""
+        if self.text is not None:
+            return legible(self.text(row))
+        value = self.raw(row)
+        return "–" if value is None else legible(str(value))
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One value as shown: its text, whether it is flush right, and a word for its looks."""
+
+    text: str
+    numeric: bool = False
+    tone: str = ""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A table ready for a page: headings, rows of cells, a caption."""
+
+    caption: str
+    headings: tuple[Cell, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    tones: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Table(Generic[Row]):
+    """Columns and rows, with a name (of its files) and a caption.
+
+    Args:
+        name: File stem.
+        caption: What it shows.
+        columns: Its columns in order.
+        rows: Its rows in order.
+        tone: A word for the looks of a row on the page, such as ``emulated``.
+    """
+
+    name: str
+    caption: str
+    columns: tuple[Column[Row], ...]
+    rows: tuple[Row, ...]
+    tone: Callable[[Row], str] = lambda _: ""
+
+    def shown(self, hide: Iterable[str] = (), rows: Sequence[Row] | None = None) -> Shown:
+        """Return it for the page, without the columns of the keys in ``hide``.
+
+        Args:
+            hide: Keys of columns left out.
+            rows: Only these rows; all when None.
+        """
+        hidden = frozenset(hide)
+        columns = [c for c in self.columns if c.title and c.key not in hidden]
+        chosen = self.rows if rows is None else tuple(rows)
+        return Shown(
+            caption=self.caption,
+            headings=tuple(Cell(c.title, c.numeric) for c in columns),
+            rows=tuple(
+                tuple(Cell(c.shown(row), c.numeric, c.key) for c in columns) for row in chosen
+            ),
+            tones=tuple(self.tone(row) for row in chosen),
+        )
+
+    def csv(self) -> str:
+        """Return it as CSV: a header line, ``.`` as decimal point, empty for what is missing.
+
+        Text that a spreadsheet would take for a formula gets an apostrophe in front.
+        """
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow([column.key for column in self.columns])
+        for row in self.rows:
+            writer.writerow([_csv(column.raw(row)) for column in self.columns])
+        return out.getvalue()
+
+    def latex(self) -> str:
+        r"""Return it as a LaTeX ``table`` with booktabs rules, for ``\input``."""
+        columns = [c for c in self.columns if c.title]
+        layout = "".join("r" if c.numeric else "l" for c in columns)
+        lines = [
+            "% \\usepackage{booktabs} in the preamble; text is UTF-8.",
+            "\\begin{table}",
+            f"  \\caption{{{latex_text(self.caption)}}}",
+            f"  \\label{{tab:{self.name}}}",
+            f"  \\begin{{tabular}}{{{layout}}}",
+            "    \\toprule",
+            f"    {_latex_row(c.title for c in columns)}",
+            "    \\midrule",
+            *(f"    {_latex_row(c.shown(row) for c in columns)}" for row in self.rows),
+            "    \\bottomrule",
+            "  \\end{tabular}",
+            "\\end{table}",
+            "",
+        ]
+        return "\n".join(lines)
+
+
+def _csv(value: Raw) -> Raw:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        text = legible(value)
+        return f"'{text}" if text[:1] in {"=", "+", "-", "@", "\t", "\r"} else text
+    return value
+
+
+_LATEX = str.maketrans(
+    {
+        "\\": "\\textbackslash{}",
+        "{": "\\{",
+        "}": "\\}",
+        "$": "\\$",
+        "&": "\\&",
+        "#": "\\#",
+        "%": "\\%",
+        "_": "\\_",
+        "^": "\\textasciicircum{}",
+        "~": "\\textasciitilde{}",
+        "<": "\\textless{}",
+        ">": "\\textgreater{}",
+        "|": "\\textbar{}",
+        '"': "\\textquotedbl{}",
+        "×": "\\ensuremath{\\times}",
+        "∞": "\\ensuremath{\\infty}",
+        "±": "\\ensuremath{\\pm}",
+        "µ": "\\ensuremath{\\mu}",
+        "–": "--",
+        "…": "\\dots{}",
+        "\n": " ",
+        "\r": " ",
+        "\t": " ",
+    }
+)
+
+
+def latex_text(text: str) -> str:
+    """Return ``text`` so that LaTeX prints it letter by letter."""
+    return legible(text).translate(_LATEX)
+
+
+def _latex_row(cells: Iterable[str]) -> str:
+    # A row that begins with "[" would be read as the optional argument of the line break before.
+    return "{}" + " & ".join(latex_text(cell) for cell in cells) + " \\\\"

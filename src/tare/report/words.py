@@ -1,0 +1,227 @@
+"""Numbers and names as the report writes them; every table and figure says the same words."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tare.analysis.model import ArmVerdict, Comparison, Effect, Interval, Key
+from tare.report.svg import legible
+
+EMULATED = "emulated"
+"""The mark of results that show behaviour and relative instruction cost, not hardware speed."""
+
+EVEN = frozenset({"dead heat", "not distinguishable"})
+NONE = "–"
+
+
+@dataclass(frozen=True, order=True)
+class Part:
+    """What one section of the report is about: a workload with its parameters in a scenario."""
+
+    scenario: str
+    workload: str
+    parameters: str
+    role: str
+
+    @staticmethod
+    def of(key: Key) -> Part:
+        """Return the part that ``key``'s metric belongs to."""
+        return Part(key.scenario, key.workload, key.parameters, key.role)
+
+
+class Names:
+    """Short names of parts: the workload, plus only what tells it from the others."""
+
+    def __init__(self, parts: Iterable[Part]) -> None:
+        parts = tuple(dict.fromkeys(parts))
+        self._many_scenarios = len({part.scenario for part in parts}) > 1
+        seen: dict[str, list[Mapping[str, object]]] = defaultdict(list)
+        for part in parts:
+            seen[part.workload].append(parameters_of(part.parameters))
+        self._telling = {workload: _varying(given) for workload, given in seen.items()}
+
+    def name(self, part: Part) -> str:
+        """Return a name such as ``switch threads=100`` or ``tick (pinned)``."""
+        given = parameters_of(part.parameters)
+        telling = self._telling.get(part.workload, ())
+        words = [part.workload, *(f"{k}={given[k]}" for k in telling if k in given)]
+        if part.role != "subject":
+            words.append(f"as {part.role}")
+        if self._many_scenarios:
+            words.append(f"({part.scenario})")
+        return legible(" ".join(words))
+
+
+def parameters_of(text: str) -> Mapping[str, object]:
+    """Return the parameters in canonical JSON ``text``; empty when it holds none."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _varying(given: Sequence[Mapping[str, object]]) -> tuple[str, ...]:
+    names = sorted({name for parameters in given for name in parameters})
+    return tuple(
+        name for name in names if len({repr(parameters.get(name)) for parameters in given}) > 1
+    )
+
+
+def metric_name(metric: str) -> str:
+    """Return a metric's name for reading: ``duration-p99.9`` becomes ``duration p99.9``."""
+    return legible(metric.replace("-", " ").replace("_", " "))
+
+
+def short(text: str, most: int) -> str:
+    """Return ``text`` cut to ``most`` characters, the cut shown by an ellipsis."""
+    text = legible(text)
+    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
+
+
+def ratio(value: float) -> str:
+    """Return a ratio with as many digits as help: ``1.003×``, ``1.84×``, ``21.7×``, ``1,250×``."""
+    if math.isnan(value):
+        return NONE
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    if value == 0:
+        return "0×"
+    if 0.9 <= value < 1.1:
+        return f"{value:.3f}×"
+    if value >= 1000:
+        return f"{value:,.0f}×"
+    if value < 0.01:
+        return f"{value:.2g}×"
+    return f"{float(f'{value:.3g}'):{_places(value)}}×"
+
+
+def _places(value: float) -> str:
+    digits = max(0, 2 - math.floor(math.log10(value)))
+    return f".{digits}f"
+
+
+def between(low: str, high: str) -> str:
+    """Return an interval's two ends as text."""
+    return f"{low} to {high}"
+
+
+def ratio_interval(interval: tuple[float, float] | None) -> str:
+    """Return ``1.79 to 1.90``, or a dash without one."""
+    if interval is None:
+        return NONE
+    return between(ratio(interval[0]).rstrip("×"), ratio(interval[1]).rstrip("×"))
+
+
+def probability(value: float | None) -> str:
+    """Return a p- or q-value: ``0.0078``, ``0.31``, ``< 0.0001``."""
+    if value is None:
+        return NONE
+    if value < 0.0001:
+        return "< 0.0001"
+    return f"{value:.2g}" if value < 0.995 else "1"
+
+
+def percent(value: float) -> str:
+    """Return a relative size as per cent with two digits that count: ``2 %``, ``0.35 %``."""
+    return f"{100 * value:.2g} %"
+
+
+def cost(effect: Effect) -> float | None:
+    """Return the factor by which the arm is worse (1 = even, 2 = twice the cost); None without."""
+    overhead = effect.overhead
+    return None if overhead is None or math.isnan(overhead) else 1 + overhead
+
+
+def cost_interval(effect: Effect) -> tuple[float, float] | None:
+    """Return the ends of the effect's interval as such factors."""
+    ends = effect.overhead_interval
+    return None if ends is None else (1 + ends[0], 1 + ends[1])
+
+
+def joined(names: Sequence[str]) -> str:
+    """Return ``a``, ``a and b``, ``a, b and c``."""
+    if len(names) < 2:
+        return "".join(names)
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def confidence(interval: Interval | None, nominal: float) -> str:
+    """Return ``95 %``."""
+    level = nominal if interval is None else interval.confidence
+    return f"{100 * level:.4g} %"
+
+
+def lead(comparison: Comparison) -> str:
+    """Return the whole comparison in one or two sentences, for the top of the page."""
+    return " ".join(_lead(comparison))
+
+
+def _lead(comparison: Comparison) -> list[str]:
+    if not comparison.headlines:
+        return []
+    groups: dict[str, list[ArmVerdict]] = {"even": [], "worse": [], "better": [], "mixed": []}
+    for verdict in comparison.arm_verdicts:
+        if verdict.arm != comparison.baseline:
+            groups[_class(verdict)].append(verdict)
+    base = legible(comparison.baseline)
+    sentences = []
+    if groups["even"]:
+        names, verb = _subject(groups["even"], "costs", "cost")
+        sentences.append(f"{names} {verb} nothing measurable against {base}.")
+    if groups["worse"]:
+        names, verb = _subject(groups["worse"], "costs", "cost")
+        sentences.append(f"{names} {verb} more than {base}{_most(comparison, groups['worse'])}.")
+    if groups["better"]:
+        names, verb = _subject(groups["better"], "does", "do")
+        sentences.append(f"{names} {verb} better than {base}.")
+    if groups["mixed"]:
+        names, verb = _subject(groups["mixed"], "is", "are")
+        sentences.append(f"{names} {verb} mixed or not decided yet.")
+    return sentences
+
+
+def _class(verdict: ArmVerdict) -> str:
+    if verdict.worse and not verdict.better:
+        return "worse"
+    if verdict.better and not verdict.worse:
+        return "better"
+    if verdict.even and not (verdict.worse or verdict.better or verdict.undecided):
+        return "even"
+    return "mixed"
+
+
+def _subject(verdicts: Sequence[ArmVerdict], one: str, many: str) -> tuple[str, str]:
+    names = [marked(verdict.arm, verdict.emulated) for verdict in verdicts]
+    return joined(names), one if len(names) == 1 else many
+
+
+def _most(comparison: Comparison, verdicts: Sequence[ArmVerdict]) -> str:
+    arms = {verdict.arm for verdict in verdicts}
+    found = [
+        (factor, effect)
+        for effect in comparison.headlines
+        if effect.arm in arms
+        and effect.verdict == "worse"
+        and (factor := cost(effect)) is not None
+        and math.isfinite(factor)
+    ]
+    if not found:
+        return ""
+    factor, effect = max(found, key=lambda pair: pair[0])
+    return f", up to {ratio(factor)} ({legible(effect.arm)}, {legible(effect.key.workload)})"
+
+
+def marked(arm: str, emulated: bool) -> str:
+    """Return the arm's name with the mark of emulation where it belongs."""
+    return f"{legible(arm)} ({EMULATED})" if emulated else legible(arm)
+
+
+def slug(text: str) -> str:
+    """Return ``text`` as a file name and element id: lower-case letters, digits and hyphens."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:60] or "part"

@@ -1,0 +1,386 @@
+"""Synthetic runs for the report's tests: plausible events of runs that never happened.
+
+Nothing here was measured. Every run's title says so, so that no picture of it can be taken for a
+result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+
+from tare.events import (
+    BlockFinished,
+    BlockStarted,
+    CellFinished,
+    CellStarted,
+    Check,
+    Decided,
+    EventLog,
+    ImageReady,
+    Interrupted,
+    MachineReady,
+    MachineStarting,
+    MachineStopped,
+    Observed,
+    PlatformChecked,
+    Preflight,
+    RunFinished,
+    RunStarted,
+    SeriesSaved,
+    Skipped,
+)
+
+Fate = Literal["ok", "failed", "withheld"]
+
+
+@dataclass(frozen=True)
+class ArmSpec:
+    """How an invented arm behaves: factors of cost, spread, whether it is emulated or fails."""
+
+    platform: str = "bare"
+    cpu: float = 1.0
+    memory: float = 1.0
+    latency: float = 1.0
+    tail: float = 1.0
+    spread: float = 0.004
+    emulated: bool = False
+    usable: bool = True
+    reason: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+
+
+QUICK: dict[str, ArmSpec] = {
+    "bare": ArmSpec(),
+    "bare-again": ArmSpec(),
+    "oci": ArmSpec(
+        "oci", cpu=1.001, latency=1.01, tail=1.2, options={"runtime": "runc"},
+        versions={"runc": "1.1.5"},
+    ),
+    "qemu-pv": ArmSpec(
+        "qemu", cpu=14.2, memory=3.1, latency=21, tail=9, spread=0.02, emulated=True,
+        options={"accelerator": "tcg", "devices": "paravirtual"}, versions={"qemu": "7.2.9"},
+    ),
+    "qemu-em": ArmSpec(
+        "qemu", cpu=14.3, memory=3.15, latency=22, tail=12, spread=0.02, emulated=True,
+        options={"accelerator": "tcg", "devices": "emulated"}, versions={"qemu": "7.2.9"},
+    ),
+    "kvm": ArmSpec(
+        "qemu", usable=False,
+        reason="/dev/kvm opens, but no guest booted within 20 s",
+        options={"accelerator": "kvm"}, versions={"qemu": "7.2.9"},
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Cellspec:
+    """A workload's name and parameters, with its metrics as functions of an arm."""
+
+    workload: str
+    parameters: dict[str, Any]
+
+
+CELLS = (
+    Cellspec("tick", {"samples": 20000, "loop_s": 6.8e-05}),
+    Cellspec("switch", {"threads": 2, "rounds": 2000}),
+    Cellspec("switch", {"threads": 100, "rounds": 2000}),
+    Cellspec("memory-bandwidth", {"seconds": 1.0}),
+    Cellspec("numeric-sort", {"seconds": 1.0, "threads": 1}),
+)
+
+
+class Writer:
+    """Writes one invented run, block by block."""
+
+    def __init__(self, folder: Path, arms: dict[str, ArmSpec], seed: int, title: str) -> None:
+        self.folder, self.arms, self.title = folder, arms, title
+        self.random = np.random.default_rng(seed)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "series").mkdir(exist_ok=True)
+        self.log = EventLog(folder / "events.jsonl")
+
+    def begin(
+        self, *, run: str, baseline: str, aa: tuple[str, str] | None, blocks: int, **study: Any
+    ) -> None:
+        resolved: dict[str, Any] = {
+            "study": "quick",
+            "title": self.title,
+            "baseline": baseline,
+            "aa": list(aa) if aa else None,
+            "blocks": {"least": blocks, "most": blocks, "precision": 0.05, "budget": None},
+            "margin": 0.02,
+            "confidence": 0.95,
+            "shape": {"vcpus": 1, "memory": 256 << 20},
+            "arms": {name: {"platform": arm.platform} for name, arm in self.arms.items()},
+            "scenarios": {"pinned": {"subject": {"cpus": "pinned"}}},
+            "workloads": {"tick": {"workload": "tick"}},
+            **study,
+        }
+        self.log.append(
+            RunStarted(
+                run=run,
+                study=resolved,
+                study_path="studies/quick.yaml",
+                study_sha256=hashlib.sha256(b"quick").hexdigest(),
+                seed=421337,
+                host={
+                    "name": "synthetic",
+                    "cpu": {"model": "Invented CPU @ 2.80 GHz", "online": 2},
+                    "memory_bytes": 8 << 30,
+                    "kernel": "6.1.0-18-amd64",
+                },
+                versions={"tare": "0.1.0", "python": "3.11.2"},
+            )
+        )
+        self.log.append(
+            Preflight(
+                checks=(
+                    Check(name="frequency governor", level="warn", found="schedutil",
+                          hint="cpupower frequency-set -g performance"),
+                    Check(name="load", level="ok", found="0.04 over one minute"),
+                    Check(name="other guests", level="ok", found="none"),
+                    Check(name="mitigations", level="ok", found="6 active"),
+                )
+            )
+        )  # fmt: skip
+        for name, arm in self.arms.items():
+            self.log.append(
+                PlatformChecked(
+                    arm=name, platform=arm.platform, options=arm.options, usable=arm.usable,
+                    reason=arm.reason, emulated=arm.emulated, versions=arm.versions,
+                    hint="" if arm.usable else "run tare doctor",
+                )
+            )  # fmt: skip
+            if not arm.usable:
+                self.log.append(Skipped(arm=name, reason=arm.reason))
+            elif arm.platform == "qemu":
+                self.log.append(
+                    ImageReady(arm=name, kernel="6.1.0-18-rt-amd64", digest="sha256:" + "4f" * 32,
+                               cached=True, took_s=0.012)
+                )  # fmt: skip
+
+    def block(
+        self,
+        number: int,
+        *,
+        fates: dict[tuple[str, str], Fate] | None = None,
+        cells: tuple[Cellspec, ...] = CELLS,
+        scenario: str = "pinned",
+        series: bool = True,
+        reason: str = "the guest panicked",
+        console: tuple[str, ...] = (),
+        repeats: int = 1,
+        cut: bool = False,
+    ) -> None:
+        fates = fates or {}
+        usable = [name for name, arm in self.arms.items() if arm.usable]
+        self.random.shuffle(usable)
+        self.log.append(
+            BlockStarted(block=number, order=tuple(f"{name}/{scenario}" for name in usable))
+        )
+        host = float(self.random.normal(0, 0.01))
+        for place, name in enumerate(usable):
+            arm = self.arms[name]
+            machine = f"tare-synthetic-{number}-{place}-{name}"
+            self._machine(machine, number, name, arm, scenario)
+            boot = float(np.exp(host + self.random.normal(0, arm.spread)))
+            for cell in cells:
+                for repeat in range(1, repeats + 1):
+                    fate = fates.get((name, cell.workload), "ok")
+                    self._cell(
+                        number, name, arm, scenario, cell, repeat, boot, fate, reason, series
+                    )
+            failed = any(key[0] == name and fate == "failed" for key, fate in fates.items())
+            self.log.append(
+                MachineStopped(
+                    machine=machine,
+                    expected=not failed,
+                    reason=reason if failed else "",
+                    console_tail=console if failed else (),
+                    host_cost={"cpu_s": 2.1 * arm.cpu, "rss_bytes": 3e8 if arm.emulated else 9e6},
+                )
+            )
+        if not cut:
+            self.log.append(BlockFinished(block=number))
+            self.log.append(Decided(block=number, go_on=True, reason="fewer blocks than the least"))
+
+    def end(self, status: Literal["complete", "stopped", "failed"] | None = "complete") -> None:
+        if status is None:
+            self.log.append(Interrupted(finishing=False, reason="SIGINT"))
+        else:
+            self.log.append(
+                RunFinished(status=status, reason="" if status == "complete" else "out of budget",
+                            wall_s=301.0, booting_s=92.0, measuring_s=204.0)
+            )  # fmt: skip
+        self.log.close()
+
+    def _machine(self, machine: str, block: int, name: str, arm: ArmSpec, scenario: str) -> None:
+        self.log.append(
+            MachineStarting(machine=machine, block=block, arm=name, scenario=scenario,
+                            role="subject")
+        )  # fmt: skip
+        guest = arm.platform == "qemu"
+        self.log.append(
+            MachineReady(
+                machine=machine,
+                boot_s=float((2.0 if guest else 0.02) * self.random.uniform(0.95, 1.1)),
+                proof={
+                    "kernel": {"release": "6.1.0-18-rt-amd64" if guest else "6.1.0-18-amd64"},
+                    "clocksource": "tsc" if not arm.emulated else "hpet",
+                    "cpu": {"model": "QEMU TCG CPU" if guest else "Invented CPU @ 2.80 GHz"},
+                    "hypervisor": arm.platform if guest else None,
+                },
+                placement={"cpus": [1]},
+            )
+        )
+
+    def _cell(
+        self, block: int, name: str, arm: ArmSpec, scenario: str, spec: Cellspec, repeat: int,
+        boot: float, fate: Fate, reason: str, series: bool,
+    ) -> None:  # fmt: skip
+        inside = ",".join(f"{k}={v}" for k, v in spec.parameters.items())
+        cell = f"b{block:03d}/{name}/{scenario}/{spec.workload}[{inside}]"
+        cell += f"#{repeat}" if repeat > 1 else ""
+        self.log.append(
+            CellStarted(cell=cell, block=block, arm=name, scenario=scenario,
+                        workload=spec.workload, parameters=spec.parameters)
+        )  # fmt: skip
+        if fate == "ok":
+            noise = boot * float(np.exp(self.random.normal(0, arm.spread / 2)))
+            for observed in self._observe(cell, spec, arm, noise):
+                self.log.append(observed)
+            if series and spec.workload == "tick":
+                self._save_series(cell, arm, block)
+        self.log.append(
+            CellFinished(
+                cell=cell,
+                status=fate,
+                reason="" if fate == "ok" else reason,
+                logs=() if fate == "ok" else ("machines/console.log: " + reason,),
+                measured_s=1.4,
+                warnings=("the TSC is not invariant here",) if arm.emulated else (),
+                facts={"clock": {"drift_ppm": 3.1, "trusted": fate != "withheld"}},
+            )
+        )
+
+    def _observe(self, cell: str, spec: Cellspec, arm: ArmSpec, noise: float) -> list[Observed]:
+        def seen(metric: str, value: float, **more: Any) -> Observed:
+            settings = {"unit": "s", "better": "lower", "kind": "typical", **more}
+            return Observed(cell=cell, metric=metric, value=value, **settings)
+
+        heavy = float(np.exp(self.random.normal(0, 0.25)))
+        if spec.workload == "tick":
+            return [
+                seen("duration-median", 68e-6 * noise * (1.0 if not arm.emulated else 1.02)),
+                seen("slowdown", 1 + 0.004 * noise * arm.latency, unit="1", headline=True),
+                seen("duration-p99", 79e-6 * noise * arm.tail**0.5, kind="tail"),
+                seen("duration-p99.9", 95e-6 * noise * arm.tail, kind="tail"),
+                seen("duration-max", 310e-6 * heavy * arm.tail, kind="maximum"),
+                seen("gaps", float(self.random.poisson(4 * arm.tail)), unit="1"),
+            ]
+        if spec.workload == "switch":
+            threads = float(spec.parameters["threads"])
+            base = 1.3e-6 * (1 + threads / 400)
+            return [
+                seen("latency-median", base * noise * arm.latency, headline=True),
+                seen("latency-p99", 2.2 * base * noise * arm.latency, kind="tail"),
+                seen("latency-max", 60 * base * heavy * arm.tail, kind="maximum"),
+            ]
+        if spec.workload == "memory-bandwidth":
+            rates = {"copy": 11.2e9, "scale": 10.4e9, "add": 11.9e9, "triad": 11.8e9}
+            return [
+                seen(name, rate / noise / arm.memory, unit="B/s", better="higher",
+                     headline=name == "triad")
+                for name, rate in rates.items()
+            ]  # fmt: skip
+        return [
+            seen("iterations", 912 / noise / arm.cpu, unit="1/s", better="higher", headline=True)
+        ]
+
+    def _save_series(self, cell: str, arm: ArmSpec, block: int) -> None:
+        count = 20000
+        samples = 68e3 + self.random.gamma(2, 60, count)
+        period = 59
+        samples[::period] += 9e3 + self.random.gamma(2, 700, len(samples[::period]))
+        rare = self.random.random(count) < 0.0008 * arm.tail
+        samples[rare] += self.random.pareto(1.6, int(rare.sum())) * 2e4 * arm.tail
+        starts = np.cumsum(samples) - samples
+        edges = np.linspace(0, count, 257).astype(int)
+        spans = list(itertools.pairwise(edges))
+        scatter = pl.DataFrame(
+            {
+                "time_ns": np.array([starts[a] for a, _ in spans]).astype(np.uint64),
+                "min_ns": np.array([samples[a:b].min() for a, b in spans]),
+                "max_ns": np.array([samples[a:b].max() for a, b in spans]),
+                "samples": np.array([b - a for a, b in spans]).astype(np.uint64),
+            }
+        )
+        bins = np.geomspace(6e4, samples.max() * 1.01, 400)
+        counts, _ = np.histogram(samples, bins)
+        keep = counts > 0
+        histogram = pl.DataFrame(
+            {
+                "low_ns": bins[:-1][keep],
+                "width_ns": np.diff(bins)[keep],
+                "count": counts[keep].astype(np.uint64),
+            }
+        )
+        for name, frame in (("scatter", scatter), ("histogram", histogram)):
+            stem = hashlib.sha256(cell.encode()).hexdigest()[:12]
+            path = f"series/{stem}-subject-{name}.parquet"
+            frame.write_parquet(self.folder / path)
+            self.log.append(
+                SeriesSaved(
+                    cell=cell,
+                    name=name,
+                    path=path,
+                    columns={k: str(v) for k, v in frame.schema.items()},
+                    rows=frame.height,
+                    sha256=hashlib.sha256((self.folder / path).read_bytes()).hexdigest(),
+                )
+            )
+
+
+def write_run(
+    folder: Path,
+    *,
+    arms: dict[str, ArmSpec] | None = None,
+    baseline: str = "bare",
+    aa: tuple[str, str] | None = ("bare", "bare-again"),
+    blocks: int = 8,
+    run: str = "synthetic-20261121",
+    title: str = "Synthetic data, not measured: what this machine’s platforms cost",
+    ended: Literal["complete", "stopped", "failed"] | None = "complete",
+    seed: int = 7,
+    fates: dict[int, dict[tuple[str, str], Fate]] | None = None,
+    **block: Any,
+) -> Path:
+    """Write an invented run into ``folder``; ``fates`` maps block → (arm, workload) → status."""
+    writer = Writer(folder, arms or QUICK, seed, title)
+    writer.begin(run=run, baseline=baseline, aa=aa, blocks=blocks)
+    for number in range(1, blocks + 1):
+        cut = ended is None and number == blocks
+        writer.block(number, fates=(fates or {}).get(number), cut=cut, **block)
+    writer.end(ended)
+    return folder
+
+
+def hostile() -> str:
+    """Return text that breaks out of HTML, attributes, CSS, SVG and LaTeX if let through."""
+    return (
+        "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;${7*7}{{7*7}}\\input{x}_%#"
+    )
+
+
+def json_hostile() -> str:
+    """Return ``hostile`` with control characters and a null, as a console may print."""
+    return json.loads('"\\u0000\\u001b[31m\\ud7ff\\ufffe"') + hostile()
