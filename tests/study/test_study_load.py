@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from study.study_catalog import CATALOG, GOOD, Qemu
+from tare.errors import InputError
+from tare.study.load import load_study, parse_study, restore_study
+from tare.study.model import Study
+from tare.study.yamltext import StudyError
+
+
+def parse(text: str | bytes) -> Study:
+    content = text.encode() if isinstance(text, str) else text
+    return parse_study(content, "s.yaml", CATALOG)
+
+
+def problems(text: str | bytes) -> str:
+    with pytest.raises(StudyError) as caught:
+        parse(text)
+    message: str = caught.value.message
+    return message
+
+
+def changed(old: str, new: str) -> str:
+    assert GOOD.count(old) >= 1, old
+    return GOOD.replace(old, new, 1)
+
+
+def test_a_good_study_is_typed_by_the_catalog() -> None:
+    study = parse(GOOD)
+    assert study.title == "small"
+    assert study.arms["qemu-em"].options == Qemu(devices="emulated", cpu_model="host")
+    assert study.shape_of("qemu-em").memory == 512 << 20
+    assert study.shape_of("qemu-em").vcpus == 1
+    assert study.shape_of("bare") == study.shape
+    assert study.workloads["tick"].points == ({"samples": 200, "busy": 1e-4},)
+    assert study.workloads["again"].workload == "tick"
+    assert study.workloads["again"].deadline == 60.0
+    assert study.workloads["memory-bandwidth"].points == ({},)
+    neighbour = study.scenarios["crowded"].neighbours[0]
+    assert neighbour.parameters == {"block_size": 1 << 20}
+
+
+def test_lists_on_single_values_expand_into_every_combination() -> None:
+    points = parse(GOOD).workloads["switch"].points
+    assert [(p["threads"], p["rounds"]) for p in points] == [
+        (2, 100),
+        (2, 200),
+        (10, 100),
+        (10, 200),
+    ]
+
+
+def test_a_list_parameter_is_one_value_and_a_list_of_lists_is_a_grid() -> None:
+    one = parse(GOOD + "    operations: [copy, add]\n").workloads["memory-bandwidth"]
+    assert one.points == ({"operations": ["copy", "add"]},)
+    two = parse(GOOD + "    operations: [[copy], [add]]\n").workloads["memory-bandwidth"]
+    assert two.points == ({"operations": ["copy"]}, {"operations": ["add"]})
+
+
+def test_a_twin_inherits_everything_it_does_not_say() -> None:
+    text = changed("{twin-of: bare}", "{twin-of: qemu-em}")
+    study = parse(text)
+    assert study.arms["bare-again"].options == study.arms["qemu-em"].options
+    assert study.arms["bare-again"].shape == study.arms["qemu-em"].shape
+    assert study.aa == ("qemu-em", "bare-again")
+
+
+def test_the_baselines_twin_is_the_pair_that_sets_the_noise_floor() -> None:
+    study = parse(changed("  bare-again:", "  a: {twin-of: qemu-pv}\n  bare-again:"))
+    assert study.aa == ("bare", "bare-again")
+    assert study.twins == (("qemu-pv", "a"), ("bare", "bare-again"))
+
+
+def test_a_stored_study_is_restored_as_it_was() -> None:
+    study = parse(GOOD)
+    stored = json.loads(json.dumps(study.model_dump(mode="json")))
+    assert stored["aa"] == ["bare", "bare-again"]
+    assert restore_study(stored, CATALOG) == study
+
+
+def test_a_stored_study_of_another_catalog_is_refused_with_a_reason() -> None:
+    stored = parse(GOOD).model_dump(mode="json")
+    stored["arms"]["qemu-pv"]["options"]["gone"] = 1
+    with pytest.raises(InputError, match=r"arms.qemu-pv.gone: unknown key"):
+        restore_study(stored, CATALOG)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("accelerator: tcg", "accelerater: tcg", "s.yaml:6:29: arms.qemu-pv.accelerater: unknown "
+         "key; did you mean 'accelerator'?"),
+        ("accelerator: tcg", "accelerator: tgc", "did you mean 'tcg'?"),
+        ("study: small", "study: Small One", "s.yaml:1:8: study: must be a short name"),
+        ("baseline: bare", "baselin: bare", "2:1: baselin: unknown key; did you mean 'baseline'?"),
+        ("baseline: bare", "baselin: bare", "baseline: is missing; add it"),
+        ("baseline: bare", "baseline: baer", "there is no arm 'baer'; did you mean 'bare'?"),
+        ("arms:", "arm:", "1:1: arms: is missing; add `arms:`"),
+        ("twin-of: bare", "twin-of: bear", "5:25: arms.bare-again.twin-of: there is no arm "
+         "\"bear\"; did you mean 'bare'?"),
+        ("twin-of: bare", "twin_of: bare", "did you mean 'twin-of'?"),
+        ("twin-of: bare", "twin-of: bare-again", "that is itself"),
+        ("{twin-of: bare}", "{twin-of: qemu-em, devices: paravirtual}",
+         "a twin is identical to what it repeats"),
+        ("{twin-of: bare}", "{twin-of: qemu-pv, platform: bare}", "bare-again.platform: a twin is"),
+        ("platform: bare", "platform: bear", "there is no platform \"bear\"; did you mean 'bare'?"),
+        ("{platform: bare}", "{}", "4:3: arms.bare.platform: is missing"),
+        ("{platform: bare}", "3", "4:9: arms.bare: must be keys with values"),
+        ("memory: 512MiB", "memory: 1MB", "too little memory for any machine; give at least 32"),
+        ("memory: 512MiB", "memory: 1 Mb", "unknown unit 'Mb'; write bytes"),
+        ("memory: 512MiB", "vcpus: 0", "11:20: arms.qemu-em.shape.vcpus: must be at least 1"),
+        ("memory: 512MiB", "vcpus: yes", "must be a whole number, not true"),
+        ("samples: 200", "samples: 2.5", "must be a whole number, not 2.5"),
+        ("samples: 200", 'samples: "200"', 'must be a whole number, not "200"'),
+        ("samples: 200", "samples: 0200", 'must be a whole number, not "0200"'),
+        ("samples: 200", "samples: 1:30", 'must be a whole number, not "1:30"'),
+        ("samples: 200", "samples: .nan", "is not a usable number"),
+        ("samples: 200", f"samples: 1{'0' * 40}", "is not a usable number"),
+        ("samples: 200", "samples: []", "an empty list; give at least one value"),
+        ("samples: 200", "samples: [3, 3]", "stands here twice"),
+        ("threads: [2, 10]", "threads: [2, 0]", "switch.threads[1]: must be at least 1, not 0"),
+        ("[100, 200]", str(list(range(1, 600))), "combinations of parameters; at most 500"),
+        ("busy: 100us", "busy: 100 uss", "unknown unit 'uss'; write seconds"),
+        ("scenarios: [alone]", "scenarios: [alon]", "there is no scenario 'alon'; did you mean"),
+        ("scenarios: [alone]", "scenarios: alone", "must be a list, like [a, b], not \"alone\""),
+        ("workload: tick", "workload: tik", "there is no workload \"tik\"; did you mean 'tick'?"),
+        ("  tick: {", "  tik: {", "20:3: workloads.tik: there is no workload \"tik\""),
+        ("load: cpu-load", "load: cpu-laod", "18:16: scenarios.crowded.neighbours[0].load: "),
+        ("block-size: 1MiB", "blok: 1", "neighbours[0].parameters.blok: unknown key"),
+        ("count: 2", "count: 0", "must be a whole number from 1 to 1000, or `fill`"),
+        ("count: 2", "count: full", "must be a whole number from 1 to 1000, or `fill`"),
+        ("  crowded:\n    subject: {cpus: pinned}", "  crowded:", "needs a subject that stays"),
+        ("baseline: bare", "baseline: bare\nblocks: {least: 9, most: 8}", "least (9) is more"),
+        ("baseline: bare", "baseline: bare\nblocks: {least: 1}", "must be at least 2, not 1"),
+        ("baseline: bare", "baseline: bare\nconfidence: 95", "must be at most 0.999, not 95"),
+        ("baseline: bare", "baseline: bare\nbaseline: qemu", "3:1: baseline: written twice"),
+        ("  qemu-pv:", "  Qemu PV:", "a name has at most 40 lower-case letters"),
+        ("  qemu-pv:", "  ? [a]\n  : b\n  qemu-pv:", "a key must be a plain word"),
+        ("{platform: bare}", "!!python/object:os.system {}", "the tag "),
+        ("{platform: bare}", "!mine {platform: bare}", "the tag !mine is not used"),
+        ("study: small", 'study: small\ntitle: "a\\u0007b"', "cannot stand in a study"),
+    ],
+)  # fmt: skip
+def test_an_error_names_place_and_key_and_what_to_write(old: str, new: str, expected: str) -> None:
+    assert expected in problems(changed(old, new))
+
+
+def test_everything_wrong_is_told_at_once_in_the_files_order() -> None:
+    text = changed("baseline: bare", "baseline: baer").replace("samples: 200", "sample: 200")
+    lines = problems(text.replace("accelerator", "accelerater")).splitlines()
+    assert [line.split(":")[1] for line in lines] == ["2", "6", "20"]
+
+
+def test_very_many_problems_are_counted_not_all_shown() -> None:
+    text = GOOD + "".join(f"x{n}: 1\n" for n in range(100))
+    message = problems(text.replace("  memory-bandwidth:\n", ""))
+    assert "more problems" in message
+    assert len(message.splitlines()) < 30
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", "the file is empty"),
+        (b"# only a comment\n", "the file is empty"),
+        (b"- a\n- b\n", "a study is a mapping"),
+        (b"just words", "a study is a mapping"),
+        (b"study: a\n\tarms: b\n", "s.yaml:2:1: no YAML: a tab; indent with spaces"),
+        (b"study: a: b\n", "a second `:` in one line"),
+        (b"study: [a\n", "s.yaml:2:1: no YAML: "),
+        (b"\x7fELF\x02\x01\x01\x00\x00\x00", "cannot stand in a study; is this a text file?"),
+        (b"study: caf\xe9\n", "s.yaml:1:11: no UTF-8 text"),
+        (b"a: &x [1]\nb: [*x, *x]\n", "s.yaml:2:5: aliases (*x) are not used"),
+        (b"a: 1\n---\nb: 2\n", "s.yaml:2:1: a second document begins"),
+        (b"[" * 5000, "s.yaml:1:17: nested more than 16 levels deep"),
+        (b"{a: " * 5000, "nested more than 16 levels deep"),
+        (b"a: " + b"x" * 300_000, "at most 262144 bytes"),
+        (b'a: "\\UFFFFFFFF"', "s.yaml"),
+        (b"? ? ? ?\n", "s.yaml"),
+    ],
+)
+def test_what_is_no_study_at_all_is_refused(content: bytes, expected: str) -> None:
+    assert expected in problems(content)
+
+
+def test_a_byte_order_mark_is_no_matter() -> None:
+    assert parse(b"\xef\xbb\xbf" + GOOD.encode()) == parse(GOOD)
+
+
+def test_a_missing_file_names_the_studies_that_are_there(tmp_path: Path) -> None:
+    (tmp_path / "quick.yaml").write_text(GOOD)
+    with pytest.raises(InputError, match=r"there is no such file; studies there: .*quick.yaml"):
+        load_study(tmp_path / "quik.yaml", CATALOG)
+
+
+def test_a_folder_is_no_study(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is a folder"):
+        load_study(tmp_path, CATALOG)
+
+
+def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        load_study(tmp_path / ("x" * 300), CATALOG)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be read"):
+        load_study(tmp_path / "file" / "study.yaml", CATALOG)
+
+
+def test_weak_studies_are_warned_of() -> None:
+    assert parse(GOOD).warnings == ()
+    few = parse(changed("baseline: bare", "baseline: bare\nblocks: {least: 2, most: 4}"))
+    assert "cannot reach p < 0.01" in few.warnings[0]
+    early = parse(changed("baseline: bare", "baseline: bare\nblocks: {least: 2, most: 9}"))
+    assert "if the run stops before 8" in early.warnings[0]
+    alone = parse(changed("  bare-again: {twin-of: bare}\n", ""))
+    assert "`bare-again: {twin-of: bare}`" in alone.warnings[0]
+    text = GOOD.replace("{samples: 200, busy: 100us}", "{scenarios: [alone]}")
+    text = text.replace("repeats: 2", "scenarios: [alone]")
+    assert (
+        "scenario pinned has no workload"
+        in parse(text.replace("  memory-bandwidth:\n", "")).warnings[0]
+    )
+
+
+def test_blocks_follow_least() -> None:
+    assert parse(GOOD).blocks.most == 30
+    assert parse(changed("baseline: bare", "baseline: bare\nblocks: {least: 50}")).blocks.most == 50

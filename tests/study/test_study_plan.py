@@ -1,0 +1,271 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from study.study_catalog import ABLE, CATALOG, GOOD, KINDS
+from tare.errors import InputError
+from tare.scenarios.placement import HostCpus
+from tare.study.load import parse_study
+from tare.study.model import Study
+from tare.study.plan import ArmFacts, Plan, cell_id, make_plan
+
+TWO_CPUS = HostCpus(online=(0, 1))
+
+
+def small(text: str = GOOD) -> Study:
+    return parse_study(text.encode(), "s.yaml", CATALOG)
+
+
+def plan_of(study: Study, seed: int = 1, **facts: ArmFacts) -> Plan:
+    every = {arm: facts.get(arm.replace("-", "_"), ABLE) for arm in study.arms}
+    return make_plan(study, seed, every, TWO_CPUS, KINDS)
+
+
+@st.composite
+def studies(draw: st.DrawFn) -> Study:
+    others = draw(st.lists(st.sampled_from(["a", "b", "c.d", "e_f"]), unique=True, max_size=3))
+    arms = "".join(f"  {name}: {{platform: qemu}}\n" for name in others)
+    scenarios = draw(st.lists(st.sampled_from(["s1", "s2", "s3"]), unique=True, min_size=1))
+    placed = "".join(
+        f"  {name}: {{subject: {{cpus: {draw(st.sampled_from(['any', 'pinned']))}}}}}\n"
+        for name in scenarios
+    )
+    labels = draw(st.lists(st.sampled_from(["w1", "w2", "tick"]), unique=True, min_size=1))
+    workloads = ""
+    for label in labels:
+        samples = draw(st.lists(st.integers(1, 99), unique=True, min_size=1, max_size=3))
+        busy = draw(st.sampled_from(["68us", "[1, 2.5]", "[1ms, 2ms]"]))
+        only = draw(st.lists(st.sampled_from(scenarios), unique=True, min_size=1))
+        workloads += (
+            f"  {label}: {{workload: tick, samples: {samples}, busy: {busy}, "
+            f"repeats: {draw(st.integers(1, 3))}, scenarios: {only}}}\n"
+        )
+    return small(
+        f"study: x\nbaseline: base\narms:\n  base: {{platform: bare}}\n{arms}"
+        f"scenarios:\n{placed}workloads:\n{workloads}"
+    )
+
+
+def wanted_cells(study: Study) -> set[tuple[str, str, str, str, int]]:
+    return {
+        (arm, scenario, label, str(sorted(point.items())), repeat)
+        for arm in study.arms
+        for scenario in study.scenarios
+        for label, spec in study.workloads.items()
+        if spec.scenarios is None or scenario in spec.scenarios
+        for point in spec.points
+        for repeat in range(1, spec.repeats + 1)
+    }
+
+
+@given(studies(), st.integers(0, 2**63 - 1), st.integers(1, 999))
+def test_each_block_holds_every_arm_and_scenario_once_with_all_its_cells(
+    study: Study, seed: int, number: int
+) -> None:
+    visits = plan_of(study, seed).block(number)
+    pairs = [(visit.arm, visit.scenario) for visit in visits]
+    assert len(pairs) == len(set(pairs))
+    cells = [
+        (cell.arm, cell.scenario, cell.workload, str(sorted(cell.parameters.items())), cell.repeat)
+        for visit in visits
+        for cell in visit.cells
+    ]
+    assert len(cells) == len(set(cells))
+    assert set(cells) == wanted_cells(study)
+    for visit in visits:
+        assert visit.cells
+        assert all(
+            (cell.block, cell.arm, cell.scenario) == (number, visit.arm, visit.scenario)
+            for cell in visit.cells
+        )
+
+
+@given(studies())
+def test_every_cell_identity_is_unique_in_the_run(study: Study) -> None:
+    plan = plan_of(study)
+    identities = [c.id for k in range(1, 12) for visit in plan.block(k) for c in visit.cells]
+    assert len(identities) == len(set(identities))
+
+
+@given(studies(), st.integers(0, 2**63 - 1))
+def test_the_same_seed_gives_the_same_order(study: Study, seed: int) -> None:
+    one, two = plan_of(study, seed), plan_of(study, seed)
+    assert [one.block(k) for k in (3, 1, 2)] == [two.block(k) for k in (3, 1, 2)]
+
+
+@given(studies(), st.data())
+def test_what_is_skipped_and_what_is_planned_make_the_whole(
+    study: Study, data: st.DataObject
+) -> None:
+    facts = {
+        arm: ArmFacts(
+            usable=arm == "base" or data.draw(st.booleans()),
+            max_vcpus=1,
+            pinning=arm == "base" or data.draw(st.booleans()),
+            lacks={"tick": "no"} if arm != "base" and data.draw(st.booleans()) else {},
+        )
+        for arm in study.arms
+    }
+    plan = make_plan(study, 1, facts, TWO_CPUS, KINDS)
+    planned = {
+        (c.arm, c.scenario, c.workload, str(sorted(c.parameters.items())), c.repeat)
+        for visit in plan.block(1)
+        for c in visit.cells
+    }
+    skipped = {
+        cell
+        for cell in wanted_cells(study)
+        for skip in plan.skipped
+        if skip.arm == cell[0]
+        and skip.scenario in (None, cell[1])
+        and skip.workload in (None, cell[2])
+    }
+    assert planned | skipped == wanted_cells(study)
+    assert not planned & skipped
+    assert all(skip.reason for skip in plan.skipped)
+
+
+def test_blocks_differ_in_order_and_interleave_the_arms() -> None:
+    plan = plan_of(small())
+    orders = {tuple((v.arm, v.scenario) for v in plan.block(k)) for k in range(1, 20)}
+    assert len(orders) > 15
+    firsts = {order[0][0] for order in orders}
+    assert firsts == set(small().arms)
+    inner = {
+        tuple(c.workload for c in visit.cells)
+        for k in range(1, 20)
+        for visit in plan.block(k)
+        if (visit.arm, visit.scenario) == ("bare", "alone")
+    }
+    assert len(inner) > 15
+
+
+def test_the_order_depends_on_nothing_of_the_process() -> None:
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1]);"
+        "from study.test_study_plan import plan_of, small;"
+        "print([c.id for v in plan_of(small(), 7).block(3) for c in v.cells])"
+    )
+    folder = str(Path(__file__).parents[1])
+    runs = {
+        subprocess.run(
+            [sys.executable, "-c", script, folder],
+            env={"PYTHONHASHSEED": seed, "PATH": ""},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert runs == {str([c.id for v in plan_of(small(), 7).block(3) for c in v.cells]) + "\n"}
+
+
+def test_a_seed_keeps_its_order_across_versions() -> None:
+    visits = plan_of(small(), 42).block(1)
+    assert [f"{v.arm}/{v.scenario}" for v in visits][:3] == FIRST_OF_SEED_42
+
+
+FIRST_OF_SEED_42 = ["qemu-em/crowded", "bare/crowded", "qemu-em/alone"]
+
+
+def test_identities_hold_only_what_the_study_sets() -> None:
+    assert cell_id(3, "qemu-pv", "pinned", "tick", {"samples": 20000}) == (
+        "b003/qemu-pv/pinned/tick[samples=20000]"
+    )
+    assert cell_id(12, "a", "s", "w", {}, 2) == "b012/a/s/w#2"
+    assert cell_id(1, "a", "s", "w", {"z": 2.0, "b": True, "c": "a/b", "d": "tcg"}) == (
+        'b001/a/s/w[b=true,c="a/b",d=tcg,z=2]'
+    )
+    assert cell_id(1, "a", "s", "w", {"x": "true"}) != cell_id(1, "a", "s", "w", {"x": True})
+
+
+@pytest.mark.parametrize(
+    ("facts", "scenario", "reason"),
+    [
+        (replace(ABLE, usable=False, reason="no /dev/kvm"), None, "no /dev/kvm"),
+        (replace(ABLE, max_vcpus=0), None, "wants 1 vCPUs; this platform allows at most 0 here"),
+        (
+            replace(ABLE, min_memory=1 << 30),
+            None,
+            "wants 256 MiB of memory; this platform needs at least 1 GiB",
+        ),
+        (
+            replace(ABLE, devices=frozenset({"emulated"})),
+            None,
+            "wants paravirtual devices; this platform offers emulated",
+        ),
+        (replace(ABLE, neighbours=False), "crowded", "needs neighbours, which this platform"),
+        (replace(ABLE, pinning=False), "pinned", "needs vCPUs bound to host CPUs"),
+    ],
+)
+def test_what_an_arm_lacks_is_skipped_with_its_reason(
+    facts: ArmFacts, scenario: str | None, reason: str
+) -> None:
+    plan = plan_of(small(), qemu_pv=facts)
+    skip = next(s for s in plan.skipped if s.scenario == scenario)
+    assert (skip.arm, skip.workload) == ("qemu-pv", None)
+    assert reason in skip.reason
+    assert ("qemu-pv" in plan.arms) == (scenario is not None)
+    assert not any((v.arm, v.scenario) == ("qemu-pv", scenario) for v in plan.visits)
+
+
+def test_a_workload_an_arm_lacks_is_skipped_alone() -> None:
+    plan = plan_of(small(), qemu_pv=replace(ABLE, lacks={"switch": "no threads"}))
+    assert [(s.arm, s.workload, s.reason) for s in plan.skipped] == [
+        ("qemu-pv", "switch", "no threads")
+    ]
+    assert {c.kind for v in plan.visits if v.arm == "qemu-pv" for c in v.cells} == {
+        "tick",
+        "memory-bandwidth",
+    }
+
+
+def test_a_baseline_that_cannot_run_is_an_input_error() -> None:
+    with pytest.raises(InputError, match="baseline 'bare' cannot run here: broken"):
+        plan_of(small(), bare=ArmFacts(usable=False, reason="broken"))
+
+
+def test_more_vcpus_than_the_host_has_cannot_be_pinned() -> None:
+    text = GOOD.replace("shape: {memory: 512MiB}", "shape: {vcpus: 3}")
+    plan = plan_of(small(text))
+    assert {s.scenario for s in plan.skipped if s.arm == "qemu-em"} == {"pinned", "crowded"}
+    assert "this host has 2" in plan.skipped[0].reason
+
+
+def test_the_estimate_counts_boots_and_cells() -> None:
+    study = small(GOOD.replace("baseline: bare", "baseline: bare\nblocks: {least: 8, most: 20}"))
+    plan = plan_of(study, qemu_em=replace(ABLE, slowdown=2.0))
+    cells = {"alone": 8, "pinned": 4, "crowded": 4}
+    boots = {"alone": 1, "pinned": 1, "crowded": 3}
+    per_arm = sum(2.0 * n for n in cells.values())
+    assert plan.block_s == 4 * sum(boots.values()) + 5 * per_arm
+    assert plan.least_s == 8 * plan.block_s
+    assert plan.most_s == 20 * plan.block_s
+
+
+def test_a_budget_limits_the_estimate_but_never_the_least() -> None:
+    text = GOOD.replace("baseline: bare", "baseline: bare\nblocks: {most: 99, budget: 1 s}")
+    plan = plan_of(small(text))
+    assert plan.most_s == plan.least_s
+
+
+def test_a_neighbour_is_placed_with_its_parameters() -> None:
+    visit = next(v for v in plan_of(small()).visits if v.scenario == "crowded")
+    assert visit.placement.subject == (1,)
+    assert [n.cpus for n in visit.placement.neighbours] == [(1,), (1,)]
+    assert visit.placement.neighbours[0].parameters == {"block_size": 1 << 20}
+
+
+def test_a_cell_tells_the_executor_what_it_needs() -> None:
+    visit = next(v for v in plan_of(small()).block(2) if v.scenario == "alone")
+    cell = next(c for c in visit.cells if c.workload == "again" and c.repeat == 2)
+    assert cell.kind == "tick"
+    assert cell.deadline_s == 60.0
+    assert cell.id == f"b002/{visit.arm}/alone/again#2"
