@@ -1,0 +1,266 @@
+"""QEMU on a host: KVM where a guest really boots, or TCG, which emulates the processor."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tare.errors import InputError, MachineFault
+from tare.hosts import Host
+from tare.images.build import GuestImage, build_guest_image
+from tare.images.kernels import is_file_name
+from tare.platforms import probe
+from tare.platforms.base import (
+    Capabilities,
+    Context,
+    MachineSpec,
+    PlatformOptions,
+    Prepared,
+    Shape,
+    Verdict,
+)
+from tare.platforms.qemu_command import PROGRAM, Places, command
+from tare.platforms.qemu_machine import QemuMachine, fits_socket
+from tare.platforms.qemu_options import QemuOptions
+
+if TYPE_CHECKING:
+    from tare.platforms.base import Machine
+
+MAX_VCPUS = 255
+"""What 8-bit APIC identifiers allow; more would need an emulated IOMMU."""
+
+MIN_MEMORY = 128 << 20
+"""The least with which the real-time image boots to the agent's hello; docs/images.md."""
+
+_INSTALL = "apt-get install -y qemu-system-x86"
+_PROBE_SHAPE = Shape(vcpus=1, memory=256 << 20)
+
+
+class Qemu:
+    """The platform ``qemu``."""
+
+    name = "qemu"
+    options: type[PlatformOptions] = QemuOptions
+
+    def emulated(self, options: QemuOptions) -> bool:
+        """Return whether results show behaviour only: with TCG they do."""
+        return options.accelerator == "tcg"
+
+    def describe(self, options: QemuOptions) -> str:
+        """Return a phrase such as ``QEMU TCG, paravirtual devices``."""
+        parts = [f"QEMU {options.accelerator.upper()}", f"{options.devices} devices"]
+        if options.machine != "q35":
+            parts.append(f"machine {options.machine}")
+        if options.cpu is not None:
+            parts.append(f"CPU {options.cpu}")
+        if options.accelerator == "tcg" and options.threads == "single":
+            parts.append("one thread")
+        if options.hugepages:
+            parts.append("huge pages")
+        return ", ".join(parts)
+
+    async def check(self, context: Context, options: QemuOptions) -> Verdict:
+        """Find out whether guests can be started; with KVM a guest is booted once."""
+        versions: dict[str, str] = {}
+
+        def verdict(usable: bool, reason: str, hint: str = "") -> Verdict:
+            return Verdict(
+                usable, reason, hint, self.emulated(options), versions, _capabilities(options)
+            )
+
+        try:
+            machine = (
+                (await context.host.run(["uname", "-m"], timeout_s=30)).stdout.decode().strip()
+            )
+            if machine != "x86_64":
+                return verdict(False, f"the host is {machine}; guests are x86_64 so far")
+            versions["qemu"] = await _version(context.host)
+            if problem := await _problem(context.host, options):
+                return verdict(False, *problem)
+        except (InputError, MachineFault) as error:
+            return verdict(False, error.message, error.hint)
+        kernel = _kernel(context, options, True)
+        if is_file_name(kernel) and not Path(kernel).is_file():
+            return verdict(False, f"there is no kernel file {kernel}", "name an existing vmlinuz")
+        if options.accelerator == "tcg":
+            return verdict(True, "TCG emulates the processor: behaviour, not hardware speed")
+        answer = await probe.kvm_device(context.host)
+        if answer.usable:
+            answer = await self._boots(context, options, versions["qemu"])
+        return verdict(answer.usable, answer.reason, answer.hint)
+
+    async def prepare(
+        self, context: Context, options: QemuOptions, shape: Shape, realtime: bool
+    ) -> Prepared:
+        """Build or find the image.
+
+        Raises:
+            InputError: There is no such kernel, or it lacks what the devices need.
+        """
+        image = await build_guest_image(
+            context.host,
+            _kernel(context, options, realtime),
+            needs=options.needs,
+            agent=context.agent,
+            cache=context.cache,
+        )
+        return Prepared(
+            kernel=image.kernel_version,
+            digest=image.digest,
+            cached=image.cached,
+            took_s=image.took_s,
+            extra={"image": image, "notes": image.notes},
+        )
+
+    async def start(
+        self, context: Context, options: QemuOptions, prepared: Prepared, spec: MachineSpec
+    ) -> Machine:
+        """Start a guest; its vCPUs are pinned before its first instruction.
+
+        Raises:
+            MachineFault: QEMU ended, with its own words; or it cannot be steered.
+        """
+        return await launch(context, options, prepared.extra["image"], spec)
+
+    async def _boots(self, context: Context, options: QemuOptions, version: str) -> probe.Answer:
+        """Boot the image under KVM, or recall what came of it."""
+        try:
+            prepared = await self.prepare(context, options, _PROBE_SHAPE, realtime=True)
+        except InputError as error:
+            return probe.Answer(
+                False, f"no guest could be booted to try KVM: {error.message}", error.hint
+            )
+
+        async def boot() -> probe.Answer:
+            token = secrets.token_hex(4)
+            workdir = Path("/tmp") / f"tare-probe-{token}"
+            spec = MachineSpec(f"tare-probe-{token}", _PROBE_SHAPE, (), workdir, False)
+            created = "module present, /dev/kvm opens and creates a virtual machine"
+            try:
+                machine = await self.start(context, options, prepared, spec)
+            except MachineFault as fault:
+                return probe.Answer(False, f"{created}, but {_said(fault, spec.name)}")
+            try:
+                await machine.ready(probe.BOOT_DEADLINE_S)
+            except MachineFault as fault:
+                if machine.died.done():
+                    return probe.Answer(False, f"{created}, but {_said(fault, spec.name)}")
+                tail = machine.console_tail()
+                last = f"last console line: {tail[-1]}" if tail else "its console stayed empty"
+                return probe.Answer(
+                    False,
+                    f"{created}, but a guest did not boot within {probe.BOOT_DEADLINE_S:g} s "
+                    f"({last})",
+                )
+            finally:
+                await machine.stop()
+            return probe.Answer(True, "a guest booted under KVM")
+
+        facts = {
+            "qemu": version,
+            "image": prepared.digest,
+            "machine": options.machine,
+            "cpu": options.model,
+            "devices": options.devices,
+            "hugepages": str(options.hugepages),
+        }
+        return await probe.remembered(context.cache, context.host, facts, boot)
+
+
+async def launch(
+    context: Context,
+    options: QemuOptions,
+    image: GuestImage,
+    spec: MachineSpec,
+    *,
+    append: tuple[str, ...] | None = None,
+) -> QemuMachine:
+    """Start QEMU with an image and connect to it.
+
+    Args:
+        context: Where to work.
+        options: The machine's options.
+        image: What it boots.
+        spec: Name, shape, pinning and folder.
+        append: The kernel command line, where it is to differ from the usual one.
+
+    Raises:
+        MachineFault: QEMU ended, with its own words; or it cannot be steered.
+    """
+    sockets = spec.workdir
+    if not fits_socket(sockets):
+        sockets = Path("/tmp") / f"tare-{secrets.token_hex(6)}"
+    places = Places(
+        qmp=sockets / "qmp.sock",
+        agent=sockets / "agent.sock",
+        console=spec.workdir / "console.log",
+        errors=spec.workdir / "qemu.log",
+    )
+    machine = QemuMachine(context, spec, places)
+    argv = command(
+        options, image, spec.name, spec.shape, places, paused=bool(spec.cpus), append=append
+    )
+    try:
+        for folder in dict.fromkeys((spec.workdir, sockets)):
+            await machine.make_folder(folder)
+        await machine.run(argv, spec.cpus, paused=bool(spec.cpus))
+    except BaseException:
+        await machine.stop()
+        raise
+    return machine
+
+
+def _kernel(context: Context, options: QemuOptions, realtime: bool) -> str:
+    return options.kernel or context.kernel or ("rt" if realtime else "generic")
+
+
+def _capabilities(options: QemuOptions) -> Capabilities:
+    notes = ["Kernels start at their fixed address: no address-space randomisation of the kernel."]
+    if options.accelerator == "tcg":
+        notes.append("The processor is emulated in software.")
+    return Capabilities(
+        pinning=options.accelerator == "kvm" or options.threads == "multi",
+        max_vcpus=MAX_VCPUS,
+        min_memory=MIN_MEMORY,
+        devices=frozenset({"paravirtual", "emulated"}),
+        neighbours=True,
+        notes=tuple(notes),
+    )
+
+
+async def _version(host: Host) -> str:
+    try:
+        said = await host.run([PROGRAM, "--version"], timeout_s=30)
+    except InputError as error:
+        raise InputError(f"{PROGRAM} is not installed", _INSTALL) from error
+    found = re.search(rb"version (\d[\w.]*)", said.stdout)
+    if not said.ok or found is None:
+        raise InputError(f"{PROGRAM} does not run: {said.words()}", _INSTALL)
+    return found[1].decode()
+
+
+async def _problem(host: Host, options: QemuOptions) -> tuple[str, str] | None:
+    """Return what of the options this QEMU or host lacks, and what to do about it."""
+    offered = (await host.run([PROGRAM, "-accel", "help"], timeout_s=30)).stdout.decode().split()
+    if options.accelerator not in offered:
+        return f"this QEMU was built without {options.accelerator}", _INSTALL
+    if options.cpu is not None:
+        shown = (await host.run([PROGRAM, "-cpu", "help"], timeout_s=30)).stdout.decode()
+        models = re.findall(r"^x86 (\S+)", shown, re.MULTILINE)
+        if options.cpu.split(",")[0] not in models:
+            return f"this QEMU knows no CPU model {options.cpu}", f"{PROGRAM} -cpu help"
+        if options.accelerator == "tcg" and options.cpu.split(",")[0] == "host":
+            return "the CPU model host needs kvm", "leave `cpu` out, or use `cpu: max`"
+    if options.hugepages:
+        found = re.search(rb"HugePages_Free:\s+(\d+)", await host.read("/proc/meminfo"))
+        if found is None or int(found[1]) == 0:
+            return "the host has no free huge pages", "sysctl -w vm.nr_hugepages=256"
+    if (await host.run(["taskset", "--version"], timeout_s=30)).returncode:
+        return "taskset does not run", "apt-get install -y util-linux"
+    return None
+
+
+def _said(fault: MachineFault, name: str) -> str:
+    return fault.message.removeprefix(f"{name}: ")

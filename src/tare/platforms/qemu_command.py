@@ -1,0 +1,134 @@
+"""The command line of a QEMU machine, and of the kernel in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tare.images.build import GuestImage
+from tare.platforms.base import Shape
+from tare.platforms.qemu_options import QemuOptions
+
+PROGRAM = "qemu-system-x86_64"
+PORT = "tare.agent"
+SERIAL = "/dev/ttyS1"
+_DISK_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a machine's sockets and logs are, on its host."""
+
+    qmp: Path
+    agent: Path
+    console: Path
+    errors: Path
+
+
+def kernel_arguments(options: QemuOptions, channel: str | None = None) -> tuple[str, ...]:
+    """Return the kernel command line: only what makes booting faster, or ends a dead guest.
+
+    Nothing here changes what a workload measures (timer frequency, tickless modes, mitigations
+    and the clock stay as the kernel decides), and the agent's proof records all of it.
+
+    Args:
+        options: The machine's options.
+        channel: Where the agent finds its channel; by default what the devices offer.
+    """
+    if channel is None:
+        channel = PORT if options.devices == "paravirtual" else SERIAL
+    return (
+        "console=ttyS0",
+        "quiet",
+        # With -no-reboot a panic ends QEMU at once, instead of leaving a guest that is silent.
+        "panic=-1",
+        # Self-tests of ciphers at every boot: 0.2 s under emulation.
+        "cryptomgr.notests",
+        f"tare.channel={channel}",
+    )
+
+
+def command(
+    options: QemuOptions,
+    image: GuestImage,
+    name: str,
+    shape: Shape,
+    places: Places,
+    *,
+    paused: bool,
+    append: tuple[str, ...] | None = None,
+) -> list[str]:
+    """Return QEMU's arguments, the program first.
+
+    Args:
+        options: The machine's options.
+        image: What it boots.
+        name: The machine's name.
+        shape: vCPUs and memory.
+        places: Its sockets and logs.
+        paused: Whether it waits for ``cont`` before its first instruction.
+        append: The kernel command line; by default :func:`kernel_arguments`.
+    """
+    arguments = kernel_arguments(options) if append is None else append
+    return [
+        PROGRAM,
+        *("-name", f"{name},debug-threads=on"),
+        *("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"),
+        *("-machine", _machine(options)),
+        *_accelerator(options),
+        *("-cpu", options.model),
+        *("-smp", f"{shape.vcpus},sockets=1,cores={shape.vcpus},threads=1"),
+        *_memory(options, shape),
+        *("-kernel", str(image.boot_kernel), "-initrd", str(image.initramfs)),
+        *("-append", " ".join(arguments)),
+        *("-chardev", f"socket,id=qmp,path={_escaped(places.qmp)},server=on,wait=off"),
+        *("-mon", "chardev=qmp,mode=control"),
+        *("-chardev", f"file,id=console,path={_escaped(places.console)}"),
+        *("-device", "isa-serial,chardev=console,index=0"),
+        *("-chardev", f"socket,id=agent,path={_escaped(places.agent)},server=on,wait=off"),
+        # A port with nothing behind it, and a disk of zeros: no traffic, no file.
+        *("-netdev", "hubport,id=net,hubid=0"),
+        *("-blockdev", f"null-co,node-name=disk,size={_DISK_BYTES},read-zeroes=on"),
+        *_devices(options),
+        *(("-S",) if paused else ()),
+    ]
+
+
+def _machine(options: QemuOptions) -> str:
+    # System management mode is of no use to the guest, and slow to emulate.
+    backend = ",memory-backend=memory" if options.hugepages else ""
+    return f"{options.machine},smm=off,vmport=off,usb=off{backend}"
+
+
+def _accelerator(options: QemuOptions) -> tuple[str, ...]:
+    if options.accelerator == "kvm":
+        return ("-accel", "kvm")
+    return ("-accel", f"tcg,thread={options.threads}")
+
+
+def _memory(options: QemuOptions, shape: Shape) -> tuple[str, ...]:
+    size = f"{shape.memory >> 10}K"
+    if not options.hugepages:
+        return ("-m", size)
+    backend = f"memory-backend-memfd,id=memory,hugetlb=on,size={size},prealloc=on"
+    return ("-m", size, "-object", backend)
+
+
+def _devices(options: QemuOptions) -> tuple[str, ...]:
+    if options.devices == "paravirtual":
+        return (
+            *("-device", "virtio-serial-pci"),
+            *("-device", f"virtserialport,chardev=agent,name={PORT}"),
+            *("-device", "virtio-net-pci,netdev=net,romfile="),
+            *("-device", "virtio-blk-pci,drive=disk"),
+        )
+    return (
+        *("-device", "isa-serial,chardev=agent,index=1"),
+        *("-device", "e1000,netdev=net,romfile="),
+        *("-device", "ide-hd,drive=disk,bus=ide.0"),
+    )
+
+
+def _escaped(path: Path) -> str:
+    # In QEMU's option lists a comma within a value is written twice.
+    return str(path).replace(",", ",,")

@@ -1,0 +1,282 @@
+"""One running QEMU machine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tare.agent.channel import StreamChannel
+from tare.agent.client import AgentClient
+from tare.errors import MachineFault, TareError
+from tare.hosts import OwnedProcess, start_owned
+from tare.platforms.base import Context, MachineSpec
+from tare.platforms.qemu_command import Places
+from tare.platforms.qemu_qmp import Monitor, Streams
+
+if TYPE_CHECKING:
+    from tare.agent.client import Hello
+    from tare.hosts import Entry
+
+CONSOLE_LINES = 40
+_CONNECT_S = 20.0
+_RETRY_S = 0.004
+_GONE_S = 2.0
+_POWER_OFF_S = 3.0
+_QUIT_S = 2.0
+# The kernel's limit is 108 bytes with the final NUL (unix(7)).
+_LONGEST_SOCKET = 107
+_PANIC = re.compile(rb"Kernel panic - not syncing: ([^\r\n]*)")
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
+
+
+class QemuMachine:
+    """A guest in QEMU; made by :func:`launch`."""
+
+    def __init__(self, context: Context, spec: MachineSpec, places: Places) -> None:
+        self.name = spec.name
+        self.agent: AgentClient
+        self.died: asyncio.Future[MachineFault] = asyncio.get_running_loop().create_future()
+        self._host = context.host
+        self._ledger = context.ledger
+        self._places = places
+        self._folders: list[tuple[Entry, Path]] = []
+        self._process: OwnedProcess
+        self._monitor: Monitor | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self._threads: tuple[int, ...] = ()
+        self._console: tuple[str, ...] = ()
+        self._panic = ""
+        self._stopping = False
+        self._stop: asyncio.Future[None] | None = None
+
+    async def ready(self, timeout_s: float) -> Hello:
+        """Wait for the agent's hello.
+
+        Raises:
+            MachineFault: QEMU or the guest ended, or the guest did not answer in time.
+        """
+        # The deadline is kept here, so that whatever else fails is told by its own reason.
+        hello = asyncio.ensure_future(self.agent.hello(timeout_s + _GONE_S))
+        try:
+            await asyncio.wait(
+                {hello, self.died}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            if hello.done():
+                if (error := hello.exception()) is None:
+                    return hello.result()
+                # The channel's end reaches this process before QEMU's own end does.
+                await asyncio.wait({self.died}, timeout=_GONE_S)
+                if not self.died.done():
+                    raise error
+        finally:
+            hello.cancel()
+        if self.died.done():
+            raise self.died.result()
+        await self._read_console()
+        raise MachineFault(
+            f"{self.name}: the guest did not answer within {timeout_s:g} s{self._last_line()}",
+            console_tail=self._console,
+        )
+
+    async def vcpu_threads(self) -> tuple[int, ...]:
+        """Return the host thread id of each vCPU, in order."""
+        return self._threads
+
+    async def host_cost(self) -> dict[str, float]:
+        """Return what QEMU cost the host so far.
+
+        Returns:
+            ``cpu_s``: CPU seconds of all its threads; ``rss_bytes``: resident memory;
+            ``vcpu_cpu_s`` and ``vcpu_run_delay_s``: seconds that the vCPU threads ran, and that
+            they were ready but another ran (``/proc/PID/task/TID/schedstat``, the kernel's
+            Documentation/scheduler/sched-stats.rst); ``vcpuN_run_delay_s`` for each.
+
+        Raises:
+            MachineFault: It has ended.
+        """
+        process = f"/proc/{self._process.pid}"
+        try:
+            stat = (await self._host.read(f"{process}/stat")).decode()
+            pages = int((await self._host.read(f"{process}/statm")).split()[1])
+            schedstats = [
+                (await self._host.read(f"{process}/task/{thread}/schedstat")).split()
+                for thread in self._threads
+            ]
+        except (OSError, IndexError) as error:
+            raise MachineFault(f"{self.name} has ended", console_tail=self._console) from error
+        # proc(5): after the command's name in parentheses come fields 3, 4, …; 14 and 15 are
+        # user and system time.
+        fields = stat[stat.rindex(")") + 2 :].split()
+        cost = {
+            "cpu_s": (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"),
+            "rss_bytes": float(pages * os.sysconf("SC_PAGE_SIZE")),
+            "vcpu_cpu_s": sum(int(each[0]) for each in schedstats) * 1e-9,
+            "vcpu_run_delay_s": sum(int(each[1]) for each in schedstats) * 1e-9,
+        }
+        for number, each in enumerate(schedstats):
+            cost[f"vcpu{number}_run_delay_s"] = int(each[1]) * 1e-9
+        return cost
+
+    def console_tail(self) -> tuple[str, ...]:
+        """Return the last lines of the console that were read, oldest first."""
+        if self._host.name == "local":
+            with contextlib.suppress(OSError):
+                self._console = last_lines(self._places.console.read_bytes())
+        return self._console
+
+    async def stop(self) -> None:
+        """Ask the guest to power off, then QEMU to quit, then kill it; remove what it left."""
+        if self._stop is None:
+            # Shielded: a stop that was begun goes on when whoever asked for it is cancelled.
+            self._stop = asyncio.ensure_future(self._end_and_remove())
+        await asyncio.shield(self._stop)
+
+    async def _end_and_remove(self) -> None:
+        self._stopping = True
+        try:
+            await self._end()
+            if self._watch is not None:
+                await self._watch
+            if self._monitor is not None:
+                await self._monitor.close()
+            if hasattr(self, "agent"):
+                with contextlib.suppress(TareError, OSError):
+                    await self.agent.close()
+        finally:
+            await self._read_console()
+            for entry, folder in reversed(self._folders):
+                await self._host.remove(folder)
+                self._ledger.done(entry)
+
+    # What launch() uses.
+
+    async def make_folder(self, folder: Path) -> None:
+        """Create a folder that :meth:`stop` removes."""
+        entry = self._ledger.record("directory", path=str(folder))
+        self._folders.append((entry, folder))
+        made = await self._host.run(["mkdir", "-p", "-m", "700", str(folder)], timeout_s=30)
+        if not made.ok:
+            raise MachineFault(f"{self.name}: {made.words()}", "check the disk's free space")
+
+    async def run(self, argv: Sequence[str], cpus: Sequence[int], *, paused: bool) -> None:
+        """Start QEMU, pin its vCPUs, connect to the guest's agent, and let it go."""
+        self._process = await start_owned(self._host, self._ledger, argv, log=self._places.errors)
+        self._watch = asyncio.create_task(self._await_end())
+        agent, monitor = await asyncio.gather(
+            self._connect(self._places.agent), self._connect(self._places.qmp)
+        )
+        self.agent = AgentClient(StreamChannel(*agent), name=self.name)
+        self._monitor = Monitor(self.name, monitor)
+        await self._monitor.open()
+        self._threads = await self._monitor.vcpu_threads()
+        await asyncio.gather(
+            *(
+                self._pin(thread, cpus[number % len(cpus)])
+                for number, thread in enumerate(self._threads)
+                if cpus
+            )
+        )
+        if paused:
+            await self._monitor.execute("cont")
+
+    async def _pin(self, thread: int, cpu: int) -> None:
+        done = await self._host.run(["taskset", "-pc", str(cpu), str(thread)], timeout_s=30)
+        if not done.ok:
+            raise MachineFault(f"{self.name}: a vCPU cannot be pinned to CPU {cpu}: {done.words()}")
+
+    async def _connect(self, path: Path) -> Streams:
+        async with asyncio.timeout(_CONNECT_S):
+            while True:
+                # QEMU tells nobody when it begins to listen.
+                try:
+                    return await self._host.connect_unix(path)
+                except (FileNotFoundError, ConnectionRefusedError):
+                    if self.died.done():
+                        raise self.died.result() from None
+                    await asyncio.sleep(_RETRY_S)
+
+    async def _await_end(self) -> None:
+        code = await self._process.wait()
+        await self._read_console()
+        if self._stopping or self.died.done():
+            return
+        if self._monitor is not None:
+            # QEMU's last events are still on their way through the stream's buffers.
+            await asyncio.sleep(0.01)
+        self.died.set_result(
+            MachineFault(
+                f"{self.name}: {await self._why(code)}{self._last_line()}",
+                console_tail=self._console,
+            )
+        )
+
+    async def _why(self, code: int) -> str:
+        if self._panic:
+            return f"the guest's kernel panicked: {self._panic}"
+        if code < 0:
+            name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
+            return f"QEMU was killed by {name}"
+        if code:
+            return f"QEMU ended with code {code}: {await self._errors()}"
+        ended = self._monitor.ended_by if self._monitor is not None else ""
+        words = {
+            "guest-shutdown": "the guest powered itself off",
+            "guest-reset": "the guest restarted itself",
+            "guest-panic": "the guest's kernel panicked",
+        }
+        return words.get(ended, f"QEMU ended by itself{f' ({ended})' if ended else ''}")
+
+    async def _errors(self) -> str:
+        with contextlib.suppress(OSError):
+            lines = (await self._host.read(self._places.errors)).decode(errors="replace")
+            if said := lines.strip().splitlines()[-3:]:
+                return "; ".join(line.removeprefix("qemu-system-x86_64: ") for line in said)
+        return "it gave no reason"
+
+    async def _read_console(self) -> None:
+        with contextlib.suppress(OSError):
+            console = await self._host.read(self._places.console)
+            self._console = last_lines(console)
+            if panic := _PANIC.search(console):
+                self._panic = panic[1].decode(errors="replace")
+
+    def _last_line(self) -> str:
+        return f"; last console line: {self._console[-1]}" if self._console else ""
+
+    def _gone(self) -> bool:
+        return self._process.returncode is not None
+
+    async def _end(self) -> None:
+        if not hasattr(self, "_process") or self._watch is None:
+            return
+        if not self._gone() and hasattr(self, "agent"):
+            with contextlib.suppress(TareError, OSError, TimeoutError):
+                async with asyncio.timeout(_POWER_OFF_S):
+                    await self.agent.shutdown()
+                    await asyncio.shield(self._watch)
+        if not self._gone() and self._monitor is not None:
+            with contextlib.suppress(TareError, OSError, TimeoutError):
+                async with asyncio.timeout(_QUIT_S):
+                    await self._monitor.execute("quit")
+                    await asyncio.shield(self._watch)
+        if not self._gone():
+            await self._process.kill()
+
+
+def last_lines(console: bytes, count: int = CONSOLE_LINES) -> tuple[str, ...]:
+    """Return the last lines of a console, without control characters and empty lines."""
+    # Enough for long lines; a guest may have filled megabytes with noise.
+    text = console[-count * 400 :].decode(errors="replace").replace("\r", "\n")
+    lines = (_CONTROL.sub("", line).rstrip() for line in text.split("\n"))
+    return tuple(line[:400] for line in lines if line)[-count:]
+
+
+def fits_socket(folder: Path) -> bool:
+    """Return whether sockets in ``folder`` have names short enough for the kernel."""
+    return len(os.fsencode(folder / "agent.sock")) <= _LONGEST_SOCKET

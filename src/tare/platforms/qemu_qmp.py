@@ -1,0 +1,90 @@
+"""QEMU's monitor, spoken to over a host's streams."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+from qemu.qmp import EventListener, QMPClient, QMPError
+from qemu.qmp.protocol import Runstate
+
+from tare.errors import MachineFault
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+_ANSWER_S = 10.0
+
+
+class _StreamClient(QMPClient):
+    """A client over a stream that is already open, as a remote host's streams are."""
+
+    def __init__(self, name: str, streams: Streams) -> None:
+        super().__init__(name)
+        self._streams = streams
+
+    async def _do_connect(self, address: Any, ssl: Any = None) -> None:
+        self._set_state(Runstate.CONNECTING)
+        await asyncio.sleep(0)
+        self._reader, self._writer = self._streams
+
+
+class Monitor:
+    """The monitor of one running QEMU."""
+
+    def __init__(self, name: str, streams: Streams) -> None:
+        self._client = _StreamClient(name, streams)
+        self._listener = EventListener(names=("SHUTDOWN", "GUEST_PANICKED"))
+        self._client.register_listener(self._listener)
+        self.ended_by = ""
+        """Why the guest ended, in QEMU's word (``guest-reset``, ``guest-shutdown``, …)."""
+        self._watch: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Greet QEMU and agree on capabilities.
+
+        Raises:
+            MachineFault: It does not speak as a monitor should, or is gone.
+        """
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                await self._client.connect("")
+        except (QMPError, TimeoutError) as error:
+            raise MachineFault(f"QEMU's monitor does not answer: {error}") from error
+        self._watch = asyncio.create_task(self._follow())
+
+    async def execute(self, command: str, **arguments: Any) -> Any:
+        """Run a command and return its result.
+
+        Raises:
+            MachineFault: QEMU refused, did not answer, or is gone.
+        """
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                return await self._client.execute(command, arguments or None)
+        except (QMPError, TimeoutError) as error:
+            raise MachineFault(f"QEMU did not carry out {command}: {error}") from error
+
+    async def vcpu_threads(self) -> tuple[int, ...]:
+        """Return the host thread id of each vCPU, in the order of their numbers."""
+        vcpus = await self.execute("query-cpus-fast")
+        return tuple(
+            int(vcpu["thread-id"]) for vcpu in sorted(vcpus, key=lambda each: each["cpu-index"])
+        )
+
+    async def close(self) -> None:
+        """Let go of the monitor; nothing happens if QEMU is gone already."""
+        if self._watch is not None:
+            self._watch.cancel()
+        # The end of the stream is an error to the client, and expected here.
+        with contextlib.suppress(QMPError, OSError, EOFError, TimeoutError):
+            async with asyncio.timeout(1.0):
+                await self._client.disconnect()
+
+    async def _follow(self) -> None:
+        events: AsyncIterator[Any] = aiter(self._listener)
+        async for event in events:
+            if event["event"] == "SHUTDOWN":
+                self.ended_by = str(event["data"].get("reason", ""))
+            else:
+                self.ended_by = "guest-panic"
