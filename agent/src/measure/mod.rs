@@ -1,0 +1,11 @@
+//! What the workloads measure with: the cycle counter, scheduling, prefaulted memory, histograms.
+
+pub mod columns;
+pub mod histogram;
+pub mod machine;
+pub mod params;
+pub mod prefault;
+pub mod realtime;
+pub mod sched;
+pub mod tsc;
+pub mod witness;

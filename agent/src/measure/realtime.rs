@@ -1,0 +1,114 @@
+//! Make the calling thread as undisturbed as this machine allows, and say what was not allowed.
+
+use super::sched;
+use crate::workload::Failure;
+use serde_json::{json, Map, Value};
+use std::fs;
+
+/// Held while the process measures; memory is unlocked and idle states return on drop.
+pub struct Quiet {
+    _memory: Option<sched::LockedMemory>,
+    _idle: Option<sched::ShallowIdle>,
+    pub warnings: Vec<String>,
+    pub facts: Map<String, Value>,
+}
+
+/// Lock the process's memory and keep CPUs out of deep idle; what is refused becomes a warning.
+pub fn quiet() -> Quiet {
+    let mut warnings = Vec::new();
+    let memory = sched::LockedMemory::lock()
+        .map_err(|error| warnings.push(format!("memory is not locked (mlockall: {error})")))
+        .ok();
+    let idle = sched::ShallowIdle::hold()
+        .map_err(|error| {
+            warnings.push(format!(
+                "deep idle states stay on (/dev/cpu_dma_latency: {error})"
+            ));
+        })
+        .ok();
+    let mut facts = Map::new();
+    facts.insert("memory_locked".into(), json!(memory.is_some()));
+    facts.insert("idle_latency_held".into(), json!(idle.is_some()));
+    throttling(&mut warnings, &mut facts);
+    Quiet {
+        _memory: memory,
+        _idle: idle,
+        warnings,
+        facts,
+    }
+}
+
+fn throttling(warnings: &mut Vec<String>, facts: &mut Map<String, Value>) {
+    let number = |path: &str| -> Option<i64> { fs::read_to_string(path).ok()?.trim().parse().ok() };
+    let runtime = number("/proc/sys/kernel/sched_rt_runtime_us");
+    let period = number("/proc/sys/kernel/sched_rt_period_us");
+    facts.insert("rt_runtime_us".into(), json!(runtime));
+    if let (Some(runtime), Some(period)) = (runtime, period) {
+        if (0..period).contains(&runtime) {
+            warnings.push(format!(
+                "real-time throttling is on (sched_rt_runtime_us={runtime} of {period}): the \
+                 kernel itself may take the CPU away"
+            ));
+        }
+    }
+    let server = number("/sys/kernel/debug/sched/fair_server/cpu0/runtime");
+    facts.insert("fair_server_runtime_ns".into(), json!(server));
+}
+
+/// Pin the calling thread to `cpus` (none: leave it free), block its signals and give it
+/// SCHED_FIFO `below_highest` steps under the highest priority.
+///
+/// Returns the policy in force. A refused policy becomes a warning; a CPU that cannot be had is a
+/// failure, because the measurement would be of something else.
+pub fn settle(
+    cpus: &[usize],
+    below_highest: i32,
+    warnings: &mut Vec<String>,
+) -> Result<&'static str, Failure> {
+    if !cpus.is_empty() {
+        sched::pin(cpus)
+            .map_err(|error| Failure(format!("cannot run on CPUs {cpus:?}: {error}")))?;
+    }
+    sched::block_signals();
+    match sched::fifo(sched::highest_priority() - below_highest) {
+        Ok(()) => Ok("SCHED_FIFO"),
+        Err(error) => {
+            warnings.push(format!(
+                "ran under SCHED_OTHER: SCHED_FIFO was refused ({error}); \
+                 other programs may have taken the CPU"
+            ));
+            Ok("SCHED_OTHER")
+        }
+    }
+}
+
+/// Keeps the calling thread off the measured CPUs, where there are others, until dropped.
+pub struct Aside {
+    before: Vec<usize>,
+}
+
+impl Aside {
+    pub fn step(measured: &[usize]) -> Self {
+        let before = sched::affinity().unwrap_or_default();
+        let others: Vec<usize> = before
+            .iter()
+            .copied()
+            .filter(|cpu| !measured.contains(cpu))
+            .collect();
+        if !others.is_empty() && !measured.is_empty() {
+            let _ = sched::pin(&others);
+        }
+        Self { before }
+    }
+
+    /// The CPUs the thread had before it stepped aside.
+    pub fn before(&self) -> &[usize] {
+        &self.before
+    }
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        let _ = sched::pin(&self.before);
+    }
+}

@@ -1,0 +1,112 @@
+//! A sink for tests: collects what a workload hands over.
+
+use crate::workload::{Context, Failure, Run, Sink};
+use serde_json::{json, Value};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::Mutex;
+
+/// One series as it was handed over.
+pub struct Taken {
+    pub name: String,
+    pub rows: usize,
+    pub columns: Vec<(String, String)>,
+    pub data: Vec<u8>,
+}
+
+impl Taken {
+    /// A column's 64-bit values (u64, or the bits of f64).
+    pub fn words(&self, name: &str) -> Vec<u64> {
+        let width = |kind: &str| if kind == "u32" { 4 } else { 8 };
+        let mut offset = 0;
+        for (column, kind) in &self.columns {
+            let size = width(kind) * self.rows;
+            if column == name {
+                return self.data[offset..offset + size]
+                    .chunks(8)
+                    .map(|word| u64::from_le_bytes(word.try_into().unwrap()))
+                    .collect();
+            }
+            offset += size;
+        }
+        panic!("no column {name}");
+    }
+
+    /// The bytes that the columns should take together.
+    pub fn expected_bytes(&self) -> usize {
+        let width = |kind: &str| if kind == "u32" { 4 } else { 8 };
+        self.columns
+            .iter()
+            .map(|(_, kind)| width(kind) * self.rows)
+            .sum()
+    }
+}
+
+#[derive(Default)]
+pub struct Collected {
+    stop: AtomicBool,
+    barriers: AtomicUsize,
+    pub series: Mutex<Vec<Taken>>,
+}
+
+impl Collected {
+    /// As if the host had asked for the end already.
+    pub fn stopped() -> Self {
+        let collected = Self::default();
+        collected.stop();
+        collected
+    }
+
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    pub fn barriers(&self) -> usize {
+        self.barriers.load(Ordering::Relaxed)
+    }
+
+    pub fn names(&self) -> Vec<String> {
+        self.series
+            .lock()
+            .unwrap()
+            .iter()
+            .map(|taken| taken.name.clone())
+            .collect()
+    }
+
+    /// Carry the workload out; a failure becomes `{"error": reason}`.
+    pub fn carry_out(&self, run: Run, params: &Value, cpus: &[usize]) -> Value {
+        let context = Context {
+            params,
+            cpus,
+            stop: &self.stop,
+            sink: self,
+        };
+        run(&context).unwrap_or_else(|Failure(reason)| json!({"error": reason}))
+    }
+}
+
+impl Sink for Collected {
+    fn progress(&self, _done: f64, _fields: Value) {}
+
+    fn barrier(&self) -> Result<(), Failure> {
+        self.barriers.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn series(&self, name: &str, rows: usize, columns: &[(&str, &str)], data: &[u8]) {
+        let owned = |(name, kind): &(&str, &str)| (name.to_string(), kind.to_string());
+        self.series.lock().unwrap().push(Taken {
+            name: name.into(),
+            rows,
+            columns: columns.iter().map(owned).collect(),
+            data: data.into(),
+        });
+    }
+}
+
+/// Carry a workload out with a fresh sink.
+pub fn run_with(run: Run, params: &Value, cpus: &[usize]) -> (Value, Collected) {
+    let collected = Collected::default();
+    let result = collected.carry_out(run, params, cpus);
+    (result, collected)
+}

@@ -1,0 +1,270 @@
+//! `tick`: time a busy loop again and again; what exceeds the undisturbed duration was taken away
+//! by an interrupt or by the hypervisor ("clock tick processing duration", seed 000, 6.2.1).
+
+pub mod chain;
+mod report;
+mod walk;
+
+use crate::measure::witness::Witness;
+use crate::measure::{params, prefault, realtime, tsc};
+use crate::workload::{Context, Failure};
+use chain::Recorder;
+use serde::Deserialize;
+use serde_json::Value;
+use walk::{Interval, Plan, Walk};
+
+const DEFAULT_SAMPLES: u64 = 20_000;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Params {
+    /// How many samples; or give `seconds`.
+    samples: Option<u64>,
+    seconds: Option<f64>,
+    /// Undisturbed duration of the busy loop; 0: none, a bare chain of counter reads.
+    pub loop_ns: f64,
+    /// Samples longer than the warm-up's median by this much are gaps.
+    pub threshold_ns: f64,
+    log_capacity: usize,
+    /// Keep every sample's duration.
+    raw: bool,
+    /// Rows of the scatter: extremes per interval.
+    intervals: usize,
+    allow_untrusted_tsc: bool,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self {
+            samples: None,
+            seconds: None,
+            loop_ns: 68_000.0,
+            threshold_ns: 1_000.0,
+            log_capacity: 100_000,
+            raw: false,
+            intervals: 1_000,
+            allow_untrusted_tsc: false,
+        }
+    }
+}
+
+/// What the measuring thread hands back.
+struct Measured {
+    recorder: Recorder,
+    intervals: Vec<Interval>,
+    raw: Vec<u32>,
+    first: u64,
+    last: u64,
+    anchors: (tsc::Anchor, tsc::Anchor),
+    calibrated_hz: f64,
+    iterations: u64,
+    policy: &'static str,
+    pinned: Option<usize>,
+    witness: Value,
+    warnings: Vec<String>,
+}
+
+pub fn run(context: &Context) -> Result<Value, Failure> {
+    let params: Params = params::parse(context.params)?;
+    check(&params)?;
+    let untrusted = tsc::admit(params.allow_untrusted_tsc)?;
+    let mut quiet = realtime::quiet();
+    quiet.warnings.extend(untrusted);
+    let measured = {
+        let aside = realtime::Aside::step(context.cpus);
+        std::thread::scope(|scope| {
+            let params = &params;
+            let allowed = aside.before().to_vec();
+            std::thread::Builder::new()
+                .name("tare-tick".into())
+                .spawn_scoped(scope, move || measure(context, params, &allowed))?
+                .join()
+                .map_err(|_| Failure("the measuring thread panicked".into()))?
+        })?
+    };
+    report::result(context.sink, &params, measured, &quiet)
+}
+
+fn check(params: &Params) -> Result<(), Failure> {
+    params::require(
+        params.samples.is_none() || params.seconds.is_none(),
+        "give samples or seconds, not both",
+    )?;
+    params::require(params.samples != Some(0), "samples: at least 1")?;
+    params::require(
+        params
+            .seconds
+            .map_or(true, |seconds| seconds > 0.0 && seconds <= 1e6),
+        "seconds: above 0, at most a million",
+    )?;
+    params::require(
+        params.loop_ns == 0.0 || (100.0..=1e9).contains(&params.loop_ns),
+        "loop_ns: 0, or 100 to 1e9",
+    )?;
+    params::require(
+        (1.0..=1e12).contains(&params.threshold_ns),
+        "threshold_ns: 1 to 1e12",
+    )?;
+    params::require(
+        (1..=1_000_000).contains(&params.intervals),
+        "intervals: 1 to a million",
+    )?;
+    params::require(
+        params.log_capacity <= 100_000_000,
+        "log_capacity: at most 100 million",
+    )
+}
+
+fn measure(context: &Context, params: &Params, allowed: &[usize]) -> Result<Measured, Failure> {
+    let mut warnings = Vec::new();
+    // Not asked to be pinned: undo what the parent did to itself to step aside.
+    let cpus = if context.cpus.is_empty() {
+        allowed
+    } else {
+        context.cpus
+    };
+    let policy = realtime::settle(cpus, 0, &mut warnings)?;
+    let pinned = (context.cpus.len() == 1).then(|| context.cpus[0]);
+    let calibrated_hz = tsc::calibrate()?;
+    let ticks = |ns: f64| (ns * 1e-9 * calibrated_hz) as u64;
+    let mut recorder = Recorder::new(4 * ticks(params.loop_ns), params.log_capacity);
+    let (iterations, warm) = walk::warm_up(
+        &mut recorder,
+        ticks(params.loop_ns),
+        ticks(walk::WARM_UP_NS),
+    );
+    let plan = Plan::new(params, warm as f64 / calibrated_hz);
+    let mut raw = match params.raw {
+        true => prefault::touched(plan.raw_room()?, 0u32),
+        false => Vec::new(),
+    };
+    let mut intervals = prefault::touched(plan.rows, Interval::EMPTY);
+    intervals.clear();
+    recorder.restart(warm + ticks(params.threshold_ns).max(1));
+
+    context.sink.barrier()?;
+
+    let before = Witness::take(pinned);
+    let start_anchor = tsc::Anchor::take();
+    let walk = Walk {
+        plan: &plan,
+        iterations,
+        stop: context.stop,
+        hz: calibrated_hz,
+    };
+    let (first, last, samples) = match (iterations > 0, params.raw) {
+        (false, false) => walk.go::<false, false>(&mut recorder, &mut intervals, &mut raw),
+        (false, true) => walk.go::<false, true>(&mut recorder, &mut intervals, &mut raw),
+        (true, false) => walk.go::<true, false>(&mut recorder, &mut intervals, &mut raw),
+        (true, true) => walk.go::<true, true>(&mut recorder, &mut intervals, &mut raw),
+    };
+    let end_anchor = tsc::Anchor::take();
+    let witness = Witness::take(pinned).since(&before);
+    if params.raw && samples > raw.len() as u64 {
+        warnings.push(format!(
+            "only the first {} samples were kept raw",
+            raw.len()
+        ));
+    }
+    raw.truncate(samples as usize);
+    Ok(Measured {
+        recorder,
+        intervals,
+        raw,
+        first,
+        last,
+        anchors: (start_anchor, end_anchor),
+        calibrated_hz,
+        iterations,
+        policy,
+        pinned,
+        witness,
+        warnings,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workloads::testing::{run_with, Collected};
+    use serde_json::json;
+
+    fn tick(mut params: Value) -> (Value, Collected) {
+        params["allow_untrusted_tsc"] = json!(true);
+        run_with(run, &params, &[])
+    }
+
+    fn number(result: &Value, name: &str) -> f64 {
+        result[name]
+            .as_f64()
+            .unwrap_or_else(|| panic!("no {name} in {result}"))
+    }
+
+    #[test]
+    fn takes_the_samples_asked_for_and_orders_its_durations() {
+        for raw in [false, true] {
+            let (result, collected) = tick(json!({
+                "samples": 1000, "loop_ns": 10_000, "raw": raw, "intervals": 50
+            }));
+            assert_eq!(
+                number(&result, "samples") + number(&result, "tsc_backwards"),
+                1000.0
+            );
+            assert!(number(&result, "duration_min_s") <= number(&result, "undisturbed_s") * 1.01);
+            assert!(number(&result, "duration_mean_s") <= number(&result, "duration_max_s"));
+            assert!(number(&result, "slowdown") > 0.9);
+            let share = number(&result, "stolen_share");
+            assert!((0.0..=1.0).contains(&share), "{share}");
+            assert_eq!(collected.names().contains(&"raw".to_string()), raw);
+            let series = collected.series.lock().unwrap();
+            assert_eq!(series[0].name, "scatter");
+            assert_eq!(series[0].words("samples").iter().sum::<u64>(), 1000);
+            for taken in series.iter() {
+                assert_eq!(taken.data.len(), taken.expected_bytes(), "{}", taken.name);
+            }
+        }
+    }
+
+    #[test]
+    fn gaps_are_in_the_log_until_it_is_full() {
+        // Every sample is a gap when the threshold is below the loop's own scatter.
+        let (result, collected) =
+            tick(json!({"samples": 5000, "loop_ns": 2000, "threshold_ns": 1, "log_capacity": 3}));
+        let series = collected.series.lock().unwrap();
+        let logged = series
+            .iter()
+            .find(|taken| taken.name == "gaps")
+            .map_or(0, |log| log.rows);
+        assert!(logged <= 3);
+        assert_eq!(
+            number(&result, "gaps"),
+            logged as f64 + number(&result, "gaps_not_logged"),
+            "{result}"
+        );
+    }
+
+    #[test]
+    fn the_bare_chain_takes_seconds() {
+        let (result, _) = tick(json!({"seconds": 0.02, "loop_ns": 0}));
+        assert!(number(&result, "seconds") >= 0.02 * 0.99, "{result}");
+        assert_eq!(result["loop_iterations"], 0);
+        assert!(number(&result, "samples") > 1000.0);
+    }
+
+    #[test]
+    fn bad_parameters_are_refused_with_their_name() {
+        for (params, name) in [
+            (json!({"samples": 0}), "samples"),
+            (json!({"samples": 5, "seconds": 1}), "not both"),
+            (json!({"loop_ns": -1}), "loop_ns"),
+            (json!({"threshold_ns": 0}), "threshold_ns"),
+            (json!({"intervals": 0}), "intervals"),
+            (json!({"sampels": 5}), "sampels"),
+            (json!({"raw": true, "samples": 1u64 << 60}), "raw"),
+        ] {
+            let (result, _) = tick(params);
+            let reason = result["error"].as_str().unwrap_or_default();
+            assert!(reason.contains(name), "{name}: {result}");
+        }
+    }
+}
