@@ -125,7 +125,8 @@ class LocalHost:
         if self._agent is None:
             raise ValueError("this LocalHost was made without the agent, so it can start nothing")
         pinned = ["--cpus", ",".join(map(str, cpus))] if cpus else []
-        return [str(self._agent), "exec", "--die-with-parent", *pinned, "--"]
+        tied = ["--die-with-parent", "--parent", str(os.getpid())]
+        return [str(self._agent), "exec", *tied, *pinned, "--"]
 
     async def read(self, path: str | Path) -> bytes:
         """Return a file's content; raises OSError."""

@@ -1,0 +1,214 @@
+"""Containers: the agent in its own namespaces and control groups, run by an OCI runtime."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform as computer
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from tare.errors import InputError
+from tare.hosts import start_owned
+from tare.hosts.base import Host
+from tare.hosts.grants import granted_cpus
+from tare.hosts.realtime import unthrottled
+from tare.platforms.base import (
+    Capabilities,
+    Context,
+    Machine,
+    MachineSpec,
+    PlatformOptions,
+    Prepared,
+    Shape,
+    Verdict,
+)
+from tare.platforms.oci_bundle import ContainerSpec, Device
+from tare.platforms.oci_cgroups import (
+    CgroupMounts,
+    cgroup_cost,
+    cgroup_mounts,
+    limits_swap,
+    oom_kills,
+    realtime_share,
+)
+from tare.platforms.oci_runtime import (
+    AUTOMATIC,
+    TRIAL_S,
+    Runtime,
+    RuntimeName,
+    Trial,
+    owned_container,
+    root_file_system,
+    try_runtimes,
+)
+from tare.platforms.process_machine import CONSOLE, ProcessMachine, owned_directory
+
+MIN_MEMORY = 16 << 20
+IDLE_DEVICE = "/dev/cpu_dma_latency"
+KILLED = 128 + 9
+"""What a runtime returns for a container whose first process was killed (SIGKILL)."""
+
+
+class OciOptions(PlatformOptions):
+    """How containers are run."""
+
+    runtime: Literal["auto", "crun", "runc", "runsc"] = Field(
+        default="auto",
+        description="The OCI runtime; auto takes the first of crun and runc that works here.",
+    )
+
+
+class Oci:
+    """Containers through an OCI runtime."""
+
+    name = "oci"
+    options: type[PlatformOptions] = OciOptions
+
+    def emulated(self, options: Any) -> bool:
+        """Return False: the container's instructions run on the hardware."""
+        return False
+
+    def describe(self, options: Any) -> str:
+        """Return what reports call it."""
+        return "container" if options.runtime == "auto" else f"container ({options.runtime})"
+
+    async def check(self, context: Context, options: Any) -> Verdict:
+        """Run a trivial container, and remember the runtime's own words when it does not."""
+        trials = await try_runtimes(context, _wanted(options))
+        versions = {trial.runtime.name: trial.version for trial in trials if trial.version}
+        versions["linux"] = computer.release()
+        refusals = "; ".join(_refusal(trial) for trial in trials if not trial.usable)
+        chosen = trials[-1]
+        capabilities = Capabilities(
+            pinning=True,
+            max_vcpus=len(context.host.topology().online),
+            min_memory=MIN_MEMORY,
+            notes=(
+                "a container that is not pinned keeps to the least used CPUs, as many as it "
+                "has vCPUs",
+            ),
+        )
+        if not chosen.usable:
+            return Verdict(False, refusals, _hint(trials), False, versions, capabilities)
+        reason = f"{chosen.runtime.name} {chosen.version} ran a container"
+        if refusals:
+            reason += f" ({refusals})"
+        return Verdict(True, reason, "", False, versions, capabilities)
+
+    async def prepare(
+        self, context: Context, options: Any, shape: Shape, realtime: bool
+    ) -> Prepared:
+        """Choose the runtime and make the root file system.
+
+        Raises:
+            InputError: No runtime works here any more.
+        """
+        began = time.monotonic()
+        trials = await try_runtimes(context, _wanted(options))
+        if not trials[-1].usable:
+            raise InputError("; ".join(map(_refusal, trials)), _hint(trials))
+        root = await asyncio.to_thread(root_file_system, context.cache, context.agent)
+        return Prepared(
+            kernel=computer.release(),
+            digest=root.name,
+            cached=True,
+            took_s=time.monotonic() - began,
+            extra={"runtime": trials[-1].runtime, "root": root},
+        )
+
+    async def start(
+        self, context: Context, options: Any, prepared: Prepared, spec: MachineSpec
+    ) -> Machine:
+        """Start a container that holds the agent alone."""
+        runtime: Runtime = prepared.extra["runtime"]
+        host, ledger = context.host, context.ledger
+        mounts = await cgroup_mounts(host)
+        async with AsyncExitStack() as held:
+            await held.enter_async_context(owned_directory(host, ledger, spec.workdir))
+            throttled = False
+            if spec.realtime:
+                throttled = bool(await held.enter_async_context(unthrottled(host, ledger)))
+            container = ContainerSpec(
+                name=spec.name,
+                root=str(prepared.extra["root"]),
+                cpus=granted_cpus(host.topology().online, ledger, spec.cpus, spec.shape.vcpus),
+                memory=spec.shape.memory,
+                swap_limit=await limits_swap(host, mounts),
+                realtime=await realtime_share(host, mounts, throttled),
+                devices=_devices(),
+            )
+            command = await held.enter_async_context(
+                owned_container(context, runtime, mounts, container, spec.workdir)
+            )
+            log = spec.workdir / CONSOLE
+            process = await start_owned(host, ledger, command, log=log)
+
+            async def cost() -> dict[str, float]:
+                return await cgroup_cost(host, mounts, spec.name)
+
+            async def explain(code: int) -> str:
+                return await _explain(host, mounts, runtime, spec, code)
+
+            async def force() -> None:
+                state = spec.workdir / "state"
+                await host.run(runtime.command(state, "kill", spec.name, "KILL"), timeout_s=TRIAL_S)
+
+            return ProcessMachine(
+                spec.name,
+                process,
+                log,
+                cost=cost,
+                explain=explain,
+                held=held.pop_all(),
+                force=force,
+            )
+
+
+def _wanted(options: OciOptions) -> tuple[RuntimeName, ...]:
+    return AUTOMATIC if options.runtime == "auto" else (options.runtime,)
+
+
+def _refusal(trial: Trial) -> str:
+    if not trial.version:
+        return trial.words
+    last = trial.words.strip().splitlines()[-1]
+    return f"{trial.runtime.name} {trial.version} does not run a container here, it says: {last}"
+
+
+def _hint(trials: tuple[Trial, ...]) -> str:
+    missing = [trial.runtime.name for trial in trials if not trial.version]
+    if missing:
+        return f"apt-get install {missing[-1]}"
+    if any(trial.runtime.name == "crun" for trial in trials):
+        return "apt-get install runc"
+    return f"{trials[-1].runtime.name} --version && mount -t cgroup,cgroup2"
+
+
+def _devices() -> tuple[Device, ...]:
+    path = Path(IDLE_DEVICE)
+    if not path.exists():
+        return ()
+    number = path.stat().st_rdev
+    return (Device(IDLE_DEVICE, os.major(number), os.minor(number)),)
+
+
+async def _explain(
+    host: Host, mounts: CgroupMounts, runtime: Runtime, spec: MachineSpec, code: int
+) -> str:
+    megabytes = spec.shape.memory >> 20
+    try:
+        out_of_memory = await oom_kills(host, mounts, spec.name) > 0
+    except (OSError, ValueError):
+        out_of_memory = False
+    if out_of_memory:
+        return f"the kernel killed the container: it needed more than its {megabytes} MiB"
+    if code == KILLED:
+        return "the container's agent was killed (SIGKILL), by whom is not known"
+    if code < 0:
+        return f"{runtime.name}, which runs the container, was killed by signal {-code}"
+    return f"the container ended by itself: {runtime.name} returned {code}"

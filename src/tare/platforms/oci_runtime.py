@@ -1,0 +1,210 @@
+"""The OCI runtimes: how each is called, and which of them really runs a container here."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import secrets
+import shutil
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tare.errors import TareError
+from tare.hosts.base import Completed, Host
+from tare.platforms.base import Context
+from tare.platforms.oci_bundle import AGENT_INSIDE, DIRECTORIES, ContainerSpec, configuration
+from tare.platforms.oci_cgroups import CgroupMounts, cgroup_mounts, owned_cgroups, realtime_share
+from tare.platforms.process_machine import owned_directory
+
+RuntimeName = Literal["crun", "runc", "runsc"]
+AUTOMATIC: tuple[RuntimeName, ...] = ("crun", "runc")
+TRIAL_S = 15.0
+TRIAL_MEMORY = 64 << 20
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """One OCI runtime as it is called here.
+
+    Args:
+        name: Its command.
+        flags: Options before the subcommand.
+        keeps: Whether ``run --keep`` leaves the control groups of a container that has ended,
+            so that an out-of-memory kill can still be told.
+    """
+
+    name: str
+    flags: tuple[str, ...] = ()
+    keeps: bool = False
+
+    def command(self, root: Path, *words: str) -> list[str]:
+        """Return the call of a subcommand, with the runtime's state under ``root``."""
+        return [self.name, "--root", str(root), *self.flags, *words]
+
+    def run_command(self, root: Path, bundle: Path, name: str) -> list[str]:
+        """Return the call that runs a container to its end, in the foreground."""
+        keep = ("--keep",) if self.keeps else ()
+        return self.command(root, "run", *keep, "--bundle", str(bundle), name)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What became of a trivial container: whether it ran, and the runtime's own words if not."""
+
+    runtime: Runtime
+    usable: bool
+    words: str
+    version: str
+
+
+async def try_runtimes(context: Context, wanted: tuple[RuntimeName, ...]) -> tuple[Trial, ...]:
+    """Run a trivial container with one runtime after the other, up to the first that can.
+
+    Args:
+        context: Where to try.
+        wanted: The runtimes, the preferred first.
+
+    Returns:
+        The trials that were made; only the last one can be usable.
+    """
+    trials: list[Trial] = []
+    for name in wanted:
+        trials.append(await try_runtime(context, name))
+        if trials[-1].usable:
+            break
+    return tuple(trials)
+
+
+async def try_runtime(context: Context, name: RuntimeName) -> Trial:
+    """Run a trivial container with one runtime; never raises for what is missing."""
+    if shutil.which(name) is None:
+        return Trial(Runtime(name), False, f"{name} is not installed", "")
+    version = ""
+    last = Trial(Runtime(name), False, f"{name} cannot be called", version)
+    for flags in _flag_sets(name):
+        try:
+            version = version or await _version(context.host, name)
+            runtime = Runtime(name, flags, await _keeps(context.host, name))
+            done = await _trivial(context, runtime)
+        except (TareError, OSError) as error:
+            last = Trial(Runtime(name, flags), False, str(error), version)
+            continue
+        if done.ok:
+            return Trial(runtime, True, "", version)
+        last = Trial(runtime, False, done.words() or f"status {done.returncode}", version)
+    return last
+
+
+def _flag_sets(name: RuntimeName) -> tuple[tuple[str, ...], ...]:
+    if name != "runsc":
+        return ((),)
+    return tuple((f"--platform={platform}", "--network=none") for platform in ("systrap", "ptrace"))
+
+
+async def _version(host: Host, name: str) -> str:
+    said = (await host.run([name, "--version"], timeout_s=5)).stdout.decode(errors="replace")
+    first = said.splitlines()[0] if said.strip() else ""
+    return first.removeprefix(name).strip().removeprefix("version").strip()
+
+
+async def _keeps(host: Host, name: str) -> bool:
+    if name == "runsc":
+        return False
+    said = await host.run([name, "run", "--help"], timeout_s=5)
+    return b"--keep" in said.stdout + said.stderr
+
+
+async def _trivial(context: Context, runtime: Runtime) -> Completed:
+    mounts = await cgroup_mounts(context.host)
+    name = f"tare-trial-{secrets.token_hex(4)}"
+    online = context.host.topology().online
+    spec = ContainerSpec(
+        name=name,
+        root=str(await asyncio.to_thread(root_file_system, context.cache, context.agent)),
+        cpus=online[:1],
+        memory=TRIAL_MEMORY,
+        realtime=await realtime_share(context.host, mounts, throttled=False),
+        args=(AGENT_INSIDE, "proof"),
+    )
+    workdir = Path(tempfile.gettempdir()) / name
+    async with (
+        owned_directory(context.host, context.ledger, workdir),
+        owned_container(context, runtime, mounts, spec, workdir) as command,
+    ):
+        return await context.host.run(command, timeout_s=TRIAL_S)
+
+
+@asynccontextmanager
+async def owned_container(
+    context: Context, runtime: Runtime, mounts: CgroupMounts, spec: ContainerSpec, workdir: Path
+) -> AsyncIterator[list[str]]:
+    """Note a container in the ledger and write its bundle; delete it in the end.
+
+    Args:
+        context: Where it will run.
+        runtime: What will run it.
+        mounts: The host's control groups.
+        spec: What it is.
+        workdir: An existing directory for the bundle and the runtime's state.
+
+    Yields:
+        The command that runs it in the foreground.
+    """
+    bundle, state = workdir / "bundle", workdir / "state"
+    bundle.mkdir(mode=0o700)
+    (bundle / "config.json").write_text(json.dumps(configuration(spec), indent=1))
+    async with owned_cgroups(context.host, context.ledger, mounts, spec.name):
+        entry = context.ledger.record(
+            "container",
+            runtime=runtime.name,
+            root=str(state),
+            id=spec.name,
+            cpus=list(spec.cpus),
+        )
+        try:
+            yield runtime.run_command(state, bundle, spec.name)
+        finally:
+            if await context.host.exists(state / spec.name) or runtime.name == "runsc":
+                await context.host.run(
+                    runtime.command(state, "delete", "--force", spec.name), timeout_s=TRIAL_S
+                )
+            context.ledger.done(entry)
+
+
+def root_file_system(cache: Path, agent: Path) -> Path:
+    """Return a directory that holds the agent and mount points, made once per agent.
+
+    Args:
+        cache: Where it is kept, named by its content.
+        agent: The agent program.
+    """
+    program = agent.read_bytes()
+    folder = cache / "oci" / root_digest(program)
+    if folder.is_dir():
+        return folder
+    cache.joinpath("oci").mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix="tare-root-", dir=cache / "oci"))
+    for name in DIRECTORIES:
+        (made / name).mkdir()
+    inside = made / AGENT_INSIDE.lstrip("/")
+    inside.write_bytes(program)
+    inside.chmod(0o755)
+    made.chmod(0o755)
+    try:
+        made.rename(folder)
+    except OSError:
+        # Another check made the same at the same time.
+        shutil.rmtree(made)
+    return folder
+
+
+def root_digest(program: bytes) -> str:
+    """Return the SHA-256 (hex) of what a root file system is made from."""
+    digest = hashlib.sha256(program)
+    digest.update("\0".join((AGENT_INSIDE, *DIRECTORIES)).encode())
+    return digest.hexdigest()
