@@ -17,8 +17,11 @@ from rich.text import Text
 from tare.errors import InputError, TareError
 
 if TYPE_CHECKING:
-    from tare.events import RunFinished
-    from tare.run.bench import Decide
+    from collections.abc import Sequence
+
+    from tare.events import Record, RunFinished
+    from tare.run.bench import Decision
+    from tare.study.model import Study
 
 EXIT_FAULT = 1
 EXIT_INPUT = 2
@@ -88,7 +91,7 @@ def run(
     from tare.run.carry import carry_out
 
     folder = out or Path("runs") / f"{study.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
-    _end(folder, asyncio.run(carry_out(study, folder, seed, _decide(), _console())))
+    _end(folder, asyncio.run(carry_out(study, folder, seed, _decide, _console())))
 
 
 @app.command()
@@ -96,7 +99,7 @@ def resume(directory: RunDir) -> None:
     """Go on after a crash, kill or Ctrl-C, at the first unfinished cell."""
     from tare.run.carry import go_on
 
-    _end(directory, asyncio.run(go_on(directory, _decide(), _console())))
+    _end(directory, asyncio.run(go_on(directory, _decide, _console())))
 
 
 @app.command()
@@ -162,10 +165,20 @@ def _console() -> Console:
     return Console(highlight=False)
 
 
-def _decide() -> Decide:
-    from tare.run.deciding import decide_by_precision
+def _decide(study: Study, records: Sequence[Record], blocks_done: int) -> Decision:
+    from tare.analysis.stopping import decide, headline_values
+    from tare.run.bench import Decision
 
-    return decide_by_precision
+    judged = decide(
+        headline_values(records),
+        baseline=study.baseline,
+        blocks_done=blocks_done,
+        least=study.blocks.least,
+        most=study.blocks.most,
+        precision=study.blocks.precision,
+        confidence=study.confidence,
+    )
+    return Decision(judged.go_on, judged.reason)
 
 
 def _write_report(directory: Path, console: Console) -> None:

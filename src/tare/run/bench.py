@@ -23,8 +23,8 @@ class Decision:
     reason: str
 
 
-Decide = Callable[["Study", Sequence[Record]], Decision]
-"""Judges after a block, from all records so far, whether another is wanted."""
+Decide = Callable[["Study", Sequence[Record], int], Decision]
+"""Judges, from all records and the number of blocks done, whether another block is wanted."""
 
 
 @dataclass(frozen=True)

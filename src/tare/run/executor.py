@@ -24,7 +24,7 @@ from tare.events import (
     Skipped,
     read_events,
 )
-from tare.run.bench import Bench, StudySource
+from tare.run.bench import Bench, Decision, StudySource
 from tare.run.cell import CellContext
 from tare.run.checking import (
     arm_context,
@@ -39,6 +39,7 @@ from tare.run.interrupt import StopRequest, listening
 from tare.run.state import fold
 from tare.run.versions import run_versions
 from tare.run.visit import ReadyArm, Visitor
+from tare.study.quantities import format_duration
 
 if TYPE_CHECKING:
     from tare.platforms.base import Prepared
@@ -209,9 +210,16 @@ class _Execution:
         decided = self._state.decided
         if decided is not None and decided.block >= block:
             return decided.go_on
-        decision = self._bench.decide(self._study, self._records)
+        decision = self._over_budget(block) or self._bench.decide(self._study, self._records, block)
         self._log.append(Decided(block=block, go_on=decision.go_on, reason=decision.reason))
         return decision.go_on
+
+    def _over_budget(self, block: int) -> Decision | None:
+        blocks = self._study.blocks
+        spent_s = time.monotonic() - self._began
+        if blocks.budget is None or block < blocks.least or spent_s < blocks.budget:
+            return None
+        return Decision(False, f"the budget of {format_duration(blocks.budget)} is spent")
 
     async def _prepare(self) -> dict[str, ReadyArm]:
         arms: dict[str, ReadyArm] = {}

@@ -100,7 +100,7 @@ def inspection_bench() -> Iterator[Bench]:
         ledger.discard()
 
 
-def _never(study: Study, records: Sequence[Record]) -> Decision:
+def _never(study: Study, records: Sequence[Record], blocks_done: int) -> Decision:
     return Decision(go_on=False, reason="nothing is measured")
 
 

@@ -1,0 +1,291 @@
+"""Runs that go wrong, against the real thing: a clear message, no orphan, no lost cell."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TARE = Path(sys.executable).parent / "tare"
+pytestmark = [pytest.mark.slow, pytest.mark.guest]
+
+STUDY = """
+study: faults
+baseline: bare
+blocks: {least: 2, most: 2}
+shape: {vcpus: 1, memory: 128MiB}
+arms:
+  bare: {platform: bare}
+  guest: {platform: qemu, accelerator: tcg}
+scenarios:
+  alone: {subject: {cpus: any}}
+workloads:
+  tick: {samples: 20000}
+  numeric-sort: {}
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A state directory of the test's own, so that runs of the user are not in the way."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path
+
+
+@pytest.fixture
+def study(home: Path) -> Path:
+    path = home / "faults.yaml"
+    path.write_text(STUDY)
+    return path
+
+
+def tare(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [TARE, *map(str, words)], capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+class Running:
+    """A `tare` command under way, watched through its events."""
+
+    def __init__(self, folder: Path, *words: str | Path) -> None:
+        self.folder = folder
+        self.process = subprocess.Popen(
+            [TARE, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+
+    def wait_for(self, wanted: Callable[[dict[str, Any]], bool], limit_s: float = 90) -> None:
+        deadline = time.monotonic() + limit_s
+        while not any(wanted(event) for event in events(self.folder)):
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                output = self.process.communicate()[0]
+                pytest.fail(f"the awaited event never came; the command said: {output}")
+            time.sleep(0.02)
+
+    def end(self) -> tuple[int, str]:
+        output, _ = self.process.communicate(timeout=120)
+        return self.process.returncode, output
+
+
+@pytest.fixture
+def start(study: Path, home: Path) -> Iterator[Callable[..., Running]]:
+    started: list[Running] = []
+
+    def begin(folder: Path, *words: str | Path) -> Running:
+        started.append(Running(folder, *words))
+        return started[-1]
+
+    yield begin
+    for running in started:
+        if running.process.poll() is None:
+            running.process.kill()
+            running.process.wait()
+
+
+def events(folder: Path) -> list[dict[str, Any]]:
+    path = folder / "events.jsonl"
+    if not path.exists():
+        return []
+    whole = path.read_text().rpartition("\n")[0]
+    return [json.loads(line)["event"] for line in whole.splitlines()]
+
+
+def measuring(arm: str) -> Callable[[dict[str, Any]], bool]:
+    return lambda event: event["type"] == "cell_started" and event["arm"] == arm
+
+
+def finished_cells(folder: Path) -> dict[str, str]:
+    return {
+        event["cell"]: event["status"]
+        for event in events(folder)
+        if event["type"] == "cell_finished"
+    }
+
+
+def starts_of(folder: Path, cell: str) -> int:
+    return sum(e["type"] == "cell_started" and e["cell"] == cell for e in events(folder))
+
+
+def guest_threads(folder: Path) -> list[int]:
+    return [
+        thread
+        for event in events(folder)
+        if event["type"] == "machine_ready"
+        for thread in event["placement"]["vcpu_threads"]
+    ]
+
+
+def assert_nothing_is_left(folder: Path, home: Path) -> None:
+    alive = [thread for thread in guest_threads(folder) if Path(f"/proc/{thread}").exists()]
+    assert not alive, f"threads of machines survive: {alive}"
+    run = events(folder)[0]["run"]
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = process.read_bytes()
+        except OSError:
+            continue
+        assert f"tare-{run}".encode() not in words, f"{process} survives: {words!r}"
+    ledgers = list((home / "state" / "tare" / "ledgers").glob("*.jsonl"))
+    assert not ledgers, f"ledgers still list something: {ledgers}"
+
+
+def resumed_to_the_end(folder: Path, before: dict[str, str]) -> None:
+    outcome = tare("resume", folder)
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+    after = finished_cells(folder)
+    assert len(after) == 2 * 2 * 2
+    for cell, status in before.items():
+        assert after[cell] == status
+        assert starts_of(folder, cell) == 1, f"finished cell {cell} was run again"
+    assert events(folder)[-1]["type"] == "run_finished"
+    assert (folder / "report.html").stat().st_size > 10_000
+
+
+def test_a_killed_run_leaves_no_orphan_and_resumes(study, home, start):
+    folder = home / "run"
+    running = start(folder, "run", study, "--out", folder)
+    running.wait_for(measuring("guest"))
+    running.process.kill()
+    running.end()
+    deadline = time.monotonic() + 5
+    while any(Path(f"/proc/{t}").exists() for t in guest_threads(folder)):
+        assert time.monotonic() < deadline, "the guest outlived the killed command"
+        time.sleep(0.05)
+    before = finished_cells(folder)
+    cleaned = tare("clean")
+    assert cleaned.returncode == 0
+    assert "cleaned" in cleaned.stdout
+    assert tare("clean").stdout.strip() == "clean"
+    assert_nothing_is_left(folder, home)
+    resumed_to_the_end(folder, before)
+    assert_nothing_is_left(folder, home)
+
+
+def test_a_torn_last_line_does_not_hinder_resume(study, home, start):
+    folder = home / "run"
+    running = start(folder, "run", study, "--out", folder)
+    running.wait_for(lambda event: event["type"] == "cell_finished")
+    running.process.kill()
+    running.end()
+    before = finished_cells(folder)
+    with (folder / "events.jsonl").open("a") as stream:
+        stream.write('{"seq": 99, "time": 17637')
+    resumed_to_the_end(folder, before)
+    assert_nothing_is_left(folder, home)
+
+
+def test_ctrl_c_once_finishes_the_cell(study, home, start):
+    folder = home / "run"
+    running = start(folder, "run", study, "--out", folder)
+    running.wait_for(measuring("guest"))
+    under_way = [e["cell"] for e in events(folder) if e["type"] == "cell_started"][-1]
+    running.process.send_signal(signal.SIGINT)
+    status, output = running.end()
+    assert status == 130
+    assert "tare resume" in output
+    assert finished_cells(folder)[under_way] == "ok"
+    assert_nothing_is_left(folder, home)
+    resumed_to_the_end(folder, finished_cells(folder))
+
+
+def test_ctrl_c_twice_stops_now(study, home, start):
+    folder = home / "run"
+    running = start(folder, "run", study, "--out", folder)
+    running.wait_for(measuring("guest"))
+    running.process.send_signal(signal.SIGINT)
+    running.wait_for(lambda event: event["type"] == "interrupted")
+    running.process.send_signal(signal.SIGINT)
+    status, output = running.end()
+    assert status == 130
+    assert "stopping now" in output or "finishing the current cell" in output
+    assert_nothing_is_left(folder, home)
+
+
+def test_a_hypervisor_killed_in_a_cell_costs_that_cell_only(study, home, start):
+    folder = home / "run"
+    running = start(folder, "run", study, "--out", folder)
+    running.wait_for(measuring("guest"))
+    os.kill(guest_threads(folder)[-1], signal.SIGKILL)
+    status, output = running.end()
+    assert status == 0, output
+    cells = finished_cells(folder)
+    failed = [cell for cell, state in cells.items() if state == "failed"]
+    assert len(failed) == 1
+    assert len(cells) == 8
+    reason = next(
+        event["reason"]
+        for event in events(folder)
+        if event["type"] == "cell_finished" and event["cell"] == failed[0]
+    )
+    assert "signal" in reason.lower() or "kill" in reason.lower()
+    stopped = [e for e in events(folder) if e["type"] == "machine_stopped" and not e["expected"]]
+    assert len(stopped) == 1
+    assert_nothing_is_left(folder, home)
+
+
+def test_two_runs_at_once_are_refused(study, home, start):
+    folder = home / "run"
+    running = start(folder, "run", study, "--out", folder)
+    running.wait_for(measuring("bare"))
+    second = tare("run", study, "--out", home / "second")
+    assert second.returncode == 2
+    assert events(folder)[0]["run"] in second.stderr
+    assert not (home / "second").exists()
+    status, output = running.end()
+    assert status == 0, output
+
+
+def test_a_folder_that_holds_a_run_is_refused(study, home):
+    folder = home / "run"
+    folder.mkdir()
+    (folder / "events.jsonl").write_text("")
+    outcome = tare("run", study, "--out", folder)
+    assert outcome.returncode == 2
+    assert "already holds a run" in outcome.stderr
+    assert (folder / "events.jsonl").read_text() == ""
+
+
+def test_a_full_disk_is_refused_before_anything_starts(study, home):
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small disk needs root")
+    disk = home / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", disk], check=True)
+    try:
+        outcome = tare("run", study, "--out", disk / "run")
+        assert outcome.returncode == 2
+        assert "MiB are free" in outcome.stderr
+        assert not (disk / "run").exists()
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ("accelerater: tcg", "did you mean 'accelerator'"),
+        ("kernel: /nowhere/vmlinuz", "/nowhere/vmlinuz"),
+        ("shape: {vcpus: 1, memory: 1MB}", "32 MiB"),
+    ],
+)
+def test_wrong_studies_start_nothing(study, home, wrong, told):
+    study.write_text(STUDY.replace("accelerator: tcg", f"accelerator: tcg, {wrong}"))
+    outcome = tare("run", study, "--out", home / "run")
+    assert outcome.returncode == 2, outcome.stdout + outcome.stderr
+    assert told in outcome.stderr
+    assert not (home / "run").exists()
+
+
+def test_too_many_vcpus_are_skipped_with_the_reason(study, home):
+    study.write_text(STUDY.replace("accelerator: tcg}", "accelerator: tcg, shape: {vcpus: 4000}}"))
+    outcome = tare("plan", study)
+    assert outcome.returncode == 0, outcome.stderr
+    assert "guest skipped: wants 4000 vCPUs" in outcome.stdout
