@@ -91,10 +91,7 @@ def choose_repeats(
     variances = level_variances(values)
     if costs.shape != (len(variances),) or not np.all(costs > 0):
         raise ValueError(f"{len(variances)} levels need as many costs, each above 0 s")
-    per_level = tuple(
-        _repeats_of(costs[i + 1] / costs[i], variances[i], variances[i + 1], most)
-        for i in range(len(variances) - 1)
-    )
+    per_level = tuple(_repeats_of(i, variances, costs, most) for i in range(len(variances) - 1))
     if half_width is None:
         return Repeats(per_level, None, variances, None, None)
     spread = _block_variance(variances, per_level)
@@ -106,13 +103,19 @@ def choose_repeats(
     return Repeats(per_level, blocks, variances, reached, blocks * price)
 
 
-def _repeats_of(price: float, own: float, above: float, most: int) -> int:
+def _repeats_of(level: int, variances: tuple[float, ...], costs: np.ndarray, most: int) -> int:
+    own = variances[level]
     if own <= 0:
         return 1
-    if above <= 0:
-        return most
-    # The slack keeps a product that is whole but for rounding from being rounded up.
-    return min(most, max(1, math.ceil(math.sqrt(price * own / above) - 1e-9)))
+    price = 0.0
+    # A level above that does not vary is never repeated: its price adds to the next one's.
+    for above in range(level + 1, len(variances)):
+        price += float(costs[above])
+        if variances[above] > 0:
+            optimum = math.sqrt(price / float(costs[level]) * own / variances[above])
+            # The slack keeps a product that is whole but for rounding from being rounded up.
+            return min(most, max(1, math.ceil(optimum - 1e-9)))
+    return most
 
 
 def _block_variance(variances: tuple[float, ...], per_level: tuple[int, ...]) -> float:
