@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from tare.analysis.model import Comparison, RunData
 from tare.errors import InputError
@@ -135,6 +136,7 @@ def render(page: Page) -> str:
         undefined=StrictUndefined,
         trim_blocks=False,
     )
+    environment.filters["unbroken"] = unbroken
     script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     html = environment.get_template("page.html.j2").render(
@@ -147,6 +149,20 @@ def render(page: Page) -> str:
         emulated_word=EMULATED,
     )
     return html.lstrip()
+
+
+_HYPHENATED = re.compile(r"[\w.]+(?:-[\w.]+)+")
+
+
+def unbroken(text: str) -> Markup:
+    """Return ``text`` as HTML in which short hyphenated names never break across lines."""
+    pieces, end = [], 0
+    for match in _HYPHENATED.finditer(text):
+        if len(match[0]) <= 24:
+            pieces += [escape(text[end : match.start()]), Markup('<span class="nb">')]
+            pieces += [escape(match[0]), Markup("</span>")]
+            end = match.end()
+    return Markup("").join([*pieces, escape(text[end:])])
 
 
 def _replace(path: Path, text: str) -> None:

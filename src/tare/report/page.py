@@ -36,6 +36,7 @@ class ArmLine:
     sentence: str
     emulated: bool
     role: str
+    absent: bool = False
 
 
 @dataclass(frozen=True)
@@ -127,11 +128,7 @@ def make_page(
         subtitle=_subtitle(comparison),
         alerts=_alerts(comparison),
         lead=lead(comparison) or _no_lead(comparison),
-        arms=tuple(
-            ArmLine(legible(v.sentence), v.emulated, looks[v.arm].ink.role)
-            for v in comparison.arm_verdicts
-            if v.arm in looks and v.arm != comparison.baseline
-        ),
+        arms=_arm_lines(comparison, looks),
         emulated_note=_emulated_note(comparison, emulated),
         overhead=overhead,
         overhead_note=overhead_note,
@@ -162,6 +159,24 @@ def make_page(
         files=tuple(files),
         footer=_footer(runs),
     )
+
+
+def _arm_lines(comparison: Comparison, looks: dict[str, Look]) -> tuple[ArmLine, ...]:
+    lines = [
+        ArmLine(legible(v.sentence), v.emulated, looks[v.arm].ink.role)
+        for v in comparison.arm_verdicts
+        if v.arm != comparison.baseline
+    ]
+    absent = {
+        platform.arm: platform.reason
+        for run in comparison.runs
+        for platform in run.platforms
+        if platform.arm not in comparison.arms
+    }
+    for arm, reason in absent.items():
+        why = f": {reason}" if reason else "; the reasons are below"
+        lines.append(ArmLine(legible(f"{arm} has no values{why}."), False, "axis", absent=True))
+    return tuple(lines)
 
 
 def _subtitle(comparison: Comparison) -> str:

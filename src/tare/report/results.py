@@ -33,7 +33,7 @@ from tare.report.words import (
 
 def effects_table(comparison: Comparison, name: str, effects: Iterable[Effect]) -> Table[Effect]:
     """Return ``effects`` with estimates, intervals, p, q and verdicts, one row each."""
-    rows = tuple(effects)
+    rows = ordered(comparison, effects)
     names = Names(Part.of(effect.key) for effect in comparison.effects)
     columns: tuple[Column[Effect], ...] = (
         Column("what", lambda e: names.name(Part.of(e.key)), "What"),
@@ -49,23 +49,8 @@ def effects_table(comparison: Comparison, name: str, effects: Iterable[Effect]) 
         Column("better", lambda e: e.better),
         Column("kind", lambda e: e.kind),
         Column("headline", lambda e: e.headline),
-        Column("blocks", lambda e: e.blocks, "Blocks", numeric=True),
-        Column(
-            "baseline_value",
-            lambda e: e.baseline_summary.centre,
-            "Baseline",
-            lambda e: format_quantity(e.baseline_summary.centre, e.unit),
-            numeric=True,
-        ),
-        Column(
-            "value",
-            lambda e: e.arm_summary.centre,
-            "Arm's value",
-            lambda e: format_quantity(e.arm_summary.centre, e.unit),
-            numeric=True,
-        ),
         Column("scale", lambda e: e.scale),
-        Column("estimate", lambda e: e.estimate, "Ratio", _estimate, numeric=True),
+        Column("estimate", lambda e: e.estimate, "Arm ÷ baseline", _estimate, numeric=True),
         Column("low", lambda e: _end(e.interval, 0), "Interval", _interval, numeric=True),
         Column("high", lambda e: _end(e.interval, 1)),
         Column("method", lambda e: None if e.interval is None else e.interval.method),
@@ -77,23 +62,46 @@ def effects_table(comparison: Comparison, name: str, effects: Iterable[Effect]) 
         Column("order_low", lambda e: _end(e.order, 0)),
         Column("order_high", lambda e: _end(e.order, 1)),
         Column("cost", cost),
+        Column("verdict", lambda e: e.verdict, "Verdict"),
+        Column(
+            "value",
+            lambda e: e.arm_summary.centre,
+            "Arm's value",
+            lambda e: format_quantity(e.arm_summary.centre, e.unit, digits=4),
+            numeric=True,
+        ),
+        Column(
+            "baseline_value",
+            lambda e: e.baseline_summary.centre,
+            "Baseline",
+            lambda e: format_quantity(e.baseline_summary.centre, e.unit, digits=4),
+            numeric=True,
+        ),
         Column("p", lambda e: e.p, "p", lambda e: probability(e.p), numeric=True),
         Column("q", lambda e: e.q, "q", lambda e: probability(e.q), numeric=True),
         Column(
             "noise_floor",
             lambda e: e.noise_floor,
             "Noise floor",
-            lambda e: NONE if e.noise_floor is None else percent(e.noise_floor),
+            _floor,
             numeric=True,
         ),
         Column("margin", lambda e: e.margin),
-        Column("verdict", lambda e: e.verdict, "Verdict"),
+        Column("blocks", lambda e: e.blocks, "Blocks", numeric=True),
         Column("flags", lambda e: "; ".join(flag.text for flag in e.flags)),
     )
     caption = (
         f"Effects against {comparison.baseline}, with {100 * comparison.confidence:.4g} % intervals"
     )
     return Table(name, caption, columns, rows, tone=_tone)
+
+
+def ordered(comparison: Comparison, effects: Iterable[Effect]) -> tuple[Effect, ...]:
+    """Return ``effects`` metric by metric, as they first come, and in it in the study's order."""
+    given = tuple(effects)
+    keys = {key: place for place, key in enumerate(dict.fromkeys(e.key for e in given))}
+    arms = {arm: place for place, arm in enumerate(comparison.arms)}
+    return tuple(sorted(given, key=lambda e: (keys[e.key], arms.get(e.arm, len(arms)))))
 
 
 def _tone(effect: Effect) -> str:
@@ -111,6 +119,14 @@ def _estimate(effect: Effect) -> str:
     if effect.scale == "ratio":
         return ratio(effect.estimate)
     return format_quantity(effect.estimate, effect.unit)
+
+
+def _floor(effect: Effect) -> str:
+    if effect.noise_floor is None:
+        return NONE
+    if effect.scale == "ratio":
+        return percent(effect.noise_floor)
+    return format_quantity(effect.noise_floor, effect.unit)
 
 
 def _interval(effect: Effect) -> str:
@@ -133,7 +149,7 @@ def summaries_table(comparison: Comparison) -> Table[ArmSummary]:
 
         def text(summary: ArmSummary) -> str:
             value = raw(summary)
-            return NONE if value is None else format_quantity(value, summary.unit)
+            return NONE if value is None else format_quantity(value, summary.unit, digits=4)
 
         return Column(key, raw, title, text, numeric=True)
 
@@ -169,7 +185,7 @@ def _own_interval(summary: ArmSummary) -> str:
     if summary.interval is None:
         return NONE
     ends = (summary.interval.low, summary.interval.high)
-    return " to ".join(format_quantity(end, summary.unit) for end in ends)
+    return " to ".join(format_quantity(end, summary.unit, digits=4) for end in ends)
 
 
 def host_cost_table(comparison: Comparison) -> Table[HostCost]:

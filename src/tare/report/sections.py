@@ -9,10 +9,11 @@ from tare.analysis.model import ArmSummary, Comparison, Effect, Key
 from tare.report.drawing import Drawn
 from tare.report.figures.distribution import distribution_figure
 from tare.report.figures.frame import Figure
+from tare.report.figures.overhead import metrics_figure
 from tare.report.longseries import series_figures
 from tare.report.page import Noted, Section
 from tare.report.palette import Look
-from tare.report.results import effects_table, summaries_table
+from tare.report.results import effects_table, ordered, summaries_table
 from tare.report.svg import legible
 from tare.report.words import Names, Part, joined, marked, parameters_of, slug
 
@@ -48,7 +49,8 @@ class Draft:
 def drafts(comparison: Comparison, looks: Mapping[str, Look]) -> list[Draft]:
     """Return one section per workload, parameters and scenario that has any value."""
     by_part: dict[Part, list[ArmSummary]] = {}
-    for summary in comparison.summaries:
+    order = {arm: place for place, arm in enumerate(comparison.arms)}
+    for summary in sorted(comparison.summaries, key=lambda s: order.get(s.arm, len(order))):
         by_part.setdefault(Part.of(summary.key), []).append(summary)
     names = Names(by_part)
     taken: set[str] = set()
@@ -68,7 +70,7 @@ def _draft(
     name: str,
     stem: str,
 ) -> Draft:
-    effects = [e for e in comparison.effects if Part.of(e.key) == part]
+    effects = ordered(comparison, (e for e in comparison.effects if Part.of(e.key) == part))
     headlines = [e for e in effects if e.headline]
     whole = effects_table(comparison, stem, effects)
     values = summaries_table(comparison)
@@ -76,13 +78,12 @@ def _draft(
     figures: list[tuple[Figure, str]] = []
     for number, key in enumerate(_drawn_keys(summaries)):
         rows = [summary for summary in summaries if summary.key == key]
-        figures.append(
-            (
-                distribution_figure(rows, looks, name=f"{stem}-blocks-{number + 1}", part=name),
-                _distribution_note(comparison, rows),
-            )
-        )
+        blocks = distribution_figure(rows, looks, name=f"{stem}-blocks-{number + 1}", part=name)
+        figures.append((blocks, _distribution_note(comparison, rows, blocks.panels)))
     figures += series_figures(comparison, looks, part, name, stem)
+    if len({effect.key for effect in effects}) > 1:
+        metrics = metrics_figure(comparison, looks, effects, name=f"{stem}-metrics", part=name)
+        figures += [(metrics, "")] if metrics else []
     section = Section(
         id=stem,
         name=name,
@@ -100,12 +101,14 @@ def _drawn_keys(summaries: Sequence[ArmSummary]) -> list[Key]:
     return list(keys or dict.fromkeys(summary.key for summary in summaries))[:DISTRIBUTIONS]
 
 
-def _distribution_note(comparison: Comparison, rows: Sequence[ArmSummary]) -> str:
+def _distribution_note(comparison: Comparison, rows: Sequence[ArmSummary], panels: int) -> str:
     about = "median" if rows[0].kind != "typical" else "mean"
     direction = {"lower": "lower is better", "higher": "higher is better"}.get(rows[0].better, "")
     level = f"{100 * comparison.confidence:.4g} %"
     text = f"One dot a block; bar: {about} with its {level} interval"
-    return f"{text}; {direction}." if direction else f"{text}."
+    if direction:
+        text += f"; {direction}"
+    return f"{text}; arms far apart have axes of their own." if panels > 1 else f"{text}."
 
 
 def _about(part: Part) -> str:

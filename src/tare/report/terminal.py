@@ -11,13 +11,20 @@ from rich.text import Text
 from tare.analysis.model import Comparison, Effect
 from tare.report.results import effects_table
 from tare.report.svg import legible
-from tare.report.words import EMULATED, EVEN, lead
+from tare.report.tables import Table
+from tare.report.words import EMULATED, EVEN, lead, metric_name
 
-COLUMNS = ("arm", "metric", "baseline_value", "value", "estimate", "low", "p", "q", "verdict")
+COLUMNS = ("what", "arm", "baseline_value", "value", "estimate", "low", "p", "q", "verdict")
 """What stands in the table, in order; narrower terminals lose some, see :data:`SPARE`."""
 
-SPARE = (("p", 104), ("baseline_value", 92), ("value", 80), ("q", 66))
+SPARE = (("p", 128), ("baseline_value", 120), ("value", 108), ("q", 96))
 """Columns and the width, in characters, below which they are left out."""
+
+STACKED = 84
+"""Below this width an effect takes a line of words, not a row of a table."""
+
+PLAIN_WIDTH = 180
+"""Width without a terminal: nothing is left out, and what parses lines need not join them."""
 
 STYLES = {"worse": "bold red", "better": "bold green", "differs": "bold yellow"}
 
@@ -27,18 +34,14 @@ def print_comparison(comparison: Comparison, console: Console, *, every: bool = 
 
     Args:
         comparison: What to show.
-        console: Where to; without a terminal behind it the text is plain and never wrapped.
+        console: Where to; without a terminal behind it the text is plain and wide.
         every: Show all metrics, not only the headline ones.
     """
-    wide = console.width if console.is_terminal else 200
+    if not console.is_terminal:
+        console = Console(file=console.file, width=PLAIN_WIDTH, no_color=True, highlight=False)
+    width = console.width
     plain = not console.is_terminal
-    console.print(
-        render_comparison(comparison, width=wide, every=every, plain=plain),
-        width=wide,
-        soft_wrap=False,
-        markup=False,
-        highlight=False,
-    )
+    console.print(render_comparison(comparison, width=width, every=every, plain=plain))
 
 
 def render_comparison(
@@ -50,39 +53,56 @@ def render_comparison(
     parts: list[RenderableType] = [Text(legible(comparison.title), style="bold"), Text(words)]
     parts += [Text(f"Note: {legible(note)}", style="yellow") for note in comparison.notes]
     if effects:
-        parts.append(Padding(_table(comparison, effects, width, plain), (1, 0)))
-        parts.append(Text(_foot(comparison), style="dim"))
+        source = effects_table(comparison, "terminal", effects)
+        body = _lines(source) if width < STACKED else _table(source, width, plain)
+        parts += [Padding(body, (1, 0)), Text(_foot(comparison), style="dim")]
     return Group(*parts)
 
 
-def _table(
-    comparison: Comparison, effects: tuple[Effect, ...], width: int, plain: bool
-) -> RichTable:
-    source = effects_table(comparison, "terminal", effects)
+def _what(effect: Effect, source: Table[Effect]) -> str:
+    what = next(column for column in source.columns if column.key == "what")
+    return f"{what.shown(effect)} · {metric_name(effect.key.metric)}"
+
+
+def _table(source: Table[Effect], width: int, plain: bool) -> RichTable:
     missing = {key for key, least in SPARE if width < least}
-    columns = [c for key in COLUMNS for c in source.columns if c.key == key and key not in missing]
-    table = RichTable(
-        box=box.ASCII2 if plain else box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True
-    )
+    keys = [key for key in COLUMNS if key not in missing]
+    columns = [next(c for c in source.columns if c.key == key) for key in keys]
+    table = RichTable(box=box.ASCII2 if plain else box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
+        wraps = column.key in {"what", "arm"}
         table.add_column(
             column.title,
             justify="right" if column.numeric else "left",
-            no_wrap=column.key in {"estimate", "low", "p", "q", "value", "baseline_value"},
+            no_wrap=not wraps,
             overflow="fold",
         )
-    what = next(column for column in source.columns if column.key == "what")
-    previous = None
-    for effect in effects:
-        heading = what.shown(effect)
-        if heading != previous:
-            table.add_row(Text(heading, style="bold"), *[""] * (len(columns) - 1))
-            previous = heading
-        cells = [Text(("  " if c.key == "arm" else "") + c.shown(effect)) for c in columns]
-        style = _style(effect)
-        cells[-1].stylize(style)
+    previous = ""
+    for effect in source.rows:
+        heading = _what(effect, source)
+        first = heading if heading != previous or plain else ""
+        if first and previous and not plain:
+            table.add_section()
+        previous = heading
+        cells = [Text(first), *(Text(column.shown(effect)) for column in columns[1:])]
+        cells[-1].stylize(_style(effect))
         table.add_row(*cells)
     return table
+
+
+def _lines(source: Table[Effect]) -> RenderableType:
+    lines: list[RenderableType] = []
+    previous = ""
+    shown = {column.key: column for column in source.columns}
+    for effect in source.rows:
+        heading = _what(effect, source)
+        if heading != previous:
+            lines.append(Text(heading, style="bold"))
+        previous = heading
+        numbers = f"{shown['estimate'].shown(effect)} ({shown['low'].shown(effect)})"
+        line = Text(f"  {shown['arm'].shown(effect)}: {numbers}, ")
+        lines.append(line.append(effect.verdict, style=_style(effect)))
+    return Group(*lines)
 
 
 def _style(effect: Effect) -> str:
@@ -100,6 +120,3 @@ def _foot(comparison: Comparison) -> str:
             "hardware speed."
         )
     return text
-
-
-__all__ = ["print_comparison", "render_comparison"]

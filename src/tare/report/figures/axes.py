@@ -13,7 +13,7 @@ LOGARITHMIC_FROM = 4.0
 
 
 def value_axis(
-    field: str, values: Iterable[float], unit: str, title: str, *, most: int = 6
+    field: str, values: Iterable[float], unit: str, title: str | None, *, most: int = 6
 ) -> Spec:
     """Return a positional encoding of ``field``, in ``unit``, wide enough for all ``values``.
 
@@ -30,7 +30,9 @@ def value_axis(
     return _encoding(field, scale, ticks, unit, title)
 
 
-def log_axis(field: str, low: float, high: float, unit: str, title: str, *, most: int = 6) -> Spec:
+def log_axis(
+    field: str, low: float, high: float, unit: str, title: str | None, *, most: int = 6
+) -> Spec:
     """Return a logarithmic positional encoding from ``low`` to ``high``, both > 0, and spare."""
     spare = (high / low) ** 0.06 if high > low else 1.1
     low, high = low / spare, high * spare
@@ -38,7 +40,9 @@ def log_axis(field: str, low: float, high: float, unit: str, title: str, *, most
     return _encoding(field, scale, log_ticks(low, high, most), unit, title)
 
 
-def _encoding(field: str, scale: Spec, ticks: Sequence[float], unit: str, title: str) -> Spec:
+def _encoding(
+    field: str, scale: Spec, ticks: Sequence[float], unit: str, title: str | None
+) -> Spec:
     return {
         "field": field,
         "type": "quantitative",
@@ -47,7 +51,7 @@ def _encoding(field: str, scale: Spec, ticks: Sequence[float], unit: str, title:
     }
 
 
-def labelled(ticks: Sequence[float], labels: Sequence[str], title: str) -> Spec:
+def labelled(ticks: Sequence[float], labels: Sequence[str], title: str | None) -> Spec:
     """Return an axis with exactly these ``ticks`` and ``labels``."""
     quoted = ",".join("'" + label.replace("\\", "").replace("'", "") + "'" for label in labels)
     places = ",".join(repr(float(tick)) for tick in ticks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tare.report.palette import AXIS, PAPER, RULE, SOFT, TEXT
@@ -26,6 +26,7 @@ class Figure:
         spec: For paper and wide screens.
         narrow: For phones; None when ``spec`` reads well there too.
         emulated: Whether any of its data comes from an emulated arm.
+        panels: How many panels have axes of their own.
     """
 
     name: str
@@ -34,7 +35,7 @@ class Figure:
     spec: Spec
     narrow: Spec | None = None
     emulated: bool = False
-    notes: tuple[str, ...] = field(default=())
+    panels: int = 1
 
 
 def chart(width: float, height: float, layers: Sequence[Spec], **more: Any) -> Spec:

@@ -9,10 +9,10 @@ of the surroundings of 1 stands beside the whole range.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tare.analysis.model import Comparison, Effect
+from tare.analysis.model import Comparison, Effect, Key
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Figure, Spec, ratio_ticks, times
 from tare.report.palette import AXIS, BASELINE, MARGIN, NOISE, RULE, SOFT, TIE, Ink, Look
@@ -51,7 +51,7 @@ class Group:
     @property
     def floor(self) -> float:
         """The noise floor of this metric, relative; 0 without an A/A pair."""
-        return max((effect.noise_floor or 0.0 for effect in self.effects), default=0.0)
+        return max(effect.noise_floor or 0.0 for effect in self.effects)
 
 
 @dataclass(frozen=True)
@@ -86,60 +86,88 @@ class Layout:
     stacked: bool
     label: int
     compact: bool = False
+    numbers: bool = True
+    font: float = 12
 
 
 WIDE = Layout(940, (236, 668), 23, 30, stacked=False, label=36)
-NARROW = Layout(358, (12, 346), 40, 34, stacked=True, label=24)
+NARROW = Layout(358, (12, 346), 41, 34, stacked=True, label=24)
+DETAIL = Layout(430, (156, 418), 17, 25, stacked=False, label=26, numbers=False, font=11)
 
 
 def overhead_figure(
-    comparison: Comparison,
-    looks: Mapping[str, Look],
-    effects: Sequence[Effect] | None = None,
-    name: str = "overhead",
+    comparison: Comparison, looks: Mapping[str, Look], name: str = "overhead"
 ) -> Figure | None:
-    """Return the figure of ``effects`` (the headline ones when None); None when none can be drawn.
+    """Return the figure of the headline effects; None when none can be drawn.
 
     Effects on a difference scale have no ratio and are left to the tables.
     """
-    chosen = comparison.headlines if effects is None else effects
-    groups = _groups(chosen)
+    names = Names(Part.of(summary.key) for summary in comparison.summaries)
+    groups = _groups(
+        comparison,
+        comparison.headlines,
+        lambda key: f"{names.name(Part.of(key))} · {metric_name(key.metric)}",
+    )
     if not groups:
         return None
-    drawn = [effect for group in groups for effect in group.effects]
-    compact = len(drawn) > CROWDED
-    emulated = any(effect.emulated for effect in drawn)
-    painter = _paint_compact if compact else _paint
+    count = sum(len(group.effects) for group in groups)
+    painter = _paint_compact if count > CROWDED else _paint
     return Figure(
         name=name,
         title=f"Cost against {short(comparison.baseline, 40)}",
-        description=_describe(comparison, drawn),
+        description=_describe(comparison, groups),
         spec=painter(comparison, groups, looks, WIDE),
         narrow=painter(comparison, groups, looks, NARROW),
-        emulated=emulated,
+        emulated=_emulated(groups),
     )
 
 
-def _groups(effects: Sequence[Effect]) -> list[Group]:
-    names = Names(Part.of(effect.key) for effect in effects)
-    found: dict[object, list[Effect]] = {}
-    for effect in effects:
+def metrics_figure(
+    comparison: Comparison,
+    looks: Mapping[str, Look],
+    effects: Sequence[Effect],
+    *,
+    name: str,
+    part: str,
+) -> Figure | None:
+    """Return the costs of one workload's metrics, for its section; None when there is no ratio."""
+    groups = _groups(comparison, effects, lambda key: metric_name(key.metric))
+    if not groups:
+        return None
+    count = sum(len(group.effects) for group in groups)
+    painter = _paint_compact if count > CROWDED // 2 else _paint
+    return Figure(
+        name=name,
+        title=f"{part}: cost by metric, against {short(comparison.baseline, 40)}",
+        description=_describe(comparison, groups),
+        spec=painter(comparison, groups, looks, DETAIL),
+        emulated=_emulated(groups),
+    )
+
+
+def _emulated(groups: Sequence[Group]) -> bool:
+    return any(effect.emulated for group in groups for effect in group.effects)
+
+
+def _groups(
+    comparison: Comparison, effects: Sequence[Effect], label: Callable[[Key], str]
+) -> list[Group]:
+    found: dict[Key, list[Effect]] = {key: [] for key in dict.fromkeys(e.key for e in effects)}
+    arms = {arm: place for place, arm in enumerate(comparison.arms)}
+    for effect in sorted(effects, key=lambda e: arms.get(e.arm, len(arms))):
         if cost(effect) is not None:
-            found.setdefault(effect.key, []).append(effect)
-    return [
-        Group(f"{names.name(Part.of(first.key))} · {metric_name(first.key.metric)}", tuple(members))
-        for members in found.values()
-        for first in members[:1]
-    ]
+            found[effect.key].append(effect)
+    return [Group(label(key), tuple(members)) for key, members in found.items() if members]
 
 
-def _describe(comparison: Comparison, effects: Sequence[Effect]) -> str:
+def _describe(comparison: Comparison, groups: Sequence[Group]) -> str:
     sentences = [
         f"{marked(e.arm, e.emulated)}, {e.key.workload} {metric_name(e.key.metric)}: "
         f"{ratio(cost(e) or math.nan)} the cost of {comparison.baseline}, {e.verdict}"
-        for e in effects[:40]
+        for group in groups
+        for e in group.effects
     ]
-    return "; ".join(sentences) + "."
+    return short("; ".join(sentences), 4000) + "."
 
 
 def _panels(groups: Sequence[Group], margin: float, layout: Layout) -> list[Panel]:
@@ -155,7 +183,7 @@ def _panels(groups: Sequence[Group], margin: float, layout: Layout) -> list[Pane
     spare = 0.06 * (high - low)
     low, high = low - spare, high + spare
     left, right = layout.plot
-    if high - low < math.log(FAR) or layout.stacked:
+    if high - low < math.log(FAR) or layout.stacked or not layout.numbers:
         return [Panel(left, right, low, high, "")]
     near = [abs(end) for end in ends if abs(end) <= math.log(NEAR)]
     reach = min(max([*near, 2 * least]) * 1.15, math.log(NEAR))
@@ -185,10 +213,10 @@ def _paint(
     for group, start, _ in places:
         canvas.text(
             0 if layout.stacked else 4,
-            start + layout.header * 0.58,
+            start + layout.header * 0.6,
             short(group.label, 48 if layout.stacked else 60),
             bold=True,
-            size=12.5,
+            size=layout.font + 0.5,
         )
         for index, effect in enumerate(group.effects):
             row_top = start + layout.header + index * layout.row
@@ -246,11 +274,13 @@ def _row(
         canvas.text(layout.width, text_y, numbers, align="right", ink=SOFT)
     else:
         text_y = mark_y = top + layout.row / 2
-        canvas.text(layout.plot[0] - 14, text_y, _label(effect, layout.label), align="right")
-        canvas.text(layout.plot[1] + 14, text_y, numbers)
-        canvas.text(layout.width, text_y, effect.verdict, align="right", ink=SOFT)
+        label = _label(effect, layout.label)
+        canvas.text(layout.plot[0] - 14, text_y, label, align="right", size=layout.font)
+        if layout.numbers:
+            canvas.text(layout.plot[1] + 14, text_y, numbers)
+            canvas.text(layout.width, text_y, effect.verdict, align="right", ink=SOFT)
     for panel in panels:
-        _mark(canvas, panel, effect, ink, look, mark_y)
+        _mark(canvas, panel, effect, ink, look, mark_y, size=70 if layout.numbers else 55)
 
 
 def _label(effect: Effect, most: int) -> str:
@@ -276,7 +306,7 @@ def _mark(
         low, high = panel.x(interval[0]), panel.x(interval[1])
         canvas.rule(low, y, high, y, ink, size=2, dashed=effect.emulated)
         for end, x in zip(interval, (low, high), strict=True):
-            if not panel.beyond(end) and size >= 60:
+            if not panel.beyond(end) and size >= 50:
                 canvas.rule(x, y - 4, x, y + 4, ink, size=2)
     outside = panel.beyond(factor)
     if outside:
