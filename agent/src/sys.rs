@@ -77,6 +77,13 @@ pub fn set_fifo(priority: i32) -> io::Result<()> {
     Ok(())
 }
 
+/// Whether the calling thread has a real-time policy.
+pub fn is_realtime() -> bool {
+    // SAFETY: plain numbers.
+    let policy = unsafe { libc::sched_getscheduler(0) };
+    policy == libc::SCHED_FIFO || policy == libc::SCHED_RR
+}
+
 /// Set the nice value of the calling process.
 pub fn set_nice(nice: i32) -> io::Result<()> {
     // SAFETY: plain numbers.

@@ -63,11 +63,14 @@ pub fn scheduler() -> Value {
     })
 }
 
-/// Whether SCHED_FIFO is allowed here: tried, in a thread that ends right after.
+/// Whether SCHED_FIFO is allowed here: tried, unless this thread has it already.
 fn may_be_realtime() -> bool {
-    std::thread::spawn(|| sys::set_fifo(1).is_ok())
-        .join()
-        .unwrap_or(false)
+    if sys::is_realtime() {
+        return true;
+    }
+    let allowed = sys::set_fifo(1).is_ok();
+    let _ = sys::set_fifo(0);
+    allowed
 }
 
 pub fn memory() -> Value {

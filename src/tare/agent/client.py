@@ -1,0 +1,373 @@
+"""The host's side of the conversation with an agent."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tare.agent.barrier import Barrier
+from tare.agent.channel import Channel
+from tare.agent.clocktrust import ClockReading
+from tare.agent.connection import REPEAT_S, Connection, NoiseStats, Request
+from tare.agent.series import Assembler, Series, read_chunk
+from tare.errors import MachineFault, WorkloadFault
+
+PROTOCOL = 1
+ProgressCallback = Callable[[float, Mapping[str, Any]], None]
+
+_HELLO_REPEAT_S = 10.0
+"""The agent says hello by itself; asking fills the queues of a machine that still boots."""
+_CLOCK_EXCHANGES = 5
+
+
+@dataclass(frozen=True)
+class Hello:
+    """How an agent introduces itself.
+
+    Args:
+        agent: Its version.
+        role: ``init`` (PID 1 of a machine of its own) or ``process``.
+        proof: The environment proof.
+        workloads: Names of the workloads it can carry out.
+        boot: Stage to nanoseconds of the machine's CLOCK_MONOTONIC_RAW: where the boot's time went.
+    """
+
+    agent: str
+    role: str
+    proof: Mapping[str, Any]
+    workloads: tuple[str, ...] = ()
+    boot: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a workload found.
+
+    Args:
+        value: The agent's result object.
+        series: Binary series, in the order in which they came.
+        timing: ``accepted_ns``, ``started_ns`` (all prepared, barrier passed) and ``ended_ns`` on
+            the machine's CLOCK_MONOTONIC_RAW; empty for what is no workload.
+    """
+
+    value: dict[str, Any]
+    series: tuple[Series, ...] = ()
+    timing: Mapping[str, int] = field(default_factory=dict)
+
+
+class LoadHandle:
+    """An endless load under way."""
+
+    def __init__(self, client: AgentClient, request: Request, workload: str) -> None:
+        self._client = client
+        self._request = request
+        self._workload = workload
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended by itself, which loads should not."""
+        return self._request.answer.done()
+
+    async def stop(self, timeout_s: float = 30.0) -> Outcome:
+        """Ask it to end, and return what it did.
+
+        Raises:
+            MachineFault: The agent is lost, or does not answer within ``timeout_s`` seconds.
+            WorkloadFault: The load had failed.
+        """
+        return await self._client._end_load(self._request, self._workload, timeout_s)
+
+
+class AgentClient:
+    """Speaks with one agent over a channel.
+
+    All methods raise :class:`tare.errors.MachineFault` when the agent is lost or silent for too
+    long, and :class:`tare.errors.WorkloadFault` when it answers that something cannot be done.
+
+    Args:
+        channel: The byte stream that leads to the agent.
+        name: The machine's name, for messages.
+        repeat_s: Seconds after which a request without any sign of arrival is sent again.
+    """
+
+    def __init__(self, channel: Channel, *, name: str, repeat_s: float = REPEAT_S) -> None:
+        self.name = name
+        self._connection = Connection(channel, name, self._on_message, self._on_series, repeat_s)
+        self._series: dict[int, Assembler] = {}
+        self._progress: dict[int, ProgressCallback] = {}
+        self._hello: Hello | None = None
+        self._greeted = asyncio.Event()
+
+    @property
+    def noise(self) -> NoiseStats:
+        """What went wrong on the channel so far and was put right."""
+        return self._connection.noise
+
+    async def hello(self, timeout_s: float) -> Hello:
+        """Wait until the agent has introduced itself, up to ``timeout_s`` seconds."""
+        if self._hello is not None:
+            return self._hello
+        with self._asking("hello", repeat_s=_HELLO_REPEAT_S) as request:
+            greeted = asyncio.ensure_future(self._greeted.wait())
+            either: set[asyncio.Future[Any]] = {greeted, request.answer}
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            except TimeoutError:
+                raise self._connection.silence(timeout_s) from None
+            finally:
+                greeted.cancel()
+            if self._hello is None:
+                await request.answer
+            assert self._hello is not None
+            return self._hello
+
+    async def run(
+        self,
+        workload: str,
+        params: Mapping[str, Any],
+        *,
+        cpus: Sequence[int] = (),
+        barrier: Barrier | None = None,
+        deadline_s: float,
+        on_progress: ProgressCallback | None = None,
+    ) -> Outcome:
+        """Carry out a workload and return what it found.
+
+        Args:
+            workload: Its name, as the agent knows it.
+            params: Its parameters (plain numbers, base SI units or ns).
+            cpus: CPUs, as the machine numbers them, that it may use; empty: any.
+            barrier: Start together with the other runs of this barrier.
+            deadline_s: Seconds after which the run is given up.
+            on_progress: Told how far the work is (0 to 1), with further fields.
+        """
+        try:
+            with self._running(workload, params, cpus, barrier is not None, on_progress) as request:
+                try:
+                    async with asyncio.timeout(deadline_s):
+                        if barrier is not None:
+                            await self._reach(request)
+                            await barrier.arrive(lambda: self._go(request))
+                        answer = await asyncio.shield(request.answer)
+                except TimeoutError:
+                    raise self._connection.silence(deadline_s) from None
+                return self._outcome(request, workload, answer)
+        except BaseException as error:
+            if barrier is not None:
+                barrier.abort(str(error))
+            raise
+
+    async def start_load(
+        self,
+        workload: str,
+        params: Mapping[str, Any],
+        *,
+        cpus: Sequence[int] = (),
+        ready_s: float = 30.0,
+    ) -> LoadHandle:
+        """Start an endless workload; return when it is under way, at most ``ready_s`` s later."""
+        running = self._running(workload, params, cpus, True, None)
+        request = running.__enter__()
+        try:
+            async with asyncio.timeout(ready_s):
+                await self._reach(request)
+                await self._go(request)
+                if request.answer.done():
+                    self._outcome(request, workload, request.answer.result())
+                    raise WorkloadFault(f"{workload} on {self.name} ended at once")
+        except BaseException as error:
+            running.__exit__(type(error), error, None)
+            if isinstance(error, TimeoutError):
+                raise self._connection.silence(ready_s) from None
+            raise
+        return LoadHandle(self, request, workload)
+
+    async def clock(self, timeout_s: float = 10.0) -> ClockReading:
+        """Read the machine's clock between two readings of the host's; the tightest of some."""
+        readings = []
+        for _ in range(_CLOCK_EXCHANGES):
+            before = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+            value = await self._ask("clock", timeout_s)
+            after = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+            try:
+                guest, tsc = int(value["monotonic_raw_ns"]), int(value["tsc"])
+            except (KeyError, TypeError, ValueError) as error:
+                raise self._nonsense(f"its clock cannot be read: {error!r}") from None
+            readings.append(ClockReading(guest, before, after, tsc))
+        return min(readings, key=lambda reading: reading.host_after_ns - reading.host_before_ns)
+
+    async def counters_start(
+        self,
+        *,
+        interval_ms: int = 1000,
+        threads: Sequence[tuple[int, int]] = (),
+        timeout_s: float = 10.0,
+    ) -> None:
+        """Begin to sample the machine's counters.
+
+        Args:
+            interval_ms: Milliseconds between samples.
+            threads: (process id, thread id) of threads whose run delay is sampled too.
+            timeout_s: Seconds within which the agent must answer.
+        """
+        pairs = [list(pair) for pair in threads]
+        await self._ask(
+            "counters", timeout_s, action="start", interval_ms=interval_ms, threads=pairs
+        )
+
+    async def counters_stop(self, timeout_s: float = 30.0) -> Outcome:
+        """End sampling; the outcome's one series ``counters`` has a column per counter."""
+        with self._asking("counters", action="stop") as request:
+            self._series[request.id] = Assembler()
+            answer = await self._answer(request, timeout_s)
+            return self._outcome(request, "counters", answer)
+
+    async def shutdown(self, timeout_s: float = 5.0) -> None:
+        """Ask the agent to end, and with it a machine of its own."""
+        if self._connection.fault is None:
+            # An agent whose channel ends has done what it was asked.
+            with contextlib.suppress(MachineFault):
+                await self._ask("shutdown", timeout_s)
+
+    def fail(self, fault: MachineFault) -> None:
+        """End everything under way with a fault that is known from elsewhere."""
+        self._connection.fail(fault)
+
+    async def close(self) -> None:
+        """Close the channel; whatever is under way fails. May be called again."""
+        await self._connection.close()
+
+    # --- how the above is done
+
+    def _asking(self, op: str, **fields: Any) -> contextlib.AbstractContextManager[Request]:
+        return _Held(self, self._connection.open(op, **fields), stop=False)
+
+    def _running(
+        self,
+        workload: str,
+        params: Mapping[str, Any],
+        cpus: Sequence[int],
+        barrier: bool,
+        on_progress: ProgressCallback | None,
+    ) -> contextlib.AbstractContextManager[Request]:
+        request = self._connection.open(
+            "run", workload=workload, params=dict(params), cpus=list(cpus), barrier=barrier
+        )
+        self._series[request.id] = Assembler()
+        if on_progress is not None:
+            self._progress[request.id] = on_progress
+        return _Held(self, request, stop=True)
+
+    def _release(self, request: Request, stop: bool) -> None:
+        if stop and not request.answer.done() and self._connection.fault is None:
+            # Nobody waits for it any more, and it must not disturb what comes next.
+            self._connection.leave("stop", target=request.id)
+        self._connection.close_request(request)
+        self._series.pop(request.id, None)
+        self._progress.pop(request.id, None)
+
+    async def _ask(self, op: str, timeout_s: float, **fields: Any) -> dict[str, Any]:
+        with self._asking(op, **fields) as request:
+            return self._outcome(request, op, await self._answer(request, timeout_s)).value
+
+    async def _answer(self, request: Request, timeout_s: float) -> dict[str, Any]:
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await asyncio.shield(request.answer)
+        except TimeoutError:
+            raise self._connection.silence(timeout_s) from None
+
+    async def _reach(self, request: Request) -> None:
+        """Wait until a run is ready, or has ended without."""
+        either: set[asyncio.Future[Any]] = {request.ready, request.answer}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not request.ready.done() and request.answer.done():
+            self._outcome(request, str(request.message["workload"]), request.answer.result())
+
+    async def _go(self, request: Request) -> None:
+        """Send the start signal; it is repeated until the agent has answered it."""
+        await self._connection.signal("go", target=request.id)
+
+    async def _end_load(self, request: Request, workload: str, timeout_s: float) -> Outcome:
+        with _Held(self, request, stop=True):
+            if not request.answer.done():
+                await self._ask("stop", timeout_s, target=request.id)
+            return self._outcome(request, workload, await self._answer(request, timeout_s))
+
+    def _outcome(self, request: Request, what: str, answer: dict[str, Any]) -> Outcome:
+        if answer["type"] == "error":
+            raise WorkloadFault(f"{what} on {self.name}: {answer.get('reason')}")
+        value, timing = answer.get("value"), answer.get("timing", {})
+        if not isinstance(value, dict) or not isinstance(timing, dict):
+            raise self._nonsense(f"its answer to {what} is no object")
+        assembler = self._series.get(request.id)
+        try:
+            series = assembler.finish() if assembler is not None else ()
+        except ValueError as error:
+            raise self._nonsense(str(error)) from None
+        return Outcome(value, series, timing)
+
+    def _nonsense(self, what: str) -> MachineFault:
+        return MachineFault(f"the agent of {self.name} answered nonsense: {what}")
+
+    def _on_message(self, message: dict[str, Any]) -> None:
+        kind, id = message["type"], message.get("id")
+        request = self._connection.requests.get(id) if isinstance(id, int) else None
+        if kind == "hello":
+            self._greet(message)
+        elif kind == "progress" and request is not None:
+            self._tell_progress(request.id, message)
+        answers = request is not None and kind in ("hello", "result", "error")
+        if answers and request is not None and not request.answer.done():
+            request.answer.set_result(message)
+
+    def _greet(self, message: dict[str, Any]) -> None:
+        if message.get("protocol") != PROTOCOL:
+            versions = f"protocol {message.get('protocol')!r}, and this program {PROTOCOL}"
+            self.fail(MachineFault(f"the agent of {self.name} speaks {versions}"))
+            return
+        proof, boot = message.get("proof"), message.get("boot")
+        self._hello = Hello(
+            agent=str(message.get("agent", "")),
+            role=str(message.get("role", "")),
+            proof=proof if isinstance(proof, dict) else {},
+            workloads=tuple(str(name) for name in message.get("workloads") or ()),
+            boot=boot if isinstance(boot, dict) else {},
+        )
+        self._greeted.set()
+
+    def _tell_progress(self, id: int, message: dict[str, Any]) -> None:
+        callback = self._progress.get(id)
+        if callback is not None:
+            fields = {k: v for k, v in message.items() if k not in ("type", "id", "done")}
+            with contextlib.suppress(TypeError, ValueError):
+                callback(float(message.get("done", 0.0)), fields)
+
+    def _on_series(self, payload: bytes) -> None:
+        try:
+            chunk = read_chunk(payload)
+            assembler = self._series.get(chunk.id)
+            if assembler is not None:
+                assembler.add(chunk)
+        except ValueError as error:
+            self.fail(self._nonsense(str(error)))
+
+
+class _Held:
+    """A request that is let go of in the end."""
+
+    def __init__(self, client: AgentClient, request: Request, *, stop: bool) -> None:
+        self._client = client
+        self._request = request
+        self._stop = stop
+
+    def __enter__(self) -> Request:
+        return self._request
+
+    def __exit__(self, *_: object) -> None:
+        self._client._release(self._request, self._stop)

@@ -1,0 +1,341 @@
+"""The conversation with one agent below its meaning: frames in order, requests repeated."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tare.agent.channel import Channel
+from tare.agent.framing import OUT_OF_BAND, Decoder, Frame, Kind, encode
+from tare.agent.order import Order
+from tare.errors import MachineFault
+
+REPEAT_S = 2.0
+"""A request without any sign of having arrived is sent again after this long."""
+_MOST_RESENDS = 10
+_MOST_HELD = 4096
+_TAIL_LINES = 20
+_ACK_BYTES = 1 << 20
+
+
+@dataclass
+class NoiseStats:
+    """What went wrong on the channel and was put right.
+
+    Args:
+        bytes: Bytes that belonged to no frame (console text, damaged frames).
+        damaged: Frames that arrived with a wrong checksum.
+        repeated: Requests sent more than once.
+        resends: Times the agent was asked for lost frames.
+    """
+
+    bytes: int = 0
+    damaged: int = 0
+    repeated: int = 0
+    resends: int = 0
+
+
+class Request:
+    """One request under way, until its answer has come or its caller has given up."""
+
+    def __init__(self, id: int, message: Mapping[str, Any], repeat_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        self.id = id
+        self.message = message
+        self.repeat_s = repeat_s
+        self.accepted = False
+        self.answer: asyncio.Future[dict[str, Any]] = loop.create_future()
+        self.ready: asyncio.Future[None] = loop.create_future()
+        self.timer: asyncio.TimerHandle | None = None
+
+    def fail(self, error: BaseException) -> None:
+        """End the request with an error."""
+        for future in (self.answer, self.ready):
+            if not future.done():
+                future.set_exception(error)
+                # Not every caller waits for both.
+                future.exception()
+
+
+class Connection:
+    """Sends requests to an agent and hands on what it says, whatever the channel does to it.
+
+    Args:
+        channel: The byte stream.
+        name: The machine's name, for messages.
+        on_message: Told of every message that answers no request by itself (``hello``,
+            ``progress``, ``log``), and of those that do.
+        on_series: Told of every series payload, in order.
+        repeat_s: Seconds after which an unanswered request is sent again.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        name: str,
+        on_message: Callable[[dict[str, Any]], None],
+        on_series: Callable[[bytes], None],
+        repeat_s: float = REPEAT_S,
+    ) -> None:
+        self.name = name
+        self.fault: MachineFault | None = None
+        self.requests: dict[int, Request] = {}
+        self._channel = channel
+        self._on_message = on_message
+        self._on_series = on_series
+        self._repeat_s = repeat_s
+        self._decoder = Decoder()
+        self._order = Order()
+        self._repeated = self._resends = self._fruitless = 0
+        self._last_id = 0
+        self._next_seq = 0
+        self._unacknowledged = 0
+        self._received = 0
+        self._heard = ("nothing", time.monotonic())
+        self._tender: asyncio.TimerHandle | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._sending: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        """Begin to read; does nothing the second time."""
+        if self._reader is None and self.fault is None:
+            self._reader = asyncio.create_task(self._read(), name=f"agent of {self.name}")
+
+    @property
+    def noise(self) -> NoiseStats:
+        """What went wrong on the channel so far and was put right."""
+        decoder = self._decoder
+        return NoiseStats(decoder.noise, decoder.damaged, self._repeated, self._resends)
+
+    def noise_lines(self) -> tuple[str, ...]:
+        """Return the last lines of text that came between the frames."""
+        return self._decoder.noise_lines()[-_TAIL_LINES:]
+
+    def last_heard(self) -> str:
+        """Return in words what the agent said last, and when."""
+        what, when = self._heard
+        if what != "nothing":
+            return f"{what}, {time.monotonic() - when:.1f} s ago"
+        lines = self.noise_lines()
+        return f"no message, but this text: {lines[-1]!r}" if lines else "nothing"
+
+    def silence(self, waited_s: float) -> MachineFault:
+        """Return the fault of an agent that did not answer in time."""
+        return MachineFault(
+            f"the agent of {self.name} did not answer within {waited_s:g} s; "
+            f"last thing heard: {self.last_heard()}",
+            console_tail=self.noise_lines(),
+        )
+
+    def open(self, op: str, *, repeat_s: float | None = None, **fields: Any) -> Request:
+        """Make a request and send it, again and again until there is a sign of its arrival."""
+        request = self._make(op, repeat_s, fields)
+        self._post(request)
+        return request
+
+    def leave(self, op: str, **fields: Any) -> None:
+        """Send a request whose answer nobody waits for."""
+        self._unattended(self.open(op, **fields))
+
+    async def signal(self, op: str, **fields: Any) -> None:
+        """Send a request whose answer nobody waits for; return as soon as it has left."""
+        request = self._make(op, None, fields)
+        await self._send(request.message)
+        self._unattended(request)
+        self._set_timer(request)
+
+    def _make(self, op: str, repeat_s: float | None, fields: Mapping[str, Any]) -> Request:
+        if self.fault is not None:
+            raise self.fault
+        self.start()
+        self._last_id += 1
+        message = {"op": op, "id": self._last_id, **fields}
+        request = Request(self._last_id, message, repeat_s or self._repeat_s)
+        self.requests[request.id] = request
+        return request
+
+    def _unattended(self, request: Request) -> None:
+        request.answer.add_done_callback(lambda _: self.close_request(request))
+
+    def close_request(self, request: Request) -> None:
+        """Forget a request: it is answered, or nobody waits any more."""
+        self.requests.pop(request.id, None)
+        if request.timer is not None:
+            request.timer.cancel()
+
+    def tell(self, op: str, **fields: Any) -> None:
+        """Send a message that has no answer."""
+        self._spawn(self._send({"op": op, **fields}))
+
+    def fail(self, fault: MachineFault) -> None:
+        """End everything under way with a fault; later requests fail at once."""
+        if self.fault is None:
+            self.fault = fault
+            for request in list(self.requests.values()):
+                request.fail(fault)
+                self.close_request(request)
+            if self._tender is not None:
+                self._tender.cancel()
+
+    async def close(self) -> None:
+        """End the conversation; does nothing the second time."""
+        self.fail(MachineFault(f"the connection to the agent of {self.name} was closed"))
+        for task in (self._reader, *self._sending):
+            if task is not None and task is not asyncio.current_task():
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        await self._channel.close()
+
+    # --- sending
+
+    def _post(self, request: Request) -> None:
+        self._spawn(self._send(request.message))
+        self._set_timer(request)
+
+    def _set_timer(self, request: Request) -> None:
+        if request.timer is not None:
+            request.timer.cancel()
+        loop = asyncio.get_running_loop()
+        request.timer = loop.call_later(request.repeat_s, self._repeat, request)
+
+    def _repeat(self, request: Request) -> None:
+        if request.id in self.requests and not request.accepted and not request.answer.done():
+            self._repeated += 1
+            self._post(request)
+
+    def _spawn(self, sending: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(sending)
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    async def _send(self, message: Mapping[str, Any]) -> None:
+        frame = encode(Kind.MESSAGE, self._next_seq, json.dumps(message).encode())
+        self._next_seq += 1
+        try:
+            await self._channel.send(frame)
+        except OSError as error:
+            self.fail(self._gone(f"sending failed: {error.strerror or error}"))
+
+    # --- receiving
+
+    async def _read(self) -> None:
+        try:
+            await self._read_all()
+        except Exception as error:
+            # Without its reader the client would wait in silence.
+            self.fail(MachineFault(f"reading from the agent of {self.name} failed: {error!r}"))
+            raise
+
+    async def _read_all(self) -> None:
+        while data := await self._channel.receive():
+            self._received += len(data)
+            damaged = self._decoder.damaged
+            for frame in self._decoder.feed(data):
+                self._take(frame)
+            if self._decoder.damaged > damaged:
+                self._demand()
+            self._watch()
+        for frame in self._decoder.abandon():
+            self._take(frame)
+        self.fail(self._gone("its channel ended"))
+
+    def _gone(self, how: str) -> MachineFault:
+        return MachineFault(
+            f"the agent of {self.name} is gone ({how}); last thing heard: {self.last_heard()}",
+            console_tail=self.noise_lines(),
+        )
+
+    def _take(self, frame: Frame) -> None:
+        message = None
+        if frame.kind is Kind.MESSAGE:
+            message = _parse(frame.payload)
+            if message is None or "type" not in message:
+                # A terminal that is not raw yet echoes what it is sent.
+                return
+            if frame.seq == OUT_OF_BAND:
+                self._dispatch(message)
+                return
+        for due in self._order.put(frame):
+            self._fruitless = 0
+            if due.kind is Kind.SERIES:
+                self._heard = ("a part of a series", time.monotonic())
+                self._on_series(due.payload)
+                self._unacknowledged += len(due.payload)
+            else:
+                self._dispatch(message if due is frame else _parse(due.payload))
+        if self._unacknowledged >= _ACK_BYTES:
+            self.acknowledge()
+        if self._order.held:
+            self._demand()
+
+    def _dispatch(self, message: dict[str, Any] | None) -> None:
+        if message is None:
+            return
+        kind, id = message["type"], message.get("id")
+        self._heard = (str(kind) + (f" (request {id})" if id is not None else ""), time.monotonic())
+        request = self.requests.get(id) if isinstance(id, int) else None
+        if request is not None:
+            request.accepted = True
+        if kind == "fatal":
+            self.fail(
+                MachineFault(
+                    f"the agent of {self.name} failed: {message.get('reason')}",
+                    console_tail=self.noise_lines(),
+                )
+            )
+        elif kind == "gone":
+            self.fail(MachineFault(f"results of {self.name} were lost on the way", transient=True))
+        elif kind == "damaged":
+            for waiting in list(self.requests.values()):
+                self._repeat(waiting)
+        elif kind == "ready" and request is not None and not request.ready.done():
+            request.ready.set_result(None)
+        self._on_message(message)
+        if kind in ("result", "error"):
+            self.acknowledge()
+
+    def acknowledge(self) -> None:
+        """Tell the agent what it need not keep any more."""
+        self._unacknowledged = 0
+        if self._order.arrived is not None and self.fault is None:
+            self.tell("ack", seq=self._order.arrived)
+
+    # --- putting right what was damaged
+
+    def _demand(self) -> None:
+        """Ask for the frames that are missing."""
+        missing = self._order.missing()
+        if self._order.held > _MOST_HELD or self._fruitless > _MOST_RESENDS:
+            self.fail(MachineFault(f"results of {self.name} were lost on the way", transient=True))
+        elif missing and self.fault is None and self._tender is None:
+            self._resends += 1
+            self._fruitless += 1
+            self.tell("resend", seqs=missing)
+        self._watch()
+
+    def _watch(self) -> None:
+        """Look again later, if something is incomplete now; without a timer when all is well."""
+        if self._tender is None and (self._decoder.partial or self._order.held):
+            loop = asyncio.get_running_loop()
+            self._tender = loop.call_later(self._repeat_s, self._tend, self._received)
+
+    def _tend(self, received: int) -> None:
+        self._tender = None
+        if self.fault is not None:
+            return
+        if self._decoder.partial and received == self._received:
+            for frame in self._decoder.abandon():
+                self._take(frame)
+        self._demand()
+
+
+def _parse(payload: bytes) -> dict[str, Any] | None:
+    try:
+        message = json.loads(payload)
+    except ValueError:
+        return None
+    return message if isinstance(message, dict) else None

@@ -1,0 +1,144 @@
+"""Frames on a byte stream that may carry noise; ``docs/protocol.md`` describes them.
+
+The same code as the agent's ``frame.rs``, in Python. Written from the description alone, so that
+each checks the other.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+from enum import IntEnum
+
+MAGIC = b"\xf5TAR"
+VERSION = 1
+MAX_PAYLOAD = 1 << 20
+"""Bytes; longer data travels in several frames."""
+OUT_OF_BAND = 0xFFFFFFFF
+"""The sequence number of frames outside the order: last words of a dying agent."""
+
+_HEADER = struct.Struct("<4sBBIII")
+_CHECK = struct.Struct("<I")
+_KEPT_NOISE = 16_384
+
+
+class Kind(IntEnum):
+    """What a frame's payload is."""
+
+    MESSAGE = 0
+    SERIES = 1
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One frame that arrived whole."""
+
+    kind: Kind
+    seq: int
+    payload: bytes
+
+
+def encode(kind: Kind, seq: int, payload: bytes) -> bytes:
+    """Return the bytes of one frame.
+
+    Raises:
+        ValueError: The payload is longer than ``MAX_PAYLOAD``.
+    """
+    if len(payload) > MAX_PAYLOAD:
+        raise ValueError(f"a payload of {len(payload)} bytes is too long for a frame")
+    head = _HEADER.pack(MAGIC, VERSION, kind, seq, len(payload), 0)[: -_CHECK.size]
+    return b"".join(
+        (head, _CHECK.pack(zlib.crc32(head)), payload, _CHECK.pack(zlib.crc32(payload)))
+    )
+
+
+class Decoder:
+    """Finds frames in whatever arrives, in pieces of any size.
+
+    Attributes:
+        noise: Bytes so far that belonged to no frame.
+        damaged: Places so far that looked like a frame and had a wrong checksum.
+    """
+
+    def __init__(self) -> None:
+        self.noise = 0
+        self.damaged = 0
+        self._buffer = bytearray()
+        self._start = 0
+        self._kept = bytearray()
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Add what was read, and return the frames that are whole now."""
+        if self._start:
+            del self._buffer[: self._start]
+            self._start = 0
+        self._buffer += data
+        return self._frames()
+
+    @property
+    def partial(self) -> bool:
+        """Whether a frame has begun and not ended; its rest may never come."""
+        return self._start < len(self._buffer)
+
+    def abandon(self) -> list[Frame]:
+        """Give up on the frame that has begun, and return those found behind its first byte."""
+        if not self.partial:
+            return []
+        self.damaged += 1
+        self._skip(1)
+        return self._frames()
+
+    def noise_lines(self) -> tuple[str, ...]:
+        """Return the noise as lines of text, the last ones: on a serial line, the console."""
+        text = self._kept.decode("utf-8", errors="replace")
+        lines = (line.rstrip() for line in text.replace("\r", "\n").split("\n"))
+        return tuple(line for line in lines if line)
+
+    def _frames(self) -> list[Frame]:
+        frames = []
+        while (frame := self._next()) is not None:
+            frames.append(frame)
+        return frames
+
+    def _next(self) -> Frame | None:
+        while True:
+            self._seek()
+            if len(self._buffer) - self._start < _HEADER.size:
+                return None
+            header = _HEADER.unpack_from(self._buffer, self._start)
+            _, version, kind, seq, length, check = header
+            at = self._start + _HEADER.size
+            good = (
+                version == VERSION
+                and kind in (Kind.MESSAGE, Kind.SERIES)
+                and length <= MAX_PAYLOAD
+                and zlib.crc32(self._buffer[self._start : at - _CHECK.size]) == check
+            )
+            if good:
+                if len(self._buffer) < at + length + _CHECK.size:
+                    return None
+                payload = bytes(self._buffer[at : at + length])
+                if zlib.crc32(payload) == _CHECK.unpack_from(self._buffer, at + length)[0]:
+                    self._start = at + length + _CHECK.size
+                    return Frame(Kind(kind), seq, payload)
+            self.damaged += 1
+            self._skip(1)
+
+    def _seek(self) -> None:
+        """Skip what is before the next magic, or before what may be its beginning at the end."""
+        at = self._buffer.find(MAGIC, self._start)
+        if at < 0:
+            at = len(self._buffer)
+            for length in range(min(len(MAGIC) - 1, at - self._start), 0, -1):
+                if self._buffer.endswith(MAGIC[:length]):
+                    at -= length
+                    break
+        self._skip(at - self._start)
+
+    def _skip(self, count: int) -> None:
+        self.noise += count
+        self._kept += self._buffer[self._start : self._start + count]
+        if len(self._kept) > 2 * _KEPT_NOISE:
+            del self._kept[:-_KEPT_NOISE]
+        self._start += count
