@@ -1,1 +1,39 @@
-"""."""
+"""What can be measured, one file each; `WORKLOADS` names them all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from tare.workloads.base import Better, Kind, Metric, Parameters, Workload
+from tare.workloads.bytemark import FOURIER, IDEA, NUMERIC_SORT
+from tare.workloads.loads import CpuLoad, MemoryLoad
+from tare.workloads.machine import MachineFacts, fitted
+from tare.workloads.memory_bandwidth import MemoryBandwidth
+from tare.workloads.switch import Switch
+from tare.workloads.tick import Tick
+
+_ALL: tuple[Workload, ...] = (
+    Tick(),
+    Switch(),
+    MemoryBandwidth(),
+    NUMERIC_SORT,
+    FOURIER,
+    IDEA,
+    CpuLoad(),
+    MemoryLoad(),
+)
+
+WORKLOADS: Mapping[str, Workload] = MappingProxyType({workload.name: workload for workload in _ALL})
+"""Every workload by its name, in the order in which reports show them."""
+
+__all__ = [
+    "WORKLOADS",
+    "Better",
+    "Kind",
+    "MachineFacts",
+    "Metric",
+    "Parameters",
+    "Workload",
+    "fitted",
+]
