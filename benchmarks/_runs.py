@@ -1,0 +1,99 @@
+"""Carry a study out as a user does, with the command, and read its events back."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tare.events import Record, read_events
+
+DEADLINE_S = 1800.0
+
+
+class Unmeasured(Exception):
+    """Something could not be measured; the message says why."""
+
+
+@dataclass(frozen=True)
+class CarriedOut:
+    """One ``tare run``: wall-clock times of its process, and its events."""
+
+    spawned: float
+    ended: float
+    records: tuple[Record, ...]
+
+    def first(self, kind: str) -> float:
+        """Return when the first event of type ``kind`` was written.
+
+        Raises:
+            Unmeasured: There is none, with the reasons the run gives.
+        """
+        for record in self.records:
+            if record.event.type == kind:
+                return record.time
+        raise Unmeasured(f"the run has no {kind}: {'; '.join(reasons(self.records)) or 'no why'}")
+
+
+def tare_program() -> Path:
+    """Return the command that is installed beside this Python."""
+    program = Path(sys.executable).parent / "tare"
+    if not program.exists():
+        raise Unmeasured(f"{program} is missing: run make setup")
+    return program
+
+
+def carry_out(study: Mapping[str, Any], *, seed: int = 1) -> CarriedOut:
+    """Run ``tare run`` on ``study`` in a folder of its own, which is removed afterwards.
+
+    Raises:
+        Unmeasured: The command failed; with its last words.
+    """
+    with tempfile.TemporaryDirectory(prefix="tare-bench-") as folder:
+        path = Path(folder) / "study.yaml"
+        path.write_text(yaml.safe_dump(dict(study), sort_keys=False))
+        out = Path(folder) / "run"
+        argv = [str(tare_program()), "run", str(path), "--out", str(out), "--seed", str(seed)]
+        spawned = time.time()
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=DEADLINE_S,
+            env={**os.environ, "NO_COLOR": "1"},
+        )
+        ended = time.time()
+        events = out / "events.jsonl"
+        if not events.exists():
+            last = " / ".join(done.stdout.strip().splitlines()[-3:])
+            raise Unmeasured(f"tare run ended with {done.returncode}: {last}")
+        records = tuple(read_events(events))
+        if done.returncode != 0:
+            said = reasons(records) or tuple(done.stdout.strip().splitlines()[-3:])
+            raise Unmeasured(f"tare run ended with {done.returncode}: {'; '.join(said)}")
+        return CarriedOut(spawned, ended, records)
+
+
+def reasons(records: Sequence[Record]) -> tuple[str, ...]:
+    """Return why something of a run was skipped or failed."""
+    found = []
+    for record in records:
+        event = record.event
+        if event.type == "skipped":
+            found.append(f"{event.arm} was skipped: {event.reason}")
+        elif (event.type == "cell_finished" and event.status != "ok") or (
+            event.type == "run_finished" and event.status != "complete"
+        ):
+            found.append(f"{event.type} {event.status}: {event.reason}")
+    return tuple(dict.fromkeys(found))
