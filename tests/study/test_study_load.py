@@ -100,8 +100,8 @@ def test_a_stored_study_of_another_catalog_is_refused_with_a_reason() -> None:
         ("baseline: bare", "baselin: bare", "baseline: is missing; add it"),
         ("baseline: bare", "baseline: baer", "there is no arm 'baer'; did you mean 'bare'?"),
         ("arms:", "arm:", "1:1: arms: is missing; add `arms:`"),
-        ("twin-of: bare", "twin-of: bear", "5:25: arms.bare-again.twin-of: there is no arm "
-         "\"bear\"; did you mean 'bare'?"),
+        ("twin-of: bare", "twin-of: bear", "5:25: arms.bare-again.twin-of: \"bear\" is no "
+         "arm; did you mean 'bare'?"),
         ("twin-of: bare", "twin_of: bare", "did you mean 'twin-of'?"),
         ("twin-of: bare", "twin-of: bare-again", "that is itself"),
         ("{twin-of: bare}", "{twin-of: qemu-em, devices: paravirtual}",

@@ -13,8 +13,7 @@ def build_catalog() -> Catalog:
     """Return what a study may name: every platform's options and workload's parameters."""
     summaries = {f"workload/{name}": workload.summary for name, workload in WORKLOADS.items()}
     summaries |= {
-        f"platform/{name}": _first_sentence(platform.options)
-        for name, platform in PLATFORMS.items()
+        f"platform/{name}": _first_paragraph(type(platform)) for name, platform in PLATFORMS.items()
     }
     return Catalog(
         platforms={name: platform.options for name, platform in PLATFORMS.items()},
@@ -23,6 +22,6 @@ def build_catalog() -> Catalog:
     )
 
 
-def _first_sentence(model: type) -> str:
+def _first_paragraph(model: type) -> str:
     text = inspect.cleandoc(model.__doc__ or "")
     return " ".join(text.partition("\n\n")[0].split())

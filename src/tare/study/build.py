@@ -153,15 +153,19 @@ class _Builder:
         if self._style.kebab:
             return raw
         # A stored arm holds its options apart, and None for what it does not override.
-        flat = {**raw.get("options", {}), **{k: v for k, v in raw.items() if k != "options"}}
-        return {k: v for k, v in flat.items() if v is not None or k in raw.get("options", {})}
+        options = raw.get("options")
+        own = dict(options) if isinstance(options, Mapping) else {}
+        said = {k: v for k, v in raw.items() if k != "options" and v is not None}
+        return {**own, **said}
 
     def _arm(
         self, name: str, raw: Mapping[str, Any], shape: Shape, findings: Findings
     ) -> Arm | None:
         path: Path = ("arms", name)
         platform = raw.get("platform")
-        if "platform" in raw and platform not in self._catalog.platforms:
+        if "platform" in raw and not (
+            isinstance(platform, str) and platform in self._catalog.platforms
+        ):
             findings.add(
                 (*path, "platform"),
                 f"there is no platform {shown(platform)}"
@@ -198,16 +202,14 @@ class _Builder:
         target = raw[key]
         others = [other for other in written if other != name and key not in written[other]]
         if not isinstance(target, str) or target not in others:
-            why = (
-                "that is itself"
-                if target == name
-                else (
-                    f"{shown(target)} is a twin too"
-                    if target in written
-                    else f"there is no arm {shown(target)}"
-                )
-            )
+            why = f"{shown(target)} is no arm" if target != name else "that is itself"
+            if isinstance(target, str) and target in written and target != name:
+                why = f"{shown(target)} is a twin too"
             self._findings.add(path, why + suggestion(target, others))
+            return None
+        theirs = written[target].get("platform")
+        if raw.get("platform", theirs) != theirs:
+            self._tell_difference(name, target, "platform", raw["platform"], theirs)
             return None
         own = Findings()
         twin = self._arm(name, {**written[target], **raw}, shape, own)
@@ -230,11 +232,14 @@ class _Builder:
                 continue
             ours, theirs = (_value_of(arm, field) for arm in (twin, original))
             if ours != theirs:
-                self._findings.add(
-                    ("arms", name, key),
-                    f"a twin is identical to what it repeats, but this is {shown(ours)} here and "
-                    f"{shown(theirs)} in {target}; remove the line",
-                )
+                self._tell_difference(name, target, key, ours, theirs)
+
+    def _tell_difference(self, name: str, target: str, key: str, ours: Any, theirs: Any) -> None:
+        self._findings.add(
+            ("arms", name, key),
+            f"a twin is identical to what it repeats, but this is {shown(ours)} here and "
+            f"{shown(theirs)} in {target}; remove the line",
+        )
 
     # Scenarios
 
@@ -286,6 +291,9 @@ class _Builder:
             )
             return None
         stored = mapping.get("points") if not self._style.kebab else None
+        if stored is not None and not isinstance(stored, list):
+            self._findings.add((*path, "points"), f"must be a list, not {shown(stored)}")
+            return None
         written = {k: v for k, v in mapping.items() if stored is None or k != "points"}
         known = known_keys(
             [WorkloadSpec, model], written, path, self._style, self._findings, without=["points"]

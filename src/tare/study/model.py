@@ -271,8 +271,8 @@ class StudyFrame(Part):
     kernel: str | None = Field(
         None,
         min_length=1,
-        description="What machines boot: `rt`, `cloud`, a kernel package's name or a file; "
-        "by default `rt` for real-time workloads and `cloud` for others.",
+        description="What machines boot: `rt`, `cloud`, `generic`, a kernel package's name or a "
+        "file; by default `rt` where a workload is real-time, and `generic` otherwise.",
     )
 
     @model_validator(mode="before")

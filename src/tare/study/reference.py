@@ -77,7 +77,9 @@ def render_markdown(catalog: Catalog, metrics: Mapping[str, Sequence[MetricLike]
     ]
     for name, model in sorted(catalog.platforms.items()):
         parts += [f"### Platform `{name}`\n", *_summary(catalog, f"platform/{name}")]
-        parts.append(_table(model) if model.model_fields else "It has no options.\n")
+        # What every arm has is said once; the arm's own key is what counts.
+        own = set(model.model_fields) - set(ArmFrame.model_fields)
+        parts.append(_table(model, ArmFrame.model_fields) if own else "It has no options.\n")
     parts += [
         "## Scenarios\n",
         _SCENARIOS,

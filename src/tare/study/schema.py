@@ -124,7 +124,7 @@ def _arm(catalog: Catalog) -> Schema:
         "anyOf": [{"required": ["platform"]}, {"required": ["twin-of"]}],
         "properties": common,
         "allOf": [
-            _when("platform", name, {**dict.fromkeys(common, True), **properties_of(model)})
+            _when("platform", name, {**properties_of(model), **dict.fromkeys(common, True)})
             for name, model in sorted(catalog.platforms.items())
         ],
     }
@@ -151,7 +151,7 @@ def _workloads(catalog: Catalog) -> Schema:
                 "description": catalog.summaries.get(f"workload/{name}", ""),
                 "if": {"type": "object", "required": ["workload"]},
                 "then": named,
-                "else": _mapping({**common, **_parameters(model)}, optional=True),
+                "else": _mapping({**_parameters(model), **common}, optional=True),
             }
             for name, model in sorted(catalog.workloads.items())
         },
@@ -167,7 +167,7 @@ def _named_workload(catalog: Catalog) -> Schema:
         "required": ["workload"],
         "properties": common,
         "allOf": [
-            _when("workload", name, {**dict.fromkeys(common, True), **_parameters(model)})
+            _when("workload", name, {**_parameters(model), **dict.fromkeys(common, True)})
             for name, model in sorted(catalog.workloads.items())
         ],
     }

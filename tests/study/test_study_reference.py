@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema  # type: ignore[import-untyped]
+import pytest
+import yaml
+
+from study.study_catalog import CATALOG, GOOD
+from tare.run.catalog import build_catalog
+from tare.run.reference import generated
+from tare.study.load import load_study, restore_study
+from tare.study.model import WorkloadSpec
+from tare.study.reference import render
+from tare.study.schema import study_schema
+
+ROOT = Path(__file__).parents[2]
+STUDIES = sorted((ROOT / "studies").glob("*.yaml"))
+REAL = build_catalog()
+
+
+def faults(schema: Any, study: object) -> list[str]:
+    return [error.message for error in jsonschema.Draft7Validator(schema).iter_errors(study)]
+
+
+@pytest.mark.parametrize("name", ["study.md", "study.schema.json"])
+def test_the_committed_reference_is_current(name: str) -> None:
+    committed = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    assert committed == generated()[name], "run `make docs`"
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
+def test_every_study_that_is_shipped_loads_and_fits_the_schema(path: Path) -> None:
+    study = load_study(path, REAL)
+    assert study.warnings == ()
+    assert restore_study(json.loads(study.model_dump_json()), REAL) == study
+    assert faults(study_schema(REAL), yaml.safe_load(path.read_text())) == []
+
+
+def test_the_quick_study_is_what_it_promises() -> None:
+    study = load_study(ROOT / "studies" / "quick.yaml", REAL)
+    assert study.blocks.least >= 8
+    assert study.aa == ("bare", "bare-again")
+    assert {arm.platform for arm in study.arms.values()} == {"bare", "oci", "qemu"}
+
+
+def test_no_parameter_hides_behind_a_key_of_every_workload() -> None:
+    for name, model in REAL.workloads.items():
+        assert not set(model.model_fields) & set(WorkloadSpec.model_fields), name
+
+
+def test_every_option_and_parameter_says_what_it_means() -> None:
+    for name, model in {**REAL.platforms, **REAL.workloads}.items():
+        for field, info in model.model_fields.items():
+            assert info.description, f"{name}.{field}"
+
+
+def test_the_schema_is_a_schema_and_takes_a_good_study() -> None:
+    schema = study_schema(CATALOG)
+    jsonschema.Draft7Validator.check_schema(schema)
+    assert faults(schema, yaml.safe_load(GOOD)) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("accelerator:", "accelerater:"),
+        ("accelerator: tcg", "accelerator: tgc"),
+        ("platform: qemu", "platform: qmu"),
+        ("{platform: bare}", "{platform: bare, accelerator: tcg}"),
+        ("{twin-of: bare}", "{}"),
+        ("baseline:", "baselin:"),
+        ("vcpus", "vcpu"),
+        ("samples: 200", "samples: many"),
+        ("samples: 200", "samples: []"),
+        ("samples:", "sample:"),
+        ("  tick:", "  tik:"),
+        ("workload: tick", "workload: tik"),
+        ("workload: tick,", "workload: tick, threads: 3,"),
+        ("load: cpu-load", "load: cpu-laod"),
+        ("cpus: same", "cpus: here"),
+        ("100us", "100 fortnights"),
+        ("  qemu-pv:", "  Qemu PV:"),
+    ],
+)
+def test_the_schema_refuses_what_the_loader_refuses(old: str, new: str) -> None:
+    text = GOOD.replace("shape: {memory: 512MiB}", "shape: {vcpus: 2}")
+    assert old in text
+    assert faults(study_schema(CATALOG), yaml.safe_load(text.replace(old, new, 1)))
+
+
+def test_the_reference_names_every_key_with_its_default() -> None:
+    text = render(CATALOG)["study.md"]
+    for line in (
+        "| `twin-of` | text |",
+        "| `memory` | size | `256 MiB` |",
+        "| `busy` | duration | `68 µs` | Length of the busy loop. |",
+        "| `cpu-model` | text | `max` |",
+        "| `accelerator` | `tcg`, `kvm` | `tcg` |",
+        "| `count` | whole number or `fill` | `1` |",
+        "| `baseline` | text | *required* |",
+    ):
+        assert line in text
