@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tare.errors import InputError, MachineFault
+from tare.hosts import Ledger, LocalHost, clean, host_lock, start_owned
+from tare.hosts.grants import granted_cpus
+from tare.hosts.processes import find_by_token, start_time
+
+HOST = LocalHost()
+
+
+async def test_run_returns_what_the_command_said() -> None:
+    done = await HOST.run(["sh", "-c", "cat; echo no >&2; exit 3"], input=b"yes")
+    assert (done.returncode, done.stdout, done.stderr) == (3, b"yes", b"no\n")
+    assert not done.ok
+    assert done.words() == "no"
+
+
+async def test_run_reads_nothing_without_input_and_adds_to_the_environment() -> None:
+    done = await HOST.run(["sh", "-c", "cat; echo $TARE_X $HOME"], env={"TARE_X": "x"})
+    assert done.stdout.decode().split() == ["x", os.environ["HOME"]]
+
+
+async def test_run_kills_what_takes_too_long() -> None:
+    with pytest.raises(MachineFault, match=r"did not end within 0\.2 s"):
+        await HOST.run(["sleep", "61.7"], timeout_s=0.2)
+
+
+async def test_a_missing_command_is_named() -> None:
+    with pytest.raises(InputError, match="no command tare-no-such-command"):
+        await HOST.run(["tare-no-such-command"])
+
+
+async def test_files(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    assert not await HOST.exists(path)
+    await HOST.write(path, b"content")
+    assert await HOST.read(path) == b"content"
+    await HOST.remove(path)
+    await HOST.remove(path)
+    (tmp_path / "folder" / "inner").mkdir(parents=True)
+    await HOST.remove(tmp_path / "folder")
+    assert not (tmp_path / "folder").exists()
+
+
+async def test_topology_names_the_allowed_cpus() -> None:
+    cpus = HOST.topology()
+    assert set(cpus.online) <= os.sched_getaffinity(0)
+    assert all(cpu in cpus.siblings[cpu] for cpu in cpus.online)
+    assert set(cpus.nodes) == set(cpus.online)
+
+
+async def test_a_started_process_is_pinned_logged_and_noted(
+    tmp_path: Path, agent_program: Path
+) -> None:
+    host = LocalHost(agent_program)
+    cpu = host.topology().online[-1]
+    with Ledger(tmp_path / "l") as ledger:
+        process = await start_owned(
+            host,
+            ledger,
+            ["sh", "-c", "read line; echo got $line; echo oops >&2; exit 4"],
+            log=tmp_path / "log",
+            cpus=[cpu],
+        )
+        assert os.sched_getaffinity(process.pid) == {cpu}
+        (entry,) = ledger.open_entries()
+        assert entry.details["pid"] == process.pid
+        assert entry.details["cpus"] == [cpu]
+        process.stdin.write(b"it\n")
+        assert await process.stdout.read() == b"got it\n"
+        assert await process.wait() == 4
+        assert ledger.open_entries() == ()
+    assert (tmp_path / "log").read_text() == "oops\n"
+
+
+async def test_ending_asks_before_it_kills(tmp_path: Path, agent_program: Path) -> None:
+    host = LocalHost(agent_program)
+    with Ledger(tmp_path / "l") as ledger:
+        polite = await start_owned(host, ledger, ["sleep", "60"])
+        assert await polite.end(0.1) == -signal.SIGTERM
+        deaf = await start_owned(host, ledger, ["sh", "-c", "trap '' TERM; echo; exec sleep 60"])
+        await deaf.stdout.readline()
+        assert await deaf.end(0.1) == -signal.SIGKILL
+        assert ledger.open_entries() == ()
+
+
+PARENT = """
+import asyncio, sys, os
+from pathlib import Path
+from tare.hosts import Ledger, LocalHost, start_owned
+async def main():
+    host = LocalHost(Path(sys.argv[1]))
+    ledger = Ledger(Path(sys.argv[2]))
+    folder = Path(sys.argv[3]); ledger.record("directory", path=str(folder)); folder.mkdir()
+    process = await start_owned(host, ledger, ["sleep", "300"])
+    print(process.pid, flush=True)
+    await process.wait()
+asyncio.run(main())
+"""
+
+
+async def test_no_process_outlives_a_killed_tare(tmp_path: Path, agent_program: Path) -> None:
+    folder = tmp_path / "tare-killed"
+    arguments = [str(agent_program), str(tmp_path / "l"), str(folder)]
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, *arguments], stdout=subprocess.PIPE, text=True
+    )
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    assert await start_time(HOST, child) is not None
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    deadline = time.monotonic() + 10
+    while await start_time(HOST, child) is not None:
+        assert time.monotonic() < deadline, "the child outlived its killed parent"
+        await asyncio.sleep(0.01)
+    with Ledger(tmp_path / "l") as ledger:
+        kinds = [entry.kind for entry in ledger.open_entries()]
+        token = ledger.open_entries()[1].details["token"]
+        assert kinds == ["directory", "process"]
+        assert await clean(HOST, ledger) == [f"Removed {folder}."]
+    assert await find_by_token(HOST, token) == ()
+
+
+def test_one_run_at_a_time(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    program = (
+        "import sys; from pathlib import Path; from tare.hosts import host_lock\n"
+        "with host_lock('first', Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", program, str(lock)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    with pytest.raises(InputError, match=f"first \\(process {holder.pid}\\)") as told:  # noqa: SIM117
+        with host_lock("second", lock):
+            pass
+    assert told.value.hint.endswith(f"kill -INT {holder.pid}")
+    holder.kill()
+    holder.communicate()
+    with host_lock("third", lock):
+        pass
+
+
+def test_granted_cpus_spread(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "l") as ledger:
+        assert granted_cpus((0, 1, 2, 3), ledger, (3, 2, 1), 2) == (2, 3)
+        assert granted_cpus((0, 1), ledger, (), 1) == (0,)
+        first = ledger.record("process", cpus=[0])
+        assert granted_cpus((0, 1), ledger, (), 1) == (1,)
+        ledger.record("container", cpus=[1])
+        assert granted_cpus((0, 1), ledger, (), 1) == (0,)
+        ledger.record("process", cpus=[0])
+        ledger.record("directory", path="/x")
+        assert granted_cpus((0, 1), ledger, (), 1) == (1,)
+        ledger.done(first)
+        assert granted_cpus((0, 1), ledger, (), 2) == (0, 1)
