@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 MAX_VCPUS = 255
 """What 8-bit APIC identifiers allow; more would need an emulated IOMMU."""
 
-MIN_MEMORY = 128 << 20
+MIN_MEMORY = 96 << 20
 """The least with which the real-time image boots to the agent's hello; docs/images.md."""
 
 _INSTALL = "apt-get install -y qemu-system-x86"
@@ -195,17 +195,15 @@ async def launch(
     places = Places(
         qmp=sockets / "qmp.sock",
         agent=sockets / "agent.sock",
-        console=spec.workdir / "console.log",
+        console=sockets / "console.sock",
         errors=spec.workdir / "qemu.log",
     )
     machine = QemuMachine(context, spec, places)
-    argv = command(
-        options, image, spec.name, spec.shape, places, paused=bool(spec.cpus), append=append
-    )
+    argv = command(options, image, spec.name, spec.shape, places, append=append)
     try:
         for folder in dict.fromkeys((spec.workdir, sockets)):
             await machine.make_folder(folder)
-        await machine.run(argv, spec.cpus, paused=bool(spec.cpus))
+        await machine.run(argv, spec.cpus)
     except BaseException:
         await machine.stop()
         raise

@@ -55,10 +55,9 @@ def command(
     shape: Shape,
     places: Places,
     *,
-    paused: bool,
     append: tuple[str, ...] | None = None,
 ) -> list[str]:
-    """Return QEMU's arguments, the program first.
+    """Return QEMU's arguments, the program first; the guest waits for ``cont``.
 
     Args:
         options: The machine's options.
@@ -66,7 +65,6 @@ def command(
         name: The machine's name.
         shape: vCPUs and memory.
         places: Its sockets and logs.
-        paused: Whether it waits for ``cont`` before its first instruction.
         append: The kernel command line; by default :func:`kernel_arguments`.
     """
     arguments = kernel_arguments(options) if append is None else append
@@ -83,14 +81,14 @@ def command(
         *("-append", " ".join(arguments)),
         *("-chardev", f"socket,id=qmp,path={_escaped(places.qmp)},server=on,wait=off"),
         *("-mon", "chardev=qmp,mode=control"),
-        *("-chardev", f"file,id=console,path={_escaped(places.console)}"),
+        *("-chardev", f"socket,id=console,path={_escaped(places.console)},server=on,wait=off"),
         *("-device", "isa-serial,chardev=console,index=0"),
         *("-chardev", f"socket,id=agent,path={_escaped(places.agent)},server=on,wait=off"),
         # A port with nothing behind it, and a disk of zeros: no traffic, no file.
         *("-netdev", "hubport,id=net,hubid=0"),
         *("-blockdev", f"null-co,node-name=disk,size={_DISK_BYTES},read-zeroes=on"),
         *_devices(options),
-        *(("-S",) if paused else ()),
+        "-S",
     ]
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import re
 import signal
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tare.agent.channel import StreamChannel
 from tare.agent.client import AgentClient
@@ -17,22 +16,21 @@ from tare.errors import MachineFault, TareError
 from tare.hosts import OwnedProcess, start_owned
 from tare.platforms.base import Context, MachineSpec
 from tare.platforms.qemu_command import Places
+from tare.platforms.qemu_console import Console
 from tare.platforms.qemu_qmp import Monitor, Streams
 
 if TYPE_CHECKING:
     from tare.agent.client import Hello
     from tare.hosts import Entry
 
-CONSOLE_LINES = 40
 _CONNECT_S = 20.0
 _RETRY_S = 0.004
 _GONE_S = 2.0
+_PANIC_S = 1.0
 _POWER_OFF_S = 3.0
 _QUIT_S = 2.0
 # The kernel's limit is 108 bytes with the final NUL (unix(7)).
 _LONGEST_SOCKET = 107
-_PANIC = re.compile(rb"Kernel panic - not syncing: ([^\r\n]*)")
-_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
 
 
 class QemuMachine:
@@ -48,10 +46,12 @@ class QemuMachine:
         self._folders: list[tuple[Entry, Path]] = []
         self._process: OwnedProcess
         self._monitor: Monitor | None = None
+        self._console = Console()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._streams: list[asyncio.StreamWriter] = []
         self._watch: asyncio.Task[None] | None = None
         self._threads: tuple[int, ...] = ()
-        self._console: tuple[str, ...] = ()
-        self._panic = ""
+        self._answered = False
         self._stopping = False
         self._stop: asyncio.Future[None] | None = None
 
@@ -63,12 +63,12 @@ class QemuMachine:
         """
         # The deadline is kept here, so that whatever else fails is told by its own reason.
         hello = asyncio.ensure_future(self.agent.hello(timeout_s + _GONE_S))
+        either: set[asyncio.Future[Any]] = {hello, self.died}
         try:
-            await asyncio.wait(
-                {hello, self.died}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
-            )
+            await asyncio.wait(either, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
             if hello.done():
                 if (error := hello.exception()) is None:
+                    self._answered = True
                     return hello.result()
                 # The channel's end reaches this process before QEMU's own end does.
                 await asyncio.wait({self.died}, timeout=_GONE_S)
@@ -78,10 +78,9 @@ class QemuMachine:
             hello.cancel()
         if self.died.done():
             raise self.died.result()
-        await self._read_console()
         raise MachineFault(
             f"{self.name}: the guest did not answer within {timeout_s:g} s{self._last_line()}",
-            console_tail=self._console,
+            console_tail=self.console_tail(),
         )
 
     async def vcpu_threads(self) -> tuple[int, ...]:
@@ -109,7 +108,9 @@ class QemuMachine:
                 for thread in self._threads
             ]
         except (OSError, IndexError) as error:
-            raise MachineFault(f"{self.name} has ended", console_tail=self._console) from error
+            raise MachineFault(
+                f"{self.name} has ended", console_tail=self.console_tail()
+            ) from error
         # proc(5): after the command's name in parentheses come fields 3, 4, …; 14 and 15 are
         # user and system time.
         fields = stat[stat.rindex(")") + 2 :].split()
@@ -124,11 +125,8 @@ class QemuMachine:
         return cost
 
     def console_tail(self) -> tuple[str, ...]:
-        """Return the last lines of the console that were read, oldest first."""
-        if self._host.name == "local":
-            with contextlib.suppress(OSError):
-                self._console = last_lines(self._places.console.read_bytes())
-        return self._console
+        """Return the last lines of the console, oldest first."""
+        return self._console.tail()
 
     async def stop(self) -> None:
         """Ask the guest to power off, then QEMU to quit, then kill it; remove what it left."""
@@ -149,7 +147,10 @@ class QemuMachine:
                 with contextlib.suppress(TareError, OSError):
                     await self.agent.close()
         finally:
-            await self._read_console()
+            for task in self._tasks:
+                task.cancel()
+            for stream in self._streams:
+                stream.close()
             for entry, folder in reversed(self._folders):
                 await self._host.remove(folder)
                 self._ledger.done(entry)
@@ -164,26 +165,39 @@ class QemuMachine:
         if not made.ok:
             raise MachineFault(f"{self.name}: {made.words()}", "check the disk's free space")
 
-    async def run(self, argv: Sequence[str], cpus: Sequence[int], *, paused: bool) -> None:
-        """Start QEMU, pin its vCPUs, connect to the guest's agent, and let it go."""
+    async def run(self, argv: Sequence[str], cpus: Sequence[int]) -> None:
+        """Start QEMU paused, listen to it, pin its vCPUs, and let the guest go."""
         self._process = await start_owned(self._host, self._ledger, argv, log=self._places.errors)
         self._watch = asyncio.create_task(self._await_end())
-        agent, monitor = await asyncio.gather(
-            self._connect(self._places.agent), self._connect(self._places.qmp)
-        )
+        try:
+            await self._bring_up(cpus)
+        except (MachineFault, OSError) as error:
+            # Where QEMU ended, its own words say more than a stream that broke off.
+            await asyncio.wait({self.died}, timeout=_GONE_S)
+            if self.died.done():
+                raise self.died.result() from error
+            raise MachineFault(f"{self.name}: QEMU cannot be steered: {error}") from error
+
+    async def _bring_up(self, cpus: Sequence[int]) -> None:
+        places = (self._places.agent, self._places.console, self._places.qmp)
+        agent, console, monitor = await asyncio.gather(*map(self._connect, places))
         self.agent = AgentClient(StreamChannel(*agent), name=self.name)
+        self._streams.append(console[1])
+        self._tasks += [
+            asyncio.create_task(self._console.follow(console[0])),
+            asyncio.create_task(self._await_panic()),
+        ]
         self._monitor = Monitor(self.name, monitor)
         await self._monitor.open()
         self._threads = await self._monitor.vcpu_threads()
-        await asyncio.gather(
-            *(
-                self._pin(thread, cpus[number % len(cpus)])
-                for number, thread in enumerate(self._threads)
-                if cpus
+        if cpus:
+            await asyncio.gather(
+                *(
+                    self._pin(thread, cpus[number % len(cpus)])
+                    for number, thread in enumerate(self._threads)
+                )
             )
-        )
-        if paused:
-            await self._monitor.execute("cont")
+        await self._monitor.execute("cont")
 
     async def _pin(self, thread: int, cpu: int) -> None:
         done = await self._host.run(["taskset", "-pc", str(cpu), str(thread)], timeout_s=30)
@@ -203,25 +217,29 @@ class QemuMachine:
 
     async def _await_end(self) -> None:
         code = await self._process.wait()
-        await self._read_console()
+        # QEMU's last words are still on their way through the streams.
+        await asyncio.wait(self._tasks[:1], timeout=_GONE_S)
+        self._fail(await self._why(code))
+
+    async def _await_panic(self) -> None:
+        """End the machine when its kernel panicked and then hangs instead of restarting."""
+        await self._console.panicked.wait()
+        await asyncio.sleep(_PANIC_S)
+        self._fail(f"the guest's kernel panicked: {self._console.panic}")
+
+    def _fail(self, reason: str) -> None:
         if self._stopping or self.died.done():
             return
-        if self._monitor is not None:
-            # QEMU's last events are still on their way through the stream's buffers.
-            await asyncio.sleep(0.01)
-        self.died.set_result(
-            MachineFault(
-                f"{self.name}: {await self._why(code)}{self._last_line()}",
-                console_tail=self._console,
-            )
-        )
+        tail = self.console_tail()
+        fault = MachineFault(f"{self.name}: {reason}{self._last_line()}", console_tail=tail)
+        self.died.set_result(fault)
 
     async def _why(self, code: int) -> str:
-        if self._panic:
-            return f"the guest's kernel panicked: {self._panic}"
+        if self._console.panic:
+            return f"the guest's kernel panicked: {self._console.panic}"
         if code < 0:
-            name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
-            return f"QEMU was killed by {name}"
+            known = {number.value: number.name for number in signal.Signals}
+            return f"QEMU was killed by {known.get(-code, f'signal {-code}')}"
         if code:
             return f"QEMU ended with code {code}: {await self._errors()}"
         ended = self._monitor.ended_by if self._monitor is not None else ""
@@ -239,15 +257,9 @@ class QemuMachine:
                 return "; ".join(line.removeprefix("qemu-system-x86_64: ") for line in said)
         return "it gave no reason"
 
-    async def _read_console(self) -> None:
-        with contextlib.suppress(OSError):
-            console = await self._host.read(self._places.console)
-            self._console = last_lines(console)
-            if panic := _PANIC.search(console):
-                self._panic = panic[1].decode(errors="replace")
-
     def _last_line(self) -> str:
-        return f"; last console line: {self._console[-1]}" if self._console else ""
+        tail = self.console_tail()
+        return f"; last console line: {tail[-1]}" if tail else ""
 
     def _gone(self) -> bool:
         return self._process.returncode is not None
@@ -255,7 +267,8 @@ class QemuMachine:
     async def _end(self) -> None:
         if not hasattr(self, "_process") or self._watch is None:
             return
-        if not self._gone() and hasattr(self, "agent"):
+        # A guest that never answered is not asked: it would only cost the wait.
+        if not self._gone() and self._answered:
             with contextlib.suppress(TareError, OSError, TimeoutError):
                 async with asyncio.timeout(_POWER_OFF_S):
                     await self.agent.shutdown()
@@ -269,14 +282,6 @@ class QemuMachine:
             await self._process.kill()
 
 
-def last_lines(console: bytes, count: int = CONSOLE_LINES) -> tuple[str, ...]:
-    """Return the last lines of a console, without control characters and empty lines."""
-    # Enough for long lines; a guest may have filled megabytes with noise.
-    text = console[-count * 400 :].decode(errors="replace").replace("\r", "\n")
-    lines = (_CONTROL.sub("", line).rstrip() for line in text.split("\n"))
-    return tuple(line[:400] for line in lines if line)[-count:]
-
-
 def fits_socket(folder: Path) -> bool:
     """Return whether sockets in ``folder`` have names short enough for the kernel."""
-    return len(os.fsencode(folder / "agent.sock")) <= _LONGEST_SOCKET
+    return len(os.fsencode(folder / "console.sock")) <= _LONGEST_SOCKET

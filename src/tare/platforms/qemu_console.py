@@ -1,0 +1,65 @@
+"""A guest's console as it is written: its last lines, and the moment its kernel panics."""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import re
+from collections import deque
+
+LINES = 40
+_LONGEST_LINE = 400
+_PANIC = re.compile(r"Kernel panic - not syncing: (.*)")
+# Escape sequences as firmware sends them, and other control characters.
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b.|[\x00-\x09\x0b-\x1f\x7f]")
+
+
+class Console:
+    """Follows a console's bytes, whatever they are.
+
+    Args:
+        lines: How many lines to keep.
+    """
+
+    def __init__(self, lines: int = LINES) -> None:
+        self._lines: deque[str] = deque(maxlen=lines)
+        self._open = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self.panic = ""
+        """What the kernel said when it panicked; empty while it has not."""
+        self.panicked = asyncio.Event()
+
+    def feed(self, data: bytes) -> None:
+        """Take in some bytes; lines may be cut anywhere between calls."""
+        text = self._open + self._decoder.decode(data)
+        *whole, self._open = re.split(r"[\r\n]+", text)
+        # A guest may send noise without ever ending a line.
+        self._open = self._open[-_LONGEST_LINE:]
+        for line in whole:
+            self._take(line)
+
+    def tail(self) -> tuple[str, ...]:
+        """Return the last lines that are not empty, oldest first."""
+        last = _clean(self._open)
+        return (*self._lines, last) if last else tuple(self._lines)
+
+    async def follow(self, reader: asyncio.StreamReader) -> None:
+        """Take in a stream until it ends."""
+        try:
+            while data := await reader.read(1 << 16):
+                self.feed(data)
+        except OSError:
+            return
+
+    def _take(self, line: str) -> None:
+        line = _clean(line)
+        if not line:
+            return
+        self._lines.append(line)
+        if not self.panic and (found := _PANIC.search(line)):
+            self.panic = found[1].removesuffix("]---").strip()
+            self.panicked.set()
+
+
+def _clean(line: str) -> str:
+    return _CONTROL.sub("", line)[:_LONGEST_LINE].rstrip()
