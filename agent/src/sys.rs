@@ -18,8 +18,10 @@ fn text(value: &str) -> io::Result<CString> {
 
 /// The kernel's id of the calling thread.
 pub fn thread_id() -> i32 {
+    // Not the library's gettid: the standard library refers to that weakly, and a static link then
+    // leaves it undefined (a call to address 0).
     // SAFETY: takes nothing and cannot fail.
-    unsafe { libc::gettid() }
+    unsafe { libc::syscall(libc::SYS_gettid) as i32 }
 }
 
 /// The CPUs a thread may run on (0: the calling one).
