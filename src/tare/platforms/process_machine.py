@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 from tare.agent.channel import StreamChannel
 from tare.agent.client import AgentClient, Hello
@@ -61,14 +62,15 @@ class ProcessMachine:
         if self._stopping is None:
             reason = await self._explain(code)
             self._read_tail()
-            self.died.set_result(
-                MachineFault(f"{self.name}: {reason}", console_tail=self._tail, transient=False)
-            )
+            fault = MachineFault(f"{self.name}: {reason}", console_tail=self._tail)
+            self.died.set_result(fault)
+            self.agent.fail(fault)
 
     async def ready(self, timeout_s: float) -> Hello:
         """Wait for the agent's hello; see :class:`tare.platforms.base.Machine`."""
         hello = asyncio.ensure_future(self.agent.hello(timeout_s))
-        await asyncio.wait({hello, self.died}, return_when=asyncio.FIRST_COMPLETED)
+        either: set[asyncio.Future[Any]] = {hello, self.died}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if hello.done() and not hello.cancelled() and hello.exception() is not None:
             # The end of the pipe is often seen a moment before the end of the process.
             await asyncio.wait({self.died}, timeout=0.5)
