@@ -1,1 +1,41 @@
-"""."""
+"""Statistics over a run's observations; knows nothing of platforms, only the events.
+
+The parts are loaded when first asked for: deciding whether to go on with a run needs no tables,
+and tables take a third of a second to load.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tare.analysis.compare import compare as compare_runs
+    from tare.analysis.export import export_observations, tidy_frame
+    from tare.analysis.load import load_run, load_runs
+    from tare.analysis.series import summarise_series
+
+__all__ = [
+    "compare_runs",
+    "export_observations",
+    "load_run",
+    "load_runs",
+    "summarise_series",
+    "tidy_frame",
+]
+
+_HOMES = {
+    "compare_runs": ("compare", "compare"),
+    "export_observations": ("export", "export_observations"),
+    "load_run": ("load", "load_run"),
+    "load_runs": ("load", "load_runs"),
+    "summarise_series": ("series", "summarise_series"),
+    "tidy_frame": ("export", "tidy_frame"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = _HOMES[name]
+    return getattr(import_module(f"{__name__}.{module}"), attribute)

@@ -68,7 +68,7 @@ def _tidy_run(run: RunData) -> pl.DataFrame:
     return counted if others is None else pl.concat([counted, others], how="diagonal")
 
 
-def encode(runs: RunData | Sequence[RunData], form: Format) -> bytes:
+def export_observations(runs: RunData | Sequence[RunData], form: Format) -> bytes:
     """Return `tidy_frame` as the bytes of a file.
 
     Args:
@@ -86,20 +86,20 @@ def encode(runs: RunData | Sequence[RunData], form: Format) -> bytes:
     return buffer.getvalue()
 
 
-def export(runs: RunData | Sequence[RunData], path: Path, form: Format) -> None:
+def write_observations(runs: RunData | Sequence[RunData], path: Path, form: Format) -> None:
     """Write `tidy_frame` to a file, whole or not at all.
 
     Args:
         runs: One run, or several.
         path: The file; replaced if it exists.
-        form: As in `encode`.
+        form: As in `export_observations`.
 
     Raises:
         InputError: The file cannot be written; says why.
     """
     partial = path.with_name(f".{path.name}.part")
     try:
-        partial.write_bytes(encode(runs, form))
+        partial.write_bytes(export_observations(runs, form))
         partial.replace(path)
     except OSError as error:
         partial.unlink(missing_ok=True)

@@ -11,7 +11,9 @@ Better = Literal["higher", "lower", "neither"]
 Kind = Literal["typical", "tail", "maximum"]
 Scale = Literal["ratio", "difference"]
 Family = Literal["headline", "detail", "control"]
-IntervalMethod = Literal["student-t", "hierarchical-bootstrap", "order-statistic"]
+IntervalMethod = Literal[
+    "student-t", "hierarchical-bootstrap", "boot-level-bootstrap", "order-statistic"
+]
 VerdictWord = Literal[
     "better",
     "worse",
@@ -171,7 +173,8 @@ class Effect:
         interval: The interval to show: ``student_t`` for ``typical``, ``order`` otherwise; None
             with too few blocks.
         student_t: Student-t interval over the block log-ratios, on the ratio scale.
-        bootstrap: Hierarchical bootstrap interval of the same estimate.
+        bootstrap: Hierarchical (of tails and maxima: boot-level) bootstrap interval of the same
+            estimate.
         order: Order-statistic interval of the median block ratio.
         half_width: Relative half-width of ``interval`` (ratio scale: √(high/low) − 1, the
             figure that the stopping rule looks at); None without interval.
