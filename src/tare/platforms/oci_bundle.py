@@ -93,6 +93,8 @@ def configuration(spec: ContainerSpec) -> dict[str, Any]:
             _mount("/proc", "proc", "proc"),
             _mount("/dev", "tmpfs", "tmpfs", "nosuid", "strictatime", "mode=755", "size=64k"),
             _mount("/sys", "sysfs", "sysfs", "nosuid", "noexec", "nodev", "ro"),
+            # So that the agent sees its own limits, as a guest sees the size of its memory.
+            _mount("/sys/fs/cgroup", "cgroup", "cgroup", "nosuid", "noexec", "nodev", "ro"),
             _mount("/tmp", "tmpfs", "tmpfs", "nosuid", "nodev", "mode=1777"),
         ],
         "linux": {
