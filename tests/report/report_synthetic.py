@@ -16,6 +16,9 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 
+from tare.analysis.compare import compare
+from tare.analysis.load import load_runs
+from tare.analysis.model import Comparison
 from tare.events import (
     BlockFinished,
     BlockStarted,
@@ -383,4 +386,9 @@ def hostile() -> str:
 
 def json_hostile() -> str:
     """Return ``hostile`` with control characters and a null, as a console may print."""
-    return json.loads('"\\u0000\\u001b[31m\\ud7ff\\ufffe"') + hostile()
+    return str(json.loads('"\\u0000\\u001b[31m\\ud7ff\\ufffe"')) + hostile()
+
+
+def comparison_of(*folders: Path) -> Comparison:
+    """Load and compare runs, as ``tare report`` does."""
+    return compare(load_runs(folders))

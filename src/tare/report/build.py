@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 
 from tare.analysis.model import Comparison, RunData
 from tare.errors import InputError
+from tare.report.arrange import arranged
 from tare.report.drawing import draw
 from tare.report.figures.frame import Figure
 from tare.report.figures.overhead import overhead_figure, shading_note
@@ -54,7 +55,7 @@ def build_report(runs: Sequence[RunData], comparison: Comparison, out: Path) -> 
         InputError: ``out`` cannot be written.
     """
     try:
-        return _build(runs, comparison, out)
+        return _build(runs, arranged(comparison), out)
     except OSError as error:
         raise InputError(
             f"{out}: the report cannot be written: {error.strerror or error}",

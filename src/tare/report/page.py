@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -188,33 +188,18 @@ def _subtitle(comparison: Comparison) -> str:
 
 
 def _alerts(comparison: Comparison) -> tuple[str, ...]:
-    alerts = [_partial(run) for run in comparison.runs if not run.complete]
-    lost = [cell for run in comparison.runs for cell in run.cells if cell.status != "ok"]
-    if lost:
-        failed = sum(cell.status == "failed" for cell in lost)
-        withheld = len(lost) - failed
-        counts = [f"{failed} failed"] * bool(failed) + [f"{withheld} withheld"] * bool(withheld)
-        total = sum(len(run.cells) for run in comparison.runs)
-        alerts.append(f"Of {total} cells {' and '.join(counts)}; the reasons are below.")
-    return tuple(legible(text) for text in (*alerts, *comparison.notes))
+    partial = [_partial(run) for run in comparison.runs if not run.complete]
+    # What the mark means is said beside the verdicts; in a warning on every page it would wear out.
+    notes = [note for note in comparison.notes if not note.lower().startswith(EMULATED)]
+    return tuple(legible(text) for text in (*partial, *notes))
 
 
 def _partial(run: RunData) -> str:
     done = len(run.blocks_finished)
     blocks = run.study.get("blocks")
-    most = blocks.get("most") if isinstance(blocks, dict) else None
+    most = blocks.get("most") if isinstance(blocks, Mapping) else None
     of = f" of at most {most}" if most else ""
-    how = {
-        None: "has not ended",
-        "stopped": "was stopped",
-        "failed": "failed",
-        "complete": "is complete",
-    }[run.ended]
-    why = f" ({run.end_reason})" if run.end_reason else ""
-    return (
-        f"Partial: run {run.run} {how}{why} after {done}{of} blocks. What follows is what it has "
-        f"so far; `tare resume {run.folder}` goes on where it stopped."
-    )
+    return f"Partial: run {run.run} has finished {done}{of} blocks. What follows is what there is."
 
 
 def _no_lead(comparison: Comparison) -> str:

@@ -33,7 +33,7 @@ from tare.report.words import (
 
 def effects_table(comparison: Comparison, name: str, effects: Iterable[Effect]) -> Table[Effect]:
     """Return ``effects`` with estimates, intervals, p, q and verdicts, one row each."""
-    rows = ordered(comparison, effects)
+    rows = tuple(effects)
     names = Names(Part.of(effect.key) for effect in comparison.effects)
     columns: tuple[Column[Effect], ...] = (
         Column("what", lambda e: names.name(Part.of(e.key)), "What"),
@@ -94,14 +94,6 @@ def effects_table(comparison: Comparison, name: str, effects: Iterable[Effect]) 
         f"Effects against {comparison.baseline}, with {100 * comparison.confidence:.4g} % intervals"
     )
     return Table(name, caption, columns, rows, tone=_tone)
-
-
-def ordered(comparison: Comparison, effects: Iterable[Effect]) -> tuple[Effect, ...]:
-    """Return ``effects`` metric by metric, as they first come, and in it in the study's order."""
-    given = tuple(effects)
-    keys = {key: place for place, key in enumerate(dict.fromkeys(e.key for e in given))}
-    arms = {arm: place for place, arm in enumerate(comparison.arms)}
-    return tuple(sorted(given, key=lambda e: (keys[e.key], arms.get(e.arm, len(arms)))))
 
 
 def _tone(effect: Effect) -> str:

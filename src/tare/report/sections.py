@@ -13,7 +13,7 @@ from tare.report.figures.overhead import metrics_figure
 from tare.report.longseries import series_figures
 from tare.report.page import Noted, Section
 from tare.report.palette import Look
-from tare.report.results import effects_table, ordered, summaries_table
+from tare.report.results import effects_table, summaries_table
 from tare.report.svg import legible
 from tare.report.words import Names, Part, joined, marked, parameters_of, slug
 
@@ -49,8 +49,7 @@ class Draft:
 def drafts(comparison: Comparison, looks: Mapping[str, Look]) -> list[Draft]:
     """Return one section per workload, parameters and scenario that has any value."""
     by_part: dict[Part, list[ArmSummary]] = {}
-    order = {arm: place for place, arm in enumerate(comparison.arms)}
-    for summary in sorted(comparison.summaries, key=lambda s: order.get(s.arm, len(order))):
+    for summary in comparison.summaries:
         by_part.setdefault(Part.of(summary.key), []).append(summary)
     names = Names(by_part)
     taken: set[str] = set()
@@ -70,7 +69,7 @@ def _draft(
     name: str,
     stem: str,
 ) -> Draft:
-    effects = ordered(comparison, (e for e in comparison.effects if Part.of(e.key) == part))
+    effects = [e for e in comparison.effects if Part.of(e.key) == part]
     headlines = [e for e in effects if e.headline]
     whole = effects_table(comparison, stem, effects)
     values = summaries_table(comparison)

@@ -134,8 +134,8 @@ def _csv(value: Raw) -> Raw:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
-        text = legible(value)
-        return f"'{text}" if text[:1] in {"=", "+", "-", "@", "\t", "\r"} else text
+        text = legible(value).replace("\r\n", "\n").replace("\r", "\n")
+        return f"'{text}" if text[:1] in {"=", "+", "-", "@", "\t"} else text
     return value
 
 

@@ -9,6 +9,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from tare.analysis.model import Comparison, Effect
+from tare.report.arrange import arranged
 from tare.report.results import effects_table
 from tare.report.svg import legible
 from tare.report.tables import Table
@@ -29,7 +30,7 @@ PLAIN_WIDTH = 180
 STYLES = {"worse": "bold red", "better": "bold green", "differs": "bold yellow"}
 
 
-def print_comparison(comparison: Comparison, console: Console, *, every: bool = False) -> None:
+def render_comparison(comparison: Comparison, console: Console, *, every: bool = False) -> None:
     """Print ``comparison``: the verdict in words, then a table of effects.
 
     Args:
@@ -41,13 +42,14 @@ def print_comparison(comparison: Comparison, console: Console, *, every: bool = 
         console = Console(file=console.file, width=PLAIN_WIDTH, no_color=True, highlight=False)
     width = console.width
     plain = not console.is_terminal
-    console.print(render_comparison(comparison, width=width, every=every, plain=plain))
+    console.print(comparison_view(comparison, width=width, every=every, plain=plain))
 
 
-def render_comparison(
+def comparison_view(
     comparison: Comparison, *, width: int = 120, every: bool = False, plain: bool = False
 ) -> RenderableType:
     """Return ``comparison`` as something rich can print in ``width`` characters."""
+    comparison = arranged(comparison)
     effects = comparison.effects if every or not comparison.headlines else comparison.headlines
     words = lead(comparison) or "No comparison: no arm beside the baseline has values."
     parts: list[RenderableType] = [Text(legible(comparison.title), style="bold"), Text(words)]

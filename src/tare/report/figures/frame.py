@@ -88,8 +88,9 @@ def ratio_ticks(low: float, high: float, most: int = 7) -> list[float]:
         for ticks in candidates:
             if len(ticks) <= most:
                 return ticks
-        widest = candidates[-1]
-        return widest[:: math.ceil(len(widest) / most)]
+        every = math.ceil(len(exponents) / most)
+        decades = [10.0**e for e in exponents if e % every == 0]
+        return [tick for tick in decades if low <= tick <= high]
     for step in _steps():
         first, last = math.ceil(low / step), math.floor(high / step)
         if last - first + 1 <= most:

@@ -104,7 +104,6 @@ def overhead_figure(
     """
     names = Names(Part.of(summary.key) for summary in comparison.summaries)
     groups = _groups(
-        comparison,
         comparison.headlines,
         lambda key: f"{names.name(Part.of(key))} · {metric_name(key.metric)}",
     )
@@ -131,7 +130,7 @@ def metrics_figure(
     part: str,
 ) -> Figure | None:
     """Return the costs of one workload's metrics, for its section; None when there is no ratio."""
-    groups = _groups(comparison, effects, lambda key: metric_name(key.metric))
+    groups = _groups(effects, lambda key: metric_name(key.metric))
     if not groups:
         return None
     count = sum(len(group.effects) for group in groups)
@@ -149,12 +148,9 @@ def _emulated(groups: Sequence[Group]) -> bool:
     return any(effect.emulated for group in groups for effect in group.effects)
 
 
-def _groups(
-    comparison: Comparison, effects: Sequence[Effect], label: Callable[[Key], str]
-) -> list[Group]:
+def _groups(effects: Sequence[Effect], label: Callable[[Key], str]) -> list[Group]:
     found: dict[Key, list[Effect]] = {key: [] for key in dict.fromkeys(e.key for e in effects)}
-    arms = {arm: place for place, arm in enumerate(comparison.arms)}
-    for effect in sorted(effects, key=lambda e: arms.get(e.arm, len(arms))):
+    for effect in effects:
         if cost(effect) is not None:
             found[effect.key].append(effect)
     return [Group(label(key), tuple(members)) for key, members in found.items() if members]

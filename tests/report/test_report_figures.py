@@ -1,0 +1,259 @@
+"""Figures: ticks, clusters, tails, colours, and what inlining does to a drawing."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from report.report_synthetic import ArmSpec, comparison_of, write_run
+from tare.analysis.model import Comparison, SeriesSummary
+from tare.report.arrange import arranged
+from tare.report.drawing import draw
+from tare.report.figures.axes import linear_ticks, tick_label, value_axis
+from tare.report.figures.canvas import Canvas
+from tare.report.figures.distribution import clusters, distribution_figure
+from tare.report.figures.frame import Figure, ratio_ticks
+from tare.report.figures.overhead import metrics_figure, overhead_figure
+from tare.report.figures.series import exceedance, scatter_figure, tail_figure
+from tare.report.palette import INKS, TIE, Look, looks
+from tare.report.svg import TIP, inline_svg, legible
+
+POSITIVE = st.floats(1e-6, 1e6)
+
+
+@pytest.fixture(scope="module")
+def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    folder = tmp_path_factory.mktemp("figures")
+    write_run(folder, series=False)
+    return arranged(comparison_of(folder))
+
+
+def styles(comparison: Comparison) -> dict[str, Look]:
+    return looks(comparison.arms, comparison.baseline)
+
+
+def values(spec: object) -> list[dict[str, Any]]:
+    """All rows of data in a specification, in whatever layer."""
+    if isinstance(spec, dict):
+        found = [row for row in spec.get("values", []) if isinstance(row, dict)]
+        for part in spec.values():
+            found += values(part)
+        return found
+    return [row for part in spec for row in values(part)] if isinstance(spec, list) else []
+
+
+@given(POSITIVE, POSITIVE)
+def test_ratio_ticks_are_few_inside_and_ascending(a: float, b: float) -> None:
+    low, high = sorted((a, b))
+    assume(high / low > 1.001)
+    ticks = ratio_ticks(low, high)
+    assert len(ticks) <= 7
+    assert ticks == sorted(ticks)
+    assert all(low * (1 - 1e-6) <= tick <= high * (1 + 1e-6) for tick in ticks) or ticks == [1.0]
+
+
+@pytest.mark.parametrize("reach", [1.003, 1.02, 1.3, 2.0, 40.0, 4e5])
+def test_one_is_always_a_tick_of_ratios(reach: float) -> None:
+    assert 1 in ratio_ticks(1 / reach, reach)
+
+
+@given(st.floats(-1e9, 1e9), st.floats(1e-9, 1e9))
+def test_linear_ticks_are_few_and_inside(low: float, span: float) -> None:
+    assume(low + span > low and span > abs(low) * 1e-6)
+    ticks = linear_ticks(low, low + span)
+    assert 1 <= len(ticks) <= 6
+    slack = span * 1e-3
+    assert all(low - slack <= tick <= low + span + slack for tick in ticks)
+
+
+def test_tick_labels_are_quantities_as_people_write_them() -> None:
+    assert tick_label(6.8e-05, "s") == "68 µs"
+    assert tick_label(2.5e9, "B/s") == "2.5 GB/s"
+    assert tick_label(0, "s") == "0"
+
+
+def test_wide_values_get_a_logarithmic_axis_and_narrow_ones_a_linear() -> None:
+    assert value_axis("v", [1, 100], "s", "t")["scale"]["type"] == "log"
+    assert "type" not in value_axis("v", [10, 11], "s", "t")["scale"]
+    assert "type" not in value_axis("v", [0, 100], "s", "t")["scale"]
+
+
+def test_dead_heats_are_grey_and_emulated_marks_hollow(comparison: Comparison) -> None:
+    figure = overhead_figure(comparison, styles(comparison))
+    assert figure is not None
+    points = [row for row in values(figure.spec) if "s" in row]
+    grey = [p for p in points if p["c"] == TIE.light]
+    ties = [e for e in comparison.headlines if e.verdict in {"dead heat", "not distinguishable"}]
+    assert ties and len(grey) == 2 * len(ties)
+    hollow = [p for p in points if p["f"] != p["c"]]
+    emulated = [e for e in comparison.headlines if e.emulated]
+    assert emulated and len(hollow) == 2 * len(emulated)
+    assert figure.emulated
+    labels = [row["t"] for row in values(figure.spec) if "t" in row]
+    assert labels.count("qemu-em (emulated)") == 5
+
+
+def test_the_figures_numbers_are_the_comparisons(comparison: Comparison) -> None:
+    figure = overhead_figure(comparison, styles(comparison))
+    assert figure is not None
+    labels = [row["t"] for row in values(figure.spec) if "t" in row]
+    for effect in comparison.headlines:
+        assert effect.overhead is not None
+        shown = f"{1 + effect.overhead:.3g}"[:3]
+        assert any(label.startswith(shown) for label in labels), (effect.arm, shown)
+        assert effect.verdict in labels
+
+
+def test_an_arm_keeps_its_colour_in_every_figure(comparison: Comparison) -> None:
+    style = styles(comparison)
+    part = [s for s in comparison.summaries if s.headline and s.key.workload == "numeric-sort"]
+    dots = values(distribution_figure(part, style, name="n", part="p").spec)
+    of_arm = {row["c"] for row in dots if row.get("arm") == "oci" and "c" in row}
+    assert of_arm == {style["oci"].ink.light}
+    assert len({look.ink.light for look in style.values()}) == len(style)
+
+
+def test_many_effects_share_rows_and_get_a_legend(tmp_path: Path) -> None:
+    arms = {"bare": ArmSpec()} | {f"a{i}": ArmSpec("qemu", cpu=1 + i / 5) for i in range(12)}
+    write_run(tmp_path, arms=arms, aa=None, blocks=2, series=False)
+    comparison = arranged(comparison_of(tmp_path))
+    figure = overhead_figure(comparison, styles(comparison))
+    assert figure is not None
+    labels = [row["t"] for row in values(figure.spec) if "t" in row]
+    assert labels.count("a3") == 1
+    assert figure.spec["height"] < 900
+
+
+def test_a_workload_with_only_differences_has_no_figure_of_ratios(comparison: Comparison) -> None:
+    assert metrics_figure(comparison, styles(comparison), [], name="x", part="y") is None
+
+
+def test_arms_far_apart_get_their_own_axes(comparison: Comparison) -> None:
+    part = [s for s in comparison.summaries if s.headline and s.key.workload == "numeric-sort"]
+    groups = clusters(part)
+    assert [[s.arm for s in group] for group in groups] == [
+        ["bare", "bare-again", "oci"],
+        ["qemu-pv", "qemu-em"],
+    ]
+    assert distribution_figure(part, styles(comparison), name="n", part="p").panels == 2
+
+
+@given(st.lists(st.integers(0, 10**7), min_size=1, max_size=400).filter(any))
+def test_exceedance_falls_from_all_and_ends_at_the_greatest(counts: list[int]) -> None:
+    lows = [1000.0 + 10 * i for i in range(len(counts))]
+    summary = histogram(lows, counts)
+    points = exceedance(summary)
+    xs, shares = [x for x, _ in points], [y for _, y in points]
+    assert shares[0] == 1
+    assert shares == sorted(shares, reverse=True)
+    assert xs == sorted(xs)
+    assert xs[-1] == pytest.approx(summary.greatest * 1e-9)
+    assert 0 < shares[-1] <= 1
+    assert len(points) <= 200
+
+
+def histogram(lows: list[float], counts: list[int]) -> SeriesSummary:
+    greatest = max(low for low, count in zip(lows, counts, strict=True) if count) + 9
+    return SeriesSummary(
+        entries=(),
+        count=sum(counts),
+        least=lows[0],
+        greatest=greatest,
+        mean=lows[0],
+        bin_low_ns=tuple(lows),
+        bin_high_ns=tuple(low + 10 for low in lows),
+        counts=tuple(counts),
+        quantiles=(),
+        envelope_time_s=tuple(i / 10 for i in range(50)),
+        envelope_least_ns=(1000.0,) * 50,
+        envelope_greatest_ns=tuple(2000.0 + i for i in range(50)),
+    )
+
+
+def test_series_figures_mark_emulated_arms_and_draw(tmp_path: Path) -> None:
+    series = {"bare": histogram([1e3, 2e3], [9000, 7]), "tcg": histogram([3e3, 9e4], [900, 1])}
+    style = looks(["bare", "tcg"], "bare")
+    figures = [
+        scatter_figure(series, style, frozenset({"tcg"}), name="s", part="tick", block=1),
+        tail_figure(series, style, frozenset({"tcg"}), name="t", part="tick"),
+    ]
+    drawn = draw(figures, tmp_path)
+    for figure in figures:
+        assert figure.emulated
+        assert "tcg (emulated)" in (tmp_path / f"{figure.name}.svg").read_text()
+        assert drawn[figure.name].wide.startswith("<svg")
+
+
+def test_colours_are_unique_so_that_they_can_be_swapped() -> None:
+    assert len({ink.light for ink in INKS}) == len(INKS)
+    assert len({ink.role for ink in INKS}) == len(INKS)
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(a: str, b: str) -> float:
+    bright, dim = sorted((luminance(a), luminance(b)), reverse=True)
+    return (bright + 0.05) / (dim + 0.05)
+
+
+def test_text_and_marks_stand_out_from_the_paper_in_both_dresses() -> None:
+    inks = {ink.role: ink for ink in INKS}
+    for dress in ("light", "dark"):
+        paper = getattr(inks["paper"], dress)
+        for role in ("text", "soft"):
+            assert contrast(getattr(inks[role], dress), paper) >= 4.5
+        for ink in INKS:
+            if ink.role.startswith("arm") or ink.role in {"baseline", "tie"}:
+                assert contrast(getattr(ink, dress), paper) >= 3, (ink.role, dress)
+
+
+def test_looks_differ_for_as_many_arms_as_there_may_be() -> None:
+    arms = [f"arm{i}" for i in range(30)]
+    given = looks(arms, "arm0")
+    assert len({(look.ink.role, look.shape) for look in given.values()}) == 30
+
+
+def test_inlining_gives_ids_tooltips_and_title(tmp_path: Path) -> None:
+    canvas = Canvas(100)
+    canvas.point(10, 10, TIE, "circle", tip='a "quoted" <b>')
+    canvas.text(50, 10, "<script>")
+    figure = Figure("f", "T & t", "d", canvas.spec(20))
+    svg = draw([figure], tmp_path)["f"].wide
+    assert 'id="f"' in svg and '<title id="f-t">T &amp; t</title>' in svg
+    assert "<title>a &quot;quoted&quot; &lt;b&gt;</title>" in svg
+    assert "<script>" not in svg and TIP not in svg
+    assert "var(--tie)" in svg and "#" not in svg
+
+
+def test_what_is_no_drawing_is_refused() -> None:
+    with pytest.raises(ValueError, match="no figure"):
+        inline_svg("<html>", name="x", title="", description="")
+
+
+@given(st.text())
+def test_legible_text_is_what_xml_may_hold(text: str) -> None:
+    kept = legible(text)
+    assert len(kept) == len(text)
+    assert all(c in "\t\n\r" or ord(c) >= 32 for c in kept)
+
+
+def test_infinite_interval_ends_do_not_break_the_figure(
+    comparison: Comparison, tmp_path: Path
+) -> None:
+    effects = []
+    for effect in comparison.headlines:
+        assert effect.interval is not None
+        wide = replace(effect.interval, low=0.0, high=math.inf)
+        effects.append(replace(effect, interval=wide))
+    odd = replace(comparison, effects=tuple(effects))
+    figure = overhead_figure(odd, styles(odd))
+    assert figure is not None
+    assert draw([figure], tmp_path)

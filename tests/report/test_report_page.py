@@ -1,0 +1,257 @@
+"""The page: one file, no network, nothing let through, honest about what is missing."""
+
+import re
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from report.report_page_reader import Page, read
+from report.report_synthetic import (
+    QUICK,
+    ArmSpec,
+    Fate,
+    comparison_of,
+    hostile,
+    json_hostile,
+    write_run,
+)
+from tare.analysis.model import Comparison
+from tare.errors import InputError
+from tare.report import build_report
+from tare.report.build import unbroken
+from tare.report.words import EMULATED
+
+Quick = tuple[Path, Page, Comparison]
+Ended = Literal["stopped", "failed"] | None
+
+
+def report(folder: Path, **settings: Any) -> tuple[Page, Comparison]:
+    write_run(folder, **settings)
+    return report_of(folder)
+
+
+def report_of(folder: Path) -> tuple[Page, Comparison]:
+    comparison = comparison_of(folder)
+    path = build_report(comparison.runs, comparison, folder)
+    return read(path.read_text(encoding="utf-8")), comparison
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> Quick:
+    folder = tmp_path_factory.mktemp("quick")
+    page, comparison = report(folder)
+    return folder, page, comparison
+
+
+def test_nothing_is_loaded_from_anywhere(quick: Quick) -> None:
+    folder, page, _ = quick
+    for address in page.addresses():
+        local = address.startswith(("#", "data:,")) or (folder / address).is_file()
+        assert local, address
+    policy = next(e.attributes["content"] for e in page.of("meta") if "http-equiv" in e.attributes)
+    assert policy.startswith("default-src 'none'")
+    assert "http:" not in policy and "https:" not in policy
+
+
+def test_no_tag_that_could_load_is_used(quick: Quick) -> None:
+    _, page, _ = quick
+    tags = {element.tag for element in page.elements}
+    assert not tags & {
+        "img",
+        "iframe",
+        "object",
+        "embed",
+        "video",
+        "audio",
+        "source",
+        "use",
+        "base",
+    }
+    assert [e.attributes.get("rel") for e in page.of("link")] == ["icon"]
+
+
+def test_the_page_is_well_formed(quick: Quick) -> None:
+    _, page, _ = quick
+    assert page.faults == []
+    ids = [e.attributes["id"] for e in page.elements if "id" in e.attributes]
+    assert len(ids) == len(set(ids))
+    for element in page.elements:
+        for name in ("aria-labelledby", "aria-describedby"):
+            for wanted in element.attributes.get(name, "").split():
+                assert wanted in ids
+        href = element.attributes.get("href", "")
+        if href.startswith("#"):
+            assert href[1:] in ids
+
+
+def test_every_figure_is_named_for_those_who_hear_the_page(quick: Quick) -> None:
+    _, page, _ = quick
+    pictures = page.of("svg")
+    assert len(pictures) >= 6
+    assert all(svg.attributes["role"] == "img" for svg in pictures)
+    assert len(page.of("desc")) == len(pictures)
+
+
+def test_figures_follow_the_theme(quick: Quick) -> None:
+    _, page, _ = quick
+    paints = [
+        element.attributes[name]
+        for element in page.elements
+        for name in ("fill", "stroke")
+        if name in element.attributes
+    ]
+    assert paints
+    assert [p for p in paints if p.startswith("#")] == []
+
+
+def test_the_first_screen_has_the_verdict_and_the_figure(quick: Quick) -> None:
+    _, page, comparison = quick
+    words = page.words
+    assert words.index("nothing measurable") < words.index("Cost against")
+    for verdict in comparison.arm_verdicts:
+        assert verdict.arm in words
+    assert "kvm has no values: /dev/kvm opens, but no guest booted within 20 s" in words
+
+
+def test_files_beside_the_page_exist_and_are_what_they_claim(quick: Quick) -> None:
+    folder, _, _ = quick
+    begins = {".svg": b"<svg", ".png": b"\x89PNG", ".pdf": b"%PDF"}
+    figures = sorted((folder / "figures").iterdir())
+    assert len(figures) >= 3 * 6
+    for figure in figures:
+        assert figure.read_bytes().startswith(begins[figure.suffix])
+        assert figure.stat().st_size > 500
+    for table in (folder / "tables").iterdir():
+        assert table.suffix in {".csv", ".tex"}
+        assert table.stat().st_size > 20
+
+
+def test_every_figure_and_table_with_an_emulated_arm_says_so(quick: Quick) -> None:
+    folder, _, comparison = quick
+    arms = comparison.runs[0].emulated_arms
+    assert arms
+    for figure in (folder / "figures").glob("*.svg"):
+        text = figure.read_text()
+        if any(arm in text for arm in arms):
+            assert EMULATED in text, figure.name
+    for table in (folder / "tables").glob("*.tex"):
+        for line in table.read_text().splitlines():
+            for arm in arms:
+                cells = [cell.strip() for cell in line.split("&")]
+                assert arm not in cells, (table.name, line)
+    for table in (folder / "tables").glob("*.csv"):
+        text = table.read_text()
+        if any(arm in text for arm in arms):
+            assert EMULATED in text, table.name
+
+
+@pytest.mark.parametrize("ended", [None, "stopped", "failed"])
+def test_a_partial_run_says_so_at_the_top(tmp_path: Path, ended: Ended) -> None:
+    page, _ = report(tmp_path, blocks=2, ended=ended, series=False)
+    assert page.words.index("Partial: run synthetic-20261121") < page.words.index("Cost against")
+    if ended is None:
+        assert f"tare resume {tmp_path}" in page.words
+
+
+def test_a_complete_run_says_nothing_of_being_partial(quick: Quick) -> None:
+    assert "Partial" not in quick[1].words
+
+
+def test_failed_and_withheld_cells_are_shown_with_reason_and_console(tmp_path: Path) -> None:
+    page, _ = report(
+        tmp_path,
+        blocks=3,
+        series=False,
+        fates={2: {("oci", "switch"): "failed"}, 3: {("qemu-pv", "tick"): "withheld"}},
+        reason="Kernel panic - not syncing: no init found",
+        console=("[    1.2] Kernel panic - not syncing", "[    1.3] ---[ end ]---"),
+    )
+    assert "2 failed cells" in page.words
+    assert "1 withheld cell" in page.words
+    assert page.words.count("Kernel panic - not syncing: no init found") >= 2
+    assert "[ 1.3] ---[ end ]---" in page.words
+
+
+def test_all_failed_is_a_report_without_numbers(tmp_path: Path) -> None:
+    everything: dict[tuple[str, str], Fate] = {(arm, cell): "failed" for arm in QUICK for cell in
+                  ("tick", "switch", "memory-bandwidth", "numeric-sort")}  # fmt: skip
+    page, comparison = report(tmp_path, blocks=1, fates={1: everything})
+    assert comparison.effects == ()
+    assert "Nothing was measured: no cell ended well." in page.words
+    assert page.faults == []
+
+
+def test_without_values_of_the_baseline_nothing_is_compared(tmp_path: Path) -> None:
+    lost: dict[tuple[str, str], Fate] = {("bare", cell): "failed" for cell in
+            ("tick", "switch", "memory-bandwidth", "numeric-sort")}  # fmt: skip
+    page, _ = report(tmp_path, blocks=2, fates={1: lost, 2: lost}, series=False, aa=None)
+    assert "No comparison: the baseline bare has no values" in page.words
+    assert "qemu-pv (emulated)" in page.words
+
+
+def test_one_block_claims_nothing(tmp_path: Path) -> None:
+    page, _ = report(tmp_path, blocks=1)
+    assert page.faults == []
+    assert "nothing measurable" not in page.words
+    assert "costs more than" not in page.words
+
+
+def test_outside_text_stays_text(tmp_path: Path) -> None:
+    evil = hostile()
+    arms = {"bare": ArmSpec(), evil: ArmSpec("qemu", cpu=2, reason=evil, versions={evil: evil})}
+    page, _ = report(
+        tmp_path,
+        arms=arms,
+        aa=None,
+        blocks=2,
+        title=evil,
+        run=evil,
+        fates={2: {(evil, "tick"): "failed"}},
+        reason=json_hostile(),
+        console=(json_hostile(), "</pre></details><script>alert(3)</script>"),
+    )
+    assert page.faults == []
+    assert len(page.of("script")) == 1
+    assert page.of("img") == []
+    assert not any(n.startswith("on") for e in page.elements for n in e.attributes)
+    assert "<script>alert(1)</script>" in page.words
+    assert "{{7*7}}" in page.words
+    assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f]", "".join(page.text))
+    for address in page.addresses():
+        assert address.startswith(("#", "data:,", "figures/", "tables/")), address
+
+
+def test_very_long_names_and_many_arms(tmp_path: Path) -> None:
+    arms = {"bare": ArmSpec()} | {
+        f"arm-{i:02d}-" + "very-long-name-" * 4 + str(i): ArmSpec(
+            "qemu", cpu=1 + i / 9, latency=1 + i, emulated=i % 3 == 0
+        )
+        for i in range(1, 12)
+    }
+    page, comparison = report(tmp_path, arms=arms, aa=None, blocks=3)
+    assert page.faults == []
+    assert len(comparison.arms) == 12
+    for arm in arms:
+        assert arm in page.words
+
+
+def test_a_report_replaces_an_earlier_one(tmp_path: Path) -> None:
+    report(tmp_path, blocks=2, series=False)
+    before = {path.name for path in (tmp_path / "figures").iterdir()}
+    report_of(tmp_path)
+    assert {path.name for path in (tmp_path / "figures").iterdir()} == before
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_an_unwritable_folder_is_an_input_error(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", blocks=2, series=False)
+    comparison = comparison_of(tmp_path / "run")
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(InputError, match="report cannot be written"):
+        build_report(comparison.runs, comparison, tmp_path / "file" / "out")
+
+
+def test_hyphenated_names_stay_whole_and_escaped() -> None:
+    assert unbroken("qemu-pv <b> a") == '<span class="nb">qemu-pv</span> &lt;b&gt; a'
+    assert unbroken("x" * 30 + "-y") == "x" * 30 + "-y"
