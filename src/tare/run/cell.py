@@ -12,6 +12,7 @@ from tare.agent.clocktrust import ClockTrust, judge
 from tare.errors import MachineFault, TareError, WorkloadFault
 from tare.events import CellFinished, CellStarted, Observed
 from tare.run.series import save_series
+from tare.workloads import MachineFacts, fitted
 
 if TYPE_CHECKING:
     from tare.agent.client import LoadHandle, Outcome
@@ -62,8 +63,8 @@ async def carry_out_cell(
     context: CellContext,
     cell: Cell,
     subject: Machine,
-    cpus: tuple[int, ...],
     neighbours: tuple[Neighbour, ...],
+    facts: MachineFacts,
     attempt: int,
     logs: tuple[str, ...],
 ) -> MachineFault | None:
@@ -73,8 +74,8 @@ async def carry_out_cell(
         context: What every cell of the run shares.
         cell: What to measure.
         subject: A machine whose agent is ready.
-        cpus: The CPUs, as the machine numbers them, that the workload may use.
         neighbours: Machines that carry loads while the subject measures.
+        facts: What the host knows of these machines.
         attempt: 1, or 2 for the retry of a transient failure.
         logs: Paths of the machine's logs, relative to the run's folder.
 
@@ -95,7 +96,7 @@ async def carry_out_cell(
         )
     )
     try:
-        measured = await _measure(context, cell, workload, parameters, subject, cpus, neighbours)
+        measured = await _measure(context, cell, workload, parameters, subject, neighbours, facts)
         values = workload.observe(parameters, measured.outcome.value)
     except MachineFault as fault:
         _finish_failed(context, cell, str(fault), fault.transient, logs)
@@ -117,11 +118,13 @@ async def _measure(
     workload: Workload,
     parameters: Parameters,
     subject: Machine,
-    cpus: tuple[int, ...],
     neighbours: tuple[Neighbour, ...],
+    facts: MachineFacts,
 ) -> _Measured:
     deadline_s = cell.deadline_s or LEAST_DEADLINE_S + DEADLINE_FACTOR * cell.expected_s
-    handles = [(neighbour, await _start_load(context, neighbour)) for neighbour in neighbours]
+    handles = [
+        (neighbour, await _start_load(context, neighbour, facts)) for neighbour in neighbours
+    ]
     before = await subject.host_cost()
     first = await subject.agent.clock()
     began = time.monotonic()
@@ -129,8 +132,7 @@ async def _measure(
         subject,
         subject.agent.run(
             cell.kind,
-            workload.request(parameters),
-            cpus=cpus,
+            fitted(workload, workload.request(parameters), facts),
             deadline_s=deadline_s,
             on_progress=lambda done, fields: context.on_progress(cell.id, done, fields),
         ),
@@ -143,10 +145,14 @@ async def _measure(
     return _Measured(outcome, trust, took_s, loads, cost)
 
 
-async def _start_load(context: CellContext, neighbour: Neighbour) -> LoadHandle:
+async def _start_load(
+    context: CellContext, neighbour: Neighbour, facts: MachineFacts
+) -> LoadHandle:
     load = context.workloads[neighbour.load]
     parameters = load.parameters.model_validate(dict(neighbour.parameters))
-    return await neighbour.machine.agent.start_load(neighbour.load, load.request(parameters))
+    return await neighbour.machine.agent.start_load(
+        neighbour.load, fitted(load, load.request(parameters), facts)
+    )
 
 
 async def _or_death(machine: Machine, work: Any) -> Outcome:

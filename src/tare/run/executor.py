@@ -25,6 +25,7 @@ from tare.events import (
     read_events,
 )
 from tare.run.bench import Bench, Decision, StudySource
+from tare.run.caches import find_caches
 from tare.run.cell import CellContext
 from tare.run.checking import (
     arm_context,
@@ -40,6 +41,7 @@ from tare.run.state import fold
 from tare.run.versions import run_versions
 from tare.run.visit import ReadyArm, Visitor
 from tare.study.quantities import format_duration
+from tare.workloads import MachineFacts
 
 if TYPE_CHECKING:
     from tare.platforms.base import Prepared
@@ -223,6 +225,7 @@ class _Execution:
 
     async def _prepare(self) -> dict[str, ReadyArm]:
         arms: dict[str, ReadyArm] = {}
+        caches = await find_caches(self._bench.context.host)
         for name in self._plan.arms:
             arm = self._study.arms[name]
             platform = self._bench.platforms[arm.platform]
@@ -234,9 +237,20 @@ class _Execution:
             )
             prepared = await platform.prepare(context, arm.options, shape, realtime)
             self._tell_image(name, prepared)
-            pinning = bool(self._state.platforms[name].capabilities["pinning"])
             arms[name] = ReadyArm(
-                name, platform, arm.options, context, prepared, shape, pinning, realtime
+                name,
+                platform,
+                arm.options,
+                context,
+                prepared,
+                shape,
+                realtime,
+                MachineFacts(
+                    emulated=self._state.platforms[name].emulated,
+                    memory=shape.memory,
+                    last_level_cache=caches.last_level,
+                    caches=caches.together,
+                ),
             )
         return arms
 

@@ -11,7 +11,7 @@ import polars as pl
 from tare.events import SeriesSaved
 
 if TYPE_CHECKING:
-    from tare.agent.client import Series
+    from tare.agent.series import Series
     from tare.run.folder import RunFolder
 
 

@@ -20,6 +20,7 @@ from tare.run.cell import CellContext, Neighbour, carry_out_cell, fail_cell
 if TYPE_CHECKING:
     from tare.run.interrupt import StopRequest
     from tare.study.plan import Cell, Visit
+    from tare.workloads import MachineFacts
 
 BOOT_DEADLINE_S = 60.0
 TRIES = 2
@@ -35,8 +36,8 @@ class ReadyArm:
     context: Context
     prepared: Prepared
     shape: Shape
-    pinning: bool
     realtime: bool
+    facts: MachineFacts
 
 
 @dataclass
@@ -85,8 +86,8 @@ class Visitor:
                     self.cells,
                     cell,
                     subject,
-                    (),
                     neighbours,
+                    arm.facts,
                     attempts[cell.id],
                     self._logs(subject.name),
                 )
