@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from tare.analysis.compare import compare as compare_runs
     from tare.analysis.export import export_observations, tidy_frame
     from tare.analysis.load import load_run, load_runs
-    from tare.analysis.series import summarise_series
+    from tare.analysis.series import group_series, summarise_series
 
 __all__ = [
     "compare_runs",
     "export_observations",
+    "group_series",
     "load_run",
     "load_runs",
     "summarise_series",
@@ -27,6 +28,7 @@ __all__ = [
 _HOMES = {
     "compare_runs": ("compare", "compare"),
     "export_observations": ("export", "export_observations"),
+    "group_series": ("series", "group_series"),
     "load_run": ("load", "load_run"),
     "load_runs": ("load", "load_runs"),
     "summarise_series": ("series", "summarise_series"),

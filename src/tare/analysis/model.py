@@ -38,6 +38,7 @@ from tare.analysis.rundata import (
 )
 from tare.analysis.seriesdata import (
     Quantile,
+    SeriesKey,
     SeriesSummary,
 )
 
@@ -68,6 +69,7 @@ __all__ = [
     "RunData",
     "Scale",
     "SeriesEntry",
+    "SeriesKey",
     "SeriesSummary",
     "SkippedPart",
     "Status",

@@ -30,7 +30,7 @@ FlagKind = Literal[
     "few-blocks",
     "not-positive",
     "missing-blocks",
-    "coarse-tail",
+    "missing-series",
 ]
 
 

@@ -9,6 +9,7 @@ together).
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Literal
@@ -118,7 +119,7 @@ def course(values: ArrayLike) -> Course:
     points = (0, *change_points(series), series.size)
     segments = tuple(
         Segment(start, end, float(series[start:end].mean()), float(series[start:end].std()))
-        for start, end in zip(points[:-1], points[1:], strict=True)
+        for start, end in itertools.pairwise(points)
     )
     final = segments[-1]
     slack = max(0.01 * abs(final.mean), final.deviation)

@@ -1,0 +1,271 @@
+"""Summarise series of durations, of any length, in a stream."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tare.analysis.dip import two_humped
+from tare.analysis.histogram import Counter, Histogram, merge, thin
+from tare.analysis.results import Flag, Interval
+from tare.analysis.rundata import RunData, SeriesEntry
+from tare.analysis.seriesdata import Quantile, SeriesKey, SeriesSummary
+from tare.analysis.tails import median_interval
+from tare.analysis.warmup import course, thinned
+
+Floats = NDArray[np.float64]
+
+MOST_BINS = 400
+MOST_INTERVALS = 2000
+_CHUNK = 1 << 22
+_MOST_NINES = 8
+
+
+@dataclass(frozen=True)
+class _Course:
+    """How durations went over time: per interval its start, least, greatest and mean, in ns."""
+
+    time: Floats
+    least: Floats
+    greatest: Floats
+    mean: Floats
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """One cell's series, read."""
+
+    entry: SeriesEntry
+    histogram: Histogram
+    least: float
+    greatest: float
+    mean: float
+    course: _Course | None
+
+
+def group_series(runs: Sequence[RunData]) -> dict[SeriesKey, tuple[SeriesEntry, ...]]:
+    """Return the series that hold durations, by whose they are, in order of first appearance.
+
+    Args:
+        runs: The runs.
+    """
+    groups: dict[SeriesKey, list[SeriesEntry]] = {}
+    for run in runs:
+        for entry in run.series:
+            if _raw_column(entry) or "count" in entry.columns or "max_ns" in entry.columns:
+                key = SeriesKey(
+                    entry.scenario, entry.workload, entry.parameters, entry.role, entry.arm
+                )
+                groups.setdefault(key, []).append(entry)
+    return {key: tuple(entries) for key, entries in groups.items()}
+
+
+def summarise_series(
+    entries: Sequence[SeriesEntry], confidence: float = 0.95
+) -> SeriesSummary | None:
+    """Summarise the series of one arm and workload, of one boot or of all.
+
+    What a series holds is told by its columns, in nanoseconds: raw durations (one column), a
+    histogram (``low_ns``, ``width_ns``, ``count``), or the extremes of time intervals
+    (``time_ns``, ``min_ns``, ``max_ns``, ``samples``). Raw samples are read in chunks, so that
+    50 million need no more memory than four.
+
+    Args:
+        entries: As `group_series` returns them, or those of one cell.
+        confidence: Nominal coverage of the quantiles' intervals.
+
+    Returns:
+        The summary; None when no file could be read or none holds a sample.
+    """
+    cells: dict[tuple[str, str], list[SeriesEntry]] = {}
+    for entry in entries:
+        cells.setdefault((entry.run, entry.cell), []).append(entry)
+    read, missing = [], []
+    for of_cell in cells.values():
+        try:
+            cell = _read_cell(of_cell)
+        except (OSError, pl.exceptions.PolarsError):
+            missing.append(of_cell[0].cell)
+            continue
+        if cell is not None:
+            read.append(cell)
+    if not read:
+        return None
+    boots = _boots(read)
+    whole = merge([cell.histogram for cell in read])
+    worst = max(read, key=lambda cell: (cell.course is not None, cell.greatest))
+    drawn = thin(whole, MOST_BINS)
+    over_time = _reduced(worst.course)
+    return SeriesSummary(
+        entries=tuple(entries),
+        boots=len(boots),
+        count=whole.total,
+        least=min(cell.least for cell in read),
+        greatest=max(cell.greatest for cell in read),
+        mean=sum(cell.mean * cell.histogram.total for cell in read) / whole.total,
+        bin_low_ns=tuple(drawn.low.tolist()),
+        bin_high_ns=tuple((drawn.low + drawn.width).tolist()),
+        counts=tuple(drawn.count.tolist()),
+        quantiles=_quantiles(boots, confidence),
+        boot_maxima_ns=tuple(max(cell.greatest for cell in boot) for boot in boots),
+        envelope_block=worst.entry.block if over_time else None,
+        envelope_time_s=tuple((over_time.time / 1e9).tolist()) if over_time else (),
+        envelope_least_ns=tuple(over_time.least.tolist()) if over_time else (),
+        envelope_greatest_ns=tuple(over_time.greatest.tolist()) if over_time else (),
+        flags=(*_flags(read), *(Flag("missing-series", f"no series of {c}") for c in missing)),
+    )
+
+
+def _boots(cells: Sequence[_Cell]) -> list[list[_Cell]]:
+    boots: dict[tuple[str, int], list[_Cell]] = {}
+    for cell in cells:
+        boots.setdefault((cell.entry.run, cell.entry.block), []).append(cell)
+    return list(boots.values())
+
+
+def _quantiles(boots: Sequence[Sequence[_Cell]], confidence: float) -> tuple[Quantile, ...]:
+    histograms = [merge([cell.histogram for cell in boot]) for boot in boots]
+    fewest = min(histogram.total for histogram in histograms)
+    shares = [0.5, *(1 - 10.0**-nines for nines in range(1, _MOST_NINES + 1))]
+    found = []
+    for q in shares:
+        # Beyond this the quantile is the maximum by another name.
+        if fewest * (1 - q) < 5:
+            break
+        if len(histograms) == 1:
+            ends = histograms[0].quantile_ends(q, confidence)
+            value = histograms[0].quantile(q)
+        else:
+            values = [histogram.quantile(q) for histogram in histograms]
+            value = float(np.median(values))
+            ends = median_interval(values, confidence) or (-math.inf, math.inf)
+        found.append(Quantile(q, value, Interval(*ends, "order-statistic", confidence)))
+    return tuple(found)
+
+
+def _flags(cells: Sequence[_Cell]) -> list[Flag]:
+    shapes = [course(thinned(cell.course.mean)).shape for cell in cells if cell.course]
+    flags = []
+    for shape, kind, text in (
+        ("warm-up", "warm-up", "began slower than they went on"),
+        ("slowdown", "no-steady-state", "became slower"),
+        ("no steady state", "no-steady-state", "had no steady state"),
+    ):
+        count = shapes.count(shape)  # type: ignore[arg-type]
+        if count:
+            flags.append(Flag(kind, f"{count} of {len(shapes)} series {text}"))  # type: ignore[arg-type]
+    humps = sum(two_humped(cell.histogram.spread_out(MOST_INTERVALS)).flagged for cell in cells)
+    if humps:
+        flags.append(Flag("two-humped", f"{humps} of {len(cells)} series have two humps"))
+    return flags
+
+
+def _read_cell(entries: Sequence[SeriesEntry]) -> _Cell | None:
+    raw = next((entry for entry in entries if _raw_column(entry)), None)
+    table = next((entry for entry in entries if "count" in entry.columns), None)
+    intervals = next((entry for entry in entries if "max_ns" in entry.columns), None)
+    over_time = _read_intervals(intervals) if intervals else None
+    stored = _read_histogram(table) if table else None
+    # Raw samples may have been kept for a part of the time only; the histogram has them all.
+    if raw is not None and raw.rows and (stored is None or raw.rows >= stored.total):
+        return _read_raw(raw)
+    if stored is None or not stored.total:
+        return None
+    least, greatest = float(stored.low[0]), float((stored.low + stored.width)[-1])
+    if over_time is not None:
+        least, greatest = float(over_time.least.min()), float(over_time.greatest.max())
+    return _Cell(entries[0], stored, least, greatest, stored.mean, over_time)
+
+
+def _raw_column(entry: SeriesEntry) -> str | None:
+    if len(entry.columns) == 1:
+        (name,) = entry.columns
+        return name if name.endswith("_ns") else None
+    return None
+
+
+def _read_histogram(entry: SeriesEntry) -> Histogram:
+    frame = pl.read_parquet(entry.path).sort("low_ns")
+    return Histogram(
+        frame["low_ns"].to_numpy().astype(np.float64),
+        frame["width_ns"].to_numpy().astype(np.float64),
+        frame["count"].to_numpy().astype(np.int64),
+    )
+
+
+def _read_intervals(entry: SeriesEntry) -> _Course | None:
+    frame = pl.read_parquet(entry.path)
+    if frame.height == 0:
+        return None
+    time, least, greatest = (
+        frame[name].to_numpy().astype(np.float64) for name in ("time_ns", "min_ns", "max_ns")
+    )
+    mean = np.empty(0)
+    if "samples" in frame.columns and frame.height > 1:
+        # Samples follow each other without a gap, so an interval's length is their sum.
+        samples = frame["samples"].to_numpy().astype(np.float64)[:-1]
+        mean = np.diff(time)[samples > 0] / samples[samples > 0]
+    return _Course(time, least, greatest, mean)
+
+
+def _read_raw(entry: SeriesEntry) -> _Cell:
+    counter = Counter()
+    column = _raw_column(entry)
+    width = max(1, -(-entry.rows // MOST_INTERVALS))
+    step = max(1, _CHUNK // width) * width
+    least, greatest, sums, sizes = [], [], [], []
+    lazy = pl.scan_parquet(entry.path).select(column)
+    for start in range(0, entry.rows, step):
+        samples = lazy.slice(start, step).collect().to_series().to_numpy()
+        if samples.dtype != np.uint32:
+            samples = np.clip(samples, 0, 2**32 - 1).astype(np.uint32)
+        counter.add(samples)
+        starts = np.arange(0, samples.size, width)
+        least.append(np.minimum.reduceat(samples, starts))
+        greatest.append(np.maximum.reduceat(samples, starts))
+        sums.append(_window_sums(samples, width))
+        sizes.append(np.diff(np.append(starts, samples.size)))
+    total = np.concatenate(sums)
+    ends = np.cumsum(total)
+    over_time = _Course(
+        time=np.concatenate([[0.0], ends[:-1]]),
+        least=np.concatenate(least).astype(np.float64),
+        greatest=np.concatenate(greatest).astype(np.float64),
+        mean=total / np.concatenate(sizes),
+    )
+    return _Cell(
+        entry,
+        counter.histogram(),
+        float(over_time.least.min()),
+        float(over_time.greatest.max()),
+        float(ends[-1]) / entry.rows,
+        over_time,
+    )
+
+
+def _window_sums(samples: NDArray[np.uint32], width: int) -> Floats:
+    whole = samples.size // width * width
+    windows = samples[:whole].reshape(-1, width)
+    sums: Floats = windows.sum(axis=1, dtype=np.uint64).astype(np.float64)
+    if whole < samples.size:
+        sums = np.concatenate([sums, [float(samples[whole:].sum(dtype=np.uint64))]])
+    return sums
+
+
+def _reduced(over_time: _Course | None) -> _Course | None:
+    """Return the course in at most `MOST_INTERVALS` intervals, extremes kept."""
+    if over_time is None or over_time.time.size <= MOST_INTERVALS:
+        return over_time
+    width = -(-over_time.time.size // MOST_INTERVALS)
+    starts = np.arange(0, over_time.time.size, width)
+    return _Course(
+        over_time.time[starts],
+        np.minimum.reduceat(over_time.least, starts),
+        np.maximum.reduceat(over_time.greatest, starts),
+        over_time.mean,
+    )
