@@ -86,7 +86,7 @@ class ProcessMachine:
 
     async def host_cost(self) -> dict[str, float]:
         """Return the CPU seconds used so far and the bytes resident now (the last known ones)."""
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, LookupError):
             self._last_cost = await self._cost()
         return self._last_cost
 

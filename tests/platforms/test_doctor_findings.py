@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tare.errors import InputError
+from tare.hosts import Ledger, LocalHost
+from tare.platforms.bare import Bare
+from tare.platforms.base import (
+    Capabilities,
+    Context,
+    Machine,
+    MachineSpec,
+    Platform,
+    PlatformOptions,
+    Prepared,
+    Shape,
+    Verdict,
+)
+from tare.platforms.doctor import Finding, examine
+
+
+class RuntimeOptions(PlatformOptions):
+    runtime: str = "auto"
+
+
+class Told:
+    """A platform whose checks are scripted."""
+
+    options: type[PlatformOptions] = RuntimeOptions
+
+    def __init__(self, name: str, answers: Mapping[str, Verdict | Exception]) -> None:
+        self.name = name
+        self._answers = answers
+
+    def emulated(self, options: Any) -> bool:
+        return False
+
+    def describe(self, options: Any) -> str:
+        return self.name
+
+    async def check(self, context: Context, options: Any) -> Verdict:
+        answer = self._answers[options.runtime]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def prepare(
+        self, context: Context, options: Any, shape: Shape, realtime: bool
+    ) -> Prepared:
+        raise NotImplementedError
+
+    async def start(
+        self, context: Context, options: Any, prepared: Prepared, spec: MachineSpec
+    ) -> Machine:
+        raise NotImplementedError
+
+
+ABLE = Capabilities(True, 2, 1 << 24, frozenset({"b", "a"}), notes=("a note",))
+
+
+@pytest.fixture
+def context(tmp_path: Path, agent_program: Path) -> Context:
+    ledger = Ledger(tmp_path / "ledger")
+    return Context(LocalHost(agent_program), ledger, tmp_path, agent_program)
+
+
+async def test_every_variant_is_told(context: Context) -> None:
+    good = Verdict(True, "it runs", "", False, {"crun": "1"}, ABLE)
+    oci = Told(
+        "oci",
+        {"crun": good, "runc": InputError("no way", "do this"), "runsc": OSError("disk is gone")},
+    )
+    platforms: dict[str, Platform] = {"bare": Bare(), "oci": oci}
+    findings = await examine(context, platforms)
+    assert [(found.platform, found.variant, found.usable) for found in findings] == [
+        ("bare", "", True),
+        ("oci", "crun", True),
+        ("oci", "runc", False),
+        ("oci", "runsc", False),
+    ]
+    assert findings[1].capabilities["devices"] == ["a", "b"]
+    assert (findings[2].reason, findings[2].hint) == ("no way", "do this")
+    assert findings[3].reason == "disk is gone"
+    for found in findings:
+        assert Finding.model_validate_json(found.model_dump_json()) == found
+
+
+async def test_an_unknown_platform_has_one_variant(context: Context) -> None:
+    verdict = Verdict(False, "there is none", "get one", True, {}, ABLE)
+    (found,) = await examine(context, {"new": Told("new", {"auto": verdict})})
+    assert (found.variant, found.emulated, found.hint) == ("", True, "get one")

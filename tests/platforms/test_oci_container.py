@@ -1,0 +1,260 @@
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tare.errors import MachineFault
+from tare.hosts import Ledger, LocalHost, clean
+from tare.hosts.processes import kill_and_wait, start_time
+from tare.platforms.base import Context, Machine, MachineSpec, Prepared, Shape
+from tare.platforms.oci import Oci, OciOptions
+from tare.platforms.oci_cgroups import cgroup_mounts
+from tare.platforms.oci_runtime import root_file_system
+
+RT_RUNTIME = Path("/proc/sys/kernel/sched_rt_runtime_us")
+OCI = Oci()
+AUTO = OciOptions()
+MIB = 1 << 20
+
+pytestmark = [
+    pytest.mark.container,
+    pytest.mark.skipif(os.geteuid() != 0, reason="containers with real-time work need root"),
+    pytest.mark.skipif(not shutil.which("runc"), reason="runc is not installed"),
+]
+
+
+@pytest.fixture
+def context(tmp_path: Path, agent_program: Path) -> Iterator[Context]:
+    with Ledger(tmp_path / "ledger") as ledger:
+        yield Context(LocalHost(agent_program), ledger, tmp_path / "cache", agent_program)
+        assert ledger.open_entries() == ()
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Callable[..., MachineSpec]:
+    def make(role: str = "subject", memory: int = 64 * MIB, **more: Any) -> MachineSpec:
+        name = f"tare-test-{os.getpid()}-{role}"
+        given = {"cpus": (), "realtime": False, **more}
+        return MachineSpec(name, Shape(1, memory), workdir=tmp_path / name, **given)
+
+    return make
+
+
+async def start(context: Context, spec: MachineSpec) -> Machine:
+    prepared = await OCI.prepare(context, AUTO, spec.shape, spec.realtime)
+    machine = await OCI.start(context, AUTO, prepared, spec)
+    await machine.ready(20)
+    return machine
+
+
+def altered(prepared: Prepared, **extra: Any) -> Prepared:
+    return dataclasses.replace(prepared, extra={**prepared.extra, **extra})
+
+
+async def leftovers(name: str) -> list[Path]:
+    mounts = await cgroup_mounts(LocalHost())
+    return [folder / name for folder in mounts.folders if (folder / name).exists()]
+
+
+async def inside(spec: MachineSpec) -> int:
+    """Return the host's id of the first process in the container."""
+    mounts = await cgroup_mounts(LocalHost())
+    group = mounts.of("memory", spec.name)
+    assert group is not None
+    return int((group / "cgroup.procs").read_text().split()[0])
+
+
+async def test_a_runtime_is_found_by_running_it(context: Context) -> None:
+    verdict = await OCI.check(context, AUTO)
+    assert verdict.usable, verdict.reason
+    assert "ran a container" in verdict.reason
+    assert verdict.capabilities.pinning
+    assert {"runc", "crun"} & set(verdict.versions)
+
+
+async def test_a_runtime_that_is_not_there_comes_with_what_to_do(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    verdict = await OCI.check(context, OciOptions(runtime="runsc"))
+    assert not verdict.usable
+    assert verdict.reason == "runsc is not installed"
+    assert verdict.hint == "apt-get install runsc"
+
+
+async def test_the_runtimes_own_words_are_told(context: Context, tmp_path: Path) -> None:
+    broken = tmp_path / "agent"
+    broken.write_text("no program")
+    other = Context(context.host, context.ledger, context.cache, broken)
+    verdict = await OCI.check(other, OciOptions(runtime="runc"))
+    assert not verdict.usable
+    assert "exec format error" in verdict.reason
+
+
+async def test_a_container_is_what_the_shape_says(
+    context: Context, spec: Callable[..., MachineSpec]
+) -> None:
+    cpu = context.host.topology().online[-1]
+    wanted = spec(memory=64 * MIB, cpus=(cpu,), realtime=True)
+    before = RT_RUNTIME.read_text()
+    machine = await start(context, wanted)
+    try:
+        first = await inside(wanted)
+        assert os.sched_getaffinity(first) == {cpu}
+        mounts = await cgroup_mounts(context.host)
+        for name in ("memory.limit_in_bytes", "memory.max"):
+            group = mounts.of("memory", wanted.name)
+            assert group is not None
+            if (group / name).exists():
+                assert int((group / name).read_text()) == 64 * MIB
+        assert RT_RUNTIME.read_text().strip() == "-1"
+        found = await machine.agent.run(
+            "switch", {"samples": 200, "allow_untrusted_tsc": True}, deadline_s=60
+        )
+        assert found.value["policy"] == "SCHED_FIFO"
+        cost = await machine.host_cost()
+        assert cost["cpu_s"] > 0
+        assert cost["rss_bytes"] > 0
+        assert await machine.vcpu_threads() == ()
+    finally:
+        await machine.stop()
+    await machine.stop()
+    assert not machine.died.done()
+    assert RT_RUNTIME.read_text() == before
+    assert await leftovers(wanted.name) == []
+    assert not wanted.workdir.exists()
+
+
+async def test_neighbours_share_the_changed_setting(
+    context: Context, spec: Callable[..., MachineSpec]
+) -> None:
+    before = RT_RUNTIME.read_text()
+    one = await start(context, spec("subject", realtime=True))
+    two = await start(context, spec("neighbour", realtime=True))
+    first, second = await inside(spec("subject")), await inside(spec("neighbour"))
+    if len(context.host.topology().online) > 1:
+        assert os.sched_getaffinity(first) != os.sched_getaffinity(second)
+    await one.stop()
+    assert RT_RUNTIME.read_text().strip() == "-1"
+    await two.stop()
+    assert RT_RUNTIME.read_text() == before
+
+
+async def test_a_killed_container_is_told_at_once(
+    context: Context, spec: Callable[..., MachineSpec]
+) -> None:
+    wanted = spec()
+    machine = await start(context, wanted)
+    measuring = asyncio.ensure_future(machine.agent.run("cpu-load", {}, deadline_s=60))
+    await asyncio.sleep(0.2)
+    await kill_and_wait(context.host, [await inside(wanted)])
+    fault = await asyncio.wait_for(machine.died, 10)
+    assert "was killed (SIGKILL)" in str(fault)
+    with pytest.raises(MachineFault):
+        await measuring
+    await machine.stop()
+    assert await leftovers(wanted.name) == []
+
+
+@pytest.mark.skipif(not shutil.which("busybox"), reason="busybox-static is not installed")
+async def test_running_out_of_memory_is_told_as_such(
+    context: Context, spec: Callable[..., MachineSpec]
+) -> None:
+    wanted = spec(memory=32 * MIB)
+    prepared = await OCI.prepare(context, AUTO, wanted.shape, False)
+    greedy = context.cache / "greedy"
+    shutil.copytree(prepared.extra["root"], greedy)
+    shutil.copy(str(shutil.which("busybox")), greedy / "sh")
+    shutil.copy(greedy / "sh", greedy / "busybox")
+    (greedy / "tare-agent").write_text(
+        "#!/sh\nexec /busybox dd if=/dev/zero of=/dev/null bs=99M count=1\n"
+    )
+    machine = await OCI.start(context, AUTO, altered(prepared, root=greedy), wanted)
+    with pytest.raises(MachineFault, match="needed more than its 32 MiB"):
+        await machine.ready(20)
+    await machine.stop()
+    assert await leftovers(wanted.name) == []
+
+
+async def test_a_container_that_does_not_start_says_why(
+    context: Context, spec: Callable[..., MachineSpec]
+) -> None:
+    wanted = spec()
+    prepared = await OCI.prepare(context, AUTO, wanted.shape, False)
+    broken = context.cache / "broken"
+    shutil.copytree(prepared.extra["root"], broken)
+    (broken / "tare-agent").write_text("no program")
+    machine = await OCI.start(context, AUTO, altered(prepared, root=broken), wanted)
+    with pytest.raises(MachineFault) as told:
+        await machine.ready(20)
+    assert any("exec format error" in line for line in told.value.console_tail)
+    await machine.stop()
+    assert await leftovers(wanted.name) == []
+
+
+PARENT = """
+import asyncio, sys
+from pathlib import Path
+from tare.hosts import Ledger, LocalHost
+from tare.platforms.base import Context, MachineSpec, Shape
+from tare.platforms.oci import Oci, OciOptions
+async def main():
+    agent, ledger, cache, name = sys.argv[1:]
+    context = Context(LocalHost(Path(agent)), Ledger(Path(ledger)), Path(cache), Path(agent))
+    shape = Shape(1, 64 << 20)
+    prepared = await Oci().prepare(context, OciOptions(), shape, True)
+    spec = MachineSpec(name, shape, (), Path(ledger).parent / name, True)
+    machine = await Oci().start(context, OciOptions(), prepared, spec)
+    await machine.ready(20)
+    await machine.agent.start_load("cpu-load", {})
+    print("measuring", flush=True)
+    await asyncio.sleep(300)
+asyncio.run(main())
+"""
+
+
+async def test_clean_undoes_what_a_killed_tare_left(tmp_path: Path, agent_program: Path) -> None:
+    host = LocalHost()
+    before = RT_RUNTIME.read_text()
+    name = f"tare-test-{os.getpid()}-killed"
+    ledger_file = tmp_path / "ledger"
+    arguments = [str(agent_program), str(ledger_file), str(tmp_path / "cache"), name]
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, *arguments], stdout=subprocess.PIPE, text=True
+    )
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == "measuring\n"
+    mounts = await cgroup_mounts(host)
+    group = mounts.of("memory", name)
+    assert group is not None
+    child = int((group / "cgroup.procs").read_text().split()[0])
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    deadline = time.monotonic() + 10
+    while await start_time(host, child) is not None:
+        assert time.monotonic() < deadline, "the container outlived its killed parent"
+        await asyncio.sleep(0.01)
+    assert RT_RUNTIME.read_text().strip() == "-1"
+    with Ledger(ledger_file) as ledger:
+        told = await clean(host, ledger)
+        assert ledger.open_entries() == (), told
+        assert await clean(host, ledger) == []
+    assert RT_RUNTIME.read_text() == before
+    assert await leftovers(name) == []
+    assert not (tmp_path / name).exists()
+    assert any("sched_rt_runtime_us" in sentence for sentence in told)
+
+
+def test_the_root_is_not_made_twice(tmp_path: Path, agent_program: Path) -> None:
+    assert root_file_system(tmp_path, agent_program) == root_file_system(tmp_path, agent_program)
