@@ -7,6 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# `make fuzz` sets TARE_FUZZ: many more examples, and no limit on the time of one.
+settings.register_profile("test", deadline=None)
+settings.register_profile(
+    "fuzz", deadline=None, max_examples=10_000, suppress_health_check=list(HealthCheck)
+)
+settings.load_profile("fuzz" if os.environ.get("TARE_FUZZ") else "test")
 
 
 @pytest.fixture(scope="session")

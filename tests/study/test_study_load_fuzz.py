@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,6 +10,7 @@ from study.study_catalog import CATALOG, GOOD
 from tare.errors import InputError
 from tare.study.load import parse_study, restore_study
 
+pytestmark = pytest.mark.fuzz
 LINES = GOOD.encode().splitlines(keepends=True)
 PIECES = [
     b":", b"- ", b"[", b"{", b"}", b"&a ", b"*a", b"!!int ", b"!!binary ", b"!!set ", b"? ", b"|\n",
