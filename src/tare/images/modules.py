@@ -116,6 +116,8 @@ def modinfo(module: bytes) -> dict[str, tuple[str, ...]]:
     """
     if module[:6] != b"\x7fELF\x02\x01":
         raise NotExtractable("it is not a 64-bit little-endian ELF module")
+    if len(module) < 64:
+        raise NotExtractable("it is cut short")
     (table,) = struct.unpack_from("<Q", module, 0x28)
     size, count, names_at = struct.unpack_from("<HHH", module, 0x3A)
 

@@ -18,6 +18,7 @@ import struct
 import subprocess
 import zlib
 from collections.abc import Callable
+from typing import Protocol
 
 import lz4.block
 
@@ -25,6 +26,15 @@ _ELF = b"\x7fELF"
 _LZ4_LEGACY = 0x184C2102
 _LZ4_BLOCK = 8 << 20
 _MOST_KERNEL = 1 << 30
+_DAMAGE = (
+    lzma.LZMAError,
+    zlib.error,
+    lz4.block.LZ4BlockError,
+    OSError,
+    ValueError,
+    EOFError,
+    subprocess.TimeoutExpired,
+)
 
 
 class NotExtractable(Exception):
@@ -49,15 +59,15 @@ def extract(image: bytes) -> bytes:
                 kernel = decompress(payload)
             except NotExtractable:
                 raise
-            except (lzma.LZMAError, zlib.error, OSError, ValueError, EOFError) as error:
-                raise NotExtractable(f"its {name} payload is damaged: {error}") from error
-            except lz4.block.LZ4BlockError as error:
+            except _DAMAGE as error:
                 raise NotExtractable(f"its {name} payload is damaged: {error}") from error
             if kernel[:4] != _ELF:
                 raise NotExtractable(f"its {name} payload is not an ELF kernel")
             return kernel
     if payload.startswith(_ELF):
         return payload
+    if payload.startswith(b"\x89LZO"):
+        raise NotExtractable("its compression, lzo, cannot be undone here")
     raise NotExtractable(f"its compression (magic {payload[:4].hex()}) is not known")
 
 
@@ -66,14 +76,17 @@ def has_pvh_entry(kernel: bytes) -> bool:
 
     Source: Xen's public/elfnote.h: note type 18, ``XEN_ELFNOTE_PHYS32_ENTRY``, name ``Xen``.
     """
-    if kernel[:5] != _ELF + b"\x02":
+    if kernel[:5] != _ELF + b"\x02" or len(kernel) < 64:
         return False
     start, size, count = (
         struct.unpack_from("<Q", kernel, 0x20)[0],
         *struct.unpack_from("<HH", kernel, 0x36),
     )
     for index in range(count):
-        kind, _, offset, _, _, length = struct.unpack_from("<IIQQQQ", kernel, start + index * size)
+        at = start + index * size
+        if at + 56 > len(kernel):
+            return False
+        kind, _, offset, _, _, length = struct.unpack_from("<IIQQQQ", kernel, at)
         if kind == 4 and _note_types(kernel[offset : offset + length], b"Xen\0") & {18}:
             return True
     return False
@@ -107,21 +120,35 @@ def _payload(image: bytes) -> bytes:
     return payload
 
 
-def _xz(payload: bytes) -> bytes:
+class _Decompressor(Protocol):
+    @property
+    def eof(self) -> bool: ...
+
+    def decompress(self, data: bytes, /) -> bytes: ...
+
+
+def _whole(decompressor: _Decompressor, payload: bytes) -> bytes:
     # The kernel's build appends the uncompressed size: bytes after the stream's end are no error.
-    return lzma.LZMADecompressor(lzma.FORMAT_XZ).decompress(payload)
+    kernel = decompressor.decompress(payload)
+    if not decompressor.eof:
+        raise EOFError("it ends too early")
+    return kernel
+
+
+def _xz(payload: bytes) -> bytes:
+    return _whole(lzma.LZMADecompressor(lzma.FORMAT_XZ, _MOST_KERNEL), payload)
 
 
 def _lzma(payload: bytes) -> bytes:
-    return lzma.LZMADecompressor(lzma.FORMAT_ALONE).decompress(payload)
+    return _whole(lzma.LZMADecompressor(lzma.FORMAT_ALONE, _MOST_KERNEL), payload)
 
 
 def _gzip(payload: bytes) -> bytes:
-    return zlib.decompressobj(wbits=31).decompress(payload)
+    return _whole(zlib.decompressobj(wbits=31), payload)
 
 
 def _bzip2(payload: bytes) -> bytes:
-    return bz2.BZ2Decompressor().decompress(payload)
+    return _whole(bz2.BZ2Decompressor(), payload)
 
 
 def _lz4(payload: bytes) -> bytes:
@@ -132,9 +159,11 @@ def _lz4(payload: bytes) -> bytes:
     while at + 4 <= len(payload):
         (length,) = struct.unpack_from("<I", payload, at)
         at += 4
-        # The appended size follows the last block: it is the only word with nothing behind it.
         if length == _LZ4_LEGACY:
             continue
+        if at == len(payload) and length == total:
+            # Behind the last block the kernel's build appends the uncompressed size.
+            return b"".join(blocks)
         if length == 0 or at + length > len(payload):
             break
         block = lz4.block.decompress(payload[at : at + length], uncompressed_size=_LZ4_BLOCK)
@@ -143,7 +172,7 @@ def _lz4(payload: bytes) -> bytes:
         if total > _MOST_KERNEL:
             raise NotExtractable("its lz4 payload is larger than any kernel")
         at += length
-    return b"".join(blocks)
+    raise EOFError("it ends too early")
 
 
 def decompress_zstd(data: bytes) -> bytes:

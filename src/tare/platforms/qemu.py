@@ -21,7 +21,7 @@ from tare.platforms.base import (
     Shape,
     Verdict,
 )
-from tare.platforms.qemu_command import PROGRAM, Places, command
+from tare.platforms.qemu_command import PROGRAM, Places, command, kernel_arguments
 from tare.platforms.qemu_machine import QemuMachine, fits_socket
 from tare.platforms.qemu_options import QemuOptions
 
@@ -138,8 +138,13 @@ class Qemu:
             workdir = Path("/tmp") / f"tare-probe-{token}"
             spec = MachineSpec(f"tare-probe-{token}", _PROBE_SHAPE, (), workdir, False)
             created = "module present, /dev/kvm opens and creates a virtual machine"
+            # The kernel is to say how far it came.
+            spoken = tuple(word for word in kernel_arguments(options) if word != "quiet")
+            append = ("earlyprintk=ttyS0", *spoken)
             try:
-                machine = await self.start(context, options, prepared, spec)
+                machine = await launch(
+                    context, options, prepared.extra["image"], spec, append=append
+                )
             except MachineFault as fault:
                 return probe.Answer(False, f"{created}, but {_said(fault, spec.name)}")
             try:
