@@ -133,8 +133,8 @@ impl Outbox {
             }
         }
         if !missing.is_empty() {
-            let payload = protocol::gone(&missing).to_string();
-            state.send(Kind::Message, payload.as_bytes());
+            // In its order it would wait for the very frames that are gone.
+            state.send_at_once(&protocol::gone(&missing));
         }
     }
 
@@ -170,11 +170,14 @@ impl Outbox {
 
     /// Last words, outside the order, even when another thread is in the middle of sending.
     pub fn send_fatal(&self, reason: &str) {
-        let payload = protocol::fatal(reason).to_string();
-        let bytes = encode(Kind::Message, OUT_OF_BAND, payload.as_bytes());
         if let Ok(mut state) = self.state.try_lock() {
-            state.write(&bytes);
+            state.send_at_once(&protocol::fatal(reason));
         }
+    }
+
+    /// Send a message outside the order: it is neither kept nor repeated.
+    pub fn send_at_once(&self, message: &Value) {
+        self.lock().send_at_once(message);
     }
 }
 
@@ -191,6 +194,11 @@ impl State {
             self.forget_oldest();
         }
         seq
+    }
+
+    fn send_at_once(&mut self, message: &Value) {
+        let bytes = encode(Kind::Message, OUT_OF_BAND, message.to_string().as_bytes());
+        self.write(&bytes);
     }
 
     fn repeat(&mut self, seq: u32) -> bool {

@@ -14,12 +14,14 @@ use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a frame that has begun may take to end before it is taken for damaged.
 const PARTIAL_MS: i32 = 1000;
 /// How many answers are remembered for requests that come twice.
 const ANSWERS: usize = 256;
+/// Within this time a repeated request for a hello is taken for answered.
+const HELLO_PAUSE: Duration = Duration::from_secs(1);
 /// How long running workloads may take to stop when the host is gone.
 const STOP_GRACE: Duration = Duration::from_secs(1);
 
@@ -69,6 +71,8 @@ pub struct Server {
     runs: Arc<Runs>,
     sampler: Option<Sampler>,
     answers: VecDeque<(u64, Value)>,
+    /// The last request for a hello, and when it was answered.
+    greeted: Option<(u64, Instant)>,
 }
 
 impl Server {
@@ -82,6 +86,7 @@ impl Server {
             outbox,
             sampler: None,
             answers: VecDeque::new(),
+            greeted: None,
         }
     }
 
@@ -121,7 +126,7 @@ impl Server {
                 }
             }
             if decoder.damaged > damaged {
-                self.outbox.send(&protocol::damaged());
+                self.outbox.send_at_once(&protocol::damaged());
             }
             if decoder.is_partial()
                 && !sys::wait_readable(input.as_raw_fd(), Some(PARTIAL_MS)).unwrap_or(true)
@@ -167,7 +172,17 @@ impl Server {
             }
         }
         match request {
-            Request::Hello { id } => self.hello(Some(id)),
+            Request::Hello { id } => {
+                // Repeats pile up in the queues of a machine that boots; one answer serves them.
+                let now = Instant::now();
+                let recent = self.greeted.is_some_and(|(known, when)| {
+                    known == id && now.duration_since(when) < HELLO_PAUSE
+                });
+                if !recent {
+                    self.hello(Some(id));
+                    self.greeted = Some((id, now));
+                }
+            }
             Request::Clock { id } => {
                 // Not remembered: a clock that is asked twice must be read twice.
                 self.outbox.send(&protocol::result(id, clock::reading()));
