@@ -1,0 +1,278 @@
+"""How long analysis and report take, and their peak memory: 50 million samples, 10,000 values.
+
+The runs are synthetic, written through the same event log and series files that a run writes.
+What is timed is the whole command, ``tare report DIR``, from the start of Python to its end. The
+peer is what a script would do with the same samples: read them whole, take quantiles.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from benchmarks._results import Fact, Goal, Result, finish, machine_facts
+from tare.events import (
+    BlockFinished,
+    BlockStarted,
+    CellFinished,
+    CellStarted,
+    Event,
+    EventLog,
+    MachineReady,
+    MachineStarting,
+    MachineStopped,
+    Observed,
+    PlatformChecked,
+    RunFinished,
+    RunStarted,
+    SeriesSaved,
+)
+
+COMMAND = "import sys; from tare.cli import main; sys.exit(main())"
+ANALYSIS = """
+import sys
+from pathlib import Path
+from tare.analysis import compare_runs, group_series, load_run, summarise_series
+run = load_run(Path(sys.argv[1]))
+compare_runs(run)
+for entries in group_series([run]).values():
+    summarise_series(entries)
+"""
+PEER = """
+import sys
+from pathlib import Path
+import numpy as np
+import polars as pl
+for path in sorted(Path(sys.argv[1]).glob("series/*raw.parquet")):
+    samples = pl.read_parquet(path).to_series().to_numpy()
+    np.quantile(samples, [0.5, 0.9, 0.99, 0.999, 0.9999]), samples.max()
+"""
+ARMS = {"bare": "bare", "bare-again": "bare", "oci": "oci", "qemu-pv": "qemu", "qemu-em": "qemu"}
+BLOCKS = 8
+
+
+class Took(NamedTuple):
+    """Wall seconds and peak resident bytes of a command."""
+
+    seconds: float
+    peak: int
+
+
+def start(arms: dict[str, str], run: str) -> Iterator[Event]:
+    study = {
+        "study": run,
+        "title": "Synthetic",
+        "baseline": "bare",
+        "aa": ["bare", "bare-again"] if "bare-again" in arms else None,
+        "confidence": 0.95,
+        "margin": 0.02,
+        "blocks": {"least": BLOCKS, "most": BLOCKS, "precision": 0.05},
+        "arms": {arm: {"platform": platform} for arm, platform in arms.items()},
+    }
+    yield RunStarted(
+        run=run,
+        study=study,
+        study_path="synthetic.yaml",
+        study_sha256="0" * 64,
+        seed=1,
+        host={"hostname": "synthetic"},
+        versions={"tare": "0"},
+    )
+    for arm, platform in arms.items():
+        emulated = platform == "qemu"
+        yield PlatformChecked(
+            arm=arm, platform=platform, options={}, usable=True, emulated=emulated
+        )
+
+
+def machine(block: int, arm: str, cells: Iterator[Event]) -> Iterator[Event]:
+    name = f"tare-synthetic-{block}-{arm}"
+    yield MachineStarting(machine=name, block=block, arm=arm, scenario="alone", role="subject")
+    yield MachineReady(machine=name, boot_s=1.0, proof={"kernel": {"release": arm}})
+    yield from cells
+    yield MachineStopped(machine=name, expected=True, host_cost={"cpu_s": 1.0, "rss_bytes": 1e8})
+
+
+def write(folder: Path, events: Iterator[Event]) -> None:
+    folder.mkdir(parents=True)
+    with EventLog(folder / "events.jsonl") as log:
+        for event in events:
+            log.append(event)
+        log.append(RunFinished(status="complete", wall_s=100, booting_s=10, measuring_s=80))
+
+
+def many_values(folder: Path, values: int) -> None:
+    """Write a run of as many observations, in cells of ten metrics."""
+    rng = np.random.default_rng(1)
+    cells = max(1, round(values / (BLOCKS * len(ARMS) * 10)))
+
+    def of_machine(block: int, arm: str) -> Iterator[Event]:
+        for k in range(cells):
+            cell = f"b{block:03d}/{arm}/alone/work[size={k}]"
+            yield CellStarted(
+                cell=cell, block=block, arm=arm, scenario="alone", workload="work",
+                parameters={"size": k},
+            )  # fmt: skip
+            for m in range(10):
+                yield Observed(
+                    cell=cell, metric=f"metric-{m}", unit="s", better="lower",
+                    kind="maximum" if m == 9 else "tail" if m == 8 else "typical",
+                    headline=m == 0, value=float(np.exp(0.05 * rng.standard_normal())),
+                )  # fmt: skip
+            yield CellFinished(cell=cell, status="ok", measured_s=1.0)
+
+    def events() -> Iterator[Event]:
+        yield from start(ARMS, "values")
+        for block in range(1, BLOCKS + 1):
+            yield BlockStarted(block=block, order=tuple(ARMS))
+            for arm in ARMS:
+                yield from machine(block, arm, of_machine(block, arm))
+            yield BlockFinished(block=block)
+
+    write(folder, events())
+
+
+def many_samples(folder: Path, samples: int) -> None:
+    """Write a run of as many raw tick samples, over eight blocks of two arms."""
+    rng = np.random.default_rng(2)
+    arms = {"bare": "bare", "qemu-pv": "qemu"}
+    each = samples // (BLOCKS * len(arms))
+
+    def of_machine(block: int, arm: str) -> Iterator[Event]:
+        cell = f"b{block:03d}/{arm}/alone/tick[samples={each}]"
+        raw = (68_000 + rng.gamma(2, 40, each)).astype(np.uint32)
+        raw[rng.integers(0, each, each // 60)] += np.uint32(9_000)
+        raw[rng.integers(0, each, 20)] += rng.integers(10**5, 10**7, 20, dtype=np.uint32)
+        path = folder / "series" / f"{block}-{arm}-raw.parquet"
+        pl.DataFrame({"duration_ns": raw}).write_parquet(
+            path, compression="zstd", compression_level=1
+        )
+        yield CellStarted(
+            cell=cell, block=block, arm=arm, scenario="alone", workload="tick",
+            parameters={"samples": each},
+        )  # fmt: skip
+        for name, kind, value in (
+            ("duration-mean", "typical", float(raw.mean())),
+            ("duration-max", "maximum", float(raw.max())),
+        ):
+            yield Observed(
+                cell=cell, metric=name, unit="s", better="lower", kind=kind,  # type: ignore[arg-type]
+                headline=True, value=value / 1e9,
+            )  # fmt: skip
+        yield SeriesSaved(
+            cell=cell, name="raw", path=str(path.relative_to(folder)),
+            columns={"duration_ns": "UInt32"}, rows=each,
+            sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
+        )  # fmt: skip
+        yield CellFinished(cell=cell, status="ok", measured_s=1.0)
+
+    def events() -> Iterator[Event]:
+        (folder / "series").mkdir()
+        yield from start(arms, "samples")
+        for block in range(1, BLOCKS + 1):
+            yield BlockStarted(block=block, order=tuple(arms))
+            for arm in arms:
+                yield from machine(block, arm, of_machine(block, arm))
+            yield BlockFinished(block=block)
+
+    write(folder, events())
+
+
+def timed(argv: Sequence[str]) -> Took:
+    """Run Python with ``argv`` and return what it took.
+
+    Raises:
+        SystemExit: It failed.
+    """
+    began = time.perf_counter()
+    child = subprocess.Popen([sys.executable, *argv], stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(child.pid, 0)
+    seconds = time.perf_counter() - began
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode:
+        raise SystemExit(f"{argv[-1]}: exit status {child.returncode}")
+    return Took(seconds, usage.ru_maxrss * 1024)
+
+
+def several(argv: Sequence[str], times: int) -> list[Took]:
+    timed(argv)  # The first one fills the page cache.
+    return [timed(argv) for _ in range(times)]
+
+
+def goals(name: str, limit_s: float, runs: Sequence[Took], peak: float | None) -> list[Goal]:
+    seconds = [run.seconds for run in runs]
+    found = [
+        Goal(
+            name=f"{name}: analysis and report, the whole command",
+            peer="the limit set",
+            limit=limit_s,
+            found=statistics.median(seconds),
+            unit="s",
+            detail=f"median of {len(runs)}, {min(seconds):.2f} to {max(seconds):.2f} s",
+        )
+    ]
+    if peak is not None:
+        most = max(run.peak for run in runs) / 1e9
+        found.append(Goal(f"{name}: peak memory", "the limit set", peak, most, "GB"))
+    return found
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--samples", type=int, default=50_000_000)
+    parser.add_argument("--values", type=int, default=10_000)
+    parser.add_argument("--times", type=int, default=5)
+    asked = parser.parse_args(argv)
+    facts = machine_facts()
+    with tempfile.TemporaryDirectory(prefix="tare-bench-") as temporary:
+        long, wide = Path(temporary, "samples"), Path(temporary, "values")
+        many_samples(long, asked.samples)
+        many_values(wide, asked.values)
+        reports = {
+            folder: several(["-c", COMMAND, "report", str(folder)], asked.times)
+            for folder in (long, wide)
+        }
+        analyses = {
+            folder: several(["-c", ANALYSIS, str(folder)], asked.times) for folder in (long, wide)
+        }
+        peer = several(["-c", PEER, str(long)], asked.times)
+
+    def fact(name: str, runs: Sequence[Took]) -> list[Fact]:
+        return [
+            Fact(f"{name}, median", statistics.median(run.seconds for run in runs), "s"),
+            Fact(f"{name}, peak memory", max(run.peak for run in runs) / 1e9, "GB"),
+        ]
+
+    result = Result(
+        benchmark="analysis_speed",
+        goals=(
+            *goals(f"{asked.samples:,} raw samples", 5.0, reports[long], 1.0),
+            *goals(f"{asked.values:,} observations", 3.0, reports[wide], None),
+        ),
+        facts=(
+            *fact("samples: analysis alone", analyses[long]),
+            *fact("samples: read whole, numpy quantiles", peer),
+            *fact("observations: analysis alone", analyses[wide]),
+        ),
+        samples={
+            "report_of_samples_s": [run.seconds for run in reports[long]],
+            "report_of_observations_s": [run.seconds for run in reports[wide]],
+        },
+    )
+    return finish(result, facts)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
