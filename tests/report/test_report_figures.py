@@ -160,6 +160,9 @@ def histogram(lows: list[float], counts: list[int]) -> SeriesSummary:
     greatest = max(low for low, count in zip(lows, counts, strict=True) if count) + 9
     return SeriesSummary(
         entries=(),
+        boots=1,
+        boot_maxima_ns=(greatest,),
+        envelope_block=1,
         count=sum(counts),
         least=lows[0],
         greatest=greatest,
@@ -178,7 +181,7 @@ def test_series_figures_mark_emulated_arms_and_draw(tmp_path: Path) -> None:
     series = {"bare": histogram([1e3, 2e3], [9000, 7]), "tcg": histogram([3e3, 9e4], [900, 1])}
     style = looks(["bare", "tcg"], "bare")
     figures = [
-        scatter_figure(series, style, frozenset({"tcg"}), name="s", part="tick", block=1),
+        scatter_figure(series, style, frozenset({"tcg"}), name="s", part="tick"),
         tail_figure(series, style, frozenset({"tcg"}), name="t", part="tick"),
     ]
     drawn = draw(figures, tmp_path)

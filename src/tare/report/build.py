@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -18,6 +19,7 @@ from tare.report.arrange import arranged
 from tare.report.drawing import draw
 from tare.report.figures.frame import Figure
 from tare.report.figures.overhead import overhead_figure, shading_note
+from tare.report.longseries import Pooled, pooled_series, tails_table
 from tare.report.page import Page, make_page
 from tare.report.palette import css_variables, looks
 from tare.report.results import (
@@ -70,10 +72,11 @@ def _build(runs: Sequence[RunData], comparison: Comparison, out: Path) -> Path:
     arms = list(dict.fromkeys([*comparison.arms, *(arm for run in runs for arm in run.arms)]))
     style = looks(arms, comparison.baseline)
     overhead = overhead_figure(comparison, style)
-    sections = drafts(comparison, style)
+    series = pooled_series(comparison)
+    sections = drafts(comparison, style, series)
     figures = [*([overhead] if overhead else []), *_figures(sections)]
     drawn = draw(figures, figures_folder)
-    tables = _tables(runs, comparison)
+    tables = _tables(runs, comparison, series)
     files = [file for figure in drawn.values() for file in figure.files]
     for table in tables:
         files += _write_table(table, tables_folder)
@@ -98,7 +101,7 @@ def _overhead_note(comparison: Comparison) -> str:
     level = f"{100 * comparison.confidence:.4g} %"
     text = (
         f"Each mark is an estimate over {comparison.blocks} blocks, each bar its {level} interval; "
-        "grey marks are dead heats or not distinguishable. "
+        "marks in colour are differences that count, grey ones do not. "
     )
     text += shading_note(comparison)
     left_out = [effect for effect in comparison.headlines if effect.overhead is None]
@@ -107,12 +110,13 @@ def _overhead_note(comparison: Comparison) -> str:
     return text
 
 
-def _tables(runs: Sequence[RunData], comparison: Comparison) -> list[Table[object]]:
-    emulated = frozenset().union(*(run.emulated_arms for run in runs))
-    tables: list[object] = [
+def _tables(runs: Sequence[RunData], comparison: Comparison, series: Pooled) -> list[Table[Any]]:
+    emulated = frozenset[str]().union(*(run.emulated_arms for run in runs))
+    tables: list[Table[Any]] = [
         effects_table(comparison, "overhead", comparison.headlines),
         effects_table(comparison, "effects", comparison.effects),
         summaries_table(comparison),
+        tails_table(comparison, series),
         host_cost_table(comparison),
         proof_table(comparison, emulated),
         lost_cells_table(runs),
@@ -120,10 +124,10 @@ def _tables(runs: Sequence[RunData], comparison: Comparison) -> list[Table[objec
     ]
     if comparison.aa:
         tables.append(effects_table(comparison, "aa", comparison.aa))
-    return tables  # type: ignore[return-value]
+    return tables
 
 
-def _write_table(table: Table[object], folder: Path) -> list[str]:
+def _write_table(table: Table[Any], folder: Path) -> list[str]:
     (folder / f"{table.name}.csv").write_text(table.csv(), encoding="utf-8")
     (folder / f"{table.name}.tex").write_text(table.latex(), encoding="utf-8")
     return [f"tables/{table.name}.{extension}" for extension in ("csv", "tex")]

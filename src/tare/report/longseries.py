@@ -1,17 +1,150 @@
-"""The figures of a part's long series, where it has any."""
+"""The figures and table of a workload's long series, where it left any."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from tare.analysis.model import Comparison
+from tare.analysis import group_series, summarise_series
+from tare.analysis.formatting import format_quantity
+from tare.analysis.model import Comparison, Flag, Interval, SeriesSummary
 from tare.report.figures.frame import Figure
+from tare.report.figures.series import NANO, scatter_figure, tail_figure
 from tare.report.palette import Look
-from tare.report.words import Part
+from tare.report.tables import Column, Table
+from tare.report.words import Names, Part, marked
+
+Pooled = Mapping[Part, Mapping[str, SeriesSummary]]
+"""Summaries by part and arm, each over all boots."""
+
+
+@dataclass(frozen=True)
+class Tail:
+    """One quantile of one arm's samples, or the longest of all (``q`` = 1)."""
+
+    part: Part
+    arm: str
+    emulated: bool
+    boots: int
+    samples: int
+    q: float
+    value_s: float
+    interval_s: tuple[float, float] | None
+
+
+def pooled_series(comparison: Comparison) -> Pooled:
+    """Read and summarise all series that hold durations; what cannot be read is left out."""
+    arms = {arm: place for place, arm in enumerate(comparison.arms)}
+    found: dict[Part, dict[str, SeriesSummary]] = {}
+    groups = group_series(comparison.runs)
+    for key in sorted(groups, key=lambda key: arms.get(key.arm, len(arms))):
+        summary = summarise_series(groups[key], comparison.confidence)
+        if summary is not None:
+            part = Part(key.scenario, key.workload, key.parameters, key.role)
+            found.setdefault(part, {})[key.arm] = summary
+    return found
+
+
+def emulated_arms(comparison: Comparison) -> frozenset[str]:
+    """Return the arms that any of the runs found to be emulated."""
+    return frozenset().union(*(run.emulated_arms for run in comparison.runs))
 
 
 def series_figures(
-    comparison: Comparison, looks: Mapping[str, Look], part: Part, name: str, stem: str
+    series: Mapping[str, SeriesSummary],
+    looks: Mapping[str, Look],
+    emulated: frozenset[str],
+    *,
+    name: str,
+    stem: str,
 ) -> list[tuple[Figure, str]]:
-    """Return scatter and tails of ``part`` with their captions; none without series."""
-    return []
+    """Return scatter and tails of one part with their captions."""
+    figures = []
+    over_time = {arm: s for arm, s in series.items() if s.envelope_block is not None}
+    if over_time:
+        figures.append(
+            (
+                scatter_figure(over_time, looks, emulated, name=f"{stem}-scatter", part=name),
+                "Each bar spans the least and the greatest sample of a stretch of time, the dot is "
+                "the greatest; of each arm, the boot with its longest sample is shown.",
+            )
+        )
+    samples = {arm: s for arm, s in series.items() if s.count and s.greatest > 0}
+    if samples:
+        figures.append(
+            (
+                tail_figure(samples, looks, emulated, name=f"{stem}-tails", part=name),
+                "All samples of all boots; a line that reaches further right has longer tails.",
+            )
+        )
+    return figures
+
+
+def series_flags(
+    series: Mapping[str, SeriesSummary], emulated: frozenset[str]
+) -> list[tuple[str, Flag]]:
+    """Return what a reader must know about the series, with the arm's marked name."""
+    return [
+        (marked(arm, arm in emulated), flag)
+        for arm, summary in series.items()
+        for flag in summary.flags
+    ]
+
+
+def tails_table(comparison: Comparison, series: Pooled) -> Table[Tail]:
+    """Return the quantiles of all series, arm by arm, with the longest sample last."""
+    emulated = emulated_arms(comparison)
+    names = Names(Part.of(summary.key) for summary in comparison.summaries)
+    rows = tuple(
+        row
+        for part, arms in series.items()
+        for arm, summary in arms.items()
+        for row in _rows(part, arm, arm in emulated, summary)
+    )
+
+    def seconds(value: float) -> str:
+        return format_quantity(value, "s", digits=4)
+
+    columns: tuple[Column[Tail], ...] = (
+        Column("what", lambda t: names.name(t.part), "What"),
+        Column("scenario", lambda t: t.part.scenario),
+        Column("workload", lambda t: t.part.workload),
+        Column("parameters", lambda t: t.part.parameters),
+        Column("arm", lambda t: t.arm, "Arm", lambda t: marked(t.arm, t.emulated)),
+        Column("emulated", lambda t: t.emulated),
+        Column("boots", lambda t: t.boots, "Boots", numeric=True),
+        Column("samples", lambda t: t.samples, "Samples", lambda t: f"{t.samples:,}", numeric=True),
+        Column(
+            "q",
+            lambda t: t.q,
+            "Share within",
+            lambda t: "longest" if t.q == 1 else f"{100 * t.q:.10g} %",
+            numeric=True,
+        ),
+        Column("value_s", lambda t: t.value_s, "Duration", lambda t: seconds(t.value_s), True),
+        Column(
+            "low_s",
+            lambda t: None if t.interval_s is None else t.interval_s[0],
+            "Interval",
+            lambda t: "–" if t.interval_s is None else " to ".join(map(seconds, t.interval_s)),
+            numeric=True,
+        ),
+        Column("high_s", lambda t: None if t.interval_s is None else t.interval_s[1]),
+    )
+    tone = lambda t: "emulated" if t.emulated else ""  # noqa: E731
+    caption = "How long samples were: medians of the boots’ quantiles, with intervals over boots"
+    return Table("tails", caption, columns, rows, tone=tone)
+
+
+def _rows(part: Part, arm: str, emulated: bool, summary: SeriesSummary) -> list[Tail]:
+    found = [(q.q, q.value, _finite(q.interval)) for q in summary.quantiles]
+    found.append((1.0, summary.greatest, None))
+    return [
+        Tail(part, arm, emulated, summary.boots, summary.count, q, value * NANO, interval)
+        for q, value, interval in found
+    ]
+
+
+def _finite(interval: Interval) -> tuple[float, float] | None:
+    ends = interval.low * NANO, interval.high * NANO
+    return ends if all(abs(end) < float("inf") for end in ends) else None

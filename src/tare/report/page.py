@@ -21,22 +21,14 @@ from tare.report.results import (
     effects_table,
     host_cost_table,
     lost_cells_table,
+    lost_groups_table,
     proof_table,
     skipped_table,
 )
 from tare.report.svg import legible
 from tare.report.tables import Shown
-from tare.report.words import EMULATED, joined, lead
-
-
-@dataclass(frozen=True)
-class ArmLine:
-    """One arm's verdict on the first screen."""
-
-    sentence: str
-    emulated: bool
-    role: str
-    absent: bool = False
+from tare.report.verdicts import ArmLine, arm_lines, lead
+from tare.report.words import EMULATED, joined
 
 
 @dataclass(frozen=True)
@@ -59,6 +51,7 @@ class Section:
     effects: Shown | None = None
     more: Shown | None = None
     values: Shown | None = None
+    tails: Shown | None = None
 
 
 @dataclass(frozen=True)
@@ -128,13 +121,13 @@ def make_page(
         subtitle=_subtitle(comparison),
         alerts=_alerts(comparison),
         lead=lead(comparison) or _no_lead(comparison),
-        arms=_arm_lines(comparison, looks),
+        arms=arm_lines(comparison, looks),
         emulated_note=_emulated_note(comparison, emulated),
         overhead=overhead,
         overhead_note=overhead_note,
         sections=tuple(sections),
         lost_words=_lost_words(runs),
-        lost=lost.shown(hide=["arm", "block"]) if lost.rows else None,
+        lost=lost_groups_table(runs).shown() if lost.rows else None,
         lost_logs=tuple(
             Lines(legible(cell.cell), tuple(legible(line) for line in cell.logs))
             for cell in lost.rows
@@ -159,24 +152,6 @@ def make_page(
         files=tuple(files),
         footer=_footer(runs),
     )
-
-
-def _arm_lines(comparison: Comparison, looks: dict[str, Look]) -> tuple[ArmLine, ...]:
-    lines = [
-        ArmLine(legible(v.sentence), v.emulated, looks[v.arm].ink.role)
-        for v in comparison.arm_verdicts
-        if v.arm != comparison.baseline
-    ]
-    absent = {
-        platform.arm: platform.reason
-        for run in comparison.runs
-        for platform in run.platforms
-        if platform.arm not in comparison.arms
-    }
-    for arm, reason in absent.items():
-        why = f": {reason}" if reason else "; the reasons are below"
-        lines.append(ArmLine(legible(f"{arm} has no values{why}."), False, "axis", absent=True))
-    return tuple(lines)
 
 
 def _subtitle(comparison: Comparison) -> str:

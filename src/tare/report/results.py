@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from tare.analysis.formatting import format_duration, format_quantity, format_size
 from tare.analysis.model import (
@@ -24,6 +25,7 @@ from tare.report.words import (
     cost,
     marked,
     metric_name,
+    parameters_of,
     percent,
     probability,
     ratio,
@@ -244,6 +246,39 @@ def lost_cells_table(runs: Iterable[RunData]) -> Table[CellResult]:
         Column("attempt", lambda c: c.attempt),
     )
     return Table("lost-cells", "Cells that do not count", columns, rows)
+
+
+@dataclass(frozen=True)
+class LostGroup:
+    """Cells of one arm and workload that did not count for one reason."""
+
+    arm: str
+    emulated: bool
+    what: str
+    status: str
+    reason: str
+    blocks: tuple[int, ...]
+
+
+def lost_groups_table(runs: Iterable[RunData]) -> Table[LostGroup]:
+    """Return the cells that do not count, those of one arm, workload and reason in one row."""
+    blocks: dict[tuple[str, bool, str, str, str], list[int]] = {}
+    for run in runs:
+        for cell in run.cells:
+            if cell.status != "ok":
+                given = ", ".join(f"{k}={v}" for k, v in parameters_of(cell.parameters).items())
+                what = f"{cell.workload} {given} ({cell.scenario})"
+                kind = (cell.arm, cell.arm in run.emulated_arms, what, cell.status, cell.reason)
+                blocks.setdefault(kind, []).append(cell.block)
+    columns: tuple[Column[LostGroup], ...] = (
+        Column("arm", lambda g: g.arm, "Arm", lambda g: marked(g.arm, g.emulated)),
+        Column("what", lambda g: g.what, "Cell"),
+        Column("status", lambda g: g.status, "Status"),
+        Column("blocks", lambda g: ", ".join(map(str, sorted(set(g.blocks)))), "Blocks"),
+        Column("reason", lambda g: g.reason, "Reason"),
+    )
+    rows = tuple(LostGroup(*kind, tuple(found)) for kind, found in blocks.items())
+    return Table("lost", "Cells that do not count", columns, rows)
 
 
 def skipped_table(runs: Iterable[RunData]) -> Table[SkippedPart]:

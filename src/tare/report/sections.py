@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tare.analysis.model import ArmSummary, Comparison, Effect, Key
+from tare.analysis.model import ArmSummary, Comparison, Effect, Flag, Key, SeriesSummary
 from tare.report.drawing import Drawn
 from tare.report.figures.distribution import distribution_figure
 from tare.report.figures.frame import Figure
 from tare.report.figures.overhead import metrics_figure
-from tare.report.longseries import series_figures
+from tare.report.longseries import (
+    Pooled,
+    emulated_arms,
+    series_figures,
+    series_flags,
+    tails_table,
+)
 from tare.report.page import Noted, Section
 from tare.report.palette import Look
 from tare.report.results import effects_table, summaries_table
@@ -43,10 +49,11 @@ class Draft:
             effects=base.effects,
             more=base.more,
             values=base.values,
+            tails=base.tails,
         )
 
 
-def drafts(comparison: Comparison, looks: Mapping[str, Look]) -> list[Draft]:
+def drafts(comparison: Comparison, looks: Mapping[str, Look], series: Pooled) -> list[Draft]:
     """Return one section per workload, parameters and scenario that has any value."""
     by_part: dict[Part, list[ArmSummary]] = {}
     for summary in comparison.summaries:
@@ -57,7 +64,7 @@ def drafts(comparison: Comparison, looks: Mapping[str, Look]) -> list[Draft]:
     for part, summaries in by_part.items():
         name = names.name(part)
         stem = _unique(slug(name), taken)
-        found.append(_draft(comparison, looks, part, summaries, name, stem))
+        found.append(_draft(comparison, looks, part, summaries, series.get(part, {}), name, stem))
     return found
 
 
@@ -66,6 +73,7 @@ def _draft(
     looks: Mapping[str, Look],
     part: Part,
     summaries: Sequence[ArmSummary],
+    series: Mapping[str, SeriesSummary],
     name: str,
     stem: str,
 ) -> Draft:
@@ -79,7 +87,9 @@ def _draft(
         rows = [summary for summary in summaries if summary.key == key]
         blocks = distribution_figure(rows, looks, name=f"{stem}-blocks-{number + 1}", part=name)
         figures.append((blocks, _distribution_note(comparison, rows, blocks.panels)))
-    figures += series_figures(comparison, looks, part, name, stem)
+    emulated = emulated_arms(comparison)
+    figures += series_figures(series, looks, emulated, name=name, stem=stem)
+    tails = tails_table(comparison, {part: series})
     if len({effect.key for effect in effects}) > 1:
         metrics = metrics_figure(comparison, looks, effects, name=f"{stem}-metrics", part=name)
         figures += [(metrics, "")] if metrics else []
@@ -87,10 +97,11 @@ def _draft(
         id=stem,
         name=name,
         about=_about(part),
-        flags=_flags(effects),
+        flags=_flags(effects, series_flags(series, emulated)),
         effects=whole.shown(hide=["what"], rows=shown) if shown else None,
         more=whole.shown(hide=["what"]) if len(shown) < len(effects) else None,
         values=values.shown(hide=["what"], rows=list(summaries)),
+        tails=tails.shown(hide=["what"]) if tails.rows else None,
     )
     return Draft(section, tuple(figures))
 
@@ -118,14 +129,13 @@ def _about(part: Part) -> str:
     return legible("; ".join(words) + ".")
 
 
-def _flags(effects: Sequence[Effect]) -> tuple[str, ...]:
+def _flags(effects: Sequence[Effect], others: Sequence[tuple[str, Flag]]) -> tuple[str, ...]:
+    named = [(marked(e.arm, e.emulated), flag) for e in effects for flag in e.flags]
     arms: dict[str, list[str]] = {}
-    for effect in effects:
-        for flag in effect.flags:
-            who = arms.setdefault(flag.text, [])
-            name = marked(effect.arm, effect.emulated)
-            if name not in who:
-                who.append(name)
+    for name, flag in [*named, *others]:
+        who = arms.setdefault(flag.text, [])
+        if name not in who:
+            who.append(name)
     return tuple(legible(f"{joined(who)}: {text}") for text, who in arms.items())
 
 

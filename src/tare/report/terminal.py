@@ -13,7 +13,8 @@ from tare.report.arrange import arranged
 from tare.report.results import effects_table
 from tare.report.svg import legible
 from tare.report.tables import Table
-from tare.report.words import EMULATED, EVEN, lead, metric_name
+from tare.report.verdicts import lead
+from tare.report.words import EMULATED, metric_name
 
 COLUMNS = ("what", "arm", "baseline_value", "value", "estimate", "low", "p", "q", "verdict")
 """What stands in the table, in order; narrower terminals lose some, see :data:`SPARE`."""
@@ -108,7 +109,7 @@ def _lines(source: Table[Effect]) -> RenderableType:
 
 
 def _style(effect: Effect) -> str:
-    return "dim" if effect.verdict in EVEN else STYLES.get(effect.verdict, "")
+    return STYLES.get(effect.verdict, "dim")
 
 
 def _foot(comparison: Comparison) -> str:

@@ -9,13 +9,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tare.analysis.model import ArmVerdict, Comparison, Effect, Interval, Key
+from tare.analysis.model import Effect, Key
 from tare.report.svg import legible
 
 EMULATED = "emulated"
 """The mark of results that show behaviour and relative instruction cost, not hardware speed."""
 
-EVEN = frozenset({"dead heat", "not distinguishable"})
+DECLARED = frozenset({"better", "worse", "differs"})
+"""Verdicts that declare a difference; only these get an arm's colour."""
+
 NONE = "–"
 
 
@@ -149,72 +151,6 @@ def joined(names: Sequence[str]) -> str:
     if len(names) < 2:
         return "".join(names)
     return f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def confidence(interval: Interval | None, nominal: float) -> str:
-    """Return ``95 %``."""
-    level = nominal if interval is None else interval.confidence
-    return f"{100 * level:.4g} %"
-
-
-def lead(comparison: Comparison) -> str:
-    """Return the whole comparison in one or two sentences, for the top of the page."""
-    return " ".join(_lead(comparison))
-
-
-def _lead(comparison: Comparison) -> list[str]:
-    if not comparison.headlines:
-        return []
-    groups: dict[str, list[ArmVerdict]] = {"even": [], "worse": [], "better": [], "mixed": []}
-    for verdict in comparison.arm_verdicts:
-        if verdict.arm != comparison.baseline:
-            groups[_class(verdict)].append(verdict)
-    base = legible(comparison.baseline)
-    sentences = []
-    if groups["even"]:
-        names, verb = _subject(groups["even"], "costs", "cost")
-        sentences.append(f"{names} {verb} nothing measurable against {base}.")
-    if groups["worse"]:
-        names, verb = _subject(groups["worse"], "costs", "cost")
-        sentences.append(f"{names} {verb} more than {base}{_most(comparison, groups['worse'])}.")
-    if groups["better"]:
-        names, verb = _subject(groups["better"], "does", "do")
-        sentences.append(f"{names} {verb} better than {base}.")
-    if groups["mixed"]:
-        names, verb = _subject(groups["mixed"], "is", "are")
-        sentences.append(f"{names} {verb} mixed or not decided yet.")
-    return sentences
-
-
-def _class(verdict: ArmVerdict) -> str:
-    if verdict.worse and not verdict.better:
-        return "worse"
-    if verdict.better and not verdict.worse:
-        return "better"
-    if verdict.even and not (verdict.worse or verdict.better or verdict.undecided):
-        return "even"
-    return "mixed"
-
-
-def _subject(verdicts: Sequence[ArmVerdict], one: str, many: str) -> tuple[str, str]:
-    names = [marked(verdict.arm, verdict.emulated) for verdict in verdicts]
-    return joined(names), one if len(names) == 1 else many
-
-
-def _most(comparison: Comparison, verdicts: Sequence[ArmVerdict]) -> str:
-    arms = {verdict.arm for verdict in verdicts}
-    found = [
-        (factor, effect)
-        for effect in comparison.headlines
-        if effect.arm in arms
-        and effect.verdict == "worse"
-        and (factor := cost(effect)) is not None
-        and math.isfinite(factor)
-    ]
-    if not found:
-        return ""
-    factor, effect = max(found, key=lambda pair: pair[0])
-    return f", up to {ratio(factor)} ({legible(effect.arm)}, {legible(effect.key.workload)})"
 
 
 def marked(arm: str, emulated: bool) -> str:

@@ -2,8 +2,8 @@
 
 One row per workload and arm on a logarithmic axis of cost (1 = even, 2 = twice), oriented so that
 right is always worse. The practical margin and the noise floor of the A/A pair are shaded; dead
-heats are grey; what is emulated is hollow, dashed and says so. When one arm is far away, a close-up
-of the surroundings of 1 stands beside the whole range.
+heats are grey, as is all that is not decided; what is emulated is hollow, dashed and says so. When
+one arm is far away, a close-up of the surroundings of 1 stands beside the whole range.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Figure, Spec, ratio_ticks, times
 from tare.report.palette import AXIS, BASELINE, MARGIN, NOISE, RULE, SOFT, TIE, Ink, Look
 from tare.report.words import (
+    DECLARED,
     EMULATED,
-    EVEN,
     Names,
     Part,
     cost,
@@ -90,9 +90,9 @@ class Layout:
     font: float = 12
 
 
-WIDE = Layout(940, (236, 668), 23, 30, stacked=False, label=36)
+WIDE = Layout(940, (236, 668), 23, 30, stacked=False, label=31)
 NARROW = Layout(358, (12, 346), 41, 34, stacked=True, label=24)
-DETAIL = Layout(430, (156, 418), 17, 25, stacked=False, label=26, numbers=False, font=11)
+DETAIL = Layout(430, (156, 418), 17, 25, stacked=False, label=22, numbers=False, font=11)
 
 
 def overhead_figure(
@@ -286,7 +286,7 @@ def _label(effect: Effect, most: int) -> str:
 
 
 def _ink(effect: Effect, looks: Mapping[str, Look]) -> Ink:
-    return TIE if effect.verdict in EVEN else looks[effect.arm].ink
+    return looks[effect.arm].ink if effect.verdict in DECLARED else TIE
 
 
 def _mark(
@@ -362,7 +362,7 @@ def _legend(
     shown = {effect.arm: effect.emulated for group in groups for effect in group.effects}
     x, y = 8.0, 12.0
     entries = [(arm, emulated, looks[arm].ink, looks[arm].shape) for arm, emulated in shown.items()]
-    for arm, emulated, ink, shape in [*entries, ("not distinguishable", False, TIE, "circle")]:
+    for arm, emulated, ink, shape in [*entries, ("no difference declared", False, TIE, "circle")]:
         text = f"{short(arm, 30)} ({EMULATED})" if emulated else short(arm, 40)
         width = 24 + 6.4 * len(text)
         if x + width > layout.width and x > 8:

@@ -31,10 +31,10 @@ def scatter_figure(
     *,
     name: str,
     part: str,
-    block: int,
 ) -> Figure:
-    """Return duration against time, one panel per arm, from one block's interval extremes."""
-    labels = arm_labels(list(series), emulated, 40)
+    """Return duration against time, one panel per arm, from interval extremes of one boot each."""
+    names = arm_labels(list(series), emulated, 36)
+    labels = {arm: f"{names[arm]}, block {s.envelope_block}" for arm, s in series.items()}
     rows = [
         row
         for arm, summary in series.items()
@@ -84,7 +84,7 @@ def scatter_figure(
     }
     return Figure(
         name=name,
-        title=f"{part}: duration against time, block {block}",
+        title=f"{part}: duration against time",
         description="; ".join(
             f"{labels[arm]}: {s.count} samples between {s.least * NANO:.4g} s and "
             f"{s.greatest * NANO:.4g} s"

@@ -1,0 +1,141 @@
+"""The comparison in words: one or two sentences for all arms, and a line for each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tare.analysis.model import ArmVerdict, Comparison, Effect
+from tare.report.palette import Look
+from tare.report.svg import legible
+from tare.report.words import Names, Part, cost, joined, marked, ratio, short
+
+MANY = 4
+"""More arms than this are counted in the lead, not named."""
+
+NAME = 40
+"""Characters of an arm's name in sentences."""
+
+
+@dataclass(frozen=True)
+class ArmLine:
+    """One arm's verdict on the first screen; ``role`` is its colour, ``absent``: no values."""
+
+    arm: str
+    sentence: str
+    emulated: bool
+    role: str
+    absent: bool = False
+
+
+def lead(comparison: Comparison) -> str:
+    """Return the whole comparison in one to three sentences; empty when nothing was compared."""
+    groups: dict[str, list[ArmVerdict]] = {"even": [], "worse": [], "better": [], "open": []}
+    for verdict in comparison.arm_verdicts:
+        if verdict.arm != comparison.baseline:
+            groups[_class(verdict)].append(verdict)
+    base = short(comparison.baseline, NAME)
+    parts = {
+        "even": (("costs", "cost"), f"nothing measurable against {base}"),
+        "worse": (("costs", "cost"), f"more than {base}{_range(comparison, groups['worse'])}"),
+        "better": (("does", "do"), f"better than {base}"),
+        "open": (("is", "are"), f"not decided against {base}, or better here and worse there"),
+    }
+    return " ".join(
+        f"{_subject(found, *parts[name][0])} {parts[name][1]}."
+        for name, found in groups.items()
+        if found
+    )
+
+
+def _class(verdict: ArmVerdict) -> str:
+    if verdict.worse and not verdict.better:
+        return "worse"
+    if verdict.better and not verdict.worse:
+        return "better"
+    if verdict.even and not (verdict.worse or verdict.better or verdict.undecided):
+        return "even"
+    return "open"
+
+
+def _subject(verdicts: Sequence[ArmVerdict], one: str, many: str) -> str:
+    if len(verdicts) > MANY:
+        emulated = sum(verdict.emulated for verdict in verdicts)
+        counted = f" ({emulated} of them emulated)" if emulated else ""
+        return f"{len(verdicts)} arms{counted} {many}"
+    names = [marked(short(verdict.arm, NAME), verdict.emulated) for verdict in verdicts]
+    return f"{joined(names)} {one if len(names) == 1 else many}"
+
+
+def _range(comparison: Comparison, verdicts: Sequence[ArmVerdict]) -> str:
+    arms = {verdict.arm for verdict in verdicts}
+    worst = _farthest([e for e in comparison.headlines if e.arm in arms and e.verdict == "worse"])
+    if worst is None:
+        return ""
+    who = f"{short(worst.arm, NAME)}, " if len(arms) > 1 else ""
+    return f", up to {ratio(cost(worst) or math.nan)} ({who}{_where(comparison, worst)})"
+
+
+def _farthest(effects: Sequence[Effect]) -> Effect | None:
+    known = [(factor, e) for e in effects if (factor := cost(e)) is not None and factor > 0]
+    return max(known, key=lambda pair: abs(math.log(pair[0])))[1] if known else None
+
+
+def _where(comparison: Comparison, effect: Effect) -> str:
+    names = Names(Part.of(summary.key) for summary in comparison.summaries)
+    return names.name(Part.of(effect.key))
+
+
+def arm_lines(comparison: Comparison, looks: Mapping[str, Look]) -> tuple[ArmLine, ...]:
+    """Return a line for each arm but the baseline and its twin, absent ones last."""
+    lines = [
+        _line(comparison, verdict, looks[verdict.arm])
+        for verdict in comparison.arm_verdicts
+        if verdict.arm != comparison.baseline
+    ]
+    absent = {
+        platform.arm: platform.reason
+        for run in comparison.runs
+        for platform in run.platforms
+        if platform.arm not in comparison.arms
+    }
+    for arm, reason in absent.items():
+        why = f"has no values: {reason}" if reason else "has no values; the reasons are below"
+        lines.append(ArmLine(legible(arm), legible(why), False, "axis", absent=True))
+    return tuple(lines)
+
+
+def _line(comparison: Comparison, verdict: ArmVerdict, look: Look) -> ArmLine:
+    effects = [e for e in comparison.headlines if e.arm == verdict.arm]
+    total = len(effects)
+    said = []
+    for word in ("worse", "better"):
+        found = [e for e in effects if e.verdict == word]
+        if found:
+            said.append(f"{word} in {_count(len(found), total)}{_extremes(comparison, found)}")
+    if verdict.even:
+        said.append(f"even in {_count(verdict.even, total)}")
+    if verdict.undecided:
+        said.append(f"undecided in {_count(verdict.undecided, total)}")
+    sentence = "; ".join(said) or "no headline metric was measured in blocks it shares"
+    return ArmLine(
+        marked(verdict.arm, verdict.emulated), f"{sentence}.", verdict.emulated, look.ink.role
+    )
+
+
+def _count(some: int, every: int) -> str:
+    if every == 1:
+        return "the one headline result"
+    return f"all {every} headline results" if some == every else f"{some} of {every}"
+
+
+def _extremes(comparison: Comparison, effects: Sequence[Effect]) -> str:
+    """Name the nearest and the farthest of several costs."""
+    known = [(factor, e) for e in effects if (factor := cost(e)) is not None]
+    known.sort(key=lambda pair: pair[0])
+    if not known:
+        return ""
+    ends = known if len(known) == 1 else [known[0], known[-1]]
+    texts = [f"{ratio(factor)} ({_where(comparison, effect)})" for factor, effect in ends]
+    return f", costing {' to '.join(texts)}"
