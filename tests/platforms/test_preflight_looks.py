@@ -68,6 +68,7 @@ async def test_every_check_is_made_once_here() -> None:
             "hpet",
         ),
         ("rt-throttling", {"/proc/sys/kernel/sched_rt_runtime_us": "-1\n"}, "ok", "off"),
+        ("fair-server", {"/proc/sys/kernel/osrelease": "6.1.0-44-amd64\n"}, "ok", "has none"),
         ("isolation", {f"{CPUS}/isolated": "2-3\n"}, "ok", "isolated: CPUs 2-3"),
         (
             "hypervisor",

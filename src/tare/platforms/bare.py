@@ -26,6 +26,7 @@ from tare.platforms.process_machine import CONSOLE, ProcessMachine, owned_direct
 
 CHECK_S = 20.0
 MIN_MEMORY = 16 << 20
+NO_FIFO = "real-time work runs under the ordinary policy, because SCHED_FIFO is refused here"
 
 
 class BareOptions(PlatformOptions):
@@ -48,6 +49,16 @@ class Bare:
 
     async def check(self, context: Context, options: Any) -> Verdict:
         """Run the agent once, and tell what the bare host cannot do."""
+        versions = {"linux": computer.release()}
+        agent = str(context.agent)
+        try:
+            proof = await context.host.run([agent, "proof"], timeout_s=CHECK_S)
+            fifo = await context.host.run(
+                [agent, "exec", "--fifo", "1", "--", agent, "version"], timeout_s=CHECK_S
+            )
+        except TareError as error:
+            nothing = Capabilities(pinning=False, max_vcpus=0, min_memory=MIN_MEMORY)
+            return Verdict(False, error.message, error.hint, False, versions, nothing)
         capabilities = Capabilities(
             pinning=True,
             max_vcpus=len(context.host.topology().online),
@@ -56,16 +67,12 @@ class Bare:
                 "memory is not limited to the shape: the bare host's processes share all of it",
                 "a machine that is not pinned keeps to the least used CPUs, as many as it "
                 "has vCPUs",
+                *(() if fifo.ok else (f"{NO_FIFO} ({fifo.words()})",)),
             ),
         )
-        versions = {"linux": computer.release()}
-        try:
-            proof = await context.host.run([str(context.agent), "proof"], timeout_s=CHECK_S)
-        except TareError as error:
-            return Verdict(False, error.message, error.hint, False, versions, capabilities)
         if not proof.ok:
             reason = f"the agent does not run here: {proof.words()}"
-            return Verdict(False, reason, f"{context.agent} proof", False, versions, capabilities)
+            return Verdict(False, reason, f"{agent} proof", False, versions, capabilities)
         return Verdict(True, "the agent runs here", "", False, versions, capabilities)
 
     async def prepare(

@@ -10,7 +10,7 @@ from pathlib import Path
 from tare.errors import TareError
 from tare.events import Check
 from tare.hosts.base import Host
-from tare.hosts.realtime import RT_RUNTIME
+from tare.hosts.realtime import FAIR_SERVERS, RT_RUNTIME
 
 CPUS = "/sys/devices/system/cpu"
 CLOCKS = "/sys/devices/system/clocksource/clocksource0"
@@ -210,6 +210,33 @@ async def _rt_throttling(host: Host) -> Check:
     )
 
 
+async def _fair_server(host: Host) -> Check:
+    """Look for the deadline server that Linux 6.12 gave ordinary threads.
+
+    It takes up to 50 ms a second from a real-time thread while ordinary ones wait for its CPU.
+    """
+    release = (await host.read("/proc/sys/kernel/osrelease")).decode()
+    major, minor = re.findall(r"\d+", release)[:2]
+    if (int(major), int(minor)) < (6, 12):
+        return Check(name="fair-server", level="ok", found="this kernel has none")
+    takes = "it may take 50 ms a second from a real-time thread while others wait for its CPU"
+    server = FAIR_SERVERS / f"cpu{host.topology().online[0]}" / "runtime"
+    if not await host.exists(server):
+        hint = "mount -t debugfs none /sys/kernel/debug"
+        text = f"on, and Tare cannot reach it to turn it off: {takes}"
+        return Check(name="fair-server", level="warn", found=text, hint=hint)
+    try:
+        value = int(await host.read(server))
+    except PermissionError:
+        text = f"on, and this kernel refuses (lockdown) to let it be turned off: {takes}"
+        hint = "cat /sys/kernel/security/lockdown"
+        return Check(name="fair-server", level="warn", found=text, hint=hint)
+    if value == 0:
+        return Check(name="fair-server", level="ok", found="off")
+    text = "on; Tare turns it off while real-time work runs, and gives it back"
+    return Check(name="fair-server", level="ok", found=text)
+
+
 async def _hypervisor(host: Host) -> Check:
     cpuinfo = await _read(host, "/proc/cpuinfo") or ""
     kind = await _read(host, "/sys/hypervisor/type")
@@ -285,6 +312,7 @@ _LOOKS: tuple[Look, ...] = (
     _swap,
     _memory,
     _rt_throttling,
+    _fair_server,
     _clocksource,
     _isolation,
     _irqbalance,
