@@ -29,7 +29,7 @@ scenarios:
   alone: {subject: {cpus: any}}
 workloads:
   tick: {samples: 20000}
-  numeric-sort: {}
+  numeric-sort: {duration: 500ms}
 """
 
 

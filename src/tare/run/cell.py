@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tare.agent.clocktrust import ClockTrust, judge
 from tare.errors import MachineFault, TareError, WorkloadFault
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 CLOCK_DRIFT_LIMIT_PPM = 500.0
 """The adjustment an NTP daemon may make to a healthy clock (adjtimex(2), MAXFREQ)."""
 
+T = TypeVar("T")
+
 LEAST_DEADLINE_S = 30.0
+LAST_WORDS_S = 1.0
 DEADLINE_FACTOR = 20.0
 """An emulated machine may be that much slower than the hardware the estimate is made for."""
 
@@ -96,7 +99,10 @@ async def carry_out_cell(
         )
     )
     try:
-        measured = await _measure(context, cell, workload, parameters, subject, neighbours, facts)
+        machines = (subject, *(neighbour.machine for neighbour in neighbours))
+        measured = await while_alive(
+            machines, _measure(context, cell, workload, parameters, subject, neighbours, facts)
+        )
         values = workload.observe(parameters, measured.outcome.value)
     except MachineFault as fault:
         _finish_failed(context, cell, str(fault), fault.transient, logs)
@@ -128,14 +134,11 @@ async def _measure(
     before = await subject.host_cost()
     first = await subject.agent.clock()
     began = time.monotonic()
-    outcome = await _or_death(
-        subject,
-        subject.agent.run(
-            cell.kind,
-            fitted(workload, workload.request(parameters), facts),
-            deadline_s=deadline_s,
-            on_progress=lambda done, fields: context.on_progress(cell.id, done, fields),
-        ),
+    outcome = await subject.agent.run(
+        cell.kind,
+        fitted(workload, workload.request(parameters), facts),
+        deadline_s=deadline_s,
+        on_progress=lambda done, fields: context.on_progress(cell.id, done, fields),
     )
     took_s = time.monotonic() - began
     trust = judge(first, await subject.agent.clock(), CLOCK_DRIFT_LIMIT_PPM)
@@ -155,20 +158,28 @@ async def _start_load(
     )
 
 
-async def _or_death(machine: Machine, work: Any) -> Outcome:
+async def while_alive(machines: Sequence[Machine], work: Coroutine[Any, Any, T]) -> T:
+    """Return what ``work`` returns, unless one of ``machines`` dies before.
+
+    Raises:
+        MachineFault: A machine died; what its platform says of it, rather than that its channel
+            broke, which is only how it shows first.
+    """
     task = asyncio.ensure_future(work)
-    await asyncio.wait({task, machine.died}, return_when=asyncio.FIRST_COMPLETED)
-    if not task.done():
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        raise machine.died.result()
-    if isinstance(task.exception(), MachineFault) and not machine.died.done():
-        # The channel often breaks a moment before the hypervisor's own last words arrive.
-        await asyncio.wait({machine.died}, timeout=1.0)
-    if task.exception() is not None and machine.died.done():
-        raise machine.died.result()
-    outcome: Outcome = task.result()
-    return outcome
+    deaths = [machine.died for machine in machines]
+    try:
+        either: list[asyncio.Future[Any]] = [task, *deaths]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if task.done() and isinstance(task.exception(), MachineFault):
+            await asyncio.wait(deaths, timeout=LAST_WORDS_S, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+    for death in deaths:
+        if death.done():
+            raise death.result()
+    return task.result()
 
 
 def _tell(

@@ -6,7 +6,7 @@ import asyncio
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tare.errors import MachineFault, TareError
 from tare.events import MachineReady, MachineStarting, MachineStopped
 from tare.platforms.base import Context, Machine, MachineSpec, Platform, Prepared, Shape
-from tare.run.cell import CellContext, Neighbour, carry_out_cell, fail_cell
+from tare.run.cell import CellContext, Neighbour, carry_out_cell, fail_cell, while_alive
 
 if TYPE_CHECKING:
     from tare.run.interrupt import StopRequest
@@ -49,6 +49,7 @@ class Visitor:
     arms: Mapping[str, ReadyArm]
     workspace: Path
     stop: StopRequest
+    _newest: str = ""
     _numbers: count[int] = field(default_factory=lambda: count(1))
 
     async def carry_out(self, visit: Visit, pending: Sequence[Cell]) -> None:
@@ -68,7 +69,7 @@ class Visitor:
                 if transient and attempts[first.id] < TRIES:
                     continue
                 for cell in remaining:
-                    fail_cell(self.cells, cell, error, self._logs_of_last(visit))
+                    fail_cell(self.cells, cell, error, self._logs(self._newest))
                 return
 
     async def _boot_and_measure(
@@ -114,7 +115,7 @@ class Visitor:
         cpus: tuple[int, ...],
         role: str,
     ) -> Machine:
-        name = f"tare-{self.run}-{next(self._numbers)}-{role}"
+        name = self._newest = f"tare-{self.run}-{next(self._numbers)}-{role}"
         spec = MachineSpec(name, arm.shape, cpus, self.workspace / name, arm.realtime)
         self.cells.log.append(
             MachineStarting(
@@ -153,8 +154,11 @@ class Visitor:
             raise
 
     async def _stop_and_tell(self, machine: Machine) -> None:
+        cost: Mapping[str, float] = {}
+        # A dead machine has no cost to ask for; what it died of is told below.
+        with suppress(MachineFault):
+            cost = await while_alive([machine], machine.host_cost())
         fault = machine.died.result() if machine.died.done() else None
-        cost = {} if fault else await machine.host_cost()
         self._keep_logs(machine.name)
         await machine.stop()
         self._tell_stopped(machine.name, fault, cost)
@@ -180,7 +184,3 @@ class Visitor:
 
     def _logs(self, name: str) -> tuple[str, ...]:
         return (self.cells.folder.relative(self.cells.folder.machines / name),)
-
-    def _logs_of_last(self, visit: Visit) -> tuple[str, ...]:
-        folders = sorted(self.cells.folder.machines.glob(f"tare-{self.run}-*"))
-        return (self.cells.folder.relative(folders[-1]),) if folders else ()
