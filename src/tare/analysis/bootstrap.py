@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-RESAMPLES = 4000
+RESAMPLES = 2000
 _CHUNK = 4_000_000
 
 
@@ -170,11 +170,14 @@ def _ends(
     pivots: Floats, mean: Floats, spread: Floats, confidence: float, n: int
 ) -> tuple[Floats, Floats]:
     tail = (1 - confidence) / 2
-    low, high = mean.copy(), mean.copy()
-    for i in np.flatnonzero(spread > 0):
+    whole = ~np.isnan(pivots).any(axis=1)
+    below, above = np.zeros_like(mean), np.zeros_like(mean)
+    if whole.any():
+        below[whole], above[whole] = np.quantile(pivots[whole], [tail, 1 - tail], axis=1)
+    for i in np.flatnonzero(~whole & (spread > 0)):
         usable = pivots[i][~np.isnan(pivots[i])]
         if usable.size:
-            below, above = np.quantile(usable, [tail, 1 - tail])
-            error = spread[i] / math.sqrt(n)
-            low[i], high[i] = mean[i] - above * error, mean[i] - below * error
+            below[i], above[i] = np.quantile(usable, [tail, 1 - tail])
+    error = spread / math.sqrt(n)
+    low, high = mean - above * error, mean - below * error
     return np.minimum(low, mean), np.maximum(high, mean)

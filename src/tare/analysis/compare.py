@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -119,6 +120,13 @@ class _Comparing:
             if arm in measured.arms
         }
 
+        self.humped = {
+            (key, arm)
+            for key, measured in self.measured.items()
+            for arm, blocks in measured.arms.items()
+            if two_humped(pooled(blocks)).flagged
+        }
+
     def _arms(self) -> tuple[str, ...]:
         named = dict.fromkeys(arm for run in self.runs for arm in run.arms)
         valued = {arm for measured in self.measured.values() for arm in measured.arms}
@@ -183,9 +191,10 @@ class _Comparing:
     ) -> tuple[Effect, ...]:
         estimates = estimate_all(pairs, self.settings.confidence, self.seed)
         families = [family or _family(pair.measured) for pair in pairs]
+        tests = Counter(families)
         q_values = _q_values(families, [estimate.p for estimate in estimates])
         return tuple(
-            self._effect(pair, estimate, name, q, floors.get(pair.key), families.count(name))
+            self._effect(pair, estimate, name, q, floors.get(pair.key), tests[name])
             for pair, estimate, name, q in zip(pairs, estimates, families, q_values, strict=True)
         )
 
@@ -251,8 +260,39 @@ class _Comparing:
                 arm=marked(pair.arm, emulated=pair.arm in self.emulated),
                 baseline=marked(pair.baseline, emulated=pair.baseline in self.emulated),
             ),
-            flags=_flags(pair),
+            flags=self._flags(pair),
         )
+
+    def _flags(self, pair: Pair) -> tuple[Flag, ...]:
+        flags = []
+        blocks = len(pair.blocks)
+        if blocks < LEAST_BLOCKS:
+            flags.append(
+                Flag(
+                    "few-blocks",
+                    f"{blocks} shared blocks; {LEAST_BLOCKS} are the least that can reach p < 0.01",
+                )
+            )
+        if pair.scale == "difference":
+            flags.append(
+                Flag(
+                    "not-positive",
+                    "a value is zero or below, so differences are compared, not ratios",
+                )
+            )
+        for arm, other in ((pair.arm, pair.baseline), (pair.baseline, pair.arm)):
+            values = pair.measured.arms[arm]
+            missing = sum(block not in values for block in pair.measured.arms[other])
+            if missing:
+                flags.append(Flag("missing-blocks", f"{arm} has no value in {missing} blocks"))
+            if (pair.key, arm) in self.humped:
+                flags.append(
+                    Flag(
+                        "two-humped",
+                        f"the values of {arm} have two humps, which a mean hides",
+                    )
+                )
+        return tuple(flags)
 
     def _summary(self, pair: Pair, arm: str) -> ArmSummary:
         return self.summaries[pair.key, arm]
@@ -317,34 +357,6 @@ def _half_width(interval: Interval | None, pair: Pair) -> float | None:
     if interval.low <= 0:
         return float("inf")
     return relative_half_width(float(np.log(interval.low)), float(np.log(interval.high)))
-
-
-def _flags(pair: Pair) -> tuple[Flag, ...]:
-    flags = []
-    blocks = len(pair.blocks)
-    if blocks < LEAST_BLOCKS:
-        flags.append(
-            Flag(
-                "few-blocks",
-                f"{blocks} shared blocks; {LEAST_BLOCKS} are the least that can reach p < 0.01",
-            )
-        )
-    if pair.scale == "difference":
-        flags.append(
-            Flag(
-                "not-positive", "a value is zero or below, so differences are compared, not ratios"
-            )
-        )
-    for arm, other in ((pair.arm, pair.baseline), (pair.baseline, pair.arm)):
-        values = pair.measured.arms[arm]
-        missing = sum(block not in values for block in pair.measured.arms[other])
-        if missing:
-            flags.append(Flag("missing-blocks", f"{arm} has no value in {missing} blocks"))
-        if two_humped(pooled(values)).flagged:
-            flags.append(
-                Flag("two-humped", f"the values of {arm} have two humps: a mean hides one of them")
-            )
-    return tuple(flags)
 
 
 def host_costs(runs: Sequence[RunData], emulated: frozenset[str]) -> tuple[HostCost, ...]:

@@ -31,8 +31,11 @@ def two_humped(values: ArrayLike, level: float = LEVEL) -> Humps:
         values: Shape ``(n,)``; fewer than 16 are never flagged.
         level: p-value below which two humps are flagged.
     """
-    sample = np.sort(np.asarray(values, dtype=np.float64))
-    if sample.size < LEAST_VALUES or sample[0] == sample[-1]:
+    given = np.asarray(values, dtype=np.float64)
+    if given.size < LEAST_VALUES:
+        return Humps(0.0, 1.0, False)
+    sample = np.sort(given)
+    if sample[0] == sample[-1]:
         return Humps(0.0, 1.0, False)
     # Loading it takes longer than most tests, and most values are too few to need it.
     from diptest import diptest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import numpy as np
 
 from tare.analysis.bootstrap import Nested, nest, paired_interval, seed_from
 from tare.analysis.grouping import Block, BlockId, Measured, block_values, logs_of
-from tare.analysis.logratio import error_of_mean, mean_interval
+from tare.analysis.logratio import deviation, error_of_mean
 from tare.analysis.permutation import sign_flip_p
 from tare.analysis.results import ArmSummary, BlockValue, Interval, IntervalMethod, Key, Scale
 from tare.analysis.tails import boot_level_interval, median_interval
@@ -118,15 +119,15 @@ def _estimate(
     p: float | None,
     seed: str,
 ) -> Estimate:
-    sample = np.array(pair.differences)
-    centre = float(sample.mean() if pair.typical else np.median(sample))
+    sample = pair.differences
+    centre = math.fsum(sample) / len(sample) if pair.typical else statistics.median(sample)
     student, order = None, None
-    if pair.typical and sample.size >= 2:
-        found = mean_interval(sample, confidence)
-        student = (float(found.low), float(found.high))
-    if sample.size >= 2:
+    if pair.typical and len(sample) >= 2:
+        error = error_of_mean(sample, confidence)
+        student = (centre - error, centre + error)
+    if len(sample) >= 2:
         order = median_interval(sample, confidence)
-    if not pair.typical and sample.size >= 2:
+    if not pair.typical and len(sample) >= 2:
         bootstrap = boot_level_interval(sample, confidence, seed_from(seed, "boots"))
     resampled: IntervalMethod = "hierarchical-bootstrap" if pair.typical else "boot-level-bootstrap"
     return Estimate(
@@ -200,15 +201,15 @@ def summarise_arm(
     """Return one arm's values over all its blocks, whatever the other arms have."""
     blocks = measured.arms[arm]
     values = block_values(blocks, logs=measured.positive((arm,)))
-    sample = np.array([one.value for one in values])
+    sample = [one.value for one in values]
     everything = [v for block in blocks.values() for repeat in block for v in repeat]
     typical = measured.kind == "typical"
-    mean, median = float(sample.mean()), float(np.median(sample))
+    mean, median = math.fsum(sample) / len(sample), statistics.median(sample)
     interval, error = None, None
-    if typical and sample.size >= 2:
+    if typical and len(sample) >= 2:
         error = error_of_mean(sample, confidence)
         interval = Interval(mean - error, mean + error, "student-t", confidence)
-    elif sample.size >= 2:
+    elif len(sample) >= 2:
         ends = median_interval(sample, confidence)
         interval = Interval(*ends, "order-statistic", confidence) if ends else None
     return ArmSummary(
@@ -222,9 +223,9 @@ def summarise_arm(
         blocks=values,
         mean=mean,
         median=median,
-        least=float(sample.min()),
-        greatest=max(everything) if measured.kind == "maximum" else float(sample.max()),
-        deviation=float(sample.std(ddof=1)) if sample.size >= 2 else None,
+        least=min(sample),
+        greatest=max(everything) if measured.kind == "maximum" else max(sample),
+        deviation=deviation(sample) if len(sample) >= 2 else None,
         error=error,
         interval=interval,
         centre=mean if typical else median,

@@ -99,7 +99,8 @@ def summarise_series(
     boots = _boots(read)
     whole = merge([cell.histogram for cell in read])
     worst = max(read, key=lambda cell: (cell.course is not None, cell.greatest))
-    drawn = thin(whole, MOST_BINS)
+    # Bins of several boots interleave; no more of them are drawn than the finest boot has.
+    drawn = thin(whole, min(MOST_BINS, max(cell.histogram.low.size for cell in read)))
     over_time = _reduced(worst.course)
     return SeriesSummary(
         entries=tuple(entries),

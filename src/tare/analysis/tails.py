@@ -9,6 +9,7 @@ the boots' maxima, and the boots are what is resampled.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,8 @@ from scipy.special import bdtr, bdtrc, ndtr, ndtri
 from tare.analysis.logratio import t_quantile
 
 Floats = NDArray[np.float64]
+
+RESAMPLES = 2000
 
 
 class Ranks(NamedTuple):
@@ -96,8 +99,20 @@ def median_interval(values: ArrayLike, confidence: float) -> tuple[float, float]
     Returns:
         The ends, or None when so few blocks cannot bound the median at that confidence.
     """
-    ordered = np.sort(np.asarray(values, dtype=np.float64))
-    n = ordered.size
+    ordered = sorted(float(value) for value in np.asarray(values, dtype=np.float64))
+    n = len(ordered)
+    found = _median_depth(n, confidence)
+    if found is None:
+        return None
+    depth, weight = found
+    low = (1 - weight) * ordered[depth - 1] + weight * ordered[min(depth, n - 1)]
+    high = (1 - weight) * ordered[n - depth] + weight * ordered[max(n - depth - 1, 0)]
+    return low, high
+
+
+@lru_cache(maxsize=256)
+def _median_depth(n: int, confidence: float) -> tuple[int, float] | None:
+    """Return how deep the outer order statistic lies, and the weight of the next inner one."""
 
     def coverage(depth: int) -> float:
         return 1 - 2 * float(bdtr(depth - 1, n, 0.5))
@@ -109,14 +124,11 @@ def median_interval(values: ArrayLike, confidence: float) -> tuple[float, float]
         depth += 1
     outer, inner = coverage(depth), coverage(depth + 1)
     share = (outer - confidence) / (outer - inner)
-    weight = (n - depth) * share / (depth + (n - 2 * depth) * share)
-    low = (1 - weight) * ordered[depth - 1] + weight * ordered[min(depth, n - 1)]
-    high = (1 - weight) * ordered[n - depth] + weight * ordered[max(n - depth - 1, 0)]
-    return float(low), float(high)
+    return depth, (n - depth) * share / (depth + (n - 2 * depth) * share)
 
 
 def boot_level_interval(
-    values: ArrayLike, confidence: float, seed: int, resamples: int = 4000
+    values: ArrayLike, confidence: float, seed: int, resamples: int = RESAMPLES
 ) -> tuple[float, float]:
     """Return the bootstrap interval of the median over boots.
 
@@ -131,9 +143,22 @@ def boot_level_interval(
         seed: Seed of the draws.
         resamples: How many resamples.
     """
-    sample = np.asarray(values, dtype=np.float64)
-    rng = np.random.default_rng(seed)
-    draws = sample[rng.integers(0, sample.size, size=(resamples, sample.size))]
-    tail = float(ndtr(-t_quantile(confidence, sample.size - 1)))
-    low, high = np.quantile(np.median(draws, axis=1), [tail, 1 - tail])
+    ordered = np.sort(np.asarray(values, dtype=np.float64))
+    below, above = _median_ranks(ordered.size, seed, resamples)
+    medians = (ordered[below] + ordered[above]) / 2
+    tail = float(ndtr(-t_quantile(confidence, ordered.size - 1)))
+    low, high = np.quantile(medians, [tail, 1 - tail])
     return float(low), float(high)
+
+
+@lru_cache(maxsize=16)
+def _median_ranks(
+    size: int, seed: int, resamples: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return which two order statistics each resample's median lies between (0-based).
+
+    A resample's median depends on the draws alone, so metrics of equally many boots share them.
+    """
+    draws = np.random.default_rng(seed).integers(0, size, size=(resamples, size))
+    draws.sort(axis=1)
+    return draws[:, (size - 1) // 2], draws[:, size // 2]
