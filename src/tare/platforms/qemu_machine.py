@@ -55,6 +55,11 @@ class QemuMachine:
         self._stopping = False
         self._stop: asyncio.Future[None] | None = None
 
+    @property
+    def pid(self) -> int:
+        """The process id of QEMU on its host."""
+        return self._process.pid
+
     async def ready(self, timeout_s: float) -> Hello:
         """Wait for the agent's hello.
 

@@ -13,33 +13,34 @@ class QemuOptions(PlatformOptions):
     """Options of the platform ``qemu``."""
 
     accelerator: Literal["tcg", "kvm"] = Field(
-        "tcg",
+        default="tcg",
         description="`kvm` runs guests on the processor itself; `tcg` emulates it in software, "
         "which shows behaviour but not hardware speed.",
     )
     devices: Literal["paravirtual", "emulated"] = Field(
-        "paravirtual",
+        default="paravirtual",
         description="`paravirtual`: virtio network, disk and channel; `emulated`: e1000, AHCI "
         "(IDE on `pc`) and a serial port.",
     )
     machine: Literal["q35", "pc"] = Field(
-        "q35", description="The emulated mainboard: PCI Express (`q35`) or the older PCI (`pc`)."
+        default="q35",
+        description="The emulated mainboard: PCI Express (`q35`) or the older PCI (`pc`).",
     )
     cpu: str | None = Field(
-        None,
+        default=None,
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._,+=-]*$",
         description="QEMU's name of the processor model; by default `host` with kvm and `max` "
         "with tcg.",
     )
     threads: Literal["multi", "single"] = Field(
-        "multi",
+        default="multi",
         description="With tcg: whether each vCPU has a host thread of its own, or all share one.",
     )
     hugepages: bool = Field(
-        False, description="Back the guest's memory by reserved huge pages of the host."
+        default=False, description="Back the guest's memory by reserved huge pages of the host."
     )
     kernel: str | None = Field(
-        None,
+        default=None,
         description="The guest's kernel where it is to differ from the study's: `rt`, `cloud`, "
         "`generic`, a package, or a file.",
     )

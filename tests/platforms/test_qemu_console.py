@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import asyncio
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tare.platforms.qemu_console import LINES, Console
+
+PANIC = (
+    b"[    1.1] \x1b[31mKernel panic - not syncing: No working init found.\x1b[0m\r\n"
+    b"[    1.2] ---[ end Kernel panic - not syncing: No working init found. ]---\r\n"
+)
+
+
+def fed(*pieces: bytes) -> Console:
+    console = Console()
+    for piece in pieces:
+        console.feed(piece)
+    return console
+
+
+@given(st.binary(max_size=300), st.lists(st.integers(0, 300), max_size=6))
+def test_where_the_bytes_are_cut_does_not_matter(data: bytes, cuts: list[int]) -> None:
+    edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    pieces = (data[start:end] for start, end in itertools.pairwise(edges))
+    assert fed(*pieces).tail() == fed(data).tail()
+
+
+@given(st.binary(max_size=2000))
+def test_any_bytes_become_printable_lines(data: bytes) -> None:
+    tail = fed(data).tail()
+    assert len(tail) <= LINES + 1
+    assert all(line.strip() and "\n" not in line and "\x1b" not in line for line in tail)
+
+
+@given(st.binary(max_size=200))
+def test_a_panic_is_seen_through_noise(noise: bytes) -> None:
+    console = fed(noise + b"\n", PANIC, noise)
+    assert console.panic == "No working init found."
+    assert console.panicked.is_set()
+
+
+def test_noise_without_end_is_bounded() -> None:
+    console = fed(*[b"\xff\x00garbage" * 1000] * 50)
+    assert sum(map(len, console.tail())) < 100_000
+
+
+def test_there_is_no_panic_before_there_is_one() -> None:
+    console = fed(b"all is well\n")
+    assert console.panic == ""
+    assert not console.panicked.is_set()
+    assert console.tail() == ("all is well",)
+
+
+async def test_a_stream_is_followed_to_its_end() -> None:
+    reader = asyncio.StreamReader()
+    reader.feed_data(b"one\ntw")
+    reader.feed_data(b"o\n" + PANIC)
+    reader.feed_eof()
+    console = Console()
+    await console.follow(reader)
+    assert console.tail()[:2] == ("one", "two")
+    assert console.panic

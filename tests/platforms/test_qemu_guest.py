@@ -1,0 +1,231 @@
+"""Guests in a real QEMU: they boot, are pinned, are lost in every way, and leave nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from tare.errors import InputError, MachineFault
+from tare.hosts import Ledger, LocalHost
+from tare.images.cache import default_cache
+from tare.platforms.base import Context, MachineSpec, Prepared, Shape
+from tare.platforms.qemu import MIN_MEMORY, Qemu, launch
+from tare.platforms.qemu_command import kernel_arguments
+from tare.platforms.qemu_machine import QemuMachine
+from tare.platforms.qemu_options import QemuOptions
+
+pytestmark = [pytest.mark.guest, pytest.mark.slow]
+
+SHAPE = Shape(vcpus=1, memory=192 << 20)
+# Long enough for a computer that is busy with something else.
+PATIENCE_S = 120.0
+Start = Callable[..., Awaitable[QemuMachine]]
+
+
+@pytest.fixture
+def context(tmp_path: Path, agent_program: Path) -> Context:
+    host = LocalHost(agent_program)
+    return Context(host, Ledger(tmp_path / "ledger"), default_cache(), agent_program, "rt")
+
+
+@pytest.fixture
+async def start(context: Context, tmp_path: Path) -> AsyncIterator[Start]:
+    machines: list[QemuMachine] = []
+
+    async def run(
+        options: QemuOptions | None = None,
+        *,
+        shape: Shape = SHAPE,
+        cpus: tuple[int, ...] = (),
+        append: tuple[str, ...] | None = None,
+        workdir: Path | None = None,
+    ) -> QemuMachine:
+        chosen = options or QemuOptions()
+        prepared = await prepare(context, chosen)
+        spec = MachineSpec("tare-test-1-subject", shape, cpus, workdir or tmp_path / "tare-m", True)
+        machine = await launch(context, chosen, prepared.extra["image"], spec, append=append)
+        machines.append(machine)
+        return machine
+
+    yield run
+    for machine in machines:
+        await machine.stop()
+
+
+async def prepare(context: Context, options: QemuOptions) -> Prepared:
+    return await Qemu().prepare(context, options, SHAPE, True)
+
+
+def nothing_is_left(context: Context, machine: QemuMachine, workdir: Path) -> bool:
+    return (
+        not context.ledger.open_entries()
+        and not workdir.exists()
+        and not Path(f"/proc/{machine.pid}").exists()
+    )
+
+
+@pytest.mark.parametrize("devices", ["paravirtual", "emulated"])
+async def test_a_guest_boots_answers_and_leaves_nothing(
+    start: Start, context: Context, tmp_path: Path, devices: str
+) -> None:
+    cpu = min(os.sched_getaffinity(0))
+    machine = await start(QemuOptions.model_validate({"devices": devices}), cpus=(cpu,))
+    hello = await machine.ready(PATIENCE_S)
+    assert hello.role == "init"
+    assert hello.proof["kernel"]["preempt"] == "rt"
+    drivers = {nic["driver"] for nic in hello.proof["nics"]}
+    assert drivers == {"virtio_net" if devices == "paravirtual" else "e1000"}
+    assert len(hello.proof["disks"]) == 1
+    (thread,) = await machine.vcpu_threads()
+    assert os.sched_getaffinity(thread) == {cpu}
+    cost = await machine.host_cost()
+    assert cost["cpu_s"] > 0
+    assert cost["rss_bytes"] > 1 << 20
+    assert cost["vcpu_cpu_s"] > 0
+    assert cost["vcpu0_run_delay_s"] >= 0
+    await machine.stop()
+    await machine.stop()
+    assert not machine.died.done()
+    assert nothing_is_left(context, machine, tmp_path / "tare-m")
+
+
+async def test_each_vcpu_is_pinned_in_turn(start: Start) -> None:
+    cpus = tuple(sorted(os.sched_getaffinity(0)))[:2]
+    machine = await start(shape=Shape(vcpus=3, memory=256 << 20), cpus=cpus)
+    hello = await machine.ready(PATIENCE_S)
+    assert hello.proof["topology"]["online"] == "0-2"
+    threads = await machine.vcpu_threads()
+    assert [os.sched_getaffinity(thread) for thread in threads] == [
+        {cpus[number % len(cpus)]} for number in range(3)
+    ]
+
+
+async def test_a_killed_qemu_is_noticed_with_its_signal(
+    start: Start, context: Context, tmp_path: Path
+) -> None:
+    machine = await start()
+    await machine.ready(PATIENCE_S)
+    os.kill(machine.pid, signal.SIGKILL)
+    fault = await asyncio.wait_for(machine.died, 10)
+    assert "QEMU was killed by SIGKILL" in fault.message
+    with pytest.raises(MachineFault):
+        await machine.host_cost()
+    await machine.stop()
+    assert nothing_is_left(context, machine, tmp_path / "tare-m")
+
+
+async def test_a_killed_qemu_ends_the_wait_for_a_guest(start: Start) -> None:
+    machine = await start()
+    asyncio.get_running_loop().call_later(0.3, os.kill, machine.pid, signal.SIGKILL)
+    with pytest.raises(MachineFault, match="killed by SIGKILL"):
+        await machine.ready(PATIENCE_S)
+
+
+async def test_a_panic_is_told_in_the_kernels_words(start: Start) -> None:
+    words = (*kernel_arguments(QemuOptions()), "rdinit=/nonexistent", "init=/nonexistent")
+    machine = await start(append=words)
+    with pytest.raises(MachineFault, match="the guest's kernel panicked: ") as caught:
+        await machine.ready(PATIENCE_S)
+    assert any("Kernel panic" in line for line in caught.value.console_tail)
+    assert machine.died.done()
+
+
+async def test_a_panic_that_hangs_is_told_as_well(start: Start) -> None:
+    # panic=0: the kernel stays where it is, and QEMU goes on.
+    words = (*kernel_arguments(QemuOptions()), "panic=0", "rdinit=/none", "init=/none")
+    machine = await start(append=words)
+    with pytest.raises(MachineFault, match="the guest's kernel panicked: "):
+        await machine.ready(PATIENCE_S)
+
+
+async def test_a_guest_that_never_answers_meets_its_deadline(
+    start: Start, context: Context, tmp_path: Path
+) -> None:
+    words = (*kernel_arguments(QemuOptions(), channel="tare.nobody"), "loglevel=7")
+    machine = await start(append=tuple(word for word in words if word != "quiet"))
+    began = time.monotonic()
+    with pytest.raises(
+        MachineFault, match=r"did not answer within 4 s; last console line: "
+    ) as caught:
+        await machine.ready(4.0)
+    assert time.monotonic() - began < 30
+    assert caught.value.console_tail
+    await machine.stop()
+    assert nothing_is_left(context, machine, tmp_path / "tare-m")
+
+
+async def test_noise_on_the_channel_and_console_does_no_harm(start: Start) -> None:
+    # The kernel's own messages go to the console and, on the same line as the agent, the channel.
+    words = kernel_arguments(QemuOptions(devices="emulated"))
+    noisy = ("console=ttyS1,115200", *(word for word in words if word != "quiet"), "loglevel=8")
+    machine = await start(QemuOptions(devices="emulated"), append=noisy)
+    hello = await machine.ready(PATIENCE_S)
+    assert "console=ttyS1,115200" in hello.proof["kernel"]["cmdline"]
+    assert machine.agent.noise.bytes > 1000
+
+
+async def test_too_little_memory_is_told_by_qemu_or_the_kernel(start: Start) -> None:
+    with pytest.raises(MachineFault):
+        machine = await start(shape=Shape(vcpus=1, memory=1 << 20))
+        await machine.ready(PATIENCE_S)
+
+
+async def test_the_least_memory_is_enough(start: Start) -> None:
+    machine = await start(QemuOptions(devices="emulated"), shape=Shape(1, MIN_MEMORY))
+    await machine.ready(PATIENCE_S)
+
+
+async def test_an_option_that_qemu_refuses_is_told_in_its_words(
+    start: Start, context: Context, tmp_path: Path
+) -> None:
+    with pytest.raises(MachineFault, match=r"QEMU ended with code 1: .*nonsense"):
+        await start(QemuOptions(cpu="nonsense"))
+    assert not context.ledger.open_entries()
+    assert not (tmp_path / "tare-m").exists()
+    verdict = await Qemu().check(context, QemuOptions(cpu="nonsense"))
+    assert not verdict.usable
+    assert "nonsense" in verdict.reason
+
+
+async def test_a_folder_with_a_long_name_gets_its_sockets_elsewhere(
+    start: Start, context: Context, tmp_path: Path
+) -> None:
+    workdir = tmp_path / ("tare-" + "x" * 120)
+    machine = await start(workdir=workdir)
+    await machine.ready(PATIENCE_S)
+    await machine.stop()
+    assert nothing_is_left(context, machine, workdir)
+
+
+async def test_the_cloud_kernel_has_no_emulated_devices(context: Context) -> None:
+    options = QemuOptions(kernel="cloud", devices="emulated")
+    with pytest.raises(InputError, match="has no module e1000"):
+        await prepare(context, options)
+
+
+async def test_tcg_is_usable_and_emulated(context: Context) -> None:
+    verdict = await Qemu().check(context, QemuOptions())
+    assert verdict.usable
+    assert verdict.emulated
+    assert verdict.versions["qemu"]
+    assert verdict.capabilities.pinning
+    assert verdict.capabilities.min_memory > 1 << 20
+
+
+async def test_kvm_is_usable_only_if_a_guest_boots(context: Context) -> None:
+    verdict = await Qemu().check(context, QemuOptions(accelerator="kvm"))
+    assert not verdict.emulated
+    if verdict.usable:
+        assert verdict.reason == "a guest booted under KVM"
+    else:
+        assert verdict.reason
+        assert verdict.hint
+    assert not context.ledger.open_entries()
+    again = await Qemu().check(context, QemuOptions(accelerator="kvm"))
+    assert (again.usable, again.reason) == (verdict.usable, verdict.reason)
