@@ -9,6 +9,7 @@ import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tare.errors import InputError, MachineFault
 from tare.hosts.base import Completed, Process
@@ -149,7 +150,7 @@ class LocalHost:
         """Remove a file or a whole directory; nothing happens if it is not there."""
         target = Path(path)
         if target.is_dir() and not target.is_symlink():
-            await asyncio.to_thread(shutil.rmtree, target)
+            await asyncio.to_thread(shutil.rmtree, target, onerror=_unless_gone)
         else:
             target.unlink(missing_ok=True)
 
@@ -195,6 +196,12 @@ async def _spawn(
         raise InputError(f"there is no command {argv[0]}", "install it, or check PATH") from error
     except PermissionError as error:
         raise InputError(f"{argv[0]} may not be run: {error.strerror}") from error
+
+
+def _unless_gone(step: Any, path: str, error: Any) -> None:
+    """Let a removal go on where something else removed the same at the same time."""
+    if not isinstance(error[1], FileNotFoundError):
+        raise error[1]
 
 
 async def _end_now(process: asyncio.subprocess.Process) -> None:

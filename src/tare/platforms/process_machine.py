@@ -70,15 +70,17 @@ class ProcessMachine:
         """Wait for the agent's hello; see :class:`tare.platforms.base.Machine`."""
         hello = asyncio.ensure_future(self.agent.hello(timeout_s))
         either: set[asyncio.Future[Any]] = {hello, self.died}
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if hello.done() and not hello.cancelled() and hello.exception() is not None:
-            # The end of the pipe is often seen a moment before the end of the process.
-            await asyncio.wait({self.died}, timeout=0.5)
-        if self.died.done():
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if hello.done() and hello.exception() is not None:
+                # The end of the pipe is often seen a moment before the end of the process.
+                await asyncio.wait({self.died}, timeout=0.5)
+            if self.died.done():
+                raise self.died.result()
+            return await hello
+        finally:
             hello.cancel()
             await asyncio.gather(hello, return_exceptions=True)
-            raise self.died.result()
-        return await hello
 
     async def vcpu_threads(self) -> tuple[int, ...]:
         """Return nothing: there are no virtual CPUs."""
