@@ -8,32 +8,49 @@ const FIRST_WINDOW_NS: u64 = 4_000_000;
 const LONGEST_WINDOW_NS: u64 = 512_000_000;
 
 /// Read the counter once everything before it has completed.
-///
-/// The memory clobber is intended: a store written after this call in the source stays after it,
-/// where it overlaps with the read of the counter instead of delaying it.
 #[inline(always)]
-#[cfg(target_arch = "x86_64")]
 pub fn read() -> u64 {
-    let (low, high): (u64, u64);
-    // SAFETY: `lfence; rdtsc` reads a counter and writes eax and edx only (as in oslat).
-    unsafe {
-        std::arch::asm!("lfence", "rdtsc", out("rax") low, out("rdx") high,
-                        options(nostack, preserves_flags));
-    }
-    high << 32 | low
+    await_completion();
+    read_unordered()
 }
 
-/// Read the counter once everything before it has completed.
+/// Wait until everything before has completed; nothing after it begins earlier.
+///
+/// The memory clobber keeps the compiler from moving loads and stores across.
 #[inline(always)]
-#[cfg(target_arch = "aarch64")]
-pub fn read() -> u64 {
-    let ticks: u64;
-    // SAFETY: reads the virtual counter, which Linux lets user space read.
+pub fn await_completion() {
+    // SAFETY: a fence, without operands or effects on registers.
     unsafe {
-        std::arch::asm!("isb", "mrs {}, cntvct_el0", out(reg) ticks,
-                        options(nostack, preserves_flags));
+        #[cfg(target_arch = "x86_64")]
+        std::arch::asm!("lfence", options(nostack, preserves_flags));
+        #[cfg(target_arch = "aarch64")]
+        std::arch::asm!("isb", options(nostack, preserves_flags));
     }
-    ticks
+}
+
+/// Read the counter; what stands since the last `await_completion` may still be under way.
+#[inline(always)]
+pub fn read_unordered() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let (low, high): (u64, u64);
+        // SAFETY: reads a counter, and writes eax and edx only.
+        unsafe {
+            std::arch::asm!("rdtsc", out("rax") low, out("rdx") high,
+                            options(nostack, preserves_flags));
+        }
+        high << 32 | low
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        let ticks: u64;
+        // SAFETY: reads the virtual counter, which Linux lets user space read.
+        unsafe {
+            std::arch::asm!("mrs {}, cntvct_el0", out(reg) ticks,
+                            options(nostack, preserves_flags));
+        }
+        ticks
+    }
 }
 
 /// Read `CLOCK_MONOTONIC_RAW` in nanoseconds.

@@ -2,9 +2,9 @@
 //! read.
 //!
 //! The end stamp of one sample is the start stamp of the next, so no time goes unobserved. A
-//! sample is recorded *after* the next read of the counter has been issued: the read takes some
-//! twenty cycles in which the histogram's load, add and store complete. Recorded before it, the
-//! fence would wait for them.
+//! sample is recorded between the fence and the read of the *next* stamp. There the histogram's
+//! load, add and store run while the counter is read, which takes some twenty cycles; before the
+//! fence they would be waited for, and after the read they would queue behind its microcode.
 
 use crate::measure::histogram::{Histogram, BINS};
 use crate::measure::{prefault, tsc};
@@ -37,6 +37,7 @@ impl Extremes {
         longest: 0,
     };
 
+    #[inline(always)]
     pub fn merge(self, other: Self) -> Self {
         Self {
             shortest: self.shortest.min(other.shortest),
@@ -72,18 +73,15 @@ impl Recorder {
         self.gap_limit = gap_limit;
     }
 
+    /// A sample that needs more than a count in the fine bins. Returns whether it is one at all.
     #[cold]
     #[inline(never)]
-    fn unusual(&mut self, end: u64, duration: u64, extremes: &mut Extremes) {
+    fn unusual(&mut self, end: u64, duration: u64) -> bool {
         if (duration as i64) < 0 {
             self.backwards += 1;
             self.backwards_most = self.backwards_most.max(duration.wrapping_neg());
-            return;
+            return false;
         }
-        *extremes = extremes.merge(Extremes {
-            shortest: duration,
-            longest: duration,
-        });
         self.histogram.record(duration);
         if duration >= self.gap_limit {
             self.gaps += 1;
@@ -94,6 +92,7 @@ impl Recorder {
                 self.log_dropped += 1;
             }
         }
+        true
     }
 
     /// Take `samples` samples from `start` on; each runs the busy loop for `iterations` when
@@ -113,41 +112,52 @@ impl Recorder {
         let mut end = sample::<LOOP>(iterations);
         let mut duration = end.wrapping_sub(start);
         for _ in 1..samples {
-            let next = sample::<LOOP>(iterations);
-            self.record::<RAW>(end, duration, limit, &mut extremes, &mut slots);
+            if LOOP {
+                busy(iterations);
+            }
+            tsc::await_completion();
+            extremes = self.record::<RAW>(end, duration, limit, extremes, &mut slots);
+            let next = tsc::read_unordered();
             duration = next.wrapping_sub(end);
             end = next;
         }
-        self.record::<RAW>(end, duration, limit, &mut extremes, &mut slots);
+        extremes = self.record::<RAW>(end, duration, limit, extremes, &mut slots);
         (end, extremes)
     }
 
+    /// Record one sample; takes and returns the extremes by value, so that they stay in registers.
     #[inline(always)]
     fn record<const RAW: bool>(
         &mut self,
         end: u64,
         duration: u64,
         limit: u64,
-        extremes: &mut Extremes,
+        extremes: Extremes,
         slots: &mut std::slice::IterMut<u32>,
-    ) {
-        if duration < limit {
+    ) -> Extremes {
+        let counts = if duration < limit {
             let (bins, shift) = self.histogram.fast();
             bins[(duration >> shift) as usize & (BINS - 1)] += 1;
-            extremes.shortest = extremes.shortest.min(duration);
-            extremes.longest = extremes.longest.max(duration);
+            true
         } else {
-            self.unusual(end, duration, extremes);
-        }
+            self.unusual(end, duration)
+        };
         if RAW {
             if let Some(slot) = slots.next() {
-                *slot = if (duration as i64) < 0 {
-                    0
-                } else {
+                *slot = if counts {
                     duration.min(u64::from(u32::MAX)) as u32
+                } else {
+                    0
                 };
             }
         }
+        if !counts {
+            return extremes;
+        }
+        extremes.merge(Extremes {
+            shortest: duration,
+            longest: duration,
+        })
     }
 }
 
@@ -207,13 +217,8 @@ mod tests {
         let mut end = 1_000_000u64;
         for &duration in durations {
             end = end.wrapping_add_signed(duration);
-            recorder.record::<false>(
-                end,
-                duration as u64,
-                limit,
-                &mut extremes,
-                &mut [].iter_mut(),
-            );
+            extremes =
+                recorder.record::<false>(end, duration as u64, limit, extremes, &mut [].iter_mut());
         }
         (recorder, extremes)
     }
