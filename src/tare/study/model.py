@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -63,6 +64,19 @@ def _enough_memory(value: int) -> int:
             f"give at least {format_size(LEAST_MEMORY)}"
         )
     return value
+
+
+def _kernel_exists(value: str) -> str:
+    if "/" in value and not FilePath(value).is_file():
+        raise ValueError(
+            f"there is no kernel file {value}; write `rt`, `cloud`, a kernel package's name, "
+            "or the path of a vmlinuz"
+        )
+    return value
+
+
+Kernel = Annotated[str, Field(min_length=1), AfterValidator(_kernel_exists)]
+"""``rt``, ``cloud``, a kernel package, or (with a slash in it) a file."""
 
 
 class Shape(Part):
@@ -132,8 +146,8 @@ class ArmFrame(Part):
     shape: Shape | None = Field(
         None, description="This arm's machine size where it differs from the study's `shape`."
     )
-    kernel: str | None = Field(
-        None, min_length=1, description="This arm's kernel where it differs from the study's."
+    kernel: Kernel | None = Field(
+        None, description="This arm's kernel where it differs from the study's."
     )
 
 
@@ -268,9 +282,8 @@ class StudyFrame(Part):
         default_factory=lambda: Shape.model_validate({}),
         description="The size of every machine, the same on all arms.",
     )
-    kernel: str | None = Field(
+    kernel: Kernel | None = Field(
         None,
-        min_length=1,
         description="What machines boot: `rt`, `cloud`, `generic`, a kernel package's name or a "
         "file; by default `rt` where a workload is real-time, and `generic` otherwise.",
     )
