@@ -81,13 +81,13 @@ class Watched:
 
 
 def against(kernel: str, peer: Side, pairs: int) -> tuple[Pairs, tuple[Fact, ...]]:
-    """Alternate Tare and ``peer`` on the same kernel."""
+    """Alternate Tare and ``peer`` on the same kernel; tell also where Tare's time went."""
     tare = Watched(kernel)
     print(f"{kernel}: tare against {peer.name}, {pairs} pairs", flush=True)
     found = alternate(
         Side("tare", tare.measure), peer, pairs, tell=lambda line: print(f"  {line}", flush=True)
     )
-    return found, tare.facts(kernel)
+    return found, tare.facts(f"{kernel} beside {peer.name}")
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import argparse
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,19 @@ def cut(study: dict[str, Any], blocks: int) -> dict[str, Any]:
     return {**study, "blocks": kept}
 
 
+def warm_up(study: dict[str, Any]) -> dict[str, Any]:
+    """Return a study with the same arms and next to no work: it fills the caches."""
+    scenario = dict(list(study.get("scenarios", {}).items())[:1])
+    scenarios = {"scenarios": scenario} if scenario else {}
+    return {**cut(study, 2), **scenarios, "workloads": {"tick": {"samples": 100}}}
+
+
 def remainder(records: Sequence[Record]) -> dict[str, float]:
     """Divide what is neither booting nor measuring by what came before and after it.
 
-    Booting is ``boot_s`` of every machine_ready, measuring ``measured_s`` of every
-    cell_finished; both lie right before the event that tells them, or (measuring) before the
-    observations of the cell. All other time between two events goes by the names of the two.
+    Booting is ``boot_s`` of every machine_ready and lies right before it; measuring is
+    ``measured_s`` of every cell_finished and lies right after the cell's cell_started. All other
+    time between two events goes by the names of the two.
 
     Args:
         records: A run's events in order, from run_started to run_finished.
@@ -43,25 +51,17 @@ def remainder(records: Sequence[Record]) -> dict[str, float]:
     Returns:
         Seconds by ``earlier → later``, the longest first; their sum is the remainder.
     """
+    # A cell that is measured again finishes again, so its ends are taken in order.
+    ends = [record.event for record in records if record.event.type == "cell_finished"]
+    measured = iter([end.measured_s for end in ends])
     found: dict[str, float] = defaultdict(float)
-    before: Record | None = None
-    telling: Record | None = None
-    for record in records:
-        event = record.event
-        if event.type in ("observation", "series"):
-            # A cell tells its findings one by one before it ends; its end accounts for them.
-            telling = telling or before
-            continue
-        since = telling or before
-        telling = None
-        if since is not None:
-            took = record.time - since.time
-            if event.type == "machine_ready":
-                took -= event.boot_s
-            elif event.type == "cell_finished":
-                took -= event.measured_s
-            found[f"{since.event.type} → {event.type}"] += took
-        before = record
+    for before, after in pairwise(records):
+        took = after.time - before.time
+        if after.event.type == "machine_ready":
+            took -= after.event.boot_s
+        if before.event.type == "cell_started":
+            took -= next(measured, 0.0)
+        found[f"{before.event.type} → {after.event.type}"] += took
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
@@ -120,6 +120,9 @@ def main(argv: list[str] | None = None) -> int:
     found: float | None = None
     detail = f"{wanted.study.name}, {wanted.blocks} blocks"
     try:
+        print("  warm-up: the same arms, hardly any work", flush=True)
+        carry_out(warm_up(study))
+        print(f"  {detail}", flush=True)
         run = carry_out(study)
         found = share(run) * 100
         facts = facts_of(run)

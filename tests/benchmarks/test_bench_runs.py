@@ -88,7 +88,8 @@ def test_a_run_with_a_failed_cell_has_no_share() -> None:
 def test_the_remainder_adds_up_and_names_where_it_went() -> None:
     found = harness_overhead.remainder(whole().records)
     assert sum(found.values()) == pytest.approx(10.0 - 1.5 - 8.0)
-    assert found["cell_started → cell_finished"] == pytest.approx(0.2)
+    assert found["cell_started → observation"] == pytest.approx(0.1)
+    assert found["observation → cell_finished"] == pytest.approx(0.05)
     assert found["machine_starting → machine_ready"] == pytest.approx(0.05)
     assert list(found.values()) == sorted(found.values(), reverse=True)
 
@@ -106,6 +107,16 @@ def test_a_study_is_cut_to_its_blocks_only() -> None:
         "blocks": {"least": 3, "most": 3, "precision": 0.1},
     }
     assert study["blocks"] == {"least": 8, "most": 8, "precision": 0.1, "budget": "5m"}
+
+
+def test_the_warm_up_has_the_same_arms_and_little_work() -> None:
+    arms = {"bare": {"platform": "bare"}}
+    scenarios = {"pinned": {"subject": {"cpus": "pinned"}}, "loaded": {}}
+    study = {"study": "q", "arms": arms, "scenarios": scenarios, "workloads": {"idea": {}}}
+    found = harness_overhead.warm_up(study)
+    assert found["arms"] == arms
+    assert list(found["scenarios"]) == ["pinned"]
+    assert list(found["workloads"]) == ["tick"]
 
 
 @pytest.mark.parametrize("comparison", sorted(boot_time.COMPARISONS))
