@@ -68,14 +68,15 @@ async def test_a_started_process_is_pinned_logged_and_noted(
         process = await start_owned(
             host,
             ledger,
-            ["sh", "-c", "read line; echo got $line; echo oops >&2; exit 4"],
+            ["sh", "-c", "echo ready; read line; echo got $line; echo oops >&2; exit 4"],
             log=tmp_path / "log",
             cpus=[cpu],
         )
-        assert os.sched_getaffinity(process.pid) == {cpu}
         (entry,) = ledger.open_entries()
         assert entry.details["pid"] == process.pid
         assert entry.details["cpus"] == [cpu]
+        assert await process.stdout.readline() == b"ready\n"
+        assert os.sched_getaffinity(process.pid) == {cpu}
         process.stdin.write(b"it\n")
         assert await process.stdout.read() == b"got it\n"
         assert await process.wait() == 4

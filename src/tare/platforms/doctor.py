@@ -36,9 +36,7 @@ class Finding(BaseModel):
     capabilities: dict[str, Any]
 
 
-async def examine(
-    context: Context, platforms: Mapping[str, Platform] = PLATFORMS
-) -> list[Finding]:
+async def examine(context: Context, platforms: Mapping[str, Platform] = PLATFORMS) -> list[Finding]:
     """Check every variant of every platform, all at once, for nothing is measured here.
 
     Args:
