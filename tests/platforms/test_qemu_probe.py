@@ -79,6 +79,19 @@ async def test_an_answer_is_remembered_until_something_changes(tmp_path: Path) -
     assert len(booted) == 4
 
 
+async def test_an_answer_that_is_not_sure_is_not_remembered(tmp_path: Path) -> None:
+    booted: list[str] = []
+
+    async def boot() -> Answer:
+        booted.append("once")
+        return Answer(False, "the host was busy", "try again", sure=False)
+
+    for _ in range(2):
+        answer = await probe.remembered(tmp_path, FakeHost(silent, BOOT), {}, boot)
+        assert answer.hint == "try again"
+    assert len(booted) == 2
+
+
 async def test_a_host_without_qemu_says_what_to_install(tmp_path: Path) -> None:
     from tare.errors import InputError
 

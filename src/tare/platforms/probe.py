@@ -33,11 +33,13 @@ class Answer:
         usable: Whether a guest booted.
         reason: What was found, in one sentence.
         hint: A command to run, or empty.
+        sure: Whether asking again would give the same answer.
     """
 
     usable: bool
     reason: str
     hint: str = ""
+    sure: bool = True
 
 
 async def kvm_device(host: Host) -> Answer:
@@ -85,7 +87,7 @@ async def remembered(
         cache: Where answers are kept.
         host: The host that is asked about.
         facts: All else the answer depends on (QEMU's version, the image, options).
-        boot: Boots a guest; its answer is kept until the host itself is booted again.
+        boot: Boots a guest; a sure answer is kept until the host itself is booted again.
     """
     try:
         boot_id = (await host.read("/proc/sys/kernel/random/boot_id")).decode().strip()
@@ -98,6 +100,8 @@ async def remembered(
         known = json.loads(file.read_bytes())
         return Answer(bool(known["usable"]), str(known["reason"]), str(known["hint"]))
     answer = await boot()
+    if not answer.sure:
+        return answer
     if not answer.usable:
         answer = Answer(False, answer.reason, answer.hint or f"to try again: rm {file}")
     # An answer that cannot be kept is found again next time.

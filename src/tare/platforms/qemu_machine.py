@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,6 +30,7 @@ _GONE_S = 2.0
 _PANIC_S = 1.0
 _POWER_OFF_S = 3.0
 _QUIT_S = 2.0
+_RESIDENT = re.compile(r"^(?:VmRSS|HugetlbPages):\s+(\d+) kB", re.MULTILINE)
 # The kernel's limit is 108 bytes with the final NUL (unix(7)).
 _LONGEST_SOCKET = 107
 
@@ -107,7 +109,7 @@ class QemuMachine:
         process = f"/proc/{self._process.pid}"
         try:
             stat = (await self._host.read(f"{process}/stat")).decode()
-            pages = int((await self._host.read(f"{process}/statm")).split()[1])
+            status = (await self._host.read(f"{process}/status")).decode()
             schedstats = [
                 (await self._host.read(f"{process}/task/{thread}/schedstat")).split()
                 for thread in self._threads
@@ -121,7 +123,8 @@ class QemuMachine:
         fields = stat[stat.rindex(")") + 2 :].split()
         cost = {
             "cpu_s": (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"),
-            "rss_bytes": float(pages * os.sysconf("SC_PAGE_SIZE")),
+            # A zombie has neither line; huge pages are not in the former.
+            "rss_bytes": sum(1024.0 * int(kib) for kib in _RESIDENT.findall(status)),
             "vcpu_cpu_s": sum(int(each[0]) for each in schedstats) * 1e-9,
             "vcpu_run_delay_s": sum(int(each[1]) for each in schedstats) * 1e-9,
         }
