@@ -260,3 +260,30 @@ def test_infinite_interval_ends_do_not_break_the_figure(
     figure = overhead_figure(odd, styles(odd))
     assert figure is not None
     assert draw([figure], tmp_path)
+
+
+def simple(number: int) -> Figure:
+    canvas = Canvas(60)
+    canvas.text(5, 10, f"figure {number}")
+    return Figure(f"f{number}", "t", "d", canvas.spec(20))
+
+
+def test_many_figures_come_back_in_order_with_all_their_files(tmp_path: Path) -> None:
+    figures = [simple(number) for number in range(9)]
+    drawn = draw(figures, tmp_path)
+    assert list(drawn) == [figure.name for figure in figures]
+    for number, figure in enumerate(drawn.values()):
+        assert f"figure {number}<" in figure.wide
+    assert len(list(tmp_path.iterdir())) == 27
+
+
+def test_figures_are_drawn_even_when_the_helper_dies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    assert len(draw([simple(number) for number in range(6)], tmp_path)) == 6
+
+
+def test_a_folder_that_is_gone_is_an_error_whoever_draws(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No such file"):
+        draw([simple(number) for number in range(6)], tmp_path / "gone")

@@ -1,6 +1,23 @@
-"""Pages, tables and figures; knows nothing of how data was made."""
+"""Pages, tables and figures; knows nothing of how data was made.
 
-from tare.report.build import build_report
-from tare.report.terminal import render_comparison
+The parts are loaded when first asked for: the process that helps with drawing needs no tables.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tare.report.build import build_report
+    from tare.report.terminal import render_comparison
 
 __all__ = ["build_report", "render_comparison"]
+
+_HOMES = {"build_report": "build", "render_comparison": "terminal"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

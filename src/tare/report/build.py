@@ -16,10 +16,16 @@ from markupsafe import Markup, escape
 from tare.analysis.model import Comparison, RunData
 from tare.errors import InputError
 from tare.report.arrange import arranged
-from tare.report.drawing import draw
+from tare.report.drawing import Studio
 from tare.report.figures.frame import Figure
 from tare.report.figures.overhead import overhead_figure, shading_note
-from tare.report.longseries import Pooled, pooled_series, tails_table
+from tare.report.longseries import (
+    Pooled,
+    emulated_arms,
+    pooled_series,
+    series_figures,
+    tails_table,
+)
 from tare.report.page import Page, make_page
 from tare.report.palette import css_variables, looks
 from tare.report.results import (
@@ -30,7 +36,7 @@ from tare.report.results import (
     skipped_table,
     summaries_table,
 )
-from tare.report.sections import Draft, drafts
+from tare.report.sections import Draft, drafts, finish
 from tare.report.tables import Table
 from tare.report.words import EMULATED
 
@@ -72,10 +78,23 @@ def _build(runs: Sequence[RunData], comparison: Comparison, out: Path) -> Path:
     arms = list(dict.fromkeys([*comparison.arms, *(arm for run in runs for arm in run.arms)]))
     style = looks(arms, comparison.baseline)
     overhead = overhead_figure(comparison, style)
-    series = pooled_series(comparison)
-    sections = drafts(comparison, style, series)
-    figures = [*([overhead] if overhead else []), *_figures(sections)]
-    drawn = draw(figures, figures_folder)
+    sections = drafts(comparison, style)
+    with Studio(figures_folder) as studio:
+        studio.add([*([overhead] if overhead else []), *_figures(sections)])
+        # Reading series takes a while; the figures that do not need them are drawn meanwhile.
+        series = pooled_series(comparison)
+        of_series = {
+            draft.part: series_figures(
+                series.get(draft.part, {}),
+                style,
+                emulated_arms(comparison),
+                name=draft.name,
+                stem=draft.stem,
+            )
+            for draft in sections
+        }
+        studio.add([figure for found in of_series.values() for figure, _ in found])
+        drawn = studio.drawn()
     tables = _tables(runs, comparison, series)
     files = [file for figure in drawn.values() for file in figure.files]
     for table in tables:
@@ -85,7 +104,10 @@ def _build(runs: Sequence[RunData], comparison: Comparison, out: Path) -> Path:
         style,
         overhead=drawn.get(overhead.name) if overhead else None,
         overhead_note=_overhead_note(comparison) if overhead else "",
-        sections=[section.finish(drawn) for section in sections],
+        sections=[
+            finish(comparison, draft, series.get(draft.part, {}), of_series[draft.part], drawn)
+            for draft in sections
+        ],
         files=files,
     )
     path = out / PAGE
@@ -94,7 +116,7 @@ def _build(runs: Sequence[RunData], comparison: Comparison, out: Path) -> Path:
 
 
 def _figures(sections: Sequence[Draft]) -> list[Figure]:
-    return [figure for section in sections for figure, _ in section.figures]
+    return [figure for section in sections for figure in section.figures]
 
 
 def _overhead_note(comparison: Comparison) -> str:

@@ -11,9 +11,7 @@ from tare.report.figures.distribution import distribution_figure
 from tare.report.figures.frame import Figure
 from tare.report.figures.overhead import metrics_figure
 from tare.report.longseries import (
-    Pooled,
     emulated_arms,
-    series_figures,
     series_flags,
     tails_table,
 )
@@ -30,31 +28,40 @@ DISTRIBUTIONS = 2
 """Metrics of one workload whose values per block are drawn."""
 
 
+Captioned = tuple[Figure, str]
+"""A figure with what is said below it."""
+
+
 @dataclass(frozen=True)
 class Draft:
-    """A section before its figures are drawn."""
+    """A section before its figures are drawn and its series are read.
 
-    section: Section
-    figures: tuple[tuple[Figure, str], ...]
+    Args:
+        part: What it is about.
+        name: Its heading.
+        stem: Its id, and the beginning of its figures' names.
+        summaries: Its values.
+        effects: Its effects.
+        first: Figures of values over blocks, shown first.
+        last: Figures of all metrics, shown after those of the series.
+    """
 
-    def finish(self, drawn: Mapping[str, Drawn]) -> Section:
-        """Return the section with its figures."""
-        base = self.section
-        return Section(
-            id=base.id,
-            name=base.name,
-            about=base.about,
-            flags=base.flags,
-            figures=tuple(Noted(drawn[figure.name], note) for figure, note in self.figures),
-            effects=base.effects,
-            more=base.more,
-            values=base.values,
-            tails=base.tails,
-        )
+    part: Part
+    name: str
+    stem: str
+    summaries: tuple[ArmSummary, ...]
+    effects: tuple[Effect, ...]
+    first: tuple[Captioned, ...]
+    last: tuple[Captioned, ...]
+
+    @property
+    def figures(self) -> list[Figure]:
+        """The figures that do not wait for series."""
+        return [figure for figure, _ in (*self.first, *self.last)]
 
 
-def drafts(comparison: Comparison, looks: Mapping[str, Look], series: Pooled) -> list[Draft]:
-    """Return one section per workload, parameters and scenario that has any value."""
+def drafts(comparison: Comparison, looks: Mapping[str, Look]) -> list[Draft]:
+    """Return one draft per workload, parameters and scenario that has any value."""
     by_part: dict[Part, list[ArmSummary]] = {}
     for summary in comparison.summaries:
         by_part.setdefault(Part.of(summary.key), []).append(summary)
@@ -64,46 +71,58 @@ def drafts(comparison: Comparison, looks: Mapping[str, Look], series: Pooled) ->
     for part, summaries in by_part.items():
         name = names.name(part)
         stem = _unique(slug(name), taken)
-        found.append(_draft(comparison, looks, part, summaries, series.get(part, {}), name, stem))
+        effects = [effect for effect in comparison.effects if Part.of(effect.key) == part]
+        first = []
+        for number, key in enumerate(_drawn_keys(summaries)):
+            rows = [summary for summary in summaries if summary.key == key]
+            figure = distribution_figure(rows, looks, name=f"{stem}-blocks-{number + 1}", part=name)
+            first.append((figure, _distribution_note(comparison, rows, figure.panels)))
+        last = []
+        if len({effect.key for effect in effects}) > 1:
+            metrics = metrics_figure(comparison, looks, effects, name=f"{stem}-metrics", part=name)
+            last += [(metrics, "")] if metrics else []
+        found.append(
+            Draft(part, name, stem, tuple(summaries), tuple(effects), tuple(first), tuple(last))
+        )
     return found
 
 
-def _draft(
+def finish(
     comparison: Comparison,
-    looks: Mapping[str, Look],
-    part: Part,
-    summaries: Sequence[ArmSummary],
+    draft: Draft,
     series: Mapping[str, SeriesSummary],
-    name: str,
-    stem: str,
-) -> Draft:
-    effects = [e for e in comparison.effects if Part.of(e.key) == part]
-    headlines = [e for e in effects if e.headline]
-    whole = effects_table(comparison, stem, effects)
-    values = summaries_table(comparison)
+    between: Sequence[Captioned],
+    drawn: Mapping[str, Drawn],
+) -> Section:
+    """Return the section of ``draft``.
+
+    Args:
+        comparison: The whole comparison.
+        draft: The section's draft.
+        series: Its series by arm.
+        between: The figures of its series.
+        drawn: All drawn figures by name.
+    """
+    effects, emulated = draft.effects, emulated_arms(comparison)
+    headlines = [effect for effect in effects if effect.headline]
+    whole = effects_table(comparison, draft.stem, effects)
     shown = effects if len(effects) <= FEW or not headlines else headlines
-    figures: list[tuple[Figure, str]] = []
-    for number, key in enumerate(_drawn_keys(summaries)):
-        rows = [summary for summary in summaries if summary.key == key]
-        blocks = distribution_figure(rows, looks, name=f"{stem}-blocks-{number + 1}", part=name)
-        figures.append((blocks, _distribution_note(comparison, rows, blocks.panels)))
-    emulated = emulated_arms(comparison)
-    figures += series_figures(series, looks, emulated, name=name, stem=stem)
-    tails = tails_table(comparison, {part: series})
-    if len({effect.key for effect in effects}) > 1:
-        metrics = metrics_figure(comparison, looks, effects, name=f"{stem}-metrics", part=name)
-        figures += [(metrics, "")] if metrics else []
-    section = Section(
-        id=stem,
-        name=name,
-        about=_about(part),
+    tails = tails_table(comparison, {draft.part: series})
+    values = summaries_table(comparison)
+    return Section(
+        id=draft.stem,
+        name=draft.name,
+        about=_about(draft.part),
         flags=_flags(effects, series_flags(series, emulated)),
+        figures=tuple(
+            Noted(drawn[figure.name], note)
+            for figure, note in (*draft.first, *between, *draft.last)
+        ),
         effects=whole.shown(hide=["what"], rows=shown) if shown else None,
         more=whole.shown(hide=["what"]) if len(shown) < len(effects) else None,
-        values=values.shown(hide=["what"], rows=list(summaries)),
+        values=values.shown(hide=["what"], rows=draft.summaries),
         tails=tails.shown(hide=["what"]) if tails.rows else None,
     )
-    return Draft(section, tuple(figures))
 
 
 def _drawn_keys(summaries: Sequence[ArmSummary]) -> list[Key]:

@@ -14,7 +14,7 @@ from tare.report.figures.legends import LEGEND, arm_labels, colour
 from tare.report.palette import PAPER, RULE, Look
 
 NANO = 1e-9
-COLUMNS = 240
+COLUMNS = 160
 """Time columns per arm in the scatter: each shows the least and greatest of what fell into it."""
 
 STEPS = 160
