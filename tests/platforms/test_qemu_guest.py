@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -12,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tare.errors import InputError, MachineFault
-from tare.hosts import Ledger, LocalHost
+from tare.hosts import Ledger, LocalHost, clean
+from tare.hosts.processes import start_time
 from tare.images.cache import default_cache
 from tare.platforms.base import Context, MachineSpec, Prepared, Shape
 from tare.platforms.qemu import MIN_MEMORY, Qemu, launch
@@ -229,3 +231,65 @@ async def test_kvm_is_usable_only_if_a_guest_boots(context: Context) -> None:
     assert not context.ledger.open_entries()
     again = await Qemu().check(context, QemuOptions(accelerator="kvm"))
     assert (again.usable, again.reason) == (verdict.usable, verdict.reason)
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.02, 0.1])
+async def test_a_start_that_is_broken_off_leaves_nothing(
+    start: Start, context: Context, tmp_path: Path, after_s: float
+) -> None:
+    await prepare(context, QemuOptions())
+    starting = asyncio.ensure_future(start())
+    await asyncio.sleep(after_s)
+    starting.cancel()
+    await asyncio.wait({starting})
+    if not starting.cancelled():
+        await starting.result().stop()
+    assert not context.ledger.open_entries()
+    assert not (tmp_path / "tare-m").exists()
+
+
+SCRIPT = """
+import asyncio, sys
+from pathlib import Path
+from tare.hosts import Ledger, LocalHost, clean
+from tare.hosts.processes import start_time
+from tare.images.cache import default_cache
+from tare.platforms.base import Context, MachineSpec, Shape
+from tare.platforms.qemu import Qemu
+from tare.platforms.qemu_options import QemuOptions
+
+async def main(folder, agent):
+    context = Context(LocalHost(agent), Ledger(folder / "ledger"), default_cache(), agent, "rt")
+    shape = Shape(1, 192 << 20)
+    prepared = await Qemu().prepare(context, QemuOptions(), shape, True)
+    spec = MachineSpec("tare-test-1-subject", shape, (), folder / "tare-m", True)
+    machine = await Qemu().start(context, QemuOptions(), prepared, spec)
+    print(machine.pid, flush=True)
+    await asyncio.sleep(600)
+
+asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2])))
+"""
+
+
+async def test_when_tare_is_killed_qemu_ends_and_the_ledger_knows_the_rest(
+    tmp_path: Path, agent_program: Path
+) -> None:
+    tare = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", SCRIPT, str(tmp_path), str(agent_program),
+        stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert tare.stdout is not None
+    qemu = int(await asyncio.wait_for(tare.stdout.readline(), PATIENCE_S))
+    host = LocalHost(agent_program)
+    assert await start_time(host, qemu) is not None
+    tare.kill()
+    await tare.wait()
+    async with asyncio.timeout(10):
+        while await start_time(host, qemu) is not None:
+            await asyncio.sleep(0.02)
+    assert (tmp_path / "tare-m").exists()
+    ledger = Ledger(tmp_path / "ledger")
+    assert {entry.kind for entry in ledger.open_entries()} == {"directory", "process"}
+    await clean(host, ledger)
+    assert not ledger.open_entries()
+    assert not (tmp_path / "tare-m").exists()
