@@ -6,14 +6,13 @@ import secrets
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from tare.run.catalog import build_catalog
 from tare.run.checking import check_arms, facts_of, plan_study
 from tare.run.session import inspection_bench
 from tare.study.load import load_study
-from tare.study.plan import Plan
+from tare.study.plan import Plan, Visit, cell_label
 from tare.study.quantities import format_duration
 
 BLOCKS_SHOWN = 3
@@ -47,7 +46,10 @@ def show_plan(plan: Plan, console: Console) -> None:
     for skip in plan.skipped:
         what = "/".join(part for part in (skip.arm, skip.scenario, skip.workload) if part)
         console.print(Text(f"  – {what} skipped: {skip.reason}", "yellow"))
-    console.print(_cells(plan))
+    for arms, visit in _alike(plan):
+        console.print(Text(f"{visit.scenario} on {', '.join(arms)}:", "bold"))
+        for cell in visit.cells:
+            console.print(Text(f"  {cell_label(cell.id)}: {format_duration(cell.expected_s)}"))
     for number in range(1, min(BLOCKS_SHOWN, study.blocks.most) + 1):
         order = ", ".join(f"{visit.arm}/{visit.scenario}" for visit in plan.block(number))
         console.print(Text(f"block {number}: {order}", "dim"))
@@ -59,12 +61,10 @@ def show_plan(plan: Plan, console: Console) -> None:
     )
 
 
-def _cells(plan: Plan) -> Table:
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for title in ("arm", "scenario", "workload", "expected"):
-        table.add_column(title, justify="right" if title == "expected" else "left")
+def _alike(plan: Plan) -> list[tuple[list[str], Visit]]:
+    """Group the visits that measure the same cells, in order."""
+    groups: dict[tuple[str, ...], tuple[list[str], Visit]] = {}
     for visit in plan.visits:
-        table.add_row(visit.arm, visit.scenario, "boot", format_duration(visit.boot_s))
-        for cell in visit.cells:
-            table.add_row("", "", cell.id.split("/", 3)[-1], format_duration(cell.expected_s))
-    return table
+        cells = (visit.scenario, *(cell_label(cell.id) for cell in visit.cells))
+        groups.setdefault(cells, ([], visit))[0].append(visit.arm)
+    return list(groups.values())

@@ -35,6 +35,7 @@ from tare.events import (
     RunStarted,
     Skipped,
 )
+from tare.study.plan import cell_label
 from tare.study.quantities import format_duration
 
 Say = Callable[[Text], None]
@@ -97,7 +98,7 @@ class Tally:
             case MachineStopped():
                 self._doing(f"{self.now.split(': ')[0]}: stopped")
             case CellStarted():
-                self._doing(f"{event.arm} / {event.scenario}: {_cell_label(event.cell)}")
+                self._doing(f"{event.arm} / {event.scenario}: {cell_label(event.cell)}")
             case CellFinished():
                 self.done += 1
                 self.done_in_block += 1
@@ -119,10 +120,6 @@ class Tally:
         rate = fields.get("rate")
         unit = fields.get("unit", "1/s")
         self.extra = f"{rate:,.0f} {unit}" if isinstance(rate, int | float) else ""
-
-
-def _cell_label(cell: str) -> str:
-    return cell.split("/", 3)[-1]
 
 
 class ProgressView:

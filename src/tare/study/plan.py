@@ -330,6 +330,11 @@ def cell_id(
     return f"b{block:03d}/{arm}/{scenario}/{workload}{point}{number}"
 
 
+def cell_label(cell: str) -> str:
+    """Return what of a cell's identity names the work: ``tick[samples=20000]``."""
+    return cell.split("/", 3)[-1]
+
+
 _BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 
