@@ -32,18 +32,20 @@ from benchmarks._results import Fact, Goal, Result, finish, machine_facts
 from benchmarks._runs import Unmeasured
 
 THROTTLING = Path("/proc/sys/kernel/sched_rt_runtime_us")
-OSLAT_WARM_UP_S = 3.0
+OSLAT_WARM_UP_S = 1.8
 AGENT_WARM_UP_S = 0.8
 MOST_RECORDING_NS = 3.0
 MOST_DISAGREEMENT = 0.02
-GAP_FLOOR_US = 200
+GAP_FLOOR_US = 450
 """Injected gaps are longer than this and ordinary interrupts shorter."""
 GAP_CEILING_US = 1023
 """What is longer was not injected; oslat's last bin, 1024 us, holds all of that too."""
-STOPS_US = (400, 550, 700, 850)
+STOPS_US = (600, 700, 800, 900)
 """What is injected, in turn. The thread sees less: a stop takes some time to reach it."""
-STOPS = 100
-STOP_EVERY_S = 0.012
+STOPS = 300
+STOP_EVERY_S = 0.006
+WATCH_S = 4
+"""How long both watch, so that what nobody injected falls on both alike."""
 
 
 @dataclass(frozen=True)
@@ -127,8 +129,7 @@ class Bench:
     def agent_gaps(self) -> tuple[Gaps, Gaps]:
         folder = self.scratch / "series"
         folder.mkdir(exist_ok=True)
-        seconds = AGENT_WARM_UP_S + STOPS * STOP_EVERY_S + 1.5
-        params = {"seconds": seconds, "loop_ns": 0, "log_capacity": 1_000_000}
+        params = {"seconds": WATCH_S, "loop_ns": 0, "log_capacity": 1_000_000}
         command = self.agent_command("tick", params, "--series", str(folder))
         injected = inject(command, AGENT_WARM_UP_S)
         words = array.array("Q")
@@ -138,8 +139,7 @@ class Bench:
 
     def oslat_gaps(self) -> tuple[Gaps, Gaps]:
         report = self.scratch / "oslat.json"
-        seconds = round(STOPS * STOP_EVERY_S + 4)
-        injected = inject(self.oslat_command(seconds, report), OSLAT_WARM_UP_S)
+        injected = inject(self.oslat_command(WATCH_S, report), OSLAT_WARM_UP_S)
         bins = self.oslat_thread(report)["histogram"].items()
         # A bin holds what was rounded up to its whole microsecond: half a one less, on average.
         return injected, Gaps.within(
