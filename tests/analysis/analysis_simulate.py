@@ -15,6 +15,7 @@ from tare.events import (
     BlockStarted,
     CellFinished,
     CellStarted,
+    Check,
     Event,
     EventLog,
     MachineReady,
@@ -23,7 +24,6 @@ from tare.events import (
     Observed,
     PlatformChecked,
     Preflight,
-    Check,
     RunFinished,
     RunStarted,
 )
@@ -118,7 +118,7 @@ def started(simulated: SimulatedRun) -> list[Event]:
     return events
 
 
-def cell_name(simulated: SimulatedRun, block: int, arm: str, metric: SimulatedMetric, n: int) -> str:
+def cell_name(block: int, arm: str, metric: SimulatedMetric, n: int) -> str:
     inside = ",".join(f"{k}={v}" for k, v in metric.parameters.items())
     suffix = f"#{n}" if n > 1 else ""
     return f"b{block:03d}/{arm}/alone/{metric.workload}[{inside}]{suffix}"
@@ -145,7 +145,7 @@ def events_of(simulated: SimulatedRun) -> list[Event]:
             for metrics in by_cell.values():
                 boots = [m.spreads[0] * rng.standard_normal() for m in metrics]
                 for repeat in range(1, simulated.repeats + 1):
-                    name = cell_name(simulated, block, arm, metrics[0], repeat)
+                    name = cell_name(block, arm, metrics[0], repeat)
                     events.append(
                         CellStarted(
                             cell=name,

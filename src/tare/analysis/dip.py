@@ -40,10 +40,11 @@ def two_humped(values: ArrayLike, level: float = LEVEL) -> Humps:
     # Loading it takes longer than most tests, and most values are too few to need it.
     from diptest import diptest
 
+    sample = _spread_ties(sample)
     if sample.size > MOST_VALUES:
         shares = (np.arange(MOST_VALUES) + 0.5) / MOST_VALUES
         sample = np.quantile(sample, shares)
-    dip, p = diptest(_spread_ties(sample))
+    dip, p = diptest(sample)
     return Humps(float(dip), float(p), bool(p < level))
 
 

@@ -102,7 +102,8 @@ def flatten(proof: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
         elif isinstance(value, list | tuple) and any(isinstance(v, Mapping) for v in value):
             flat.update(flatten({str(i): v for i, v in enumerate(value)}, f"{path}."))
         elif isinstance(value, list | tuple):
-            flat[path] = " ".join(str(item) for item in value)
+            if value:
+                flat[path] = " ".join(str(item) for item in value)
         elif value is not None:
             flat[path] = str(value)
     return flat

@@ -66,7 +66,7 @@ def choose_repeats(
     *,
     half_width: float | None = None,
     confidence: float = 0.95,
-    most: int = 1000,
+    most: int = 100,
     least_blocks: int = 8,
 ) -> Repeats:
     """Return the repeats that reach a precision in the least time.

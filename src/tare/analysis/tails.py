@@ -135,7 +135,8 @@ def boot_level_interval(
     Boots are resampled whole, never samples within them; a boot's maximum is one value. (The
     greatest over all boots has no honest bootstrap interval: no resample can exceed it.) The
     percentiles taken are those of Student's t with n − 1 degrees of freedom, not the normal
-    ones, without which few boots give too narrow an interval (after Hesterberg 2015, §3.3).
+    ones, without which few boots give too narrow an interval (after Hesterberg 2015, §3.3); as a
+    resampled median takes few values, 95 % becomes 95 to 98 %. `median_interval` is closer.
 
     Args:
         values: One value per boot, shape ``(n,)`` with n ≥ 2.

@@ -73,18 +73,20 @@ def change_points(values: ArrayLike, penalty: float | None = None) -> tuple[int,
     best = np.full(n + 1, np.inf)
     best[0] = -fine
     last = np.zeros(n + 1, dtype=np.int64)
-    candidates = np.array([0])
+    candidates, lost = np.array([0]), np.array([False])
     for end in range(LEAST_SEGMENT, n + 1):
         length = end - candidates
         mean = (sums[end] - sums[candidates]) / length
-        variance = (squares[end] - squares[candidates]) / length - mean**2
-        costs = best[candidates] + length * np.log(np.maximum(variance, floor))
+        variance = np.maximum((squares[end] - squares[candidates]) / length - mean**2, 0)
+        # Added and not a lower bound: so splitting a stretch never costs more, which pruning needs.
+        costs = best[candidates] + length * np.log(variance + floor)
         least = int(np.argmin(costs))
         best[end], last[end] = costs[least] + fine, candidates[least]
-        # A start that is worse by more than the penalty can never win again.
-        kept = candidates[costs <= best[end]]
-        candidates = np.append(kept, end - LEAST_SEGMENT + 1)
-        candidates = candidates[np.isfinite(best[candidates])]
+        # A start that is worse by more than the penalty can never win again, once a stretch from
+        # here is long enough: one step later, as the shortest stretch is two values long.
+        beaten = costs > best[end]
+        candidates = np.append(candidates[~lost], end - LEAST_SEGMENT + 1)
+        lost = np.append(beaten[~lost], not np.isfinite(best[end - LEAST_SEGMENT + 1]))
     found = []
     at = n
     while at > 0:

@@ -1,0 +1,332 @@
+"""Comparisons: what is declared, what is not, and what is said."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from analysis_simulate import SimulatedMetric, SimulatedRun, events_of, write_run
+
+from tare.analysis import compare_runs, load_run
+from tare.analysis.compare import Settings
+from tare.analysis.load import fold_run
+from tare.analysis.model import Interval
+from tare.analysis.proofs import explanation, flatten, proof_differences
+from tare.analysis.rundata import MachineResult
+from tare.analysis.verdict import Evidence, judge, sentence
+from tare.errors import InputError
+from tare.events import CellFinished, Observed, Record
+
+
+def truth(qemu, bare=1.0):
+    return {"bare": bare, "bare-again": bare, "qemu-pv": qemu * bare}
+
+
+def fold(simulated, tmp_path):
+    events = events_of(simulated)
+    return fold_run(
+        tmp_path, [Record(seq=i, time=float(i), event=event) for i, event in enumerate(events)]
+    )
+
+
+def effects_by_metric(comparison):
+    return {effect.key.metric: effect for effect in comparison.effects}
+
+
+METRICS = [
+    SimulatedMetric("slower", truth(1.3)),
+    SimulatedMetric("faster", truth(1.4), unit="B/s", better="higher", workload="copy"),
+    SimulatedMetric("same", truth(1.0), spreads=(0.002, 0.001)),
+    SimulatedMetric("tiny", truth(1.004), spreads=(0.0005, 0.0002), headline=False),
+    SimulatedMetric("noisy", truth(1.05), spreads=(0.2, 0.05), headline=False),
+    SimulatedMetric("worst", truth(3.0), kind="maximum", headline=False, spreads=(0.1, 0.1)),
+    SimulatedMetric("other", truth(2.0), better="neither", headline=False),
+]
+
+
+@pytest.fixture(scope="module")
+def comparison(tmp_path_factory):
+    return compare_runs(fold(SimulatedRun(METRICS, repeats=2), tmp_path_factory.mktemp("run")))
+
+
+def test_true_differences_are_found_and_named_by_direction(comparison):
+    found = effects_by_metric(comparison)
+    assert found["slower"].verdict == "worse"
+    assert found["faster"].verdict == "better"
+    assert found["other"].verdict == "differs"
+    assert found["worst"].verdict == "worse"
+    assert found["slower"].estimate == pytest.approx(1.3, rel=0.02)
+    assert found["slower"].interval.holds(1.3)
+    assert found["slower"].overhead == pytest.approx(found["slower"].estimate - 1)
+    assert found["faster"].overhead == pytest.approx(1 / found["faster"].estimate - 1)
+    low, high = found["faster"].overhead_interval
+    assert low < found["faster"].overhead < high < 0
+
+
+def test_dead_heats_and_small_certain_differences_are_not_wins(comparison):
+    found = effects_by_metric(comparison)
+    assert found["same"].verdict == "dead heat"
+    assert found["tiny"].verdict == "dead heat"
+    assert found["tiny"].p == pytest.approx(0.0078, abs=0.0001)
+    assert found["noisy"].verdict in ("undecided", "not distinguishable")
+
+
+def test_pairing_in_blocks_takes_out_what_a_block_has_in_common(comparison):
+    """The blocks differ by 10 % among themselves, the arms' ratio is known to under 2 %."""
+    effect = effects_by_metric(comparison)["slower"]
+    assert effect.baseline_summary.deviation > 0.05
+    assert effect.half_width < 0.02
+
+
+def test_kinds_get_the_intervals_that_suit_them(comparison):
+    found = effects_by_metric(comparison)
+    typical, maximum = found["slower"], found["worst"]
+    assert typical.interval is typical.student_t
+    assert typical.bootstrap.method == "hierarchical-bootstrap"
+    assert maximum.student_t is None
+    assert maximum.interval is maximum.order
+    assert maximum.bootstrap.method == "boot-level-bootstrap"
+    assert maximum.arm_summary.error is None
+    assert maximum.arm_summary.interval.method == "order-statistic"
+    assert maximum.arm_summary.greatest >= max(b.value for b in maximum.arm_summary.blocks)
+    assert typical.arm_summary.error == pytest.approx(typical.arm_summary.interval.half_width)
+
+
+def test_the_control_pair_is_apart_and_sets_the_floor(comparison):
+    assert {effect.arm for effect in comparison.effects} == {"qemu-pv"}
+    assert {effect.arm for effect in comparison.aa} == {"bare-again"}
+    assert {family.family for family in comparison.families} == {"headline", "detail", "control"}
+    for effect in comparison.aa:
+        floor = effects_by_metric(comparison)[effect.key.metric].noise_floor
+        ends = abs(math.log(effect.interval.low)), abs(math.log(effect.interval.high))
+        assert math.log1p(floor) == pytest.approx(max(ends))
+
+
+def test_emulation_is_marked_wherever_it_matters(comparison):
+    assert all(effect.emulated for effect in comparison.effects)
+    assert not any(effect.emulated for effect in comparison.aa)
+    assert all("qemu-pv (emulated)" in effect.sentence for effect in comparison.effects)
+    assert comparison.arm_verdicts[0].sentence.startswith("qemu-pv (emulated) against bare: worse")
+    assert any("not hardware speed" in note for note in comparison.notes)
+    assert {cost.arm: cost.emulated for cost in comparison.host_costs}["qemu-pv"]
+
+
+def test_headlines_are_summed_up_per_arm(comparison):
+    (verdict,) = comparison.arm_verdicts
+    assert (verdict.worse, verdict.better, verdict.even, verdict.undecided) == (1, 1, 1, 0)
+    assert comparison.arms == ("bare", "bare-again", "qemu-pv")
+    assert comparison.blocks == 8
+
+
+def test_the_same_run_gives_the_same_figures(tmp_path):
+    simulated = SimulatedRun(METRICS[:2], repeats=2)
+    first, second = (compare_runs(fold(simulated, tmp_path)) for _ in range(2))
+    assert [e.bootstrap for e in first.effects] == [e.bootstrap for e in second.effects]
+    assert [e.sentence for e in first.effects] == [e.sentence for e in second.effects]
+
+
+def test_identical_arms_are_almost_never_called_different(tmp_path):
+    """A thousand metrics without any difference: the whole rule, not only the test."""
+    metrics = [
+        SimulatedMetric(f"m{i}", truth(1.0), spreads=(0.05, 0.02), headline=i % 2 == 0)
+        for i in range(1000)
+    ]
+    found = compare_runs(fold(SimulatedRun(metrics, seed=5), tmp_path))
+    declared = [e for e in (*found.effects, *found.aa) if e.verdict in ("better", "worse")]
+    assert len(declared) <= 0.05 * 2000
+    assert sum(e.p < 0.05 for e in found.aa) <= 0.05 * 1000 + 3 * math.sqrt(1000 * 0.05 * 0.95)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "verdict", "flag"),
+    [
+        (1, "too few blocks", True),
+        (5, "too few blocks", True),
+        (7, "worse", True),
+        (8, "worse", False),
+    ],
+)
+def test_few_blocks_are_said_to_be_few(tmp_path, blocks, verdict, flag):
+    simulated = SimulatedRun([SimulatedMetric("slower", truth(1.5))], blocks=blocks)
+    found = compare_runs(fold(simulated, tmp_path))
+    (effect,) = found.effects
+    assert effect.verdict == verdict
+    assert ("few-blocks" in {f.kind for f in effect.flags}) == flag
+    assert any("needs 8 to reach p < 0.01" in note for note in found.notes) == flag
+    assert (effect.interval is None) == (blocks == 1)
+
+
+def test_blocks_of_several_runs_are_different_blocks(tmp_path):
+    one = SimulatedRun([SimulatedMetric("slower", truth(1.3))], blocks=5)
+    runs = [
+        fold(replace(one, run=name, seed=seed), tmp_path) for name, seed in (("a", 1), ("b", 2))
+    ]
+    alone, both = compare_runs(runs[0]), compare_runs(runs)
+    assert alone.effects[0].verdict == "too few blocks"
+    assert both.effects[0].blocks == both.blocks == 10
+    assert both.effects[0].verdict == "worse"
+    with pytest.raises(InputError, match="twice"):
+        compare_runs([runs[0], runs[0]])
+    with pytest.raises(InputError, match="no run"):
+        compare_runs([])
+
+
+def test_different_baselines_cannot_be_compared(tmp_path):
+    run = fold(SimulatedRun(METRICS[:1], blocks=2), tmp_path)
+    other = replace(run, run="other", study={**run.study, "baseline": "qemu-pv"})
+    with pytest.raises(InputError, match="different baselines"):
+        compare_runs([run, other])
+
+
+def test_another_baseline_can_be_asked_for(tmp_path):
+    run = fold(SimulatedRun(METRICS[:1]), tmp_path)
+    found = compare_runs(run, Settings("qemu-pv", ("bare", "bare-again")))
+    assert {e.arm for e in found.effects} == {"bare", "bare-again"}
+    assert all(e.verdict == "better" for e in found.effects)
+    assert [e.arm for e in found.aa] == ["bare-again"]
+
+
+def test_values_of_zero_are_compared_by_difference(tmp_path):
+    events = events_of(SimulatedRun([SimulatedMetric("stolen", truth(1.0))]))
+    changed = [
+        event.model_copy(update={"value": 0.0 if "/bare" in event.cell else event.value})
+        if isinstance(event, Observed)
+        else event
+        for event in events
+    ]
+    found = compare_runs(load_run(write_run(tmp_path / "run", changed)))
+    (effect,) = found.effects
+    assert effect.scale == "difference"
+    assert effect.null == 0
+    assert effect.overhead is None
+    assert effect.verdict == "worse"
+    assert "difference" in effect.sentence
+    assert "not-positive" in {flag.kind for flag in effect.flags}
+    assert found.aa[0].verdict == "dead heat"
+
+
+def test_a_failed_cell_is_missing_and_not_zero(tmp_path):
+    lost = "b003/qemu-pv/alone/tick[]"
+    events = []
+    for event in events_of(SimulatedRun([SimulatedMetric("slower", truth(1.3))])):
+        if isinstance(event, CellFinished) and event.cell == lost:
+            event = event.model_copy(update={"status": "failed", "reason": "it died"})
+        events.append(event)
+    found = compare_runs(load_run(write_run(tmp_path / "run", events)))
+    (effect,) = found.effects
+    assert effect.blocks == 7
+    assert {f.kind for f in effect.flags} == {"few-blocks", "missing-blocks"}
+    assert any("1 failed cell of 24" in note for note in found.notes)
+
+
+def test_an_arm_without_the_baseline_is_said_to_be_incomparable(tmp_path):
+    run = fold(SimulatedRun(METRICS[:1], arms={"qemu-pv": "qemu"}, blocks=2), tmp_path)
+    found = compare_runs(run)
+    assert found.effects == ()
+    assert any("nothing can be compared" in note for note in found.notes)
+    assert [summary.arm for summary in found.summaries] == ["qemu-pv"]
+
+
+# --- The rule by itself --------------------------------------------------------------------------
+
+SURE = Evidence(
+    better="lower",
+    scale="ratio",
+    estimate=1.2,
+    interval=Interval(1.15, 1.25, "student-t", 0.95),
+    blocks=8,
+    p=0.0078,
+    p_least=0.0078,
+    q=0.02,
+    noise_floor=0.03,
+    margin=0.02,
+    tests=5,
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict"),
+    [
+        ({}, "worse"),
+        ({"better": "higher"}, "better"),
+        ({"better": "neither"}, "differs"),
+        ({"estimate": 0.8, "interval": Interval(0.75, 0.85, "student-t", 0.95)}, "better"),
+        ({"q": 0.06}, "undecided"),
+        ({"q": None, "p": None}, "undecided"),
+        ({"noise_floor": 0.3}, "not distinguishable"),
+        ({"noise_floor": None}, "worse"),
+        ({"margin": 0.3}, "dead heat"),
+        ({"margin": 0.22}, "undecided"),
+        ({"blocks": 5, "p_least": 0.0625}, "too few blocks"),
+        ({"blocks": 1, "interval": None, "p": None, "q": None, "p_least": 1.0}, "too few blocks"),
+    ],
+)
+def test_verdicts(change, verdict):
+    evidence = replace(SURE, **change)
+    assert judge(evidence) == verdict
+    text = sentence(evidence, verdict, what="w m (s)", arm="arm", baseline="base")
+    assert text.startswith("w m (s): ")
+    assert text.endswith(".")
+    assert "arm" in text
+    assert "base" in text
+
+
+def test_an_undecided_sentence_says_what_is_missing():
+    by_number = replace(SURE, q=0.06)
+    text = sentence(by_number, "undecided", what="w", arm="a", baseline="b")
+    assert "q = 0.06 (p = 0.0078 before correction for 5 tests)" in text
+    by_size = replace(SURE, margin=0.22)
+    assert "maybe less than 22 %" in sentence(by_size, "undecided", what="w", arm="a", baseline="b")
+
+
+# --- Environment proofs --------------------------------------------------------------------------
+
+
+def machine(arm, proof, role="subject"):
+    return MachineResult(arm, 1, arm, "alone", role, 1.0, proof, {}, True, "", (), {})
+
+
+def test_proofs_are_compared_and_explained():
+    base = {
+        "kernel": {"release": "6.1", "tainted": 0},
+        "cpu": {"flags": "avx fpu tsc"},
+        "nics": [],
+        "topology": {"usable": [0, 1]},
+    }
+    guest = {
+        "kernel": {"release": "6.1-rt", "tainted": 1},
+        "cpu": {"flags": "fpu hypervisor tsc"},
+        "nics": [{"driver": "virtio_net"}],
+        "topology": {"usable": [0, 1]},
+    }
+    found = proof_differences(
+        [machine("bare", base), machine("vm", guest), machine("vm", {"x": 1}, role="neighbour")],
+        "bare",
+        ["bare", "vm", "never-started"],
+    )
+    by_path = {difference.path: difference for difference in found}
+    assert set(by_path) == {"kernel.release", "kernel.tainted", "cpu.flags", "nics.0.driver"}
+    assert by_path["cpu.flags"].baseline_value == "only here: avx"
+    assert by_path["cpu.flags"].arm_value == "only here: hypervisor"
+    assert by_path["nics.0.driver"].baseline_value == "(absent)"
+    assert by_path["kernel.release"].explains
+    assert not by_path["kernel.tainted"].explains
+    assert found[-1].path == "kernel.tainted"
+
+
+def test_what_varies_alike_in_both_arms_is_no_difference():
+    machines = [
+        machine("bare", {"memory": {"swap": 1}, "kernel": {"release": "a"}}),
+        machine("bare", {"memory": {"swap": 2}, "kernel": {"release": "b"}}),
+        machine("vm", {"memory": {"swap": 2}, "kernel": {"release": "c"}}),
+    ]
+    (difference,) = proof_differences(machines, "bare", ["vm"])
+    assert (difference.path, difference.varies) == ("kernel.release", True)
+
+
+def test_proofs_without_a_baseline_and_odd_values():
+    assert proof_differences([machine("vm", {"a": 1})], "bare", ["vm"]) == ()
+    assert flatten({"a": {"b": None, "c": True, "d": []}}) == {"a.c": "True"}
+    assert explanation("mitigations.meltdown")
+    assert explanation("machine.product") == ""

@@ -1,0 +1,198 @@
+"""Series of any length, summarised in a stream."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tare.analysis import series
+from tare.analysis.histogram import Counter, Histogram, merge, thin
+from tare.analysis.rundata import SeriesEntry
+from tare.analysis.series import group_series, summarise_series
+
+
+def entry(path, columns, *, name="raw", block=1, rows=None, cell=None):
+    frame = pl.DataFrame(columns)
+    frame.write_parquet(path)
+    return SeriesEntry(
+        run="r",
+        cell=cell or f"b{block}",
+        block=block,
+        arm="bare",
+        scenario="alone",
+        workload="tick",
+        parameters="{}",
+        repeat=1,
+        role="subject",
+        name=name,
+        path=path,
+        columns={column: str(kind) for column, kind in frame.schema.items()},
+        rows=frame.height if rows is None else rows,
+    )
+
+
+def raw(tmp_path, samples, **more):
+    path = tmp_path / f"{len(list(tmp_path.iterdir()))}.parquet"
+    return entry(path, {"duration_ns": np.asarray(samples, dtype=np.uint32)}, **more)
+
+
+def test_raw_samples_are_summarised_exactly(tmp_path, monkeypatch):
+    monkeypatch.setattr(series, "_CHUNK", 1000)
+    samples = np.random.default_rng(1).integers(60_000, 70_000, 12_345)
+    found = summarise_series([raw(tmp_path, samples)])
+    assert found.count == 12_345
+    assert (found.least, found.greatest) == (samples.min(), samples.max())
+    assert found.mean == pytest.approx(samples.mean())
+    ordered = np.sort(samples)
+    for quantile in found.quantiles:
+        assert quantile.value == ordered[math.ceil(quantile.q * samples.size - 1e-9) - 1]
+        assert quantile.interval.holds(quantile.value)
+    assert [q.q for q in found.quantiles] == pytest.approx([0.5, 0.9, 0.99, 0.999])
+    assert sum(found.counts) == samples.size
+    assert len(found.counts) <= series.MOST_BINS
+    assert found.boot_maxima_ns == (samples.max(),)
+
+
+def test_the_envelope_keeps_every_extreme(tmp_path, monkeypatch):
+    monkeypatch.setattr(series, "_CHUNK", 5000)
+    samples = np.full(40_001, 68_000)
+    samples[[123, 39_999]] = 5_000_000
+    found = summarise_series([raw(tmp_path, samples)])
+    assert len(found.envelope_time_s) <= series.MOST_INTERVALS
+    assert found.envelope_greatest_ns.count(5_000_000) == 2
+    assert min(found.envelope_least_ns) == 68_000
+    assert found.envelope_time_s[0] == 0
+    assert list(found.envelope_time_s) == sorted(found.envelope_time_s)
+    # Each window starts where the durations before it end.
+    width = -(-samples.size // series.MOST_INTERVALS)
+    assert found.envelope_time_s[10] == pytest.approx(samples[: 10 * width].sum() / 1e9)
+
+
+def test_long_samples_are_counted_finely(tmp_path):
+    rng = np.random.default_rng(2)
+    samples = np.concatenate(
+        [rng.integers(0, 1 << 32, 5000), [0, 1 << 20, (1 << 20) - 1, 2**32 - 1]]
+    )
+    counter = Counter()
+    counter.add(samples.astype(np.uint32))
+    counter.add(np.empty(0, dtype=np.uint32))
+    found = counter.histogram()
+    assert found.total == samples.size
+    assert np.all(np.diff(found.low) > 0)
+    ordered = np.sort(samples)
+    for q in (0.1, 0.5, 0.99):
+        expected = ordered[math.ceil(q * samples.size) - 1]
+        assert found.quantile(q) == pytest.approx(expected, rel=1 / 1024)
+
+
+def test_the_agents_histogram_and_intervals_are_enough(tmp_path):
+    table = entry(
+        tmp_path / "h",
+        {"low_ns": [100.0, 110.0, 500.0], "width_ns": [10.0] * 3, "count": [50, 49, 1]},
+        name="histogram",
+    )
+    intervals = entry(
+        tmp_path / "i",
+        {
+            "time_ns": np.array([0, 5000], dtype=np.uint64),
+            "min_ns": [101.0, 102.0],
+            "max_ns": [119.0, 507.0],
+            "samples": np.array([50, 50], dtype=np.uint64),
+        },
+        name="scatter",
+    )
+    found = summarise_series([table, intervals])
+    assert found.count == 100
+    assert (found.least, found.greatest) == (101, 507)
+    assert found.quantiles[0].value == 105
+    assert found.envelope_greatest_ns == (119, 507)
+    alone = summarise_series([table])
+    assert (alone.least, alone.greatest) == (100, 510)
+    assert alone.envelope_block is None
+
+
+def test_raw_samples_of_a_part_do_not_replace_the_whole_histogram(tmp_path):
+    table = entry(
+        tmp_path / "h", {"low_ns": [100.0], "width_ns": [10.0], "count": [500]}, name="histogram"
+    )
+    part = raw(tmp_path, [100] * 10)
+    assert summarise_series([part, table]).count == 500
+    assert summarise_series([raw(tmp_path, [100] * 500), table]).least == 100
+
+
+def test_boots_are_the_unit_of_pooled_quantiles(tmp_path):
+    rng = np.random.default_rng(3)
+    entries = [
+        raw(tmp_path, rng.normal(1000 + 100 * block, 5, 400), block=block) for block in range(8)
+    ]
+    found = summarise_series(entries)
+    assert found.boots == 8
+    assert found.count == 3200
+    median = found.quantiles[0]
+    assert median.value == pytest.approx(1350, abs=5)
+    # The boots differ by hundreds, the samples within one by five: the interval says so.
+    assert median.interval.half_width > 200
+    assert found.envelope_block == 7
+    assert len(found.boot_maxima_ns) == 8
+    few = summarise_series(entries[:3])
+    assert few.quantiles[0].interval.high == math.inf
+
+
+def test_warm_up_humps_and_missing_files_are_flagged(tmp_path):
+    rng = np.random.default_rng(4)
+    warm = rng.normal(1000, 2, 20_000)
+    warm[:4000] += 200
+    found = summarise_series([raw(tmp_path, warm)])
+    assert {flag.kind for flag in found.flags} == {"warm-up", "two-humped"}
+    steady = summarise_series([raw(tmp_path, rng.normal(1000, 20, 20_000))])
+    assert steady.flags == ()
+    gone, there = raw(tmp_path, [5] * 10, cell="gone"), raw(tmp_path, [5] * 100)
+    gone.path.unlink()
+    both = summarise_series([there, gone])
+    assert [flag.text for flag in both.flags] == ["no series of gone"]
+    assert summarise_series([gone]) is None
+    assert summarise_series([]) is None
+
+
+def test_series_are_grouped_by_whose_they_are():
+    class Run:
+        series = (
+            SeriesEntry("r", "a", 1, "bare", "s", "tick", "{}", 1, "subject", "raw", None,
+                        {"duration_ns": "UInt32"}, 1),
+            SeriesEntry("r", "b", 2, "bare", "s", "tick", "{}", 1, "subject", "raw", None,
+                        {"duration_ns": "UInt32"}, 1),
+            SeriesEntry("r", "b", 2, "bare", "s", "tick", "{}", 1, "subject", "gaps", None,
+                        {"time_ns": "UInt64", "excess_ns": "UInt64"}, 1),
+            SeriesEntry("r", "c", 2, "oci", "s", "tick", "{}", 1, "subject", "histogram", None,
+                        {"low_ns": "Float64", "width_ns": "Float64", "count": "UInt64"}, 1),
+        )  # fmt: skip
+
+    groups = group_series([Run()])
+    assert [(key.arm, len(entries)) for key, entries in groups.items()] == [("bare", 2), ("oci", 1)]
+
+
+def test_thinning_keeps_counts_and_the_tail():
+    rng = np.random.default_rng(5)
+    counter = Counter()
+    counter.add((68_000 + rng.gamma(2, 100, 50_000)).astype(np.uint32))
+    counter.add(np.array([40_000_000], dtype=np.uint32))
+    whole = counter.histogram()
+    thinned = thin(whole, 100)
+    assert thinned.low.size <= 100
+    assert thinned.total == whole.total
+    assert (thinned.low + thinned.width)[-1] >= 40_000_000
+    # The body is not squeezed into one bar by the tail.
+    assert (thinned.low < 69_000).sum() > 5
+    assert thin(thinned, 100) is thinned
+
+
+def test_merged_histograms_keep_every_sample():
+    one = Histogram(np.array([1.0, 2.0]), np.ones(2), np.array([3, 4]))
+    two = Histogram(np.array([0.5, 2.0]), np.ones(2), np.array([1, 1]))
+    both = merge([one, two])
+    assert both.total == 9
+    assert both.low.tolist() == [0.5, 1.0, 2.0, 2.0]
+    assert merge([one]) is one
