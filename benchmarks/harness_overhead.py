@@ -43,7 +43,7 @@ def remainder(records: Sequence[Record]) -> dict[str, float]:
 
     Booting is ``boot_s`` of every machine_ready and lies right before it; measuring is
     ``measured_s`` of every cell_finished and lies right after the cell's cell_started. All other
-    time between two events goes by the names of the two.
+    time between two events goes by the names of the two, and the arm of a cell that starts.
 
     Args:
         records: A run's events in order, from run_started to run_finished.
@@ -59,9 +59,11 @@ def remainder(records: Sequence[Record]) -> dict[str, float]:
         took = after.time - before.time
         if after.event.type == "machine_ready":
             took -= after.event.boot_s
+        name = f"{before.event.type} → {after.event.type}"
         if before.event.type == "cell_started":
             took -= next(measured, 0.0)
-        found[f"{before.event.type} → {after.event.type}"] += took
+            name += f" in {before.event.arm}"
+        found[name] += took
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 

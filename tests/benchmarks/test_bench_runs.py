@@ -88,7 +88,7 @@ def test_a_run_with_a_failed_cell_has_no_share() -> None:
 def test_the_remainder_adds_up_and_names_where_it_went() -> None:
     found = harness_overhead.remainder(whole().records)
     assert sum(found.values()) == pytest.approx(10.0 - 1.5 - 8.0)
-    assert found["cell_started → observation"] == pytest.approx(0.1)
+    assert found["cell_started → observation in guest"] == pytest.approx(0.1)
     assert found["observation → cell_finished"] == pytest.approx(0.05)
     assert found["machine_starting → machine_ready"] == pytest.approx(0.05)
     assert list(found.values()) == sorted(found.values(), reverse=True)
