@@ -38,7 +38,7 @@ from tare.report.results import (
 )
 from tare.report.sections import Draft, drafts, finish
 from tare.report.tables import Table
-from tare.report.words import EMULATED
+from tare.report.words import EMULATED, counted
 
 TEMPLATES = Path(__file__).parent / "templates"
 PAGE = "report.html"
@@ -122,8 +122,8 @@ def _figures(sections: Sequence[Draft]) -> list[Figure]:
 def _overhead_note(comparison: Comparison) -> str:
     level = f"{100 * comparison.confidence:.4g} %"
     text = (
-        f"Each mark is an estimate over {comparison.blocks} blocks, each bar its {level} interval; "
-        "marks in colour are differences that count, grey ones do not. "
+        f"Each mark is an estimate over {counted(comparison.blocks, 'block')}, each bar its "
+        f"{level} interval; marks in colour are differences that count, grey ones do not. "
     )
     text += shading_note(comparison)
     left_out = [effect for effect in comparison.headlines if effect.overhead is None]
@@ -164,6 +164,7 @@ def render(page: Page) -> str:
         trim_blocks=False,
     )
     environment.filters["unbroken"] = unbroken
+    environment.filters["prose"] = prose
     script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     html = environment.get_template("page.html.j2").render(
@@ -190,6 +191,18 @@ def unbroken(text: str) -> Markup:
             pieces += [escape(match[0]), Markup("</span>")]
             end = match.end()
     return Markup("").join([*pieces, escape(text[end:])])
+
+
+def prose(text: str) -> Markup:
+    """Return ``text`` as HTML in which what stands between backticks is code."""
+    pieces = text.split("`")
+    if len(pieces) % 2 == 0:
+        return escape(text)
+    code = [
+        Markup("<code>{}</code>").format(piece) if place % 2 else escape(piece)
+        for place, piece in enumerate(pieces)
+    ]
+    return Markup("").join(code)
 
 
 def _replace(path: Path, text: str) -> None:

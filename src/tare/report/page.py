@@ -28,7 +28,7 @@ from tare.report.results import (
 from tare.report.svg import legible
 from tare.report.tables import Shown
 from tare.report.verdicts import ArmLine, arm_lines, lead
-from tare.report.words import EMULATED, joined
+from tare.report.words import EMULATED, counted, joined
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def _subtitle(comparison: Comparison) -> str:
     started = [run.started_at for run in comparison.runs]
     when = datetime.fromtimestamp(min(started), UTC).strftime("%d %B %Y, %H:%M UTC").lstrip("0")
     names = joined([run.run for run in comparison.runs])
-    blocks = f"{comparison.blocks} block{'s' * (comparison.blocks != 1)}"
+    blocks = counted(comparison.blocks, "block")
     return legible(f"{when} · {blocks} · baseline {comparison.baseline} · {names}")
 
 
@@ -174,7 +174,7 @@ def _partial(run: RunData) -> str:
     blocks = run.study.get("blocks")
     most = blocks.get("most") if isinstance(blocks, Mapping) else None
     of = f" of at most {most}" if most else ""
-    return f"Partial: run {run.run} has finished {done}{of} blocks. What follows is what there is."
+    return f"Partial: {done}{of} blocks of run {run.run} are finished; what follows is from these."
 
 
 def _no_lead(comparison: Comparison) -> str:
@@ -203,7 +203,7 @@ def _lost_words(runs: Sequence[RunData]) -> str:
     lost = sum(cell.status != "ok" for run in runs for cell in run.cells)
     text = "Nothing here entered any estimate."
     if lost:
-        text = f"{lost} cell{'s' * (lost != 1)} did not count. " + text
+        text = f"{counted(lost, 'cell')} did not count. {text}"
     return text
 
 

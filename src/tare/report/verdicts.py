@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tare.analysis.model import ArmVerdict, Comparison, Effect
 from tare.report.palette import Look
 from tare.report.svg import legible
-from tare.report.words import Names, Part, cost, joined, marked, ratio, short
+from tare.report.words import Names, Part, cost, counted, joined, marked, ratio, short
 
 MANY = 4
 """More arms than this are counted in the lead, not named."""
@@ -31,16 +31,18 @@ class ArmLine:
 
 def lead(comparison: Comparison) -> str:
     """Return the whole comparison in one to three sentences; empty when nothing was compared."""
-    groups: dict[str, list[ArmVerdict]] = {"even": [], "worse": [], "better": [], "open": []}
+    kinds = ("even", "worse", "better", "mixed", "open")
+    groups: dict[str, list[ArmVerdict]] = {kind: [] for kind in kinds}
     for verdict in comparison.arm_verdicts:
         if verdict.arm != comparison.baseline:
             groups[_class(verdict)].append(verdict)
-    base = short(comparison.baseline, NAME)
+    base, blocks = short(comparison.baseline, NAME), comparison.blocks
     parts = {
         "even": (("costs", "cost"), f"nothing measurable against {base}"),
         "worse": (("costs", "cost"), f"more than {base}{_range(comparison, groups['worse'])}"),
         "better": (("does", "do"), f"better than {base}"),
-        "open": (("is", "are"), f"not decided against {base}, or better here and worse there"),
+        "mixed": (("does", "do"), f"better than {base} on some work and worse on other"),
+        "open": (("is", "are"), f"not told apart from {base} by {counted(blocks, 'block')}"),
     }
     return " ".join(
         f"{_subject(found, *parts[name][0])} {parts[name][1]}."
@@ -54,9 +56,9 @@ def _class(verdict: ArmVerdict) -> str:
         return "worse"
     if verdict.better and not verdict.worse:
         return "better"
-    if verdict.even and not (verdict.worse or verdict.better or verdict.undecided):
-        return "even"
-    return "open"
+    if verdict.worse and verdict.better:
+        return "mixed"
+    return "open" if verdict.undecided or not verdict.even else "even"
 
 
 def _subject(verdicts: Sequence[ArmVerdict], one: str, many: str) -> str:
@@ -101,8 +103,10 @@ def arm_lines(comparison: Comparison, looks: Mapping[str, Look]) -> tuple[ArmLin
         if platform.arm not in comparison.arms
     }
     for arm, reason in absent.items():
-        why = f"has no values: {reason}" if reason else "has no values; the reasons are below"
-        lines.append(ArmLine(legible(arm), legible(why), False, "axis", absent=True))
+        why = f": {reason.rstrip('.')}" if reason else "; the reasons are below"
+        lines.append(
+            ArmLine(legible(arm), legible(f"has no values{why}."), False, "axis", absent=True)
+        )
     return tuple(lines)
 
 

@@ -153,6 +153,11 @@ def joined(names: Sequence[str]) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
+def counted(number: int, noun: str) -> str:
+    """Return ``1 block``, ``8 blocks``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def marked(arm: str, emulated: bool) -> str:
     """Return the arm's name with the mark of emulation where it belongs."""
     return f"{legible(arm)} ({EMULATED})" if emulated else legible(arm)

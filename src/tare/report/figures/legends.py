@@ -43,6 +43,7 @@ LEGEND: Spec = {
     "orient": "top",
     "direction": "horizontal",
     "columns": 2,
+    "columnPadding": 24,
     "labelLimit": 240,
     "symbolType": "stroke",
     "symbolStrokeWidth": 2.5,
