@@ -168,15 +168,22 @@ class AgentClient:
         params: Mapping[str, Any],
         *,
         cpus: Sequence[int] = (),
+        barrier: Barrier | None = None,
         ready_s: float = 30.0,
     ) -> LoadHandle:
-        """Start an endless workload; return when it is under way, at most ``ready_s`` s later."""
+        """Start an endless workload; return when it is under way, at most ``ready_s`` s later.
+
+        With a ``barrier`` it begins together with that barrier's other runs.
+        """
         running = self._running(workload, params, cpus, True, None)
         request = running.__enter__()
         try:
             async with asyncio.timeout(ready_s):
                 await self._reach(request)
-                await self._go(request)
+                if barrier is None:
+                    await self._go(request)
+                else:
+                    await barrier.arrive(lambda: self._go(request))
                 if request.answer.done():
                     self._outcome(request, workload, request.answer.result())
                     raise WorkloadFault(f"{workload} on {self.name} ended at once")

@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tare.agent.barrier import Barrier
 from tare.agent.clocktrust import ClockTrust, judge
 from tare.errors import MachineFault, TareError, WorkloadFault
 from tare.events import CellFinished, CellStarted, Observed
+from tare.run.neighbours import LoadReport, Loads, Neighbour
 from tare.run.series import save_series
 from tare.workloads import MachineFacts, fitted
 
 if TYPE_CHECKING:
-    from tare.agent.client import LoadHandle, Outcome
+    from tare.agent.client import Outcome
     from tare.events import EventLog
     from tare.platforms.base import Machine
     from tare.run.folder import RunFolder
@@ -44,21 +46,12 @@ class CellContext:
 
 
 @dataclass(frozen=True)
-class Neighbour:
-    """A machine that loads the host while the subject measures."""
-
-    role: str
-    machine: Machine
-    load: str
-    parameters: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
 class _Measured:
     outcome: Outcome
     trust: ClockTrust
     took_s: float
-    loads: Mapping[str, Outcome]
+    loads: tuple[LoadReport, ...]
+    skew_s: float | None
     cost: Mapping[str, float]
 
 
@@ -128,34 +121,42 @@ async def _measure(
     facts: MachineFacts,
 ) -> _Measured:
     deadline_s = cell.deadline_s or LEAST_DEADLINE_S + DEADLINE_FACTOR * cell.expected_s
-    handles = [
-        (neighbour, await _start_load(context, neighbour, facts)) for neighbour in neighbours
-    ]
+    loads = Loads(neighbours, context.workloads, facts)
+    barrier = Barrier(1 + len(neighbours))
     before = await subject.host_cost()
     first = await subject.agent.clock()
+    beginning = asyncio.ensure_future(loads.begin(barrier))
     began = time.monotonic()
-    outcome = await subject.agent.run(
-        cell.kind,
-        fitted(workload, workload.request(parameters), facts),
-        deadline_s=deadline_s,
-        on_progress=lambda done, fields: context.on_progress(cell.id, done, fields),
-    )
-    took_s = time.monotonic() - began
+    try:
+        outcome = await subject.agent.run(
+            cell.kind,
+            fitted(workload, workload.request(parameters), facts),
+            barrier=barrier,
+            deadline_s=deadline_s,
+            on_progress=lambda done, fields: context.on_progress(cell.id, done, fields),
+        )
+        took_s = time.monotonic() - began
+        await beginning
+        reports = await loads.end()
+    except BaseException:
+        await _abandon(beginning, loads)
+        raise
     trust = judge(first, await subject.agent.clock(), CLOCK_DRIFT_LIMIT_PPM)
     after = await subject.host_cost()
-    loads = {neighbour.role: await handle.stop() for neighbour, handle in handles}
+    for report in reports:
+        report.require_load()
     cost = {name: after[name] - before.get(name, 0.0) for name in after if name.endswith("_s")}
-    return _Measured(outcome, trust, took_s, loads, cost)
+    skew_s = barrier.skew_ns * 1e-9 if neighbours and barrier.skew_ns is not None else None
+    return _Measured(outcome, trust, took_s, reports, skew_s, cost)
 
 
-async def _start_load(
-    context: CellContext, neighbour: Neighbour, facts: MachineFacts
-) -> LoadHandle:
-    load = context.workloads[neighbour.load]
-    parameters = load.parameters.model_validate(dict(neighbour.parameters))
-    return await neighbour.machine.agent.start_load(
-        neighbour.load, fitted(load, load.request(parameters), facts)
-    )
+async def _abandon(beginning: asyncio.Future[None], loads: Loads) -> None:
+    """Stop the loads; what kept them from starting is the real reason, so it is raised."""
+    beginning.cancel()
+    cause = (await asyncio.gather(beginning, return_exceptions=True))[0]
+    await loads.abandon()
+    if isinstance(cause, TareError):
+        raise cause
 
 
 async def while_alive(machines: Sequence[Machine], work: Coroutine[Any, Any, T]) -> T:
@@ -190,19 +191,9 @@ def _tell(
     measured: _Measured,
     logs: tuple[str, ...],
 ) -> None:
-    for metric in workload.metrics:
-        if metric.name in values:
-            context.log.append(
-                Observed(
-                    cell=cell.id,
-                    metric=metric.name,
-                    unit=metric.unit,
-                    better=metric.better,
-                    kind=metric.kind,
-                    headline=metric.headline,
-                    value=values[metric.name],
-                )
-            )
+    _observe(context, cell, workload, "subject", values)
+    for report in measured.loads:
+        _observe(context, cell, context.workloads[report.load], report.role, report.values)
     for series in measured.outcome.series:
         context.log.append(save_series(context.folder, cell.id, "subject", series))
     status, reason = ("ok", "")
@@ -220,9 +211,30 @@ def _tell(
                 "clock_drift_ppm": measured.trust.drift_ppm,
                 "clock_uncertainty_ppm": measured.trust.uncertainty_ppm,
                 "host_cost": dict(measured.cost),
+                "start_skew_s": measured.skew_s,
+                "neighbours": [asdict(report) for report in measured.loads],
             },
         )
     )
+
+
+def _observe(
+    context: CellContext, cell: Cell, workload: Workload, role: str, values: Mapping[str, float]
+) -> None:
+    for metric in workload.metrics:
+        if metric.name in values:
+            context.log.append(
+                Observed(
+                    cell=cell.id,
+                    role=role,
+                    metric=metric.name,
+                    unit=metric.unit,
+                    better=metric.better,
+                    kind=metric.kind,
+                    headline=metric.headline and role == "subject",
+                    value=values[metric.name],
+                )
+            )
 
 
 def _finish_failed(

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from tare.errors import MachineFault, TareError
 from tare.events import MachineReady, MachineStarting, MachineStopped
 from tare.platforms.base import Context, Machine, MachineSpec, Platform, Prepared, Shape
-from tare.run.cell import CellContext, Neighbour, carry_out_cell, fail_cell, while_alive
+from tare.run.cell import CellContext, carry_out_cell, fail_cell, while_alive
+from tare.run.neighbours import Neighbour
 
 if TYPE_CHECKING:
     from tare.run.interrupt import StopRequest
