@@ -23,7 +23,9 @@ class Again:
 
 def again(run: RunData) -> Again:
     """Return the facts, commands and study of ``run``."""
-    folder, study = shlex.quote(str(run.folder)), shlex.quote(run.study_path)
+    copy = run.folder / "study.yaml"
+    study = shlex.quote(str(copy) if copy.is_file() else run.study_path)
+    folder = shlex.quote(str(run.folder))
     facts = [
         ("Run", run.run),
         ("Study", run.study_path),

@@ -36,6 +36,7 @@ def arranged(comparison: Comparison) -> Comparison:
         effects=tuple(sorted(comparison.effects, key=lambda e: place(e.key, e.arm))),
         aa=tuple(sorted(comparison.aa, key=lambda e: place(e.key, e.arm))),
         summaries=tuple(sorted(comparison.summaries, key=lambda s: place(s.key, s.arm))),
+        host_costs=tuple(sorted(comparison.host_costs, key=lambda c: arms.get(c.arm, len(arms)))),
     )
 
 

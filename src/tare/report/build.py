@@ -96,7 +96,7 @@ def _build(runs: Sequence[RunData], comparison: Comparison, out: Path) -> Path:
         studio.add([figure for found in of_series.values() for figure, _ in found])
         drawn = studio.drawn()
     tables = _tables(runs, comparison, series)
-    files = [file for figure in drawn.values() for file in figure.files]
+    files: list[str] = []
     for table in tables:
         files += _write_table(table, tables_folder)
     page = make_page(

@@ -28,7 +28,7 @@ from tare.report.results import (
 from tare.report.svg import legible
 from tare.report.tables import Shown
 from tare.report.verdicts import ArmLine, arm_lines, lead
-from tare.report.words import EMULATED, counted, joined
+from tare.report.words import EMULATED, counted, joined, marked
 
 
 @dataclass(frozen=True)
@@ -221,14 +221,17 @@ def _ends(runs: Sequence[RunData]) -> tuple[Lines, ...]:
 
 
 def _warnings(runs: Sequence[RunData]) -> tuple[str, ...]:
-    counts: dict[tuple[str, str], int] = {}
+    counts: dict[tuple[int, str, str], int] = {}
     for run in runs:
+        places = {arm: place for place, arm in enumerate(run.arms)}
         for cell in run.cells:
+            who = marked(cell.arm, cell.arm in run.emulated_arms)
             for warning in cell.warnings:
-                counts[cell.arm, warning] = counts.get((cell.arm, warning), 0) + 1
+                known = (places.get(cell.arm, len(places)), who, warning)
+                counts[known] = counts.get(known, 0) + 1
     return tuple(
-        legible(f"{arm}: {warning}" + (f" ({count} cells)" if count > 1 else ""))
-        for (arm, warning), count in counts.items()
+        legible(f"{who}: {warning} ({counted(count, 'cell')})")
+        for (_, who, warning), count in sorted(counts.items())
     )
 
 

@@ -33,18 +33,21 @@ def platforms_table(runs: Iterable[RunData]) -> Table[PlatformResult]:
 
 
 def _why(platform: PlatformResult) -> str:
-    hint = f" Hint: {platform.hint}" if platform.hint and not platform.usable else ""
-    return f"{platform.reason}{hint}" or NONE
+    if platform.usable or not platform.hint:
+        return platform.reason or NONE
+    return f"{platform.reason.rstrip('.')}. To do: {platform.hint}"
 
 
 def images_table(runs: Iterable[RunData]) -> Table[ImageUsed]:
     """Return what was booted, by content, each once."""
     rows: dict[tuple[str, str], ImageUsed] = {}
+    emulated: set[str] = set()
     for run in runs:
+        emulated |= run.emulated_arms
         for image in run.images:
             rows.setdefault((image.arm, image.digest), image)
     columns: tuple[Column[ImageUsed], ...] = (
-        Column("arm", lambda i: i.arm, "Arm"),
+        Column("arm", lambda i: i.arm, "Arm", lambda i: marked(i.arm, i.arm in emulated)),
         Column("kernel", lambda i: i.kernel, "Kernel"),
         Column("digest", lambda i: i.digest, "Image", lambda i: i.digest[:19] or NONE),
         Column("cached", lambda i: i.cached, "Cached", lambda i: "yes" if i.cached else "no"),
@@ -70,7 +73,7 @@ def checks_table(runs: Iterable[RunData]) -> Table[CheckResult]:
         Column("found", lambda c: c.found, "Found"),
         Column("hint", lambda c: c.hint, "What to do"),
     )
-    return Table("checks", "The host before the first block", columns, rows)
+    return Table("checks", "The host before the first block", columns, rows, tone=lambda c: c.level)
 
 
 def run_facts(runs: Sequence[RunData]) -> tuple[tuple[str, str], ...]:
@@ -111,6 +114,8 @@ def flat(facts: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
             pairs += flat(value, f"{prefix}{key}.")
         elif isinstance(value, list | tuple):
             pairs.append((name, ", ".join(str(part) for part in value)[:200] or NONE))
+        elif key.endswith("_bytes") and isinstance(value, int | float):
+            pairs.append((name.removesuffix(" bytes"), format_size(value)))
         elif value is not None:
             pairs.append((name, str(value)[:200]))
     return pairs

@@ -283,9 +283,11 @@ def lost_groups_table(runs: Iterable[RunData]) -> Table[LostGroup]:
 
 def skipped_table(runs: Iterable[RunData]) -> Table[SkippedPart]:
     """Return what did not run at all, with the reasons, each once."""
+    runs = tuple(runs)
     rows = tuple(dict.fromkeys(part for run in runs for part in run.skipped))
+    emulated = frozenset[str]().union(*(run.emulated_arms for run in runs))
     columns: tuple[Column[SkippedPart], ...] = (
-        Column("arm", lambda s: s.arm, "Arm"),
+        Column("arm", lambda s: s.arm, "Arm", lambda s: marked(s.arm, s.arm in emulated)),
         Column("scenario", lambda s: s.scenario, "Scenario", lambda s: s.scenario or "all"),
         Column("workload", lambda s: s.workload, "Workload", lambda s: s.workload or "all"),
         Column("reason", lambda s: s.reason, "Reason"),
