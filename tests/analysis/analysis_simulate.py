@@ -6,10 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from tare.analysis.results import Better, Kind
 from tare.events import (
     BlockFinished,
     BlockStarted,
@@ -27,6 +28,14 @@ from tare.events import (
     RunFinished,
     RunStarted,
 )
+
+T = TypeVar("T")
+
+
+def some(value: T | None) -> T:
+    """The value, which is there."""
+    assert value is not None
+    return value
 
 
 def nested_logs(
@@ -59,8 +68,8 @@ class SimulatedMetric:
     workload: str = "tick"
     parameters: Mapping[str, Any] = field(default_factory=dict)
     unit: str = "s"
-    better: str = "lower"
-    kind: str = "typical"
+    better: Better = "lower"
+    kind: Kind = "typical"
     headline: bool = True
     spreads: tuple[float, float] = (0.01, 0.005)
 

@@ -4,33 +4,35 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
-from analysis_simulate import SimulatedMetric, SimulatedRun, events_of, write_run
 
+from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of, some, write_run
 from tare.analysis import compare_runs, load_run
 from tare.analysis.compare import Settings
 from tare.analysis.load import fold_run
-from tare.analysis.model import Interval
+from tare.analysis.model import Comparison, Effect, Interval, VerdictWord
 from tare.analysis.proofs import explanation, flatten, proof_differences
-from tare.analysis.rundata import MachineResult
+from tare.analysis.rundata import MachineResult, RunData
 from tare.analysis.verdict import Evidence, judge, sentence
 from tare.errors import InputError
 from tare.events import CellFinished, Observed, Record
 
 
-def truth(qemu, bare=1.0):
+def truth(qemu: float, bare: float = 1.0) -> dict[str, float]:
     return {"bare": bare, "bare-again": bare, "qemu-pv": qemu * bare}
 
 
-def fold(simulated, tmp_path):
+def fold(simulated: SimulatedRun, tmp_path: Path) -> RunData:
     events = events_of(simulated)
     return fold_run(
         tmp_path, [Record(seq=i, time=float(i), event=event) for i, event in enumerate(events)]
     )
 
 
-def effects_by_metric(comparison):
+def effects_by_metric(comparison: Comparison) -> dict[str, Effect]:
     return {effect.key.metric: effect for effect in comparison.effects}
 
 
@@ -46,25 +48,25 @@ METRICS = [
 
 
 @pytest.fixture(scope="module")
-def comparison(tmp_path_factory):
+def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     return compare_runs(fold(SimulatedRun(METRICS, repeats=2), tmp_path_factory.mktemp("run")))
 
 
-def test_true_differences_are_found_and_named_by_direction(comparison):
+def test_true_differences_are_found_and_named_by_direction(comparison: Comparison) -> None:
     found = effects_by_metric(comparison)
     assert found["slower"].verdict == "worse"
     assert found["faster"].verdict == "better"
     assert found["other"].verdict == "differs"
     assert found["worst"].verdict == "worse"
     assert found["slower"].estimate == pytest.approx(1.3, rel=0.02)
-    assert found["slower"].interval.holds(1.3)
+    assert some(found["slower"].interval).holds(1.3)
     assert found["slower"].overhead == pytest.approx(found["slower"].estimate - 1)
     assert found["faster"].overhead == pytest.approx(1 / found["faster"].estimate - 1)
-    low, high = found["faster"].overhead_interval
-    assert low < found["faster"].overhead < high < 0
+    low, high = some(found["faster"].overhead_interval)
+    assert low < some(found["faster"].overhead) < high < 0
 
 
-def test_dead_heats_and_small_certain_differences_are_not_wins(comparison):
+def test_dead_heats_and_small_certain_differences_are_not_wins(comparison: Comparison) -> None:
     found = effects_by_metric(comparison)
     assert found["same"].verdict == "dead heat"
     assert found["tiny"].verdict == "dead heat"
@@ -72,38 +74,39 @@ def test_dead_heats_and_small_certain_differences_are_not_wins(comparison):
     assert found["noisy"].verdict in ("undecided", "not distinguishable")
 
 
-def test_pairing_in_blocks_takes_out_what_a_block_has_in_common(comparison):
+def test_pairing_in_blocks_takes_out_what_a_block_has_in_common(comparison: Comparison) -> None:
     """The blocks differ by 10 % among themselves, the arms' ratio is known to under 2 %."""
     effect = effects_by_metric(comparison)["slower"]
-    assert effect.baseline_summary.deviation > 0.05
-    assert effect.half_width < 0.02
+    assert some(effect.baseline_summary.deviation) > 0.05
+    assert some(effect.half_width) < 0.02
 
 
-def test_kinds_get_the_intervals_that_suit_them(comparison):
+def test_kinds_get_the_intervals_that_suit_them(comparison: Comparison) -> None:
     found = effects_by_metric(comparison)
     typical, maximum = found["slower"], found["worst"]
     assert typical.interval is typical.student_t
-    assert typical.bootstrap.method == "hierarchical-bootstrap"
+    assert some(typical.bootstrap).method == "hierarchical-bootstrap"
     assert maximum.student_t is None
     assert maximum.interval is maximum.order
-    assert maximum.bootstrap.method == "boot-level-bootstrap"
+    assert some(maximum.bootstrap).method == "boot-level-bootstrap"
     assert maximum.arm_summary.error is None
-    assert maximum.arm_summary.interval.method == "order-statistic"
+    assert some(maximum.arm_summary.interval).method == "order-statistic"
     assert maximum.arm_summary.greatest >= max(b.value for b in maximum.arm_summary.blocks)
-    assert typical.arm_summary.error == pytest.approx(typical.arm_summary.interval.half_width)
+    assert typical.arm_summary.error == pytest.approx(some(typical.arm_summary.interval).half_width)
 
 
-def test_the_control_pair_is_apart_and_sets_the_floor(comparison):
+def test_the_control_pair_is_apart_and_sets_the_floor(comparison: Comparison) -> None:
     assert {effect.arm for effect in comparison.effects} == {"qemu-pv"}
     assert {effect.arm for effect in comparison.aa} == {"bare-again"}
     assert {family.family for family in comparison.families} == {"headline", "detail", "control"}
     for effect in comparison.aa:
-        floor = effects_by_metric(comparison)[effect.key.metric].noise_floor
-        ends = abs(math.log(effect.interval.low)), abs(math.log(effect.interval.high))
+        floor = some(effects_by_metric(comparison)[effect.key.metric].noise_floor)
+        interval = some(effect.interval)
+        ends = abs(math.log(interval.low)), abs(math.log(interval.high))
         assert math.log1p(floor) == pytest.approx(max(ends))
 
 
-def test_emulation_is_marked_wherever_it_matters(comparison):
+def test_emulation_is_marked_wherever_it_matters(comparison: Comparison) -> None:
     assert all(effect.emulated for effect in comparison.effects)
     assert not any(effect.emulated for effect in comparison.aa)
     assert all("qemu-pv (emulated)" in effect.sentence for effect in comparison.effects)
@@ -112,21 +115,21 @@ def test_emulation_is_marked_wherever_it_matters(comparison):
     assert {cost.arm: cost.emulated for cost in comparison.host_costs}["qemu-pv"]
 
 
-def test_headlines_are_summed_up_per_arm(comparison):
+def test_headlines_are_summed_up_per_arm(comparison: Comparison) -> None:
     (verdict,) = comparison.arm_verdicts
     assert (verdict.worse, verdict.better, verdict.even, verdict.undecided) == (1, 1, 1, 0)
     assert comparison.arms == ("bare", "bare-again", "qemu-pv")
     assert comparison.blocks == 8
 
 
-def test_the_same_run_gives_the_same_figures(tmp_path):
+def test_the_same_run_gives_the_same_figures(tmp_path: Path) -> None:
     simulated = SimulatedRun(METRICS[:2], repeats=2)
     first, second = (compare_runs(fold(simulated, tmp_path)) for _ in range(2))
     assert [e.bootstrap for e in first.effects] == [e.bootstrap for e in second.effects]
     assert [e.sentence for e in first.effects] == [e.sentence for e in second.effects]
 
 
-def test_identical_arms_are_almost_never_called_different(tmp_path):
+def test_identical_arms_are_almost_never_called_different(tmp_path: Path) -> None:
     """A thousand metrics without any difference: the whole rule, not only the test."""
     metrics = [
         SimulatedMetric(f"m{i}", truth(1.0), spreads=(0.05, 0.02), headline=i % 2 == 0)
@@ -135,7 +138,9 @@ def test_identical_arms_are_almost_never_called_different(tmp_path):
     found = compare_runs(fold(SimulatedRun(metrics, seed=5), tmp_path))
     declared = [e for e in (*found.effects, *found.aa) if e.verdict in ("better", "worse")]
     assert len(declared) <= 0.05 * 2000
-    assert sum(e.p < 0.05 for e in found.aa) <= 0.05 * 1000 + 3 * math.sqrt(1000 * 0.05 * 0.95)
+    assert sum(some(e.p) < 0.05 for e in found.aa) <= 0.05 * 1000 + 3 * math.sqrt(
+        1000 * 0.05 * 0.95
+    )
 
 
 @pytest.mark.parametrize(
@@ -147,7 +152,9 @@ def test_identical_arms_are_almost_never_called_different(tmp_path):
         (8, "worse", False),
     ],
 )
-def test_few_blocks_are_said_to_be_few(tmp_path, blocks, verdict, flag):
+def test_few_blocks_are_said_to_be_few(
+    tmp_path: Path, blocks: int, verdict: VerdictWord, flag: bool
+) -> None:
     simulated = SimulatedRun([SimulatedMetric("slower", truth(1.5))], blocks=blocks)
     found = compare_runs(fold(simulated, tmp_path))
     (effect,) = found.effects
@@ -157,7 +164,7 @@ def test_few_blocks_are_said_to_be_few(tmp_path, blocks, verdict, flag):
     assert (effect.interval is None) == (blocks == 1)
 
 
-def test_blocks_of_several_runs_are_different_blocks(tmp_path):
+def test_blocks_of_several_runs_are_different_blocks(tmp_path: Path) -> None:
     one = SimulatedRun([SimulatedMetric("slower", truth(1.3))], blocks=5)
     runs = [
         fold(replace(one, run=name, seed=seed), tmp_path) for name, seed in (("a", 1), ("b", 2))
@@ -172,14 +179,14 @@ def test_blocks_of_several_runs_are_different_blocks(tmp_path):
         compare_runs([])
 
 
-def test_different_baselines_cannot_be_compared(tmp_path):
+def test_different_baselines_cannot_be_compared(tmp_path: Path) -> None:
     run = fold(SimulatedRun(METRICS[:1], blocks=2), tmp_path)
     other = replace(run, run="other", study={**run.study, "baseline": "qemu-pv"})
     with pytest.raises(InputError, match="different baselines"):
         compare_runs([run, other])
 
 
-def test_another_baseline_can_be_asked_for(tmp_path):
+def test_another_baseline_can_be_asked_for(tmp_path: Path) -> None:
     run = fold(SimulatedRun(METRICS[:1]), tmp_path)
     found = compare_runs(run, Settings("qemu-pv", ("bare", "bare-again")))
     assert {e.arm for e in found.effects} == {"bare", "bare-again"}
@@ -187,7 +194,7 @@ def test_another_baseline_can_be_asked_for(tmp_path):
     assert [e.arm for e in found.aa] == ["bare-again"]
 
 
-def test_values_of_zero_are_compared_by_difference(tmp_path):
+def test_values_of_zero_are_compared_by_difference(tmp_path: Path) -> None:
     events = events_of(SimulatedRun([SimulatedMetric("stolen", truth(1.0))]))
     changed = [
         event.model_copy(update={"value": 0.0 if "/bare" in event.cell else event.value})
@@ -206,7 +213,7 @@ def test_values_of_zero_are_compared_by_difference(tmp_path):
     assert found.aa[0].verdict == "dead heat"
 
 
-def test_a_failed_cell_is_missing_and_not_zero(tmp_path):
+def test_a_failed_cell_is_missing_and_not_zero(tmp_path: Path) -> None:
     lost = "b003/qemu-pv/alone/tick[]"
     events = []
     for event in events_of(SimulatedRun([SimulatedMetric("slower", truth(1.3))])):
@@ -220,7 +227,7 @@ def test_a_failed_cell_is_missing_and_not_zero(tmp_path):
     assert any("1 failed cell of 24" in note for note in found.notes)
 
 
-def test_an_arm_without_the_baseline_is_said_to_be_incomparable(tmp_path):
+def test_an_arm_without_the_baseline_is_said_to_be_incomparable(tmp_path: Path) -> None:
     run = fold(SimulatedRun(METRICS[:1], arms={"qemu-pv": "qemu"}, blocks=2), tmp_path)
     found = compare_runs(run)
     assert found.effects == ()
@@ -262,7 +269,7 @@ SURE = Evidence(
         ({"blocks": 1, "interval": None, "p": None, "q": None, "p_least": 1.0}, "too few blocks"),
     ],
 )
-def test_verdicts(change, verdict):
+def test_verdicts(change: dict[str, Any], verdict: VerdictWord) -> None:
     evidence = replace(SURE, **change)
     assert judge(evidence) == verdict
     text = sentence(evidence, verdict, what="w m (s)", arm="arm", baseline="base")
@@ -272,7 +279,7 @@ def test_verdicts(change, verdict):
     assert "base" in text
 
 
-def test_an_undecided_sentence_says_what_is_missing():
+def test_an_undecided_sentence_says_what_is_missing() -> None:
     by_number = replace(SURE, q=0.06)
     text = sentence(by_number, "undecided", what="w", arm="a", baseline="b")
     assert "q = 0.06 (p = 0.0078 before correction for 5 tests)" in text
@@ -283,11 +290,11 @@ def test_an_undecided_sentence_says_what_is_missing():
 # --- Environment proofs --------------------------------------------------------------------------
 
 
-def machine(arm, proof, role="subject"):
+def machine(arm: str, proof: dict[str, Any], role: str = "subject") -> MachineResult:
     return MachineResult(arm, 1, arm, "alone", role, 1.0, proof, {}, True, "", (), {})
 
 
-def test_proofs_are_compared_and_explained():
+def test_proofs_are_compared_and_explained() -> None:
     base = {
         "kernel": {"release": "6.1", "tainted": 0},
         "cpu": {"flags": "avx fpu tsc"},
@@ -315,7 +322,7 @@ def test_proofs_are_compared_and_explained():
     assert found[-1].path == "kernel.tainted"
 
 
-def test_what_varies_alike_in_both_arms_is_no_difference():
+def test_what_varies_alike_in_both_arms_is_no_difference() -> None:
     machines = [
         machine("bare", {"memory": {"swap": 1}, "kernel": {"release": "a"}}),
         machine("bare", {"memory": {"swap": 2}, "kernel": {"release": "b"}}),
@@ -325,7 +332,7 @@ def test_what_varies_alike_in_both_arms_is_no_difference():
     assert (difference.path, difference.varies) == ("kernel.release", True)
 
 
-def test_proofs_without_a_baseline_and_odd_values():
+def test_proofs_without_a_baseline_and_odd_values() -> None:
     assert proof_differences([machine("vm", {"a": 1})], "bare", ["vm"]) == ()
     assert flatten({"a": {"b": None, "c": True, "d": []}}) == {"a.c": "True"}
     assert explanation("mitigations.meltdown")

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from analysis_simulate import nested_logs
+from numpy.typing import ArrayLike
 
+from analysis.analysis_simulate import nested_logs
 from tare.analysis.bootstrap import Nested, block_means, paired_interval
 from tare.analysis.logratio import mean_interval
 from tare.analysis.multiplicity import benjamini_hochberg
@@ -23,10 +24,15 @@ from tare.analysis.tails import (
     quantile_ranks,
 )
 
-TRUTH = np.log(1.25)
+TRUTH = float(np.log(1.25))
 
 
-def sides(rng, shape, spreads, law="normal"):
+def sides(
+    rng: np.random.Generator,
+    shape: tuple[int, int, int, int],
+    spreads: tuple[float, float, float],
+    law: str = "normal",
+) -> tuple[Nested, Nested]:
     """An arm and a baseline whose true log-ratio is TRUTH, noisy at all three levels."""
     _, blocks, repeats, iterations = shape
     counts = np.full(blocks, repeats), np.full((blocks, repeats), iterations)
@@ -36,12 +42,12 @@ def sides(rng, shape, spreads, law="normal"):
     return arm, base
 
 
-def share(low, high, truth=TRUTH):
+def share(low: ArrayLike, high: ArrayLike, truth: float = TRUTH) -> float:
     return float(((np.asarray(low) <= truth) & (truth <= np.asarray(high))).mean())
 
 
 @pytest.mark.parametrize("blocks", [3, 8, 20])
-def test_t_intervals_of_paired_log_ratios_cover(blocks):
+def test_t_intervals_of_paired_log_ratios_cover(blocks: int) -> None:
     rng = np.random.default_rng(blocks)
     arm, base = sides(rng, (20_000, blocks, 2, 2), (0.05, 0.03, 0.02))
     found = mean_interval(block_means(arm) - block_means(base), 0.95)
@@ -58,14 +64,16 @@ def test_t_intervals_of_paired_log_ratios_cover(blocks):
         ((15_000, 20, 1, 1), (0.05, 0.0, 0.0)),
     ],
 )
-def test_hierarchical_bootstrap_intervals_cover(shape, spreads):
+def test_hierarchical_bootstrap_intervals_cover(
+    shape: tuple[int, int, int, int], spreads: tuple[float, float, float]
+) -> None:
     rng = np.random.default_rng(sum(shape))
     arm, base = sides(rng, shape, spreads)
     low, high = paired_interval(arm, base, 0.95, seed=1, resamples=1000)
     assert 0.94 <= share(low, high) <= 0.96
 
 
-def test_the_plain_percentile_bootstrap_would_not_cover():
+def test_the_plain_percentile_bootstrap_would_not_cover() -> None:
     """Why the bootstrap is studentised: eight blocks, without it, cover far below 95 %."""
     rng = np.random.default_rng(5)
     ratios = rng.standard_normal((3000, 8))
@@ -74,7 +82,7 @@ def test_the_plain_percentile_bootstrap_would_not_cover():
     assert share(low, high, 0.0) < 0.92
 
 
-def test_skewed_values_are_still_covered_nearly():
+def test_skewed_values_are_still_covered_nearly() -> None:
     rng = np.random.default_rng(9)
     arm, base = sides(rng, (6000, 8, 2, 1), (0.05, 0.03, 0.0), law="exponential")
     found = mean_interval(block_means(arm) - block_means(base), 0.95)
@@ -84,7 +92,7 @@ def test_skewed_values_are_still_covered_nearly():
 
 
 @pytest.mark.parametrize("blocks", [6, 8, 15])
-def test_median_intervals_cover(blocks):
+def test_median_intervals_cover(blocks: int) -> None:
     rng = np.random.default_rng(blocks)
     for sample in (
         rng.standard_normal((8000, blocks)),
@@ -94,7 +102,7 @@ def test_median_intervals_cover(blocks):
         assert 0.94 <= share(ends[:, 0], ends[:, 1], 0.0) <= 0.96
 
 
-def test_boot_level_intervals_of_maxima_cover_at_least():
+def test_boot_level_intervals_of_maxima_cover_at_least() -> None:
     """Maxima follow an extreme-value law; a resampled median is coarse, so it errs wide."""
     rng = np.random.default_rng(4)
     truth = -np.log(np.log(2))
@@ -105,7 +113,7 @@ def test_boot_level_intervals_of_maxima_cover_at_least():
 
 
 @pytest.mark.parametrize(("count", "q"), [(50, 0.5), (400, 0.9), (2000, 0.99)])
-def test_order_statistic_intervals_of_quantiles_cover(count, q):
+def test_order_statistic_intervals_of_quantiles_cover(count: int, q: float) -> None:
     rng = np.random.default_rng(count)
     sample = np.sort(rng.exponential(size=(8000, count)), axis=1)
     ranks = quantile_ranks(count, q, 0.95)
@@ -119,7 +127,7 @@ def test_order_statistic_intervals_of_quantiles_cover(count, q):
 
 
 @pytest.mark.parametrize("blocks", [8, 12])
-def test_identical_arms_are_declared_different_in_at_most_five_per_cent(blocks):
+def test_identical_arms_are_declared_different_in_at_most_five_per_cent(blocks: int) -> None:
     rng = np.random.default_rng(blocks)
     arm, base = sides(rng, (30_000, blocks, 2, 1), (0.05, 0.03, 0.0))
     differences = block_means(arm) - TRUTH - block_means(base)
@@ -129,14 +137,14 @@ def test_identical_arms_are_declared_different_in_at_most_five_per_cent(blocks):
     assert float((p < 0.01).mean()) <= 0.01 + 0.0017
 
 
-def test_many_drawn_patterns_keep_the_level_too():
+def test_many_drawn_patterns_keep_the_level_too() -> None:
     rng = np.random.default_rng(3)
     p = sign_flip_p(rng.standard_normal((800, 20)), seed=1)
     assert float((p < 0.05).mean()) <= 0.07
     assert float(p.min()) > 0
 
 
-def test_false_discoveries_stay_below_the_level():
+def test_false_discoveries_stay_below_the_level() -> None:
     rng = np.random.default_rng(6)
     shares = []
     for _ in range(400):
@@ -148,7 +156,7 @@ def test_false_discoveries_stay_below_the_level():
     assert float(np.mean(shares)) <= 0.05
 
 
-def test_stopping_on_precision_keeps_the_coverage():
+def test_stopping_on_precision_keeps_the_coverage() -> None:
     """Looking at the width after every block must not make intervals lie."""
     rng = np.random.default_rng(8)
     covered, sizes = [], []

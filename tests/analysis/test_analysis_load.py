@@ -5,19 +5,22 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
-from analysis_simulate import SimulatedMetric, SimulatedRun, events_of, started, write_run
 
+from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of, started, write_run
 from tare.analysis import export_observations, load_run, load_runs, tidy_frame
 from tare.analysis.export import EXPORT_COLUMNS, write_observations
-from tare.analysis.model import OBSERVATION_COLUMNS
+from tare.analysis.model import OBSERVATION_COLUMNS, RunData
 from tare.errors import InputError
 from tare.events import (
     CellFinished,
     CellStarted,
     Decided,
+    Event,
     MachineReady,
     MachineStarting,
     MachineStopped,
@@ -33,22 +36,22 @@ ONE = SimulatedRun(
 )
 
 
-def begun(cell, attempt=1, **parameters):
+def begun(cell: str, attempt: int = 1, **parameters: Any) -> CellStarted:
     return CellStarted(
         cell=cell, block=1, arm="bare", scenario="alone", workload="tick",
         parameters=parameters, attempt=attempt,
     )  # fmt: skip
 
 
-def seen(cell, value):
+def seen(cell: str, value: float) -> Observed:
     return Observed(cell=cell, metric="m", unit="s", better="lower", value=value)
 
 
-def load(tmp_path, *events):
+def load(tmp_path: Path, *events: Event) -> RunData:
     return load_run(write_run(tmp_path / "run", [*started(ONE), *events]))
 
 
-def test_a_whole_run_is_folded(tmp_path):
+def test_a_whole_run_is_folded(tmp_path: Path) -> None:
     run = load_run(write_run(tmp_path / "run", events_of(replace(ONE, repeats=2))))
     assert run.run == "r1"
     assert run.complete
@@ -67,7 +70,7 @@ def test_a_whole_run_is_folded(tmp_path):
     assert run.blocks_finished == (1, 2)
 
 
-def test_a_cell_that_never_ended_does_not_count(tmp_path):
+def test_a_cell_that_never_ended_does_not_count(tmp_path: Path) -> None:
     run = load(tmp_path, begun("a"), seen("a", 1.0))
     assert run.cells == ()
     assert run.observations.height == 0
@@ -75,7 +78,7 @@ def test_a_cell_that_never_ended_does_not_count(tmp_path):
     assert not run.complete
 
 
-def test_of_a_cell_begun_twice_only_the_last_attempt_counts(tmp_path):
+def test_of_a_cell_begun_twice_only_the_last_attempt_counts(tmp_path: Path) -> None:
     saved = SeriesSaved(
         cell="a", name="raw", path="series/x.parquet", columns={"duration_ns": "UInt32"}, rows=1,
         sha256="",
@@ -97,7 +100,7 @@ def test_of_a_cell_begun_twice_only_the_last_attempt_counts(tmp_path):
     assert run.resumed == 1
 
 
-def test_a_retried_cell_keeps_the_reason_of_its_first_failure(tmp_path):
+def test_a_retried_cell_keeps_the_reason_of_its_first_failure(tmp_path: Path) -> None:
     run = load(
         tmp_path,
         begun("a"),
@@ -112,7 +115,7 @@ def test_a_retried_cell_keeps_the_reason_of_its_first_failure(tmp_path):
     assert run.observations["value"].to_list() == [3.0]
 
 
-def test_withheld_and_failed_cells_are_kept_with_reasons_but_do_not_count(tmp_path):
+def test_withheld_and_failed_cells_are_kept_with_reasons_but_do_not_count(tmp_path: Path) -> None:
     run = load(
         tmp_path,
         begun("a", n=1),
@@ -133,7 +136,7 @@ def test_withheld_and_failed_cells_are_kept_with_reasons_but_do_not_count(tmp_pa
     assert frame["parameters"].to_list() == ['{"n":1}', "{}"]
 
 
-def test_other_events_are_folded_too(tmp_path):
+def test_other_events_are_folded_too(tmp_path: Path) -> None:
     run = load(
         tmp_path,
         Skipped(arm="qemu-pv", workload="tick", reason="no TSC"),
@@ -154,7 +157,7 @@ def test_other_events_are_folded_too(tmp_path):
     assert run.booting_s == 2.5
 
 
-def test_an_arm_that_was_never_checked_is_not_usable(tmp_path):
+def test_an_arm_that_was_never_checked_is_not_usable(tmp_path: Path) -> None:
     events = [e for e in started(ONE) if getattr(e, "arm", None) != "qemu-pv"]
     run = load_run(write_run(tmp_path / "run", events))
     unchecked = run.platforms[2]
@@ -162,7 +165,7 @@ def test_an_arm_that_was_never_checked_is_not_usable(tmp_path):
     assert "not checked" in unchecked.reason
 
 
-def test_folders_without_a_run_and_runs_given_twice_are_refused(tmp_path):
+def test_folders_without_a_run_and_runs_given_twice_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds no run"):
         load_run(tmp_path)
     write_run(tmp_path / "a", events_of(ONE))
@@ -174,7 +177,7 @@ def test_folders_without_a_run_and_runs_given_twice_are_refused(tmp_path):
         load_run(tmp_path / "c")
 
 
-def test_exports_hold_the_same_rows_in_every_format(tmp_path):
+def test_exports_hold_the_same_rows_in_every_format(tmp_path: Path) -> None:
     run = load_run(write_run(tmp_path / "run", events_of(ONE)))
     csv = pl.read_csv(io.BytesIO(export_observations(run, "csv")))
     parquet = pl.read_parquet(io.BytesIO(export_observations(run, "parquet")))
@@ -188,7 +191,7 @@ def test_exports_hold_the_same_rows_in_every_format(tmp_path):
         write_observations(run, tmp_path / "none" / "out.csv", "csv")
 
 
-def test_several_runs_are_exported_together(tmp_path):
+def test_several_runs_are_exported_together(tmp_path: Path) -> None:
     runs = load_runs(
         [
             write_run(tmp_path / "a", events_of(ONE)),

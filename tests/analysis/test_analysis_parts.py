@@ -6,6 +6,7 @@ import itertools
 import math
 import re
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from analysis.analysis_simulate import some
 from tare.analysis import (
     bootstrap,
     dip,
@@ -29,7 +31,7 @@ from tare.analysis.stopping import Value, decide
 finite = st.floats(-1e6, 1e6, allow_nan=False)
 
 
-def test_t_intervals_agree_with_scipy():
+def test_t_intervals_agree_with_scipy() -> None:
     values = np.array([3.1, 2.9, 3.4, 3.0, 3.3])
     found = logratio.mean_interval(values, 0.99)
     expected = stats.t.interval(0.99, 4, values.mean(), stats.sem(values))
@@ -37,21 +39,21 @@ def test_t_intervals_agree_with_scipy():
     assert logratio.error_of_mean(values, 0.99) == pytest.approx((expected[1] - expected[0]) / 2)
 
 
-def test_a_t_interval_needs_two_blocks_and_a_confidence():
+def test_a_t_interval_needs_two_blocks_and_a_confidence() -> None:
     with pytest.raises(ValueError, match="two blocks"):
         logratio.t_quantile(0.95, 0)
     with pytest.raises(ValueError, match="between 0 and 1"):
         logratio.t_quantile(95, 3)
 
 
-def test_log_ratios_refuse_what_has_no_ratio():
+def test_log_ratios_refuse_what_has_no_ratio() -> None:
     assert logratio.log_ratios([2.0], [1.0]) == pytest.approx([math.log(2)])
     with pytest.raises(ValueError, match="above zero"):
         logratio.log_ratios([0.0], [1.0])
 
 
 @given(st.lists(finite, min_size=1, max_size=9))
-def test_permutation_agrees_with_all_sign_patterns_by_hand(differences):
+def test_permutation_agrees_with_all_sign_patterns_by_hand(differences: list[float]) -> None:
     observed = abs(sum(differences))
     slack = 1e-9 * sum(map(abs, differences))
     patterns = list(itertools.product((1, -1), repeat=len(differences)))
@@ -62,14 +64,14 @@ def test_permutation_agrees_with_all_sign_patterns_by_hand(differences):
     assert float(permutation.sign_flip_p(differences)) == pytest.approx(hits / len(patterns))
 
 
-def test_eight_blocks_are_the_least_that_reach_one_per_cent():
+def test_eight_blocks_are_the_least_that_reach_one_per_cent() -> None:
     assert permutation.least_p(permutation.LEAST_BLOCKS) < 0.01
     assert permutation.least_p(permutation.LEAST_BLOCKS - 1) > 0.01
     for blocks in (2, 7, 8):
         assert float(permutation.sign_flip_p(np.ones(blocks))) == permutation.least_p(blocks)
 
 
-def test_permutation_of_no_difference_is_one_and_drawn_ones_repeat():
+def test_permutation_of_no_difference_is_one_and_drawn_ones_repeat() -> None:
     assert float(permutation.sign_flip_p(np.zeros(8))) == 1
     many = np.random.default_rng(1).normal(0.3, 1, 30)
     assert permutation.sign_flip_p(many, 5) == permutation.sign_flip_p(many, 5)
@@ -79,11 +81,11 @@ def test_permutation_of_no_difference_is_one_and_drawn_ones_repeat():
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
-def test_benjamini_hochberg_agrees_with_scipy(p):
+def test_benjamini_hochberg_agrees_with_scipy(p: list[float]) -> None:
     assert multiplicity.benjamini_hochberg(p) == pytest.approx(stats.false_discovery_control(p))
 
 
-def test_benjamini_hochberg_leaves_out_what_was_not_tested():
+def test_benjamini_hochberg_leaves_out_what_was_not_tested() -> None:
     q = multiplicity.benjamini_hochberg([0.01, math.nan, 0.04])
     assert np.isnan(q[1])
     assert q[[0, 2]] == pytest.approx([0.02, 0.04])
@@ -91,7 +93,9 @@ def test_benjamini_hochberg_leaves_out_what_was_not_tested():
 
 @settings(max_examples=60)
 @given(st.integers(1, 3000), st.sampled_from([0.01, 0.5, 0.9, 0.999]), st.sampled_from([0.9, 0.99]))
-def test_quantile_ranks_are_the_closest_that_reach_the_confidence(count, q, confidence):
+def test_quantile_ranks_are_the_closest_that_reach_the_confidence(
+    count: int, q: float, confidence: float
+) -> None:
     tail = (1 - confidence) / 2
     low, high = tails.quantile_ranks(count, q, confidence)
     law = stats.binom(count, q)
@@ -101,33 +105,33 @@ def test_quantile_ranks_are_the_closest_that_reach_the_confidence(count, q, conf
     assert high == count + 1 or law.sf(high - 1) <= tail * (1 + 1e-9)
 
 
-def test_quantile_ranks_of_fifty_million_samples():
+def test_quantile_ranks_of_fifty_million_samples() -> None:
     low, high = tails.quantile_ranks(50_000_000, 0.99999, 0.95)
     # The normal approximation is good here: 1.96·√(n·q·(1 − q)) is 43.8.
     assert low == pytest.approx(49_999_500 - 43.8, abs=2)
     assert high == pytest.approx(49_999_500 + 43.8, abs=2)
 
 
-def test_a_quantile_without_enough_samples_has_no_upper_bound():
+def test_a_quantile_without_enough_samples_has_no_upper_bound() -> None:
     assert tails.quantile_interval([3.0, 1.0, 2.0], 0.99, 0.95)[1] == math.inf
     assert tails.quantile_interval([3.0, 1.0, 2.0], 0.01, 0.95)[0] == -math.inf
 
 
 @pytest.mark.parametrize("confidence", [0.8, 0.9, 0.95, 0.99, 0.999])
-def test_least_blocks_for_a_median(confidence):
+def test_least_blocks_for_a_median(confidence: float) -> None:
     n = tails.least_blocks_for_median(confidence)
     assert tails.median_interval(np.arange(n), confidence) is not None
     assert tails.median_interval(np.arange(n - 1), confidence) is None
 
 
 @given(st.lists(finite, min_size=6, max_size=30))
-def test_median_intervals_hold_the_median(values):
-    low, high = tails.median_interval(values, 0.95)
+def test_median_intervals_hold_the_median(values: list[Any]) -> None:
+    low, high = some(tails.median_interval(values, 0.95))
     slack = 1e-9 * max(1.0, *map(abs, values))
     assert low - slack <= float(np.median(values)) <= high + slack
 
 
-def test_bootstrap_is_repeatable_and_degenerates_to_the_mean():
+def test_bootstrap_is_repeatable_and_degenerates_to_the_mean() -> None:
     arm = bootstrap.nest([[[1.0]], [[2.0]], [[4.0]]])
     base = bootstrap.nest([[[0.0]], [[0.0]], [[0.0]]])
     first = bootstrap.paired_interval(arm, base, 0.95, seed=3)
@@ -138,7 +142,7 @@ def test_bootstrap_is_repeatable_and_degenerates_to_the_mean():
     assert low == high == [0.0]
 
 
-def test_bootstrap_means_respect_ragged_nesting():
+def test_bootstrap_means_respect_ragged_nesting() -> None:
     ragged = bootstrap.nest([[[1.0, 3.0], [5.0]], [[7.0]]])
     assert bootstrap.block_means(ragged).tolist() == [[3.5, 7.0]]
     base = bootstrap.nest([[[0.0]], [[0.0]]])
@@ -150,7 +154,7 @@ def test_bootstrap_means_respect_ragged_nesting():
         bootstrap.paired_interval(ragged, bootstrap.nest([[[1.0]]]), 0.95, seed=1)
 
 
-def test_level_variances_are_unbiased():
+def test_level_variances_are_unbiased() -> None:
     rng = np.random.default_rng(2)
     found = []
     for _ in range(600):
@@ -163,12 +167,12 @@ def test_level_variances_are_unbiased():
     assert np.mean(found, axis=0) == pytest.approx([1, 4, 9], rel=0.08)
 
 
-def test_repeats_recover_the_cheapest_design():
+def test_repeats_recover_the_cheapest_design() -> None:
     """Over many pilots the advice is, in the middle, the design that brute force finds best."""
     rng = np.random.default_rng(3)
     variances, costs = (4.0, 1.0, 0.25), (1.0, 20.0, 80.0)
 
-    def price_of_precision(r1, r2):
+    def price_of_precision(r1: float, r2: float) -> float:
         variance = variances[2] + variances[1] / r2 + variances[0] / (r1 * r2)
         return variance * (costs[2] + r2 * (costs[1] + r1 * costs[0]))
 
@@ -188,26 +192,26 @@ def test_repeats_recover_the_cheapest_design():
     assert price_of_precision(*middle) <= 1.05 * price_of_precision(*best)
 
 
-def test_repeats_ask_for_blocks_until_precise_enough():
+def test_repeats_ask_for_blocks_until_precise_enough() -> None:
     rng = np.random.default_rng(4)
     pilot = rng.standard_normal((10, 3, 3)) + rng.standard_normal((10, 1, 1))
     loose = repeats.choose_repeats(pilot, (1, 5, 60), half_width=1.0)
     tight = repeats.choose_repeats(pilot, (1, 5, 60), half_width=0.1)
-    assert loose.blocks >= 8
-    assert tight.blocks > loose.blocks
-    assert tight.half_width <= 0.1
+    assert some(loose.blocks) >= 8
+    assert some(tight.blocks) > some(loose.blocks)
+    assert some(tight.half_width) <= 0.1
     with pytest.raises(ValueError, match="as many costs"):
         repeats.choose_repeats(pilot, (1, 5))
     with pytest.raises(ValueError, match="at least two"):
         repeats.level_variances(np.ones((1, 3)))
 
 
-def test_repeats_skip_a_level_that_does_not_vary():
+def test_repeats_skip_a_level_that_does_not_vary() -> None:
     pilot = np.array([[[0.0, 1.0], [1.0, 0.0]], [[3.0, 4.0], [4.0, 3.0]], [[7.0, 8.0], [8.0, 7.0]]])
     assert repeats.choose_repeats(pilot, (1.0, 10.0, 100.0)).per_level[1] == 1
 
 
-def test_change_points_agree_with_the_general_library():
+def test_change_points_agree_with_the_general_library() -> None:
     rng = np.random.default_rng(5)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -225,7 +229,7 @@ def test_change_points_agree_with_the_general_library():
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(0, 6), min_size=4, max_size=24), st.floats(1, 30))
-def test_change_points_are_the_cheapest_of_all(values, penalty):
+def test_change_points_are_the_cheapest_of_all(values: list[Any], penalty: float) -> None:
     """Pruning must not lose the optimum: compare with trying every last change."""
     series = np.array(values, dtype=float)
     if series.std() == 0:
@@ -234,7 +238,7 @@ def test_change_points_are_the_cheapest_of_all(values, penalty):
     scaled = (series - series.mean()) / series.std()
     floor = warmup._least_variance(scaled)
 
-    def cost(start, end):
+    def cost(start: int, end: int) -> float:
         return (end - start) * math.log(float(scaled[start:end].var()) + floor)
 
     best = [-penalty] + [math.inf] * len(values)
@@ -254,7 +258,7 @@ def test_change_points_are_the_cheapest_of_all(values, penalty):
         ("no steady state", [1, 1, 1, 1, 1, 1, 1, 1.5]),
     ],
 )
-def test_courses_are_classified(shape, steps):
+def test_courses_are_classified(shape: Any, steps: list[float]) -> None:
     rng = np.random.default_rng(7)
     series = np.repeat(np.array(steps, dtype=float), 400 // len(steps))
     found = warmup.course(series + 0.01 * rng.standard_normal(series.size))
@@ -262,7 +266,7 @@ def test_courses_are_classified(shape, steps):
     assert (found.steady_from is None) == (shape == "no steady state")
 
 
-def test_lone_outliers_are_no_change():
+def test_lone_outliers_are_no_change() -> None:
     rng = np.random.default_rng(8)
     flat = 0
     for _ in range(50):
@@ -272,13 +276,13 @@ def test_lone_outliers_are_no_change():
     assert flat >= 48
 
 
-def test_thinning_keeps_the_mean_of_windows():
+def test_thinning_keeps_the_mean_of_windows() -> None:
     assert warmup.thinned(np.arange(10), most=5).tolist() == [0.5, 2.5, 4.5, 6.5, 8.5]
     assert warmup.thinned(np.arange(3), most=5).tolist() == [0, 1, 2]
     assert warmup.thinned([]).size == 0
 
 
-def test_two_humps_are_flagged_and_one_is_not():
+def test_two_humps_are_flagged_and_one_is_not() -> None:
     rng = np.random.default_rng(9)
     one = rng.normal(10, 1, 5000)
     two = np.concatenate([rng.normal(10, 1, 2500), rng.normal(16, 1, 2500)])
@@ -292,14 +296,14 @@ def test_two_humps_are_flagged_and_one_is_not():
 
 
 @given(st.floats(0.01, 100), st.floats(0.001, 2))
-def test_a_ratio_and_its_inverse_are_as_far(ratio, floor):
+def test_a_ratio_and_its_inverse_are_as_far(ratio: float, floor: float) -> None:
     near = abs(abs(math.log(ratio)) - math.log1p(floor)) < 1e-9
     assert near or noise.beyond(ratio, floor, ratio=True) == noise.beyond(
         1 / ratio, floor, ratio=True
     )
 
 
-def values_of(blocks, spread, typical=True):
+def values_of(blocks: int, spread: float, typical: bool = True) -> list[Value]:
     rng = np.random.default_rng(1)
     return [
         Value(
@@ -319,7 +323,9 @@ def values_of(blocks, spread, typical=True):
         (30, 0.5, False, "the most"),
     ],
 )
-def test_stopping_looks_at_precision_between_least_and_most(blocks, spread, go_on, reason):
+def test_stopping_looks_at_precision_between_least_and_most(
+    blocks: int, spread: float, go_on: bool, reason: str
+) -> None:
     decision = decide(
         values_of(blocks, spread),
         baseline="base",
@@ -332,15 +338,21 @@ def test_stopping_looks_at_precision_between_least_and_most(blocks, spread, go_o
     assert re.search(reason, decision.reason)
 
 
-def test_stopping_ignores_whether_a_difference_is_significant():
+def test_stopping_ignores_whether_a_difference_is_significant() -> None:
     close, far = values_of(8, 0.3), values_of(8, 0.3)
     far = [v._replace(value=v.value * (50 if v.arm == "arm" else 1)) for v in far]
-    asked = {"baseline": "base", "blocks_done": 8, "least": 8, "most": 30, "precision": 0.05}
+    asked: dict[str, Any] = {
+        "baseline": "base",
+        "blocks_done": 8,
+        "least": 8,
+        "most": 30,
+        "precision": 0.05,
+    }
     assert decide(close, **asked).half_width == pytest.approx(decide(far, **asked).half_width)
 
 
-def test_stopping_without_any_ratio_goes_on_and_tails_need_six_blocks():
-    asked = {"baseline": "base", "least": 2, "most": 30, "precision": 0.05}
+def test_stopping_without_any_ratio_goes_on_and_tails_need_six_blocks() -> None:
+    asked: dict[str, Any] = {"baseline": "base", "least": 2, "most": 30, "precision": 0.05}
     assert decide([], blocks_done=8, **asked).go_on
     zeros = [v._replace(value=0.0) for v in values_of(8, 0.1)]
     assert decide(zeros, blocks_done=8, **asked).half_width is None

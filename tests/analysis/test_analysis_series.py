@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
 import pytest
 
+from analysis.analysis_simulate import some
 from tare.analysis import series
 from tare.analysis.histogram import Counter, Histogram, merge, thin
 from tare.analysis.rundata import SeriesEntry
 from tare.analysis.series import group_series, summarise_series
 
 
-def entry(path, columns, *, name="raw", block=1, rows=None, cell=None):
+def entry(
+    path: Path,
+    columns: dict[str, Any],
+    *,
+    name: str = "raw",
+    block: int = 1,
+    cell: str | None = None,
+) -> SeriesEntry:
     frame = pl.DataFrame(columns)
     frame.write_parquet(path)
     return SeriesEntry(
@@ -30,19 +40,21 @@ def entry(path, columns, *, name="raw", block=1, rows=None, cell=None):
         name=name,
         path=path,
         columns={column: str(kind) for column, kind in frame.schema.items()},
-        rows=frame.height if rows is None else rows,
+        rows=frame.height,
     )
 
 
-def raw(tmp_path, samples, **more):
+def raw(tmp_path: Path, samples: Any, **more: Any) -> SeriesEntry:
     path = tmp_path / f"{len(list(tmp_path.iterdir()))}.parquet"
     return entry(path, {"duration_ns": np.asarray(samples, dtype=np.uint32)}, **more)
 
 
-def test_raw_samples_are_summarised_exactly(tmp_path, monkeypatch):
+def test_raw_samples_are_summarised_exactly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(series, "_CHUNK", 1000)
     samples = np.random.default_rng(1).integers(60_000, 70_000, 12_345)
-    found = summarise_series([raw(tmp_path, samples)])
+    found = some(summarise_series([raw(tmp_path, samples)]))
     assert found.count == 12_345
     assert (found.least, found.greatest) == (samples.min(), samples.max())
     assert found.mean == pytest.approx(samples.mean())
@@ -56,11 +68,11 @@ def test_raw_samples_are_summarised_exactly(tmp_path, monkeypatch):
     assert found.boot_maxima_ns == (samples.max(),)
 
 
-def test_the_envelope_keeps_every_extreme(tmp_path, monkeypatch):
+def test_the_envelope_keeps_every_extreme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(series, "_CHUNK", 5000)
     samples = np.full(40_001, 68_000)
     samples[[123, 39_999]] = 5_000_000
-    found = summarise_series([raw(tmp_path, samples)])
+    found = some(summarise_series([raw(tmp_path, samples)]))
     assert len(found.envelope_time_s) <= series.MOST_INTERVALS
     assert found.envelope_greatest_ns.count(5_000_000) == 2
     assert min(found.envelope_least_ns) == 68_000
@@ -71,7 +83,7 @@ def test_the_envelope_keeps_every_extreme(tmp_path, monkeypatch):
     assert found.envelope_time_s[10] == pytest.approx(samples[: 10 * width].sum() / 1e9)
 
 
-def test_long_samples_are_counted_finely(tmp_path):
+def test_long_samples_are_counted_finely(tmp_path: Path) -> None:
     rng = np.random.default_rng(2)
     samples = np.concatenate(
         [rng.integers(0, 1 << 32, 5000), [0, 1 << 20, (1 << 20) - 1, 2**32 - 1]]
@@ -88,7 +100,7 @@ def test_long_samples_are_counted_finely(tmp_path):
         assert found.quantile(q) == pytest.approx(expected, rel=1 / 1024)
 
 
-def test_the_agents_histogram_and_intervals_are_enough(tmp_path):
+def test_the_agents_histogram_and_intervals_are_enough(tmp_path: Path) -> None:
     table = entry(
         tmp_path / "h",
         {"low_ns": [100.0, 110.0, 500.0], "width_ns": [10.0] * 3, "count": [50, 49, 1]},
@@ -104,31 +116,31 @@ def test_the_agents_histogram_and_intervals_are_enough(tmp_path):
         },
         name="scatter",
     )
-    found = summarise_series([table, intervals])
+    found = some(summarise_series([table, intervals]))
     assert found.count == 100
     assert (found.least, found.greatest) == (101, 507)
     assert found.quantiles[0].value == 105
     assert found.envelope_greatest_ns == (119, 507)
-    alone = summarise_series([table])
+    alone = some(summarise_series([table]))
     assert (alone.least, alone.greatest) == (100, 510)
     assert alone.envelope_block is None
 
 
-def test_raw_samples_of_a_part_do_not_replace_the_whole_histogram(tmp_path):
+def test_raw_samples_of_a_part_do_not_replace_the_whole_histogram(tmp_path: Path) -> None:
     table = entry(
         tmp_path / "h", {"low_ns": [100.0], "width_ns": [10.0], "count": [500]}, name="histogram"
     )
     part = raw(tmp_path, [100] * 10)
-    assert summarise_series([part, table]).count == 500
-    assert summarise_series([raw(tmp_path, [100] * 500), table]).least == 100
+    assert some(summarise_series([part, table])).count == 500
+    assert some(summarise_series([raw(tmp_path, [100] * 500), table])).least == 100
 
 
-def test_boots_are_the_unit_of_pooled_quantiles(tmp_path):
+def test_boots_are_the_unit_of_pooled_quantiles(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     entries = [
         raw(tmp_path, rng.normal(1000 + 100 * block, 5, 400), block=block) for block in range(8)
     ]
-    found = summarise_series(entries)
+    found = some(summarise_series(entries))
     assert found.boots == 8
     assert found.count == 3200
     median = found.quantiles[0]
@@ -137,44 +149,46 @@ def test_boots_are_the_unit_of_pooled_quantiles(tmp_path):
     assert median.interval.half_width > 200
     assert found.envelope_block == 7
     assert len(found.boot_maxima_ns) == 8
-    few = summarise_series(entries[:3])
+    few = some(summarise_series(entries[:3]))
     assert few.quantiles[0].interval.high == math.inf
 
 
-def test_warm_up_humps_and_missing_files_are_flagged(tmp_path):
+def test_warm_up_humps_and_missing_files_are_flagged(tmp_path: Path) -> None:
     rng = np.random.default_rng(4)
     warm = rng.normal(1000, 2, 20_000)
     warm[:4000] += 200
-    found = summarise_series([raw(tmp_path, warm)])
+    found = some(summarise_series([raw(tmp_path, warm)]))
     assert {flag.kind for flag in found.flags} == {"warm-up", "two-humped"}
-    steady = summarise_series([raw(tmp_path, rng.normal(1000, 20, 20_000))])
+    steady = some(summarise_series([raw(tmp_path, rng.normal(1000, 20, 20_000))]))
     assert steady.flags == ()
     gone, there = raw(tmp_path, [5] * 10, cell="gone"), raw(tmp_path, [5] * 100)
     gone.path.unlink()
-    both = summarise_series([there, gone])
+    both = some(summarise_series([there, gone]))
     assert [flag.text for flag in both.flags] == ["no series of gone"]
     assert summarise_series([gone]) is None
     assert summarise_series([]) is None
 
 
-def test_series_are_grouped_by_whose_they_are():
+def test_series_are_grouped_by_whose_they_are() -> None:
+    nowhere = Path()
+
     class Run:
         series = (
-            SeriesEntry("r", "a", 1, "bare", "s", "tick", "{}", 1, "subject", "raw", None,
+            SeriesEntry("r", "a", 1, "bare", "s", "tick", "{}", 1, "subject", "raw", nowhere,
                         {"duration_ns": "UInt32"}, 1),
-            SeriesEntry("r", "b", 2, "bare", "s", "tick", "{}", 1, "subject", "raw", None,
+            SeriesEntry("r", "b", 2, "bare", "s", "tick", "{}", 1, "subject", "raw", nowhere,
                         {"duration_ns": "UInt32"}, 1),
-            SeriesEntry("r", "b", 2, "bare", "s", "tick", "{}", 1, "subject", "gaps", None,
+            SeriesEntry("r", "b", 2, "bare", "s", "tick", "{}", 1, "subject", "gaps", nowhere,
                         {"time_ns": "UInt64", "excess_ns": "UInt64"}, 1),
-            SeriesEntry("r", "c", 2, "oci", "s", "tick", "{}", 1, "subject", "histogram", None,
+            SeriesEntry("r", "c", 2, "oci", "s", "tick", "{}", 1, "subject", "histogram", nowhere,
                         {"low_ns": "Float64", "width_ns": "Float64", "count": "UInt64"}, 1),
         )  # fmt: skip
 
-    groups = group_series([Run()])
+    groups = group_series(cast(Any, [Run()]))
     assert [(key.arm, len(entries)) for key, entries in groups.items()] == [("bare", 2), ("oci", 1)]
 
 
-def test_thinning_keeps_counts_and_the_tail():
+def test_thinning_keeps_counts_and_the_tail() -> None:
     rng = np.random.default_rng(5)
     counter = Counter()
     counter.add((68_000 + rng.gamma(2, 100, 50_000)).astype(np.uint32))
@@ -189,7 +203,7 @@ def test_thinning_keeps_counts_and_the_tail():
     assert thin(thinned, 100) is thinned
 
 
-def test_merged_histograms_keep_every_sample():
+def test_merged_histograms_keep_every_sample() -> None:
     one = Histogram(np.array([1.0, 2.0]), np.ones(2), np.array([3, 4]))
     two = Histogram(np.array([0.5, 2.0]), np.ones(2), np.array([1, 1]))
     both = merge([one, two])

@@ -1,0 +1,305 @@
+"""Set published values beside a run's own: pair them up, and give each its own ratios.
+
+Every ratio divides values of one source: a published value by the published bare machine's, a
+run's value by the run's baseline. Nothing here divides one source by the other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tare.analysis.references import PublishedScenario, PublishedTable, Reference
+from tare.analysis.results import ArmSummary, Comparison, Effect, Key
+from tare.analysis.rundata import RunData
+from tare.study.quantities import format_quantity
+
+TYPICAL_LOOP_S = 68e-6
+"""Turns a duration of `tick` into samples, to tell a long view from a short one."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """One value beside others.
+
+    Args:
+        value: In the table's SI unit; of a run's maximum the worst over all its blocks.
+        ratio: Divided by the same column's value of its own source's bare machine; None without.
+        effect: The run's own estimate of that ratio over blocks; None for published values, and
+            for the baseline.
+        summary: The run's values over blocks; None for published values.
+    """
+
+    value: float
+    ratio: float | None
+    effect: Effect | None = None
+    summary: ArmSummary | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One arm's values, column by column; ``published`` tells whose they are."""
+
+    published: bool
+    arm: str
+    label: str
+    emulated: bool
+    values: tuple[Value | None, ...]
+
+
+@dataclass(frozen=True)
+class Beside:
+    """One published table with the run's rows below, or alone when the run has none.
+
+    Args:
+        table: The published table.
+        scenario: Its scenario, if it has one.
+        matched: The name of the run's scenario that is like it; empty without one.
+        keys: What the run measured, column by column.
+        rows: Published rows first, then the run's.
+        notes: What a reader must know, one sentence each.
+    """
+
+    table: PublishedTable
+    scenario: PublishedScenario | None
+    matched: str
+    keys: tuple[Key | None, ...]
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def has_own(self) -> bool:
+        """Whether the run has any value to set beside the published ones."""
+        return any(not row.published for row in self.rows)
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """All tables of one reference beside one comparison."""
+
+    reference: Reference
+    tables: tuple[Beside, ...]
+
+    @property
+    def matched(self) -> tuple[Beside, ...]:
+        """The tables for which the run has values."""
+        return tuple(table for table in self.tables if table.has_own)
+
+
+def set_beside(comparison: Comparison, reference: Reference) -> SideBySide:
+    """Return the tables of ``reference``, each with what the compared runs have for it."""
+    tables = tuple(_beside(comparison, reference, table) for table in reference.tables)
+    return SideBySide(reference, tables)
+
+
+def _beside(comparison: Comparison, reference: Reference, table: PublishedTable) -> Beside:
+    scenario = reference.scenarios.get(table.scenario) if table.scenario else None
+    matched = _matching(comparison, table.scenario or "", scenario) if scenario else ""
+    keys = tuple(
+        _key(comparison, table, matched, column) if matched else None for column in table.columns
+    )
+    published = _published_rows(reference, table)
+    own = _own_rows(comparison, keys)
+    notes = [table.remark] if table.remark else []
+    if own and scenario is not None:
+        notes += _notes(comparison, scenario, matched, keys)
+    return Beside(table, scenario, matched, keys, (*published, *own), tuple(notes))
+
+
+def _matching(comparison: Comparison, name: str, wanted: PublishedScenario) -> str:
+    """Return the run's scenario of that name, or else the first that places roles likewise."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for run in comparison.runs:
+        for label, scenario in _mapping(run.study.get("scenarios")).items():
+            found.setdefault(str(label), _mapping(scenario))
+    alike = [label for label, scenario in found.items() if _is_like(scenario, wanted)]
+    return name if name in alike else next(iter(alike), "")
+
+
+def _is_like(scenario: Mapping[str, Any], wanted: PublishedScenario) -> bool:
+    if _mapping(scenario.get("subject")).get("cpus", "any") != wanted.subject:
+        return False
+    neighbours = [_mapping(one) for one in scenario.get("neighbours") or ()]
+    if wanted.neighbours is None:
+        return not neighbours
+    if len(neighbours) != 1:
+        return False
+    one = neighbours[0]
+    counts = (wanted.neighbours.count, "fill") if wanted.neighbours.count > 1 else (1,)
+    return (
+        one.get("load") == wanted.neighbours.load
+        and one.get("cpus", "any") == wanted.neighbours.cpus
+        and one.get("count", 1) in counts
+    )
+
+
+def _key(
+    comparison: Comparison,
+    table: PublishedTable,
+    scenario: str,
+    column: Mapping[str, int | float | str],
+) -> Key | None:
+    """Return what the run measured for a column: of several, what took most samples."""
+    kinds = _kinds(comparison.runs)
+    found = [
+        key
+        for key in dict.fromkeys(summary.key for summary in comparison.summaries)
+        if key.scenario == scenario
+        and key.role == "subject"
+        and key.metric == table.metric
+        and kinds.get(key.workload, key.workload) == table.workload
+        and all(_parameters(key).get(name) == value for name, value in column.items())
+    ]
+    return max(found, key=_samples, default=None)
+
+
+def _kinds(runs: Iterable[RunData]) -> dict[str, str]:
+    """Return the workload that each label of the studies stands for."""
+    return {
+        str(label): str(_mapping(spec).get("workload", label))
+        for run in runs
+        for label, spec in _mapping(run.study.get("workloads")).items()
+    }
+
+
+def _samples(key: Key) -> float:
+    given = _parameters(key)
+    samples, duration = given.get("samples"), given.get("duration")
+    if isinstance(samples, int | float):
+        return float(samples)
+    return duration / TYPICAL_LOOP_S if isinstance(duration, int | float) else 0.0
+
+
+def _parameters(key: Key) -> Mapping[str, Any]:
+    return _mapping(_json(key.parameters))
+
+
+def _published_rows(reference: Reference, table: PublishedTable) -> tuple[Row, ...]:
+    bare = table.rows[reference.baseline]
+    return tuple(
+        Row(
+            published=True,
+            arm=arm,
+            label=published.label,
+            emulated=False,
+            values=tuple(
+                Value(value, value / base)
+                for value, base in zip(table.rows[arm], bare, strict=True)
+            ),
+        )
+        for arm, published in reference.arms.items()
+        if arm in table.rows
+    )
+
+
+def _own_rows(comparison: Comparison, keys: Sequence[Key | None]) -> tuple[Row, ...]:
+    summaries = {(summary.key, summary.arm): summary for summary in comparison.summaries}
+    effects = {(e.key, e.arm): e for e in (*comparison.aa, *comparison.effects)}
+    rows = []
+    for arm in comparison.arms:
+        values: list[Value | None] = []
+        for key in keys:
+            own = summaries.get((key, arm)) if key is not None else None
+            base = summaries.get((key, comparison.baseline)) if key is not None else None
+            effect = effects.get((key, arm)) if key is not None else None
+            if effect is not None and effect.baseline != comparison.baseline:
+                effect = None
+            values.append(_own(own, base, effect) if own is not None else None)
+        if any(values):
+            emulated = any(v.summary.emulated for v in values if v is not None and v.summary)
+            rows.append(Row(False, arm, arm, emulated, tuple(values)))
+    return tuple(rows)
+
+
+def _own(own: ArmSummary, base: ArmSummary | None, effect: Effect | None) -> Value:
+    value = shown_value(own)
+    under = shown_value(base) if base is not None else 0.0
+    return Value(value, value / under if under > 0 else None, effect, own)
+
+
+def shown_value(summary: ArmSummary) -> float:
+    """Return what compares with a printed value: of maxima the worst seen, else the centre."""
+    return summary.greatest if summary.kind == "maximum" else summary.centre
+
+
+def _notes(
+    comparison: Comparison,
+    scenario: PublishedScenario,
+    matched: str,
+    keys: Sequence[Key | None],
+) -> list[str]:
+    taken = ", ".join(
+        dict.fromkeys(
+            f"{key.workload} [{', '.join(f'{k}={v}' for k, v in _parameters(key).items())}]"
+            for key in keys
+            if key is not None
+        )
+    )
+    blocks = comparison.blocks
+    notes = [f"This run: scenario {matched}, {taken}, {blocks} block{'s' * (blocks != 1)}."]
+    published = scenario.neighbours.count if scenario.neighbours else 0
+    own = _neighbours(comparison.runs, matched)
+    if own and own != {published}:
+        counted = " or ".join(str(count) for count in sorted(own))
+        cpus = {str(_cpus(run)) for run in comparison.runs} - {"None"}
+        where = f" on a host of {' or '.join(sorted(cpus))} CPUs" if cpus else ""
+        notes.append(f"Neighbours: {published} as published, {counted} here{where}.")
+    if any(key is None for key in keys):
+        notes.append("What this run did not measure is left empty.")
+    return notes
+
+
+def _neighbours(runs: Iterable[RunData], scenario: str) -> set[int]:
+    """Return how many neighbours the machines of a scenario had, over all blocks and arms."""
+    roles: dict[tuple[str, int, str], set[str]] = {}
+    for run in runs:
+        for machine in run.machines:
+            if machine.scenario == scenario:
+                seen = roles.setdefault((run.run, machine.block, machine.arm), set())
+                if re.fullmatch(r"neighbour-\d+", machine.role):
+                    seen.add(machine.role)
+    return {len(seen) for seen in roles.values()}
+
+
+def _cpus(run: RunData) -> Any:
+    cpus = run.host.get("cpus")
+    return cpus if isinstance(cpus, int) else None
+
+
+def describe_scenario(scenario: PublishedScenario) -> str:
+    """Return a published scenario in words, such as ``pinned, 1 cpu-load neighbour (same)``."""
+    words = ["subject pinned" if scenario.subject == "pinned" else "subject on any CPU"]
+    if scenario.neighbours is not None:
+        many = scenario.neighbours
+        where = {"same": "on the same CPU", "other": "on other CPUs", "any": "on any CPU"}
+        plural = "s" if many.count > 1 else ""
+        words.append(f"{many.count} {many.load} neighbour{plural} {where[many.cpus]}")
+    return ", ".join(words)
+
+
+def describe_column(column: Mapping[str, int | float | str]) -> str:
+    """Return a column's heading, such as ``2 threads``; empty for a column without parameters."""
+    return ", ".join(f"{value} {name}" for name, value in column.items())
+
+
+def describe_fact(value: float, to: float | None, unit: str) -> str:
+    """Return a stated number or range for reading."""
+    ends = [value] if to is None else [value, to]
+    return " to ".join(
+        f"{end:,.10g}" if unit == "1" else format_quantity(end, unit) for end in ends
+    )
+
+
+def _json(text: str) -> Any:
+    import json
+
+    try:
+        return json.loads(text)
+    except ValueError:
+        return {}
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
