@@ -100,6 +100,11 @@ fn supervise(channel: File, origin: Origin) -> Option<String> {
 }
 
 fn last_words(mut channel: &File, reason: &str) {
+    let fd = channel.as_raw_fd();
+    // Nobody at the other end: a waiting write would wait for ever.
+    if !sys::wait_writable(fd).unwrap_or(false) || sys::set_blocking(fd, true).is_err() {
+        return;
+    }
     let payload = protocol::fatal(reason).to_string();
     let _ = channel.write_all(&encode(Kind::Message, OUT_OF_BAND, payload.as_bytes()));
     sys::drain(channel.as_raw_fd());
@@ -236,11 +241,13 @@ fn open_channel(wanted: &str, events: Option<i32>) -> Result<File, String> {
             let opened = OpenOptions::new().read(true).write(true).open(&path);
             match opened {
                 Ok(file) => {
-                    if sys::is_terminal(file.as_raw_fd()) {
-                        let name = path.display();
+                    // A port's waiting write would never return when the host is gone.
+                    let prepared = if sys::is_terminal(file.as_raw_fd()) {
                         sys::set_raw(file.as_raw_fd())
-                            .map_err(|error| format!("{name}: {error}"))?;
-                    }
+                    } else {
+                        sys::set_blocking(file.as_raw_fd(), false)
+                    };
+                    prepared.map_err(|error| format!("{}: {error}", path.display()))?;
                     return Ok(file);
                 }
                 Err(error) if since.elapsed() > CHANNEL_WAIT => {

@@ -1,11 +1,12 @@
 //! What the agent sends: numbered, kept until the host has it, and sent again when asked.
 
 use crate::frame::{encode, Kind, HEADER, MAX_PAYLOAD, OUT_OF_BAND, TRAILER};
-use crate::protocol;
+use crate::{protocol, sys};
 use serde_json::{json, Value};
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
+use std::os::fd::AsRawFd;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,9 @@ const CHUNK: usize = 64 << 10;
 const WINDOW: usize = 4 << 20;
 /// A host that acknowledges nothing for this long is not waited for any more.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often a port is looked at whose host has not come yet.
+const UNCONNECTED_PAUSE: Duration = Duration::from_millis(2);
 
 struct Kept {
     seq: u32,
@@ -28,6 +32,8 @@ struct State {
     acknowledged: u32,
     kept: VecDeque<Kept>,
     kept_bytes: usize,
+    /// Something was sent: the host has been there.
+    connected: bool,
     lost: bool,
 }
 
@@ -45,6 +51,7 @@ impl Outbox {
             acknowledged: 0,
             kept: VecDeque::new(),
             kept_bytes: 0,
+            connected: false,
             lost: false,
         };
         Self {
@@ -168,6 +175,17 @@ impl Outbox {
         self.moved.notify_all();
     }
 
+    /// Send the last message, and return when it has left the machine as far as can be told.
+    pub fn send_last(&self, message: &Value) {
+        let mut state = self.lock();
+        // A write that waits returns when the hypervisor has taken the data.
+        let _ = sys::set_blocking(state.stream.as_raw_fd(), true);
+        if sys::wait_writable(state.stream.as_raw_fd()).unwrap_or(false) {
+            state.send(Kind::Message, message.to_string().as_bytes());
+        }
+        sys::drain(state.stream.as_raw_fd());
+    }
+
     /// Last words, outside the order, even when another thread is in the middle of sending.
     pub fn send_fatal(&self, reason: &str) {
         if let Ok(mut state) = self.state.try_lock() {
@@ -218,10 +236,27 @@ impl State {
         }
     }
 
-    fn write(&mut self, bytes: &[u8]) {
-        if !self.lost && self.stream.write_all(bytes).is_err() {
-            // Reading from the channel will end too, and that ends the agent.
-            self.lost = true;
+    fn write(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() && !self.lost {
+            match self.stream.write(bytes) {
+                Ok(0) => self.lost = true,
+                Ok(count) => {
+                    self.connected = true;
+                    bytes = &bytes[count..];
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait(),
+                // Reading from the channel will end too, and that ends the agent.
+                Err(_) => self.lost = true,
+            }
+        }
+    }
+
+    /// Wait for room. A port without a host has none ever: fatal, once there was a host.
+    fn wait(&mut self) {
+        if !sys::wait_writable(self.stream.as_raw_fd()).unwrap_or(false) {
+            self.lost = self.connected;
+            std::thread::sleep(UNCONNECTED_PAUSE);
         }
     }
 }

@@ -114,8 +114,7 @@ impl Server {
                 match Request::parse(&frame.payload) {
                     Ok(Request::Shutdown { id }) => {
                         self.runs.stop_all(STOP_GRACE);
-                        self.outbox.send(&protocol::result(id, json!({})));
-                        sys::drain(input.as_raw_fd());
+                        self.outbox.send_last(&protocol::result(id, json!({})));
                         return Ending::Shutdown;
                     }
                     Ok(request) => self.handle(request),
@@ -138,6 +137,11 @@ impl Server {
                 Ok(0) => break,
                 Ok(count) => decoder.push(&buffer[..count]),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if sys::wait_readable(input.as_raw_fd(), None).is_err() {
+                        break;
+                    }
+                }
                 Err(_) => break,
             }
         }

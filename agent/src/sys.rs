@@ -112,22 +112,46 @@ pub fn duplicate(source: RawFd, target: RawFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Wait until a descriptor can be read (or is at its end); `None` waits for ever.
-/// Returns whether it can.
-pub fn wait_readable(fd: RawFd, timeout_ms: Option<i32>) -> io::Result<bool> {
+fn poll(fd: RawFd, events: i16, timeout_ms: Option<i32>) -> io::Result<i16> {
     let mut entry = libc::pollfd {
         fd,
-        events: libc::POLLIN,
+        events,
         revents: 0,
     };
     loop {
         // SAFETY: one valid entry.
         match check(unsafe { libc::poll(&mut entry, 1, timeout_ms.unwrap_or(-1)) }) {
-            Ok(count) => return Ok(count > 0),
+            Ok(_) => return Ok(entry.revents),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
+}
+
+/// Wait until a descriptor can be read (or is at its end); `None` waits for ever.
+/// Returns whether it can.
+pub fn wait_readable(fd: RawFd, timeout_ms: Option<i32>) -> io::Result<bool> {
+    Ok(poll(fd, libc::POLLIN, timeout_ms)? != 0)
+}
+
+/// Wait until a descriptor can be written to. Returns false where nobody is at the other end.
+pub fn wait_writable(fd: RawFd) -> io::Result<bool> {
+    Ok(poll(fd, libc::POLLOUT, None)? & libc::POLLOUT != 0)
+}
+
+/// Let reads and writes return at once instead of waiting, or wait again.
+pub fn set_blocking(fd: RawFd, blocking: bool) -> io::Result<()> {
+    // SAFETY: plain numbers; a wrong descriptor is an error result.
+    unsafe {
+        let flags = check(libc::fcntl(fd, libc::F_GETFL))?;
+        let flags = if blocking {
+            flags & !libc::O_NONBLOCK
+        } else {
+            flags | libc::O_NONBLOCK
+        };
+        check(libc::fcntl(fd, libc::F_SETFL, flags))?;
+    }
+    Ok(())
 }
 
 pub fn is_terminal(fd: RawFd) -> bool {

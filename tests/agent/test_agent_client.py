@@ -49,6 +49,16 @@ async def test_an_agent_that_never_answers_is_a_fault_with_what_was_heard() -> N
     await client.close()
 
 
+async def test_a_damaged_hello_is_asked_for() -> None:
+    agent = ScriptedAgent(lambda request: [{**HELLO, "id": request["id"]}])
+    client = client_of(agent)
+    frame = agent.frame(HELLO)
+    agent.put(frame[:-1] + bytes([frame[-1] ^ 1]))
+    assert (await client.hello(5)).agent == "9"
+    assert [request["op"] for request in agent.requests] == ["hello"]
+    await client.close()
+
+
 async def test_another_protocol_is_refused() -> None:
     agent = ScriptedAgent(silent)
     agent.say({**HELLO, "protocol": 2})

@@ -20,7 +20,7 @@ PROTOCOL = 1
 ProgressCallback = Callable[[float, Mapping[str, Any]], None]
 
 _HELLO_REPEAT_S = 10.0
-"""The agent says hello by itself; asking fills the queues of a machine that still boots."""
+"""The agent says hello by itself; asking earlier fills the queues of a machine that boots."""
 _CLOCK_EXCHANGES = 5
 
 
@@ -111,7 +111,8 @@ class AgentClient:
         """Wait until the agent has introduced itself, up to ``timeout_s`` seconds."""
         if self._hello is not None:
             return self._hello
-        with self._asking("hello", repeat_s=_HELLO_REPEAT_S) as request:
+        request = self._connection.expect("hello", repeat_s=_HELLO_REPEAT_S)
+        with _Held(self, request, stop=False):
             greeted = asyncio.ensure_future(self._greeted.wait())
             either: set[asyncio.Future[Any]] = {greeted, request.answer}
             try:

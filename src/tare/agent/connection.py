@@ -137,6 +137,15 @@ class Connection:
         self._post(request)
         return request
 
+    def expect(self, op: str, *, repeat_s: float, **fields: Any) -> Request:
+        """Make a request that is only sent if its answer does not come unasked in ``repeat_s`` s.
+
+        It is sent earlier when something from the agent was damaged: that may have been it.
+        """
+        request = self._make(op, repeat_s, fields)
+        self._set_timer(request)
+        return request
+
     def leave(self, op: str, **fields: Any) -> None:
         """Send a request whose answer nobody waits for."""
         self._unattended(self.open(op, **fields))
@@ -207,6 +216,10 @@ class Connection:
             self._repeated += 1
             self._post(request)
 
+    def _repeat_all(self) -> None:
+        for request in list(self.requests.values()):
+            self._repeat(request)
+
     def _spawn(self, sending: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(sending)
         self._sending.add(task)
@@ -237,7 +250,7 @@ class Connection:
             for frame in self._decoder.feed(data):
                 self._take(frame)
             if self._decoder.damaged > damaged:
-                self._demand()
+                self._ask_again()
             self._watch()
         for frame in self._decoder.abandon():
             self._take(frame)
@@ -290,8 +303,7 @@ class Connection:
         elif kind == "gone":
             self.fail(MachineFault(f"results of {self.name} were lost on the way", transient=True))
         elif kind == "damaged":
-            for waiting in list(self.requests.values()):
-                self._repeat(waiting)
+            self._repeat_all()
         elif kind == "ready" and request is not None and not request.ready.done():
             request.ready.set_result(None)
         self._on_message(message)
@@ -305,6 +317,12 @@ class Connection:
             self.tell("ack", seq=self._order.arrived)
 
     # --- putting right what was damaged
+
+    def _ask_again(self) -> None:
+        """Something from the agent was damaged: ask for it, where it can be told what it was."""
+        if self._order.arrived is None:
+            self._repeat_all()
+        self._demand()
 
     def _demand(self) -> None:
         """Ask for the frames that are missing."""

@@ -30,7 +30,7 @@ class Order:
     @property
     def arrived(self) -> int | None:
         """The last sequence number up to which nothing is missing; None before the first."""
-        return None if not self._expected else self._expected - 1
+        return self._expected - 1 if self._expected else None
 
     @property
     def held(self) -> int:

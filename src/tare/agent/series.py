@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 MOST_BYTES = 8 << 30
 """A series longer than this is taken for nonsense."""
@@ -71,7 +71,7 @@ def read_chunk(payload: bytes) -> Chunk:
     unknown = [kind for _, kind in chunk.columns if kind not in _TYPES]
     if unknown:
         raise ValueError(f"series {chunk.name} has columns of unknown type {unknown[0]!r}")
-    width = sum(np.dtype(_TYPES[kind]).itemsize for _, kind in chunk.columns)
+    width = sum(int(kind[1:]) // 8 for _, kind in chunk.columns)
     if chunk.rows < 0 or chunk.total != chunk.rows * width or chunk.total > MOST_BYTES:
         raise ValueError(f"series {chunk.name}: {chunk.total} bytes are not {chunk.rows} rows")
     if not 0 <= chunk.offset <= chunk.total - len(chunk.data):
@@ -121,6 +121,9 @@ class _Part:
         first = self._first
         if len(self._data) != first.total:
             raise ValueError(f"series {first.name}: {len(self._data)} of {first.total} bytes came")
+        # Loaded here: a machine should not wait for it to boot.
+        import numpy as np
+
         columns = {}
         offset = 0
         for name, kind in first.columns:
