@@ -103,9 +103,15 @@ def resume(directory: RunDir) -> None:
 
 
 @app.command()
-def report(directory: RunDir) -> None:
+def report(
+    directory: RunDir,
+    reference: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Set published values beside the run's own."),
+    ] = None,
+) -> None:
     """Build the report anew, from the events alone."""
-    _write_report(directory, _console())
+    _write_report(directory, _console(), reference or ())
 
 
 @app.command()
@@ -181,14 +187,16 @@ def _decide(study: Study, records: Sequence[Record], blocks_done: int) -> Decisi
     return Decision(judged.go_on, judged.reason)
 
 
-def _write_report(directory: Path, console: Console) -> None:
+def _write_report(directory: Path, console: Console, references: Sequence[str] = ()) -> None:
     from tare.analysis import compare_runs, load_run
+    from tare.analysis.references import load_reference
     from tare.report import build_report
     from tare.run.folder import open_folder
 
     folder = open_folder(directory)
+    published = [load_reference(name) for name in dict.fromkeys(references)]
     data = load_run(folder.path)
-    page = build_report([data], compare_runs([data]), folder.path)
+    page = build_report([data], compare_runs([data]), folder.path, published)
     console.print(Text(f"report: {page}", "bold"))
 
 

@@ -6,6 +6,7 @@ run's value by the run's baseline. Nothing here divides one source by the other.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -103,6 +104,7 @@ def _beside(comparison: Comparison, reference: Reference, table: PublishedTable)
     published = _published_rows(reference, table)
     own = _own_rows(comparison, keys)
     notes = [table.remark] if table.remark else []
+    notes += [f"No value of {reference.arms[arm].label}: {why}." for arm, why in table.lost.items()]
     if own and scenario is not None:
         notes += _notes(comparison, scenario, matched, keys)
     return Beside(table, scenario, matched, keys, (*published, *own), tuple(notes))
@@ -293,8 +295,6 @@ def describe_fact(value: float, to: float | None, unit: str) -> str:
 
 
 def _json(text: str) -> Any:
-    import json
-
     try:
         return json.loads(text)
     except ValueError:

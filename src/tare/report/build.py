@@ -13,9 +13,12 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from tare.analysis.beside import set_beside
 from tare.analysis.model import Comparison, RunData
+from tare.analysis.references import Reference
 from tare.errors import InputError
 from tare.report.arrange import arranged
+from tare.report.beside import reference_section, write_beside
 from tare.report.drawing import Studio
 from tare.report.figures.frame import Figure
 from tare.report.figures.overhead import overhead_figure, shading_note
@@ -44,7 +47,12 @@ TEMPLATES = Path(__file__).parent / "templates"
 PAGE = "report.html"
 
 
-def build_report(runs: Sequence[RunData], comparison: Comparison, out: Path) -> Path:
+def build_report(
+    runs: Sequence[RunData],
+    comparison: Comparison,
+    out: Path,
+    references: Sequence[Reference] = (),
+) -> Path:
     """Write the report of ``runs`` into the folder ``out``.
 
     ``out`` gets ``report.html`` (one self-contained page), ``figures/`` (each figure as SVG, PNG
@@ -55,6 +63,7 @@ def build_report(runs: Sequence[RunData], comparison: Comparison, out: Path) -> 
         runs: The runs, as the comparison combined them.
         comparison: Their comparison.
         out: The folder; made if missing.
+        references: Published values to set beside the runs' own; they enter no estimate.
 
     Returns:
         The page's path.
@@ -63,7 +72,7 @@ def build_report(runs: Sequence[RunData], comparison: Comparison, out: Path) -> 
         InputError: ``out`` cannot be written.
     """
     try:
-        return _build(runs, arranged(comparison), out)
+        return _build(runs, arranged(comparison), out, references)
     except OSError as error:
         raise InputError(
             f"{out}: the report cannot be written: {error.strerror or error}",
@@ -71,7 +80,9 @@ def build_report(runs: Sequence[RunData], comparison: Comparison, out: Path) -> 
         ) from error
 
 
-def _build(runs: Sequence[RunData], comparison: Comparison, out: Path) -> Path:
+def _build(
+    runs: Sequence[RunData], comparison: Comparison, out: Path, references: Sequence[Reference]
+) -> Path:
     figures_folder, tables_folder = out / "figures", out / "tables"
     for folder in (figures_folder, tables_folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -99,6 +110,9 @@ def _build(runs: Sequence[RunData], comparison: Comparison, out: Path) -> Path:
     files: list[str] = []
     for table in tables:
         files += _write_table(table, tables_folder)
+    beside = [set_beside(comparison, reference) for reference in references]
+    for side in beside:
+        files += write_beside(side, tables_folder)
     page = make_page(
         comparison,
         style,
@@ -109,6 +123,7 @@ def _build(runs: Sequence[RunData], comparison: Comparison, out: Path) -> Path:
             for draft in sections
         ],
         files=files,
+        references=[reference_section(side) for side in beside],
     )
     path = out / PAGE
     _replace(path, render(page))

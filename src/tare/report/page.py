@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from tare.analysis.formatting import format_duration
 from tare.analysis.model import Comparison, RunData
 from tare.report.again import Again, again
+from tare.report.beside import ReferenceSection
 from tare.report.drawing import Drawn
 from tare.report.palette import Look
 from tare.report.provenance import (
@@ -22,6 +23,7 @@ from tare.report.results import (
     host_cost_table,
     lost_cells_table,
     lost_groups_table,
+    proof_groups_table,
     proof_table,
     skipped_table,
 )
@@ -46,6 +48,7 @@ class Section:
     id: str
     name: str
     about: str
+    subject: bool = True
     flags: tuple[str, ...] = ()
     figures: tuple[Noted, ...] = ()
     effects: Shown | None = None
@@ -87,7 +90,7 @@ class Page:
     facts: tuple[tuple[str, str], ...]
     checks: Shown | None
     explaining: Shown | None
-    other_differences: Shown | None
+    all_differences: Shown | None
     warnings: tuple[str, ...]
     method: tuple[str, ...]
     aa: Shown | None
@@ -95,6 +98,7 @@ class Page:
     again: tuple[Again, ...]
     files: tuple[str, ...]
     footer: str = field(default="")
+    references: tuple[ReferenceSection, ...] = ()
 
 
 def make_page(
@@ -105,14 +109,14 @@ def make_page(
     overhead_note: str,
     sections: Sequence[Section],
     files: Sequence[str],
+    references: Sequence[ReferenceSection] = (),
 ) -> Page:
     """Return the page's content."""
     runs = comparison.runs
     emulated = frozenset().union(*(run.emulated_arms for run in runs))
     costs = host_cost_table(comparison)
     proofs = proof_table(comparison, emulated)
-    explaining = [d for d in comparison.proof_differences if d.explains]
-    others = [d for d in comparison.proof_differences if not d.explains]
+    explaining = any(difference.explains for difference in comparison.proof_differences)
     lost, skipped = lost_cells_table(runs), skipped_table(runs)
     checks = checks_table(runs)
     images = images_table(runs)
@@ -140,8 +144,8 @@ def make_page(
         costs=costs.shown() if costs.rows else None,
         facts=run_facts(runs),
         checks=checks.shown() if checks.rows else None,
-        explaining=proofs.shown(rows=explaining) if explaining else None,
-        other_differences=proofs.shown(hide=["why"], rows=others) if others else None,
+        explaining=proof_groups_table(comparison, emulated).shown() if explaining else None,
+        all_differences=proofs.shown() if proofs.rows else None,
         warnings=_warnings(runs),
         method=_method(comparison),
         aa=effects_table(comparison, "aa", comparison.aa).shown(hide=["noise_floor"])
@@ -151,6 +155,7 @@ def make_page(
         again=tuple(again(run) for run in runs),
         files=tuple(files),
         footer=_footer(runs),
+        references=tuple(references),
     )
 
 
@@ -164,6 +169,7 @@ def _subtitle(comparison: Comparison) -> str:
 
 def _alerts(comparison: Comparison) -> tuple[str, ...]:
     partial = [_partial(run) for run in comparison.runs if not run.complete]
+    partial += [text for run in comparison.runs if (text := _unfit(run))]
     # What the mark means is said beside the verdicts; in a warning on every page it would wear out.
     notes = [note for note in comparison.notes if not note.lower().startswith(EMULATED)]
     return tuple(legible(text) for text in (*partial, *notes))
@@ -175,6 +181,11 @@ def _partial(run: RunData) -> str:
     most = blocks.get("most") if isinstance(blocks, Mapping) else None
     of = f" of at most {most}" if most else ""
     return f"Partial: {done}{of} blocks of run {run.run} are finished; what follows is from these."
+
+
+def _unfit(run: RunData) -> str:
+    bad = [f"{check.name} ({check.found})" for check in run.checks if check.level == "bad"]
+    return f"The host was not fit for measuring: {'; '.join(bad)}." if bad else ""
 
 
 def _no_lead(comparison: Comparison) -> str:
