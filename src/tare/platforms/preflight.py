@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from tare.errors import TareError
@@ -24,12 +27,41 @@ CONTAINERS = re.compile(r"containerd-shim|conmon|lxc-start|runsc-sandbox")
 Look = Callable[[Host], Awaitable[Check]]
 
 
-async def preflight(host: Host, output: Path | None = None) -> tuple[Check, ...]:
+@dataclass(frozen=True)
+class LoadWatch:
+    """The CPUs' counters at some moment, and what Tare itself had used until then.
+
+    Args:
+        times: The first eight counters over all CPUs in ``/proc/stat``, in ticks.
+        own_s: CPU seconds that this process and its ended children had used.
+        began: ``time.monotonic()`` then.
+    """
+
+    times: tuple[int, ...]
+    own_s: float
+    began: float
+
+
+async def watch_load(host: Host) -> LoadWatch:
+    """Begin to watch how busy a host is; what follows meanwhile costs no extra time."""
+    return LoadWatch(
+        _times((await host.read("/proc/stat")).decode()), _own_cpu_s(), time.monotonic()
+    )
+
+
+def _own_cpu_s() -> float:
+    return sum(os.times()[:4])
+
+
+async def preflight(
+    host: Host, output: Path | None = None, watch: LoadWatch | None = None
+) -> tuple[Check, ...]:
     """Look at everything about a host that could disturb or skew a measurement.
 
     Args:
         host: The host, which is only read.
         output: The folder of the run, whose free space is looked at.
+        watch: Since when the load is watched; a quarter of a second from now otherwise.
 
     Returns:
         One check each: what was found, how bad it is, and a command to run about it.
@@ -38,7 +70,8 @@ async def preflight(host: Host, output: Path | None = None) -> tuple[Check, ...]
     if output is not None:
         looks.append(lambda host: _disk(host, output))
     # By itself and first, so that it does not see the other looks' own commands.
-    load = await _told(_load, host)
+    begun = watch or await watch_load(host)
+    load = await _told(lambda host: _load(host, begun), host)
     return (load, *await asyncio.gather(*(_told(look, host) for look in looks)))
 
 
@@ -93,15 +126,15 @@ async def _smt(host: Host) -> Check:
     return Check(name="smt", level="ok", found="off, or there is none")
 
 
-async def _load(host: Host) -> Check:
+async def _load(host: Host, watch: LoadWatch) -> Check:
     average = (await host.read("/proc/loadavg")).decode().split()[0]
-    first = _times((await host.read("/proc/stat")).decode())
-    await asyncio.sleep(SAMPLE_S)
-    second = _times((await host.read("/proc/stat")).decode())
-    spent = [max(0, after - before) for before, after in zip(first, second, strict=True)]
-    total = sum(spent) or 1
+    await asyncio.sleep(max(0.0, SAMPLE_S - (time.monotonic() - watch.began)))
+    now = _times((await host.read("/proc/stat")).decode())
+    spent = [max(0, after - before) for before, after in zip(watch.times, now, strict=True)]
+    own = (_own_cpu_s() - watch.own_s) * os.sysconf("SC_CLK_TCK")
     # user nice system idle iowait irq softirq steal, proc(5): idle and iowait are not busy.
-    busy = 1 - (spent[3] + spent[4]) / total
+    idle = spent[3] + spent[4]
+    busy = min(max((sum(spent) - idle - own) / (sum(spent) or 1), 0.0), 1.0)
     text = f"{busy:.0%} of the CPUs' time is in use; load average {average}"
     if busy < 0.1:
         return Check(name="load", level="ok", found=text)
@@ -117,9 +150,9 @@ async def _steal(host: Host) -> Check:
     return Check(name="steal", level="warn", found=text, hint="vmstat 1")
 
 
-def _times(stat: str) -> list[int]:
+def _times(stat: str) -> tuple[int, ...]:
     """Return the first eight counters, in ticks, of the line over all CPUs in /proc/stat."""
-    return [int(field) for field in stat.splitlines()[0].split()[1:9]]
+    return tuple(int(field) for field in stat.splitlines()[0].split()[1:9])
 
 
 async def _guests(host: Host) -> Check:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tare.agent.barrier import Barrier
@@ -18,6 +18,7 @@ from tare.workloads import MachineFacts, fitted
 
 if TYPE_CHECKING:
     from tare.agent.client import Outcome
+    from tare.agent.clocktrust import ClockReading
     from tare.events import EventLog
     from tare.platforms.base import Machine
     from tare.run.folder import RunFolder
@@ -43,6 +44,8 @@ class CellContext:
     log: EventLog
     workloads: Mapping[str, Workload]
     on_progress: Callable[[str, float, Mapping[str, Any]], None]
+    clocks: dict[str, ClockReading] = field(default_factory=dict)
+    """The last reading of each machine's clock: the next cell on it begins there."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +127,7 @@ async def _measure(
     loads = Loads(neighbours, context.workloads, facts)
     barrier = Barrier(1 + len(neighbours))
     before = await subject.host_cost()
-    first = await subject.agent.clock()
+    first = context.clocks.pop(subject.name, None) or await subject.agent.clock()
     beginning = asyncio.ensure_future(loads.begin(barrier))
     began = time.monotonic()
     try:
@@ -141,7 +144,8 @@ async def _measure(
     except BaseException:
         await _abandon(beginning, loads)
         raise
-    trust = judge(first, await subject.agent.clock(), CLOCK_DRIFT_LIMIT_PPM)
+    last = context.clocks[subject.name] = await subject.agent.clock()
+    trust = judge(first, last, CLOCK_DRIFT_LIMIT_PPM)
     after = await subject.host_cost()
     for report in reports:
         report.require_load()

@@ -37,6 +37,7 @@ from tare.run.checking import (
     recorded_facts,
 )
 from tare.run.interrupt import StopRequest, listening
+from tare.run.slowlibraries import load_slow_libraries
 from tare.run.state import fold
 from tare.run.versions import run_versions
 from tare.run.visit import ReadyArm, Visitor
@@ -73,7 +74,6 @@ async def execute(
                 versions=run_versions(),
             )
         )
-        log.append(Preflight(checks=await bench.preflight()))
         for event in checked_events(study, verdicts):
             log.append(event)
         for skip in plan.skipped:
@@ -112,7 +112,6 @@ async def resume(bench: Bench, study: Study, folder: RunFolder) -> RunFinished |
     with EventLog(folder.events) as log:
         _subscribe(bench, log)
         log.append(RunResumed(run=state.started.run, versions=run_versions()))
-        log.append(Preflight(checks=await bench.preflight()))
         return await _Execution(bench, study, plan, folder, log, state.started.run).carry_out()
 
 
@@ -164,7 +163,12 @@ class _Execution:
         return self._finish("complete", self._state.decided.reason if self._state.decided else "")
 
     async def _blocks(self, stop: StopRequest) -> None:
-        arms = await self._prepare()
+        looking = asyncio.ensure_future(self._bench.preflight())
+        try:
+            arms = await self._prepare()
+            self._log.append(Preflight(checks=await looking))
+        finally:
+            looking.cancel()
         visitor_space = tempfile.mkdtemp(prefix="tare-")
         entry = self._bench.context.ledger.record("directory", path=visitor_space)
         visitor = Visitor(
@@ -178,6 +182,7 @@ class _Execution:
             arms=arms,
             workspace=Path(visitor_space),
             stop=stop,
+            before_measuring=asyncio.ensure_future(asyncio.to_thread(load_slow_libraries)),
         )
         try:
             for block in range(1, self._study.blocks.most + 1):

@@ -6,8 +6,6 @@ import hashlib
 import re
 from typing import TYPE_CHECKING
 
-import polars as pl
-
 from tare.events import SeriesSaved
 
 if TYPE_CHECKING:
@@ -27,6 +25,9 @@ def save_series(folder: RunFolder, cell: str, role: str, series: Series) -> Seri
     Returns:
         Path (relative to the folder), columns with their types, rows and SHA-256 of the file.
     """
+    # Loaded here: a machine should not wait for it to boot.
+    import polars as pl
+
     path = folder.series / f"{_file_stem(cell, role, series.name)}.parquet"
     frame = pl.DataFrame(series.columns)
     frame.write_parquet(path, compression="zstd", compression_level=1)

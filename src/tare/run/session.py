@@ -22,7 +22,7 @@ from tare.hosts.local import LocalHost
 from tare.hosts.lock import host_lock
 from tare.platforms import PLATFORMS
 from tare.platforms.base import Context
-from tare.platforms.preflight import preflight
+from tare.platforms.preflight import LoadWatch, preflight, watch_load
 from tare.run.bench import Bench, Decide, Decision, StudySource
 from tare.study.model import Study
 from tare.workloads import WORKLOADS
@@ -109,6 +109,7 @@ def _bench(
     output: Path,
     *,
     decide: Decide,
+    watch: LoadWatch | None = None,
     subscribers: tuple[Callable[[Record], None], ...] = (),
     on_progress: Callable[[str, float, Mapping[str, Any]], None] = lambda *_: None,
 ) -> Bench:
@@ -118,7 +119,7 @@ def _bench(
         workloads=WORKLOADS,
         cpus=context.host.topology(),
         decide=decide,
-        preflight=lambda: preflight(context.host, output),
+        preflight=lambda: preflight(context.host, output, watch),
         host_facts=host_facts(),
         subscribers=subscribers,
         on_progress=on_progress,
@@ -150,6 +151,7 @@ async def run_session(
                 context,
                 output,
                 decide=decide,
+                watch=await watch_load(context.host),
                 subscribers=subscribers,
                 on_progress=on_progress,
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -50,6 +50,8 @@ class Visitor:
     arms: Mapping[str, ReadyArm]
     workspace: Path
     stop: StopRequest
+    before_measuring: Awaitable[None]
+    """Awaited once a machine is up: preparations that may go on while it boots, not later."""
     _newest: str = ""
     _numbers: count[int] = field(default_factory=lambda: count(1))
 
@@ -80,6 +82,7 @@ class Visitor:
         async with AsyncExitStack() as machines:
             subject = await self._boot(machines, visit, arm, visit.placement.subject, "subject")
             neighbours = await self._boot_neighbours(machines, visit, arm)
+            await self.before_measuring
             for index, cell in enumerate(cells):
                 if self.stop.finishing:
                     return cells[index:]
