@@ -30,6 +30,7 @@ from tare.report.words import (
     probability,
     ratio,
     ratio_interval,
+    short,
 )
 
 
@@ -230,6 +231,49 @@ def proof_table(comparison: Comparison, emulated: frozenset[str]) -> Table[Proof
     )
     caption = f"Differences between the arms' environments and that of {comparison.baseline}"
     return Table("environment", caption, columns, comparison.proof_differences)
+
+
+@dataclass(frozen=True)
+class ProofGroup:
+    """Differences that could explain a result in the same way, over arms."""
+
+    why: str
+    arms: tuple[str, ...]
+    differences: tuple[str, ...]
+
+
+SHOWN_DIFFERENCES = 3
+"""Of each group; the rest is counted, and listed in the whole table."""
+
+
+def proof_groups_table(comparison: Comparison, emulated: frozenset[str]) -> Table[ProofGroup]:
+    """Return the differences that could explain a result, those of one kind in one row."""
+    arms: dict[str, dict[str, None]] = {}
+    found: dict[str, dict[str, None]] = {}
+    for difference in comparison.proof_differences:
+        if difference.explains:
+            arms.setdefault(difference.why, {})[difference.arm] = None
+            values = f"{difference.baseline_value} → {difference.arm_value}"
+            found.setdefault(difference.why, {})[f"{difference.path}: {values}"] = None
+
+    def what(group: ProofGroup) -> str:
+        texts = [short(text, 120) for text in group.differences[:SHOWN_DIFFERENCES]]
+        more = len(group.differences) - len(texts)
+        return "; ".join([*texts, f"and {more} more"] if more else texts)
+
+    columns: tuple[Column[ProofGroup], ...] = (
+        Column("why", lambda g: g.why, "What could explain a result"),
+        Column(
+            "arms",
+            lambda g: ", ".join(g.arms),
+            "Arms",
+            lambda g: ", ".join(marked(arm, arm in emulated) for arm in g.arms),
+        ),
+        Column("differences", what, f"What differs from {comparison.baseline}"),
+    )
+    rows = tuple(ProofGroup(why, tuple(arms[why]), tuple(found[why])) for why in found)
+    caption = f"Differences from {comparison.baseline} that could explain a result"
+    return Table("explaining", caption, columns, rows)
 
 
 def lost_cells_table(runs: Iterable[RunData]) -> Table[CellResult]:

@@ -24,6 +24,9 @@ from tare.report.words import Names, Part, joined, marked, parameters_of, slug
 FEW = 14
 """Up to so many effects are all shown at once; more are folded behind the headline ones."""
 
+SUBJECT = "subject"
+"""The role of the machine that is measured."""
+
 DISTRIBUTIONS = 2
 """Metrics of one workload whose values per block are drawn."""
 
@@ -72,13 +75,14 @@ def drafts(comparison: Comparison, looks: Mapping[str, Look]) -> list[Draft]:
         name = names.name(part)
         stem = _unique(slug(name), taken)
         effects = [effect for effect in comparison.effects if Part.of(effect.key) == part]
-        first = []
-        for number, key in enumerate(_drawn_keys(summaries)):
+        first, last = [], []
+        # What neighbours did is shown in tables: it proves the load and is no result.
+        own = part.role == SUBJECT
+        for number, key in enumerate(_drawn_keys(summaries) if own else ()):
             rows = [summary for summary in summaries if summary.key == key]
             figure = distribution_figure(rows, looks, name=f"{stem}-blocks-{number + 1}", part=name)
             first.append((figure, _distribution_note(comparison, rows, figure.panels)))
-        last = []
-        if len({effect.key for effect in effects}) > 1:
+        if own and len({effect.key for effect in effects}) > 1:
             metrics = metrics_figure(comparison, looks, effects, name=f"{stem}-metrics", part=name)
             last += [(metrics, "")] if metrics else []
         found.append(
@@ -112,6 +116,7 @@ def finish(
     return Section(
         id=draft.stem,
         name=draft.name,
+        subject=draft.part.role == SUBJECT,
         about=_about(draft.part),
         flags=_flags(effects, series_flags(series, emulated)),
         figures=tuple(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tare.analysis.model import Comparison, Effect
@@ -85,21 +85,20 @@ DETAIL = Layout(430, (156, 418), 17, 25, stacked=False, label=22, numbers=False,
 
 
 def _panels(groups: Sequence[Group], margin: float, layout: Layout) -> list[Panel]:
-    ends = [
-        math.log(value)
-        for group in groups
-        for effect in group.effects
-        for value in (cost(effect), *(cost_interval(effect) or ()))
-        if value is not None and 0 < value < math.inf
-    ]
+    known = [effect for group in groups for effect in group.effects]
+    places = _logs(cost(effect) for effect in known)
+    ends = _logs(end for effect in known for end in cost_interval(effect) or ())
     least = math.log1p(max([margin, *(group.floor for group in groups)]))
-    low, high = min([*ends, -1.5 * least]), max([*ends, 1.5 * least])
+    # One interval that the data could hardly bound must not squeeze all others into a line.
+    reach = max(1.5 * (max(places) - min(places)), math.log(NEAR))
+    low = max(min([*places, *ends, -1.5 * least]), min([*places, -1.5 * least]) - reach)
+    high = min(max([*places, *ends, 1.5 * least]), max([*places, 1.5 * least]) + reach)
     spare = 0.06 * (high - low)
     low, high = low - spare, high + spare
     left, right = layout.plot
     if high - low < math.log(FAR) or layout.stacked or not layout.numbers:
         return [Panel(left, right, low, high, "")]
-    near = [abs(end) for end in ends if abs(end) <= math.log(NEAR)]
+    near = [abs(end) for end in (*places, *ends) if abs(end) <= math.log(NEAR)]
     reach = min(max([*near, 2 * least]) * 1.15, math.log(NEAR))
     gap = 28.0
     middle = left + (right - left) * 0.46
@@ -107,6 +106,10 @@ def _panels(groups: Sequence[Group], margin: float, layout: Layout) -> list[Pane
         Panel(left, middle, -reach, reach, "close to even"),
         Panel(middle + gap, right, low, high, "whole range"),
     ]
+
+
+def _logs(values: Iterable[float | None]) -> list[float]:
+    return [math.log(value) for value in values if value is not None and 0 < value < math.inf]
 
 
 def paint(

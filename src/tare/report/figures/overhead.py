@@ -64,8 +64,12 @@ def metrics_figure(
     name: str,
     part: str,
 ) -> Figure | None:
-    """Return the costs of one workload's metrics, for its section; None when there is no ratio."""
-    groups = _groups(effects, lambda key: metric_name(key.metric))
+    """Return the costs of one workload's metrics, for its section; None when there is no ratio.
+
+    Of metrics without a better direction more is no cost, so they are left to the tables.
+    """
+    judged = [effect for effect in effects if effect.better != "neither"]
+    groups = _groups(judged, lambda key: metric_name(key.metric))
     if not groups:
         return None
     count = sum(len(group.effects) for group in groups)
