@@ -3,6 +3,7 @@
 import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -46,14 +47,18 @@ def write(path: Path, happened: list[Event]) -> None:
 
 
 @given(st.lists(events, min_size=1, max_size=8))
-def test_what_was_appended_is_read_back(tmp_path_factory, happened):
+def test_what_was_appended_is_read_back(
+    tmp_path_factory: pytest.TempPathFactory, happened: list[Event]
+) -> None:
     path = tmp_path_factory.mktemp("run") / "events.jsonl"
     write(path, happened)
     assert [record.event for record in read_events(path)] == happened
 
 
 @given(st.lists(events, min_size=2, max_size=6), st.floats(0, 1))
-def test_a_torn_tail_costs_only_what_was_torn(tmp_path_factory, happened, share):
+def test_a_torn_tail_costs_only_what_was_torn(
+    tmp_path_factory: pytest.TempPathFactory, happened: list[Event], share: float
+) -> None:
     path = tmp_path_factory.mktemp("run") / "events.jsonl"
     write(path, happened)
     content = path.read_bytes()
@@ -71,7 +76,9 @@ def test_a_torn_tail_costs_only_what_was_torn(tmp_path_factory, happened, share)
 
 
 @given(st.lists(events, min_size=3, max_size=6), st.data())
-def test_damage_before_the_last_line_names_the_line(tmp_path_factory, happened, data):
+def test_damage_before_the_last_line_names_the_line(
+    tmp_path_factory: pytest.TempPathFactory, happened: list[Event], data: st.DataObject
+) -> None:
     path = tmp_path_factory.mktemp("run") / "events.jsonl"
     write(path, happened)
     lines = path.read_bytes().split(b"\n")
@@ -83,14 +90,16 @@ def test_damage_before_the_last_line_names_the_line(tmp_path_factory, happened, 
 
 
 @given(st.binary(max_size=200))
-def test_arbitrary_bytes_never_crash_the_reader(tmp_path_factory, content):
+def test_arbitrary_bytes_never_crash_the_reader(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes
+) -> None:
     path = tmp_path_factory.mktemp("run") / "events.jsonl"
     path.write_bytes(content)
     with pytest.raises(UnreadableStream):
         read_events(path)
 
 
-def test_a_lost_line_is_noticed(tmp_path):
+def test_a_lost_line_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     write(path, [BlockStarted(block=n, order=()) for n in range(1, 4)])
     lines = path.read_bytes().splitlines(keepends=True)
@@ -99,7 +108,7 @@ def test_a_lost_line_is_noticed(tmp_path):
         read_events(path)
 
 
-def test_a_newer_stream_is_refused(tmp_path):
+def test_a_newer_stream_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     begun = RunStarted(
         version=STREAM_VERSION + 1,
@@ -116,7 +125,7 @@ def test_a_newer_stream_is_refused(tmp_path):
         read_events(path)
 
 
-def test_a_full_disk_leaves_no_half_event(tmp_path, monkeypatch):
+def test_a_full_disk_leaves_no_half_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "events.jsonl"
     with EventLog(path) as log:
         log.append(BlockFinished(block=1))
@@ -128,7 +137,7 @@ def test_a_full_disk_leaves_no_half_event(tmp_path, monkeypatch):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
         class FullFile:
-            def __getattr__(self, name: str):
+            def __getattr__(self, name: str) -> Any:
                 return nearly_full if name == "write" else getattr(real_file, name)
 
         real_file = log._file

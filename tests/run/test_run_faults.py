@@ -75,8 +75,11 @@ class Running:
         return self.process.returncode, output
 
 
+Begin = Callable[..., Running]
+
+
 @pytest.fixture
-def start(study: Path, home: Path) -> Iterator[Callable[..., Running]]:
+def start(study: Path, home: Path) -> Iterator[Begin]:
     started: list[Running] = []
 
     def begin(folder: Path, *words: str | Path) -> Running:
@@ -149,7 +152,7 @@ def resumed_to_the_end(folder: Path, before: dict[str, str]) -> None:
     assert (folder / "report.html").stat().st_size > 10_000
 
 
-def test_a_killed_run_leaves_no_orphan_and_resumes(study, home, start):
+def test_a_killed_run_leaves_no_orphan_and_resumes(study: Path, home: Path, start: Begin) -> None:
     folder = home / "run"
     running = start(folder, "run", study, "--out", folder)
     running.wait_for(measuring("guest"))
@@ -169,7 +172,7 @@ def test_a_killed_run_leaves_no_orphan_and_resumes(study, home, start):
     assert_nothing_is_left(folder, home)
 
 
-def test_a_torn_last_line_does_not_hinder_resume(study, home, start):
+def test_a_torn_last_line_does_not_hinder_resume(study: Path, home: Path, start: Begin) -> None:
     folder = home / "run"
     running = start(folder, "run", study, "--out", folder)
     running.wait_for(lambda event: event["type"] == "cell_finished")
@@ -182,7 +185,7 @@ def test_a_torn_last_line_does_not_hinder_resume(study, home, start):
     assert_nothing_is_left(folder, home)
 
 
-def test_ctrl_c_once_finishes_the_cell(study, home, start):
+def test_ctrl_c_once_finishes_the_cell(study: Path, home: Path, start: Begin) -> None:
     folder = home / "run"
     running = start(folder, "run", study, "--out", folder)
     running.wait_for(measuring("guest"))
@@ -196,7 +199,7 @@ def test_ctrl_c_once_finishes_the_cell(study, home, start):
     resumed_to_the_end(folder, finished_cells(folder))
 
 
-def test_ctrl_c_twice_stops_now(study, home, start):
+def test_ctrl_c_twice_stops_now(study: Path, home: Path, start: Begin) -> None:
     folder = home / "run"
     running = start(folder, "run", study, "--out", folder)
     running.wait_for(measuring("guest"))
@@ -209,7 +212,9 @@ def test_ctrl_c_twice_stops_now(study, home, start):
     assert_nothing_is_left(folder, home)
 
 
-def test_a_hypervisor_killed_in_a_cell_costs_that_cell_only(study, home, start):
+def test_a_hypervisor_killed_in_a_cell_costs_that_cell_only(
+    study: Path, home: Path, start: Begin
+) -> None:
     folder = home / "run"
     running = start(folder, "run", study, "--out", folder)
     running.wait_for(measuring("guest"))
@@ -231,7 +236,7 @@ def test_a_hypervisor_killed_in_a_cell_costs_that_cell_only(study, home, start):
     assert_nothing_is_left(folder, home)
 
 
-def test_two_runs_at_once_are_refused(study, home, start):
+def test_two_runs_at_once_are_refused(study: Path, home: Path, start: Begin) -> None:
     folder = home / "run"
     running = start(folder, "run", study, "--out", folder)
     running.wait_for(measuring("bare"))
@@ -243,7 +248,7 @@ def test_two_runs_at_once_are_refused(study, home, start):
     assert status == 0, output
 
 
-def test_a_folder_that_holds_a_run_is_refused(study, home):
+def test_a_folder_that_holds_a_run_is_refused(study: Path, home: Path) -> None:
     folder = home / "run"
     folder.mkdir()
     (folder / "events.jsonl").write_text("")
@@ -253,7 +258,7 @@ def test_a_folder_that_holds_a_run_is_refused(study, home):
     assert (folder / "events.jsonl").read_text() == ""
 
 
-def test_a_full_disk_is_refused_before_anything_starts(study, home):
+def test_a_full_disk_is_refused_before_anything_starts(study: Path, home: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("mounting a small disk needs root")
     disk = home / "disk"
@@ -276,7 +281,7 @@ def test_a_full_disk_is_refused_before_anything_starts(study, home):
         ("shape: {vcpus: 1, memory: 1MB}", "32 MiB"),
     ],
 )
-def test_wrong_studies_start_nothing(study, home, wrong, told):
+def test_wrong_studies_start_nothing(study: Path, home: Path, wrong: str, told: str) -> None:
     study.write_text(STUDY.replace("accelerator: tcg", f"accelerator: tcg, {wrong}"))
     outcome = tare("run", study, "--out", home / "run")
     assert outcome.returncode == 2, outcome.stdout + outcome.stderr
@@ -284,7 +289,7 @@ def test_wrong_studies_start_nothing(study, home, wrong, told):
     assert not (home / "run").exists()
 
 
-def test_too_many_vcpus_are_skipped_with_the_reason(study, home):
+def test_too_many_vcpus_are_skipped_with_the_reason(study: Path, home: Path) -> None:
     study.write_text(STUDY.replace("accelerator: tcg}", "accelerator: tcg, shape: {vcpus: 4000}}"))
     outcome = tare("plan", study)
     assert outcome.returncode == 0, outcome.stderr
