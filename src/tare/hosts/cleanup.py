@@ -9,6 +9,8 @@ cgroup    path                           its processes killed, then removed, if 
 directory path                           removed if a part of the path is named ``tare-…``
 file      path                           the same
 setting   path, before, value            ``before`` written back if it still holds ``value``
+mount     path, type                     unmounted, if a part of the path is named ``tare-…``
+trace     path                           the tracer's instance stopped and removed, if ``tare-…``
 ========= ============================== =====================================================
 
 Everything may be undone twice. What does not look like Tare's own is left, and told.
@@ -24,6 +26,7 @@ from tare.hosts.base import Host
 from tare.hosts.ledger import Entry, Ledger, all_ledgers, boot_id
 from tare.hosts.processes import find_by_token, kill_and_wait, start_time
 from tare.hosts.settings import restore
+from tare.hosts.tracefs import INSTANCES, remove_instance, unmount
 
 PREFIX = "tare-"
 CGROUPS = PurePosixPath("/sys/fs/cgroup")
@@ -175,6 +178,26 @@ async def _undo_setting(host: Host, entry: Entry) -> str:
     return await restore(host, entry)
 
 
+async def _undo_mount(host: Host, entry: Entry) -> str:
+    path = PurePosixPath(str(entry.details["path"]))
+    if not path.is_absolute() or ".." in path.parts or not path.name.startswith(PREFIX):
+        raise Refused(f"it is not a directory named {PREFIX}…")
+    if entry.boot != boot_id() or not Path(path).is_mount():
+        return ""
+    if not await unmount(host, Path(path)):
+        raise MachineFault("it is in use")
+    return f"Unmounted {path}."
+
+
+async def _undo_trace(host: Host, entry: Entry) -> str:
+    path = PurePosixPath(str(entry.details["path"]))
+    if path.parent.name != INSTANCES or not path.name.startswith(PREFIX):
+        raise Refused(f"it is not an instance named {PREFIX}…")
+    if entry.boot != boot_id():
+        return ""
+    return f"Removed trace instance {path.name}." if await remove_instance(host, Path(path)) else ""
+
+
 _UNDO: Mapping[str, Callable[[Host, Entry], Awaitable[str]]] = {
     "process": _undo_process,
     "container": _undo_container,
@@ -182,4 +205,6 @@ _UNDO: Mapping[str, Callable[[Host, Entry], Awaitable[str]]] = {
     "directory": _undo_path,
     "file": _undo_path,
     "setting": _undo_setting,
+    "mount": _undo_mount,
+    "trace": _undo_trace,
 }

@@ -20,7 +20,7 @@ from typing import Any, Literal, Self, get_args
 from tare.errors import InputError
 
 LEDGER_VERSION = 1
-Kind = Literal["process", "directory", "file", "cgroup", "container", "setting"]
+Kind = Literal["process", "directory", "file", "cgroup", "container", "setting", "mount", "trace"]
 KINDS: frozenset[str] = frozenset(get_args(Kind))
 
 

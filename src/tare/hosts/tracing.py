@@ -1,0 +1,317 @@
+"""Record what the host's kernel does on some CPUs while a subject measures: cheaply, in memory.
+
+The kernel's own tracer writes scheduling and interrupt events into its buffer, of the chosen CPUs
+only; the buffer is read when the measurement is over (and, in a long one, whenever it is half
+full). What this costs the subject is measured by ``benchmarks/trace_cost.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tare.events.hostsched import HostEvent, Vector
+from tare.hosts.base import Host
+from tare.hosts.ledger import Ledger
+from tare.hosts.tracefs import NoTracing, traced
+from tare.hosts.tracepages import Format, page_events, parse_data_offset, parse_format
+
+__all__ = ["HostRecorder", "NoTracing", "Recording", "host_recorder"]
+
+BUFFER_KIB = 8192
+"""Per CPU in use. A busy CPU at 1000 Hz writes some 150 KiB a second."""
+LOOK_EVERY_S = 5.0
+"""How often a long recording looks whether the buffer is half full."""
+_PAGE = 4096
+_SLEEPS = 0xFF
+"""Bits of ``prev_state`` of a thread that waits for something (include/linux/sched.h,
+TASK_REPORT and TASK_REPORT_IDLE); a thread that was merely preempted has none of them."""
+
+_SCHED = ("sched/sched_switch", "sched/sched_wakeup")
+_IRQ = ("irq/irq_handler_entry", "irq/irq_handler_exit", "irq/softirq_entry", "irq/softirq_exit")
+_VECTORS = {
+    f"irq_vectors/{vector.name.lower()}_{end}": (vector, kind)
+    for vector in Vector
+    for end, kind in (("entry", HostEvent.VECTOR_ENTRY), ("exit", HostEvent.VECTOR_EXIT))
+}
+
+Row = tuple[int, int, int, int, int, int]
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What was recorded.
+
+    Args:
+        cpus: The CPUs that were watched.
+        began_ns: When recording began (the host's CLOCK_MONOTONIC_RAW).
+        ended_ns: When it ended.
+        columns: The series as :mod:`tare.events.hostsched` describes it.
+        comms: Names of the threads that ran, by id.
+        irqs: Names of the devices' interrupts, by number.
+        lost: Events that found the buffer full.
+    """
+
+    cpus: tuple[int, ...]
+    began_ns: int
+    ended_ns: int
+    columns: Mapping[str, npt.NDArray[Any]]
+    comms: Mapping[int, str]
+    irqs: Mapping[int, str]
+    lost: int
+
+
+@dataclass
+class _Taken:
+    """Rows and names, gathered from pages."""
+
+    rows: list[Row] = field(default_factory=list)
+    comms: dict[int, str] = field(default_factory=dict)
+    irqs: dict[int, str] = field(default_factory=dict)
+
+
+_Take = Callable[[bytes, int, int, int, _Taken], None]
+
+
+@asynccontextmanager
+async def host_recorder(host: Host, ledger: Ledger) -> AsyncIterator[HostRecorder]:
+    """Make a recorder of the host's scheduler, and leave nothing of it behind.
+
+    Raises:
+        NoTracing: The host cannot be traced; the text says why.
+    """
+    async with traced(host, ledger) as instance:
+        yield HostRecorder(host, instance)
+
+
+class HostRecorder:
+    """Records scheduling and interrupts of chosen CPUs; made by :func:`host_recorder`."""
+
+    def __init__(self, host: Host, instance: Path) -> None:
+        self._host = host
+        self._instance = instance
+        self._takers: dict[int, _Take] = {}
+        self._enabled: tuple[str, ...] = ()
+        self._data_offset = 16
+        self._cpus: tuple[int, ...] = ()
+        self._taken = _Taken()
+        self._drain: asyncio.Task[None] | None = None
+        self._began_ns = 0
+
+    async def begin(self, cpus: Sequence[int], threads: Sequence[int]) -> None:
+        """Begin to record.
+
+        Args:
+            cpus: The host CPUs to watch.
+            threads: The subject's threads, whose wake-ups are recorded too.
+
+        Raises:
+            NoTracing: The kernel refuses; what was begun has been undone.
+        """
+        try:
+            if not self._takers:
+                await self._learn()
+            await self._prepare(tuple(sorted(set(cpus))), threads)
+            for event in self._enabled:
+                await self._write(f"events/{event}/enable", "1")
+            self._taken = _Taken()
+            self._began_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+            await self._write("tracing_on", "1")
+        except (OSError, ValueError) as error:
+            await self.abandon()
+            raise NoTracing(f"the kernel's tracer cannot be set up: {error}") from error
+        self._drain = asyncio.create_task(self._look())
+
+    async def end(self) -> Recording:
+        """Stop recording, and return what was recorded."""
+        await self._stop()
+        ended_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+        await asyncio.to_thread(self._read_all)
+        lost = sum([await self._lost(cpu) for cpu in self._cpus])
+        taken, self._taken = self._taken, _Taken()
+        return Recording(
+            cpus=self._cpus,
+            began_ns=self._began_ns,
+            ended_ns=ended_ns,
+            columns=as_columns(taken.rows),
+            comms=taken.comms,
+            irqs=taken.irqs,
+            lost=lost,
+        )
+
+    async def abandon(self) -> None:
+        """Stop recording, and forget what was recorded."""
+        with contextlib.suppress(OSError):
+            await self._stop()
+        self._taken = _Taken()
+
+    async def _stop(self) -> None:
+        drain, self._drain = self._drain, None
+        await self._write("tracing_on", "0")
+        if drain is not None:
+            drain.cancel()
+            await asyncio.gather(drain, return_exceptions=True)
+        for event in self._enabled:
+            await self._write(f"events/{event}/enable", "0")
+
+    async def _write(self, control: str, value: str) -> None:
+        await self._host.write(self._instance / control, f"{value}\n".encode())
+
+    async def _learn(self) -> None:
+        """Find out which events there are and how they are laid out."""
+        events = self._instance / "events"
+        header = (await self._host.read(self._header_page())).decode()
+        self._data_offset = parse_data_offset(header)
+        enabled = []
+        for event in (*_SCHED, *_IRQ, *_VECTORS):
+            path = events / event / "format"
+            if not await self._host.exists(path):
+                if event in _SCHED:
+                    raise ValueError(f"there is no event {event}")
+                continue
+            layout = parse_format((await self._host.read(path)).decode())
+            self._takers[layout.id] = _taker(event, layout)
+            enabled.append(event)
+        self._enabled = tuple(enabled)
+
+    def _header_page(self) -> Path:
+        # Instances have no copy of it.
+        return self._instance.parent.parent / "events" / "header_page"
+
+    async def _prepare(self, cpus: tuple[int, ...], threads: Sequence[int]) -> None:
+        await self._write("tracing_on", "0")
+        await self._write("trace", "")
+        if cpus != self._cpus:
+            # On a computer with many CPUs the idle ones must not cost memory.
+            await self._write("buffer_size_kb", "16")
+            for cpu in cpus:
+                await self._write(f"per_cpu/cpu{cpu}/buffer_size_kb", str(BUFFER_KIB))
+            await self._write("tracing_cpumask", cpu_mask(cpus))
+            self._cpus = cpus
+        await self._write("trace_clock", "mono_raw")
+        for option in ("overwrite", "record-cmd", "record-tgid"):
+            with contextlib.suppress(OSError):
+                await self._write(f"options/{option}", "0")
+        wanted = " || ".join(f"pid == {thread}" for thread in threads)
+        await self._write("events/sched/sched_wakeup/filter", wanted or "pid == 0")
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            for cpu in self._cpus:
+                if await self._stat(cpu, "bytes") > BUFFER_KIB * 1024 // 2:
+                    await asyncio.to_thread(self._read_cpu, cpu)
+
+    async def _stat(self, cpu: int, name: str) -> int:
+        text = (await self._host.read(self._instance / f"per_cpu/cpu{cpu}/stats")).decode()
+        for line in text.splitlines():
+            key, _, value = line.partition(": ")
+            if key == name:
+                return int(value)
+        return 0
+
+    async def _lost(self, cpu: int) -> int:
+        return await self._stat(cpu, "dropped events") + await self._stat(cpu, "overrun")
+
+    def _read_all(self) -> None:
+        for cpu in self._cpus:
+            self._read_cpu(cpu)
+
+    def _read_cpu(self, cpu: int) -> None:
+        path = self._instance / f"per_cpu/cpu{cpu}/trace_pipe_raw"
+        source = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            while page := _next_page(source):
+                for time_ns, start, length in page_events(page, self._data_offset):
+                    if length < 2:
+                        continue
+                    take = self._takers.get(page[start] | page[start + 1] << 8)
+                    if take is not None:
+                        take(page, start, time_ns, cpu, self._taken)
+        finally:
+            os.close(source)
+
+
+def _next_page(source: int) -> bytes:
+    try:
+        return os.read(source, _PAGE)
+    except BlockingIOError:
+        return b""
+
+
+def cpu_mask(cpus: Sequence[int]) -> str:
+    """Return CPUs as the kernel's masks are written: 32 bits a group, the highest first."""
+    mask = sum(1 << cpu for cpu in cpus)
+    groups = [f"{mask >> shift & 0xFFFFFFFF:08x}" for shift in range(0, mask.bit_length() or 1, 32)]
+    return ",".join(reversed(groups))
+
+
+def as_columns(rows: Sequence[Row]) -> dict[str, npt.NDArray[Any]]:
+    """Return rows as columns in order of time; see :mod:`tare.events.hostsched`."""
+    ordered = sorted(rows, key=lambda row: row[0])
+    names = ("time_ns", "cpu", "kind", "who", "other", "runnable")
+    types = ("u8", "u2", "u1", "u4", "u4", "u1")
+    values = list(zip(*ordered, strict=True)) or [()] * len(names)
+    return {
+        name: np.array(column, dtype=kind)
+        for name, kind, column in zip(names, types, values, strict=True)
+    }
+
+
+def _taker(event: str, layout: Format) -> _Take:
+    """Return what turns one record of ``event`` into a row."""
+    fields = layout.fields
+    if event == "sched/sched_switch":
+        prev, state, after, prev_comm, comm = (
+            fields[name]
+            for name in ("prev_pid", "prev_state", "next_pid", "prev_comm", "next_comm")
+        )
+
+        def switch(page: bytes, start: int, time_ns: int, cpu: int, taken: _Taken) -> None:
+            now, before = after.number(page, start), prev.number(page, start)
+            for thread, name in ((now, comm), (before, prev_comm)):
+                if thread not in taken.comms:
+                    taken.comms[thread] = name.text(page, start)
+            runnable = int(state.number(page, start) & _SLEEPS == 0)
+            taken.rows.append((time_ns, cpu, HostEvent.SWITCH, now, before, runnable))
+
+        return switch
+    if event == "irq/irq_handler_entry":
+        number, name = fields["irq"], fields["name"]
+
+        def device(page: bytes, start: int, time_ns: int, cpu: int, taken: _Taken) -> None:
+            irq = number.number(page, start)
+            if irq not in taken.irqs:
+                taken.irqs[irq] = name.located_text(page, start)
+            taken.rows.append((time_ns, cpu, HostEvent.IRQ_ENTRY, irq, 0, 0))
+
+        return device
+    if event in _VECTORS:
+        vector, kind = _VECTORS[event]
+
+        def interrupt(page: bytes, start: int, time_ns: int, cpu: int, taken: _Taken) -> None:
+            taken.rows.append((time_ns, cpu, kind, vector, 0, 0))
+
+        return interrupt
+    column, what = {
+        "sched/sched_wakeup": ("pid", HostEvent.WAKEUP),
+        "irq/irq_handler_exit": ("irq", HostEvent.IRQ_EXIT),
+        "irq/softirq_entry": ("vec", HostEvent.SOFTIRQ_ENTRY),
+        "irq/softirq_exit": ("vec", HostEvent.SOFTIRQ_EXIT),
+    }[event]
+    who = fields[column]
+
+    def other(page: bytes, start: int, time_ns: int, cpu: int, taken: _Taken) -> None:
+        taken.rows.append((time_ns, cpu, what, who.number(page, start), 0, 0))
+
+    return other
