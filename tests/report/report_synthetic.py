@@ -112,7 +112,14 @@ class Writer:
         self.log = EventLog(folder / "events.jsonl")
 
     def begin(
-        self, *, run: str, baseline: str, aa: tuple[str, str] | None, blocks: int, **study: Any
+        self,
+        *,
+        run: str,
+        baseline: str,
+        aa: tuple[str, str] | None,
+        blocks: int,
+        unfit: str = "",
+        **study: Any,
     ) -> None:
         resolved: dict[str, Any] = {
             "study": "quick",
@@ -149,7 +156,11 @@ class Writer:
                 checks=(
                     Check(name="frequency governor", level="warn", found="schedutil",
                           hint="cpupower frequency-set -g performance"),
-                    Check(name="load", level="ok", found="0.04 over one minute"),
+                    Check(
+                        name="load",
+                        level="bad" if unfit else "ok",
+                        found=unfit or "0.04 over one minute",
+                    ),
                     Check(name="other guests", level="ok", found="none"),
                     Check(name="mitigations", level="ok", found="6 active"),
                 )
@@ -183,6 +194,7 @@ class Writer:
         console: tuple[str, ...] = (),
         repeats: int = 1,
         cut: bool = False,
+        neighbour: bool = False,
     ) -> None:
         fates = fates or {}
         usable = [name for name, arm in self.arms.items() if arm.usable]
@@ -202,6 +214,8 @@ class Writer:
                     self._cell(
                         number, name, arm, scenario, cell, repeat, boot, fate, reason, series
                     )
+            if neighbour:
+                self._neighbour(number, name, scenario)
             failed = any(key[0] == name and fate == "failed" for key, fate in fates.items())
             self.log.append(
                 MachineStopped(
@@ -274,6 +288,22 @@ class Writer:
                 facts={"clock": {"drift_ppm": 3.1, "trusted": fate != "withheld"}},
             )
         )
+
+    def _neighbour(self, block: int, name: str, scenario: str) -> None:
+        cell = f"b{block:03d}/{name}/{scenario}/cpu-load"
+        self.log.append(
+            CellStarted(
+                cell=cell, block=block, arm=name, scenario=scenario, workload="cpu-load",
+                parameters={},
+            )
+        )  # fmt: skip
+        self.log.append(
+            Observed(
+                cell=cell, role="neighbour-1", metric="rate", unit="1/s", better="higher",
+                value=float(self.random.uniform(9e8, 1e9)),
+            )
+        )  # fmt: skip
+        self.log.append(CellFinished(cell=cell, status="ok"))
 
     def _observe(self, cell: str, spec: Cellspec, arm: ArmSpec, noise: float) -> list[Observed]:
         def seen(metric: str, value: float, **more: Any) -> Observed:
@@ -365,11 +395,12 @@ def write_run(
     ended: Literal["complete", "stopped", "failed"] | None = "complete",
     seed: int = 7,
     fates: dict[int, dict[tuple[str, str], Fate]] | None = None,
+    unfit: str = "",
     **block: Any,
 ) -> Path:
     """Write an invented run into ``folder``; ``fates`` maps block → (arm, workload) → status."""
     writer = Writer(folder, arms or QUICK, seed, title)
-    writer.begin(run=run, baseline=baseline, aa=aa, blocks=blocks)
+    writer.begin(run=run, baseline=baseline, aa=aa, blocks=blocks, unfit=unfit)
     for number in range(1, blocks + 1):
         cut = ended is None and number == blocks
         writer.block(number, fates=(fates or {}).get(number), cut=cut, **block)

@@ -149,7 +149,7 @@ def test_every_figure_and_table_with_an_emulated_arm_says_so(quick: Quick) -> No
 @pytest.mark.parametrize("ended", [None, "stopped", "failed"])
 def test_a_partial_run_says_so_at_the_top(tmp_path: Path, ended: Ended) -> None:
     page, _ = report(tmp_path, blocks=2, ended=ended, series=False)
-    assert page.words.index("Partial: run synthetic-20261121") < page.words.index("Cost against")
+    assert page.words.index("Partial: ") < page.words.index("Cost against")
     if ended is None:
         assert f"tare resume {tmp_path}" in page.words
 
@@ -255,3 +255,24 @@ def test_an_unwritable_folder_is_an_input_error(tmp_path: Path) -> None:
 def test_hyphenated_names_stay_whole_and_escaped() -> None:
     assert unbroken("qemu-pv <b> a") == '<span class="nb">qemu-pv</span> &lt;b&gt; a'
     assert unbroken("x" * 30 + "-y") == "x" * 30 + "-y"
+
+
+def test_an_unfit_host_is_told_at_the_top(tmp_path: Path) -> None:
+    page, _ = report(tmp_path, blocks=2, series=False, unfit="100% of the CPUs' time is in use")
+    first = page.words.index("The host was not fit for measuring: load (100% of the CPUs' time")
+    assert first < page.words.index("Cost against")
+
+
+def test_what_could_explain_a_result_is_grouped_over_arms(quick: Quick) -> None:
+    words = quick[1].words
+    assert "What could explain a result" in words
+    assert "kernel.release: 6.1.0-18-amd64 → 6.1.0-18-rt-amd64" in words
+    assert re.search(r"All \d+ differences", words)
+
+
+def test_neighbours_have_tables_and_no_figures(tmp_path: Path) -> None:
+    page, _ = report(tmp_path, blocks=2, series=False, neighbour=True)
+    assert page.faults == []
+    assert "What the neighbours did" in page.words
+    names = {path.name for path in (tmp_path / "figures").iterdir()}
+    assert not any("neighbour" in name for name in names)
