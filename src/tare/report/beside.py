@@ -133,6 +133,14 @@ def _columns(one: Beside, index: int, heading: str) -> list[Column[Row]]:
         got = found(row)
         return got.value if got is not None else None
 
+    def measured(got: float) -> str:
+        return format_quantity(got, unit, digits=4)
+
+    def as_printed(got: float) -> str:
+        # No source prints more than five digits, nor zeros that say nothing.
+        number, _, rest = format_quantity(got, unit, digits=5).partition(" ")
+        return f"{number.rstrip('0').rstrip('.') if '.' in number else number} {rest}".rstrip()
+
     def own_ratio(row: Row) -> float | None:
         got = found(row)
         return got.ratio if got is not None else None
@@ -151,7 +159,7 @@ def _columns(one: Beside, index: int, heading: str) -> list[Column[Row]]:
             f"value_{index + 1}",
             value,
             heading,
-            lambda row: _or_none(value(row), lambda v: format_quantity(v, unit, digits=4)),
+            lambda row: _or_none(value(row), as_printed if row.published else measured),
             numeric=True,
         ),
         Column(
