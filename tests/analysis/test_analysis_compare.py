@@ -16,7 +16,7 @@ from tare.analysis.load import fold_run
 from tare.analysis.model import Comparison, Effect, Interval, VerdictWord
 from tare.analysis.proofs import explanation, flatten, proof_differences
 from tare.analysis.rundata import MachineResult, RunData
-from tare.analysis.verdict import Evidence, judge, sentence
+from tare.analysis.verdict import Evidence, judge, sentence, significant
 from tare.errors import InputError
 from tare.events import CellFinished, Observed, Record
 
@@ -266,6 +266,7 @@ SURE = Evidence(
         ({"margin": 0.3}, "dead heat"),
         ({"margin": 0.22}, "undecided"),
         ({"blocks": 5, "p_least": 0.0625}, "too few blocks"),
+        ({"blocks": 5, "p_least": 0.0625, "margin": 0.3}, "too few blocks"),
         ({"blocks": 1, "interval": None, "p": None, "q": None, "p_least": 1.0}, "too few blocks"),
     ],
 )
@@ -277,6 +278,14 @@ def test_verdicts(change: dict[str, Any], verdict: VerdictWord) -> None:
     assert text.endswith(".")
     assert "arm" in text
     assert "base" in text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1.0125, "1.012"), (0.0451, "0.0451"), (45.24, "45.2"), (0.0, "0"), (8.75e12, "8.8e+12")],
+)
+def test_ratios_are_written_with_the_digits_they_deserve(value: float, text: str) -> None:
+    assert significant(value) == text
 
 
 def test_an_undecided_sentence_says_what_is_missing() -> None:

@@ -15,6 +15,7 @@ from tare.analysis import series
 from tare.analysis.histogram import Counter, Histogram, merge, thin
 from tare.analysis.rundata import SeriesEntry
 from tare.analysis.series import group_series, summarise_series
+from tare.analysis.steadiness import steadiness
 
 
 def entry(
@@ -167,6 +168,35 @@ def test_warm_up_humps_and_missing_files_are_flagged(tmp_path: Path) -> None:
     assert [flag.text for flag in both.flags] == ["no series of gone"]
     assert summarise_series([gone]) is None
     assert summarise_series([]) is None
+
+
+def test_iterations_that_warm_up_are_flagged_per_thread(tmp_path: Path) -> None:
+    rng = np.random.default_rng(6)
+    durations = rng.normal(100, 1, 200)
+    warm = durations + np.where(np.arange(200) < 40, 30, 0)
+    iterations = entry(
+        tmp_path / "i",
+        {
+            "thread": np.repeat([0, 1], 200),
+            "time_ns": np.arange(400),
+            "iteration_ns": np.concatenate([durations, warm]),
+        },
+        name="iterations",
+    )
+    lost = entry(
+        tmp_path / "j", {"kernel": [0], "duration_ns": [1.0]}, name="repetitions", cell="lost"
+    )
+    lost.path.unlink()
+
+    class Run:
+        series = (iterations, lost)
+
+    found = steadiness(cast(Any, [Run()]))
+    ((key, flags),) = found.items()
+    assert key.arm == "bare"
+    assert [(flag.kind, flag.text) for flag in flags] == [
+        ("warm-up", "1 of 2 series began slower than they went on")
+    ]
 
 
 def test_series_are_grouped_by_whose_they_are() -> None:

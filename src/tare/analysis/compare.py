@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -30,6 +30,8 @@ from tare.analysis.results import (
     Key,
 )
 from tare.analysis.rundata import MachineResult, RunData
+from tare.analysis.seriesdata import SeriesKey
+from tare.analysis.steadiness import steadiness
 from tare.analysis.verdict import LEVEL, Evidence, judge, sentence
 from tare.analysis.words import arm_verdict, described, marked, notes_on
 from tare.errors import InputError
@@ -120,6 +122,7 @@ class _Comparing:
             if arm in measured.arms
         }
 
+        self.unsteady = steadiness(runs)
         self.humped = {
             (key, arm)
             for key, measured in self.measured.items()
@@ -285,6 +288,11 @@ class _Comparing:
             missing = sum(block not in values for block in pair.measured.arms[other])
             if missing:
                 flags.append(Flag("missing-blocks", f"{arm} has no value in {missing} blocks"))
+            series = SeriesKey(
+                pair.key.scenario, pair.key.workload, pair.key.parameters, pair.key.role, arm
+            )
+            unsteady = self.unsteady.get(series, ())
+            flags += [replace(flag, text=f"{arm}: {flag.text}") for flag in unsteady]
             if (pair.key, arm) in self.humped:
                 flags.append(
                     Flag(

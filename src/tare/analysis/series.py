@@ -15,6 +15,7 @@ from tare.analysis.histogram import Counter, Histogram, merge, thin
 from tare.analysis.results import Flag, Interval
 from tare.analysis.rundata import RunData, SeriesEntry
 from tare.analysis.seriesdata import Quantile, SeriesKey, SeriesSummary
+from tare.analysis.steadiness import shape_flags
 from tare.analysis.tails import median_interval
 from tare.analysis.warmup import course, thinned
 
@@ -151,15 +152,7 @@ def _quantiles(boots: Sequence[Sequence[_Cell]], confidence: float) -> tuple[Qua
 
 def _flags(cells: Sequence[_Cell]) -> list[Flag]:
     shapes = [course(thinned(cell.course.mean)).shape for cell in cells if cell.course]
-    flags = []
-    for shape, kind, text in (
-        ("warm-up", "warm-up", "began slower than they went on"),
-        ("slowdown", "no-steady-state", "became slower"),
-        ("no steady state", "no-steady-state", "had no steady state"),
-    ):
-        count = shapes.count(shape)  # type: ignore[arg-type]
-        if count:
-            flags.append(Flag(kind, f"{count} of {len(shapes)} series {text}"))  # type: ignore[arg-type]
+    flags = list(shape_flags(shapes))
     humps = sum(two_humped(cell.histogram.spread_out(MOST_INTERVALS)).flagged for cell in cells)
     if humps:
         flags.append(Flag("two-humped", f"{humps} of {len(cells)} series have two humps"))

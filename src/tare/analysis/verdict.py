@@ -40,24 +40,24 @@ class Evidence:
 def judge(evidence: Evidence) -> VerdictWord:
     """Return the verdict.
 
+    - ``too few blocks``: no test with so few blocks could be declared, whatever the values;
+      then no dead heat is declared either.
+    - ``dead heat``: the whole interval lies within the margin.
+    - ``not distinguishable``: the estimate lies within the A/A pair's noise floor.
     - ``better``, ``worse`` (``differs`` where no direction is better): q below the level, and
       the estimate beyond both margin and noise floor.
-    - ``dead heat``: the whole interval lies within the margin.
-    - ``not distinguishable``: the estimate lies within the A/A pair's noise floor, or the whole
-      interval does.
-    - ``too few blocks``: no test with so few blocks could be declared, whatever the values.
     - ``undecided``: none of these.
 
     On a difference scale the margin is not defined (there is no size to relate it to) and only
     the noise floor is asked.
     """
     ratio = evidence.scale == "ratio"
-    if ratio and _within(evidence.interval, evidence.margin, ratio=True):
+    if evidence.blocks < 2 or evidence.p_least >= evidence.level:
+        return "too few blocks"
+    if ratio and _within(evidence.interval, evidence.margin):
         return "dead heat"
     if evidence.interval is not None and evidence.interval.low == evidence.interval.high == 0:
         return "dead heat"
-    if evidence.blocks < 2 or evidence.p_least >= evidence.level:
-        return "too few blocks"
     floor = evidence.noise_floor
     if floor is not None and not beyond(evidence.estimate, floor, ratio=ratio):
         return "not distinguishable"
@@ -67,11 +67,11 @@ def judge(evidence: Evidence) -> VerdictWord:
     return "undecided"
 
 
-def _within(interval: Interval | None, floor: float, *, ratio: bool) -> bool:
+def _within(interval: Interval | None, margin: float) -> bool:
     if interval is None:
         return False
     ends = (interval.low, interval.high)
-    return not any(beyond(end, floor, ratio=ratio) for end in ends)
+    return not any(beyond(end, margin, ratio=True) for end in ends)
 
 
 def _direction(evidence: Evidence) -> VerdictWord:
@@ -156,14 +156,11 @@ def _interval(evidence: Evidence) -> str:
 
 
 def significant(value: float) -> str:
-    """Return a ratio with three decimals below 10, with three significant digits above."""
-    return (
-        f"{value:.3f}"
-        if abs(value) < 10
-        else f"{value:.3g}"
-        if abs(value) < 1e6
-        else f"{value:.2e}"
-    )
+    """Return a ratio with three decimals from 0.1 to 10, with three significant digits beyond."""
+    size = abs(value)
+    if 0.1 <= size < 10:
+        return f"{value:.3f}"
+    return f"{value:.3g}" if 0.001 <= size < 1000 or size == 0 else f"{value:.1e}"
 
 
 def percent(share: float) -> str:

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 Shape = Literal["flat", "warm-up", "slowdown", "no steady state"]
 
-MOST_POINTS = 1000
+MOST_POINTS = 400
 LEAST_POINTS = 16
 LEAST_SEGMENT = 2
 OUTLIER_WINDOW = 200
@@ -58,7 +58,7 @@ def change_points(values: ArrayLike, penalty: float | None = None) -> tuple[int,
     The cost of a stretch is twice its negative normal log-likelihood; at least two values long.
 
     Args:
-        values: Shape ``(n,)``, in order of time; thin out what is much longer than 1000.
+        values: Shape ``(n,)``, in order of time; thin out what is much longer than 400.
         penalty: Cost of one more change; 15·ln n when left out.
     """
     series = np.asarray(values, dtype=np.float64)

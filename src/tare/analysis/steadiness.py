@@ -1,0 +1,65 @@
+"""Whether repeated work had warmed up: the course of a cell's iterations over time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import polars as pl
+
+from tare.analysis.results import Flag, FlagKind
+from tare.analysis.rundata import RunData, SeriesEntry
+from tare.analysis.seriesdata import SeriesKey
+from tare.analysis.warmup import Shape, course, thinned
+
+ITERATIONS = ("iteration_ns", "duration_ns")
+"""Columns that hold one repetition's duration, beside one that says what was repeated."""
+
+_KINDS: tuple[tuple[Shape, FlagKind, str], ...] = (
+    ("warm-up", "warm-up", "began slower than they went on"),
+    ("slowdown", "no-steady-state", "became slower"),
+    ("no steady state", "no-steady-state", "had no steady state"),
+)
+
+
+def steadiness(runs: Sequence[RunData]) -> Mapping[SeriesKey, tuple[Flag, ...]]:
+    """Return flags by whose iterations did not go steadily; nothing for those that did.
+
+    Args:
+        runs: The runs; a series that cannot be read tells nothing here.
+    """
+    shapes: dict[SeriesKey, list[Shape]] = {}
+    for run in runs:
+        for entry in run.series:
+            if len(entry.columns) > 1 and any(name in entry.columns for name in ITERATIONS):
+                key = SeriesKey(
+                    entry.scenario, entry.workload, entry.parameters, entry.role, entry.arm
+                )
+                for durations in _courses(entry):
+                    shapes.setdefault(key, []).append(course(thinned(durations)).shape)
+    found = ((key, shape_flags(of_key)) for key, of_key in shapes.items())
+    return {key: flags for key, flags in found if flags}
+
+
+def shape_flags(shapes: Sequence[Shape]) -> tuple[Flag, ...]:
+    """Return one flag per shape other than flat, with how many of the series have it."""
+    count = Counter(shapes)
+    return tuple(
+        Flag(kind, f"{count[shape]} of {len(shapes)} series {text}")
+        for shape, kind, text in _KINDS
+        if count[shape]
+    )
+
+
+def _courses(entry: SeriesEntry) -> Iterator[np.ndarray]:
+    """Yield the durations of each thread or kernel of a cell, in order of time."""
+    column = next(name for name in ITERATIONS if name in entry.columns)
+    label = next(name for name in entry.columns if name not in ITERATIONS)
+    try:
+        frame = pl.read_parquet(entry.path, columns=[label, column])
+    except (OSError, pl.exceptions.PolarsError):
+        return
+    labels, values = frame[label].to_numpy(), frame[column].to_numpy()
+    for one in np.unique(labels):
+        yield values[labels == one]
