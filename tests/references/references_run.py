@@ -113,7 +113,8 @@ def _block(log: EventLog, block: int, scenarios: dict[str, Any]) -> None:
                 log.append(MachineReady(machine=machine, boot_s=0.1, proof={}))
                 log.append(MachineStopped(machine=machine, expected=True))
             for workload, parameters, metric, base in CELLS:
-                _cell(log, block, arm, scenario, workload, parameters, metric, base)
+                loaded = base * (2 if placed["neighbours"] else 1)
+                _cell(log, block, arm, scenario, workload, parameters, metric, loaded)
     log.append(BlockFinished(block=block))
 
 

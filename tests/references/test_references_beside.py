@@ -111,12 +111,32 @@ def test_no_ratio_divides_one_source_by_the_other(side: SideBySide) -> None:
     for one in side.tables:
         for published in (True, False):
             rows = [r for r in one.rows if r.published is published]
-            bare = next((r for r in rows if r.arm == "bare"), None)
+            # The first of either source is its bare machine: without neighbours if it has that.
             for r in rows:
-                assert bare is not None
-                for value, base in zip(r.values, bare.values, strict=True):
+                for value, base in zip(r.values, rows[0].values, strict=True):
                     if value is not None and base is not None:
+                        assert rows[0].arm == "bare"
                         assert value.ratio == value.value / base.value
+
+
+def test_ratios_under_load_divide_by_the_bare_machine_without_it(side: SideBySide) -> None:
+    own = [r for r in table(side, 12).rows if not r.published]
+    assert [(r.label, r.scenario) for r in own] == [
+        ("bare, without neighbours", "one-to-all"),
+        ("bare", "crowd"),
+        ("bare-again", "crowd"),
+        ("vm", "crowd"),
+    ]
+    loaded = own[3].values[0]
+    assert loaded is not None and loaded.ratio == pytest.approx(6.0)
+    assert loaded.effect is not None and loaded.effect.key.scenario == "crowd"
+    assert loaded.effect.estimate == pytest.approx(3.0)
+
+
+def test_without_such_a_bare_machine_the_ratios_say_so(side: SideBySide) -> None:
+    one = table(side, 7)
+    assert [r.label for r in one.rows if not r.published] == ["bare", "bare-again", "vm"]
+    assert any("has no bare without neighbours" in note for note in one.notes)
 
 
 def test_another_number_of_neighbours_is_said(side: SideBySide) -> None:
@@ -138,17 +158,15 @@ def test_a_table_looks_as_its_source_does(side: SideBySide) -> None:
         "Arm",
         "2 threads",
         "÷ own bare",
-        "Over blocks",
         "1000 threads",
         "÷ own bare",
-        "Over blocks",
     ]
     assert [cell.text for cell in shown.rows[1]][:5] == [
         "published",
         "Hyper-V HW-Assisted VM",
         "63 µs",
         "5.62×",
-        "–",
+        "135 µs",
     ]
     assert shown.rows[-1][1].text == "vm (emulated)"
     assert beside_table(side, table(side, 6)).shown().rows[5][2].text == "281.71 ms"
@@ -165,7 +183,12 @@ def test_all_values_are_in_the_csv_file_and_no_lost_one(side: SideBySide) -> Non
     }
     own = [r for r in rows if r["source"] == "run"]
     # Three scenarios, three arms, one tick and two ring sizes.
-    assert len(own) == 3 * 3 * 3
+    quiet = [r for r in own if r["label"] == "bare, without neighbours"]
+    assert len(own) - len(quiet) == 3 * 3 * 3
+    assert {(r["table"], r["run_scenario"]) for r in quiet} == {
+        ("12", "one-to-all"),
+        ("13", "one-to-all"),
+    }
     assert {r["blocks"] for r in own} == {str(BLOCKS)}
     assert all(r["low"] == "" for r in published)
     assert {r["emulated"] for r in own if r["arm"] == "vm"} == {"true"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tare.analysis.references import PublishedScenario, PublishedTable, Reference
@@ -27,9 +27,11 @@ class Value:
 
     Args:
         value: In the table's SI unit; of a run's maximum the worst over all its blocks.
-        ratio: Divided by the same column's value of its own source's bare machine; None without.
-        effect: The run's own estimate of that ratio over blocks; None for published values, and
-            for the baseline.
+        ratio: Divided by the same column's value of its own source's bare machine: the one in
+            the same scenario, or, where the source's had no neighbours, the run's own without
+            them. None where there is none.
+        effect: The run's estimate, over blocks, of the ratio to the baseline in the same
+            scenario; None for published values, and for the baseline.
         summary: The run's values over blocks; None for published values.
     """
 
@@ -41,13 +43,23 @@ class Value:
 
 @dataclass(frozen=True)
 class Row:
-    """One arm's values, column by column; ``published`` tells whose they are."""
+    """One arm's values, column by column.
+
+    Args:
+        published: Whether they are the source's or the run's.
+        arm: The arm.
+        label: Its name for reading.
+        emulated: Whether it is emulated.
+        values: One per column of the table.
+        scenario: The run's scenario that they are from.
+    """
 
     published: bool
     arm: str
     label: str
     emulated: bool
     values: tuple[Value | None, ...]
+    scenario: str = ""
 
 
 @dataclass(frozen=True)
@@ -102,11 +114,11 @@ def _beside(comparison: Comparison, reference: Reference, table: PublishedTable)
         _key(comparison, table, matched, column) if matched else None for column in table.columns
     )
     published = _published_rows(reference, table)
-    own = _own_rows(comparison, keys)
+    own, words = _own_rows(comparison, table, keys, _alone(comparison, reference, scenario))
     notes = [table.remark] if table.remark else []
     notes += [f"No value of {reference.arms[arm].label}: {why}." for arm, why in table.lost.items()]
     if own and scenario is not None:
-        notes += _notes(comparison, scenario, matched, keys)
+        notes += [*words, *_notes(comparison, scenario, matched, keys)]
     return Beside(table, scenario, matched, keys, (*published, *own), tuple(notes))
 
 
@@ -196,23 +208,67 @@ def _published_rows(reference: Reference, table: PublishedTable) -> tuple[Row, .
     )
 
 
-def _own_rows(comparison: Comparison, keys: Sequence[Key | None]) -> tuple[Row, ...]:
+def _alone(
+    comparison: Comparison, reference: Reference, scenario: PublishedScenario | None
+) -> str | None:
+    """Return the run's scenario for the bare machine where the source's had no neighbours.
+
+    None where the source's bare machine was measured in the table's own scenario; empty where the
+    run has nothing like it.
+    """
+    if scenario is None or scenario.neighbours is None or not reference.baseline_alone:
+        return None
+    return _matching(comparison, "", PublishedScenario(number=1, subject=scenario.subject))
+
+
+def _own_rows(
+    comparison: Comparison,
+    table: PublishedTable,
+    keys: Sequence[Key | None],
+    alone: str | None,
+) -> tuple[list[Row], list[str]]:
+    """Return the run's rows, and what must be said of the bare machine that they divide by."""
+    baseline = comparison.baseline
+    bare_keys, rows, words = keys, [], []
+    if alone is not None:
+        quiet = tuple(_key(comparison, table, alone, column) for column in table.columns)
+        bare = _own_row(comparison, baseline, quiet, quiet)
+        if bare is not None:
+            rows.append(replace(bare, label=f"{baseline}, without neighbours"))
+            bare_keys = quiet
+            words.append(
+                f"Ratios divide by {baseline} without neighbours, here of scenario {alone}, as the "
+                "source does."
+            )
+        else:
+            words.append(
+                f"This run has no {baseline} without neighbours, by which the source divides: its "
+                f"ratios divide by {baseline} with them, and are smaller for it."
+            )
+    found = (_own_row(comparison, arm, keys, bare_keys) for arm in comparison.arms)
+    rows += [row for row in found if row is not None]
+    return (rows, words) if any(row.scenario != alone for row in rows) else ([], [])
+
+
+def _own_row(
+    comparison: Comparison, arm: str, keys: Sequence[Key | None], bare_keys: Sequence[Key | None]
+) -> Row | None:
     summaries = {(summary.key, summary.arm): summary for summary in comparison.summaries}
     effects = {(e.key, e.arm): e for e in (*comparison.aa, *comparison.effects)}
-    rows = []
-    for arm in comparison.arms:
-        values: list[Value | None] = []
-        for key in keys:
-            own = summaries.get((key, arm)) if key is not None else None
-            base = summaries.get((key, comparison.baseline)) if key is not None else None
-            effect = effects.get((key, arm)) if key is not None else None
-            if effect is not None and effect.baseline != comparison.baseline:
-                effect = None
-            values.append(_own(own, base, effect) if own is not None else None)
-        if any(values):
-            emulated = any(v.summary.emulated for v in values if v is not None and v.summary)
-            rows.append(Row(False, arm, arm, emulated, tuple(values)))
-    return tuple(rows)
+    values: list[Value | None] = []
+    for key, bare_key in zip(keys, bare_keys, strict=True):
+        own = summaries.get((key, arm)) if key is not None else None
+        if key is None or own is None:
+            values.append(None)
+            continue
+        bare = summaries.get((bare_key, comparison.baseline)) if bare_key is not None else None
+        effect = effects.get((key, arm))
+        if effect is not None and effect.baseline != comparison.baseline:
+            effect = None
+        values.append(_own(own, bare, effect))
+    scenario = next((key.scenario for key in keys if key is not None), "")
+    emulated = any(value.summary.emulated for value in values if value and value.summary)
+    return Row(False, arm, arm, emulated, tuple(values), scenario) if any(values) else None
 
 
 def _own(own: ArmSummary, base: ArmSummary | None, effect: Effect | None) -> Value:

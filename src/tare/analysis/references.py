@@ -126,6 +126,9 @@ class Reference(Part):
     reading: str = Field("", description="What a reader must know of all its values.")
     machine: dict[str, str] = Field(default_factory=dict)
     baseline: str
+    baseline_alone: bool = Field(
+        False, description="Whether the baseline was measured without neighbours throughout."
+    )
     arms: dict[str, PublishedArm] = Field(min_length=1)
     scenarios: dict[str, PublishedScenario] = Field(default_factory=dict)
     tables: tuple[PublishedTable, ...] = Field(min_length=1)

@@ -33,7 +33,9 @@ from tare.report.words import (
 
 RULE = (
     "Each ratio divides by the bare machine of its own source, and nothing here divides one source "
-    "by the other. Published values enter no estimate, test or verdict."
+    "by the other. Published values enter no estimate, test or verdict. Of this run’s maxima the "
+    "worst over all blocks is shown, as the source does; a ratio over blocks stands beside it "
+    "with its interval."
 )
 
 
@@ -125,6 +127,8 @@ def beside_table(side: SideBySide, one: Beside) -> Table[Row]:
 
 def _columns(one: Beside, index: int, heading: str) -> list[Column[Row]]:
     unit = one.table.unit
+    # Beside several columns there is no room on a page; the CSV file has it.
+    same_load = "÷ bare, same load, over blocks" if len(one.table.columns) == 1 else ""
 
     def found(row: Row) -> Value | None:
         return row.values[index]
@@ -169,7 +173,7 @@ def _columns(one: Beside, index: int, heading: str) -> list[Column[Row]]:
             lambda row: _or_none(own_ratio(row), ratio),
             numeric=True,
         ),
-        Column(f"estimate_{index + 1}", estimate, "Over blocks", estimate, numeric=True),
+        Column(f"estimate_{index + 1}", estimate, same_load, estimate, numeric=True),
     ]
 
 
@@ -239,7 +243,7 @@ def tidy_table(side: SideBySide) -> Table[TidyRow]:
         Column("place", lambda r: r.one.table.place),
         Column("section", lambda r: r.one.table.section),
         Column("scenario", lambda r: r.one.table.scenario),
-        Column("run_scenario", lambda r: r.one.matched or None),
+        Column("run_scenario", lambda r: r.row.scenario or None if r.row else None),
         Column("workload", lambda r: r.one.table.workload),
         Column("parameters", lambda r: json.dumps(r.one.table.columns[r.column])),
         Column("metric", lambda r: r.one.table.metric),
