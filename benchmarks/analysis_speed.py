@@ -60,7 +60,8 @@ for path in sorted(Path(sys.argv[1]).glob("series/*raw.parquet")):
     np.quantile(samples, [0.5, 0.9, 0.99, 0.999, 0.9999]), samples.max()
 """
 ARMS = {"bare": "bare", "bare-again": "bare", "oci": "oci", "qemu-pv": "qemu", "qemu-em": "qemu"}
-BLOCKS = 8
+BLOCKS = {"values": 30, "samples": 8}
+"""Thirty blocks are a study's default most, eight the least that a test needs."""
 
 
 class Took(NamedTuple):
@@ -78,7 +79,7 @@ def start(arms: dict[str, str], run: str) -> Iterator[Event]:
         "aa": ["bare", "bare-again"] if "bare-again" in arms else None,
         "confidence": 0.95,
         "margin": 0.02,
-        "blocks": {"least": BLOCKS, "most": BLOCKS, "precision": 0.05},
+        "blocks": {"least": 8, "most": BLOCKS[run], "precision": 0.05},
         "arms": {arm: {"platform": platform} for arm, platform in arms.items()},
     }
     yield RunStarted(
@@ -114,9 +115,9 @@ def write(folder: Path, events: Iterator[Event]) -> None:
 
 
 def many_values(folder: Path, values: int) -> None:
-    """Write a run of as many observations, in cells of ten metrics."""
+    """Write a run of as many observations, in cells of ten metrics over thirty blocks."""
     rng = np.random.default_rng(1)
-    cells = max(1, round(values / (BLOCKS * len(ARMS) * 10)))
+    cells = max(1, round(values / (BLOCKS["values"] * len(ARMS) * 10)))
 
     def of_machine(block: int, arm: str) -> Iterator[Event]:
         for k in range(cells):
@@ -135,7 +136,7 @@ def many_values(folder: Path, values: int) -> None:
 
     def events() -> Iterator[Event]:
         yield from start(ARMS, "values")
-        for block in range(1, BLOCKS + 1):
+        for block in range(1, BLOCKS["values"] + 1):
             yield BlockStarted(block=block, order=tuple(ARMS))
             for arm in ARMS:
                 yield from machine(block, arm, of_machine(block, arm))
@@ -148,7 +149,7 @@ def many_samples(folder: Path, samples: int) -> None:
     """Write a run of as many raw tick samples, over eight blocks of two arms."""
     rng = np.random.default_rng(2)
     arms = {"bare": "bare", "qemu-pv": "qemu"}
-    each = samples // (BLOCKS * len(arms))
+    each = samples // (BLOCKS["samples"] * len(arms))
 
     def of_machine(block: int, arm: str) -> Iterator[Event]:
         cell = f"b{block:03d}/{arm}/alone/tick[samples={each}]"
@@ -181,7 +182,7 @@ def many_samples(folder: Path, samples: int) -> None:
     def events() -> Iterator[Event]:
         (folder / "series").mkdir()
         yield from start(arms, "samples")
-        for block in range(1, BLOCKS + 1):
+        for block in range(1, BLOCKS["samples"] + 1):
             yield BlockStarted(block=block, order=tuple(arms))
             for arm in arms:
                 yield from machine(block, arm, of_machine(block, arm))
