@@ -56,13 +56,13 @@ fn throttling(warnings: &mut Vec<String>, facts: &mut Map<String, Value>) {
 }
 
 /// Pin the calling thread to `cpus` (none: leave it free), block its signals and give it
-/// SCHED_FIFO `below_highest` steps under the highest priority.
+/// SCHED_FIFO at `priority`; 0 leaves it under SCHED_OTHER.
 ///
 /// Returns the policy in force. A refused policy becomes a warning; a CPU that cannot be had is a
 /// failure, because the measurement would be of something else.
 pub fn settle(
     cpus: &[usize],
-    below_highest: i32,
+    priority: i32,
     warnings: &mut Vec<String>,
 ) -> Result<&'static str, Failure> {
     if !cpus.is_empty() {
@@ -70,7 +70,10 @@ pub fn settle(
             .map_err(|error| Failure(format!("cannot run on CPUs {cpus:?}: {error}")))?;
     }
     sched::block_signals();
-    match sched::fifo(sched::highest_priority() - below_highest) {
+    if priority == 0 {
+        return Ok("SCHED_OTHER");
+    }
+    match sched::fifo(priority) {
         Ok(()) => Ok("SCHED_FIFO"),
         Err(error) => {
             warnings.push(format!(

@@ -69,6 +69,8 @@ pub fn monotonic_raw_ns() -> u64 {
 pub struct Anchor {
     pub ticks: u64,
     pub raw_ns: u64,
+    /// Ticks that the two readings around the raw clock lay apart.
+    pub width: u64,
 }
 
 impl Anchor {
@@ -79,6 +81,7 @@ impl Anchor {
             Anchor {
                 ticks: 0,
                 raw_ns: 0,
+                width: 0,
             },
         );
         for _ in 0..16 {
@@ -91,6 +94,7 @@ impl Anchor {
                     Anchor {
                         ticks: before + width / 2,
                         raw_ns,
+                        width,
                     },
                 );
             }
@@ -193,16 +197,19 @@ mod tests {
         let start = Anchor {
             ticks: 1000,
             raw_ns: 500,
+            width: 20,
         };
         let end = Anchor {
             ticks: 1000 + 26_000_000,
             raw_ns: 500 + 10_000_000,
+            width: 20,
         };
         assert_eq!(start.hz_until(&end), 2.6e9);
         assert!(end.hz_until(&start) > 0.0);
         let backwards = Anchor {
             ticks: 0,
             raw_ns: 1500,
+            width: 20,
         };
         assert!(start.hz_until(&backwards) < 0.0);
     }

@@ -2,6 +2,7 @@
 
 pub mod bytemark;
 pub mod cpu_load;
+pub mod hog;
 pub mod load;
 pub mod memory_bandwidth;
 pub mod memory_load;
@@ -17,6 +18,7 @@ use crate::workload::Run;
 pub const ALL: &[(&str, Run)] = &[
     ("cpu-load", cpu_load::run),
     ("fourier", bytemark::fourier),
+    ("hog", hog::run),
     ("idea", bytemark::idea),
     ("memory-bandwidth", memory_bandwidth::run),
     ("memory-load", memory_load::run),

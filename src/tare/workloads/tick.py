@@ -13,6 +13,7 @@ from tare.workloads.values import numbers, own
 
 NANOSECONDS = 1e9
 DEFAULT_SAMPLES = 20_000
+HIGHEST_PRIORITY = 99
 PREPARATION_S = 0.1
 BARE_READ_S = 15e-9
 """About what one read of the counter takes with its recording."""
@@ -55,6 +56,13 @@ class TickParameters(Parameters):
         ge=1,
         le=1_000_000,
         description="Rows of the scatter of duration against time, with the extremes of each.",
+    )
+    priority: int = Field(
+        default=HIGHEST_PRIORITY,
+        ge=0,
+        le=HIGHEST_PRIORITY,
+        description="SCHED_FIFO priority of the measuring thread within the machine; 0 leaves it "
+        "under the ordinary policy, as a program that is not real-time.",
     )
     raw: bool = Field(default=False, description="Keep the duration of every sample.")
     untrusted_clock: Literal["refuse", "allow"] = Field(
@@ -142,6 +150,8 @@ class Tick:
             request["seconds"] = asked.duration
         else:
             request["samples"] = asked.samples or DEFAULT_SAMPLES
+        if asked.priority != HIGHEST_PRIORITY:
+            request["priority"] = asked.priority
         if asked.untrusted_clock == "allow":
             request["allow_untrusted_tsc"] = True
         return request

@@ -6,7 +6,7 @@ mod report;
 mod walk;
 
 use crate::measure::witness::Witness;
-use crate::measure::{params, prefault, realtime, tsc};
+use crate::measure::{params, prefault, realtime, sched, tsc};
 use crate::workload::{Context, Failure};
 use chain::Recorder;
 use serde::Deserialize;
@@ -30,6 +30,8 @@ pub struct Params {
     raw: bool,
     /// Rows of the scatter: extremes per interval.
     intervals: usize,
+    /// SCHED_FIFO priority; 0: the ordinary policy. The highest one if left out.
+    priority: Option<i32>,
     allow_untrusted_tsc: bool,
 }
 
@@ -43,6 +45,7 @@ impl Default for Params {
             log_capacity: 100_000,
             raw: false,
             intervals: 1_000,
+            priority: None,
             allow_untrusted_tsc: false,
         }
     }
@@ -110,6 +113,12 @@ fn check(params: &Params) -> Result<(), Failure> {
         "intervals: 1 to a million",
     )?;
     params::require(
+        params
+            .priority
+            .map_or(true, |priority| (0..=99).contains(&priority)),
+        "priority: 0 to 99",
+    )?;
+    params::require(
         params.log_capacity <= 100_000_000,
         "log_capacity: at most 100 million",
     )
@@ -123,7 +132,11 @@ fn measure(context: &Context, params: &Params, allowed: &[usize]) -> Result<Meas
     } else {
         context.cpus
     };
-    let policy = realtime::settle(cpus, 0, &mut warnings)?;
+    let policy = realtime::settle(
+        cpus,
+        params.priority.unwrap_or_else(sched::highest_priority),
+        &mut warnings,
+    )?;
     let pinned = (context.cpus.len() == 1).then(|| context.cpus[0]);
     let calibrated_hz = tsc::calibrate()?;
     let ticks = |ns: f64| (ns * 1e-9 * calibrated_hz) as u64;
@@ -259,6 +272,7 @@ mod tests {
             (json!({"loop_ns": -1}), "loop_ns"),
             (json!({"threshold_ns": 0}), "threshold_ns"),
             (json!({"intervals": 0}), "intervals"),
+            (json!({"priority": 100}), "priority"),
             (json!({"sampels": 5}), "sampels"),
             (json!({"raw": true, "samples": 1u64 << 60}), "raw"),
         ] {

@@ -67,7 +67,7 @@ pub fn result(
         "policy": measured.policy,
         "pinned": measured.pinned,
         "witness": measured.witness,
-        "start_raw_ns": measured.anchors.0.raw_ns,
+        "clock": clock(&measured, hz),
         "warnings": warnings,
     });
     if let Value::Object(fields) = &mut result {
@@ -75,6 +75,21 @@ pub fn result(
     }
     series(sink, &measured, mode, tick_s * 1e9);
     Ok(result)
+}
+
+/// Where the first and the last stamp stand on the machine's `CLOCK_MONOTONIC_RAW`, and how wrong
+/// that can be: half the time that the anchors' readings took.
+fn clock(measured: &Measured, hz: f64) -> Value {
+    let place = |anchor: &crate::measure::tsc::Anchor, stamp: u64| {
+        let since_ns = stamp.wrapping_sub(anchor.ticks) as i64 as f64 / hz * 1e9;
+        anchor.raw_ns as i64 + since_ns.round() as i64
+    };
+    let (start, end) = &measured.anchors;
+    json!({
+        "first_raw_ns": place(start, measured.first),
+        "last_raw_ns": place(end, measured.last),
+        "error_ns": start.width.max(end.width) as f64 / 2.0 / hz * 1e9,
+    })
 }
 
 /// The counter's rate in Hz: over the whole run where that is long enough, else as calibrated.
