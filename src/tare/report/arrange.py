@@ -28,6 +28,8 @@ def arranged(comparison: Comparison) -> Comparison:
     rank = _ranks(comparison, keys)
     arms = {arm: place for place, arm in enumerate(comparison.arms)}
 
+    scenarios = _places(comparison, "scenarios")
+
     def place(key: Key, arm: str) -> tuple[int, int]:
         return rank[key], arms.get(arm, len(arms))
 
@@ -36,7 +38,12 @@ def arranged(comparison: Comparison) -> Comparison:
         effects=tuple(sorted(comparison.effects, key=lambda e: place(e.key, e.arm))),
         aa=tuple(sorted(comparison.aa, key=lambda e: place(e.key, e.arm))),
         summaries=tuple(sorted(comparison.summaries, key=lambda s: place(s.key, s.arm))),
-        host_costs=tuple(sorted(comparison.host_costs, key=lambda c: arms.get(c.arm, len(arms)))),
+        host_costs=tuple(
+            sorted(
+                comparison.host_costs,
+                key=lambda c: (arms.get(c.arm, len(arms)), scenarios.get(c.scenario, 0)),
+            )
+        ),
     )
 
 

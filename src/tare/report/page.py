@@ -14,7 +14,9 @@ from tare.report.drawing import Drawn
 from tare.report.palette import Look
 from tare.report.provenance import (
     checks_table,
+    clocks_table,
     images_table,
+    places_table,
     platforms_table,
     run_facts,
 )
@@ -72,6 +74,7 @@ class Page:
 
     title: str
     subtitle: str
+    description: str
     alerts: tuple[str, ...]
     lead: str
     arms: tuple[ArmLine, ...]
@@ -87,6 +90,8 @@ class Page:
     platforms: Shown
     images: Shown | None
     costs: Shown | None
+    places: Shown | None
+    clocks: Shown | None
     facts: tuple[tuple[str, str], ...]
     checks: Shown | None
     explaining: Shown | None
@@ -120,9 +125,11 @@ def make_page(
     lost, skipped = lost_cells_table(runs), skipped_table(runs)
     checks = checks_table(runs)
     images = images_table(runs)
+    places, clocks = places_table(runs), clocks_table(runs)
     return Page(
         title=legible(comparison.title) or "A comparison",
         subtitle=_subtitle(comparison),
+        description=legible(str(runs[0].study.get("description") or "")),
         alerts=_alerts(comparison),
         lead=lead(comparison) or _no_lead(comparison),
         arms=arm_lines(comparison, looks),
@@ -142,6 +149,8 @@ def make_page(
         platforms=platforms_table(runs).shown(),
         images=images.shown() if images.rows else None,
         costs=costs.shown() if costs.rows else None,
+        places=places.shown() if places.rows else None,
+        clocks=clocks.shown() if clocks.rows else None,
         facts=run_facts(runs),
         checks=checks.shown() if checks.rows else None,
         explaining=proof_groups_table(comparison, emulated).shown() if explaining else None,

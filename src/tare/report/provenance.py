@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tare.analysis.formatting import format_duration, format_size
-from tare.analysis.model import CheckResult, ImageUsed, PlatformResult, RunData
+from tare.analysis.model import CellResult, CheckResult, ImageUsed, PlatformResult, RunData
 from tare.report.svg import legible
 from tare.report.tables import Column, Table
 from tare.report.words import NONE, marked
@@ -60,6 +61,116 @@ def images_table(runs: Iterable[RunData]) -> Table[ImageUsed]:
         ),
     )
     return Table("images", "What machines booted", columns, tuple(rows.values()))
+
+
+@dataclass(frozen=True)
+class Place:
+    """On which host CPUs the machines of one role ran, and of which arms."""
+
+    scenario: str
+    summary: str
+    role: str
+    cpus: str
+    arms: tuple[str, ...]
+
+
+def places_table(runs: Iterable[RunData]) -> Table[Place]:
+    """Return where machines ran, scenario by scenario; arms placed alike share a row."""
+    arms: dict[tuple[str, str, str, str], dict[str, None]] = {}
+    for run in runs:
+        named = run.study.get("scenarios")
+        scenarios = named if isinstance(named, Mapping) else {}
+        order = {arm: place for place, arm in enumerate(run.arms)}
+        for machine in sorted(run.machines, key=lambda m: order.get(m.arm, len(order))):
+            if machine.boot_s is None:
+                continue
+            spec = scenarios.get(machine.scenario)
+            summary = str(spec.get("summary", "")) if isinstance(spec, Mapping) else ""
+            cpus = machine.placement.get("cpus")
+            where = ", ".join(map(str, cpus)) if isinstance(cpus, list | tuple) and cpus else "any"
+            key = (machine.scenario, summary, machine.role, where)
+            arms.setdefault(key, {})[marked(machine.arm, machine.arm in run.emulated_arms)] = None
+    columns: tuple[Column[Place], ...] = (
+        Column("scenario", lambda p: p.scenario, "Scenario"),
+        Column("summary", lambda p: p.summary, "What it is", lambda p: p.summary or NONE),
+        Column("role", lambda p: p.role, "Role"),
+        Column("cpus", lambda p: p.cpus, "Host CPUs"),
+        Column("arms", lambda p: ", ".join(p.arms), "Arms"),
+    )
+    rows = tuple(Place(*key, tuple(found)) for key, found in sorted(arms.items()))
+    return Table("places", "Where machines ran", columns, rows)
+
+
+@dataclass(frozen=True)
+class Clock:
+    """How far the clocks of an arm's machines could be trusted, at worst."""
+
+    arm: str
+    emulated: bool
+    cells: int
+    drift_ppm: float | None
+    uncertainty_ppm: float | None
+    skew_s: float | None
+
+
+def clocks_table(runs: Sequence[RunData]) -> Table[Clock]:
+    """Return the worst clock drift, its uncertainty and the worst start skew of each arm."""
+    cells: dict[tuple[str, bool], list[CellResult]] = {
+        (arm, arm in run.emulated_arms): [] for run in runs for arm in run.arms
+    }
+    for run in runs:
+        for cell in run.cells:
+            cells.setdefault((cell.arm, cell.arm in run.emulated_arms), []).append(cell)
+    rows = tuple(
+        Clock(
+            arm,
+            emulated,
+            len(found),
+            _worst(found, "clock_drift_ppm"),
+            _worst(found, "clock_uncertainty_ppm"),
+            _worst(found, "start_skew_s"),
+        )
+        for (arm, emulated), found in cells.items()
+    )
+
+    def ppm(value: float | None) -> str:
+        return NONE if value is None else f"{value:.3g} ppm"
+
+    columns: tuple[Column[Clock], ...] = (
+        Column("arm", lambda c: c.arm, "Arm", lambda c: marked(c.arm, c.emulated)),
+        Column("cells", lambda c: c.cells, "Cells", numeric=True),
+        Column(
+            "drift_ppm",
+            lambda c: c.drift_ppm,
+            "Worst clock drift",
+            lambda c: ppm(c.drift_ppm),
+            True,
+        ),
+        Column(
+            "uncertainty_ppm",
+            lambda c: c.uncertainty_ppm,
+            "Its uncertainty",
+            lambda c: ppm(c.uncertainty_ppm),
+            numeric=True,
+        ),
+        Column(
+            "skew_s",
+            lambda c: c.skew_s,
+            "Worst start skew",
+            lambda c: NONE if c.skew_s is None else format_duration(c.skew_s),
+            numeric=True,
+        ),
+    )
+    known = tuple(row for row in rows if (row.drift_ppm, row.skew_s) != (None, None))
+    tone = lambda c: "emulated" if c.emulated else ""  # noqa: E731
+    caption = "Guests’ clocks against the host’s, and starts of roles against each other"
+    return Table("clocks", caption, columns, known, tone=tone)
+
+
+def _worst(cells: Iterable[CellResult], fact: str) -> float | None:
+    values = [cell.facts.get(fact) for cell in cells]
+    known = [abs(value) for value in values if isinstance(value, int | float)]
+    return max(known, default=None)
 
 
 def checks_table(runs: Iterable[RunData]) -> Table[CheckResult]:
