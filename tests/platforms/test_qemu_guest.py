@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -206,9 +207,8 @@ async def test_a_folder_with_a_long_name_gets_its_sockets_elsewhere(
 
 
 async def test_the_cloud_kernel_has_no_emulated_devices(context: Context) -> None:
-    options = QemuOptions(kernel="cloud", devices="emulated")
     with pytest.raises(InputError, match="has no module e1000"):
-        await prepare(context, options)
+        await prepare(replace(context, kernel="cloud"), QemuOptions(devices="emulated"))
 
 
 async def test_tcg_is_usable_and_emulated(context: Context) -> None:

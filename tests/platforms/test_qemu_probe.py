@@ -70,11 +70,11 @@ async def test_an_answer_is_remembered_until_something_changes(tmp_path: Path) -
     first = await ask()
     assert await ask() == first
     assert len(booted) == 1
-    assert first.hint.startswith("to try again: rm ")
+    assert first.hint.startswith("rm ")
     await ask(image="b")
     await ask(files={**BOOT, "/proc/sys/kernel/random/boot_id": b"boot-2\n"})
     assert len(booted) == 3
-    Path(first.hint.removeprefix("to try again: rm ")).write_text("damaged")
+    Path(first.hint.split()[1]).write_text("damaged")
     await ask()
     assert len(booted) == 4
 

@@ -87,12 +87,16 @@ class Skipped(Base):
 
 
 class Planned(Base):
-    """How much will be done: the most blocks, the cells in each, and the estimate in seconds."""
+    """How much will be done: the most blocks, the cells in each, and the estimate in seconds.
+
+    ``notes`` say how scenarios were adapted to this host.
+    """
 
     type: Literal["planned"] = "planned"
     blocks_most: int
     cells_per_block: int
     expected_block_s: float
+    notes: tuple[str, ...] = ()
 
 
 class ImageReady(Base):

@@ -103,7 +103,7 @@ async def remembered(
     if not answer.sure:
         return answer
     if not answer.usable:
-        answer = Answer(False, answer.reason, answer.hint or f"to try again: rm {file}")
+        answer = Answer(False, answer.reason, answer.hint or f"rm {file} && tare doctor")
     # An answer that cannot be kept is found again next time.
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)

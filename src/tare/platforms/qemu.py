@@ -81,7 +81,7 @@ class Qemu:
                 return verdict(False, *problem)
         except (InputError, MachineFault) as error:
             return verdict(False, error.message, error.hint)
-        kernel = _kernel(context, options, True)
+        kernel = _kernel(context, True)
         if is_file_name(kernel) and not Path(kernel).is_file():
             return verdict(False, f"there is no kernel file {kernel}", "name an existing vmlinuz")
         if options.accelerator == "tcg":
@@ -104,7 +104,7 @@ class Qemu:
         """
         image = await build_guest_image(
             context.host,
-            _kernel(context, options, realtime),
+            _kernel(context, realtime),
             needs=options.needs,
             agent=context.agent,
             cache=context.cache,
@@ -221,8 +221,8 @@ async def launch(
     return machine
 
 
-def _kernel(context: Context, options: QemuOptions, realtime: bool) -> str:
-    return options.kernel or context.kernel or ("rt" if realtime else "generic")
+def _kernel(context: Context, realtime: bool) -> str:
+    return context.kernel or ("rt" if realtime else "generic")
 
 
 def _capabilities(options: QemuOptions) -> Capabilities:

@@ -39,11 +39,6 @@ class QemuOptions(PlatformOptions):
     hugepages: bool = Field(
         default=False, description="Back the guest's memory by reserved huge pages of the host."
     )
-    kernel: str | None = Field(
-        default=None,
-        description="The guest's kernel where it is to differ from the study's: `rt`, `cloud`, "
-        "`generic`, a package, or a file.",
-    )
 
     @property
     def model(self) -> str:

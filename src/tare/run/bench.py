@@ -39,6 +39,8 @@ class Bench:
         decide: Judges after each block, from all records so far, whether to go on.
         preflight: Looks at the host's condition.
         subscribers: Are told every record as it is written.
+        host_facts: What identifies the host in a report.
+        say: Tells the user a sentence before there are events.
         on_progress: Is told of progress within a cell: cell, share done, further fields.
     """
 
@@ -49,6 +51,7 @@ class Bench:
     decide: Decide
     preflight: Callable[[], Awaitable[tuple[Check, ...]]]
     host_facts: Mapping[str, Any]
+    say: Callable[[str], None] = lambda _: None
     subscribers: tuple[Callable[[Record], None], ...] = ()
     on_progress: Callable[[str, float, Mapping[str, Any]], None] = lambda *_: None
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tare.errors import InputError
-from tare.events import PlatformChecked
-from tare.platforms.base import Context, Shape, Verdict
+from tare.events import ImageReady, PlatformChecked
+from tare.platforms.base import Context, Prepared, Shape, Verdict
 from tare.run.bench import Bench
 from tare.study.plan import ArmFacts, Plan, make_plan
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 BOOT_ESTIMATE_S = {"bare": 0.1, "oci": 0.4, "qemu": 2.5}
 """Seconds to start and stop a machine on a small computer; only for the plan's estimate."""
 SLOWEST_BOOT_S = 30.0
+PATIENCE_S = 1.5
 
 
 def arm_shape(study: Study, arm: str) -> Shape:
@@ -69,6 +70,53 @@ def facts_of(study: Study, verdicts: Mapping[str, Verdict]) -> dict[str, ArmFact
 def plan_study(bench: Bench, study: Study, seed: int, facts: Mapping[str, ArmFacts]) -> Plan:
     """Plan ``study`` for this host."""
     return make_plan(study, seed, facts, bench.cpus, bench.workloads)
+
+
+def is_realtime(bench: Bench, study: Study) -> bool:
+    """Return whether any workload of the study wants a real-time kernel."""
+    return any(bench.workloads[spec.workload].realtime for spec in study.workloads.values())
+
+
+async def prepare_arms(bench: Bench, study: Study, plan: Plan) -> dict[str, Prepared]:
+    """Build or find what every arm of ``plan`` boots; say so when it takes a while.
+
+    Raises:
+        InputError: An arm asks for what cannot be built, such as a device without a driver.
+    """
+    patience = asyncio.get_running_loop().call_later(
+        PATIENCE_S, bench.say, "building what the guests boot, which is kept for the next run"
+    )
+    try:
+        return {name: await _prepare(bench, study, name) for name in plan.arms}
+    finally:
+        patience.cancel()
+
+
+async def _prepare(bench: Bench, study: Study, arm: str) -> Prepared:
+    platform = bench.platforms[study.arms[arm].platform]
+    try:
+        return await platform.prepare(
+            arm_context(bench, study, arm),
+            study.arms[arm].options,
+            arm_shape(study, arm),
+            is_realtime(bench, study),
+        )
+    except InputError as error:
+        raise InputError(f"arm {arm}: {error.message}", error.hint) from error
+
+
+def image_events(prepared: Mapping[str, Prepared]) -> list[ImageReady]:
+    """Return one event for what each arm boots."""
+    return [
+        ImageReady(
+            arm=name,
+            kernel=image.kernel,
+            digest=image.digest,
+            cached=image.cached,
+            took_s=image.took_s,
+        )
+        for name, image in prepared.items()
+    ]
 
 
 def checked_events(study: Study, verdicts: Mapping[str, Verdict]) -> list[PlatformChecked]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -14,7 +15,6 @@ from tare.events import (
     BlockStarted,
     Decided,
     EventLog,
-    ImageReady,
     Interrupted,
     Planned,
     Preflight,
@@ -33,12 +33,15 @@ from tare.run.checking import (
     check_arms,
     checked_events,
     facts_of,
+    image_events,
+    is_realtime,
     plan_study,
+    prepare_arms,
     recorded_facts,
 )
 from tare.run.interrupt import StopRequest, listening
 from tare.run.slowlibraries import load_slow_libraries
-from tare.run.state import fold
+from tare.run.state import RunState, fold
 from tare.run.versions import run_versions
 from tare.run.visit import ReadyArm, Visitor
 from tare.study.quantities import format_duration
@@ -61,6 +64,7 @@ async def execute(
     """
     verdicts = await check_arms(bench, study)
     plan = plan_study(bench, study, seed, facts_of(study, verdicts))
+    prepared = await prepare_arms(bench, study, plan)
     with EventLog(folder.events) as log:
         _subscribe(bench, log)
         log.append(
@@ -85,14 +89,17 @@ async def execute(
                     reason=skip.reason,
                 )
             )
+        for image in image_events(prepared):
+            log.append(image)
         log.append(
             Planned(
                 blocks_most=study.blocks.most,
                 cells_per_block=sum(len(visit.cells) for visit in plan.block(1)),
                 expected_block_s=plan.block_s,
+                notes=plan.notes,
             )
         )
-        return await _Execution(bench, study, plan, folder, log, run).carry_out()
+        return await _Execution(bench, study, plan, prepared, folder, log, run).carry_out()
 
 
 async def resume(bench: Bench, study: Study, folder: RunFolder) -> RunFinished | None:
@@ -109,10 +116,25 @@ async def resume(bench: Bench, study: Study, folder: RunFolder) -> RunFinished |
     verdicts = await check_arms(bench, study)
     recorded = recorded_facts(study, state, verdicts)
     plan = plan_study(bench, study, state.started.seed, recorded)
+    prepared = await prepare_arms(bench, study, plan)
+    _require_same_images(state, prepared)
     with EventLog(folder.events) as log:
         _subscribe(bench, log)
         log.append(RunResumed(run=state.started.run, versions=run_versions()))
-        return await _Execution(bench, study, plan, folder, log, state.started.run).carry_out()
+        return await _Execution(
+            bench, study, plan, prepared, folder, log, state.started.run
+        ).carry_out()
+
+
+def _require_same_images(state: RunState, prepared: Mapping[str, Prepared]) -> None:
+    for arm, now in prepared.items():
+        then = state.images.get(arm, now.digest)
+        if then != now.digest:
+            raise InputError(
+                f"what arm {arm} boots has changed since the run began "
+                f"({then[:12]} then, {now.digest[:12]} now), so its cells would not compare",
+                "start a new run",
+            )
 
 
 def _subscribe(bench: Bench, log: EventLog) -> None:
@@ -128,6 +150,7 @@ class _Execution:
         bench: Bench,
         study: Study,
         plan: Plan,
+        prepared: Mapping[str, Prepared],
         folder: RunFolder,
         log: EventLog,
         run: str,
@@ -135,6 +158,7 @@ class _Execution:
         self._bench = bench
         self._study = study
         self._plan = plan
+        self._prepared = prepared
         self._folder = folder
         self._log = log
         self._run = run
@@ -163,12 +187,8 @@ class _Execution:
         return self._finish("complete", self._state.decided.reason if self._state.decided else "")
 
     async def _blocks(self, stop: StopRequest) -> None:
-        looking = asyncio.ensure_future(self._bench.preflight())
-        try:
-            arms = await self._prepare()
-            self._log.append(Preflight(checks=await looking))
-        finally:
-            looking.cancel()
+        self._log.append(Preflight(checks=await self._bench.preflight()))
+        arms = await self._ready_arms()
         visitor_space = tempfile.mkdtemp(prefix="tare-")
         entry = self._bench.context.ledger.record("directory", path=visitor_space)
         visitor = Visitor(
@@ -228,55 +248,26 @@ class _Execution:
             return None
         return Decision(False, f"the budget of {format_duration(blocks.budget)} is spent")
 
-    async def _prepare(self) -> dict[str, ReadyArm]:
-        arms: dict[str, ReadyArm] = {}
+    async def _ready_arms(self) -> dict[str, ReadyArm]:
         caches = await find_caches(self._bench.context.host)
-        for name in self._plan.arms:
-            arm = self._study.arms[name]
-            platform = self._bench.platforms[arm.platform]
-            context = arm_context(self._bench, self._study, name)
-            shape = arm_shape(self._study, name)
-            realtime = any(
-                self._bench.workloads[spec.workload].realtime
-                for spec in self._study.workloads.values()
-            )
-            prepared = await platform.prepare(context, arm.options, shape, realtime)
-            self._tell_image(name, prepared)
-            arms[name] = ReadyArm(
+        return {
+            name: ReadyArm(
                 name,
-                platform,
-                arm.options,
-                context,
+                self._bench.platforms[self._study.arms[name].platform],
+                self._study.arms[name].options,
+                arm_context(self._bench, self._study, name),
                 prepared,
-                shape,
-                realtime,
+                arm_shape(self._study, name),
+                is_realtime(self._bench, self._study),
                 MachineFacts(
                     emulated=self._state.platforms[name].emulated,
-                    memory=shape.memory,
+                    memory=arm_shape(self._study, name).memory,
                     last_level_cache=caches.last_level,
                     caches=caches.together,
                 ),
             )
-        return arms
-
-    def _tell_image(self, arm: str, prepared: Prepared) -> None:
-        known = self._state.images.get(arm)
-        if known is None:
-            self._log.append(
-                ImageReady(
-                    arm=arm,
-                    kernel=prepared.kernel,
-                    digest=prepared.digest,
-                    cached=prepared.cached,
-                    took_s=prepared.took_s,
-                )
-            )
-        elif known != prepared.digest:
-            raise InputError(
-                f"what arm {arm} boots has changed since the run began "
-                f"({known[:12]} then, {prepared.digest[:12]} now), so its cells would not compare",
-                "start a new run",
-            )
+            for name, prepared in self._prepared.items()
+        }
 
     def _tell_interrupted(self, finishing: bool, reason: str) -> None:
         self._log.append(Interrupted(finishing=finishing, reason=reason))

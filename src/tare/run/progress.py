@@ -21,7 +21,6 @@ from tare.events import (
     Check,
     Decided,
     Event,
-    ImageReady,
     Interrupted,
     MachineReady,
     MachineStarting,
@@ -182,9 +181,8 @@ def _lines(event: Event, tally: Tally) -> list[Text]:
         case Skipped():
             what = "/".join(part for part in (event.arm, event.scenario, event.workload) if part)
             return [Text(f"  – {what} skipped: {event.reason}", "yellow")]
-        case ImageReady() if not event.cached and event.digest:
-            took = format_duration(event.took_s)
-            return [Text(f"  built the image of {event.arm} ({event.kernel}) in {took}")]
+        case Planned():
+            return [Text(f"  {note}") for note in event.notes]
         case CellFinished() if event.status != "ok":
             return [Text(f"  ✗ {event.cell} {event.status}: {event.reason}", "red")]
         case MachineStopped() if not event.expected:

@@ -110,6 +110,7 @@ def _bench(
     *,
     decide: Decide,
     watch: LoadWatch | None = None,
+    say: Callable[[str], None] = lambda _: None,
     subscribers: tuple[Callable[[Record], None], ...] = (),
     on_progress: Callable[[str, float, Mapping[str, Any]], None] = lambda *_: None,
 ) -> Bench:
@@ -121,6 +122,7 @@ def _bench(
         decide=decide,
         preflight=lambda: preflight(context.host, output, watch),
         host_facts=host_facts(),
+        say=say,
         subscribers=subscribers,
         on_progress=on_progress,
     )
@@ -152,6 +154,7 @@ async def run_session(
                 output,
                 decide=decide,
                 watch=await watch_load(context.host),
+                say=say,
                 subscribers=subscribers,
                 on_progress=on_progress,
             )
