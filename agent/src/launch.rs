@@ -1,5 +1,6 @@
 //! `tare-agent exec`: becomes another program, bound to CPUs, a policy, and its parent's life.
 
+use crate::scheduling::Scheduling;
 use crate::sys;
 use std::fs::OpenOptions;
 use std::os::fd::AsRawFd;
@@ -13,8 +14,9 @@ pub struct Launch {
     /// The process id the parent must still have, so that its death before this start is seen.
     pub parent: Option<i32>,
     pub cpus: Option<Vec<usize>>,
-    pub fifo: Option<i32>,
-    pub nice: Option<i32>,
+    /// A control group's directory; the program is in it before any of this is asked for.
+    pub cgroup: Option<String>,
+    pub scheduling: Scheduling,
     /// A file that standard error is appended to.
     pub log: Option<String>,
     /// Let standard output go to the log too.
@@ -52,8 +54,15 @@ pub fn parse(arguments: &[String]) -> Result<Launch, String> {
             "--die-with-parent" => launch.die_with_parent = true,
             "--parent" => launch.parent = Some(number(value()?)?),
             "--cpus" => launch.cpus = Some(cpu_list(value()?)?),
-            "--fifo" => launch.fifo = Some(number(value()?)?),
-            "--nice" => launch.nice = Some(number(value()?)?),
+            "--cgroup" => launch.cgroup = Some(value()?.clone()),
+            "--fifo" => {
+                launch.scheduling.policy = Some(libc::SCHED_FIFO);
+                launch.scheduling.priority = Some(number(value()?)?);
+            }
+            "--policy" | "--priority" | "--nice" | "--slice-ns" => {
+                let value = value()?;
+                launch.scheduling.take(flag, value)?;
+            }
             "--log" => launch.log = Some(value()?.clone()),
             "--log-output" => launch.log_output = true,
             "--" => {
@@ -110,12 +119,13 @@ fn prepare(launch: &Launch) -> Result<(), String> {
         sys::set_affinity(0, cpus)
             .map_err(|error| say(&format!("cannot use CPUs {cpus:?}"), error))?;
     }
-    if let Some(nice) = launch.nice {
-        sys::set_nice(nice).map_err(|error| say(&format!("cannot set nice {nice}"), error))?;
+    if let Some(folder) = &launch.cgroup {
+        let members = format!("{folder}/cgroup.procs");
+        // 0 is the process that writes (cgroups(7)).
+        std::fs::write(&members, "0").map_err(|error| say(&members, error))?;
     }
-    if let Some(priority) = launch.fifo {
-        sys::set_fifo(priority)
-            .map_err(|error| say(&format!("cannot set SCHED_FIFO {priority}"), error))?;
+    if !launch.scheduling.asks_nothing() {
+        launch.scheduling.apply(0)?;
     }
     Ok(())
 }
@@ -131,13 +141,19 @@ mod tests {
 
     #[test]
     fn all_flags_are_read() {
-        let line = "--die-with-parent --parent 7 --cpus 0,2-3 --fifo 5 --nice -1 --log f --log-output -- a --cpus";
+        let line = "--die-with-parent --parent 7 --cpus 0,2-3 --fifo 5 --nice -1 --slice-ns 9 \
+                    --cgroup /g --log f --log-output -- a --cpus";
         let expected = Launch {
             die_with_parent: true,
             parent: Some(7),
             cpus: Some(vec![0, 2, 3]),
-            fifo: Some(5),
-            nice: Some(-1),
+            cgroup: Some("/g".into()),
+            scheduling: Scheduling {
+                policy: Some(libc::SCHED_FIFO),
+                priority: Some(5),
+                nice: Some(-1),
+                slice_ns: Some(9),
+            },
             log: Some("f".into()),
             log_output: true,
             argv: words("a --cpus"),
@@ -152,6 +168,7 @@ mod tests {
             ("--fifo", "--fifo"),
             ("--cpu 1 -- a", "--cpu"),
             ("--nice 1", "--"),
+            ("--policy fastest -- a", "fastest"),
             ("--cpus 3-1 -- a", "3-1"),
         ] {
             let reason = parse(&words(line)).unwrap_err();

@@ -10,6 +10,7 @@ pub mod outbox;
 pub mod proof;
 pub mod protocol;
 pub mod runs;
+pub mod scheduling;
 pub mod serve;
 pub mod sys;
 pub mod workload;

@@ -8,15 +8,18 @@ use std::sync::atomic::AtomicBool;
 use std::sync::Mutex;
 use tare_agent::serve::{Origin, Role, Server};
 use tare_agent::workload::{Context, Failure, Sink};
-use tare_agent::{init, launch, proof, sys, workloads};
+use tare_agent::{init, launch, proof, scheduling, sys, workloads};
 
 const USAGE: &str = "\
 tare-agent serve [--device PATH]        serve a host on stdin and stdout, or on a device
 tare-agent run WORKLOAD [JSON] [--cpus LIST] [--series DIR]
                                         carry out one workload by hand and print its result
 tare-agent proof                        print the environment proof
-tare-agent exec [--die-with-parent] [--parent PID] [--cpus LIST] [--fifo PRIORITY] [--nice N]
+tare-agent exec [--die-with-parent] [--parent PID] [--cpus LIST] [--cgroup DIR]
+                [--policy other|batch|fifo] [--priority N] [--nice N] [--slice-ns N]
                 [--log FILE [--log-output]] -- PROGRAM ARGUMENTS...
+tare-agent sched --threads LIST [--policy P] [--priority N] [--nice N] [--slice-ns N]
+                                        schedule threads so, and print how the kernel then does
 tare-agent version";
 
 fn main() -> ExitCode {
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
             "serve" => serve(rest),
             "run" => run(rest),
             "exec" => launch::parse(rest).and_then(|it| Err(launch::launch(&it))),
+            "sched" => scheduling::command(rest).map(|told| println!("{told}")),
             "proof" => {
                 println!("{:#}", proof::collect(&json!([])));
                 Ok(())

@@ -63,14 +63,13 @@ pub fn scheduler() -> Value {
     })
 }
 
-/// Whether SCHED_FIFO is allowed here: tried, unless this thread has it already.
+/// Whether SCHED_FIFO is allowed here: tried in a thread of its own, so that this one keeps the
+/// policy, nice and slice it was given.
 fn may_be_realtime() -> bool {
-    if sys::is_realtime() {
-        return true;
-    }
-    let allowed = sys::set_fifo(1).is_ok();
-    let _ = sys::set_fifo(0);
-    allowed
+    sys::is_realtime()
+        || std::thread::spawn(|| sys::set_fifo(1).is_ok())
+            .join()
+            .unwrap_or(false)
 }
 
 pub fn memory() -> Value {
