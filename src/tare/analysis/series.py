@@ -17,7 +17,7 @@ from tare.analysis.rundata import RunData, SeriesEntry
 from tare.analysis.seriesdata import Quantile, SeriesKey, SeriesSummary
 from tare.analysis.steadiness import shape_flags
 from tare.analysis.tails import median_interval
-from tare.analysis.warmup import course, thinned
+from tare.analysis.warmup import courses, thinned
 
 Floats = NDArray[np.float64]
 
@@ -151,7 +151,8 @@ def _quantiles(boots: Sequence[Sequence[_Cell]], confidence: float) -> tuple[Qua
 
 
 def _flags(cells: Sequence[_Cell]) -> list[Flag]:
-    shapes = [course(thinned(cell.course.mean)).shape for cell in cells if cell.course]
+    means = [thinned(cell.course.mean) for cell in cells if cell.course]
+    shapes = [course.shape for course in courses(means)]
     flags = list(shape_flags(shapes))
     humps = sum(two_humped(cell.histogram.spread_out(MOST_INTERVALS)).flagged for cell in cells)
     if humps:

@@ -11,7 +11,7 @@ import polars as pl
 from tare.analysis.results import Flag, FlagKind
 from tare.analysis.rundata import RunData, SeriesEntry
 from tare.analysis.seriesdata import SeriesKey
-from tare.analysis.warmup import Shape, course, thinned
+from tare.analysis.warmup import Shape, courses, thinned
 
 ITERATIONS = ("iteration_ns", "duration_ns")
 """Columns that hold one repetition's duration, beside one that says what was repeated."""
@@ -29,7 +29,7 @@ def steadiness(runs: Sequence[RunData]) -> Mapping[SeriesKey, tuple[Flag, ...]]:
     Args:
         runs: The runs; a series that cannot be read tells nothing here.
     """
-    shapes: dict[SeriesKey, list[Shape]] = {}
+    found: dict[SeriesKey, list[np.ndarray]] = {}
     for run in runs:
         for entry in run.series:
             if len(entry.columns) > 1 and any(name in entry.columns for name in ITERATIONS):
@@ -37,9 +37,12 @@ def steadiness(runs: Sequence[RunData]) -> Mapping[SeriesKey, tuple[Flag, ...]]:
                     entry.scenario, entry.workload, entry.parameters, entry.role, entry.arm
                 )
                 for durations in _courses(entry):
-                    shapes.setdefault(key, []).append(course(thinned(durations)).shape)
-    found = ((key, shape_flags(of_key)) for key, of_key in shapes.items())
-    return {key: flags for key, flags in found if flags}
+                    found.setdefault(key, []).append(thinned(durations))
+    flagged = (
+        (key, shape_flags([course.shape for course in courses(of_key)]))
+        for key, of_key in found.items()
+    )
+    return {key: flags for key, flags in flagged if flags}
 
 
 def shape_flags(shapes: Sequence[Shape]) -> tuple[Flag, ...]:

@@ -165,7 +165,7 @@ def significant(value: float) -> str:
 
 def percent(share: float) -> str:
     """Return a share as per cent with two significant digits: 0.0213 is ``2.1 %``."""
-    return f"{100 * share:.2g} %" if share < 10 else f"{100 * share:.0f} %"
+    return f"{100 * share:.2g} %" if share < 0.995 else f"{100 * share:.0f} %"
 
 
 def _p(value: float | None) -> str:
