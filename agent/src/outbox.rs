@@ -260,3 +260,127 @@ impl State {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::{Decoder, Frame};
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
+
+    struct Far(UnixStream, Decoder);
+
+    impl Far {
+        /// The next frame that the host gets.
+        fn next(&mut self) -> Frame {
+            let mut buffer = [0u8; 1 << 16];
+            loop {
+                if let Some(frame) = self.1.next_frame() {
+                    return frame;
+                }
+                let count = self.0.read(&mut buffer).unwrap();
+                assert!(count > 0, "the outbox has closed the stream");
+                self.1.push(&buffer[..count]);
+            }
+        }
+
+        fn next_message(&mut self) -> (u32, Value) {
+            let frame = self.next();
+            let message = serde_json::from_slice(&frame.payload).unwrap();
+            (frame.seq, message)
+        }
+    }
+
+    fn pair() -> (Arc<Outbox>, Far) {
+        let (near, far) = UnixStream::pair().unwrap();
+        let near = File::from(std::os::fd::OwnedFd::from(near));
+        (Arc::new(Outbox::new(near)), Far(far, Decoder::new()))
+    }
+
+    #[test]
+    fn what_is_kept_is_sent_again_and_what_is_gone_is_named() {
+        let (outbox, mut far) = pair();
+        for number in 0..3 {
+            assert_eq!(outbox.send(&json!({ "n": number })), number);
+        }
+        outbox.acknowledge(0);
+        outbox.resend(&[1, 2, 7, 0]);
+        let seen: Vec<u32> = (0..5).map(|_| far.next_message().0).collect();
+        assert_eq!(seen, [0, 1, 2, 1, 2]);
+        let gone = (OUT_OF_BAND, json!({"type": "gone", "seqs": [7]}));
+        assert_eq!(far.next_message(), gone);
+    }
+
+    #[test]
+    fn an_acknowledgement_from_the_future_changes_nothing() {
+        let (outbox, mut far) = pair();
+        outbox.send(&json!({}));
+        outbox.acknowledge(u32::MAX);
+        outbox.resend(&[0]);
+        assert_eq!((far.next().seq, far.next().seq), (0, 0));
+    }
+
+    #[test]
+    fn a_result_is_sent_again_until_it_has_arrived() {
+        let (outbox, mut far) = pair();
+        let seq = outbox.send(&json!({"type": "result"}));
+        let waiting = outbox.clone();
+        let thread = std::thread::spawn(move || {
+            waiting.see_arrived(seq, Duration::from_millis(5), u32::MAX);
+        });
+        assert_eq!((far.next().seq, far.next().seq), (seq, seq));
+        outbox.acknowledge(seq);
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn series_wait_for_the_host_and_arrive_whole() {
+        let (outbox, mut far) = pair();
+        let data: Vec<u8> = (0..3 * WINDOW).map(|at| (at % 251) as u8).collect();
+        let (sender, sent) = (outbox.clone(), data.clone());
+        let thread = std::thread::spawn(move || {
+            sender.send_series(9, "s", sent.len(), &[("v", "u8")], &sent);
+        });
+        let mut received = Vec::new();
+        while received.len() < data.len() {
+            let frame = far.next();
+            assert_eq!(frame.kind, Kind::Series);
+            let at = frame
+                .payload
+                .iter()
+                .position(|byte| *byte == b'\n')
+                .unwrap();
+            let header: Value = serde_json::from_slice(&frame.payload[..at]).unwrap();
+            assert_eq!(header["offset"], received.len());
+            received.extend_from_slice(&frame.payload[at + 1..]);
+            outbox.acknowledge(frame.seq);
+            let kept = outbox.lock().kept_bytes;
+            assert!(kept <= WINDOW + 2 * CHUNK, "{kept} bytes are kept");
+        }
+        thread.join().unwrap();
+        assert!(received == data);
+    }
+
+    #[test]
+    fn nothing_waits_for_a_host_that_is_gone() {
+        let (outbox, far) = pair();
+        drop(far);
+        let data = vec![0; 2 * WINDOW];
+        outbox.send_series(1, "s", data.len(), &[("v", "u8")], &data);
+        let seq = outbox.send(&json!({}));
+        outbox.see_arrived(seq, Duration::from_secs(3600), 1);
+    }
+
+    #[test]
+    fn an_answer_that_is_too_long_is_an_error() {
+        let (outbox, mut far) = pair();
+        let long = "x".repeat(MAX_PAYLOAD);
+        outbox.send(&json!({"type": "result", "id": 4, "value": long}));
+        let (_, message) = far.next_message();
+        assert_eq!(
+            (&message["type"], &message["id"]),
+            (&json!("error"), &json!(4))
+        );
+    }
+}

@@ -95,7 +95,8 @@ impl Server {
         let outbox = self.outbox.clone();
         let usual = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |failure| {
-            outbox.send_fatal(&format!("the agent failed: {failure}"));
+            let words = failure.to_string().replace('\n', " ");
+            outbox.send_fatal(&format!("the agent failed: {words}"));
             usual(failure);
         }));
     }

@@ -86,13 +86,6 @@ pub fn is_realtime() -> bool {
     policy == libc::SCHED_FIFO || policy == libc::SCHED_RR
 }
 
-/// Set the nice value of the calling process.
-pub fn set_nice(nice: i32) -> io::Result<()> {
-    // SAFETY: plain numbers.
-    check(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) })?;
-    Ok(())
-}
-
 /// Be killed when the parent thread ends.
 pub fn die_with_parent() -> io::Result<()> {
     // SAFETY: plain numbers.
@@ -137,6 +130,23 @@ pub fn wait_readable(fd: RawFd, timeout_ms: Option<i32>) -> io::Result<bool> {
 /// Wait until a descriptor can be written to. Returns false where nobody is at the other end.
 pub fn wait_writable(fd: RawFd) -> io::Result<bool> {
     Ok(poll(fd, libc::POLLOUT, None)? & libc::POLLOUT != 0)
+}
+
+/// Wait until one of two descriptors can be read (or is at its end), and return which.
+pub fn wait_either(fds: [RawFd; 2]) -> io::Result<[bool; 2]> {
+    let mut entries = fds.map(|fd| libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    });
+    loop {
+        // SAFETY: two valid entries.
+        match check(unsafe { libc::poll(entries.as_mut_ptr(), 2, -1) }) {
+            Ok(_) => return Ok(entries.map(|entry| entry.revents != 0)),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// Let reads and writes return at once instead of waiting, or wait again.
@@ -324,13 +334,41 @@ pub fn wait_child() -> io::Result<(i32, Result<i32, String>)> {
         Ok(libc::WEXITSTATUS(status))
     } else {
         Err(match libc::WTERMSIG(status) {
-            libc::SIGKILL => "killed (out of memory, if the kernel says so above)".to_string(),
+            libc::SIGKILL => "killed: most likely the machine ran out of memory".to_string(),
             libc::SIGSEGV => "ended by a segmentation fault".to_string(),
             libc::SIGABRT => "aborted".to_string(),
             signal => format!("ended by signal {signal}"),
         })
     };
     Ok((child, ended))
+}
+
+/// Send a signal to a process, or to a whole process group (negative).
+pub fn signal(process: i32, signal: i32) -> io::Result<()> {
+    // SAFETY: plain numbers.
+    check(unsafe { libc::kill(process, signal) })?;
+    Ok(())
+}
+
+/// Wait until a child has ended, and leave it to be reaped.
+pub fn wait_ended(child: i32) -> io::Result<()> {
+    loop {
+        // SAFETY: siginfo_t is plain bytes, and valid for the call's only write.
+        let result = unsafe {
+            let mut about: libc::siginfo_t = std::mem::zeroed();
+            let how = libc::WEXITED | libc::WNOWAIT;
+            check(libc::waitid(
+                libc::P_PID,
+                child as libc::id_t,
+                &mut about,
+                how,
+            ))
+        };
+        match result {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            other => return other.map(|_| ()),
+        }
+    }
 }
 
 pub struct Uname {
