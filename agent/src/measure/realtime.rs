@@ -1,6 +1,7 @@
 //! Make the calling thread as undisturbed as this machine allows, and say what was not allowed.
 
 use super::sched;
+use crate::scheduling;
 use crate::workload::Failure;
 use serde_json::{json, Map, Value};
 use std::fs;
@@ -55,8 +56,13 @@ fn throttling(warnings: &mut Vec<String>, facts: &mut Map<String, Value>) {
     facts.insert("fair_server_runtime_ns".into(), json!(server));
 }
 
+/// Set in the agent's environment when the host decides how the agent's threads are scheduled:
+/// workloads then keep the policy, nice and slice that they inherit.
+pub const SCHEDULING_GIVEN: &str = "TARE_SCHEDULING_GIVEN";
+
 /// Pin the calling thread to `cpus` (none: leave it free), block its signals and give it
-/// SCHED_FIFO at `priority`; 0 leaves it under SCHED_OTHER.
+/// SCHED_FIFO at `priority`; 0 leaves it under SCHED_OTHER. Where the host decides about
+/// scheduling, the policy stays as it is.
 ///
 /// Returns the policy in force. A refused policy becomes a warning; a CPU that cannot be had is a
 /// failure, because the measurement would be of something else.
@@ -70,6 +76,10 @@ pub fn settle(
             .map_err(|error| Failure(format!("cannot run on CPUs {cpus:?}: {error}")))?;
     }
     sched::block_signals();
+    if std::env::var_os(SCHEDULING_GIVEN).is_some() {
+        let found = scheduling::read(0)?;
+        return Ok(scheduling::policy_name(found.policy));
+    }
     if priority == 0 {
         return Ok("SCHED_OTHER");
     }

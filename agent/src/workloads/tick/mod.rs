@@ -2,6 +2,7 @@
 //! by an interrupt or by the hypervisor ("clock tick processing duration", seed 000, 6.2.1).
 
 pub mod chain;
+mod progress;
 mod report;
 mod walk;
 
@@ -9,8 +10,10 @@ use crate::measure::witness::Witness;
 use crate::measure::{params, prefault, realtime, sched, tsc};
 use crate::workload::{Context, Failure};
 use chain::Recorder;
+use progress::{Board, Pace};
 use serde::Deserialize;
 use serde_json::Value;
+use std::sync::mpsc;
 use walk::{Interval, Plan, Walk};
 
 const DEFAULT_SAMPLES: u64 = 20_000;
@@ -67,20 +70,38 @@ struct Measured {
     warnings: Vec<String>,
 }
 
+/// How the measuring thread lets another one tell of its progress.
+struct Speaker<'a> {
+    board: &'a Board,
+    /// Told the pace at the start of a long run; its end is the run's end.
+    start: mpsc::Sender<Pace>,
+    /// Whether there is a CPU beside the measured one to speak from.
+    live: bool,
+}
+
 pub fn run(context: &Context) -> Result<Value, Failure> {
     let params: Params = params::parse(context.params)?;
     check(&params)?;
     let untrusted = tsc::admit(params.allow_untrusted_tsc)?;
     let mut quiet = realtime::quiet();
     quiet.warnings.extend(untrusted);
+    let board = Board::default();
     let measured = {
         let aside = realtime::Aside::step(context.cpus);
         std::thread::scope(|scope| {
             let params = &params;
             let allowed = aside.before().to_vec();
-            std::thread::Builder::new()
+            let (start, started) = mpsc::channel();
+            let speaker = Speaker {
+                board: &board,
+                start,
+                live: allowed.len() > context.cpus.len().max(1),
+            };
+            let measuring = std::thread::Builder::new()
                 .name("tare-tick".into())
-                .spawn_scoped(scope, move || measure(context, params, &allowed))?
+                .spawn_scoped(scope, move || measure(context, params, &allowed, speaker))?;
+            progress::follow(context.sink, &board, &started);
+            measuring
                 .join()
                 .map_err(|_| Failure("the measuring thread panicked".into()))?
         })?
@@ -124,7 +145,12 @@ fn check(params: &Params) -> Result<(), Failure> {
     )
 }
 
-fn measure(context: &Context, params: &Params, allowed: &[usize]) -> Result<Measured, Failure> {
+fn measure(
+    context: &Context,
+    params: &Params,
+    allowed: &[usize],
+    speaker: Speaker,
+) -> Result<Measured, Failure> {
     let mut warnings = Vec::new();
     // Not asked to be pinned: undo what the parent did to itself to step aside.
     let cpus = if context.cpus.is_empty() {
@@ -146,7 +172,9 @@ fn measure(context: &Context, params: &Params, allowed: &[usize]) -> Result<Meas
         ticks(params.loop_ns),
         ticks(walk::WARM_UP_NS),
     );
-    let plan = Plan::new(params, warm as f64 / calibrated_hz);
+    let sample_s = warm as f64 / calibrated_hz;
+    let plan = Plan::new(params, sample_s);
+    let pace = Pace::new(&plan, sample_s);
     let mut raw = match params.raw {
         true => prefault::touched(plan.raw_room()?, 0u32),
         false => Vec::new(),
@@ -155,14 +183,22 @@ fn measure(context: &Context, params: &Params, allowed: &[usize]) -> Result<Meas
     intervals.clear();
     recorder.restart(warm + ticks(params.threshold_ns).max(1));
 
+    if pace.is_long() {
+        context.sink.progress(0.0, pace.expectation(speaker.live));
+    }
+
     context.sink.barrier()?;
 
+    if pace.is_long() && speaker.live {
+        let _ = speaker.start.send(pace);
+    }
     let before = Witness::take(pinned);
     let start_anchor = tsc::Anchor::take();
     let walk = Walk {
         plan: &plan,
         iterations,
         stop: context.stop,
+        board: speaker.board,
         hz: calibrated_hz,
     };
     let (first, last, samples) = match (iterations > 0, params.raw) {

@@ -1,6 +1,7 @@
 //! Walk a chain of samples from its first to its last, in intervals.
 
 use super::chain::{Extremes, Recorder};
+use super::progress::Board;
 use super::{Params, DEFAULT_SAMPLES};
 use crate::measure::{machine, tsc};
 use crate::workload::Failure;
@@ -30,8 +31,8 @@ impl Interval {
 
 /// How many samples make an interval and a stretch, worked out before the loop.
 pub struct Plan {
-    samples: u64,
-    seconds: Option<f64>,
+    pub samples: u64,
+    pub seconds: Option<f64>,
     per_interval: u64,
     stretch: u64,
     /// Room for intervals; further ones are folded into the last.
@@ -87,6 +88,7 @@ pub struct Walk<'a> {
     pub plan: &'a Plan,
     pub iterations: u64,
     pub stop: &'a AtomicBool,
+    pub board: &'a Board,
     pub hz: f64,
 }
 
@@ -123,6 +125,7 @@ impl Walk<'_> {
                 row.extremes = row.extremes.merge(found);
                 row.samples += count;
                 taken += count;
+                self.board.publish(taken);
                 over = self.stop.load(Ordering::Relaxed)
                     || stamp.wrapping_sub(first) as i64 >= length as i64;
             }
@@ -195,6 +198,7 @@ mod tests {
             plan,
             iterations: 0,
             stop: &stop,
+            board: &Board::default(),
             hz: 1e9,
         };
         let path = walk.go::<false, false>(&mut recorder, &mut intervals, &mut []);

@@ -1,0 +1,186 @@
+//! Tell once a second how far a long run is, and leave the measuring thread alone.
+//!
+//! The measuring thread only stores a counter between stretches; another thread, on another CPU,
+//! reads it and speaks. Where the measuring thread has the machine's only CPU nobody could speak
+//! without taking that CPU away, so nobody does: the host is told beforehand what to expect, and
+//! counts along by the CPU time that the machine gets.
+
+use super::walk::Plan;
+use crate::workload::Sink;
+use serde_json::{json, Map, Value};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// Runs shorter than this end before anybody asks.
+const LONG_S: f64 = 3.0;
+const INTERVAL: Duration = Duration::from_secs(1);
+const UNIT: &str = "samples/s";
+
+/// The samples taken so far, in a cache line of its own.
+#[repr(align(64))]
+#[derive(Default)]
+pub struct Board(AtomicU64);
+
+impl Board {
+    #[inline(always)]
+    pub fn publish(&self, taken: u64) {
+        self.0.store(taken, Ordering::Relaxed);
+    }
+
+    fn taken(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What a run has before it.
+#[derive(Clone, Copy)]
+pub struct Pace {
+    samples: Option<u64>,
+    seconds: Option<f64>,
+    sample_s: f64,
+}
+
+impl Pace {
+    pub fn new(plan: &Plan, sample_s: f64) -> Self {
+        Self {
+            samples: plan.seconds.is_none().then_some(plan.samples),
+            seconds: plan.seconds,
+            sample_s,
+        }
+    }
+
+    fn expected_s(&self) -> f64 {
+        let counted = self.samples.map(|samples| samples as f64 * self.sample_s);
+        self.seconds.or(counted).unwrap_or(0.0)
+    }
+
+    pub fn is_long(&self) -> bool {
+        self.expected_s() >= LONG_S
+    }
+
+    /// Said before the start; `live` tells whether the agent itself will speak again.
+    pub fn expectation(&self, live: bool) -> Value {
+        json!({
+            "expected_s": self.expected_s(),
+            "sample_s": self.sample_s,
+            "timed": self.seconds.is_some(),
+            "unit": UNIT,
+            "live": live,
+        })
+    }
+
+    /// How far the run is after `elapsed_s` with `taken` samples: its share, and further fields.
+    fn standing(&self, taken: u64, rate: f64, elapsed_s: f64) -> (f64, Value) {
+        let mut fields = Map::new();
+        fields.insert("samples".into(), json!(taken));
+        fields.insert("rate".into(), json!(rate));
+        fields.insert("unit".into(), json!(UNIT));
+        let (done, left_s) = match (self.seconds, self.samples) {
+            (Some(seconds), _) => (elapsed_s / seconds, Some(seconds - elapsed_s)),
+            (None, Some(samples)) => {
+                let left = samples.saturating_sub(taken) as f64;
+                let mean = taken as f64 / elapsed_s;
+                let left_s = (mean > 0.0).then(|| left / mean);
+                (taken as f64 / samples as f64, left_s)
+            }
+            (None, None) => (0.0, None),
+        };
+        if let Some(left_s) = left_s {
+            fields.insert("left_s".into(), json!(left_s.max(0.0)));
+        }
+        (done.clamp(0.0, 1.0), Value::Object(fields))
+    }
+}
+
+/// Speak once a second from the moment that `started` names the pace, until it is dropped.
+pub fn follow(sink: &dyn Sink, board: &Board, started: &Receiver<Pace>) {
+    let Ok(pace) = started.recv() else { return };
+    let began = Instant::now();
+    let (mut then, mut before) = (began, 0);
+    while let Err(RecvTimeoutError::Timeout) = started.recv_timeout(INTERVAL) {
+        let (now, taken) = (Instant::now(), board.taken());
+        let rate = (taken - before) as f64 / (now - then).as_secs_f64();
+        (then, before) = (now, taken);
+        let elapsed_s = (now - began).as_secs_f64();
+        let (done, fields) = pace.standing(taken, rate, elapsed_s);
+        sink.progress(done, fields);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use std::sync::Mutex;
+
+    #[derive(Default)]
+    struct Heard(Mutex<Vec<(f64, Value)>>);
+
+    impl Sink for Heard {
+        fn progress(&self, done: f64, fields: Value) {
+            self.0.lock().unwrap().push((done, fields));
+        }
+
+        fn barrier(&self) -> Result<(), crate::workload::Failure> {
+            Ok(())
+        }
+
+        fn series(&self, _: &str, _: usize, _: &[(&str, &str)], _: &[u8]) {}
+    }
+
+    const COUNTED: Pace = Pace {
+        samples: Some(1000),
+        seconds: None,
+        sample_s: 0.01,
+    };
+
+    #[test]
+    fn the_time_left_follows_the_mean_rate() {
+        let (done, fields) = COUNTED.standing(250, 80.0, 5.0);
+        assert_eq!(done, 0.25);
+        assert_eq!(
+            (&fields["rate"], &fields["left_s"]),
+            (&json!(80.0), &json!(15.0))
+        );
+        let (done, fields) = COUNTED.standing(0, 0.0, 5.0);
+        assert_eq!(done, 0.0);
+        assert!(fields.get("left_s").is_none(), "{fields}");
+    }
+
+    #[test]
+    fn a_timed_run_is_as_far_as_its_time() {
+        let timed = Pace {
+            samples: None,
+            seconds: Some(20.0),
+            sample_s: 1e-8,
+        };
+        let (done, fields) = timed.standing(7, 1.0, 5.0);
+        assert_eq!((done, &fields["left_s"]), (0.25, &json!(15.0)));
+        assert_eq!(timed.standing(7, 1.0, 50.0).0, 1.0);
+        assert!(timed.is_long());
+        assert_eq!(timed.expectation(false)["expected_s"], 20.0);
+    }
+
+    #[test]
+    fn speaks_while_the_run_goes_on_and_not_before_or_after() {
+        let (heard, board) = (Heard::default(), Board::default());
+        let (start, started) = mpsc::channel();
+        std::thread::scope(|scope| {
+            let (heard, board) = (&heard, &board);
+            scope.spawn(move || follow(heard, board, &started));
+            start.send(COUNTED).unwrap();
+            board.publish(500);
+            while heard.0.lock().unwrap().is_empty() {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            drop(start);
+        });
+        assert_eq!(heard.0.lock().unwrap()[0].0, 0.5);
+
+        let (silent, (start, started)) = (Heard::default(), mpsc::channel());
+        drop(start);
+        follow(&silent, &board, &started);
+        assert!(silent.0.lock().unwrap().is_empty());
+    }
+}
