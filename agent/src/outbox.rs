@@ -342,9 +342,12 @@ mod tests {
         let thread = std::thread::spawn(move || {
             sender.send_series(9, "s", sent.len(), &[("v", "u8")], &sent);
         });
+        // As a host does, this one reads on while its acknowledgements are on their way.
+        let (frames, arrived) = std::sync::mpsc::channel();
+        std::thread::spawn(move || while frames.send(far.next()).is_ok() {});
         let mut received = Vec::new();
         while received.len() < data.len() {
-            let frame = far.next();
+            let frame = arrived.recv().unwrap();
             assert_eq!(frame.kind, Kind::Series);
             let at = frame
                 .payload
