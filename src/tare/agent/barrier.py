@@ -16,12 +16,15 @@ class Barrier:
 
     Args:
         parties: How many runs start together.
+        prepare: Called once when all are ready, before the first signal; what it raises ends the
+            start.
     """
 
-    def __init__(self, parties: int) -> None:
+    def __init__(self, parties: int, prepare: Go | None = None) -> None:
         if parties < 1:
             raise ValueError("a barrier needs at least one run")
         self.parties = parties
+        self._prepare = prepare
         self._signals: list[Go] = []
         self._started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._skew_ns: int | None = None
@@ -46,6 +49,8 @@ class Barrier:
             return
         if self._started.done():
             self._started.result()
+        if self._prepare is not None:
+            await self._prepare()
         left = []
         for signal in self._signals:
             await signal()

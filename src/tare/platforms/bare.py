@@ -102,11 +102,21 @@ class Bare:
                 ),
             )
 
+            async def members() -> tuple[int, ...]:
+                return (process.pid,)
+
             async def cost() -> dict[str, float]:
                 return await process_cost(context.host, process)
 
             return ProcessMachine(
-                spec.name, process, log, cost=cost, explain=_explain, held=held.pop_all()
+                spec.name,
+                process,
+                log,
+                host=context.host,
+                members=members,
+                cost=cost,
+                explain=_explain,
+                held=held.pop_all(),
             )
 
 

@@ -143,6 +143,8 @@ class Machine(Protocol):
     agent: AgentClient
     died: asyncio.Future[MachineFault]
     """Set if the machine ends unexpectedly, with its last console lines."""
+    shares_clock: bool
+    """Whether the machine's CLOCK_MONOTONIC_RAW is the host's own."""
 
     async def ready(self, timeout_s: float) -> Hello:
         """Wait for the agent's hello.
@@ -154,6 +156,14 @@ class Machine(Protocol):
 
     async def vcpu_threads(self) -> tuple[int, ...]:
         """Return the host thread id of each vCPU, in order; empty when there are none."""
+        ...
+
+    async def measuring_threads(self) -> tuple[int, ...]:
+        """Return the host ids of the threads that carry a workload which waits for its start."""
+        ...
+
+    async def threads(self) -> dict[int, str]:
+        """Return the names of all the machine's threads on the host, by id."""
         ...
 
     async def host_cost(self) -> dict[str, float]:

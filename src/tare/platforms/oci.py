@@ -31,6 +31,7 @@ from tare.platforms.oci_bundle import ContainerSpec, Device
 from tare.platforms.oci_cgroups import (
     CgroupMounts,
     cgroup_cost,
+    cgroup_members,
     cgroup_mounts,
     limits_swap,
     oom_kills,
@@ -148,6 +149,9 @@ class Oci:
             log = spec.workdir / CONSOLE
             process = await start_owned(host, ledger, command, log=log)
 
+            async def members() -> tuple[int, ...]:
+                return await cgroup_members(host, mounts, spec.name)
+
             async def cost() -> dict[str, float]:
                 return await cgroup_cost(host, mounts, spec.name)
 
@@ -162,6 +166,8 @@ class Oci:
                 spec.name,
                 process,
                 log,
+                host=host,
+                members=members,
                 cost=cost,
                 explain=explain,
                 held=held.pop_all(),

@@ -119,6 +119,17 @@ async def oom_kills(host: Host, mounts: CgroupMounts, name: str) -> int:
     return int((await _pairs(host, folder / told)).get("oom_kill", 0))
 
 
+async def cgroup_members(host: Host, mounts: CgroupMounts, name: str) -> tuple[int, ...]:
+    """Return the ids of the processes in a group.
+
+    Raises:
+        OSError: The group is gone.
+    """
+    folder = mounts.of("cpuacct", name) or mounts.folders[0] / name
+    listed = (await host.read(folder / "cgroup.procs")).split()
+    return tuple(int(pid) for pid in listed)
+
+
 async def cgroup_cost(host: Host, mounts: CgroupMounts, name: str) -> dict[str, float]:
     """Return what a group cost: CPU seconds so far, and resident bytes now.
 

@@ -13,9 +13,13 @@ from tare.agent.channel import StreamChannel
 from tare.agent.client import AgentClient, Hello
 from tare.errors import MachineFault, TareError
 from tare.hosts import Host, Ledger, OwnedProcess
+from tare.hosts.threads import run_delay, threads_of
 
 CONSOLE = "console.log"
 TAIL_LINES = 20
+WORKING = "tare-"
+"""How the agent's names of threads that carry a workload begin, as does its main one's."""
+MAIN = "tare-agent"
 GRACE_S = 2.0
 
 
@@ -26,11 +30,15 @@ class ProcessMachine:
         name: The machine's name.
         process: What carries the agent on its standard input and output.
         log: The file that its standard error goes to: its console.
+        host: Where it runs.
+        members: Returns the ids of its processes; may raise OSError once it has ended.
         cost: Returns ``cpu_s`` and ``rss_bytes`` so far; may raise OSError once it has ended.
         explain: Says in a sentence why it ended, from its exit status.
         held: What to give back when it has stopped: files, cgroups, settings.
         force: Ends it when it does not end by itself, before the process itself is killed.
     """
+
+    shares_clock = True
 
     def __init__(
         self,
@@ -38,6 +46,8 @@ class ProcessMachine:
         process: OwnedProcess,
         log: Path,
         *,
+        host: Host,
+        members: Callable[[], Awaitable[tuple[int, ...]]],
         cost: Callable[[], Awaitable[dict[str, float]]],
         explain: Callable[[int], Awaitable[str]],
         held: AsyncExitStack,
@@ -48,6 +58,8 @@ class ProcessMachine:
         self.died: asyncio.Future[MachineFault] = asyncio.get_running_loop().create_future()
         self._process = process
         self._log = log
+        self._host = host
+        self._members = members
         self._cost = cost
         self._last_cost = {"cpu_s": 0.0, "rss_bytes": 0.0}
         self._explain = explain
@@ -86,10 +98,27 @@ class ProcessMachine:
         """Return nothing: there are no virtual CPUs."""
         return ()
 
+    async def measuring_threads(self) -> tuple[int, ...]:
+        """Return the agent's threads that carry a workload: those that it gave a name."""
+        named = (await self.threads()).items()
+        return tuple(thread for thread, comm in named if comm.startswith(WORKING) and comm != MAIN)
+
+    async def threads(self) -> dict[int, str]:
+        """Return the names of its threads by id; none once it has ended."""
+        with contextlib.suppress(OSError):
+            return await threads_of(self._host, await self._members())
+        return {}
+
     async def host_cost(self) -> dict[str, float]:
-        """Return the CPU seconds used so far and the bytes resident now (the last known ones)."""
+        """Return what it used so far, and the bytes resident now (the last known ones).
+
+        ``threads_cpu_s`` and ``threads_run_delay_s`` are the seconds that its present threads ran,
+        and that they were ready but another ran.
+        """
         with contextlib.suppress(OSError, ValueError, LookupError):
-            self._last_cost = await self._cost()
+            cost = await self._cost()
+            ran, waited = await run_delay(self._host, tuple(await self.threads()))
+            self._last_cost = {**cost, "threads_cpu_s": ran, "threads_run_delay_s": waited}
         return self._last_cost
 
     def console_tail(self) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from tare.agent.channel import StreamChannel
 from tare.agent.client import AgentClient
 from tare.errors import MachineFault, TareError
 from tare.hosts import OwnedProcess, start_owned
+from tare.hosts.threads import threads_of
 from tare.platforms.base import Context, MachineSpec
 from tare.platforms.qemu_command import Places
 from tare.platforms.qemu_console import Console
@@ -37,6 +38,8 @@ _LONGEST_SOCKET = 107
 
 class QemuMachine:
     """A guest in QEMU; made by :func:`launch`."""
+
+    shares_clock = False
 
     def __init__(self, context: Context, spec: MachineSpec, places: Places) -> None:
         self.name = spec.name
@@ -93,6 +96,14 @@ class QemuMachine:
     async def vcpu_threads(self) -> tuple[int, ...]:
         """Return the host thread id of each vCPU, in order."""
         return self._threads
+
+    async def measuring_threads(self) -> tuple[int, ...]:
+        """Return the vCPUs' threads: whatever the guest runs, it runs on them."""
+        return self._threads
+
+    async def threads(self) -> dict[int, str]:
+        """Return the names of QEMU's threads by id."""
+        return await threads_of(self._host, [self._process.pid])
 
     async def host_cost(self) -> dict[str, float]:
         """Return what QEMU cost the host so far.

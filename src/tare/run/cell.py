@@ -12,6 +12,8 @@ from tare.agent.barrier import Barrier
 from tare.agent.clocktrust import ClockTrust, judge
 from tare.errors import MachineFault, TareError, WorkloadFault
 from tare.events import CellFinished, CellStarted, Observed
+from tare.events.hostsched import FACTS as HOST_FACTS
+from tare.run.hostside import WATCHED, HostRecord, HostSide, HostTracing
 from tare.run.neighbours import LoadReport, Loads, Neighbour
 from tare.run.series import save_series
 from tare.workloads import MachineFacts, fitted
@@ -46,6 +48,8 @@ class CellContext:
     on_progress: Callable[[str, float, Mapping[str, Any]], None]
     clocks: dict[str, ClockReading] = field(default_factory=dict)
     """The last reading of each machine's clock: the next cell on it begins there."""
+    tracing: HostTracing | None = None
+    """What the host's side of cells is recorded with."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,7 @@ class _Measured:
     loads: tuple[LoadReport, ...]
     skew_s: float | None
     cost: Mapping[str, float]
+    host: HostRecord
 
 
 async def carry_out_cell(
@@ -66,6 +71,7 @@ async def carry_out_cell(
     facts: MachineFacts,
     attempt: int,
     logs: tuple[str, ...],
+    host_trace: bool = False,
 ) -> MachineFault | None:
     """Measure ``cell`` in ``subject`` and append its events.
 
@@ -77,6 +83,7 @@ async def carry_out_cell(
         facts: What the host knows of these machines.
         attempt: 1, or 2 for the retry of a transient failure.
         logs: Paths of the machine's logs, relative to the run's folder.
+        host_trace: Whether the host's side is recorded where the workload can use it.
 
     Returns:
         The fault if a machine was lost; the cell has failed then, and the machines with it.
@@ -97,7 +104,8 @@ async def carry_out_cell(
     try:
         machines = (subject, *(neighbour.machine for neighbour in neighbours))
         measured = await while_alive(
-            machines, _measure(context, cell, workload, parameters, subject, neighbours, facts)
+            machines,
+            _measure(context, cell, workload, parameters, subject, neighbours, facts, host_trace),
         )
         values = workload.observe(parameters, measured.outcome.value)
     except MachineFault as fault:
@@ -122,10 +130,17 @@ async def _measure(
     subject: Machine,
     neighbours: tuple[Neighbour, ...],
     facts: MachineFacts,
+    host_trace: bool,
 ) -> _Measured:
     deadline_s = cell.deadline_s or LEAST_DEADLINE_S + DEADLINE_FACTOR * cell.expected_s
     loads = Loads(neighbours, context.workloads, facts)
-    barrier = Barrier(1 + len(neighbours))
+    side = HostSide(
+        context.tracing if host_trace and cell.kind in WATCHED else None,
+        subject,
+        {neighbour.role: neighbour.machine for neighbour in neighbours},
+    )
+    barrier = Barrier(1 + len(neighbours), side.begin)
+    await side.open()
     before = await subject.host_cost()
     first = context.clocks.pop(subject.name, None) or await subject.agent.clock()
     beginning = asyncio.ensure_future(loads.begin(barrier))
@@ -139,9 +154,11 @@ async def _measure(
             on_progress=lambda done, fields: context.on_progress(cell.id, done, fields),
         )
         took_s = time.monotonic() - began
+        host = await side.end(outcome)
         await beginning
         reports = await loads.end()
     except BaseException:
+        await side.abandon()
         await _abandon(beginning, loads)
         raise
     last = context.clocks[subject.name] = await subject.agent.clock()
@@ -151,7 +168,7 @@ async def _measure(
         report.require_load()
     cost = {name: after[name] - before.get(name, 0.0) for name in after if name.endswith("_s")}
     skew_s = barrier.skew_ns * 1e-9 if neighbours and barrier.skew_ns is not None else None
-    return _Measured(outcome, trust, took_s, reports, skew_s, cost)
+    return _Measured(outcome, trust, took_s, reports, skew_s, cost, host)
 
 
 async def _abandon(beginning: asyncio.Future[None], loads: Loads) -> None:
@@ -200,6 +217,8 @@ def _tell(
         _observe(context, cell, context.workloads[report.load], report.role, report.values)
     for series in measured.outcome.series:
         context.log.append(save_series(context.folder, cell.id, "subject", series))
+    if measured.host.series is not None:
+        context.log.append(save_series(context.folder, cell.id, "host", measured.host.series))
     status, reason = ("ok", "")
     if not measured.trust.trusted:
         status, reason = "withheld", f"the machine's clock is not to be trusted: {measured.trust}"
@@ -217,6 +236,7 @@ def _tell(
                 "host_cost": dict(measured.cost),
                 "start_skew_s": measured.skew_s,
                 "neighbours": [asdict(report) for report in measured.loads],
+                HOST_FACTS: dict(measured.host.facts),
             },
         )
     )

@@ -6,6 +6,7 @@ import asyncio
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -39,6 +40,7 @@ from tare.run.checking import (
     prepare_arms,
     recorded_facts,
 )
+from tare.run.hostside import HostTracing, host_tracing
 from tare.run.interrupt import StopRequest, listening
 from tare.run.slowlibraries import load_slow_libraries
 from tare.run.state import RunState, fold
@@ -189,6 +191,15 @@ class _Execution:
     async def _blocks(self, stop: StopRequest) -> None:
         self._log.append(Preflight(checks=await self._bench.preflight()))
         arms = await self._ready_arms()
+        async with AsyncExitStack() as held:
+            tracing = None
+            if any(visit.host_trace for visit in self._plan.visits):
+                tracing = await held.enter_async_context(host_tracing(self._bench.context))
+            await self._all_blocks(stop, arms, tracing)
+
+    async def _all_blocks(
+        self, stop: StopRequest, arms: dict[str, ReadyArm], tracing: HostTracing | None
+    ) -> None:
         visitor_space = tempfile.mkdtemp(prefix="tare-")
         entry = self._bench.context.ledger.record("directory", path=visitor_space)
         visitor = Visitor(
@@ -198,6 +209,7 @@ class _Execution:
                 log=self._log,
                 workloads=self._bench.workloads,
                 on_progress=self._bench.on_progress,
+                tracing=tracing,
             ),
             arms=arms,
             workspace=Path(visitor_space),

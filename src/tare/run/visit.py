@@ -95,6 +95,7 @@ class Visitor:
                     arm.facts,
                     attempts[cell.id],
                     self._logs(subject.name),
+                    visit.host_trace,
                 )
                 if fault is not None:
                     again = fault.transient and attempts[cell.id] < TRIES

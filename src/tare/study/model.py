@@ -149,6 +149,11 @@ class ArmFrame(Part):
     kernel: Kernel | None = Field(
         None, description="This arm's kernel where it differs from the study's."
     )
+    host_trace: bool | None = Field(
+        None,
+        description="Whether the host's scheduling and interrupts are recorded while `tick` "
+        "measures, to name the cause of each gap; the scenario decides when left out.",
+    )
 
 
 class Arm(ArmFrame):
@@ -213,6 +218,12 @@ class Scenario(Part):
     )
     neighbours: tuple[Neighbours, ...] = Field(
         (), description="Machines that load the host meanwhile."
+    )
+    host_trace: bool | None = Field(
+        None,
+        description="Whether the host's scheduling and interrupts are recorded while `tick` "
+        "measures, to name the cause of each gap. When left out: where there are neighbours. "
+        "An arm's own `host-trace` goes first.",
     )
 
     @model_validator(mode="after")
@@ -353,6 +364,14 @@ class Study(StudyFrame):
     def shape_of(self, arm: str) -> Shape:
         """Return the machine size of an arm: its own, or else the study's."""
         return self.arms[arm].shape or self.shape
+
+    def records_host(self, arm: str, scenario: str) -> bool:
+        """Return whether the host's side is recorded for an arm in a scenario."""
+        placed = self.scenarios[scenario]
+        for said in (self.arms[arm].host_trace, placed.host_trace):
+            if said is not None:
+                return said
+        return bool(placed.neighbours)
 
     def kernel_of(self, arm: str) -> str | None:
         """Return the kernel an arm boots: its own, or else the study's."""

@@ -100,6 +100,7 @@ class Visit:
     cells: tuple[Cell, ...]
     placement: Placement
     boot_s: float = 0.0
+    host_trace: bool = False
 
     @property
     def expected_s(self) -> float:
@@ -267,7 +268,9 @@ def _visit(
         for cell in _cells(arm, name, label, spec, facts, kinds[spec.workload])
     )
     boots = 1 + len(placement.neighbours)
-    return Visit(1, arm, name, cells, placement, facts.boot_s * boots)
+    return Visit(
+        1, arm, name, cells, placement, facts.boot_s * boots, study.records_host(arm, name)
+    )
 
 
 def _cells(
