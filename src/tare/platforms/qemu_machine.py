@@ -236,8 +236,9 @@ class QemuMachine:
 
     async def _await_end(self) -> None:
         code = await self._process.wait()
-        # QEMU's last words are still on their way through the streams.
-        await asyncio.wait(self._tasks[:1], timeout=_GONE_S)
+        if self._tasks:
+            # QEMU's last words are still on their way through the streams.
+            await asyncio.wait(self._tasks[:1], timeout=_GONE_S)
         self._fail(await self._why(code))
 
     async def _await_panic(self) -> None:
