@@ -1,0 +1,101 @@
+"""The real-time studies as shipped: the seven scenarios, on hosts of several sizes, in time."""
+
+from pathlib import Path
+
+import pytest
+
+from tare.analysis.references import PublishedScenario, load_reference
+from tare.run.catalog import build_catalog
+from tare.run.checking import BOOT_ESTIMATE_S
+from tare.scenarios.placement import HostCpus
+from tare.study.load import load_study
+from tare.study.model import Study
+from tare.study.plan import ArmFacts, Plan, make_plan
+from tare.workloads import WORKLOADS
+
+STUDIES = Path(__file__).parents[2] / "studies"
+MINUTE = 60.0
+
+
+def study(name: str) -> Study:
+    return load_study(STUDIES / f"{name}.yaml", build_catalog())
+
+
+def plan(name: str, cpus: int = 2) -> Plan:
+    chosen = study(name)
+    facts = {
+        arm: ArmFacts(
+            usable=arm != "kvm",
+            max_vcpus=4,
+            pinning=True,
+            boot_s=BOOT_ESTIMATE_S[chosen.arms[arm].platform],
+        )
+        for arm in chosen.arms
+    }
+    return make_plan(chosen, 1, facts, HostCpus(tuple(range(cpus))), WORKLOADS)
+
+
+@pytest.mark.parametrize(("name", "limit_s"), [("realtime", 90), ("realtime-short", 10)])
+def test_a_study_takes_no_longer_than_promised(name: str, limit_s: float) -> None:
+    planned = plan(name)
+    # Half of the time is left to what the estimate does not know: slow guests and busy hosts.
+    assert planned.most_s < 0.6 * limit_s * MINUTE
+    assert planned.study.blocks.least == planned.study.blocks.most == 8
+    assert planned.study.aa == ("bare", "bare-again")
+    assert not planned.study.warnings
+
+
+def test_the_seven_scenarios_are_those_of_the_source() -> None:
+    published = load_reference("fayyad2013").scenarios
+    chosen = study("realtime")
+    assert list(chosen.scenarios) == list(published)
+    for name, scenario in chosen.scenarios.items():
+        wanted: PublishedScenario = published[name]
+        assert scenario.summary.startswith(f"{wanted.number}: ")
+        assert scenario.subject.cpus == wanted.subject
+        assert len(scenario.neighbours) == (wanted.neighbours is not None)
+        for neighbour in scenario.neighbours:
+            assert wanted.neighbours is not None
+            assert (neighbour.load, neighbour.cpus) == (
+                wanted.neighbours.load,
+                wanted.neighbours.cpus,
+            )
+
+
+def test_every_arm_runs_every_scenario_with_both_tests() -> None:
+    planned = plan("realtime")
+    assert len(planned.visits) == 5 * 7
+    for visit in planned.visits:
+        assert [cell.kind for cell in visit.cells] == ["tick", "tick", *["switch"] * 5]
+    threads = [cell.parameters["threads"] for cell in planned.visits[0].cells[2:]]
+    assert threads == [2, 10, 100, 500, 1000]
+
+
+@pytest.mark.parametrize(("cpus", "neighbours"), [(1, 1), (2, 1), (4, 3), (8, 7)])
+def test_neighbours_fill_the_host(cpus: int, neighbours: int) -> None:
+    counts = {
+        visit.scenario: len(visit.placement.neighbours)
+        for visit in plan("realtime", cpus).visits
+        if visit.arm == "bare"
+    }
+    assert counts == {
+        "one-to-all": 0,
+        "one-to-one": 0,
+        "contention-cpu": 1,
+        "contention-memory": 1,
+        "all-to-all-cpu": neighbours,
+        "all-to-all-memory": neighbours,
+        "two-to-all-memory": 1,
+    }
+
+
+def test_the_adaptation_to_the_host_is_said() -> None:
+    notes = plan("realtime", 4).notes
+    assert any(note.startswith("all-to-all-cpu: 3 cpu-load neighbours to fill") for note in notes)
+
+
+def test_the_short_study_asks_part_of_the_long_one() -> None:
+    long, short = study("realtime"), study("realtime-short")
+    assert set(short.arms) < set(long.arms)
+    for name, scenario in short.scenarios.items():
+        assert scenario == long.scenarios[name]
