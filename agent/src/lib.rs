@@ -4,6 +4,7 @@ pub mod clock;
 pub mod counters;
 pub mod frame;
 pub mod init;
+pub mod keep;
 pub mod launch;
 pub mod measure;
 pub mod outbox;

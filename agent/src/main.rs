@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::Mutex;
 use tare_agent::serve::{Origin, Role, Server};
 use tare_agent::workload::{Context, Failure, Sink};
-use tare_agent::{init, launch, proof, scheduling, sys, workloads};
+use tare_agent::{init, keep, launch, proof, scheduling, sys, workloads};
 
 const USAGE: &str = "\
 tare-agent serve [--device PATH]        serve a host on stdin and stdout, or on a device
@@ -20,6 +20,9 @@ tare-agent exec [--die-with-parent] [--parent PID] [--cpus LIST] [--cgroup DIR]
                 [--log FILE [--log-output]] -- PROGRAM ARGUMENTS...
 tare-agent sched --threads LIST [--policy P] [--priority N] [--nice N] [--slice-ns N]
                                         schedule threads so, and print how the kernel then does
+tare-agent keep [--resume] [--lease SECONDS] DIR
+                                        hold what Tare starts on this host, through breaks of its
+                                        connection; ends with it after a lease without a word
 tare-agent version";
 
 fn main() -> ExitCode {
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
             "run" => run(rest),
             "exec" => launch::parse(rest).and_then(|it| Err(launch::launch(&it))),
             "sched" => scheduling::command(rest).map(|told| println!("{told}")),
+            "keep" => keep::keep(rest),
             "proof" => {
                 println!("{:#}", proof::collect(&json!([])));
                 Ok(())

@@ -1,0 +1,198 @@
+//! A stream of frames that outlives the connections it travels over.
+//!
+//! Each frame that matters has a number. The sender keeps it until the other end has said that it
+//! arrived, and sends it again over the next connection; the receiver leaves out what it has had.
+
+use serde_json::{json, Value};
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::Mutex;
+
+/// About the link itself; not numbered, and lost with its connection.
+pub const CONTROL: u8 = 0;
+/// A JSON object.
+pub const MESSAGE: u8 = 1;
+/// A stream's number (u32 LE), then bytes of it.
+pub const DATA: u8 = 2;
+
+const HEAD: usize = 9;
+const LONGEST: usize = 4 << 20;
+/// Bytes after which the other end is told what has arrived.
+const TELL_AFTER: usize = 256 << 10;
+
+#[derive(Debug, PartialEq)]
+pub struct Frame {
+    pub kind: u8,
+    pub number: u64,
+    pub payload: Vec<u8>,
+}
+
+/// Length (u32 LE, of what follows), kind (u8), number (u64 LE), payload.
+pub fn encode(kind: u8, number: u64, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(4 + HEAD + payload.len());
+    bytes.extend(((HEAD + payload.len()) as u32).to_le_bytes());
+    bytes.push(kind);
+    bytes.extend(number.to_le_bytes());
+    bytes.extend(payload);
+    bytes
+}
+
+/// Read the next frame; `None` at the end of the connection.
+pub fn read_frame(from: &mut impl Read) -> io::Result<Option<Frame>> {
+    let mut length = [0; 4];
+    match from.read_exact(&mut length) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        other => other?,
+    }
+    let length = u32::from_le_bytes(length) as usize;
+    if !(HEAD..=LONGEST).contains(&length) {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("a frame of {length} bytes"),
+        ));
+    }
+    let mut bytes = vec![0; length];
+    from.read_exact(&mut bytes)?;
+    let mut number = [0; 8];
+    number.copy_from_slice(&bytes[1..HEAD]);
+    Ok(Some(Frame {
+        kind: bytes[0],
+        number: u64::from_le_bytes(number),
+        payload: bytes.split_off(HEAD),
+    }))
+}
+
+#[derive(Default)]
+struct State {
+    /// The connection, once its other end has said what it has.
+    connection: Option<UnixStream>,
+    /// What was sent and is not known to have arrived.
+    kept: VecDeque<(u64, Vec<u8>)>,
+    sent: u64,
+    received: u64,
+    untold: usize,
+}
+
+impl State {
+    fn write(&mut self, bytes: &[u8]) {
+        if let Some(connection) = &mut self.connection {
+            if connection.write_all(bytes).is_err() {
+                self.connection = None;
+            }
+        }
+    }
+
+    fn tell(&mut self) {
+        self.untold = 0;
+        let told = json!({"received": self.received}).to_string();
+        self.write(&encode(CONTROL, 0, told.as_bytes()));
+    }
+}
+
+#[derive(Default)]
+pub struct Link {
+    state: Mutex<State>,
+}
+
+impl Link {
+    pub fn message(&self, value: &Value) {
+        self.send(MESSAGE, value.to_string().as_bytes());
+    }
+
+    pub fn data(&self, stream: u32, bytes: &[u8]) {
+        self.send(DATA, &[&stream.to_le_bytes(), bytes].concat());
+    }
+
+    fn send(&self, kind: u8, payload: &[u8]) {
+        let mut state = self.state.lock().unwrap();
+        state.sent += 1;
+        let bytes = encode(kind, state.sent, payload);
+        state.write(&bytes);
+        let number = state.sent;
+        state.kept.push_back((number, bytes));
+    }
+
+    /// Go on over a connection whose other end has received frames up to `theirs`.
+    pub fn resume(&self, connection: UnixStream, theirs: u64, hello: &Value) {
+        let mut state = self.state.lock().unwrap();
+        state.connection = Some(connection);
+        let mut hello = hello.clone();
+        hello["received"] = json!(state.received);
+        state.write(&encode(CONTROL, 0, hello.to_string().as_bytes()));
+        state.kept.retain(|(number, _)| *number > theirs);
+        let again: Vec<Vec<u8>> = state.kept.iter().map(|(_, bytes)| bytes.clone()).collect();
+        for bytes in again {
+            state.write(&bytes);
+        }
+    }
+
+    /// Note what the other end has; tell it what is here if it asks.
+    pub fn arrived(&self, theirs: u64, asks: bool) {
+        let mut state = self.state.lock().unwrap();
+        state.kept.retain(|(number, _)| *number > theirs);
+        if asks {
+            state.tell();
+        }
+    }
+
+    /// Whether a frame is the next one; it counts as received then.
+    pub fn is_new(&self, frame: &Frame) -> bool {
+        let mut state = self.state.lock().unwrap();
+        let new = frame.number == state.received + 1;
+        if new {
+            state.received = frame.number;
+            state.untold += frame.payload.len();
+            if state.untold >= TELL_AFTER {
+                state.tell();
+            }
+        }
+        new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn frames_are_read_back(kind in 0u8..3, number: u64, payload: Vec<u8>) {
+            let bytes = encode(kind, number, &payload);
+            let read = read_frame(&mut &bytes[..]).unwrap();
+            prop_assert_eq!(read, Some(Frame { kind, number, payload }));
+        }
+
+        #[test]
+        fn nothing_makes_it_panic(bytes: Vec<u8>) {
+            let _ = read_frame(&mut &bytes[..]);
+        }
+    }
+
+    #[test]
+    fn what_did_not_arrive_is_sent_again() {
+        let link = Link::default();
+        for text in ["a", "b", "c"] {
+            link.message(&json!(text));
+        }
+        let (near, mut far) = UnixStream::pair().unwrap();
+        link.resume(near, 1, &json!({}));
+        let numbers: Vec<u64> = (0..3)
+            .map(|_| read_frame(&mut far).unwrap().unwrap().number)
+            .collect();
+        assert_eq!(numbers, [0, 2, 3]);
+    }
+
+    #[test]
+    fn what_came_twice_counts_once() {
+        let link = Link::default();
+        let frame = |number| Frame {
+            kind: DATA,
+            number,
+            payload: vec![],
+        };
+        let taken = [1, 1, 2, 4, 3, 2].map(|number| link.is_new(&frame(number)));
+        assert_eq!(taken, [true, false, true, false, true, false]);
+    }
+}
