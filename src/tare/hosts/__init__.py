@@ -7,6 +7,7 @@ from tare.hosts.local import LocalHost
 from tare.hosts.lock import host_lock
 from tare.hosts.processes import OwnedProcess, start_owned
 from tare.hosts.settings import changed_setting
+from tare.hosts.tail import tail
 
 __all__ = [
     "Completed",
@@ -23,4 +24,5 @@ __all__ = [
     "ledger_path",
     "start_owned",
     "state_dir",
+    "tail",
 ]

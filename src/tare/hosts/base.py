@@ -10,6 +10,9 @@ from typing import Protocol
 
 from tare.scenarios.placement import HostCpus
 
+STREAM_LIMIT = 1 << 20
+"""Bytes that a stream's reader holds before the other end has to wait."""
+
 
 @dataclass(frozen=True)
 class Completed:
@@ -137,6 +140,19 @@ class Host(Protocol):
         self, path: str | Path
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Open a stream to a listening UNIX socket; raises OSError."""
+        ...
+
+    async def open_terminal(
+        self, path: str | Path
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Open a terminal, such as a guest's console, for all byte values; raises OSError.
+
+        Its reader is at its end once the terminal's other side is closed.
+        """
+        ...
+
+    def boot_id(self) -> str:
+        """Return the id that the host's kernel gave its boot; empty where it gives none."""
         ...
 
     def topology(self) -> HostCpus:

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from tare.errors import InputError, MachineFault
-from tare.hosts.base import Completed, Process
+from tare.hosts.base import STREAM_LIMIT, Completed, Process
+from tare.hosts.ledger import boot_id
+from tare.hosts.terminal import open_terminal
+from tare.hosts.topology import cpu_list
 from tare.scenarios.placement import HostCpus
 
-STREAM_LIMIT = 1 << 20
 CPU_DEVICES = Path("/sys/devices/system/cpu")
 
 
@@ -160,10 +162,20 @@ class LocalHost:
         """Open a stream to a listening UNIX socket; raises OSError."""
         return await asyncio.open_unix_connection(str(path), limit=STREAM_LIMIT)
 
+    async def open_terminal(
+        self, path: str | Path
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Open a terminal for all byte values; raises OSError."""
+        return await open_terminal(path)
+
+    def boot_id(self) -> str:
+        """Return the id of this computer's boot; empty where the kernel gives none."""
+        return boot_id()
+
     def topology(self) -> HostCpus:
         """Return the online CPUs that this process may use, their siblings and NUMA nodes."""
         allowed = os.sched_getaffinity(0)
-        online = tuple(sorted(set(_cpu_list(_text(CPU_DEVICES / "online"))) & allowed)) or tuple(
+        online = tuple(sorted(set(cpu_list(_text(CPU_DEVICES / "online"))) & allowed)) or tuple(
             sorted(allowed)
         )
         return HostCpus(
@@ -217,17 +229,8 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _cpu_list(text: str) -> tuple[int, ...]:
-    """Return the numbers in a kernel CPU list such as ``0-3,8``."""
-    numbers: list[int] = []
-    for part in filter(None, text.strip().split(",")):
-        first, _, last = part.partition("-")
-        numbers.extend(range(int(first), int(last or first) + 1))
-    return tuple(numbers)
-
-
 def _siblings(cpu: int) -> tuple[int, ...]:
-    listed = _cpu_list(_text(CPU_DEVICES / f"cpu{cpu}/topology/thread_siblings_list"))
+    listed = cpu_list(_text(CPU_DEVICES / f"cpu{cpu}/topology/thread_siblings_list"))
     return listed or (cpu,)
 
 
