@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform as computer
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -11,7 +12,7 @@ from tare.errors import TareError
 from tare.hosts import OwnedProcess, start_owned
 from tare.hosts.base import Host
 from tare.hosts.grants import granted_cpus
-from tare.hosts.realtime import unthrottled
+from tare.hosts.threads import threads_of
 from tare.platforms.base import (
     Capabilities,
     Context,
@@ -22,15 +23,17 @@ from tare.platforms.base import (
     Shape,
     Verdict,
 )
+from tare.platforms.linux_scheduling import LinuxOptions, own_policy
 from tare.platforms.process_machine import CONSOLE, ProcessMachine, owned_directory
+from tare.platforms.scheduled import Scheduled, linux_knobs
 
 CHECK_S = 20.0
 MIN_MEMORY = 16 << 20
 NO_FIFO = "real-time work runs under the ordinary policy, because SCHED_FIFO is refused here"
 
 
-class BareOptions(PlatformOptions):
-    """The bare host has no options."""
+class BareOptions(LinuxOptions):
+    """How the bare host schedules what runs on it."""
 
 
 class Bare:
@@ -45,7 +48,7 @@ class Bare:
 
     def describe(self, options: Any) -> str:
         """Return what reports call it."""
-        return "bare host"
+        return ", ".join(("bare host", *options.scheduling_words))
 
     async def check(self, context: Context, options: Any) -> Verdict:
         """Run the agent once, and tell what the bare host cannot do."""
@@ -59,8 +62,11 @@ class Bare:
         except TareError as error:
             nothing = Capabilities(pinning=False, max_vcpus=0, min_memory=MIN_MEMORY)
             return Verdict(False, error.message, error.hint, False, versions, nothing)
+        knobs, missing = await linux_knobs(context)
         capabilities = Capabilities(
             pinning=True,
+            knobs=knobs,
+            missing_knobs=missing,
             max_vcpus=len(context.host.topology().online),
             min_memory=MIN_MEMORY,
             notes=(
@@ -89,14 +95,16 @@ class Bare:
             await held.enter_async_context(
                 owned_directory(context.host, context.ledger, spec.workdir)
             )
-            if spec.realtime:
-                await held.enter_async_context(unthrottled(context.host, context.ledger))
+            wanted = own_policy(options.scheduling_of(spec.role))
+            scheduled = Scheduled(context, spec.name, wanted)
+            await scheduled.hold(held, realtime=spec.realtime)
             log = spec.workdir / CONSOLE
             process = await start_owned(
                 context.host,
                 context.ledger,
-                [str(context.agent), "serve"],
+                scheduled.around([str(context.agent), "serve"], threads=True),
                 log=log,
+                env=scheduled.environment,
                 cpus=granted_cpus(
                     context.host.topology().online, context.ledger, spec.cpus, spec.shape.vcpus
                 ),
@@ -108,6 +116,10 @@ class Bare:
             async def cost() -> dict[str, float]:
                 return await process_cost(context.host, process)
 
+            async def prove() -> Mapping[str, Any]:
+                threads = await threads_of(context.host, [process.pid])
+                return await scheduled.prove(tuple(threads), process.pid)
+
             return ProcessMachine(
                 spec.name,
                 process,
@@ -117,6 +129,7 @@ class Bare:
                 cost=cost,
                 explain=_explain,
                 held=held.pop_all(),
+                prove=prove,
             )
 
 

@@ -39,6 +39,10 @@ class Capabilities:
         devices: Device models on offer (``paravirtual``, ``emulated``); empty when it has none.
         neighbours: Whether other machines can run beside the subject.
         notes: Limits worth telling the user, one sentence each.
+        knobs: What of :class:`tare.platforms.scheduling.Scheduling` the platform has here:
+            ``policy`` (``other``, ``batch``), ``fifo``, ``nice``, ``weight``, ``cap``,
+            ``reservation``, ``slice``.
+        missing_knobs: Knob to the reason why the platform lacks it here, where it knows.
     """
 
     pinning: bool
@@ -47,6 +51,8 @@ class Capabilities:
     devices: frozenset[str] = frozenset()
     neighbours: bool = True
     notes: tuple[str, ...] = ()
+    knobs: frozenset[str] = frozenset()
+    missing_knobs: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -88,6 +94,7 @@ class MachineSpec:
         cpus: Host CPUs for the vCPUs: vCPU i runs on ``cpus[i % len(cpus)]``; empty = anywhere.
         workdir: A directory for sockets and logs; created on start, removed on stop.
         realtime: Whether the machine carries a real-time workload.
+        role: ``subject``, or ``neighbour-1`` and so on.
     """
 
     name: str
@@ -95,6 +102,7 @@ class MachineSpec:
     cpus: tuple[int, ...]
     workdir: Path
     realtime: bool
+    role: str = "subject"
 
 
 @dataclass(frozen=True)
@@ -143,6 +151,8 @@ class Machine(Protocol):
     agent: AgentClient
     died: asyncio.Future[MachineFault]
     """Set if the machine ends unexpectedly, with its last console lines."""
+    applied: Mapping[str, Any]
+    """What the host was seen to do for the machine once it is ready, such as ``scheduling``."""
     shares_clock: bool
     """Whether the machine's CLOCK_MONOTONIC_RAW is the host's own."""
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import platform as computer
 import time
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +17,7 @@ from tare.errors import InputError
 from tare.hosts import start_owned
 from tare.hosts.base import Host
 from tare.hosts.grants import granted_cpus
-from tare.hosts.realtime import unthrottled
+from tare.hosts.threads import threads_of
 from tare.platforms.base import (
     Capabilities,
     Context,
@@ -27,7 +28,9 @@ from tare.platforms.base import (
     Shape,
     Verdict,
 )
-from tare.platforms.oci_bundle import ContainerSpec, Device
+from tare.platforms.cpu_groups import container_resources, values_for, version_of
+from tare.platforms.linux_scheduling import LinuxOptions, own_policy
+from tare.platforms.oci_bundle import AGENT_INSIDE, ContainerSpec, Device
 from tare.platforms.oci_cgroups import (
     CgroupMounts,
     cgroup_cost,
@@ -48,6 +51,7 @@ from tare.platforms.oci_runtime import (
     try_runtimes,
 )
 from tare.platforms.process_machine import CONSOLE, ProcessMachine, owned_directory
+from tare.platforms.scheduled import Scheduled, linux_knobs
 
 MIN_MEMORY = 16 << 20
 IDLE_DEVICE = "/dev/cpu_dma_latency"
@@ -55,7 +59,7 @@ KILLED = 128 + 9
 """What a runtime returns for a container whose first process was killed (SIGKILL)."""
 
 
-class OciOptions(PlatformOptions):
+class OciOptions(LinuxOptions):
     """How containers are run."""
 
     runtime: Literal["auto", "crun", "runc", "runsc"] = Field(
@@ -76,7 +80,8 @@ class Oci:
 
     def describe(self, options: Any) -> str:
         """Return what reports call it."""
-        return "container" if options.runtime == "auto" else f"container ({options.runtime})"
+        runtime = "container" if options.runtime == "auto" else f"container ({options.runtime})"
+        return ", ".join((runtime, *options.scheduling_words))
 
     async def check(self, context: Context, options: Any) -> Verdict:
         """Run a trivial container, and remember the runtime's own words when it does not."""
@@ -85,7 +90,10 @@ class Oci:
         versions["linux"] = computer.release()
         refusals = "; ".join(_refusal(trial) for trial in trials if not trial.usable)
         chosen = trials[-1]
+        knobs, missing = await _knobs(context, chosen.runtime)
         capabilities = Capabilities(
+            knobs=knobs,
+            missing_knobs=missing,
             pinning=True,
             max_vcpus=len(context.host.topology().online),
             min_memory=MIN_MEMORY,
@@ -131,9 +139,9 @@ class Oci:
         mounts = await cgroup_mounts(host)
         async with AsyncExitStack() as held:
             await held.enter_async_context(owned_directory(host, ledger, spec.workdir))
-            throttled = False
-            if spec.realtime:
-                throttled = bool(await held.enter_async_context(unthrottled(host, ledger)))
+            scheduled = Scheduled(context, spec.name, own_policy(options.scheduling_of(spec.role)))
+            throttled = await scheduled.hold(held, realtime=spec.realtime, group=False)
+            cpu, unified = container_resources(scheduled.wanted, version_of(mounts))
             container = ContainerSpec(
                 name=spec.name,
                 root=str(prepared.extra["root"]),
@@ -142,6 +150,10 @@ class Oci:
                 swap_limit=await limits_swap(host, mounts),
                 realtime=await realtime_share(host, mounts, throttled),
                 devices=_devices(),
+                cpu=cpu,
+                unified=unified,
+                args=scheduled.inside((AGENT_INSIDE, "serve")),
+                env=tuple(scheduled.environment.items()),
             )
             command = await held.enter_async_context(
                 owned_container(context, runtime, mounts, container, spec.workdir)
@@ -151,6 +163,13 @@ class Oci:
 
             async def members() -> tuple[int, ...]:
                 return await cgroup_members(host, mounts, spec.name)
+
+            async def prove() -> Mapping[str, Any]:
+                pids = await members()
+                values = values_for(scheduled.wanted, version_of(mounts))
+                if values and (folder := mounts.of("cpu", spec.name)) is not None:
+                    scheduled.adopt(folder, values)
+                return await scheduled.prove(tuple(await threads_of(host, pids)), pids[0])
 
             async def cost() -> dict[str, float]:
                 return await cgroup_cost(host, mounts, spec.name)
@@ -172,7 +191,17 @@ class Oci:
                 explain=explain,
                 held=held.pop_all(),
                 force=force,
+                prove=prove,
             )
+
+
+async def _knobs(context: Context, runtime: Runtime) -> tuple[frozenset[str], dict[str, str]]:
+    knobs, missing = await linux_knobs(context)
+    if runtime.name != "runsc":
+        return knobs, missing
+    inside = "gVisor schedules threads by itself: the host's kernel never hears of it"
+    lost = knobs & {"policy", "fifo", "nice", "slice"}
+    return knobs - lost, {**missing, **dict.fromkeys(lost, inside)}
 
 
 def _wanted(options: OciOptions) -> tuple[RuntimeName, ...]:

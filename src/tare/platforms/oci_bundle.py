@@ -6,7 +6,7 @@ The configuration follows the OCI runtime specification 1.0 (config.md and confi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 AGENT_INSIDE = "/tare-agent"
@@ -49,6 +49,8 @@ class ContainerSpec:
         swap_limit: Whether the kernel can also limit swap, which then is none.
         realtime: The share of real-time threads, where the kernel wants one said.
         devices: Devices besides the standard ones.
+        cpu: More of ``linux.resources.cpu``: ``shares``, ``quota`` and ``period`` in µs.
+        unified: Files of version 2 control groups to what they are to hold.
         args: What it runs.
         env: Its environment, besides PATH.
     """
@@ -60,6 +62,8 @@ class ContainerSpec:
     swap_limit: bool = False
     realtime: RealtimeShare | None = None
     devices: tuple[Device, ...] = ()
+    cpu: Mapping[str, int] = field(default_factory=dict)
+    unified: Mapping[str, str] = field(default_factory=dict)
     args: tuple[str, ...] = (AGENT_INSIDE, "serve")
     env: tuple[tuple[str, str], ...] = ()
 
@@ -128,7 +132,7 @@ def _resources(spec: ContainerSpec) -> dict[str, Any]:
     if spec.swap_limit:
         # The runtime specification counts memory and swap together here.
         memory["swap"] = spec.memory
-    cpu: dict[str, Any] = {"cpus": ",".join(map(str, spec.cpus))}
+    cpu: dict[str, Any] = {"cpus": ",".join(map(str, spec.cpus)), **spec.cpu}
     if spec.realtime is not None:
         cpu["realtimeRuntime"] = spec.realtime.runtime_us
         cpu["realtimePeriod"] = spec.realtime.period_us
@@ -147,6 +151,7 @@ def _resources(spec: ContainerSpec) -> dict[str, Any]:
         "memory": memory,
         "cpu": cpu,
         "pids": {"limit": PROCESSES},
+        **({"unified": dict(spec.unified)} if spec.unified else {}),
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,8 @@ class ProcessMachine:
         explain: Says in a sentence why it ended, from its exit status.
         held: What to give back when it has stopped: files, cgroups, settings.
         force: Ends it when it does not end by itself, before the process itself is killed.
+        prove: Says once the agent is there what the host does for the machine; raises
+            MachineFault where that is not what was asked for.
     """
 
     shares_clock = True
@@ -52,8 +54,11 @@ class ProcessMachine:
         explain: Callable[[int], Awaitable[str]],
         held: AsyncExitStack,
         force: Callable[[], Awaitable[None]] | None = None,
+        prove: Callable[[], Awaitable[Mapping[str, Any]]] | None = None,
     ) -> None:
         self.name = name
+        self.applied: Mapping[str, Any] = {}
+        self._prove = prove
         self.agent = AgentClient(StreamChannel(process.stdout, process.stdin), name=name)
         self.died: asyncio.Future[MachineFault] = asyncio.get_running_loop().create_future()
         self._process = process
@@ -89,10 +94,13 @@ class ProcessMachine:
                 await asyncio.wait({self.died}, timeout=0.5)
             if self.died.done():
                 raise self.died.result()
-            return await hello
+            said = await hello
         finally:
             hello.cancel()
             await asyncio.gather(hello, return_exceptions=True)
+        if self._prove is not None:
+            self.applied = await self._prove()
+        return said
 
     async def vcpu_threads(self) -> tuple[int, ...]:
         """Return nothing: there are no virtual CPUs."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from tare.platforms.base import (
 from tare.platforms.qemu_command import PROGRAM, Places, command, kernel_arguments
 from tare.platforms.qemu_machine import QemuMachine, fits_socket
 from tare.platforms.qemu_options import QemuOptions
+from tare.platforms.scheduled import Scheduled, linux_knobs
 
 if TYPE_CHECKING:
     from tare.platforms.base import Machine
@@ -59,16 +61,18 @@ class Qemu:
             parts.append("one thread")
         if options.hugepages:
             parts.append("huge pages")
+        parts += options.scheduling_words
         return ", ".join(parts)
 
     async def check(self, context: Context, options: QemuOptions) -> Verdict:
         """Find out whether guests can be started; with KVM a guest is booted once."""
         versions: dict[str, str] = {}
+        knobs: frozenset[str] = frozenset()
+        missing: dict[str, str] = {}
 
         def verdict(usable: bool, reason: str, hint: str = "") -> Verdict:
-            return Verdict(
-                usable, reason, hint, self.emulated(options), versions, _capabilities(options)
-            )
+            found = replace(_capabilities(options), knobs=knobs, missing_knobs=missing)
+            return Verdict(usable, reason, hint, self.emulated(options), versions, found)
 
         try:
             machine = (
@@ -79,6 +83,7 @@ class Qemu:
             versions["qemu"] = await _version(context.host)
             if problem := await _problem(context.host, options):
                 return verdict(False, *problem)
+            knobs, missing = await linux_knobs(context)
         except (InputError, MachineFault) as error:
             return verdict(False, error.message, error.hint)
         kernel = _kernel(context, True)
@@ -209,7 +214,8 @@ async def launch(
         console=sockets / "console.sock",
         errors=spec.workdir / "qemu.log",
     )
-    machine = QemuMachine(context, spec, places)
+    scheduled = Scheduled(context, spec.name, options.scheduling_of(spec.role))
+    machine = QemuMachine(context, spec, places, scheduled)
     argv = command(options, image, spec.name, spec.shape, places, append=append)
     try:
         for folder in dict.fromkeys((spec.workdir, sockets)):

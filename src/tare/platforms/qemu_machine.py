@@ -7,7 +7,7 @@ import contextlib
 import os
 import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from tare.platforms.base import Context, MachineSpec
 from tare.platforms.qemu_command import Places
 from tare.platforms.qemu_console import Console
 from tare.platforms.qemu_qmp import Monitor, Streams
+from tare.platforms.scheduled import Scheduled
 
 if TYPE_CHECKING:
     from tare.agent.client import Hello
@@ -41,10 +42,15 @@ class QemuMachine:
 
     shares_clock = False
 
-    def __init__(self, context: Context, spec: MachineSpec, places: Places) -> None:
+    def __init__(
+        self, context: Context, spec: MachineSpec, places: Places, scheduled: Scheduled
+    ) -> None:
         self.name = spec.name
         self.agent: AgentClient
         self.died: asyncio.Future[MachineFault] = asyncio.get_running_loop().create_future()
+        self.applied: Mapping[str, Any] = {}
+        self._scheduled = scheduled
+        self._held = contextlib.AsyncExitStack()
         self._host = context.host
         self._ledger = context.ledger
         self._places = places
@@ -170,6 +176,7 @@ class QemuMachine:
                 task.cancel()
             for stream in self._streams:
                 stream.close()
+            await self._held.aclose()
             for entry, folder in reversed(self._folders):
                 await self._host.remove(folder)
                 self._ledger.done(entry)
@@ -185,8 +192,12 @@ class QemuMachine:
             raise MachineFault(f"{self.name}: {made.words()}", "check the disk's free space")
 
     async def run(self, argv: Sequence[str], cpus: Sequence[int]) -> None:
-        """Start QEMU paused, listen to it, pin its vCPUs, and let the guest go."""
-        self._process = await start_owned(self._host, self._ledger, argv, log=self._places.errors)
+        """Start QEMU paused, listen to it, pin and schedule its vCPUs, and let the guest go."""
+        await self._scheduled.hold(self._held, realtime=False)
+        started = self._scheduled.around(argv, threads=False)
+        self._process = await start_owned(
+            self._host, self._ledger, started, log=self._places.errors
+        )
         self._watch = asyncio.create_task(self._await_end())
         try:
             await self._bring_up(cpus)
@@ -216,6 +227,7 @@ class QemuMachine:
                     for number, thread in enumerate(self._threads)
                 )
             )
+        self.applied = await self._scheduled.apply(self._threads, self._process.pid)
         await self._monitor.execute("cont")
 
     async def _pin(self, thread: int, cpu: int) -> None:

@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from tare.platforms.base import PlatformOptions
+from tare.platforms.linux_scheduling import LinuxOptions
 
 
-class QemuOptions(PlatformOptions):
+class QemuOptions(LinuxOptions):
     """Options of the platform ``qemu``."""
 
     accelerator: Literal["tcg", "kvm"] = Field(

@@ -61,6 +61,8 @@ def facts_of(study: Study, verdicts: Mapping[str, Verdict]) -> dict[str, ArmFact
             devices=verdict.capabilities.devices,
             neighbours=verdict.capabilities.neighbours,
             emulated=verdict.emulated,
+            knobs=verdict.capabilities.knobs,
+            missing_knobs=verdict.capabilities.missing_knobs,
             boot_s=BOOT_ESTIMATE_S.get(study.arms[name].platform, SLOWEST_BOOT_S),
         )
         for name, verdict in verdicts.items()
@@ -159,5 +161,7 @@ def recorded_facts(
             max_vcpus=event.capabilities["max_vcpus"],
             min_memory=event.capabilities["min_memory"],
             pinning=event.capabilities["pinning"],
+            knobs=frozenset(event.capabilities.get("knobs", ())),
+            missing_knobs=event.capabilities.get("missing_knobs", {}),
         )
     return facts

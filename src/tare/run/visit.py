@@ -121,7 +121,7 @@ class Visitor:
         role: str,
     ) -> Machine:
         name = self._newest = f"tare-{self.run}-{next(self._numbers)}-{role}"
-        spec = MachineSpec(name, arm.shape, cpus, self.workspace / name, arm.realtime)
+        spec = MachineSpec(name, arm.shape, cpus, self.workspace / name, arm.realtime, role)
         self.cells.log.append(
             MachineStarting(
                 machine=name, block=visit.block, arm=arm.name, scenario=visit.scenario, role=role
@@ -144,6 +144,7 @@ class Visitor:
                     "role": role,
                     "cpus": list(cpus),
                     "vcpu_threads": list(await machine.vcpu_threads()),
+                    **machine.applied,
                 },
             )
         )
@@ -164,8 +165,10 @@ class Visitor:
         with suppress(MachineFault):
             cost = await while_alive([machine], machine.host_cost())
         fault = machine.died.result() if machine.died.done() else None
-        self._keep_logs(machine.name)
-        await machine.stop()
+        try:
+            self._keep_logs(machine.name)
+        finally:
+            await machine.stop()
         self._tell_stopped(machine.name, fault, cost)
 
     def _tell_stopped(

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from tare.errors import InputError
 from tare.scenarios.placement import HostCpus, Placement, Unplaceable, place
+from tare.study.knobs import lacking_knobs, starved_host
 from tare.study.model import Study, WorkloadSpec
 from tare.study.quantities import format_size
 
@@ -33,6 +34,8 @@ class ArmFacts:
         boot_s: Seconds a machine takes to start and stop, for the estimate.
         slowdown: How many times longer than natively a cell takes, for the estimate.
         lacks: Workload name to the reason why it cannot run on this arm.
+        knobs: The scheduler knobs that machines have here.
+        missing_knobs: Knob to the reason why machines lack it.
     """
 
     usable: bool
@@ -46,6 +49,8 @@ class ArmFacts:
     boot_s: float = 0.0
     slowdown: float = 1.0
     lacks: Mapping[str, str] = field(default_factory=dict)
+    knobs: frozenset[str] = frozenset()
+    missing_knobs: Mapping[str, str] = field(default_factory=dict)
 
 
 class Kind(Protocol):
@@ -243,7 +248,7 @@ def _arm_lacks(study: Study, arm: str, facts: ArmFacts) -> str:
     devices = getattr(study.arms[arm].options, "devices", None)
     if facts.devices and isinstance(devices, str) and devices not in facts.devices:
         return f"wants {devices} devices; this platform offers {', '.join(sorted(facts.devices))}"
-    return ""
+    return lacking_knobs(study.arms[arm].options, facts.knobs, facts.missing_knobs)
 
 
 def _visit(
@@ -261,6 +266,9 @@ def _visit(
         placement = place(scenario, cpus, study.shape_of(arm).vcpus, facts.pinning)
     except Unplaceable as lacking:
         return Skip(arm, name, None, str(lacking))
+    options, vcpus = study.arms[arm].options, study.shape_of(arm).vcpus
+    if reason := starved_host(options, placement, vcpus, cpus):
+        return Skip(arm, name, None, reason)
     cells = tuple(
         cell
         for label, spec in study.workloads.items()

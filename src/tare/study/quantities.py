@@ -139,6 +139,40 @@ Size = Annotated[
 """Bytes as an int; accepts ``1048576``, ``"512MiB"``, ``"2GB"``."""
 
 
+_SHARE_HELP = "write a number of CPUs, like 0.5, or a share of one CPU, like '50 %'"
+
+
+def parse_share(value: object) -> float:
+    """Return the number of CPUs that ``value`` means.
+
+    Args:
+        value: CPUs as a number, or text such as ``"50 %"`` (of one CPU) or ``"1.5"``.
+
+    Raises:
+        ValueError: It is no share, is negative, or is not finite; names the accepted forms.
+    """
+    share = _parse(value, {"%": 0.01}, _SHARE_HELP)
+    if share < 0:
+        raise ValueError(f"a share cannot be negative; {_SHARE_HELP}")
+    return share
+
+
+Share = Annotated[
+    float,
+    BeforeValidator(parse_share),
+    WithJsonSchema(
+        {
+            "x-quantity": "share of CPUs",
+            "anyOf": [
+                {"type": "number", "minimum": 0},
+                {"type": "string", "pattern": r"^\s*[0-9._eE+-]+\s*%?\s*$"},
+            ],
+        }
+    ),
+]
+"""CPUs as a float; accepts ``0.5``, ``"50 %"`` of one CPU, ``"150%"``."""
+
+
 _PREFIXES = {-4: "p", -3: "n", -2: "µ", -1: "m", 0: "", 1: "k", 2: "M", 3: "G", 4: "T", 5: "P"}
 
 

@@ -1,0 +1,156 @@
+"""How a machine shares CPUs with others: one model for the schedulers of all platforms.
+
+The names are those of what they do, not of one platform's settings. A platform states in its
+capabilities which of them it has; what it lacks is skipped with the reason.
+
+============= ======================= ===================== ===========================
+here          Linux                   Xen (credit, credit2) vSphere, Hyper-V
+============= ======================= ===================== ===========================
+weight        cpu.weight, cpu.shares  weight                shares, relative weight
+cap, period   cpu.max, cfs quota      cap                   limit, maximum
+reservation   -                       -                     reservation, reserve
+slice         sched_setattr(2)        tslice                -
+policy, nice  sched_setattr(2)        -                     -
+============= ======================= ===================== ===========================
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from tare.study.quantities import Duration, Share, format_duration, format_quantity
+
+DEFAULT_PERIOD_S = 0.1
+"""What the kernel itself takes (Documentation/scheduler/sched-bwc.rst)."""
+DEFAULT_PRIORITY = 1
+"""Above everything ordinary, and below the kernel's own real-time threads."""
+FAIR = ("nice", "weight", "cap", "slice")
+
+
+class Scheduling(BaseModel):
+    """How the host's scheduler treats a machine; what is left out stays as it is there."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    policy: Literal["other", "batch", "fifo"] | None = Field(
+        None,
+        description="Linux scheduling policy of the vCPU threads: `other` and `batch` share the "
+        "CPU fairly, `fifo` takes it as long as it wants. On bare hosts and in containers it is "
+        "the policy of the workload itself, which then keeps it; a real-time workload chooses "
+        "`fifo` with the highest priority where nothing is said here.",
+    )
+    priority: int | None = Field(
+        None, ge=1, le=99, description="With `policy: fifo`: its priority; 1 when left out."
+    )
+    nice: int | None = Field(
+        None,
+        ge=-20,
+        le=19,
+        description="Nice value: each step down is about a quarter more CPU time beside others. A "
+        "control group or session of the machine's own is made as nice as its threads.",
+    )
+    weight: int | None = Field(
+        None,
+        ge=1,
+        le=10_000,
+        description="The machine's part of a contended CPU against that of others, which have 100.",
+    )
+    cap: Share | None = Field(
+        None,
+        gt=0,
+        le=4096,
+        description="The most that the machine may run, in CPUs (`0.5`, or `50 %`), however idle "
+        "the host is.",
+    )
+    period: Duration | None = Field(
+        None,
+        ge=1e-3,
+        le=1,
+        description="The time in which `cap` is granted anew: used up at its beginning, the "
+        "machine stands still until its end; 100 ms when left out.",
+    )
+    reservation: Share | None = Field(
+        None, gt=0, le=4096, description="What the machine gets however busy the host is, in CPUs."
+    )
+    slice: Duration | None = Field(
+        None,
+        ge=0.1e-3,
+        le=1,
+        description="How long the machine runs at a stretch beside others of the same weight "
+        "(Linux: 0.1 to 100 ms, from 6.12 on).",
+    )
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        if self.policy != "fifo" and self.priority is not None:
+            raise ValueError("a priority is for `policy: fifo`; the other policies know none")
+        if self.policy == "fifo":
+            for name in FAIR:
+                if getattr(self, name) is not None:
+                    raise ValueError(
+                        f"{name} has no effect under `policy: fifo`, which takes the CPU as long "
+                        "as it wants; remove one of them"
+                    )
+        if self.nice is not None and self.weight is not None:
+            raise ValueError("nice and weight say the same in two ways; give one of them")
+        if self.period is not None and self.cap is None:
+            raise ValueError("a period is that of a cap; add `cap`, or remove it")
+        if self.cap is not None and self.reservation is not None and self.reservation > self.cap:
+            raise ValueError("the reservation is more than the cap; lower it, or raise the cap")
+        return self
+
+    @property
+    def knobs(self) -> frozenset[str]:
+        """The capabilities that a platform must have for this."""
+        names = {name for name in (*FAIR, "reservation") if getattr(self, name) is not None}
+        if self.policy is not None:
+            names.add("fifo" if self.policy == "fifo" else "policy")
+        return frozenset(names)
+
+    @property
+    def realtime(self) -> bool:
+        """Whether it takes a CPU as long as it wants, so that nothing else runs there."""
+        return self.policy == "fifo"
+
+    @property
+    def asks(self) -> bool:
+        """Whether it says anything at all."""
+        return bool(self.knobs)
+
+    @property
+    def period_s(self) -> float:
+        """The period of the cap, in seconds."""
+        return DEFAULT_PERIOD_S if self.period is None else self.period
+
+    def words(self) -> str:
+        """Return it as a short phrase: ``nice -10, slice 3 ms``; empty when it says nothing."""
+        parts = []
+        if self.policy is not None:
+            level = f" {self.priority or DEFAULT_PRIORITY}" if self.realtime else ""
+            parts.append(f"SCHED_{self.policy.upper()}{level}")
+        parts += [
+            f"{name} {getattr(self, name)}"
+            for name in ("nice", "weight")
+            if getattr(self, name) is not None
+        ]
+        if self.cap is not None:
+            parts.append(f"cap {_cpus(self.cap)} per {format_duration(self.period_s)}")
+        if self.reservation is not None:
+            parts.append(f"reservation {_cpus(self.reservation)}")
+        if self.slice is not None:
+            parts.append(f"slice {format_duration(self.slice)}")
+        return ", ".join(parts)
+
+    def asked(self) -> dict[str, Any]:
+        """Return what is asked for, as plain values; times in seconds, shares in CPUs."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+
+def _cpus(share: float) -> str:
+    return f"{share * 100:.4g} %" if share < 1 else format_quantity(share, "CPUs")
+
+
+NOTHING = Scheduling.model_validate({})
+"""Everything as it is on the host."""

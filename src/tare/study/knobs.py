@@ -1,0 +1,84 @@
+"""Which scheduler knobs an arm asks for, and why it may not have them: pure decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+from tare.scenarios.placement import HostCpus, Placement
+
+OPTIONS = ("scheduling", "neighbour_scheduling")
+"""The options in which platforms that have knobs take them: the subject's, the neighbours'."""
+
+
+class Wanted(Protocol):
+    """What planning needs of an arm's scheduling."""
+
+    @property
+    def knobs(self) -> frozenset[str]:
+        """The capabilities that a platform must have for it."""
+        ...
+
+    @property
+    def realtime(self) -> bool:
+        """Whether a machine takes a CPU as long as it wants."""
+        ...
+
+
+def wanted_knobs(options: Any) -> frozenset[str]:
+    """Return all knobs that an arm's options ask for."""
+    return frozenset().union(*(one.knobs for one in _both(options) if one is not None))
+
+
+def lacking_knobs(options: Any, offered: frozenset[str], reasons: Mapping[str, str]) -> str:
+    """Return which knobs an arm wants and cannot have, and why; empty when it has all.
+
+    Args:
+        options: The platform's options.
+        offered: The knobs that the platform has here.
+        reasons: Why it lacks others, where it knows.
+    """
+    missing = sorted(wanted_knobs(options) - offered)
+    if not missing:
+        return ""
+    known = [reasons[knob] for knob in missing if knob in reasons]
+    why = f": {'; '.join(dict.fromkeys(known))}" if known else ""
+    has = ", ".join(sorted(offered)) or "none"
+    return f"wants the scheduler knob {', '.join(missing)}, which is lacking here{why} (has {has})"
+
+
+def starved_host(options: Any, placement: Placement, vcpus: int, cpus: HostCpus) -> str:
+    """Return why a scenario would leave the host without a CPU; empty when it would not.
+
+    A SCHED_FIFO vCPU that never sleeps keeps everything else off its CPU, Tare included.
+
+    Args:
+        options: The platform's options.
+        placement: Where the machines of the scenario run.
+        vcpus: How many vCPUs each of them has.
+        cpus: The host's CPUs.
+    """
+    subject, neighbours = _both(options)
+    placed: list[tuple[int, ...]] = []
+    if subject is not None and subject.realtime:
+        placed.append(placement.subject)
+    if neighbours is not None and neighbours.realtime:
+        placed += [neighbour.cpus for neighbour in placement.neighbours]
+    taken = {cpu for pinned in placed for cpu in _own(pinned, vcpus)}
+    roaming = sum(vcpus for pinned in placed if not pinned)
+    if not placed or len(taken) + roaming < len(cpus.online):
+        return ""
+    count = len(cpus.online)
+    return (
+        "SCHED_FIFO machines would leave no CPU to the host itself, which has "
+        f"{count} CPU{'s' if count > 1 else ''}: a vCPU that never sleeps would stop it"
+    )
+
+
+def _own(pinned: tuple[int, ...], vcpus: int) -> Iterable[int]:
+    return pinned[:vcpus]
+
+
+def _both(options: Any) -> tuple[Wanted | None, Wanted | None]:
+    subject, neighbours = (getattr(options, name, None) for name in OPTIONS)
+    return subject, neighbours
