@@ -273,6 +273,32 @@ def test_a_full_disk_is_refused_before_anything_starts(study: Path, home: Path) 
         subprocess.run(["umount", disk], check=True)
 
 
+def test_a_disk_that_fills_up_stops_the_run_in_order(study: Path, home: Path, start: Begin) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small disk needs root")
+    disk = home / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300m", "none", disk], check=True)
+    try:
+        folder = disk / "run"
+        running = start(folder, "run", study, "--out", folder)
+        running.wait_for(lambda event: event["type"] == "cell_finished")
+        with pytest.raises(OSError, match="No space"), (disk / "filler").open("wb") as filler:
+            while True:
+                filler.write(bytes(1 << 20))
+                filler.flush()
+        status, output = running.end()
+        assert status == 1, output
+        assert "No space left on device" in output
+        assert f"tare resume {folder}" in output
+        assert_nothing_is_left(folder, home)
+        before = finished_cells(folder)
+        (disk / "filler").unlink()
+        resumed_to_the_end(folder, before)
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [

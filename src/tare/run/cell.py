@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,6 +22,7 @@ from tare.workloads import MachineFacts, fitted
 if TYPE_CHECKING:
     from tare.agent.client import Outcome
     from tare.agent.clocktrust import ClockReading
+    from tare.agent.series import Series
     from tare.events import EventLog
     from tare.platforms.base import Machine
     from tare.run.folder import RunFolder
@@ -61,6 +63,7 @@ class _Measured:
     skew_s: float | None
     cost: Mapping[str, float]
     host: HostRecord
+    counters: tuple[Series, ...]
 
 
 async def carry_out_cell(
@@ -143,6 +146,10 @@ async def _measure(
     await side.open()
     before = await subject.host_cost()
     first = context.clocks.pop(subject.name, None) or await subject.agent.clock()
+    counted = not workload.realtime
+    if counted:
+        # Not beside a real-time workload, in whose loop every wake-up would show.
+        await subject.agent.counters_start()
     beginning = asyncio.ensure_future(loads.begin(barrier))
     began = time.monotonic()
     try:
@@ -157,8 +164,12 @@ async def _measure(
         host = await side.end(outcome)
         await beginning
         reports = await loads.end()
+        counters = (await subject.agent.counters_stop()).series if counted else ()
     except BaseException:
         await side.abandon()
+        if counted:
+            with suppress(TareError):
+                await subject.agent.counters_stop()
         await _abandon(beginning, loads)
         raise
     last = context.clocks[subject.name] = await subject.agent.clock()
@@ -168,7 +179,7 @@ async def _measure(
         report.require_load()
     cost = {name: after[name] - before.get(name, 0.0) for name in after if name.endswith("_s")}
     skew_s = barrier.skew_ns * 1e-9 if neighbours and barrier.skew_ns is not None else None
-    return _Measured(outcome, trust, took_s, reports, skew_s, cost, host)
+    return _Measured(outcome, trust, took_s, reports, skew_s, cost, host, counters)
 
 
 async def _abandon(beginning: asyncio.Future[None], loads: Loads) -> None:
@@ -215,7 +226,7 @@ def _tell(
     _observe(context, cell, workload, "subject", values)
     for report in measured.loads:
         _observe(context, cell, context.workloads[report.load], report.role, report.values)
-    for series in measured.outcome.series:
+    for series in (*measured.outcome.series, *measured.counters):
         context.log.append(save_series(context.folder, cell.id, "subject", series))
     if measured.host.series is not None:
         context.log.append(save_series(context.folder, cell.id, "host", measured.host.series))

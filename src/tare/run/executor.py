@@ -182,6 +182,11 @@ class _Execution:
                     raise
                 task.uncancel()
                 return None
+            except OSError as error:
+                raise TareError(
+                    f"{self._folder.path}: {error.strerror or error}",
+                    f"make room, then go on with: tare resume {self._folder.path}",
+                ) from error
             except TareError as error:
                 return self._finish("failed", str(error))
         if stop.finishing:
