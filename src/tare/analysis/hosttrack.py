@@ -1,0 +1,256 @@
+"""What the host did to one thread, out of the series ``host-sched``: when, how long, and who.
+
+The measuring thread is either on a CPU, where interrupts may hold it up, or it is not, and then
+something else is there: another thread, or nothing at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tare.events.hostsched import IDLE, HostEvent, Vector
+
+CauseKind = Literal[
+    "preempted",
+    "timer interrupt",
+    "other interrupt",
+    "host throttling",
+    "platform",
+    "guest's own tick",
+    "unexplained",
+]
+
+
+@dataclass(frozen=True, order=True)
+class Cause:
+    """Why time was lost.
+
+    Args:
+        kind: ``preempted``: another thread ran; ``timer interrupt`` and ``other interrupt``: the
+            host's kernel handled one; ``host throttling``: the thread was ready and its CPU idle,
+            as a quota leaves it; ``platform``: the thread itself waited, so whatever runs the
+            machine was at work; ``guest's own tick``: nothing happened on the host, and the
+            machine's own timer was due; ``unexplained``: nothing of all that.
+        who: By whom or by which: a role and a thread's name, an interrupt's name; may be empty.
+    """
+
+    kind: CauseKind
+    who: str = ""
+
+    def __str__(self) -> str:
+        if self.kind == "preempted":
+            return f"preempted by {self.who}"
+        return f"{self.kind} ({self.who})" if self.who else self.kind
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One stretch in which the host kept the thread from going on, by the host's clock, in ns."""
+
+    begin_ns: int
+    end_ns: int
+    cause: Cause
+
+    @property
+    def length_ns(self) -> int:
+        """How long it was."""
+        return self.end_ns - self.begin_ns
+
+
+@dataclass(frozen=True)
+class Track:
+    """What the host did to one thread.
+
+    Args:
+        thread: Its id.
+        episodes: When it was kept from going on, in order.
+        running_ns: How long it had a CPU, interrupts included.
+    """
+
+    thread: int
+    episodes: tuple[Episode, ...]
+    running_ns: int
+
+
+_TIMER_SOFTIRQS = {1, 7, 8, 9}
+_SOFTIRQS = ("hi", "timer", "net-tx", "net-rx", "block", "irq-poll", "tasklet", "sched", "hrtimer")
+_ENTRIES = {HostEvent.IRQ_ENTRY, HostEvent.SOFTIRQ_ENTRY, HostEvent.VECTOR_ENTRY}
+_EXITS = {HostEvent.IRQ_EXIT, HostEvent.SOFTIRQ_EXIT, HostEvent.VECTOR_EXIT}
+JOINED_NS = 1_000
+"""Interrupts so close to one another are one: a softirq runs right after what raised it."""
+
+Columns = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Names:
+    """Who threads and interrupts are.
+
+    Args:
+        threads: Thread id to ``comm`` and ``role``, as the cell's facts hold them.
+        irqs: Interrupt number to its device.
+        subject: The role of the measuring machine.
+    """
+
+    threads: Mapping[int, Mapping[str, str]]
+    irqs: Mapping[int, str]
+    subject: str = "subject"
+
+    def thread(self, thread: int) -> str:
+        """Return ``neighbour-1 (cpu-load)`` for a machine's thread, else the thread's name."""
+        known = self.threads.get(thread, {})
+        comm, role = known.get("comm", "") or f"thread {thread}", known.get("role", "")
+        return f"{role} ({comm})" if role else comm
+
+    def interrupt(self, kind: HostEvent, who: int) -> Cause:
+        """Return the cause that an interrupt is."""
+        if kind == HostEvent.VECTOR_ENTRY:
+            if who == Vector.LOCAL_TIMER:
+                return Cause("timer interrupt")
+            name = Vector(who).name.lower().replace("_", "-") if who in set(Vector) else str(who)
+            return Cause("other interrupt", name)
+        if kind == HostEvent.SOFTIRQ_ENTRY:
+            if who in _TIMER_SOFTIRQS:
+                return Cause("timer interrupt")
+            return Cause("other interrupt", _SOFTIRQS[who] if who < len(_SOFTIRQS) else str(who))
+        device = self.irqs.get(who, f"irq {who}")
+        return Cause("timer interrupt" if "timer" in device else "other interrupt", device)
+
+
+def follow(columns: Columns, threads: Sequence[int], names: Names) -> Track | None:
+    """Follow the thread out of ``threads`` that ran longest.
+
+    A machine with several virtual CPUs measures on one of them, and that one never rests.
+
+    Args:
+        columns: The series ``host-sched``.
+        threads: The candidates.
+        names: Who the others are.
+
+    Returns:
+        The track; None when none of them ran.
+    """
+    tracks = [track_thread(columns, thread, names) for thread in threads]
+    best = max(tracks, key=lambda track: track.running_ns, default=None)
+    return best if best is not None and best.running_ns > 0 else None
+
+
+def track_thread(columns: Columns, thread: int, names: Names) -> Track:
+    """Return what the host did to ``thread``; see :func:`follow`."""
+    follower = _Follower(thread, names)
+    rows = zip(
+        *(
+            columns[name].tolist()
+            for name in ("time_ns", "cpu", "kind", "who", "other", "runnable")
+        ),
+        strict=True,
+    )
+    for time_ns, cpu, kind, who, other, runnable in rows:
+        follower.take(time_ns, cpu, kind, who, other, bool(runnable))
+    return Track(thread, tuple(joined(follower.episodes)), follower.running_ns)
+
+
+class _Follower:
+    def __init__(self, thread: int, names: Names) -> None:
+        self.episodes: list[Episode] = []
+        self.running_ns = 0
+        self._thread = thread
+        self._names = names
+        self._current: dict[int, int] = {}
+        self._cpu: int | None = None
+        self._since = 0
+        self._ready = True
+        self._began = 0
+        self._interrupts: list[tuple[int, Cause]] = []
+
+    def take(self, time_ns: int, cpu: int, kind: int, who: int, other: int, runnable: bool) -> None:
+        if kind == HostEvent.SWITCH:
+            self._switch(time_ns, cpu, who, other, runnable)
+        elif kind == HostEvent.WAKEUP:
+            if who == self._thread and self._cpu is not None and not self._running():
+                self._absent(time_ns, cpu)
+                self._ready = True
+        elif self._running() and cpu == self._cpu:
+            self._interrupt(time_ns, HostEvent(kind), who)
+
+    def _running(self) -> bool:
+        return self._cpu is not None and self._current.get(self._cpu) == self._thread
+
+    def _switch(self, time_ns: int, cpu: int, who: int, other: int, runnable: bool) -> None:
+        if who == self._thread:
+            if self._cpu is not None:
+                self._absent(time_ns, cpu)
+            self._cpu, self._since, self._began = cpu, time_ns, time_ns
+            self._interrupts.clear()
+        elif other == self._thread:
+            if self._running() and cpu == self._cpu:
+                self.running_ns += time_ns - self._began
+                # What is handled when the thread leaves ends with the switch.
+                self._end_interrupts(time_ns)
+            self._cpu, self._since, self._ready = cpu, time_ns, runnable
+        elif cpu == self._cpu:
+            self._absent(time_ns, cpu)
+        self._current[cpu] = who
+
+    def _absent(self, time_ns: int, cpu: int) -> None:
+        """Close the part of an absence that ends now; the next begins here."""
+        assert self._cpu is not None
+        occupant = self._current.get(self._cpu, IDLE)
+        if occupant != self._thread and time_ns > self._since:
+            self.episodes.append(Episode(self._since, time_ns, self._why(occupant)))
+        self._since = time_ns
+
+    def _why(self, occupant: int) -> Cause:
+        if not self._ready:
+            return Cause("platform")
+        if occupant == IDLE:
+            return Cause("host throttling")
+        return Cause("preempted", self._names.thread(occupant))
+
+    def _interrupt(self, time_ns: int, kind: HostEvent, who: int) -> None:
+        if kind in _ENTRIES:
+            self._interrupts.append((time_ns, self._names.interrupt(kind, who)))
+        elif kind in _EXITS and self._interrupts:
+            begin, cause = self._interrupts.pop()
+            # One inside another is part of it.
+            if not self._interrupts and time_ns > begin:
+                self.episodes.append(Episode(begin, time_ns, cause))
+
+    def _end_interrupts(self, time_ns: int) -> None:
+        if self._interrupts and time_ns > self._interrupts[0][0]:
+            begin, cause = self._interrupts[0]
+            self.episodes.append(Episode(begin, time_ns, cause))
+        self._interrupts.clear()
+
+
+def joined(episodes: Iterable[Episode]) -> list[Episode]:
+    """Join interrupts that follow at once upon one another, and equal neighbours.
+
+    What joins bears the cause of its first part: a softirq is there because of the interrupt that
+    raised it.
+    """
+    result: list[Episode] = []
+    for episode in sorted(episodes, key=lambda each: (each.begin_ns, each.end_ns)):
+        last = result[-1] if result else None
+        if last is not None:
+            close = episode.begin_ns - last.end_ns
+            both_interrupts = "interrupt" in last.cause.kind and "interrupt" in episode.cause.kind
+            if (both_interrupts and close <= JOINED_NS) or (
+                last.cause == episode.cause and close == 0
+            ):
+                result[-1] = Episode(last.begin_ns, episode.end_ns, last.cause)
+                continue
+        result.append(episode)
+    return result
+
+
+def columns_of(rows: Sequence[tuple[int, int, int, int, int, int]]) -> dict[str, NDArray[Any]]:
+    """Return rows as the columns of ``host-sched``, in the order given."""
+    names = ("time_ns", "cpu", "kind", "who", "other", "runnable")
+    values = np.array(rows, dtype=np.int64).reshape(-1, len(names))
+    return {name: values[:, number] for number, name in enumerate(names)}
