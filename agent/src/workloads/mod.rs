@@ -5,6 +5,7 @@ pub mod cpu_load;
 pub mod hog;
 pub mod load;
 pub mod memory_bandwidth;
+pub mod memory_latency;
 pub mod memory_load;
 pub mod switch;
 #[cfg(test)]
@@ -16,13 +17,22 @@ use crate::workload::Run;
 
 /// The workloads this agent can carry out.
 pub const ALL: &[(&str, Run)] = &[
+    ("assignment", bytemark::ASSIGNMENT),
+    ("bitfield", bytemark::BITFIELD),
+    ("bytemark", bytemark::run),
     ("cpu-load", cpu_load::run),
-    ("fourier", bytemark::fourier),
+    ("fourier", bytemark::FOURIER),
+    ("fp-emulation", bytemark::FP_EMULATION),
     ("hog", hog::run),
-    ("idea", bytemark::idea),
+    ("huffman", bytemark::HUFFMAN),
+    ("idea", bytemark::IDEA),
+    ("lu", bytemark::LU),
     ("memory-bandwidth", memory_bandwidth::run),
+    ("memory-latency", memory_latency::run),
     ("memory-load", memory_load::run),
-    ("numeric-sort", bytemark::numeric_sort),
+    ("neural-net", bytemark::NEURAL_NET),
+    ("numeric-sort", bytemark::NUMERIC_SORT),
+    ("string-sort", bytemark::STRING_SORT),
     ("switch", switch::run),
     ("tick", tick::run),
     ("tsc-loop", tsc_loop::run),

@@ -27,7 +27,7 @@ pub struct Fourier {
 impl Kernel for Fourier {
     const MOST_AT_ONCE: usize = 1 << 16;
 
-    fn new(_seed: u64) -> Self {
+    fn new() -> Self {
         Self::default()
     }
 
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn verification_sees_a_wrong_coefficient() {
-        let mut kernel = Fourier::new(1);
+        let mut kernel = Fourier::new();
         kernel.prepare(1);
         assert!(kernel.verify(1).is_err(), "not computed yet");
         kernel.work(1);
