@@ -74,11 +74,22 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = F
 def plan(
     study: StudyFile,
     seed: Annotated[int | None, typer.Option(help="Seed of the random order.")] = None,
+    pilot: Annotated[
+        Path | None, typer.Option(help="The folder of a run that advises on blocks and repeats.")
+    ] = None,
 ) -> None:
     """Show the blocks and cells that would run, with a time estimate; start nothing."""
     from tare.run.planning import plan_here, show_plan
 
-    show_plan(asyncio.run(plan_here(study, seed)), _console())
+    planned = asyncio.run(plan_here(study, seed))
+    show_plan(planned, _console())
+    if pilot is not None:
+        from tare.analysis import advise, load_run
+        from tare.report import render_advice
+
+        blocks = planned.study.blocks
+        advice = advise(load_run(pilot), blocks.precision, planned.study.confidence)
+        render_advice(advice, blocks.precision, _console())
 
 
 @app.command()

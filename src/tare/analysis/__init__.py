@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from tare.analysis.compare import compare as compare_runs
     from tare.analysis.export import export_observations, tidy_frame
     from tare.analysis.load import load_run, load_runs
+    from tare.analysis.pilot import advise
     from tare.analysis.series import group_series, summarise_series
 
 __all__ = [
+    "advise",
     "compare_runs",
     "export_observations",
     "group_series",
@@ -26,6 +28,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "advise": ("pilot", "advise"),
     "compare_runs": ("compare", "compare"),
     "export_observations": ("export", "export_observations"),
     "group_series": ("series", "group_series"),

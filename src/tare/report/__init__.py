@@ -9,12 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tare.report.advice import render_advice
     from tare.report.build import build_report
     from tare.report.terminal import render_comparison
 
-__all__ = ["build_report", "render_comparison"]
+__all__ = ["build_report", "render_advice", "render_comparison"]
 
-_HOMES = {"build_report": "build", "render_comparison": "terminal"}
+_HOMES = {"build_report": "build", "render_advice": "advice", "render_comparison": "terminal"}
 
 
 def __getattr__(name: str) -> Any:

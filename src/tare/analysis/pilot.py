@@ -1,0 +1,139 @@
+"""What a finished run, taken as a pilot, advises for the next one: repeats per boot, and blocks."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from statistics import fmean
+
+import numpy as np
+import polars as pl
+
+from tare.analysis.repeats import choose_repeats
+from tare.analysis.rundata import RunData
+
+LEAST_COST_S = 1e-3
+
+
+@dataclass(frozen=True)
+class Advice:
+    """How often to measure one headline ratio for the asked precision.
+
+    Args:
+        arm: The arm, compared with the baseline.
+        scenario: The scenario.
+        workload: The study's label for the workload.
+        parameters: Its parameters, as JSON.
+        metric: The headline metric.
+        repeats: Cells per boot (the study's ``repeats``).
+        blocks: Blocks for the asked half-width, at least 8.
+        half_width: The relative half-width to be expected then.
+        cost_s: Seconds of booting and measuring both arms for it.
+    """
+
+    arm: str
+    scenario: str
+    workload: str
+    parameters: str
+    metric: str
+    repeats: int
+    blocks: int
+    half_width: float
+    cost_s: float
+
+
+def advise(pilot: RunData, precision: float, confidence: float) -> tuple[Advice, ...]:
+    """Choose repeats and blocks for every headline ratio of typical values.
+
+    Block-paired log-ratios of the pilot are the values; their variance is split between boots
+    and repeats within a boot, and the cheapest numbers that reach the precision are chosen
+    (Kalibera & Jones 2013, §6). A pilot with one repeat tells of boots only.
+
+    Args:
+        pilot: A run with at least two blocks.
+        precision: Asked relative half-width of each ratio's interval (0.05 is 5 %).
+        confidence: Of that interval.
+
+    Returns:
+        One advice per arm and headline metric with a ratio in at least two blocks.
+    """
+    boot_s = _boot_seconds(pilot)
+    cell_s = _cell_seconds(pilot)
+    baseline = str(pilot.study["baseline"])
+    advices = []
+    for key, ratios in _paired_log_ratios(pilot, baseline):
+        arm, scenario, workload, parameters, _ = key
+        measuring = sum(cell_s[one, scenario, workload, parameters] for one in (arm, baseline))
+        booting = boot_s[arm] + boot_s[baseline]
+        repeated = ratios.shape[1] > 1
+        costs = (measuring, booting) if repeated else (measuring + booting,)
+        found = choose_repeats(
+            ratios if repeated else ratios[:, 0],
+            [max(cost, LEAST_COST_S) for cost in costs],
+            half_width=math.log1p(precision),
+            confidence=confidence,
+        )
+        assert found.blocks is not None
+        assert found.half_width is not None
+        assert found.cost_s is not None
+        repeats = found.per_level[0] if repeated else 1
+        half_width = math.expm1(found.half_width)
+        advices.append(Advice(*key, repeats, found.blocks, half_width, found.cost_s))
+    return tuple(advices)
+
+
+Key = tuple[str, str, str, str, str]
+
+
+def _paired_log_ratios(pilot: RunData, baseline: str) -> Iterator[tuple[Key, np.ndarray]]:
+    """Yield the log-ratios of each headline metric, of shape (blocks, repeats)."""
+    headline = pilot.observations.filter(
+        pl.col("headline")
+        & (pl.col("kind") == "typical")
+        & (pl.col("role") == "subject")
+        & (pl.col("status") == "ok")
+        & (pl.col("value") > 0)
+    )
+    names = ("arm", "scenario", "workload", "parameters", "metric")
+    logs: dict[Key, dict[tuple[int, int], float]] = defaultdict(dict)
+    for row in headline.iter_rows(named=True):
+        arm, scenario, workload, parameters, metric = (str(row[name]) for name in names)
+        place = (int(row["block"]), int(row["repeat"]))
+        logs[arm, scenario, workload, parameters, metric][place] = math.log(row["value"])
+    for key, values in logs.items():
+        base = logs.get((baseline, *key[1:]), {})
+        if key[0] == baseline:
+            continue
+        shared = {place: value - base[place] for place, value in values.items() if place in base}
+        ratios = _balanced(shared)
+        if ratios.shape[0] >= 2:
+            yield key, ratios
+
+
+def _balanced(values: Mapping[tuple[int, int], float]) -> np.ndarray:
+    """Return the values of the blocks that have all repeats, of shape (blocks, repeats)."""
+    blocks = sorted({block for block, _ in values})
+    repeats = sorted({repeat for _, repeat in values})
+    whole = [block for block in blocks if all((block, repeat) in values for repeat in repeats)]
+    return np.array([[values[block, repeat] for repeat in repeats] for block in whole]).reshape(
+        len(whole), len(repeats)
+    )
+
+
+def _boot_seconds(pilot: RunData) -> dict[str, float]:
+    boots: dict[str, list[float]] = defaultdict(list)
+    for machine in pilot.machines:
+        if machine.boot_s is not None:
+            boots[machine.arm].append(machine.boot_s)
+    return defaultdict(float, {arm: fmean(seconds) for arm, seconds in boots.items()})
+
+
+def _cell_seconds(pilot: RunData) -> dict[tuple[str, str, str, str], float]:
+    cells: dict[tuple[str, str, str, str], list[float]] = defaultdict(list)
+    for cell in pilot.cells:
+        if cell.status == "ok":
+            key = (cell.arm, cell.scenario, cell.workload, cell.parameters)
+            cells[key].append(cell.measured_s)
+    return {key: fmean(seconds) for key, seconds in cells.items()}

@@ -1,0 +1,39 @@
+"""Say on a terminal what a pilot advises."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tare.analysis.formatting import format_duration
+from tare.analysis.pilot import Advice
+
+
+def render_advice(advices: Sequence[Advice], precision: float, console: Console) -> None:
+    """Print one line per headline ratio: repeats per boot, blocks, and the time they take.
+
+    Args:
+        advices: What the pilot advises.
+        precision: The relative half-width that was asked for.
+        console: Where to.
+    """
+    if not advices:
+        console.print("The pilot has no headline ratio in two blocks, so it advises nothing.")
+        return
+    console.print(Text(f"for ± {100 * precision:.2g} % on each ratio, the pilot advises", "bold"))
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for title in ("what", "arm", "repeats", "blocks", "expected", "time"):
+        table.add_column(title, justify="left" if title in ("what", "arm") else "right")
+    for one in sorted(advices, key=lambda advice: -advice.blocks):
+        table.add_row(
+            Text(f"{one.workload} {one.parameters if one.parameters != '{}' else ''} {one.metric}"),
+            Text(one.arm),
+            str(one.repeats),
+            str(one.blocks),
+            f"± {100 * one.half_width:.2g} %",
+            format_duration(one.cost_s),
+        )
+    console.print(table)
