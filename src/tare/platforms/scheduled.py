@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from tare.hosts.realtime import unthrottled
+from tare.hosts.realtime import RT_RUNTIME, unthrottled
 from tare.platforms.base import Context
 from tare.platforms.cpu_groups import (
     CpuGroup,
@@ -55,6 +55,7 @@ class Scheduled:
         self._context = context
         self._name = name
         self._group: CpuGroup | None = None
+        self._limits: tuple[str, ...] = ()
 
     async def hold(self, held: AsyncExitStack, *, realtime: bool, group: bool = True) -> bool:
         """Prepare the host before the machine starts; all is given back with ``held``.
@@ -73,7 +74,9 @@ class Scheduled:
         host, ledger = self._context.host, self._context.ledger
         throttled = False
         if realtime or self.wanted.realtime:
-            throttled = bool(await held.enter_async_context(unthrottled(host, ledger)))
+            self._limits = await held.enter_async_context(unthrottled(host, ledger))
+            # The fair server may stay on by itself: it is no throttling of control groups.
+            throttled = any(str(RT_RUNTIME) in limit for limit in self._limits)
         if group:
             made = cpu_group(host, ledger, self._name, self.wanted, throttled=throttled)
             self._group = await held.enter_async_context(made)
@@ -107,7 +110,7 @@ class Scheduled:
             MachineFault: It did not take; in the kernel's words.
         """
         if not self.wanted.asks:
-            return {}
+            return self._told()
         told = await apply(self._context, self._name, threads, self.wanted)
         return await self._proof(told, pid)
 
@@ -118,7 +121,7 @@ class Scheduled:
             MachineFault: One is not.
         """
         if not self.wanted.asks:
-            return {}
+            return self._told()
         return await self._proof(await prove(self._context, self._name, threads, self.wanted), pid)
 
     def adopt(self, folder: Path, values: Mapping[str, str]) -> None:
@@ -137,4 +140,8 @@ class Scheduled:
             session = await nice_session(host, pid, self.wanted.nice)
             if session is not None:
                 proof["session"] = session
-        return {"scheduling": proof}
+        return {"scheduling": proof, **self._told()}
+
+    def _told(self) -> Mapping[str, Any]:
+        """What takes the CPU from real-time threads here and could not be turned off."""
+        return {"realtime_limits": list(self._limits)} if self._limits else {}
