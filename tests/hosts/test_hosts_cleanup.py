@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tare.hosts import Ledger, LocalHost, changed_setting, clean, clean_all, ledger_path
+from tare.hosts import Host, Ledger, LocalHost, changed_setting, clean, clean_all, ledger_path
 from tare.hosts.cleanup import remove_cgroup
 from tare.hosts.processes import find_by_token, start_time
 
@@ -18,55 +18,58 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
         yield ledger
 
 
-HOST = LocalHost()
-
-
-async def test_a_setting_is_restored_after_a_kill(tmp_path: Path, ledger: Ledger) -> None:
+async def test_a_setting_is_restored_after_a_kill(
+    host: Host, tmp_path: Path, ledger: Ledger
+) -> None:
     setting = tmp_path / "setting"
     setting.write_text("7\n")
     ledger.record("setting", path=str(setting), before="950000", value="7")
-    assert await clean(HOST, ledger) == [f"{setting} is 950000 again; Tare had set 7."]
+    assert await clean(host, ledger) == [f"{setting} is 950000 again; Tare had set 7."]
     assert setting.read_text() == "950000\n"
-    assert await clean(HOST, ledger) == []
+    assert await clean(host, ledger) == []
 
 
-async def test_a_setting_that_someone_else_set_is_left(tmp_path: Path, ledger: Ledger) -> None:
+async def test_a_setting_that_someone_else_set_is_left(
+    host: Host, tmp_path: Path, ledger: Ledger
+) -> None:
     setting = tmp_path / "setting"
     setting.write_text("3\n")
     ledger.record("setting", path=str(setting), before="1", value="2")
-    (told,) = await clean(HOST, ledger)
+    (told,) = await clean(host, ledger)
     assert "left" in told
     assert setting.read_text() == "3\n"
     assert ledger.open_entries() == ()
 
 
-async def test_a_setting_is_shared_by_neighbours(tmp_path: Path, ledger: Ledger) -> None:
+async def test_a_setting_is_shared_by_neighbours(
+    host: Host, tmp_path: Path, ledger: Ledger
+) -> None:
     setting = tmp_path / "setting"
     setting.write_text("1\n")
-    async with changed_setting(HOST, ledger, setting, "2") as before:
+    async with changed_setting(host, ledger, setting, "2") as before:
         assert before == "1"
-        async with changed_setting(HOST, ledger, setting, "2") as before:
+        async with changed_setting(host, ledger, setting, "2") as before:
             assert before == "1"
         assert setting.read_text() == "2\n"
     assert setting.read_text() == "1\n"
     assert ledger.open_entries() == ()
 
 
-async def test_a_setting_that_cannot_be_written_leaves_no_note(ledger: Ledger) -> None:
+async def test_a_setting_that_cannot_be_written_leaves_no_note(host: Host, ledger: Ledger) -> None:
     with pytest.raises(OSError, match=r"[Pp]ermitted|[Pp]ermission|Invalid"):
-        async with changed_setting(HOST, ledger, "/proc/sys/kernel/random/boot_id", "x"):
+        async with changed_setting(host, ledger, "/proc/sys/kernel/random/boot_id", "x"):
             pass
     assert ledger.open_entries() == ()
 
 
-async def test_the_process_of_an_entry_is_killed(ledger: Ledger) -> None:
+async def test_the_process_of_an_entry_is_killed(host: Host, ledger: Ledger) -> None:
     process = await asyncio.create_subprocess_exec("sleep", "60", env={"TARE_TOKEN": "by-token"})
     other = await asyncio.create_subprocess_exec("sleep", "60")
-    started = await start_time(HOST, other.pid)
+    started = await start_time(host, other.pid)
     # As when Tare was killed before it could note the id, and after it.
     ledger.record("process", token="by-token", command="sleep")
     ledger.record("process", token="none", command="sleep", pid=other.pid, starttime=started)
-    told = await clean(HOST, ledger)
+    told = await clean(host, ledger)
     assert await process.wait() == -9
     assert await other.wait() == -9
     assert [
@@ -75,49 +78,49 @@ async def test_the_process_of_an_entry_is_killed(ledger: Ledger) -> None:
         True,
         True,
     ]
-    assert await clean(HOST, ledger) == []
+    assert await clean(host, ledger) == []
 
 
-async def test_a_process_that_only_has_the_same_id_is_spared(ledger: Ledger) -> None:
+async def test_a_process_that_only_has_the_same_id_is_spared(host: Host, ledger: Ledger) -> None:
     process = await asyncio.create_subprocess_exec("sleep", "60")
-    started = await start_time(HOST, process.pid)
+    started = await start_time(host, process.pid)
     assert started is not None
     ledger.record("process", token="none", command="x", pid=process.pid, starttime=started - 1)
-    assert await clean(HOST, ledger) == []
+    assert await clean(host, ledger) == []
     assert process.returncode is None
     process.kill()
     await process.wait()
 
 
-async def test_a_process_of_an_earlier_boot_is_spared(tmp_path: Path) -> None:
+async def test_a_process_of_an_earlier_boot_is_spared(host: Host, tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec("sleep", "60")
-    started = await start_time(HOST, process.pid)
+    started = await start_time(host, process.pid)
     path = tmp_path / "old.jsonl"
     path.write_text(
         '{"ledger":1}\n{"entry":0,"kind":"process","boot":"another","details":'
         f'{{"token":"none","pid":{process.pid},"starttime":{started}}}}}\n'
     )
     with Ledger(path) as ledger:
-        assert await clean(HOST, ledger) == []
+        assert await clean(host, ledger) == []
         assert ledger.open_entries() == ()
     assert process.returncode is None
     process.kill()
     await process.wait()
 
 
-async def test_tokens_are_matched_whole() -> None:
+async def test_tokens_are_matched_whole(host: Host) -> None:
     process = await asyncio.create_subprocess_exec("sleep", "60", env={"TARE_TOKEN": "abc123"})
     try:
-        assert await find_by_token(HOST, "abc123") == (process.pid,)
-        assert await find_by_token(HOST, "abc12") == ()
-        assert await find_by_token(HOST, "abc.23") == ()
+        assert await find_by_token(host, "abc123") == (process.pid,)
+        assert await find_by_token(host, "abc12") == ()
+        assert await find_by_token(host, "abc.23") == ()
     finally:
         process.kill()
         await process.wait()
 
 
 async def test_only_what_is_named_as_tare_names_it_is_removed(
-    tmp_path: Path, ledger: Ledger
+    host: Host, tmp_path: Path, ledger: Ledger
 ) -> None:
     mine, foreign = tmp_path / "tare-r1-1-subject", tmp_path / "precious"
     for folder in (mine, foreign):
@@ -128,33 +131,35 @@ async def test_only_what_is_named_as_tare_names_it_is_removed(
     ledger.record("directory", path=f"{mine}/../precious")
     ledger.record("cgroup", path=str(mine))
     ledger.record("container", runtime="runc", root=str(foreign), id="precious")
-    told = await clean(HOST, ledger)
+    told = await clean(host, ledger)
     assert not mine.exists()
     assert (foreign / "file").exists()
     assert sum(text.startswith("Left ") for text in told) == 4
     assert f"Removed {mine}." in told
 
 
-async def test_a_link_is_removed_and_not_followed(tmp_path: Path, ledger: Ledger) -> None:
+async def test_a_link_is_removed_and_not_followed(
+    host: Host, tmp_path: Path, ledger: Ledger
+) -> None:
     foreign = tmp_path / "precious"
     foreign.mkdir()
     link = tmp_path / "tare-link"
     link.symlink_to(foreign)
     ledger.record("directory", path=str(link))
-    await clean(HOST, ledger)
+    await clean(host, ledger)
     assert not link.exists()
     assert foreign.is_dir()
 
 
-async def test_what_cannot_be_undone_stays_in_the_ledger(ledger: Ledger) -> None:
+async def test_what_cannot_be_undone_stays_in_the_ledger(host: Host, ledger: Ledger) -> None:
     ledger.record("setting", path="/proc/sys/kernel/ostype", before="Minix", value="Linux")
-    (told,) = await clean(HOST, ledger)
+    (told,) = await clean(host, ledger)
     assert told.startswith("Could not undo setting /proc/sys/kernel/ostype")
     assert len(ledger.open_entries()) == 1
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="making a cgroup needs root")
-async def test_a_cgroup_is_removed_with_its_processes() -> None:
+async def test_a_cgroup_is_removed_with_its_processes(host: Host) -> None:
     base = next(
         path
         for path in map(Path, ("/sys/fs/cgroup/pids", "/sys/fs/cgroup/unified", "/sys/fs/cgroup"))
@@ -164,10 +169,10 @@ async def test_a_cgroup_is_removed_with_its_processes() -> None:
     (group / "inner").mkdir(parents=True)
     process = await asyncio.create_subprocess_exec("sleep", "60")
     (group / "inner" / "cgroup.procs").write_text(str(process.pid))
-    assert await remove_cgroup(HOST, str(group))
+    assert await remove_cgroup(host, str(group))
     assert await process.wait() == -9
     assert not group.exists()
-    assert not await remove_cgroup(HOST, str(group))
+    assert not await remove_cgroup(host, str(group))
 
 
 async def test_every_ledger_is_cleaned_but_that_of_a_live_run(
@@ -179,12 +184,15 @@ async def test_every_ledger_is_cleaned_but_that_of_a_live_run(
     live.mkdir()
     with Ledger(ledger_path("dead")) as ledger:
         ledger.record("directory", path=str(dead))
+    with Ledger(ledger_path("far"), host="root@far") as ledger:
+        ledger.record("directory", path=str(live))
     with Ledger(ledger_path("live")) as ledger:
         ledger.record("directory", path=str(live))
-        told = await clean_all(HOST)
+        told = await clean_all(LocalHost())
     assert not dead.exists()
     assert live.exists()
     assert told[0] == f"dead: Removed {dead}."
-    assert told[1].startswith("live: left alone")
+    assert told[1] == "far: left alone: it lists what was made on root@far."
+    assert told[2].startswith("live: left alone")
     assert not ledger_path("dead").exists()
     assert ledger_path("live").exists()

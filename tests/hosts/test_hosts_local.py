@@ -11,58 +11,55 @@ from pathlib import Path
 import pytest
 
 from tare.errors import InputError, MachineFault
-from tare.hosts import Ledger, LocalHost, clean, host_lock, start_owned
+from tare.hosts import Host, Ledger, LocalHost, clean, host_lock, start_owned
 from tare.hosts.grants import granted_cpus
 from tare.hosts.processes import find_by_token, start_time
 
 HOST = LocalHost()
 
 
-async def test_run_returns_what_the_command_said() -> None:
-    done = await HOST.run(["sh", "-c", "cat; echo no >&2; exit 3"], input=b"yes")
+async def test_run_returns_what_the_command_said(host: Host) -> None:
+    done = await host.run(["sh", "-c", "cat; echo no >&2; exit 3"], input=b"yes")
     assert (done.returncode, done.stdout, done.stderr) == (3, b"yes", b"no\n")
     assert not done.ok
     assert done.words() == "no"
 
 
-async def test_run_reads_nothing_without_input_and_adds_to_the_environment() -> None:
-    done = await HOST.run(["sh", "-c", "cat; echo $TARE_X $HOME"], env={"TARE_X": "x"})
+async def test_run_reads_nothing_without_input_and_adds_to_the_environment(host: Host) -> None:
+    done = await host.run(["sh", "-c", "cat; echo $TARE_X $HOME"], env={"TARE_X": "x"})
     assert done.stdout.decode().split() == ["x", os.environ["HOME"]]
 
 
-async def test_run_kills_what_takes_too_long() -> None:
+async def test_run_kills_what_takes_too_long(host: Host) -> None:
     with pytest.raises(MachineFault, match=r"did not end within 0\.2 s"):
-        await HOST.run(["sleep", "61.7"], timeout_s=0.2)
+        await host.run(["sleep", "61.7"], timeout_s=0.2)
 
 
-async def test_a_missing_command_is_named() -> None:
+async def test_a_missing_command_is_named(host: Host) -> None:
     with pytest.raises(InputError, match="no command tare-no-such-command"):
-        await HOST.run(["tare-no-such-command"])
+        await host.run(["tare-no-such-command"])
 
 
-async def test_files(tmp_path: Path) -> None:
+async def test_files(host: Host, tmp_path: Path) -> None:
     path = tmp_path / "file"
-    assert not await HOST.exists(path)
-    await HOST.write(path, b"content")
-    assert await HOST.read(path) == b"content"
-    await HOST.remove(path)
-    await HOST.remove(path)
+    assert not await host.exists(path)
+    await host.write(path, b"content")
+    assert await host.read(path) == b"content"
+    await host.remove(path)
+    await host.remove(path)
     (tmp_path / "folder" / "inner").mkdir(parents=True)
-    await HOST.remove(tmp_path / "folder")
+    await host.remove(tmp_path / "folder")
     assert not (tmp_path / "folder").exists()
 
 
-async def test_topology_names_the_allowed_cpus() -> None:
-    cpus = HOST.topology()
+async def test_topology_names_the_allowed_cpus(host: Host) -> None:
+    cpus = host.topology()
     assert set(cpus.online) <= os.sched_getaffinity(0)
     assert all(cpu in cpus.siblings[cpu] for cpu in cpus.online)
     assert set(cpus.nodes) == set(cpus.online)
 
 
-async def test_a_started_process_is_pinned_logged_and_noted(
-    tmp_path: Path, agent_program: Path
-) -> None:
-    host = LocalHost(agent_program)
+async def test_a_started_process_is_pinned_logged_and_noted(host: Host, tmp_path: Path) -> None:
     cpu = host.topology().online[-1]
     with Ledger(tmp_path / "l") as ledger:
         process = await start_owned(
@@ -84,14 +81,13 @@ async def test_a_started_process_is_pinned_logged_and_noted(
     assert (tmp_path / "log").read_text() == "oops\n"
 
 
-async def test_ending_asks_before_it_kills(tmp_path: Path, agent_program: Path) -> None:
-    host = LocalHost(agent_program)
+async def test_ending_asks_before_it_kills(host: Host, tmp_path: Path) -> None:
     with Ledger(tmp_path / "l") as ledger:
         polite = await start_owned(host, ledger, ["sleep", "60"])
-        assert await polite.end(0.1) == -signal.SIGTERM
+        assert await polite.end(0.5) == -signal.SIGTERM
         deaf = await start_owned(host, ledger, ["sh", "-c", "trap '' TERM; echo; exec sleep 60"])
         await deaf.stdout.readline()
-        assert await deaf.end(0.1) == -signal.SIGKILL
+        assert await deaf.end(0.5) == -signal.SIGKILL
         assert ledger.open_entries() == ()
 
 

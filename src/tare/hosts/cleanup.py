@@ -23,7 +23,7 @@ from pathlib import Path, PurePosixPath
 
 from tare.errors import InputError, MachineFault
 from tare.hosts.base import Host
-from tare.hosts.ledger import Entry, Ledger, all_ledgers, boot_id
+from tare.hosts.ledger import Entry, Ledger, all_ledgers
 from tare.hosts.processes import find_by_token, kill_and_wait, start_time
 from tare.hosts.settings import restore
 from tare.hosts.tracefs import INSTANCES, remove_instance, unmount
@@ -50,7 +50,10 @@ async def clean_all(host: Host) -> list[str]:
             told.append(f"{path.stem}: left alone: {error}.")
             continue
         try:
-            told += [f"{path.stem}: {sentence}" for sentence in await clean(host, ledger)]
+            if ledger.host == host.name:
+                told += [f"{path.stem}: {sentence}" for sentence in await clean(host, ledger)]
+            elif ledger.open_entries():
+                told.append(f"{path.stem}: left alone: it lists what was made on {ledger.host}.")
         finally:
             ledger.discard()
     return told
@@ -91,7 +94,7 @@ def _named(entry: Entry) -> str:
 
 
 async def _undo_process(host: Host, entry: Entry) -> str:
-    if entry.boot != boot_id():
+    if entry.boot != host.boot_id():
         return ""
     pids = set(await find_by_token(host, str(entry.details["token"])))
     pid, began = entry.details.get("pid"), entry.details.get("starttime")
@@ -171,7 +174,7 @@ def _within(where: str, path: PurePosixPath) -> bool:
 
 
 async def _undo_setting(host: Host, entry: Entry) -> str:
-    if entry.boot != boot_id() and str(entry.details["path"]).startswith(("/proc/", "/sys/")):
+    if entry.boot != host.boot_id() and str(entry.details["path"]).startswith(("/proc/", "/sys/")):
         return ""
     if not await host.exists(Path(str(entry.details["path"]))):
         return ""
@@ -193,7 +196,7 @@ async def _undo_trace(host: Host, entry: Entry) -> str:
     path = PurePosixPath(str(entry.details["path"]))
     if path.parent.name != INSTANCES or not path.name.startswith(PREFIX):
         raise Refused(f"it is not an instance named {PREFIX}…")
-    if entry.boot != boot_id():
+    if entry.boot != host.boot_id():
         return ""
     return f"Removed trace instance {path.name}." if await remove_instance(host, Path(path)) else ""
 

@@ -1,6 +1,7 @@
 """What Tare created, written down before it exists, so that nothing is ever left behind.
 
-A ledger is a file of JSON lines. The first says ``{"ledger": 1}``; each later one records an
+A ledger is a file of JSON lines. The first says ``{"ledger": 1}``, and names the ``host`` unless
+that is this computer; each later one records an
 entry, amends one with what became known later, or marks one as done. Every line reaches the
 disk before the call returns, and a torn last line, as a crash leaves it, does not count.
 """
@@ -11,7 +12,7 @@ import asyncio
 import fcntl
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +21,7 @@ from typing import Any, Literal, Self, get_args
 from tare.errors import InputError
 
 LEDGER_VERSION = 1
+LOCAL = "local"
 Kind = Literal["process", "directory", "file", "cgroup", "container", "setting", "mount", "trace"]
 KINDS: frozenset[str] = frozenset(get_args(Kind))
 
@@ -68,14 +70,20 @@ class Ledger:
 
     Args:
         path: Its file, created when missing.
+        host: The name of the host that its entries are on; the file's own word counts if it has
+            one.
+        boot: Tells the id of that host's boot.
 
     Raises:
         InputError: Another process holds it; or the file is damaged other than by a torn last
             line; or a newer Tare wrote it.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self, path: Path, *, host: str = LOCAL, boot: Callable[[], str] | None = None
+    ) -> None:
         self.path = path
+        self.host = host
         self.guard = asyncio.Lock()
         """Held by whoever reads open entries and then acts on what it read."""
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -85,7 +93,7 @@ class Ledger:
         except BaseException:
             os.close(self._fd)
             raise
-        self._boot = boot_id()
+        self._boot = boot or boot_id
 
     def _lock(self) -> None:
         try:
@@ -103,9 +111,13 @@ class Ledger:
             os.ftruncate(self._fd, whole)
         lines = content[:whole].splitlines()
         if not lines:
-            self._append({"ledger": LEDGER_VERSION})
+            named = {} if self.host == LOCAL else {"host": self.host}
+            self._append({"ledger": LEDGER_VERSION, **named})
             _sync_directory(self.path.parent)
-        return replay(lines, self.path)
+        found = replay(lines, self.path)
+        if lines:
+            self.host = str(json.loads(lines[0]).get("host", LOCAL))
+        return found
 
     def record(self, kind: Kind, **details: Any) -> Entry:
         """Write down what is about to be created; on return it is on the disk.
@@ -114,7 +126,7 @@ class Ledger:
             kind: What it is; see :mod:`tare.hosts.cleanup` for the details each kind needs.
             **details: Plain JSON values.
         """
-        entry = Entry(self._entries, kind, self._boot, details)
+        entry = Entry(self._entries, kind, self._boot(), details)
         self._append({"entry": entry.number, "kind": kind, "boot": entry.boot, "details": details})
         self._entries += 1
         self._open[entry.number] = entry

@@ -13,7 +13,7 @@ from typing import Any
 
 from tare.errors import InputError, MachineFault
 from tare.hosts.base import STREAM_LIMIT, Completed, Process
-from tare.hosts.ledger import boot_id
+from tare.hosts.ledger import LOCAL, boot_id
 from tare.hosts.terminal import open_terminal
 from tare.hosts.topology import cpu_list
 from tare.scenarios.placement import HostCpus
@@ -79,7 +79,7 @@ class LocalHost:
     """
 
     def __init__(self, agent: Path | None = None) -> None:
-        self.name = "local"
+        self.name = LOCAL
         self._agent = agent
 
     async def run(

@@ -1,0 +1,32 @@
+"""A host of either kind: what holds for one must hold for the other."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from hosts.hosts_sshd import Sshd
+from tare.hosts import Host, LocalHost
+from tare.hosts.ssh import SshHost
+
+
+@pytest.fixture(scope="session")
+def shared_sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
+    server = Sshd(tmp_path_factory.mktemp("sshd"))
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(params=["local", "ssh"])
+async def host(request: pytest.FixtureRequest, agent_program: Path) -> AsyncIterator[Host]:
+    if request.param == "local":
+        yield LocalHost(agent_program)
+        return
+    options = request.getfixturevalue("shared_sshd").options()
+    async with SshHost(options, agent_program) as host:
+        yield host
