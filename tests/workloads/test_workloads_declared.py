@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tare.workloads import WORKLOADS, MachineFacts, Parameters, Workload, fitted
+from tare.workloads.bytemark import INDICES, REFERENCE_RATES, indices
+from tare.workloads.bytemark import KERNELS as BYTEMARK
+from tare.workloads.memory_latency import LADDER, STATED, MemoryLatencyParameters
 from tare.workloads.switch import SwitchParameters
 from tare.workloads.tick import TickParameters
 from tare.workloads.values import number
@@ -35,6 +38,10 @@ def result_of(name: str, value: float) -> dict[str, Any]:
         return dict.fromkeys(keys, value) | {"duration": tails}
     if name == "switch":
         return {"switch_min_s": value, "switch_max_s": value, "switch": tails}
+    if name == "bytemark":
+        return {"kernels": {kernel: {"iterations_per_s": value} for kernel in REFERENCE_RATES}}
+    if name == "memory-latency":
+        return {"latency": {str(size): {"median_s": value} for size in STATED}}
     if name == "memory-bandwidth":
         return {"bandwidth": {kernel: {"median_bytes_per_s": value} for kernel in KERNELS}}
     return dict.fromkeys(("iterations_per_s", "operations_per_s", "bytes_per_s"), value)
@@ -43,18 +50,18 @@ def result_of(name: str, value: float) -> dict[str, Any]:
 def test_the_registry_names_each_workload_as_it_names_itself() -> None:
     assert all(name == workload.name for name, workload in WORKLOADS.items())
     assert {"tick", "switch", "cpu-load", "memory-load", "memory-bandwidth"} <= set(WORKLOADS)
-    assert {"numeric-sort", "fourier", "idea"} <= set(WORKLOADS)
+    assert {"bytemark", "memory-latency", *REFERENCE_RATES} <= set(WORKLOADS)
 
 
 @ALL
-def test_metrics_are_unique_in_si_units_and_one_or_two_stand_for_the_workload(
+def test_metrics_are_unique_in_si_units_and_one_to_three_stand_for_the_workload(
     workload: Workload,
 ) -> None:
     names = [metric.name for metric in workload.metrics]
     assert len(set(names)) == len(names)
     assert {metric.unit for metric in workload.metrics} <= {"s", "B/s", "1/s", "1"}
     headlines = [metric for metric in workload.metrics if metric.headline]
-    assert 1 <= len(headlines) <= 2
+    assert 1 <= len(headlines) <= 3
     assert all(metric.better != "neither" for metric in headlines)
     assert all(metric.summary.endswith(".") for metric in workload.metrics)
 
@@ -91,7 +98,7 @@ def test_observe_gives_each_metric_its_number(workload: Workload, value: float) 
     parameters = workload.parameters()
     observed = workload.observe(parameters, result_of(workload.name, value))
     assert set(observed) == {metric.name for metric in workload.metrics}
-    own = [name for name in observed if name != "gap-rate"]
+    own = [name for name in observed if name != "gap-rate" and name not in INDICES]
     assert all(observed[name] == value for name in own)
 
 
@@ -169,6 +176,63 @@ def test_the_hosts_facts_reach_only_workloads_that_take_them() -> None:
     taken = {name: fitted(workload, {}, facts) for name, workload in WORKLOADS.items()}
     assert taken["tick"] == taken["switch"] == {"allow_untrusted_tsc": True}
     assert taken["memory-bandwidth"] == {"memory_bytes": 256 << 20, "last_level_bytes": 8 << 20}
+    assert taken["memory-latency"] == {"memory_bytes": 256 << 20}
     assert taken["memory-load"] == {"memory_bytes": 256 << 20, "caches_bytes": 9 << 20}
     assert taken["numeric-sort"] == taken["cpu-load"] == {}
     assert fitted(WORKLOADS["tick"], {"raw": True}, MachineFacts()) == {"raw": True}
+
+
+def test_the_ten_kernels_make_up_the_indices_once_each() -> None:
+    grouped = [kernel for kernels in INDICES.values() for kernel in kernels]
+    assert sorted(grouped) == sorted(REFERENCE_RATES)
+    assert [kernel.name for kernel in BYTEMARK] == list(REFERENCE_RATES)
+    assert [len(kernels) for kernels in INDICES.values()] == [3, 4, 3]
+
+
+def test_the_reference_rates_have_an_index_of_one() -> None:
+    assert indices(REFERENCE_RATES) == pytest.approx(dict.fromkeys(INDICES, 1.0))
+
+
+@given(
+    rates=st.fixed_dictionaries(dict.fromkeys(REFERENCE_RATES, st.floats(1e-6, 1e6))),
+    factor=st.floats(1e-3, 1e3),
+)
+def test_ratios_of_indices_do_not_depend_on_the_reference(
+    rates: dict[str, float], factor: float
+) -> None:
+    before, after = indices(rates), indices({name: rate * factor for name, rate in rates.items()})
+    for index, kernels in INDICES.items():
+        assert after[index] / before[index] == pytest.approx(factor)
+        one = indices(rates | {kernels[0]: rates[kernels[0]] * factor})
+        assert one[index] / before[index] == pytest.approx(factor ** (1 / len(kernels)))
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0])
+def test_an_index_of_nothing_is_refused(rate: float) -> None:
+    with pytest.raises(ValueError, match=r"kernels\.lu is"):
+        indices({**REFERENCE_RATES, "lu": rate})
+
+
+def test_memory_latency_has_metrics_for_the_sizes_that_were_measured() -> None:
+    latency = WORKLOADS["memory-latency"]
+    asked = latency.parameters.model_validate({"sizes": ["16KiB", "48KiB", "1GiB"], "pages": "2M"})
+    request = latency.request(asked)
+    assert request["sizes_bytes"] == [16 << 10, 48 << 10, 1 << 30]
+    assert request["pages"] == "2M"
+    told = {"latency": {str(size): {"median_s": 1e-9} for size in (16 << 10, 48 << 10)}}
+    assert latency.observe(asked, told) == {"latency-16KiB": 1e-9}
+    assert latency.request(MemoryLatencyParameters())["sizes_bytes"] == list(LADDER)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "says"),
+    [
+        ({"pages": "1G"}, "4k"),
+        ({"stride": 12}, "multiple of 8"),
+        ({"stride": "4KiB"}, "shorter than two strides"),
+        ({"sizes": ["64B"]}, "shorter than two strides"),
+    ],
+)
+def test_memory_latency_refuses_what_cannot_be(parameters: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        MemoryLatencyParameters.model_validate(parameters)

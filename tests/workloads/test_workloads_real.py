@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tare.workloads import WORKLOADS, MachineFacts, fitted
+from tare.workloads.bytemark import REFERENCE_RATES
 
 HERE = MachineFacts(emulated=True, memory=64 << 20)
 """The machine that tests run on may be anything: its counter is taken as it is."""
@@ -162,7 +163,7 @@ def test_memory_bandwidth_keeps_to_its_share_and_says_so(agent: Agent) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("kernel", ["numeric-sort", "fourier", "idea"])
+@pytest.mark.parametrize("kernel", REFERENCE_RATES)
 def test_kernels_work_for_the_least_time(agent: Agent, kernel: str, threads: int) -> None:
     outcome = agent.run(kernel, {"duration": "30ms", "threads": threads}, cpu=None)
     assert outcome.value["verified"]
@@ -173,6 +174,45 @@ def test_kernels_work_for_the_least_time(agent: Agent, kernel: str, threads: int
         began = series["time_ns"][own].astype(np.int64)
         assert (np.diff(began) > 0).all()
     assert outcome.observed["rate"] > 1
+
+
+def test_bytemark_runs_all_ten_in_one_cell(agent: Agent) -> None:
+    outcome = agent.run("bytemark", {"duration": "5ms", "threads": 2}, cpu=None)
+    assert outcome.value["verified"]
+    assert outcome.value["order"] == list(REFERENCE_RATES)
+    assert set(outcome.value["kernels"]) == set(REFERENCE_RATES)
+    assert all(value > 0 for value in outcome.observed.values())
+    series = outcome.series["iterations"]
+    assert set(series["kernel"]) == set(range(10))
+    assert set(series["thread"]) == {0, 1}
+    assert (series["iteration_ns"] > 0).all()
+
+
+def test_memory_latency_climbs_its_ladder(agent: Agent) -> None:
+    sizes = ["4KiB", "16KiB", "48KiB", "1MiB", "16MiB", "1GiB"]
+    outcome = agent.run("memory-latency", {"sizes": sizes, "duration": "10ms"})
+    assert set(outcome.observed) == {"latency-16KiB", "latency-1MiB", "latency-16MiB"}
+    assert outcome.value["verified"]
+    assert outcome.value["page_bytes"] == 4096
+    assert any("1048576 KiB" in warning for warning in outcome.value["warnings"]), "left out"
+    series = outcome.series["ladder"]
+    measured = [4 << 10, 16 << 10, 48 << 10, 1 << 20, 16 << 20]
+    assert list(dict.fromkeys(series["size_bytes"])) == measured
+    # No cache holds what is a thousand times the smallest, whatever else the machine does.
+    best = {size: series["load_ns"][series["size_bytes"] == size].min() for size in measured}
+    assert best[16 << 20] > best[4 << 10]
+
+
+def test_memory_latency_in_huge_pages_or_not_at_all(agent_program: Path) -> None:
+    params = {"sizes_bytes": [4096, 4 << 20], "pages": "2M", "seconds": 0.005}
+    command = [str(agent_program), "run", "memory-latency", json.dumps(params)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode == 0:
+        value = json.loads(done.stdout)["value"]
+        assert value["page_bytes"] == 2 << 20
+        assert value["pages_proven"]
+    else:
+        assert "pages" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -198,6 +238,9 @@ def test_loads_end_when_told_a_duration(
         ("memory-bandwidth", {"array_bytes": 1 << 60}, "do not fit"),
         ("memory-load", {"threads": 0}, "threads"),
         ("idea", {"seconds": 0}, "seconds"),
+        ("bytemark", {"seconds": 0}, "seconds"),
+        ("memory-latency", {"pages": "1G"}, "pages"),
+        ("memory-latency", {"sizes_bytes": [64]}, "sizes_bytes"),
     ],
 )
 def test_bad_requests_are_refused_by_name(

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from tare.workloads.base import Better, Kind, Metric, Parameters, Workload
-from tare.workloads.bytemark import FOURIER, IDEA, NUMERIC_SORT
+from tare.workloads.bytemark import KERNELS, Bytemark
 from tare.workloads.loads import CpuLoad, MemoryLoad
 from tare.workloads.machine import MachineFacts, fitted
 from tare.workloads.memory_bandwidth import MemoryBandwidth
+from tare.workloads.memory_latency import MemoryLatency
 from tare.workloads.switch import Switch
 from tare.workloads.tick import Tick
 
@@ -17,9 +18,9 @@ _ALL: tuple[Workload, ...] = (
     Tick(),
     Switch(),
     MemoryBandwidth(),
-    NUMERIC_SORT,
-    FOURIER,
-    IDEA,
+    MemoryLatency(),
+    Bytemark(),
+    *KERNELS,
     CpuLoad(),
     MemoryLoad(),
 )
