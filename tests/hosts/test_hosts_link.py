@@ -1,0 +1,93 @@
+"""The link on its own: whatever breaks, everything arrives once and in order."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tare.hosts.ssh_link import CONTROL, DATA, Decoder, Frame, Link, encode, split_data
+
+FRAMES = st.builds(Frame, st.integers(0, 2), st.integers(0, 2**64 - 1), st.binary(max_size=40))
+
+
+@given(frames=st.lists(FRAMES, max_size=6), cuts=st.lists(st.integers(0, 400), max_size=6))
+def test_frames_are_read_back_from_any_pieces(frames: list[Frame], cuts: list[int]) -> None:
+    data = b"".join(map(encode, frames))
+    decoder = Decoder()
+    read: list[Frame] = []
+    edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    for start, end in pairwise(edges):
+        read += decoder.feed(data[start:end])
+    assert read == frames
+
+
+@given(data=st.binary(max_size=200))
+def test_noise_is_refused_or_awaits_more(data: bytes) -> None:
+    try:
+        Decoder().feed(data)
+    except ValueError as error:
+        assert "bytes" in str(error)
+
+
+def test_a_login_that_prints_is_no_frame() -> None:
+    with pytest.raises(ValueError, match="a frame of"):
+        Decoder().feed(b"Welcome to the machine!\n")
+
+
+class End:
+    """One end of a link, its connection, and what it took."""
+
+    def __init__(self) -> None:
+        self.link = Link()
+        self.wire: list[bytes] = []
+        self.taken: list[Any] = []
+
+    def receive(self, count: int, other: End) -> None:
+        data, other.wire[:count] = b"".join(other.wire[:count]), []
+        for frame in Decoder().feed(data):
+            if frame.kind == CONTROL:
+                self.link.arrived(json.loads(frame.payload)["received"])
+            elif self.link.is_new(frame):
+                taken = split_data(frame.payload)[1] if frame.kind == DATA else frame.payload
+                self.taken.append(taken)
+
+    def reconnect(self, other: End) -> None:
+        said = Decoder().feed(other.link.greeting())[0]
+        self.wire.clear()
+        self.link.resume(self.wire.append, json.loads(said.payload)["received"])
+
+
+@given(steps=st.lists(st.tuples(st.sampled_from("abABx?"), st.integers(0, 4)), max_size=60))
+def test_everything_arrives_once_and_in_order(steps: list[tuple[str, int]]) -> None:
+    ends = {"a": End(), "b": End()}
+    sent: dict[str, list[bytes]] = {"a": [], "b": []}
+
+    def reconnect() -> None:
+        for end in ends.values():
+            end.link.cut()
+        # Both learn what the other has before either goes on.
+        ends["a"].reconnect(ends["b"])
+        ends["b"].reconnect(ends["a"])
+
+    reconnect()
+    for what, count in steps:
+        if what in "ab":
+            data = f"{what}{len(sent[what])}".encode()
+            sent[what].append(data)
+            ends[what].link.data(1, data)
+        elif what in "AB":
+            ends[what.lower()].receive(count, ends["b" if what == "A" else "a"])
+        elif what == "x":
+            reconnect()
+        else:
+            ends["ab"[count % 2]].link.ask()
+    reconnect()
+    ends["a"].receive(1000, ends["b"])
+    ends["b"].receive(1000, ends["a"])
+    assert ends["b"].taken == sent["a"]
+    assert ends["a"].taken == sent["b"]
