@@ -185,7 +185,7 @@ async def _undo_mount(host: Host, entry: Entry) -> str:
     path = PurePosixPath(str(entry.details["path"]))
     if not path.is_absolute() or ".." in path.parts or not path.name.startswith(PREFIX):
         raise Refused(f"it is not a directory named {PREFIX}…")
-    if entry.boot != host.host.boot_id() or not Path(path).is_mount():
+    if entry.boot != host.boot_id() or not Path(path).is_mount():
         return ""
     if not await unmount(host, Path(path)):
         raise MachineFault("it is in use")
