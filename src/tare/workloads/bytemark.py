@@ -191,7 +191,8 @@ class Bytemark:
                 kernel.name,
                 "1/s",
                 "higher",
-                f"Iterations per second, of all threads together; one {kernel.iteration}.",
+                "Iterations per second, of all threads together; one iteration "
+                f"{kernel.iteration}.",
             )
             for kernel in KERNELS
         ),
