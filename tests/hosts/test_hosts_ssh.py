@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -62,6 +63,10 @@ def keepers(sshd: Sshd) -> list[int]:
             if b"--serve" in words and str(sshd.folder).encode() in environment:
                 found.append(int(entry.parent.name))
     return found
+
+
+def folder_of(keeper: int) -> Path:
+    return Path(Path(f"/proc/{keeper}/cmdline").read_bytes().split(b"\0")[-2].decode())
 
 
 # Before a session.
@@ -274,6 +279,22 @@ async def test_a_server_that_does_not_come_back(sshd: Sshd, agent_program: Path)
     await host.close()
 
 
+async def test_a_host_that_comes_back_late_is_cleared(sshd: Sshd, agent_program: Path) -> None:
+    options = sshd.options(patience_s=0.3, lease_s=300)
+    async with SshHost(options, agent_program) as host:
+        process = await host.start(["sleep", "300"])
+        (keeper,) = keepers(sshd)
+        folder = folder_of(keeper)
+        sshd.stop()
+        with pytest.raises(MachineFault, match="did not come back"):
+            await process.wait()
+        assert await start_time(HERE, process.pid) is not None
+        sshd.start()
+        assert (await host.run(["true"])).ok
+        await asyncio.gather(gone(process.pid), gone(keeper))
+        assert not folder.exists()
+
+
 async def test_a_wrong_key_after_a_break_is_final(
     sshd: Sshd, agent_program: Path, tmp_path: Path
 ) -> None:
@@ -288,6 +309,7 @@ async def test_a_wrong_key_after_a_break_is_final(
         await process.wait()
     await host.close()
     for keeper in keepers(sshd):
+        shutil.rmtree(folder_of(keeper))
         os.kill(keeper, signal.SIGKILL)
 
 
@@ -295,6 +317,7 @@ async def test_a_killed_keeper_takes_its_processes_along(sshd: Sshd, agent_progr
     async with SshHost(sshd.options(), agent_program) as host:
         process = await host.start(["sleep", "300"])
         (keeper,) = keepers(sshd)
+        folder = folder_of(keeper)
         os.kill(keeper, signal.SIGKILL)
         await gone(process.pid)
         with pytest.raises(MachineFault, match="what ran there has ended") as told:
@@ -303,6 +326,7 @@ async def test_a_killed_keeper_takes_its_processes_along(sshd: Sshd, agent_progr
         await process.kill()
         assert process.returncode == -signal.SIGKILL
         assert (await host.run(["echo", "again"])).stdout == b"again\n"
+        assert not folder.exists()
 
 
 async def test_closing_ends_all_and_leaves_nothing(sshd: Sshd, agent_program: Path) -> None:
@@ -311,11 +335,11 @@ async def test_closing_ends_all_and_leaves_nothing(sshd: Sshd, agent_program: Pa
     process = await host.start(["sh", "-c", "sleep 300 & echo $!; wait"])
     inner = int(await process.stdout.readline())
     (keeper,) = keepers(sshd)
-    folder = Path(f"/proc/{keeper}/cmdline").read_bytes().split(b"\0")[-2].decode()
-    assert Path(folder).is_dir()
+    folder = folder_of(keeper)
+    assert folder.is_dir()
     await host.close()
     await asyncio.gather(gone(process.pid), gone(inner), gone(keeper))
-    assert not Path(folder).exists()
+    assert not folder.exists()
     with pytest.raises(MachineFault, match="was closed"):
         await process.wait()
 

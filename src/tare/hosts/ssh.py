@@ -24,6 +24,9 @@ from tare.scenarios.placement import HostCpus
 _PIECE = 1 << 20
 _PUT = 'cat > "$1.part" && chmod "$2" "$1.part" && mv -f "$1.part" "$1"'
 
+# The directory's name is in the keeper's command line, and in no other process's.
+_END_KEEPER = 'grep -qsF "$2" "/proc/$1/cmdline" && kill -9 "$1"; rm -rf "$2"'
+
 
 class SshProcess:
     """A process on a host reached over SSH; it ends when Tare does.
@@ -158,9 +161,12 @@ class SshHost:
             if self._session is None or self._session.fault is not None:
                 session = Session(self._options, self._agent, self._tell)
                 await session.open()
-                known = self._session.boot if self._session else session.boot
-                self._session = session
-                if known != session.boot:
+                before, self._session = self._session, session
+                if before is not None:
+                    # What the lost session left need not wait for the end of its lease.
+                    words = map(str, before.keeper)
+                    await self._run(session, ["sh", "-c", _END_KEEPER, "sh", *words], None, None)
+                if before is not None and before.boot != session.boot:
                     self._tell(f"{self.name} was rebooted, and is back.")
                     self._topology = None
                 if self._topology is None:

@@ -53,6 +53,11 @@ class Session:
         return self._wire.agent
 
     @property
+    def keeper(self) -> tuple[int, str]:
+        """The keeper's process id and directory on the host."""
+        return self._wire.keeper_pid, self._wire.keeper
+
+    @property
     def boot(self) -> str:
         """The id of the boot that this session began in."""
         return self._wire.boot

@@ -59,6 +59,12 @@ class Wire:
         self._door: Door | None = None
         self._front: Front | None = None
         self.boot = ""
+        self.keeper_pid = 0
+
+    @property
+    def keeper(self) -> str:
+        """The keeper's directory on the host."""
+        return self._opened.keeper
 
     @property
     def agent(self) -> str:
@@ -138,7 +144,7 @@ class Wire:
         except ValueError as error:
             raise Broken(f"something else than the agent speaks ({error})") from error
         hello = json.loads(frames[0].payload)
-        self.boot = hello["boot"]
+        self.boot, self.keeper_pid = hello["boot"], int(hello["pid"])
         self._link.resume(lambda data: _write(front, data), int(hello["received"]))
         for frame in frames[1:]:
             self._take(frame)
