@@ -42,11 +42,12 @@ class LinuxOptions(PlatformOptions):
     """Options of every platform whose machines are threads of a Linux host."""
 
     scheduling: LinuxScheduling = Field(
-        default=NOTHING,
+        default_factory=lambda: NOTHING,
         description="How the host schedules the subject beside others; see `scheduling` below.",
     )
     neighbour_scheduling: LinuxScheduling = Field(
-        default=NOTHING, description="The same for each neighbour of the subject."
+        default_factory=lambda: NOTHING,
+        description="The same for each neighbour of the subject.",
     )
 
     def scheduling_of(self, role: str) -> Scheduling:

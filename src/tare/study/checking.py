@@ -98,7 +98,7 @@ def known_keys(
 
 
 def _inner(annotation: Any, value: Any, path: Path, style: KeyStyle, findings: Findings) -> Any:
-    model = _model_in(annotation)
+    model = model_in(annotation)
     if model is None:
         return value
     if isinstance(value, Mapping):
@@ -111,14 +111,15 @@ def _inner(annotation: Any, value: Any, path: Path, style: KeyStyle, findings: F
     return value
 
 
-def _model_in(annotation: Any) -> type[BaseModel] | None:
+def model_in(annotation: Any) -> type[BaseModel] | None:
+    """Return the model that a field's type holds, however it is wrapped; None if it holds none."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     origin = typing.get_origin(annotation)
     if origin in (dict, Mapping):
         return None
     if origin in (typing.Union, types.UnionType, typing.Annotated, *SEQUENCES):
-        return next(filter(None, map(_model_in, typing.get_args(annotation))), None)
+        return next(filter(None, map(model_in, typing.get_args(annotation))), None)
     return None
 
 

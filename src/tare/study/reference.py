@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from pydantic import BaseModel
 
+from tare.study.checking import model_in
 from tare.study.model import (
     ArmFrame,
     Blocks,
@@ -80,6 +82,8 @@ def render_markdown(catalog: Catalog, metrics: Mapping[str, Sequence[MetricLike]
         # What every arm has is said once; the arm's own key is what counts.
         own = set(model.model_fields) - set(ArmFrame.model_fields)
         parts.append(_table(model, ArmFrame.model_fields) if own else "It has no options.\n")
+    for name, model in _nested(catalog.platforms.values()).items():
+        parts += [f"### `{name}`\n", f"{inspect.cleandoc(model.__doc__ or '')}\n", _table(model)]
     parts += [
         "## Scenarios\n",
         _SCENARIOS,
@@ -98,6 +102,17 @@ def render_markdown(catalog: Catalog, metrics: Mapping[str, Sequence[MetricLike]
         if metrics.get(name):
             parts.append(_metrics(metrics[name]))
     return "\n".join(parts)
+
+
+def _nested(models: Iterable[type[BaseModel]]) -> dict[str, type[BaseModel]]:
+    """Return the options that hold keys of their own; of those with the same keys, the first."""
+    found: dict[str, type[BaseModel]] = {}
+    for model in models:
+        for name, info in model.model_fields.items():
+            inner = model_in(info.annotation)
+            if inner is not None and inner not in found.values():
+                found[kebab(name)] = inner
+    return found
 
 
 def _summary(catalog: Catalog, key: str) -> list[str]:
