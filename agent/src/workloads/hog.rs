@@ -32,10 +32,27 @@ impl Default for Params {
     }
 }
 
+/// First and last stamp of one run, and the CPU time that the thread had since the last stamp of the
+/// run before, in ns. That counts what the kernel did for it, going to sleep and waking up, and
+/// leaves out what was taken from it in turn.
+#[derive(Clone, Copy)]
+struct Run {
+    begin: u64,
+    end: u64,
+    ran_ns: u64,
+}
+
+impl Run {
+    const NONE: Self = Self {
+        begin: 0,
+        end: 0,
+        ran_ns: 0,
+    };
+}
+
 struct Taken {
     anchors: (tsc::Anchor, tsc::Anchor),
-    /// First and last stamp of each run.
-    runs: Vec<(u64, u64)>,
+    runs: Vec<Run>,
     /// Beginnings that had passed when the run before them ended.
     missed: u64,
     policy: &'static str,
@@ -73,11 +90,12 @@ fn take(context: &Context, params: &Params) -> Result<Taken, Failure> {
     let mut warnings = Vec::new();
     let policy = realtime::settle(context.cpus, params.priority, &mut warnings)?;
     let length = (params.length_ns as f64 * 1e-9 * tsc::calibrate()?) as u64;
-    let mut runs = prefault::touched(params.count as usize, (0, 0));
+    let mut runs = prefault::touched(params.count as usize, Run::NONE);
     runs.clear();
     context.sink.barrier()?;
     let start_anchor = tsc::Anchor::take();
     let mut missed = 0;
+    let mut ran_before = sched::thread_ran_ns();
     let mut next = sched::monotonic_ns() + params.period_ns;
     while (runs.len() as u64) < params.count && !context.stop.load(Ordering::Relaxed) {
         sched::sleep_until(next);
@@ -86,7 +104,13 @@ fn take(context: &Context, params: &Params) -> Result<Taken, Failure> {
         while end.wrapping_sub(begin) < length {
             end = tsc::read();
         }
-        runs.push((begin, end));
+        let ran = sched::thread_ran_ns();
+        runs.push(Run {
+            begin,
+            end,
+            ran_ns: ran - ran_before,
+        });
+        ran_before = ran;
         next += params.period_ns;
         let now = sched::monotonic_ns();
         while next < now {
@@ -122,11 +146,12 @@ fn report(
     let total: f64 = taken
         .runs
         .iter()
-        .map(|(begin, end)| ns(end.wrapping_sub(*begin)))
+        .map(|run| ns(run.end.wrapping_sub(run.begin)))
         .sum();
     Table::new()
-        .u64s("begin_ns", taken.runs.iter().map(|run| raw(run.0)))
-        .u64s("end_ns", taken.runs.iter().map(|run| raw(run.1)))
+        .u64s("begin_ns", taken.runs.iter().map(|run| raw(run.begin)))
+        .u64s("end_ns", taken.runs.iter().map(|run| raw(run.end)))
+        .u64s("ran_ns", taken.runs.iter().map(|run| run.ran_ns))
         .send(context.sink, "runs");
     Ok(json!({
         "runs": taken.runs.len(),

@@ -34,8 +34,9 @@ class Cause:
         kind: ``preempted``: another thread ran; ``timer interrupt`` and ``other interrupt``: the
             host's kernel handled one; ``host throttling``: the thread was ready and its CPU idle,
             as a quota leaves it; ``platform``: the thread itself waited, so whatever runs the
-            machine was at work; ``guest's own tick``: nothing happened on the host, and the
-            machine's own timer was due; ``unexplained``: nothing of all that.
+            machine was at work (if that in turn was kept from its CPU, it is ``preempted``);
+            ``guest's own tick``: nothing happened on the host, and the machine's own timer was
+            due; ``unexplained``: nothing of all that.
         who: By whom or by which: a role and a thread's name, an interrupt's name; may be empty.
     """
 
@@ -167,14 +168,27 @@ class _Follower:
         self._ready = True
         self._began = 0
         self._interrupts: list[tuple[int, Cause]] = []
+        self._helpers = {
+            other for other, known in names.threads.items() if known.get("role") == names.subject
+        } - {thread}
+        self._waiting: dict[int, int] = {}
 
     def take(self, time_ns: int, cpu: int, kind: int, who: int, other: int, runnable: bool) -> None:
         if kind == HostEvent.SWITCH:
+            if not self._ready and self._cpu is not None and not self._running():
+                self._absent(time_ns)
             self._switch(time_ns, cpu, who, other, runnable)
+            self._waiting.pop(who, None)
+            if other in self._helpers:
+                self._waiting.pop(other, None)
+                if runnable:
+                    self._waiting[other] = cpu
         elif kind == HostEvent.WAKEUP:
-            if who == self._thread and self._cpu is not None and not self._running():
-                self._absent(time_ns, cpu)
-                self._ready = True
+            if self._cpu is not None and not self._running():
+                self._absent(time_ns)
+                self._ready = self._ready or who == self._thread
+            if who in self._helpers and self._current.get(other) != who:
+                self._waiting[who] = other
         elif self._running() and cpu == self._cpu:
             self._interrupt(time_ns, HostEvent(kind), who)
 
@@ -184,7 +198,7 @@ class _Follower:
     def _switch(self, time_ns: int, cpu: int, who: int, other: int, runnable: bool) -> None:
         if who == self._thread:
             if self._cpu is not None:
-                self._absent(time_ns, cpu)
+                self._absent(time_ns)
             self._cpu, self._since, self._began = cpu, time_ns, time_ns
             self._interrupts.clear()
         elif other == self._thread:
@@ -194,10 +208,10 @@ class _Follower:
                 self._end_interrupts(time_ns)
             self._cpu, self._since, self._ready = cpu, time_ns, runnable
         elif cpu == self._cpu:
-            self._absent(time_ns, cpu)
+            self._absent(time_ns)
         self._current[cpu] = who
 
-    def _absent(self, time_ns: int, cpu: int) -> None:
+    def _absent(self, time_ns: int) -> None:
         """Close the part of an absence that ends now; the next begins here."""
         assert self._cpu is not None
         occupant = self._current.get(self._cpu, IDLE)
@@ -207,6 +221,11 @@ class _Follower:
 
     def _why(self, occupant: int) -> Cause:
         if not self._ready:
+            # Whatever the thread waits for may itself be kept from its CPU.
+            for cpu in self._waiting.values():
+                holder = self._current.get(cpu, IDLE)
+                if holder not in (IDLE, self._thread) and holder not in self._helpers:
+                    return Cause("preempted", self._names.thread(holder))
             return Cause("platform")
         if occupant == IDLE:
             return Cause("host throttling")

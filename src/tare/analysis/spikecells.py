@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from tare.analysis.hosttrack import Cause, Episode, Names, Track, follow
+from tare.analysis.quota import Quota, blame_quota
 from tare.analysis.rundata import CellResult, RunData, SeriesEntry
 from tare.analysis.spikes import UNEXPLAINED, Gaps, Matched, Spike, match
 from tare.events.hostsched import FACTS, SERIES
@@ -182,6 +183,9 @@ def match_cell(
     track = follow(host, [int(thread) for thread in facts["subject_threads"]], names)
     if track is None:
         return SpikeCell(**whose, matched=None, reason="the measuring thread was not seen to run")
+    held = facts.get("throttled", {})
+    if held.get("quota_ns"):
+        track = blame_quota(track, host, Quota(int(held["quota_ns"]), int(held["period_ns"])))
     gaps, first_ns = placed_gaps(facts, logged)
     episodes = within(track.episodes, first_ns, gaps, float(facts["tick"]["seconds"]))
     matched = match(gaps, episodes, own_tick=not facts["clock"]["shared"])
@@ -201,34 +205,32 @@ def match_cell(
 def placed_gaps(facts: Mapping[str, Any], logged: Mapping[str, Any] | None) -> tuple[Gaps, int]:
     """Return the gaps by the host's clock, and when the first sample began.
 
-    The log counts from the first sample by the cycle counter; anchors at both ends give its place
-    on the machine's CLOCK_MONOTONIC_RAW; and readings of both clocks before and after the cell give
-    that clock's offset to the host's, taken as changing evenly in between.
+    The log counts from the first sample by the cycle counter. Where the machine's
+    CLOCK_MONOTONIC_RAW is the host's own, anchors at both ends give its place on that; elsewhere
+    the counter was read together with the host's clock before and after the cell, and ran evenly
+    in between.
     """
     tick, clock = facts["tick"], facts["clock"]
-    first, last = int(tick["clock"]["first_raw_ns"]), int(tick["clock"]["last_raw_ns"])
-    stretch = (last - first) / max(1.0, float(tick["seconds"]) * 1e9)
+    placed = tick["clock"]
     since = np.array(logged["time_ns"] if logged else [], dtype=np.float64)
     excess = np.array(logged["excess_ns"] if logged else [], dtype=np.int64)
-    machine_ns = first + np.rint(since * stretch).astype(np.int64)
-    error = float(tick["clock"]["error_ns"])
+    error = float(placed["error_ns"])
     if clock["shared"]:
-        offset_first, begin = 0, machine_ns
+        first = int(placed["first_raw_ns"])
+        length = max(1.0, float(tick["seconds"]) * 1e9)
+        stretch = (int(placed["last_raw_ns"]) - first) / length
     else:
         a, b = clock["first"], clock["last"]
         error += max(int(a["error_ns"]), int(b["error_ns"]))
-        slope = (int(b["offset_ns"]) - int(a["offset_ns"])) / max(
-            1, int(b["host_ns"]) - int(a["host_ns"])
+        tick_ns = (int(b["host_ns"]) - int(a["host_ns"])) / max(
+            1, int(b["ticks"]) - int(a["ticks"])
         )
-
-        def offset(at: Any) -> Any:
-            passed = at - int(a["offset_ns"]) - int(a["host_ns"])
-            return np.rint(int(a["offset_ns"]) + slope * passed).astype(np.int64)
-
-        offset_first = int(offset(np.int64(first)))
-        begin = machine_ns - offset(machine_ns)
+        passed = (int(placed["first_ticks"]) - int(a["ticks"])) * tick_ns
+        first = int(a["host_ns"]) + round(passed)
+        stretch = tick_ns * float(tick["tsc_hz"]) / 1e9
+    begin = first + np.rint(since * stretch).astype(np.int64)
     undisturbed = int(float(tick["undisturbed_s"]) * 1e9)
-    return Gaps(begin, excess, undisturbed, int(error) + 1), first - offset_first
+    return Gaps(begin, excess, undisturbed, int(error) + 1), first
 
 
 def within(

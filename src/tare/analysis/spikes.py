@@ -219,18 +219,18 @@ def assign(gaps: Gaps, episodes: Sequence[Episode]) -> list[int | None]:
 def divide(excess_ns: int, episodes: Sequence[Episode]) -> dict[Cause, int]:
     """Divide a gap's excess among the episodes within it.
 
-    Each episode takes its own length. What remains belongs to the greatest of them as far as
-    switching and interrupting cost time that the host's events do not show; beyond, it is
-    unexplained. Episodes that together are longer than the excess share it in proportion.
+    Each episode takes its own length, and of what remains its part as far as switching and
+    interrupting cost time that the host's events do not show; beyond, it is unexplained. Episodes
+    that together are longer than the excess share it in proportion.
     """
     if excess_ns <= 0:
         return {}
     taken: dict[Cause, int] = {}
-    slack = 0
+    slack: dict[Cause, int] = {}
     for episode in episodes:
         taken[episode.cause] = taken.get(episode.cause, 0) + episode.length_ns
-        interrupt = "interrupt" in episode.cause.kind
-        slack += INTERRUPT_SLACK_NS if interrupt else SWITCH_SLACK_NS
+        hidden = INTERRUPT_SLACK_NS if "interrupt" in episode.cause.kind else SWITCH_SLACK_NS
+        slack[episode.cause] = slack.get(episode.cause, 0) + hidden
     total = sum(taken.values())
     if total > excess_ns:
         taken = {cause: length * excess_ns // total for cause, length in taken.items()}
@@ -238,11 +238,14 @@ def divide(excess_ns: int, episodes: Sequence[Episode]) -> dict[Cause, int]:
     left = excess_ns - total
     if not left:
         return {cause: length for cause, length in taken.items() if length}
-    greatest = max(taken, key=lambda cause: taken[cause], default=None)
-    if greatest is not None:
-        extra = min(left, slack)
-        taken[greatest] += extra
+    hidden = sum(slack.values())
+    if hidden:
+        extra = min(left, hidden)
+        for cause, own in slack.items():
+            taken[cause] += extra * own // hidden
         left -= extra
+        greatest = max(taken, key=lambda cause: taken[cause])
+        taken[greatest] += excess_ns - left - sum(taken.values())
     if left:
         taken[UNEXPLAINED] = left
     return taken

@@ -7,8 +7,9 @@ time_ns   u64   the host's CLOCK_MONOTONIC_RAW
 cpu       u16   the host CPU
 kind      u8    a :class:`HostEvent`
 who       u32   SWITCH: the thread that runs from now on; WAKEUP: the thread; IRQ_*: the
-                interrupt's number; SOFTIRQ_*: its vector; VECTOR_*: a :class:`Vector`
-other     u32   SWITCH: the thread that ran until now; 0 otherwise
+                interrupt's number; SOFTIRQ_*: its vector; VECTOR_*: a :class:`Vector`;
+                QUOTA_PERIOD: a mark of the control group whose quota is granted anew
+other     u32   SWITCH: the thread that ran until now; WAKEUP: the CPU it is to run on
 runnable  u8    SWITCH: 1 if the thread that ran until now still wanted to; 0 otherwise
 ========= ===== ==============================================================================
 
@@ -37,6 +38,7 @@ class HostEvent(IntEnum):
     SOFTIRQ_EXIT = 5
     VECTOR_ENTRY = 6
     VECTOR_EXIT = 7
+    QUOTA_PERIOD = 8
 
 
 class Vector(IntEnum):

@@ -91,6 +91,37 @@ async def quota_files(host: Host, thread: int, cpu_mount: Path | None) -> tuple[
     return ()
 
 
+@dataclass(frozen=True)
+class CpuQuota:
+    """The CPU time that a control group may use in each period, both in nanoseconds."""
+
+    quota_ns: int
+    period_ns: int
+
+
+async def quota_of(host: Host, files: Sequence[Path]) -> CpuQuota | None:
+    """Return the quota of the nearest control group that has one.
+
+    Args:
+        host: Where the groups are.
+        files: Their ``cpu.stat`` from the nearest on, as :func:`quota_files` returns them.
+    """
+    for path in files:
+        try:
+            if await host.exists(path.parent / "cpu.max"):
+                words = (await host.read(path.parent / "cpu.max")).decode().split()
+            else:
+                words = [
+                    (await host.read(path.parent / f"cpu.cfs_{name}_us")).decode().strip()
+                    for name in ("quota", "period")
+                ]
+        except OSError:
+            continue
+        if words[0] not in ("max", "-1"):
+            return CpuQuota(int(words[0]) * 1000, int(words[1]) * 1000)
+    return None
+
+
 async def throttled(host: Host, files: Sequence[Path]) -> Throttled:
     """Return what quotas have taken so far, in the group where they took most.
 

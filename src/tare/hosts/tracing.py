@@ -30,6 +30,9 @@ __all__ = ["HostRecorder", "NoTracing", "Recording", "host_recorder"]
 
 BUFFER_KIB = 8192
 """Per CPU in use. A busy CPU at 1000 Hz writes some 150 KiB a second."""
+WAKES_KIB = 256
+MOST_WOKEN = 60
+"""The kernel refuses filters of more than some hundred terms."""
 LOOK_EVERY_S = 5.0
 """How often a long recording looks whether the buffer is half full."""
 _PAGE = 4096
@@ -37,8 +40,11 @@ _SLEEPS = 0xFF
 """Bits of ``prev_state`` of a thread that waits for something (include/linux/sched.h,
 TASK_REPORT and TASK_REPORT_IDLE); a thread that was merely preempted has none of them."""
 
-_SCHED = ("sched/sched_switch", "sched/sched_wakeup")
+_SWITCH, _WAKEUP = "sched/sched_switch", "sched/sched_wakeup"
 _IRQ = ("irq/irq_handler_entry", "irq/irq_handler_exit", "irq/softirq_entry", "irq/softirq_exit")
+_QUOTA = "timer/hrtimer_expire_entry"
+_QUOTA_FILTER = "function.function == sched_cfs_period_timer"
+"""The kernel's timer at which a group's quota is granted anew (kernel/sched/fair.c)."""
 _VECTORS = {
     f"irq_vectors/{vector.name.lower()}_{end}": (vector, kind)
     for vector in Vector
@@ -90,16 +96,22 @@ async def host_recorder(host: Host, ledger: Ledger) -> AsyncIterator[HostRecorde
     Raises:
         NoTracing: The host cannot be traced; the text says why.
     """
-    async with traced(host, ledger) as instance:
-        yield HostRecorder(host, instance)
+    async with traced(host, ledger) as instance, traced(host, ledger) as wakes:
+        yield HostRecorder(host, instance, wakes)
 
 
 class HostRecorder:
-    """Records scheduling and interrupts of chosen CPUs; made by :func:`host_recorder`."""
+    """Records scheduling and interrupts of chosen CPUs; made by :func:`host_recorder`.
 
-    def __init__(self, host: Host, instance: Path) -> None:
+    A thread may be woken from any CPU, so wake-ups, of a few threads only, are recorded on all of
+    them, in a second instance.
+    """
+
+    def __init__(self, host: Host, instance: Path, wakes: Path) -> None:
         self._host = host
         self._instance = instance
+        self._wakes = wakes
+        self._online = host.topology().online
         self._takers: dict[int, _Take] = {}
         self._enabled: tuple[str, ...] = ()
         self._data_offset = 16
@@ -113,7 +125,7 @@ class HostRecorder:
 
         Args:
             cpus: The host CPUs to watch.
-            threads: The subject's threads, whose wake-ups are recorded too.
+            threads: The subject's threads, whose wake-ups are recorded too, wherever.
 
         Raises:
             NoTracing: The kernel refuses; what was begun has been undone.
@@ -124,9 +136,11 @@ class HostRecorder:
             await self._prepare(tuple(sorted(set(cpus))), threads)
             for event in self._enabled:
                 await self._write(f"events/{event}/enable", "1")
+            await self._host.write(self._wakes / "events" / _WAKEUP / "enable", b"1\n")
             self._taken = _Taken()
             self._began_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
             await self._write("tracing_on", "1")
+            await self._host.write(self._wakes / "tracing_on", b"1\n")
         except (OSError, ValueError) as error:
             await self.abandon()
             raise NoTracing(f"the kernel's tracer cannot be set up: {error}") from error
@@ -137,7 +151,8 @@ class HostRecorder:
         await self._stop()
         ended_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
         await asyncio.to_thread(self._read_all)
-        lost = sum([await self._lost(cpu) for cpu in self._cpus])
+        lost = sum([await self._lost(self._instance, cpu) for cpu in self._cpus])
+        lost += sum([await self._lost(self._wakes, cpu) for cpu in self._online])
         taken, self._taken = self._taken, _Taken()
         return Recording(
             cpus=self._cpus,
@@ -163,6 +178,8 @@ class HostRecorder:
             await asyncio.gather(drain, return_exceptions=True)
         for event in self._enabled:
             await self._write(f"events/{event}/enable", "0")
+        for control in ("tracing_on", f"events/{_WAKEUP}/enable"):
+            await self._host.write(self._wakes / control, b"0\n")
 
     async def _write(self, control: str, value: str) -> None:
         await self._host.write(self._instance / control, f"{value}\n".encode())
@@ -173,24 +190,43 @@ class HostRecorder:
         header = (await self._host.read(self._header_page())).decode()
         self._data_offset = parse_data_offset(header)
         enabled = []
-        for event in (*_SCHED, *_IRQ, *_VECTORS):
+        for event in (_SWITCH, _WAKEUP, *_IRQ, *_VECTORS):
             path = events / event / "format"
             if not await self._host.exists(path):
-                if event in _SCHED:
+                if event in (_SWITCH, _WAKEUP):
                     raise ValueError(f"there is no event {event}")
                 continue
             layout = parse_format((await self._host.read(path)).decode())
             self._takers[layout.id] = _taker(event, layout)
-            enabled.append(event)
+            if event != _WAKEUP:
+                enabled.append(event)
+        if await self._filters_quota():
+            path = events / _QUOTA / "format"
+            layout = parse_format((await self._host.read(path)).decode())
+            self._takers[layout.id] = _taker(_QUOTA, layout)
+            enabled.append(_QUOTA)
         self._enabled = tuple(enabled)
+
+    async def _filters_quota(self) -> bool:
+        """Return whether this timer alone can be recorded; all others would be far too many."""
+        try:
+            await self._write(f"events/{_QUOTA}/filter", _QUOTA_FILTER)
+        except OSError:
+            return False
+        return True
 
     def _header_page(self) -> Path:
         # Instances have no copy of it.
         return self._instance.parent.parent / "events" / "header_page"
 
     async def _prepare(self, cpus: tuple[int, ...], threads: Sequence[int]) -> None:
-        await self._write("tracing_on", "0")
-        await self._write("trace", "")
+        for instance in (self._instance, self._wakes):
+            await self._host.write(instance / "tracing_on", b"0\n")
+            await self._host.write(instance / "trace", b"\n")
+            await self._host.write(instance / "trace_clock", b"mono_raw\n")
+            for option in ("overwrite", "record-cmd", "record-tgid"):
+                with contextlib.suppress(OSError):
+                    await self._host.write(instance / "options" / option, b"0\n")
         if cpus != self._cpus:
             # On a computer with many CPUs the idle ones must not cost memory.
             await self._write("buffer_size_kb", "16")
@@ -198,37 +234,41 @@ class HostRecorder:
                 await self._write(f"per_cpu/cpu{cpu}/buffer_size_kb", str(BUFFER_KIB))
             await self._write("tracing_cpumask", cpu_mask(cpus))
             self._cpus = cpus
-        await self._write("trace_clock", "mono_raw")
-        for option in ("overwrite", "record-cmd", "record-tgid"):
-            with contextlib.suppress(OSError):
-                await self._write(f"options/{option}", "0")
-        wanted = " || ".join(f"pid == {thread}" for thread in threads)
-        await self._write("events/sched/sched_wakeup/filter", wanted or "pid == 0")
+        await self._host.write(self._wakes / "buffer_size_kb", str(WAKES_KIB).encode())
+        wanted = " || ".join(f"pid == {thread}" for thread in threads[:MOST_WOKEN])
+        path = self._wakes / "events" / _WAKEUP / "filter"
+        await self._host.write(path, (wanted or "pid == 0").encode())
 
     async def _look(self) -> None:
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             for cpu in self._cpus:
-                if await self._stat(cpu, "bytes") > BUFFER_KIB * 1024 // 2:
-                    await asyncio.to_thread(self._read_cpu, cpu)
+                if await self._stat(self._instance, cpu, "bytes") > BUFFER_KIB * 1024 // 2:
+                    await asyncio.to_thread(self._read_cpu, self._instance, cpu)
+            for cpu in self._online:
+                if await self._stat(self._wakes, cpu, "bytes") > WAKES_KIB * 1024 // 2:
+                    await asyncio.to_thread(self._read_cpu, self._wakes, cpu)
 
-    async def _stat(self, cpu: int, name: str) -> int:
-        text = (await self._host.read(self._instance / f"per_cpu/cpu{cpu}/stats")).decode()
+    async def _stat(self, instance: Path, cpu: int, name: str) -> int:
+        text = (await self._host.read(instance / f"per_cpu/cpu{cpu}/stats")).decode()
         for line in text.splitlines():
             key, _, value = line.partition(": ")
             if key == name:
                 return int(value)
         return 0
 
-    async def _lost(self, cpu: int) -> int:
-        return await self._stat(cpu, "dropped events") + await self._stat(cpu, "overrun")
+    async def _lost(self, instance: Path, cpu: int) -> int:
+        dropped = await self._stat(instance, cpu, "dropped events")
+        return dropped + await self._stat(instance, cpu, "overrun")
 
     def _read_all(self) -> None:
         for cpu in self._cpus:
-            self._read_cpu(cpu)
+            self._read_cpu(self._instance, cpu)
+        for cpu in self._online:
+            self._read_cpu(self._wakes, cpu)
 
-    def _read_cpu(self, cpu: int) -> None:
-        path = self._instance / f"per_cpu/cpu{cpu}/trace_pipe_raw"
+    def _read_cpu(self, instance: Path, cpu: int) -> None:
+        path = instance / f"per_cpu/cpu{cpu}/trace_pipe_raw"
         source = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             while page := _next_page(source):
@@ -271,7 +311,7 @@ def as_columns(rows: Sequence[Row]) -> dict[str, npt.NDArray[Any]]:
 def _taker(event: str, layout: Format) -> _Take:
     """Return what turns one record of ``event`` into a row."""
     fields = layout.fields
-    if event == "sched/sched_switch":
+    if event == _SWITCH:
         prev, state, after, prev_comm, comm = (
             fields[name]
             for name in ("prev_pid", "prev_state", "next_pid", "prev_comm", "next_comm")
@@ -303,8 +343,24 @@ def _taker(event: str, layout: Format) -> _Take:
             taken.rows.append((time_ns, cpu, kind, vector, 0, 0))
 
         return interrupt
+    if event == _QUOTA:
+        timer = fields["hrtimer"]
+
+        def quota(page: bytes, start: int, time_ns: int, cpu: int, taken: _Taken) -> None:
+            # The kernel's structures lie at multiples of 64 bytes.
+            mark = timer.number(page, start) >> 6 & 0xFFFFFFFF
+            taken.rows.append((time_ns, cpu, HostEvent.QUOTA_PERIOD, mark, 0, 0))
+
+        return quota
+    if event == _WAKEUP:
+        woken, target = fields["pid"], fields["target_cpu"]
+
+        def wakeup(page: bytes, start: int, time_ns: int, cpu: int, taken: _Taken) -> None:
+            thread, onto = woken.number(page, start), target.number(page, start)
+            taken.rows.append((time_ns, cpu, HostEvent.WAKEUP, thread, max(0, onto), 0))
+
+        return wakeup
     column, what = {
-        "sched/sched_wakeup": ("pid", HostEvent.WAKEUP),
         "irq/irq_handler_exit": ("irq", HostEvent.IRQ_EXIT),
         "irq/softirq_entry": ("vec", HostEvent.SOFTIRQ_ENTRY),
         "irq/softirq_exit": ("vec", HostEvent.SOFTIRQ_EXIT),

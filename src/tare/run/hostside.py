@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tare.agent.series import Series
 from tare.events.hostsched import SERIES
-from tare.hosts.threads import Throttled, allowed_cpus, quota_files, throttled
+from tare.hosts.threads import Throttled, allowed_cpus, quota_files, quota_of, throttled
 from tare.hosts.tracing import HostRecorder, NoTracing, Recording, host_recorder
 from tare.platforms.oci_cgroups import cgroup_mounts
 
@@ -109,7 +109,9 @@ class HostSide:
         self._throttled = await throttled(host, self._quota)
         self._steal = await _steal_s(host, cpus)
         try:
-            await self.tracing.recorder.begin(sorted(cpus), self._threads)
+            own = [each for each, known in self._names.items() if known["role"] == "subject"]
+            woken = dict.fromkeys([*self._threads, *own])
+            await self.tracing.recorder.begin(sorted(cpus), tuple(woken))
             self._recording = True
         except NoTracing as refusal:
             self._refused = str(refusal)
@@ -125,6 +127,7 @@ class HostSide:
         self._recording = False
         taken = await recorder.end()
         after = await throttled(self.tracing.host, self._quota)
+        quota = await quota_of(self.tracing.host, self._quota)
         steal = await _steal_s(self.tracing.host, taken.cpus)
         facts = {
             "recorded": True,
@@ -140,11 +143,13 @@ class HostSide:
             "throttled": {
                 "times": after.times - self._throttled.times,
                 "seconds": after.seconds - self._throttled.seconds,
+                "quota_ns": quota.quota_ns if quota else None,
+                "period_ns": quota.period_ns if quota else None,
             },
             "steal_s": steal - self._steal,
             "tick": {
                 name: outcome.value.get(name)
-                for name in ("clock", "seconds", "undisturbed_s", "gaps", "stolen_s", "samples")
+                for name in ("clock", "seconds", "tsc_hz", "undisturbed_s", "gaps", "samples")
             },
         }
         return HostRecord(facts, Series(SERIES, taken.columns))
@@ -157,7 +162,7 @@ class HostSide:
 
     def _named(self, taken: Recording) -> dict[str, dict[str, str]]:
         seen = set(taken.columns["who"][taken.columns["kind"] == 0].tolist())
-        seen |= set(taken.columns["other"].tolist())
+        seen |= set(taken.columns["other"][taken.columns["kind"] == 0].tolist())
         return {
             str(thread): self._names.get(thread)
             or {"comm": taken.comms.get(thread, ""), "role": ""}
@@ -169,38 +174,43 @@ class HostSide:
 def clock_facts(
     first: Sequence[ClockReading], last: Sequence[ClockReading], shared: bool
 ) -> dict[str, Any]:
-    """Return how the subject's CLOCK_MONOTONIC_RAW lies to the host's.
+    """Return how the subject's cycle counter lies to the host's CLOCK_MONOTONIC_RAW.
 
-    Each exchange says that the offset (subject minus host) lies between the subject's reading minus
-    the host's reading after and minus the one before; all exchanges of one moment must agree, so
-    their intersection holds (Marzullo's algorithm, 1984, with no faulty source).
+    The counter, not the subject's clock: a guest that stood still for long may lose time on its
+    clock, but never on its counter. Each exchange says that the host's clock stood between the
+    host's two readings when the counter was read; all exchanges of one moment must agree, so their
+    intersection holds (Marzullo's algorithm, 1984, with no faulty source).
 
     Args:
         first: Exchanges before the measurement.
         last: Exchanges after it.
-        shared: Whether it is the very same clock.
+        shared: Whether the subject's clock is the host's own.
 
     Returns:
-        ``shared``, and where it is not ``first`` and ``last``, each with ``host_ns`` (when),
-        ``offset_ns`` and ``error_ns`` (half the width of what remains possible).
+        ``shared``, and where it is not ``first`` and ``last``, each with ``ticks`` (of the
+        counter), ``host_ns`` (the host's clock then) and ``error_ns`` (half the width of what
+        remains possible).
     """
     if shared:
         return {"shared": True}
-    return {"shared": False, "first": _offset(first), "last": _offset(last)}
+    passed = last[-1].tsc - first[0].tsc
+    tick_ns = (_middle(last[-1]) - _middle(first[0])) / max(1, passed)
+    return {"shared": False, "first": _place(first, tick_ns), "last": _place(last, tick_ns)}
 
 
-def _offset(readings: Sequence[ClockReading]) -> dict[str, int]:
-    low = max(reading.guest_ns - reading.host_after_ns for reading in readings)
-    high = min(reading.guest_ns - reading.host_before_ns for reading in readings)
+def _middle(reading: ClockReading) -> float:
+    return (reading.host_before_ns + reading.host_after_ns) / 2
+
+
+def _place(readings: Sequence[ClockReading], tick_ns: float) -> dict[str, int]:
+    best = min(readings, key=lambda reading: reading.host_after_ns - reading.host_before_ns)
+    passed = [round((reading.tsc - best.tsc) * tick_ns) for reading in readings]
+    low = max(each.host_before_ns - since for each, since in zip(readings, passed, strict=True))
+    high = min(each.host_after_ns - since for each, since in zip(readings, passed, strict=True))
     if low > high:
-        # A clock that drifts or steps between two exchanges: the tightest one alone must do.
-        best = min(readings, key=lambda reading: reading.host_after_ns - reading.host_before_ns)
-        low, high = best.guest_ns - best.host_after_ns, best.guest_ns - best.host_before_ns
-    return {
-        "host_ns": (readings[0].host_before_ns + readings[-1].host_after_ns) // 2,
-        "offset_ns": (low + high) // 2,
-        "error_ns": (high - low + 1) // 2,
-    }
+        # A counter that does not run evenly: the tightest exchange alone must do.
+        low, high = best.host_before_ns, best.host_after_ns
+    return {"ticks": best.tsc, "host_ns": (low + high) // 2, "error_ns": (high - low + 1) // 2}
 
 
 async def _steal_s(host: Host, cpus: Sequence[int] | set[int]) -> float:

@@ -88,6 +88,8 @@ fn clock(measured: &Measured, hz: f64) -> Value {
     json!({
         "first_raw_ns": place(start, measured.first),
         "last_raw_ns": place(end, measured.last),
+        "first_ticks": measured.first,
+        "last_ticks": measured.last,
         "error_ns": start.width.max(end.width) as f64 / 2.0 / hz * 1e9,
     })
 }

@@ -1,0 +1,212 @@
+"""Disturb a machine by a known pattern while it measures, and let Tare find it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks._runs import Unmeasured
+from tare.agent.barrier import Barrier
+from tare.agent.client import Outcome
+from tare.analysis.spikecells import SpikeCell, match_cell
+from tare.errors import TareError
+from tare.platforms import PLATFORMS
+from tare.platforms.base import Context, Machine, MachineSpec, Prepared, Shape
+from tare.run.hostside import HostSide, HostTracing
+from tare.workloads import WORKLOADS, MachineFacts, fitted
+
+MEMORY = 256 << 20
+BOOT_S = 120.0
+HOG_PRIORITY = 98
+SUBJECT_PRIORITY = 50
+DEADLINE_S = 300.0
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A kind of machine that is disturbed: what it is called, its platform and options."""
+
+    name: str
+    platform: str
+    options: Mapping[str, Any]
+    emulated: bool = False
+
+
+SUBJECTS = (
+    Subject("process", "bare", {}),
+    Subject("container", "oci", {"runtime": "runc"}),
+    Subject("qemu-tcg", "qemu", {"accelerator": "tcg", "devices": "paravirtual"}, emulated=True),
+)
+
+
+@dataclass(frozen=True)
+class Hog:
+    """A hog of this period and length, in seconds, that runs so often."""
+
+    period_s: float
+    length_s: float
+    count: int
+
+    @property
+    def seconds(self) -> float:
+        """How long the subject must measure to see all of it."""
+        return self.period_s * (self.count + 3)
+
+    def __str__(self) -> str:
+        return f"hog of {self.length_s * 1e3:g} ms every {self.period_s * 1e3:g} ms"
+
+
+@dataclass(frozen=True)
+class Quota:
+    """A control group's quota: the share of a CPU that it grants, in a period of seconds."""
+
+    share: float
+    period_s: float
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"quota of {self.share:.0%} in {self.period_s * 1e3:g} ms"
+
+
+@dataclass(frozen=True)
+class Disturbed:
+    """What one disturbed measurement gave.
+
+    Args:
+        cell: The gaps with their causes, as Tare sees them.
+        value: The tick's result.
+        facts: The recorder's facts.
+        injected: Beginning and end of each run of the hog by its own log (the host's
+            CLOCK_MONOTONIC_RAW, ns), and the CPU time it had; empty for a quota.
+    """
+
+    cell: SpikeCell
+    value: Mapping[str, Any]
+    facts: Mapping[str, Any]
+    injected: tuple[tuple[int, int, int], ...]
+
+
+async def disturb(
+    context: Context, tracing: HostTracing, subject: Subject, pattern: Hog | Quota, cpu: int
+) -> Disturbed:
+    """Measure ``subject`` on ``cpu`` under ``pattern``.
+
+    Raises:
+        Unmeasured: The machine cannot run here, or nothing could be recorded.
+    """
+    options = dict(subject.options)
+    if isinstance(pattern, Quota):
+        options["scheduling"] = {"cap": pattern.share, "period": pattern.period_s}
+    try:
+        async with _machine(context, subject.platform, options, (cpu,), "subject") as machine:
+            if isinstance(pattern, Quota):
+                return await _measure(tracing, subject, machine, pattern.seconds, None, cpu)
+            # Its agent must answer while the CPU is taken, so only its hog runs there.
+            anywhere = context.host.topology().online
+            async with _machine(context, "bare", {}, anywhere, "neighbour-1") as hog:
+                return await _measure(
+                    tracing, subject, machine, pattern.seconds, (hog, pattern), cpu
+                )
+    except TareError as error:
+        raise Unmeasured(f"{subject.name}: {error}") from error
+
+
+@asynccontextmanager
+async def _machine(
+    context: Context, name: str, options: Mapping[str, Any], cpus: tuple[int, ...], role: str
+) -> AsyncIterator[Machine]:
+    platform = PLATFORMS[name]
+    chosen = platform.options.model_validate(dict(options))
+    shape = Shape(vcpus=max(1, len(cpus)) if role != "subject" else 1, memory=MEMORY)
+    verdict = await platform.check(context, chosen)
+    if not verdict.usable:
+        raise Unmeasured(verdict.reason)
+    prepared: Prepared = await platform.prepare(context, chosen, shape, True)
+    with tempfile.TemporaryDirectory(prefix="tare-bench-") as folder:
+        title = f"tare-bench-{secrets.token_hex(3)}-{role}"
+        spec = MachineSpec(title, shape, cpus, Path(folder) / title, True, role)
+        machine = await platform.start(context, chosen, prepared, spec)
+        try:
+            await machine.ready(BOOT_S)
+            yield machine
+        finally:
+            await machine.stop()
+
+
+async def _measure(
+    tracing: HostTracing,
+    subject: Subject,
+    machine: Machine,
+    seconds: float,
+    disturber: tuple[Machine, Hog] | None,
+    cpu: int,
+) -> Disturbed:
+    others = {"hog": disturber[0]} if disturber else {}
+    side = HostSide(tracing, machine, others)
+    await side.open()
+    barrier = Barrier(1 + len(others), side.begin)
+    facts = MachineFacts(
+        emulated=subject.emulated, memory=MEMORY, last_level_cache=1 << 20, caches=1 << 20
+    )
+    tick = WORKLOADS["tick"]
+    parameters = tick.parameters.model_validate(
+        {"duration": seconds, "priority": SUBJECT_PRIORITY, "log": 1_000_000}
+    )
+    running = [
+        machine.agent.run(
+            "tick",
+            fitted(tick, tick.request(parameters), facts),
+            barrier=barrier,
+            deadline_s=DEADLINE_S,
+        )
+    ]
+    if disturber is not None:
+        hog, pattern = disturber
+        running.append(
+            hog.agent.run(
+                "hog",
+                {
+                    "period_ns": round(pattern.period_s * 1e9),
+                    "length_ns": round(pattern.length_s * 1e9),
+                    "count": pattern.count,
+                    "priority": HOG_PRIORITY,
+                },
+                cpus=(cpu,),
+                barrier=barrier,
+                deadline_s=DEADLINE_S,
+            )
+        )
+    try:
+        outcomes: list[Outcome] = await asyncio.gather(*running)
+        record = await side.end(outcomes[0])
+    except BaseException:
+        await side.abandon()
+        raise
+    if record.series is None:
+        raise Unmeasured(f"nothing was recorded: {record.facts['reason']}")
+    logged = next((s.columns for s in outcomes[0].series if s.name == "gaps"), None)
+    whose = dict.fromkeys(("run", "cell", "arm", "scenario", "workload", "parameters"), "")
+    # As it would come back from the event stream.
+    kept = json.loads(json.dumps(record.facts))
+    cell = match_cell(
+        {**whose, "block": 1, "emulated": subject.emulated}, kept, record.series.columns, logged
+    )
+    if cell.matched is None:
+        raise Unmeasured(cell.reason)
+    runs: tuple[tuple[int, int, int], ...] = ()
+    if disturber is not None:
+        columns = next(s.columns for s in outcomes[1].series if s.name == "runs")
+        logs = zip(
+            *(columns[name].tolist() for name in ("begin_ns", "end_ns", "ran_ns")), strict=True
+        )
+        # The hog may begin before the subject does, when the host is busy.
+        last = cell.first_ns + round(float(outcomes[0].value["seconds"]) * 1e9)
+        runs = tuple(run for run in logs if run[0] > cell.first_ns and run[1] < last)
+    return Disturbed(cell, outcomes[0].value, kept, runs)

@@ -1,0 +1,263 @@
+"""Found against injected: a hog of known period and length, and a quota, on a subject's CPU.
+
+See docs/spikes.md for the method.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import secrets
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks._disturb import (
+    SUBJECTS,
+    Disturbed,
+    Hog,
+    Quota,
+    Subject,
+    disturb,
+)
+from benchmarks._results import Fact, Goal, Result, finish, machine_facts
+from benchmarks._runs import Unmeasured
+from tare.analysis.spikecells import explained
+from tare.analysis.spikes import Spike
+from tare.errors import InputError
+from tare.hosts import Ledger, clean, host_lock, ledger_path
+from tare.run.hostside import host_tracing
+from tare.run.session import local_context
+
+TOTAL_WITHIN = 0.02
+LENGTH_WITHIN_NS = 10_000
+LENGTH_WITHIN_SHARE = 0.01
+RIGHT_CULPRIT = 0.95
+LEAST_STOP_NS = 200_000
+PATTERNS: tuple[Hog | Quota, ...] = (
+    Hog(0.02, 0.001, 100),
+    Hog(0.05, 0.005, 60),
+    Quota(0.6, 0.1, 4.0),
+)
+Row = tuple[str, ...]
+HEADER: Row = (
+    "subject", "pattern", "injected", "found", "injected total", "found total", "differs",
+    "worst length", "in tolerance", "right culprit", "all explained", "clock error",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was found of what was injected; times in nanoseconds."""
+
+    injected: int
+    found: int
+    injected_ns: float
+    found_ns: float
+    right_ns: float
+    errors_ns: tuple[float, ...]
+    lengths_within: int
+
+    @property
+    def differs(self) -> float:
+        """By what share the totals differ."""
+        return self.found_ns / self.injected_ns - 1 if self.injected_ns else 0.0
+
+    @property
+    def right(self) -> float:
+        """Share of the injected time that was attributed to its culprit."""
+        return self.right_ns / self.injected_ns if self.injected_ns else 0.0
+
+
+def find_hog(done: Disturbed) -> Found:
+    """Compare the hog's own log with what Tare attributes to it.
+
+    A run is found where a gap with a part of the hog's contains its middle; its length is that
+    part. A part of the hog's in any other gap counts as found too, so one too many shows. A run's
+    own length is the CPU time that the hog had: the kernel may take the CPU away from it in turn.
+    """
+    spikes = done.cell.spikes
+    theirs = [
+        sum(taken for cause, taken in spike.parts if "(tare-hog)" in cause.who) for spike in spikes
+    ]
+    hits: dict[int, int] = {}
+    for begin, end, length in done.injected:
+        number = _containing(spikes, (begin + end) // 2)
+        if number is not None and theirs[number]:
+            hits[number] = hits.get(number, 0) + length
+    errors, right, within = [], 0.0, 0
+    for begin, end, length in done.injected:
+        number = _containing(spikes, (begin + end) // 2)
+        found = 0.0
+        if number is not None and number in hits:
+            # Two runs within one gap, while something else ran in between, share what was found.
+            found = theirs[number] * length / hits[number]
+        errors.append(found - length)
+        right += min(found, length)
+        within += abs(found - length) <= LENGTH_WITHIN_NS + LENGTH_WITHIN_SHARE * length
+    extra = sum(taken > 0 for number, taken in enumerate(theirs) if number not in hits)
+    return Found(
+        injected=len(done.injected),
+        found=sum(
+            error > -length for error, (*_, length) in zip(errors, done.injected, strict=True)
+        )
+        + extra,
+        injected_ns=float(sum(length for *_, length in done.injected)),
+        found_ns=float(sum(theirs)),
+        right_ns=right,
+        errors_ns=tuple(errors),
+        lengths_within=within,
+    )
+
+
+def _containing(spikes: Sequence[Spike], at_ns: int) -> int | None:
+    for spike in spikes:
+        if spike.begin_ns <= at_ns <= spike.end_ns:
+            return spike.number
+    return None
+
+
+def find_quota(done: Disturbed) -> Found:
+    """Compare the kernel's own account of the quota with what Tare attributes to it.
+
+    The kernel counts how often it stopped the group and for how long (``cpu.stat``); each stop is
+    as long as the rest of the period, so of single lengths only the sum is known.
+    """
+    injected = done.facts["throttled"]
+    stops = [
+        sum(taken for cause, taken in spike.parts if cause.kind == "host throttling")
+        for spike in done.cell.spikes
+    ]
+    stops = [taken for taken in stops if taken > LEAST_STOP_NS]
+    total = float(injected["seconds"]) * 1e9
+    return Found(
+        injected=int(injected["times"]),
+        found=len(stops),
+        injected_ns=total,
+        found_ns=float(sum(stops)),
+        right_ns=min(total, float(sum(stops))),
+        errors_ns=(),
+        lengths_within=0,
+    )
+
+
+def goals_of(subject: Subject, pattern: Hog | Quota, found: Found) -> list[Goal]:
+    """Return the goals of one subject and pattern."""
+    what, peer = f"{subject.name}, {pattern}", "what was injected"
+    # A stop or two at either end of the measurement may lie half outside of it.
+    ends = 0 if isinstance(pattern, Hog) else 2
+    goals = [
+        Goal(f"{what}: count differs by", peer, ends, abs(found.found - found.injected), ""),
+        Goal(f"{what}: total differs by", peer, TOTAL_WITHIN * 100, abs(found.differs) * 100, "%"),
+        Goal(
+            f"{what}: attributed to the right culprit", peer, RIGHT_CULPRIT * 100,
+            found.right * 100, "%", sense="at least",
+        ),
+    ]  # fmt: skip
+    if isinstance(pattern, Hog):
+        worst = max(map(abs, found.errors_ns), default=0.0) / 1e3
+        goals.append(
+            Goal(
+                f"{what}: lengths within 10 µs plus 1 %", peer, 100.0,
+                100.0 * found.lengths_within / max(1, found.injected), "%", sense="at least",
+                detail=f"the worst is off by {worst:.1f} µs",
+            )
+        )  # fmt: skip
+    return goals
+
+
+def row_of(subject: Subject, pattern: Hog | Quota, found: Found, done: Disturbed) -> Row:
+    """Return one line of the table."""
+    matched = done.cell.matched
+    assert matched is not None
+    worst = max(map(abs, found.errors_ns), default=float("nan")) / 1e3
+    share = explained([done.cell]).share_of_time
+    return (
+        subject.name,
+        str(pattern),
+        str(found.injected),
+        str(found.found),
+        f"{found.injected_ns / 1e6:.2f} ms",
+        f"{found.found_ns / 1e6:.2f} ms",
+        f"{found.differs:+.2%}",
+        f"{worst:.1f} µs" if found.errors_ns else "",
+        f"{found.lengths_within}/{found.injected}" if found.errors_ns else "",
+        f"{found.right:.1%}",
+        f"{share:.1%}" if share is not None else "",
+        f"{done.cell.clock_error_ns / 1e3:.1f} → {matched.error_ns / 1e3:.2f} µs",
+    )
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Return rows under their header, as text."""
+    all_rows = [HEADER, *rows]
+    widths = [max(len(row[column]) for row in all_rows) for column in range(len(HEADER))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in all_rows
+    )
+
+
+async def carry_out(
+    subjects: Sequence[Subject], patterns: Sequence[Hog | Quota]
+) -> tuple[list[Goal], list[Row], list[Fact]]:
+    """Disturb every subject by every pattern."""
+    goals: list[Goal] = []
+    rows: list[Row] = []
+    facts: list[Fact] = []
+    run = f"bench-{secrets.token_hex(3)}"
+    with host_lock(run):
+        ledger = Ledger(ledger_path(run))
+        context = local_context(ledger)
+        cpu = context.host.topology().online[-1]
+        try:
+            async with host_tracing(context) as tracing:
+                for subject in subjects:
+                    for pattern in patterns:
+                        what = f"{subject.name}, {pattern}"
+                        print(f"  {what}", flush=True)
+                        try:
+                            done = await disturb(context, tracing, subject, pattern, cpu)
+                        except Unmeasured as why:
+                            goals.append(
+                                Goal(f"{what}: measured", "what was injected", 1, None, "",
+                                     sense="at least", detail=str(why))
+                            )  # fmt: skip
+                            continue
+                        hogged = isinstance(pattern, Hog)
+                        found = find_hog(done) if hogged else find_quota(done)
+                        goals += goals_of(subject, pattern, found)
+                        rows.append(row_of(subject, pattern, found, done))
+                        facts.append(
+                            Fact(f"{what}: time lost, as the subject alone sees it",
+                                 float(done.value["stolen_s"]) * 1e3, "ms")
+                        )  # fmt: skip
+                        if isinstance(pattern, Quota):
+                            nominal = (1 - pattern.share) * float(done.value["seconds"]) * 1e3
+                            facts.append(Fact(f"{what}: nominally withheld", nominal, "ms"))
+        finally:
+            for sentence in await clean(context.host, ledger):
+                print(f"  {sentence}")
+            ledger.discard()
+    return goals, rows, facts
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Measure, print and keep the result; return 1 when a goal was missed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.disturbance", description=__doc__)
+    known = [subject.name for subject in SUBJECTS]
+    parser.add_argument("--subject", action="append", choices=known, help="only these subjects")
+    wanted = parser.parse_args(argv)
+    machine = machine_facts()
+    chosen = [each for each in SUBJECTS if not wanted.subject or each.name in wanted.subject]
+    try:
+        goals, rows, facts = asyncio.run(carry_out(chosen, PATTERNS))
+    except InputError as why:
+        goals = [Goal("measured", "what was injected", 1, None, "", detail=str(why))]
+        rows, facts = [], []
+    print(f"\n{table(rows)}")
+    return finish(Result("disturbance", tuple(goals), tuple(facts)), machine)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
