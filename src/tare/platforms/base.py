@@ -172,6 +172,10 @@ class Machine(Protocol):
         """Return the host ids of the threads that carry a workload which waits for its start."""
         ...
 
+    async def ran_s(self, threads: tuple[int, ...]) -> float:
+        """Return the CPU seconds that some of its threads have had; cheap enough to ask often."""
+        ...
+
     async def threads(self) -> dict[int, str]:
         """Return the names of all the machine's threads on the host, by id."""
         ...

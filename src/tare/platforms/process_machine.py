@@ -111,6 +111,10 @@ class ProcessMachine:
         named = (await self.threads()).items()
         return tuple(thread for thread, comm in named if comm.startswith(WORKING) and comm != MAIN)
 
+    async def ran_s(self, threads: tuple[int, ...]) -> float:
+        """Return the CPU seconds that some of its threads have had; ended ones count nothing."""
+        return (await run_delay(self._host, threads))[0]
+
     async def threads(self) -> dict[int, str]:
         """Return the names of its threads by id; none once it has ended."""
         with contextlib.suppress(OSError):

@@ -15,7 +15,7 @@ from tare.agent.channel import StreamChannel
 from tare.agent.client import AgentClient
 from tare.errors import MachineFault, TareError
 from tare.hosts import OwnedProcess, start_owned
-from tare.hosts.threads import threads_of
+from tare.hosts.threads import run_delay, threads_of
 from tare.platforms.base import Context, MachineSpec
 from tare.platforms.qemu_command import Places
 from tare.platforms.qemu_console import Console
@@ -106,6 +106,10 @@ class QemuMachine:
     async def measuring_threads(self) -> tuple[int, ...]:
         """Return the vCPUs' threads: whatever the guest runs, it runs on them."""
         return self._threads
+
+    async def ran_s(self, threads: tuple[int, ...]) -> float:
+        """Return the CPU seconds that some of its threads have had; ended ones count nothing."""
+        return (await run_delay(self._host, threads))[0]
 
     async def threads(self) -> dict[int, str]:
         """Return the names of QEMU's threads by id."""

@@ -49,7 +49,7 @@ async def carry_out(
         output=out,
         decide=decide,
         subscribers=(view.take,),
-        on_progress=view.tally.progress,
+        on_progress=view.progress,
         say=_speaker(console),
     ) as bench:
         folder = create_folder(out)
@@ -93,7 +93,7 @@ async def go_on(directory: Path, decide: Decide, console: Console) -> RunFinishe
         output=folder.path,
         decide=decide,
         subscribers=(view.take,),
-        on_progress=view.tally.progress,
+        on_progress=view.progress,
         say=_speaker(console),
     ) as bench:
         with view:

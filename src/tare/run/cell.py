@@ -17,6 +17,7 @@ from tare.events.hostsched import FACTS as HOST_FACTS
 from tare.run.hostside import WATCHED, HostRecord, HostSide, HostTracing
 from tare.run.neighbours import LoadReport, Loads, Neighbour
 from tare.run.series import save_series
+from tare.run.watching import Watch
 from tare.workloads import MachineFacts, fitted
 
 if TYPE_CHECKING:
@@ -152,13 +153,14 @@ async def _measure(
         await subject.agent.counters_start()
     beginning = asyncio.ensure_future(loads.begin(barrier))
     began = time.monotonic()
+    watch = Watch(subject, lambda done, fields: context.on_progress(cell.id, done, fields))
     try:
         outcome = await subject.agent.run(
             cell.kind,
             fitted(workload, workload.request(parameters), facts),
             barrier=barrier,
             deadline_s=deadline_s,
-            on_progress=lambda done, fields: context.on_progress(cell.id, done, fields),
+            on_progress=watch.hear,
         )
         took_s = time.monotonic() - began
         host = await side.end(outcome)
@@ -172,6 +174,8 @@ async def _measure(
                 await subject.agent.counters_stop()
         await _abandon(beginning, loads)
         raise
+    finally:
+        await watch.end()
     last = context.clocks[subject.name] = await subject.agent.clock()
     trust = judge(first, last, CLOCK_DRIFT_LIMIT_PPM)
     after = await subject.host_cost()

@@ -38,6 +38,8 @@ from tare.study.plan import cell_label
 from tare.study.quantities import format_duration
 
 Say = Callable[[Text], None]
+SILENCE_S = 60.0
+"""A long cell says so often where it is, where there is no terminal to show it live."""
 
 
 @dataclass
@@ -113,12 +115,28 @@ class Tally:
         self.now, self.fraction, self.extra = what, 0.0, ""
 
     def progress(self, cell: str, done: float, fields: Mapping[str, Any]) -> None:
-        """Account for progress within ``cell``; ``done`` runs from 0 to 1."""
+        """Account for progress within ``cell``.
+
+        Args:
+            cell: The cell's identity.
+            done: The share done, from 0 to 1.
+            fields: ``rate`` in ``unit``, and ``left_s``, the seconds left, as far as known.
+        """
         del cell
         self.fraction = done
-        rate = fields.get("rate")
-        unit = fields.get("unit", "1/s")
-        self.extra = f"{rate:,.0f} {unit}" if isinstance(rate, int | float) else ""
+        parts = []
+        rate, left_s = fields.get("rate"), fields.get("left_s")
+        if isinstance(rate, int | float):
+            parts.append(f"{rate:,.0f} {fields.get('unit', '1/s')}")
+        if isinstance(left_s, int | float):
+            parts.append(f"about {format_duration(max(round(left_s), 0))} left")
+        self.extra = ", ".join(parts)
+
+    @property
+    def doing(self) -> str:
+        """What is being done at this moment, how far it is, how fast, and how long it takes."""
+        share = f" {self.fraction:.0%}" if self.fraction else ""
+        return f"{self.now}{share}" + (f", {self.extra}" if self.extra else "")
 
 
 class ProgressView:
@@ -127,6 +145,7 @@ class ProgressView:
     def __init__(self, console: Console, tally: Tally) -> None:
         self.tally = tally
         self._console = console
+        self._spoke = tally.clock()
         self._live = Live(
             get_renderable=self._render,
             console=console,
@@ -143,8 +162,17 @@ class ProgressView:
         if self._console.is_terminal:
             self._live.stop()
 
+    def progress(self, cell: str, done: float, fields: Mapping[str, Any]) -> None:
+        """Show progress within a cell: at once on a terminal, as a line a minute elsewhere."""
+        self.tally.progress(cell, done, fields)
+        now = self.tally.clock()
+        if not self._console.is_terminal and now - self._spoke >= SILENCE_S:
+            self._spoke = now
+            self._console.print(Text(f"  … {self.tally.doing}", "dim"), highlight=False)
+
     def take(self, record: Record) -> None:
         """Show one more event."""
+        self._spoke = self.tally.clock()
         self.tally.take(record.event)
         for line in _lines(record.event, self.tally):
             self._console.print(line, highlight=False)
@@ -159,12 +187,7 @@ class ProgressView:
             Text(f"about {format_duration(tally.left_s)} left", style="cyan"),
             Text(f"{tally.failed} failed", style="red") if tally.failed else Text(""),
         )
-        doing = tally.now
-        if tally.fraction:
-            doing += f" {tally.fraction:.0%}"
-        if tally.extra:
-            doing += f", {tally.extra}"
-        return Group(grid, Text(doing, style="dim", no_wrap=True, overflow="ellipsis"))
+        return Group(grid, Text(tally.doing, style="dim", no_wrap=True, overflow="ellipsis"))
 
 
 def _lines(event: Event, tally: Tally) -> list[Text]:
