@@ -236,10 +236,8 @@ def divide(excess_ns: int, episodes: Sequence[Episode]) -> dict[Cause, int]:
         taken = {cause: length * excess_ns // total for cause, length in taken.items()}
         total = sum(taken.values())
     left = excess_ns - total
-    if not left:
-        return {cause: length for cause, length in taken.items() if length}
     hidden = sum(slack.values())
-    if hidden:
+    if hidden and left:
         extra = min(left, hidden)
         for cause, own in slack.items():
             taken[cause] += extra * own // hidden
@@ -248,7 +246,7 @@ def divide(excess_ns: int, episodes: Sequence[Episode]) -> dict[Cause, int]:
         taken[greatest] += excess_ns - left - sum(taken.values())
     if left:
         taken[UNEXPLAINED] = left
-    return taken
+    return {cause: length for cause, length in taken.items() if length}
 
 
 def own_ticks(gaps: Gaps, open_: NDArray[np.bool_]) -> tuple[int | None, NDArray[np.bool_]]:

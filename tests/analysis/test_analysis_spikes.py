@@ -1,0 +1,397 @@
+"""Every gap gets the cause that the host shows, whatever the pattern and the clocks' error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tare.analysis.hosttrack import (
+    Cause,
+    Episode,
+    Names,
+    columns_of,
+    follow,
+    joined,
+    track_thread,
+)
+from tare.analysis.quota import Quota, blame_quota
+from tare.analysis.spikecells import SpikeCell, causes, explained, match_cell
+from tare.analysis.spikes import (
+    OWN_TICK,
+    SWITCH_SLACK_NS,
+    UNEXPLAINED,
+    Gaps,
+    align,
+    assign,
+    divide,
+    match,
+    own_ticks,
+)
+from tare.events.hostsched import HostEvent, Vector
+
+SUBJECT, HOG, QEMU = 100, 200, 101
+CPU = 3
+LOOP_NS = 68_000
+START_NS = 5_000_000_000
+NAMES = Names(
+    {
+        SUBJECT: {"comm": "tare-tick", "role": "subject"},
+        QEMU: {"comm": "qemu-system-x86", "role": "subject"},
+        HOG: {"comm": "cpu-load", "role": "neighbour-1"},
+    },
+    {36: "virtio1-req.0"},
+)
+PREEMPTED = Cause("preempted", "neighbour-1 (cpu-load)")
+TIMER = Cause("timer interrupt")
+DEVICE = Cause("other interrupt", "virtio1-req.0")
+WAITED = Cause("platform")
+THROTTLED = Cause("host throttling")
+Row = tuple[int, int, int, int, int, int]
+
+
+@dataclass(frozen=True)
+class Disturbance:
+    """So long after the one before, so long, and why."""
+
+    after_ns: int
+    length_ns: int
+    cause: Cause
+
+
+DISTURBANCES = st.lists(
+    st.builds(
+        Disturbance,
+        st.integers(2_000, 3_000_000),
+        st.integers(10_000, 5_000_000),
+        st.sampled_from([PREEMPTED, TIMER, DEVICE, WAITED, THROTTLED]),
+    ),
+    max_size=40,
+)
+
+
+def rows_of(disturbances: Sequence[Disturbance], start_ns: int = START_NS) -> list[Row]:
+    """What the host records of these disturbances."""
+    rows: list[Row] = [(start_ns, CPU, HostEvent.SWITCH, SUBJECT, 0, 0)]
+    now = start_ns
+    for each in disturbances:
+        begin = now + each.after_ns
+        now = end = begin + each.length_ns
+        if each.cause == TIMER:
+            timer = Vector.LOCAL_TIMER
+            rows.append((begin, CPU, HostEvent.VECTOR_ENTRY, timer, 0, 0))
+            rows.append((end, CPU, HostEvent.VECTOR_EXIT, timer, 0, 0))
+        elif each.cause == DEVICE:
+            rows.append((begin, CPU, HostEvent.IRQ_ENTRY, 36, 0, 0))
+            rows.append((end, CPU, HostEvent.IRQ_EXIT, 36, 0, 0))
+        else:
+            other = HOG if each.cause == PREEMPTED else 0
+            ready = int(each.cause != WAITED)
+            rows.append((begin, CPU, HostEvent.SWITCH, other, SUBJECT, ready))
+            rows.append((end, CPU, HostEvent.SWITCH, SUBJECT, other, 1))
+    rows.append((now + 50_000_000, CPU, HostEvent.SWITCH, 0, SUBJECT, 0))
+    return rows
+
+
+def chain_of(
+    disturbances: Sequence[Disturbance], start_ns: int = START_NS
+) -> tuple[list[tuple[int, int]], list[dict[Cause, int]]]:
+    """What the tick loop sees: (begin, excess) of each gap, and what truly took its excess."""
+    episodes = []
+    now = start_ns
+    for each in disturbances:
+        begin = now + each.after_ns
+        now = begin + each.length_ns
+        episodes.append((begin, each.length_ns, each.cause))
+    gaps, truth = [], []
+    sample, left = start_ns, LOOP_NS
+    at = start_ns
+    taken: dict[Cause, int] = {}
+    for begin, length, cause in [*episodes, (now + 10 * LOOP_NS, 0, TIMER)]:
+        while at + left < begin:
+            at += left
+            if taken:
+                gaps.append((sample, sum(taken.values())))
+                truth.append(taken)
+            taken, left = {}, LOOP_NS
+            # What follows undisturbed is no gap, so it need not be walked one by one.
+            skipped = (begin - at) // LOOP_NS if begin - at > LOOP_NS else 0
+            at += skipped * LOOP_NS
+            sample = at
+        left -= begin - at
+        at = begin + length
+        if length:
+            taken[cause] = taken.get(cause, 0) + length
+    return gaps, truth
+
+
+def gaps_of(chain: Sequence[tuple[int, int]], error_ns: int, shift_ns: int = 0) -> Gaps:
+    return Gaps(
+        np.array([begin + shift_ns for begin, _ in chain], dtype=np.int64),
+        np.array([excess for _, excess in chain], dtype=np.int64),
+        LOOP_NS,
+        error_ns,
+    )
+
+
+@given(DISTURBANCES)
+def test_every_gap_gets_exactly_what_took_its_time(disturbances: list[Disturbance]) -> None:
+    track = follow(columns_of(rows_of(disturbances)), [SUBJECT, QEMU], NAMES)
+    assert track is not None
+    chain, truth = chain_of(disturbances)
+    found = match(gaps_of(chain, 20), track.episodes, own_tick=False)
+    assert len(found.spikes) == len(chain)
+    assert [dict(spike.parts) for spike in found.spikes] == truth
+    assert found.unmatched_ns == 0
+
+
+@given(DISTURBANCES, st.integers(-150_000, 150_000))
+def test_what_is_found_never_exceeds_what_was_lost(
+    disturbances: list[Disturbance], shift_ns: int
+) -> None:
+    track = track_thread(columns_of(rows_of(disturbances)), SUBJECT, NAMES)
+    chain, _ = chain_of(disturbances)
+    found = match(gaps_of(chain, 150_000, shift_ns), track.episodes, own_tick=True)
+    for spike, (_, excess) in zip(found.spikes, chain, strict=True):
+        assert sum(taken for _, taken in spike.parts) == excess
+        assert all(taken > 0 for _, taken in spike.parts)
+        assert [taken for _, taken in spike.parts] == sorted(
+            (taken for _, taken in spike.parts), reverse=True
+        )
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(
+        st.builds(
+            Disturbance,
+            st.integers(300_000, 3_000_000),
+            st.integers(100_000, 5_000_000),
+            st.just(PREEMPTED),
+        ),
+        min_size=40,
+        max_size=60,
+    ),
+    st.integers(-150_000, 150_000),
+)
+def test_clocks_are_aligned_by_what_both_sides_saw(
+    disturbances: list[Disturbance], shift_ns: int
+) -> None:
+    track = track_thread(columns_of(rows_of(disturbances)), SUBJECT, NAMES)
+    chain, _ = chain_of(disturbances)
+    found_ns, error_ns = align(gaps_of(chain, 160_000, shift_ns), track.episodes)
+    assert error_ns <= 160_000
+    assert abs(found_ns + shift_ns) <= error_ns + LOOP_NS // 8
+
+
+def test_alignment_needs_enough_to_go_by_and_leaves_good_clocks_alone() -> None:
+    one = [Episode(START_NS, START_NS + 1_000_000, PREEMPTED)]
+    assert align(gaps_of([(START_NS, 1_000_000)], 100_000), one) == (0, 100_000)
+    assert align(gaps_of([(START_NS, 1_000_000)], 20), one * 9) == (0, 20)
+    assert align(gaps_of([], 100_000), one * 9) == (0, 100_000)
+
+
+def test_an_episode_between_two_samples_goes_to_the_one_that_covers_more() -> None:
+    gaps = gaps_of([(0, 100_000), (168_000, 100_000)], 30_000)
+    assert assign(gaps, [Episode(150_000, 230_000, PREEMPTED)]) == [1]
+    assert assign(gaps, [Episode(900_000, 930_000, PREEMPTED)]) == [None]
+
+
+@given(
+    st.integers(0, 10_000_000),
+    st.lists(
+        st.tuples(st.integers(1, 3_000_000), st.sampled_from([PREEMPTED, TIMER, WAITED])),
+        max_size=6,
+    ),
+)
+def test_dividing_loses_nothing(excess_ns: int, parts: list[tuple[int, Cause]]) -> None:
+    shares = divide(excess_ns, [Episode(0, length, cause) for length, cause in parts])
+    assert sum(shares.values()) == excess_ns
+    assert all(taken > 0 for taken in shares.values())
+    known = sum(length for length, _ in parts)
+    hidden = SWITCH_SLACK_NS * len(parts)
+    assert shares.get(UNEXPLAINED, 0) <= max(0, excess_ns - known)
+    assert excess_ns - known <= hidden or not parts or UNEXPLAINED in shares or not excess_ns
+    if not parts and excess_ns:
+        assert shares == {UNEXPLAINED: excess_ns}
+
+
+def test_a_wait_for_a_helper_that_was_preempted_is_the_preemptors() -> None:
+    now = START_NS
+    rows: list[Row] = [
+        (now, CPU, HostEvent.SWITCH, SUBJECT, 0, 0),
+        # The subject waits for QEMU's own thread, which then loses the CPU to a neighbour.
+        (now + 1_000_000, CPU, HostEvent.SWITCH, QEMU, SUBJECT, 0),
+        (now + 1_100_000, CPU, HostEvent.SWITCH, HOG, QEMU, 1),
+        (now + 2_100_000, CPU, HostEvent.SWITCH, QEMU, HOG, 1),
+        (now + 2_200_000, CPU, HostEvent.SWITCH, SUBJECT, QEMU, 0),
+    ]
+    track = track_thread(columns_of(rows), SUBJECT, NAMES)
+    assert [(each.length_ns, each.cause) for each in track.episodes] == [
+        (100_000, WAITED),
+        (1_000_000, PREEMPTED),
+        (100_000, WAITED),
+    ]
+
+
+def test_after_its_wake_up_a_thread_waits_for_whoever_has_the_cpu() -> None:
+    now = START_NS
+    rows: list[Row] = [
+        (now, CPU, HostEvent.SWITCH, SUBJECT, 0, 0),
+        (now + 1_000, CPU, HostEvent.SWITCH, HOG, SUBJECT, 0),
+        (now + 400_000, 0, HostEvent.WAKEUP, SUBJECT, CPU, 0),
+        (now + 3_000_000, CPU, HostEvent.SWITCH, SUBJECT, HOG, 1),
+    ]
+    track = track_thread(columns_of(rows), SUBJECT, NAMES)
+    assert [(each.length_ns, each.cause) for each in track.episodes] == [
+        (399_000, WAITED),
+        (2_600_000, PREEMPTED),
+    ]
+
+
+def test_a_softirq_belongs_to_the_interrupt_that_raised_it() -> None:
+    first = Episode(0, 3_000, DEVICE)
+    second = Episode(3_400, 9_000, Cause("other interrupt", "net-rx"))
+    later = Episode(50_000, 51_000, TIMER)
+    assert joined([later, second, first]) == [Episode(0, 9_000, DEVICE), later]
+
+
+def test_the_thread_that_ran_most_is_the_one_that_measured() -> None:
+    rows: list[Row] = [
+        (START_NS, CPU, HostEvent.SWITCH, QEMU, 0, 0),
+        (START_NS + 10, CPU, HostEvent.SWITCH, SUBJECT, QEMU, 0),
+        (START_NS + 5_000, CPU, HostEvent.SWITCH, 0, SUBJECT, 0),
+    ]
+    track = follow(columns_of(rows), [QEMU, SUBJECT], NAMES)
+    assert track is not None
+    assert track.thread == SUBJECT
+    assert follow(columns_of([]), [SUBJECT], NAMES) is None
+
+
+@pytest.mark.parametrize("rate", [100, 250, 1000])
+def test_the_machines_own_tick_is_known_by_its_rate(rate: int) -> None:
+    period = 1_000_000_000 // rate
+    rng = np.random.default_rng(7)
+    ticks = START_NS + np.arange(200) * period
+    begins = ticks - rng.integers(0, LOOP_NS, size=200)
+    gaps = Gaps(begins, np.full(200, 90_000), LOOP_NS, 100)
+    found, due = own_ticks(gaps, np.ones(200, dtype=bool))
+    assert found == rate
+    assert due.all()
+
+
+def test_gaps_at_random_are_no_tick() -> None:
+    rng = np.random.default_rng(3)
+    begins = np.sort(START_NS + rng.integers(0, 2_000_000_000, size=200))
+    gaps = Gaps(begins, np.full(200, 20_000), LOOP_NS, 100)
+    assert own_ticks(gaps, np.ones(200, dtype=bool))[0] is None
+    assert own_ticks(gaps, np.zeros(200, dtype=bool))[0] is None
+
+
+def test_what_takes_far_longer_than_a_tick_is_not_the_tick() -> None:
+    ticks = START_NS + np.arange(100) * 4_000_000
+    excess = np.full(100, 90_000)
+    excess[40] = 3_000_000
+    found = match(Gaps(ticks - 10_000, excess, LOOP_NS, 100), [], own_tick=True)
+    assert found.tick_hz == 250
+    assert found.spikes[40].cause == UNEXPLAINED
+    assert {spike.cause for spike in found.spikes if spike.number != 40} == {OWN_TICK}
+
+
+def test_a_quota_is_blamed_even_where_others_use_its_time() -> None:
+    period, quota = 100_000_000, 60_000_000
+    rows: list[Row] = [(START_NS, CPU, HostEvent.SWITCH, SUBJECT, 0, 0)]
+    for number in range(5):
+        begin = START_NS + number * period
+        rows.append((begin + quota, CPU, HostEvent.SWITCH, HOG, SUBJECT, 1))
+        rows.append((begin + period, CPU, HostEvent.QUOTA_PERIOD, 7, 0, 0))
+        rows.append((begin + period + 9_000, CPU, HostEvent.SWITCH, SUBJECT, HOG, 1))
+    # The same absence without the quota used up is the neighbour's.
+    last = START_NS + 5 * period
+    rows.append((last + 10_000_000, CPU, HostEvent.SWITCH, HOG, SUBJECT, 1))
+    rows.append((last + period, CPU, HostEvent.QUOTA_PERIOD, 7, 0, 0))
+    rows.append((last + period + 9_000, CPU, HostEvent.SWITCH, SUBJECT, HOG, 1))
+    columns = columns_of(rows)
+    track = track_thread(columns, SUBJECT, NAMES)
+    blamed = blame_quota(track, columns, Quota(quota, period))
+    throttled = [each.length_ns for each in blamed.episodes if each.cause == THROTTLED]
+    assert throttled == [period - quota] * 5
+    assert max(e.length_ns for e in blamed.episodes if e.cause == PREEMPTED) > 80_000_000
+    assert sum(e.length_ns for e in blamed.episodes) == sum(e.length_ns for e in track.episodes)
+
+
+def facts_of(disturbances: Sequence[Disturbance], *, shared: bool) -> dict[str, Any]:
+    end = START_NS + sum(each.after_ns + each.length_ns for each in disturbances) + 1_000_000
+    tick = {
+        "clock": {
+            "first_raw_ns": START_NS,
+            "last_raw_ns": end,
+            "first_ticks": 2 * START_NS,
+            "last_ticks": 2 * end,
+            "error_ns": 15.0,
+        },
+        "seconds": (end - START_NS) / 1e9,
+        "tsc_hz": 2e9,
+        "undisturbed_s": LOOP_NS / 1e9,
+        "gaps": 3,
+    }
+    places = {
+        name: {"ticks": 2 * at, "host_ns": at, "error_ns": 100_000}
+        for name, at in (("first", START_NS - 10_000_000), ("last", end + 10_000_000))
+    }
+    return {
+        "recorded": True,
+        "threads": {str(thread): dict(known) for thread, known in NAMES.threads.items()},
+        "irqs": {"36": "virtio1-req.0"},
+        "subject_threads": [SUBJECT],
+        "clock": {"shared": True} if shared else {"shared": False, **places},
+        "tick": tick,
+        "lost": 2,
+    }
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_cell_is_read_from_its_facts_and_series(shared: bool) -> None:
+    disturbances = [
+        Disturbance(1_000_000, 3_100_000, PREEMPTED),
+        Disturbance(2_000_000, 20_000, TIMER),
+        Disturbance(2_500_000, 900_000, PREEMPTED),
+    ]
+    chain, _ = chain_of(disturbances)
+    logged = {
+        "time_ns": np.array([begin - START_NS for begin, _ in chain], dtype=np.uint64),
+        "excess_ns": np.array([excess for _, excess in chain], dtype=np.uint64),
+    }
+    whose = dict.fromkeys(("run", "cell", "arm", "scenario", "workload", "parameters"), "x")
+    cell = match_cell(
+        {**whose, "block": 1, "emulated": False},
+        facts_of(disturbances, shared=shared),
+        columns_of(rows_of(disturbances)),
+        logged,
+    )
+    assert [str(spike.cause) for spike in cell.spikes] == [
+        "preempted by neighbour-1 (cpu-load)",
+        "timer interrupt",
+        "preempted by neighbour-1 (cpu-load)",
+    ]
+    assert cell.lost_events == 2
+    assert cell.not_logged == 0
+    rows = causes([cell])
+    assert (rows[0].cause, rows[0].count, rows[0].total_ns) == (PREEMPTED, 2, 4_000_000)
+    assert rows[0].longest_ns == 3_100_000
+    whole = explained([cell])
+    assert (whole.share_of_gaps, whole.share_of_time) == (1.0, 1.0)
+
+
+def test_nothing_lost_is_nothing_explained() -> None:
+    whose: dict[str, Any] = dict.fromkeys(
+        ("run", "cell", "arm", "scenario", "workload", "parameters"), "x"
+    )
+    cell = SpikeCell(**whose, block=1, emulated=False, matched=None, reason="no tracefs")
+    assert explained([cell]).share_of_time is None
+    assert causes([cell]) == ()

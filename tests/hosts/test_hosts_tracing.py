@@ -1,0 +1,197 @@
+"""The recorder sees what happens on the host, and leaves nothing of itself behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tare.events.hostsched import HostEvent
+from tare.hosts import Ledger, LocalHost, clean
+from tare.hosts.threads import allowed_cpus, quota_files, run_delay, threads_of, throttled
+from tare.hosts.tracefs import NoTracing, mounted_tracefs, traced
+from tare.hosts.tracepages import page_events, parse_data_offset, parse_format
+from tare.hosts.tracing import as_columns, cpu_mask, host_recorder
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="tracing the kernel needs root")
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    with Ledger(tmp_path / "ledger.jsonl") as opened:
+        yield opened
+
+
+# Pages
+
+
+@given(st.lists(st.tuples(st.integers(0, 1 << 30), st.binary(min_size=4, max_size=60))))
+def test_a_page_gives_back_its_events_and_times(events: list[tuple[int, bytes]]) -> None:
+    body, now, wanted = b"", 1_000_000_000_000, []
+    for delta, payload in events:
+        padded = payload + bytes(-len(payload) % 4)
+        if delta >= 1 << 27:
+            body += struct.pack("<II", 30 | (delta & (1 << 27) - 1) << 5, delta >> 27)
+            now, delta = now + delta, 0
+        now += delta
+        wanted.append((now, padded))
+        body += struct.pack("<I", (len(padded) // 4) | delta << 5) + padded
+    page = struct.pack("<QQ", 1_000_000_000_000, len(body)) + body
+    found = [(time, page[start : start + size]) for time, start, size in page_events(page)]
+    assert found == wanted
+
+
+def test_long_events_time_stamps_and_padding_are_followed() -> None:
+    long = bytes(range(200))
+    body = struct.pack("<II", 0 | 7 << 5, 204) + long
+    body += struct.pack("<II", 31 | 5 << 5, 3)
+    body += struct.pack("<II4s", 29 | 1 << 5, 4, b"gone")[:8]
+    body += struct.pack("<I4s", 1 | 2 << 5, b"last")
+    page = struct.pack("<QQ", 100, len(body)) + body
+    found = [(time, page[start : start + size]) for time, start, size in page_events(page)]
+    assert found == [(107, long), ((3 << 27) + 5 + 1 + 2, b"last")]
+
+
+@given(st.binary(max_size=400))
+def test_no_page_is_read_beyond_its_end(page: bytes) -> None:
+    for _, start, size in page_events(page):
+        assert 0 <= start <= start + size <= len(page)
+
+
+def test_formats_tell_where_fields_stand() -> None:
+    layout = parse_format(
+        "name: sched_switch\nID: 372\nformat:\n"
+        "\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n"
+        "\tfield:char prev_comm[16];\toffset:8;\tsize:16;\tsigned:0;\n"
+        "\tfield:pid_t prev_pid;\toffset:24;\tsize:4;\tsigned:1;\n"
+        "\tfield:__data_loc char[] name;\toffset:28;\tsize:4;\tsigned:0;\n"
+    )
+    assert (layout.name, layout.id) == ("sched_switch", 372)
+    data = bytes(8) + b"tare-tick\0......" + struct.pack("<iI", -7, 32 | 6 << 16) + b"eth0\0x"
+    assert layout.fields["prev_comm"].text(data, 0) == "tare-tick"
+    assert layout.fields["prev_pid"].number(data, 0) == -7
+    assert layout.fields["name"].located_text(data, 0) == "eth0"
+    with pytest.raises(ValueError, match="no event format"):
+        parse_format("nothing")
+    with pytest.raises(ValueError, match="pages without"):
+        parse_data_offset("nothing")
+
+
+@pytest.mark.parametrize(
+    ("cpus", "mask"), [((0,), "00000001"), ((1, 3), "0000000a"), ((0, 33), "00000002,00000001")]
+)
+def test_masks_are_written_as_the_kernel_reads_them(cpus: tuple[int, ...], mask: str) -> None:
+    assert cpu_mask(cpus) == mask
+
+
+def test_rows_become_columns_in_order_of_time() -> None:
+    columns = as_columns([(5, 1, 0, 7, 8, 1), (2, 0, 1, 9, 0, 0)])
+    assert columns["time_ns"].tolist() == [2, 5]
+    assert columns["who"].tolist() == [9, 7]
+    assert columns["time_ns"].dtype == np.uint64
+    assert all(column.size == 0 for column in as_columns([]).values())
+
+
+def test_a_mount_of_tares_own_is_nobodys_place_to_trace() -> None:
+    mounts = "tracefs /tmp/tare-1a2b tracefs rw,nosuid 0 0\nproc /proc proc rw 0 0\n"
+    assert mounted_tracefs(mounts) is None
+    elsewhere = mounts + "tracefs /sys/kernel/tracing tracefs rw 0 0\n"
+    assert mounted_tracefs(elsewhere) == Path("/sys/kernel/tracing")
+
+
+# The real kernel
+
+
+async def test_another_host_cannot_be_traced_from_here(ledger: Ledger) -> None:
+    host = LocalHost()
+    host.name = "elsewhere"
+    with pytest.raises(NoTracing, match="elsewhere"):
+        async with traced(host, ledger):
+            pass
+    assert ledger.open_entries() == ()
+
+
+@needs_root
+async def test_the_recorder_sees_a_thread_go_and_come_and_leaves_nothing(ledger: Ledger) -> None:
+    host = LocalHost()
+    cpus = host.topology().online
+    try:
+        async with host_recorder(host, ledger) as recorder:
+            instance = Path(str(ledger.open_entries()[-1].details["path"]))
+            for _ in range(2):
+                await recorder.begin(cpus, [os.getpid()])
+                sleeper = await asyncio.create_subprocess_exec("sleep", "0.05")
+                await sleeper.wait()
+                taken = await recorder.end()
+                kinds = taken.columns["kind"]
+                switches = kinds == HostEvent.SWITCH
+                assert {sleeper.pid} <= set(taken.columns["who"][switches].tolist())
+                assert taken.comms[sleeper.pid]
+                woken = taken.columns["who"][kinds == HostEvent.WAKEUP].tolist()
+                assert set(woken) <= {os.getpid()}
+                times = taken.columns["time_ns"]
+                assert taken.began_ns <= int(times[0]) <= int(times[-1]) <= taken.ended_ns
+                assert (np.diff(times.astype(np.int64)) >= 0).all()
+                assert taken.lost == 0
+            await recorder.begin(cpus, [])
+            await recorder.abandon()
+    except NoTracing as why:
+        pytest.skip(str(why))
+    assert not instance.exists()
+    assert ledger.open_entries() == ()
+
+
+@needs_root
+async def test_clean_removes_what_a_killed_recorder_left(ledger: Ledger) -> None:
+    host = LocalHost()
+    held = traced(host, ledger)
+    try:
+        instance = await held.__aenter__()
+    except NoTracing as why:
+        pytest.skip(str(why))
+    (instance / "events/sched/sched_switch/enable").write_text("1")
+    told = await clean(host, ledger)
+    assert any(instance.name in sentence for sentence in told)
+    assert not instance.exists()
+    assert ledger.open_entries() == ()
+    assert await clean(host, ledger) == []
+
+
+async def test_clean_leaves_what_does_not_look_like_tares(ledger: Ledger) -> None:
+    ledger.record("trace", path="/sys/kernel/tracing/instances/somebody")
+    ledger.record("mount", path="/mnt", type="tracefs")
+    told = await clean(LocalHost(), ledger)
+    assert all(sentence.startswith("Left") for sentence in told)
+    assert len(told) == 2
+
+
+# Threads
+
+
+async def test_threads_are_listed_with_names_cpus_and_run_delay() -> None:
+    host = LocalHost()
+    threads = await threads_of(host, [os.getpid(), 999_999_999])
+    assert os.getpid() in threads
+    assert set(await allowed_cpus(host, os.getpid())) >= set(host.topology().online)
+    assert await allowed_cpus(host, 999_999_999) == ()
+    ran, waited = await run_delay(host, tuple(threads))
+    assert ran > 0
+    assert waited >= 0
+
+
+async def test_quota_counters_are_found_in_the_group_that_lost_most(tmp_path: Path) -> None:
+    host = LocalHost()
+    near, far = tmp_path / "a.stat", tmp_path / "b.stat"
+    near.write_text("nr_periods 9\nnr_throttled 2\nthrottled_time 5000000\n")
+    far.write_text("usage_usec 7\nnr_throttled 4\nthrottled_usec 90000\n")
+    most = await throttled(host, [near, far, tmp_path / "none"])
+    assert most.times == 4
+    assert most.seconds == pytest.approx(0.09)
+    assert await quota_files(host, os.getpid(), None) == ()
