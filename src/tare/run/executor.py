@@ -42,7 +42,6 @@ from tare.run.checking import (
 )
 from tare.run.hostside import HostTracing, host_tracing
 from tare.run.interrupt import StopRequest, listening
-from tare.run.slowlibraries import load_slow_libraries
 from tare.run.state import RunState, fold
 from tare.run.versions import run_versions
 from tare.run.visit import ReadyArm, Visitor
@@ -219,7 +218,6 @@ class _Execution:
             arms=arms,
             workspace=Path(visitor_space),
             stop=stop,
-            before_measuring=asyncio.ensure_future(asyncio.to_thread(load_slow_libraries)),
         )
         try:
             for block in range(1, self._study.blocks.most + 1):

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 from importlib import import_module
 
 LIBRARIES = ("numpy", "polars", "scipy.special")
 """Loaded on first use by series and by stopping; a third of a second each."""
 
 
-def load_slow_libraries() -> None:
-    """Load them while the first machine boots, so that no cell and no start waits for them."""
+class SlowLibraries:
+    """Loads them while the first machine boots, so that no start and no cell waits for them."""
+
+    def __init__(self) -> None:
+        self._loading: asyncio.Future[None] | None = None
+
+    def begin(self) -> None:
+        """Begin to load them beside whatever else goes on; once a machine boots by itself."""
+        if self._loading is None:
+            self._loading = asyncio.ensure_future(asyncio.to_thread(_load))
+
+    async def loaded(self) -> None:
+        """Wait until they are loaded, so that loading disturbs no measurement."""
+        self.begin()
+        assert self._loading is not None
+        await asyncio.shield(self._loading)
+
+
+def _load() -> None:
     for library in LIBRARIES:
         import_module(library)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -17,6 +17,7 @@ from tare.events import MachineReady, MachineStarting, MachineStopped
 from tare.platforms.base import Context, Machine, MachineSpec, Platform, Prepared, Shape
 from tare.run.cell import CellContext, carry_out_cell, fail_cell, while_alive
 from tare.run.neighbours import Neighbour
+from tare.run.slowlibraries import SlowLibraries
 
 if TYPE_CHECKING:
     from tare.run.interrupt import StopRequest
@@ -50,8 +51,7 @@ class Visitor:
     arms: Mapping[str, ReadyArm]
     workspace: Path
     stop: StopRequest
-    before_measuring: Awaitable[None]
-    """Awaited once a machine is up: preparations that may go on while it boots, not later."""
+    _libraries: SlowLibraries = field(default_factory=SlowLibraries)
     _newest: str = ""
     _numbers: count[int] = field(default_factory=lambda: count(1))
 
@@ -82,7 +82,7 @@ class Visitor:
         async with AsyncExitStack() as machines:
             subject = await self._boot(machines, visit, arm, visit.placement.subject, "subject")
             neighbours = await self._boot_neighbours(machines, visit, arm)
-            await self.before_measuring
+            await self._libraries.loaded()
             for index, cell in enumerate(cells):
                 if self.stop.finishing:
                     return cells[index:]
@@ -134,6 +134,7 @@ class Visitor:
             self._tell_stopped(name, fault)
             raise
         machines.push_async_callback(self._remove, machine)
+        self._libraries.begin()
         hello = await machine.ready(BOOT_DEADLINE_S)
         self.cells.log.append(
             MachineReady(
