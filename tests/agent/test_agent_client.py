@@ -139,6 +139,27 @@ async def test_lost_frames_are_asked_for_and_put_in_order() -> None:
     await client.close()
 
 
+async def test_an_answer_that_lost_bytes_with_nothing_behind_it_is_asked_for() -> None:
+    answers: list[bytes] = []
+
+    def answer(request: dict[str, Any]) -> list[dict[str, Any]]:
+        if request["op"] == "run":
+            agent.say({"type": "accepted", "id": request["id"]})
+            answers.append(agent.frame(done(request, x=1)))
+            agent.put(answers[0][:30] + answers[0][31:])
+        elif request["op"] == "resend":
+            assert request["seqs"] == [1]
+            agent.put(answers[0])
+        return []
+
+    agent = ScriptedAgent(answer)
+    client = client_of(agent)
+    outcome = await client.run("w", {}, deadline_s=5)
+    assert outcome.value == {"x": 1}
+    assert (client.noise.resends, client.noise.damaged) == (1, 1)
+    await client.close()
+
+
 async def test_results_that_are_gone_are_a_transient_fault() -> None:
     def answer(request: dict[str, Any]) -> list[dict[str, Any]]:
         if request["op"] == "resend":

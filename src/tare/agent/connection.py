@@ -346,9 +346,19 @@ class Connection:
         if self.fault is not None:
             return
         if self._decoder.partial and received == self._received:
-            for frame in self._decoder.abandon():
-                self._take(frame)
+            self._abandon()
         self._demand()
+
+    def _abandon(self) -> None:
+        """Give up on a frame whose rest does not come, and ask for it where it is known."""
+        due = self._decoder.due
+        for frame in self._decoder.abandon():
+            self._take(frame)
+        # Without a later frame nothing else shows that this one is missing.
+        if due is not None and due == self._order.next and not self._order.held:
+            self._resends += 1
+            self._fruitless += 1
+            self.tell("resend", seqs=[due])
 
 
 def _parse(payload: bytes) -> dict[str, Any] | None:

@@ -53,6 +53,15 @@ def encode(kind: Kind, seq: int, payload: bytes) -> bytes:
     )
 
 
+@dataclass(frozen=True)
+class _Head:
+    """What a frame's header says."""
+
+    kind: Kind
+    seq: int
+    length: int
+
+
 class Decoder:
     """Finds frames in whatever arrives, in pieces of any size.
 
@@ -81,6 +90,12 @@ class Decoder:
         """Whether a frame has begun and not ended; its rest may never come."""
         return self._start < len(self._buffer)
 
+    @property
+    def due(self) -> int | None:
+        """The sequence number of the frame that has begun; None if its header is not whole."""
+        header = self._header()
+        return header.seq if header is not None else None
+
     def abandon(self) -> list[Frame]:
         """Give up on the frame that has begun, and return those found behind its first byte."""
         if not self.partial:
@@ -106,24 +121,32 @@ class Decoder:
             self._seek()
             if len(self._buffer) - self._start < _HEADER.size:
                 return None
-            header = _HEADER.unpack_from(self._buffer, self._start)
-            _, version, kind, seq, length, check = header
-            at = self._start + _HEADER.size
-            good = (
-                version == VERSION
-                and kind in (Kind.MESSAGE, Kind.SERIES)
-                and length <= MAX_PAYLOAD
-                and zlib.crc32(self._buffer[self._start : at - _CHECK.size]) == check
-            )
-            if good:
-                if len(self._buffer) < at + length + _CHECK.size:
+            header = self._header()
+            if header is not None:
+                at, end = self._start + _HEADER.size, self._start + _HEADER.size + header.length
+                if len(self._buffer) < end + _CHECK.size:
                     return None
-                payload = bytes(self._buffer[at : at + length])
-                if zlib.crc32(payload) == _CHECK.unpack_from(self._buffer, at + length)[0]:
-                    self._start = at + length + _CHECK.size
-                    return Frame(Kind(kind), seq, payload)
+                payload = bytes(self._buffer[at:end])
+                if zlib.crc32(payload) == _CHECK.unpack_from(self._buffer, end)[0]:
+                    self._start = end + _CHECK.size
+                    return Frame(header.kind, header.seq, payload)
             self.damaged += 1
             self._skip(1)
+
+    def _header(self) -> _Head | None:
+        """Return the header that the buffer begins with, if it is whole and undamaged."""
+        if len(self._buffer) - self._start < _HEADER.size:
+            return None
+        magic, version, kind, seq, length, check = _HEADER.unpack_from(self._buffer, self._start)
+        at = self._start + _HEADER.size
+        good = (
+            magic == MAGIC
+            and version == VERSION
+            and kind in (Kind.MESSAGE, Kind.SERIES)
+            and length <= MAX_PAYLOAD
+            and zlib.crc32(self._buffer[self._start : at - _CHECK.size]) == check
+        )
+        return _Head(Kind(kind), seq, length) if good else None
 
     def _seek(self) -> None:
         """Skip what is before the next magic, or before what may be its beginning at the end."""

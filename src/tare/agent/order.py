@@ -33,6 +33,11 @@ class Order:
         return self._expected - 1 if self._expected else None
 
     @property
+    def next(self) -> int | None:
+        """The sequence number that is to come; None before the first."""
+        return self._expected
+
+    @property
     def held(self) -> int:
         """How many frames wait for an earlier one."""
         return len(self._early)
