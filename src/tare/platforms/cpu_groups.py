@@ -180,18 +180,20 @@ async def cpu_group(
         yield None
         return
     entry = ledger.record("cgroup", path=str(folder))
+    made = await host.run(["mkdir", str(folder)], timeout_s=10)
+    if not made.ok:
+        # What is there already is somebody else's, and stays.
+        ledger.done(entry)
+        raise MachineFault(f"a control group cannot be made: {made.words()}")
     try:
-        await _make(host, folder, values)
+        await _fill(host, folder, values)
         yield CpuGroup(folder, values)
     finally:
         await remove_cgroup(host, str(folder))
         ledger.done(entry)
 
 
-async def _make(host: Host, folder: Path, values: Mapping[str, str]) -> None:
-    made = await host.run(["mkdir", str(folder)], timeout_s=10)
-    if not made.ok:
-        raise MachineFault(f"a control group cannot be made: {made.words()}")
+async def _fill(host: Host, folder: Path, values: Mapping[str, str]) -> None:
     for file, value in values.items():
         try:
             await host.write(folder / file, value.encode())

@@ -35,47 +35,50 @@ class Scheduling(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     policy: Literal["other", "batch", "fifo"] | None = Field(
-        None,
+        default=None,
         description="Linux scheduling policy of the vCPU threads: `other` and `batch` share the "
         "CPU fairly, `fifo` takes it as long as it wants. On bare hosts and in containers it is "
         "the policy of the workload itself, which then keeps it; a real-time workload chooses "
         "`fifo` with the highest priority where nothing is said here.",
     )
     priority: int | None = Field(
-        None, ge=1, le=99, description="With `policy: fifo`: its priority; 1 when left out."
+        default=None, ge=1, le=99, description="With `policy: fifo`: its priority; 1 when left out."
     )
     nice: int | None = Field(
-        None,
+        default=None,
         ge=-20,
         le=19,
         description="Nice value: each step down is about a quarter more CPU time beside others. A "
         "control group or session of the machine's own is made as nice as its threads.",
     )
     weight: int | None = Field(
-        None,
+        default=None,
         ge=1,
         le=10_000,
         description="The machine's part of a contended CPU against that of others, which have 100.",
     )
     cap: Share | None = Field(
-        None,
+        default=None,
         gt=0,
         le=4096,
         description="The most that the machine may run, in CPUs (`0.5`, or `50 %`), however idle "
         "the host is.",
     )
     period: Duration | None = Field(
-        None,
+        default=None,
         ge=1e-3,
         le=1,
         description="The time in which `cap` is granted anew: used up at its beginning, the "
         "machine stands still until its end; 100 ms when left out.",
     )
     reservation: Share | None = Field(
-        None, gt=0, le=4096, description="What the machine gets however busy the host is, in CPUs."
+        default=None,
+        gt=0,
+        le=4096,
+        description="What the machine gets however busy the host is, in CPUs.",
     )
     slice: Duration | None = Field(
-        None,
+        default=None,
         ge=0.1e-3,
         le=1,
         description="How long the machine runs at a stretch beside others of the same weight "

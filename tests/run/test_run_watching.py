@@ -1,0 +1,127 @@
+"""Progress of long cells: by the agent's word, or by the CPU time that the host sees."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from tare.errors import MachineFault
+from tare.events import CellStarted, Record
+from tare.run.progress import SILENCE_S, ProgressView, Tally
+from tare.run.watching import ALMOST, Watch, standing
+
+EXPECTED = {"expected_s": 20.0, "sample_s": 68e-6, "unit": "samples/s", "timed": False}
+
+
+class Machine:
+    """A machine whose thread gets half of the CPU, a second at each look."""
+
+    def __init__(self, threads: tuple[int, ...] = (7,), lost_after: int = 10**9) -> None:
+        self.asked = 0
+        self._threads = threads
+        self._lost_after = lost_after
+
+    async def measuring_threads(self) -> tuple[int, ...]:
+        return self._threads
+
+    async def ran_s(self, threads: tuple[int, ...]) -> float:
+        assert threads == self._threads
+        self.asked += 1
+        if self.asked > self._lost_after:
+            raise MachineFault("gone")
+        return 3.0 + self.asked
+
+
+class Told(list[tuple[float, Mapping[str, Any]]]):
+    def __call__(self, done: float, fields: Mapping[str, Any]) -> None:
+        self.append((done, fields))
+
+
+async def until(told: Told, count: int) -> None:
+    async with asyncio.timeout(20):
+        while len(told) < count:
+            await asyncio.sleep(0.001)
+
+
+async def test_the_agents_own_word_is_passed_on() -> None:
+    told, machine = Told(), Machine()
+    watch = Watch(machine, told, 0.001)
+    watch.hear(0.0, {**EXPECTED, "live": True})
+    watch.hear(0.25, {"rate": 5.0, "left_s": 3.0})
+    await asyncio.sleep(0.01)
+    await watch.end()
+    assert told == [(0.0, {"left_s": 20.0}), (0.25, {"rate": 5.0, "left_s": 3.0})]
+    assert machine.asked == 0
+
+
+async def test_a_silent_agents_work_is_counted_by_its_cpu_time() -> None:
+    told, machine = Told(), Machine()
+    watch = Watch(machine, told, 0.001)
+    watch.hear(0.0, {**EXPECTED, "live": False})
+    await until(told, 3)
+    await watch.end()
+    count = machine.asked
+    # The first look is the beginning; each later one finds a second more of the twenty.
+    assert [done for done, _ in told[:3]] == [0.0, 1 / 20, 2 / 20]
+    assert told[1][1]["unit"] == "samples/s"
+    assert told[1][1]["rate"] > 0
+    await asyncio.sleep(0.01)
+    assert machine.asked == count
+
+
+@pytest.mark.parametrize("machine", [Machine(threads=()), Machine(lost_after=2)])
+async def test_what_cannot_be_counted_harms_nothing(machine: Machine) -> None:
+    told = Told()
+    watch = Watch(machine, told, 0.001)
+    watch.hear(0.0, {**EXPECTED, "live": False})
+    await asyncio.sleep(0.05)
+    await watch.end()
+    assert 1 <= len(told) <= 2
+
+
+@given(
+    st.floats(0.1, 1e5), st.floats(0.001, 1e5), st.floats(0, 1e5), st.floats(0, 64), st.booleans()
+)
+def test_a_standing_never_claims_the_end(
+    expected_s: float, elapsed_s: float, ran_s: float, share: float, timed: bool
+) -> None:
+    fields = {**EXPECTED, "timed": timed}
+    done, told = standing(fields, expected_s, elapsed_s, ran_s, share)
+    assert 0 <= done <= ALMOST
+    assert float(told.get("left_s", 0.0)) >= 0
+    assert float(told["rate"]) >= 0
+
+
+def test_half_of_the_cpu_takes_twice_as_long() -> None:
+    done, told = standing(EXPECTED, 20.0, 10.0, 5.0, 0.5)
+    assert done == 0.25
+    assert told["left_s"] == 30.0
+    assert told["rate"] == pytest.approx(0.5 / 68e-6)
+    done, told = standing({**EXPECTED, "timed": True}, 20.0, 5.0, 2.5, 0.5)
+    assert (done, told["left_s"]) == (0.25, 15.0)
+
+
+def test_a_long_cell_speaks_once_a_minute_where_there_is_no_terminal() -> None:
+    now = [0.0]
+    tally = Tally(blocks=1, clock=lambda: now[0])
+    output = io.StringIO()
+    view = ProgressView(Console(file=output, width=200), tally)
+    cell = "b001/bare/pinned/tick[samples=50000000]"
+    started = CellStarted(
+        cell=cell, block=1, arm="bare", scenario="pinned", workload="tick", parameters={}
+    )
+    view.take(Record(seq=1, time=0.0, event=started))
+    for second in range(1, 200):
+        now[0] = float(second)
+        fields = {"rate": 14690.4, "unit": "samples/s", "left_s": 3400.0 - second}
+        view.progress(cell, second / 3400, fields)
+    lines = output.getvalue().splitlines()
+    assert len(lines) == 199 // SILENCE_S
+    assert "tick[samples=50000000] 2%, 14,690 samples/s, about 55 min 40 s left" in lines[0]

@@ -1,0 +1,116 @@
+"""Knobs that a platform lacks, and real-time machines that would leave the host no CPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tare.run.catalog import build_catalog
+from tare.scenarios.placement import HostCpus, NeighbourPlacement, Placement
+from tare.study.knobs import lacking_knobs, starved_host
+from tare.study.load import load_study
+from tare.study.plan import ArmFacts, Plan, make_plan
+from tare.workloads import WORKLOADS
+
+STUDY = Path(__file__).parents[2] / "studies" / "knobs.yaml"
+ALL = frozenset({"policy", "fifo", "nice", "weight", "cap", "slice"})
+
+
+def wants(*knobs: str) -> Any:
+    return SimpleNamespace(knobs=frozenset(knobs), realtime="fifo" in knobs)
+
+
+def options(subject: Any = None, neighbours: Any = None) -> Any:
+    return SimpleNamespace(scheduling=subject, neighbour_scheduling=neighbours)
+
+
+def planned(knobs: frozenset[str], cpus: int = 2, **reasons: str) -> Plan:
+    study = load_study(STUDY, build_catalog())
+    facts = ArmFacts(
+        usable=True, max_vcpus=4, pinning=True, knobs=knobs, missing_knobs=reasons, boot_s=1.0
+    )
+    every = dict.fromkeys(study.arms, facts)
+    return make_plan(study, 1, every, HostCpus(tuple(range(cpus))), WORKLOADS)
+
+
+def test_the_shipped_study_uses_every_knob_of_linux() -> None:
+    plan = planned(ALL)
+    assert plan.skipped == ()
+    assert not plan.study.warnings
+    assert plan.study.aa == ("bare", "bare-again")
+    assert plan.most_s < 20 * 60
+    used = frozenset().union(
+        *(arm.options.scheduling.knobs for arm in plan.study.arms.values())  # type: ignore[attr-defined]
+    )
+    assert used == ALL
+
+
+def test_a_lacking_knob_is_skipped_with_its_reason() -> None:
+    plan = planned(ALL - {"slice"}, slice="Linux 6.12 and newer take slices")
+    skipped = {skip.arm: skip.reason for skip in plan.skipped}
+    assert set(skipped) == {
+        "oci-slice-short",
+        "oci-slice-long",
+        "qemu-slice-short",
+        "qemu-slice-long",
+    }
+    for reason in skipped.values():
+        assert "wants the scheduler knob slice" in reason
+        assert "Linux 6.12" in reason
+        assert "has cap, fifo, nice, policy, weight" in reason
+
+
+def test_real_time_machines_are_skipped_on_a_host_with_one_cpu() -> None:
+    skipped = {(skip.arm, skip.scenario): skip.reason for skip in planned(ALL, cpus=1).skipped}
+    assert set(skipped) == {
+        (arm, scenario) for arm in ("oci-fifo", "qemu-fifo") for scenario in ("alone", "contended")
+    }
+    assert all("no CPU to the host itself, which has 1 CPU:" in why for why in skipped.values())
+
+
+def test_platforms_without_such_options_lack_nothing() -> None:
+    assert lacking_knobs(SimpleNamespace(), frozenset(), {}) == ""
+    assert starved_host(SimpleNamespace(), Placement(), 4, HostCpus((0,))) == ""
+
+
+def test_the_neighbours_knobs_count_too() -> None:
+    told = lacking_knobs(options(wants("nice"), wants("fifo")), frozenset({"nice"}), {})
+    assert told == "wants the scheduler knob fifo, which is lacking here (has nice)"
+
+
+@pytest.mark.parametrize(
+    ("subject", "neighbours", "vcpus", "starved"),
+    [
+        ((1,), [], 1, False),
+        ((), [], 1, False),
+        ((), [], 2, True),
+        ((0, 1), [], 2, True),
+        ((1,), [(1,)], 1, False),
+        ((1,), [(0,)], 1, True),
+        ((1,), [()], 1, True),
+    ],
+)
+def test_two_cpus_bear_one_real_time_vcpu(
+    subject: tuple[int, ...], neighbours: list[tuple[int, ...]], vcpus: int, starved: bool
+) -> None:
+    placement = Placement(
+        subject, tuple(NeighbourPlacement("cpu-load", {}, cpus) for cpus in neighbours)
+    )
+    both = options(wants("fifo"), wants("fifo"))
+    assert bool(starved_host(both, placement, vcpus, HostCpus((0, 1)))) == starved
+    fair = options(wants("nice"), wants("policy"))
+    assert starved_host(fair, placement, vcpus, HostCpus((0, 1))) == ""
+
+
+@given(st.lists(st.integers(0, 7), unique=True, max_size=8), st.integers(1, 8), st.integers(1, 8))
+def test_a_cpu_is_always_left_to_the_host(pinned: list[int], vcpus: int, count: int) -> None:
+    cpus = HostCpus(tuple(range(count)))
+    pinned = [cpu for cpu in pinned if cpu < count]
+    reason = starved_host(options(wants("fifo")), Placement(tuple(pinned)), vcpus, cpus)
+    used = min(len(pinned), vcpus) if pinned else vcpus
+    assert bool(reason) == (used >= count)
