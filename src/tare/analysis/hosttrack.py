@@ -46,6 +46,8 @@ class Cause:
     def __str__(self) -> str:
         if self.kind == "preempted":
             return f"preempted by {self.who}"
+        if self.kind == "platform":
+            return "waited for its own platform"
         return f"{self.kind} ({self.who})" if self.who else self.kind
 
 

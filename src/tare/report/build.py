@@ -29,7 +29,7 @@ from tare.report.longseries import (
     series_figures,
     tails_table,
 )
-from tare.report.page import Page, make_page
+from tare.report.page import Noted, Page, make_page
 from tare.report.palette import css_variables, looks
 from tare.report.results import (
     effects_table,
@@ -40,6 +40,7 @@ from tare.report.results import (
     summaries_table,
 )
 from tare.report.sections import Draft, drafts, finish
+from tare.report.spikes import FIGURE, NOTE, spikes_of
 from tare.report.tables import Table
 from tare.report.words import EMULATED, counted
 
@@ -105,10 +106,13 @@ def _build(
             for draft in sections
         }
         studio.add([figure for found in of_series.values() for figure, _ in found])
+        spikes = spikes_of(runs)
+        if spikes is not None and spikes.figure is not None:
+            studio.add([spikes.figure])
         drawn = studio.drawn()
     tables = _tables(runs, comparison, series)
     files: list[str] = []
-    for table in tables:
+    for table in [*tables, *(spikes.tables if spikes else ())]:
         files += _write_table(table, tables_folder)
     beside = [set_beside(comparison, reference) for reference in references]
     for side in beside:
@@ -124,6 +128,8 @@ def _build(
         ],
         files=files,
         references=[reference_section(side) for side in beside],
+        spikes=spikes.section if spikes else None,
+        spikes_figure=Noted(drawn[FIGURE], NOTE) if FIGURE in drawn else None,
     )
     path = out / PAGE
     _replace(path, render(page))

@@ -29,6 +29,7 @@ from tare.report.results import (
     proof_table,
     skipped_table,
 )
+from tare.report.spikes import SpikesSection
 from tare.report.svg import legible
 from tare.report.tables import Shown
 from tare.report.verdicts import ArmLine, arm_lines, lead
@@ -104,6 +105,8 @@ class Page:
     files: tuple[str, ...]
     footer: str = field(default="")
     references: tuple[ReferenceSection, ...] = ()
+    spikes: SpikesSection | None = None
+    spikes_figure: Noted | None = None
 
 
 def make_page(
@@ -115,6 +118,8 @@ def make_page(
     sections: Sequence[Section],
     files: Sequence[str],
     references: Sequence[ReferenceSection] = (),
+    spikes: SpikesSection | None = None,
+    spikes_figure: Noted | None = None,
 ) -> Page:
     """Return the page's content."""
     runs = comparison.runs
@@ -165,6 +170,8 @@ def make_page(
         files=tuple(files),
         footer=_footer(runs),
         references=tuple(references),
+        spikes=spikes,
+        spikes_figure=spikes_figure,
     )
 
 

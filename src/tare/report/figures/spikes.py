@@ -1,0 +1,137 @@
+"""Guest against host around the worst gaps: what the machine saw, and what the host did then."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tare.analysis.formatting import format_duration
+from tare.analysis.hosttrack import CauseKind, Episode
+from tare.analysis.spikecells import SpikeCell
+from tare.analysis.spikes import Spike
+from tare.report.figures.axes import linear_ticks, tick_label
+from tare.report.figures.canvas import Canvas
+from tare.report.figures.frame import Figure, Spec
+from tare.report.palette import ARMS, BASELINE, MARGIN, NOISE, RULE, SOFT, Ink
+from tare.report.words import marked
+
+WIDE, NARROW = 720.0, 360.0
+ROW, LANE, TOP = 92.0, 16.0, 34.0
+AROUND = 0.25
+"""How much of a gap's length is shown before and after it."""
+LEAST_LABEL = 9.0
+"""Pixels that a letter needs, about."""
+
+INKS: dict[CauseKind, Ink] = {
+    "preempted": ARMS[1],
+    "timer interrupt": ARMS[0],
+    "other interrupt": ARMS[2],
+    "host throttling": ARMS[3],
+    "platform": ARMS[4],
+    "guest's own tick": ARMS[5],
+    "unexplained": NOISE,
+}
+
+
+@dataclass(frozen=True)
+class Worst:
+    """One of the worst gaps, and the cell it is of."""
+
+    cell: SpikeCell
+    spike: Spike
+
+    @property
+    def title(self) -> str:
+        """Whose it is, how long, and why."""
+        whose = f"{marked(self.cell.arm, self.cell.emulated)}, {self.cell.scenario}"
+        lost = format_duration(self.spike.excess_ns / 1e9)
+        return f"{whose}, block {self.cell.block}: {lost} lost, {self.spike.cause}"
+
+
+def worst_spikes(cells: Sequence[SpikeCell], most: int = 6) -> tuple[Worst, ...]:
+    """Return the longest gap of every arm and scenario, the longest first, at most ``most``."""
+    found: dict[tuple[str, str], Worst] = {}
+    for cell in cells:
+        for spike in cell.spikes:
+            known = found.get((cell.arm, cell.scenario))
+            if known is None or spike.excess_ns > known.spike.excess_ns:
+                found[cell.arm, cell.scenario] = Worst(cell, spike)
+    ordered = sorted(found.values(), key=lambda worst: -worst.spike.excess_ns)
+    return tuple(ordered[:most])
+
+
+def timeline_figure(worst: Sequence[Worst], *, name: str) -> Figure:
+    """Return the timelines of these gaps below one another.
+
+    Args:
+        worst: The gaps; at least one.
+        name: The figure's name.
+    """
+    return Figure(
+        name=name,
+        title="Guest against host around the worst gaps",
+        description="; ".join(each.title for each in worst),
+        spec=_drawn(worst, WIDE),
+        narrow=_drawn(worst, NARROW),
+        emulated=any(each.cell.emulated for each in worst),
+        panels=len(worst),
+    )
+
+
+def _drawn(worst: Sequence[Worst], width: float) -> Spec:
+    canvas = Canvas(width)
+    legend_rows = _legend(canvas, worst, width)
+    top = legend_rows * 18.0 + 6.0
+    for number, each in enumerate(worst):
+        _row(canvas, each, top + number * ROW, width)
+    return canvas.spec(top + len(worst) * ROW)
+
+
+def _legend(canvas: Canvas, worst: Sequence[Worst], width: float) -> int:
+    kinds: dict[str, Ink] = {"running": MARGIN, "gap in the guest": BASELINE}
+    for each in worst:
+        for cause, _ in each.spike.parts:
+            kinds[cause.kind] = INKS[cause.kind]
+    x, y = 0.0, 8.0
+    for kind, ink in kinds.items():
+        room = 22.0 + 6.8 * len(kind)
+        if x + room > width and x > 0:
+            x, y = 0.0, y + 18.0
+        canvas.rect(x, y - 5, x + 12, y + 5, ink)
+        canvas.text(x + 16, y, kind, size=11, ink=SOFT)
+        x += room
+    return int(y // 18.0) + 1
+
+
+def _row(canvas: Canvas, each: Worst, top: float, width: float) -> None:
+    spike, track = each.spike, each.cell.track
+    length = spike.end_ns - spike.begin_ns
+    begin, end = spike.begin_ns - AROUND * length, spike.end_ns + AROUND * length
+    left = 44.0
+    # The label would not fit beside a phone's edge.
+    title = each.title if len(each.title) * 6.2 < width else each.title[: int(width / 6.4)] + "…"
+    canvas.text(0, top + 10, title, size=12, bold=width > NARROW)
+
+    def at(time_ns: float) -> float:
+        share = (min(max(time_ns, begin), end) - begin) / (end - begin)
+        return left + share * (width - left)
+
+    guest, host = top + TOP, top + TOP + LANE + 5
+    for y, lane in ((guest, "guest"), (host, "host")):
+        canvas.text(0, y, lane, ink=SOFT, size=11)
+        canvas.rect(left, y - LANE / 2, width, y + LANE / 2, MARGIN)
+    canvas.rect(at(spike.begin_ns), guest - LANE / 2, at(spike.end_ns), guest + LANE / 2, BASELINE)
+    for episode in _shown(track.episodes if track else (), begin, end):
+        x, x2 = at(episode.begin_ns), at(episode.end_ns)
+        canvas.rect(x, host - LANE / 2, max(x2, x + 1), host + LANE / 2, INKS[episode.cause.kind])
+    base = host + LANE / 2 + 4
+    canvas.rule(left, base, width, base, RULE)
+    seconds = (end - begin) / 1e9
+    for tick in linear_ticks(0.0, seconds * 0.97, 6 if width > NARROW else 3):
+        x = at(begin + tick * 1e9)
+        canvas.rule(x, base, x, base + 4, RULE)
+        canvas.text(x, base + 12, tick_label(tick, "s"), ink=SOFT, size=10, align="center")
+
+
+def _shown(episodes: Sequence[Episode], begin: float, end: float) -> list[Episode]:
+    return [each for each in episodes if each.end_ns > begin and each.begin_ns < end]

@@ -1,0 +1,242 @@
+"""The section that says what caused the gaps: tables of causes, and the worst as timelines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tare.analysis.formatting import format_duration
+from tare.analysis.hosttrack import Cause
+from tare.analysis.rundata import RunData
+from tare.analysis.spikecells import SpikeCell, causes, explained, spike_cells
+from tare.report.figures.frame import Figure
+from tare.report.figures.spikes import timeline_figure, worst_spikes
+from tare.report.tables import Column, Shown, Table
+from tare.report.words import NONE, counted, marked
+
+FIGURE = "spikes-timeline"
+LEAST_SHOWN = 0.005
+"""Causes of less of the lost time are only in the table's files."""
+NOTE = (
+    "Above, each time: the sample that took too long, as the machine saw it; below: what its host "
+    "thread did, as the host recorded it."
+)
+
+
+@dataclass(frozen=True)
+class Group:
+    """The recorded cells of one arm, scenario and workload, over all blocks."""
+
+    arm: str
+    emulated: bool
+    scenario: str
+    workload: str
+    parameters: str
+    cells: tuple[SpikeCell, ...]
+
+
+@dataclass(frozen=True)
+class CauseLine:
+    """What one cause took from one group."""
+
+    group: Group
+    cause: Cause
+    count: int
+    total_s: float
+    longest_s: float
+    share: float | None
+
+
+@dataclass(frozen=True)
+class SpikesSection:
+    """What the page shows of causes.
+
+    Args:
+        lead: How much is explained, in one sentence.
+        explained: The same per arm and scenario.
+        causes: What each cause took.
+        notes: What a reader must know: what was not recorded or lost, and why.
+    """
+
+    lead: str
+    explained: Shown | None
+    causes: Shown | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Spikes:
+    """Everything of the section before its figure is drawn."""
+
+    section: SpikesSection
+    figure: Figure | None
+    tables: tuple[Table[Group] | Table[CauseLine], ...]
+
+
+def spikes_of(runs: Sequence[RunData]) -> Spikes | None:
+    """Return the section; None where the host's side was not to be recorded."""
+    cells = spike_cells(runs)
+    if not cells:
+        return None
+    groups = _groups([cell for cell in cells if cell.matched is not None])
+    whole, parts = explained_table(groups), causes_table(groups)
+    worst = worst_spikes([cell for group in groups for cell in group.cells])
+    shown = [row for row in parts.rows if _counts(row)]
+    section = SpikesSection(
+        lead=_lead(cells),
+        explained=whole.shown() if groups else None,
+        causes=parts.shown(rows=shown) if shown else None,
+        notes=_notes(cells),
+    )
+    figure = timeline_figure(worst, name=FIGURE) if worst else None
+    return Spikes(section, figure, (whole, parts) if groups else ())
+
+
+def _counts(line: CauseLine) -> bool:
+    return line.share is not None and line.share >= LEAST_SHOWN
+
+
+def _groups(cells: Sequence[SpikeCell]) -> tuple[Group, ...]:
+    found: dict[tuple[str, bool, str, str, str], list[SpikeCell]] = {}
+    for cell in cells:
+        key = (cell.arm, cell.emulated, cell.scenario, cell.workload, cell.parameters)
+        found.setdefault(key, []).append(cell)
+    ordered = sorted(found.items(), key=lambda item: item[0][2:])
+    return tuple(Group(*key, tuple(theirs)) for key, theirs in ordered)
+
+
+def _lead(cells: Sequence[SpikeCell]) -> str:
+    read = [cell for cell in cells if cell.matched is not None]
+    whole = explained(read)
+    if not read:
+        return "The host’s side could not be recorded, so gaps have no causes here."
+    if whole.share_of_gaps is None or whole.share_of_time is None:
+        return f"No gap was seen in {counted(len(read), 'recorded cell')}."
+    return (
+        f"In {counted(len(read), 'recorded cell')} the machines saw {counted(whole.gaps, 'gap')}, "
+        f"which took {format_duration(whole.lost_ns / 1e9)} in all. What the host did explains "
+        f"{whole.share_of_time:.1%} of that time, and {whole.share_of_gaps:.1%} of the gaps."
+    )
+
+
+def _notes(cells: Sequence[SpikeCell]) -> tuple[str, ...]:
+    notes: dict[str, int] = {}
+    for cell in cells:
+        if cell.matched is None:
+            text = f"not recorded: {cell.reason}"
+            notes[text] = notes.get(text, 0) + 1
+    told = [f"{counted(count, 'cell')} {text}." for text, count in notes.items()]
+    lost = sum(cell.lost_events for cell in cells)
+    if lost:
+        told.append(f"The recorder lost {counted(lost, 'event')}: some causes may be missing.")
+    left = sum(cell.not_logged for cell in cells)
+    if left:
+        told.append(f"{counted(left, 'gap')} did not fit into the machines’ logs.")
+    stolen = sum(cell.steal_s for cell in cells)
+    if stolen > 0:
+        told.append(
+            f"A hypervisor below this host took {format_duration(stolen)} from the watched CPUs "
+            "meanwhile; when, the host cannot see, so that is among what is unexplained."
+        )
+    return tuple(told)
+
+
+def explained_table(groups: Sequence[Group]) -> Table[Group]:
+    """Return how much of what each arm lost has a cause, and how well the clocks are aligned."""
+    columns: tuple[Column[Group], ...] = (
+        Column("scenario", lambda g: g.scenario, "Scenario"),
+        Column("arm", lambda g: g.arm, "Arm", lambda g: marked(g.arm, g.emulated)),
+        Column("emulated", lambda g: g.emulated),
+        Column("workload", lambda g: g.workload),
+        Column("parameters", lambda g: g.parameters),
+        Column("blocks", lambda g: len(g.cells), "Cells", numeric=True),
+        Column("gaps", lambda g: explained(g.cells).gaps, "Gaps", numeric=True),
+        Column(
+            "lost_s",
+            lambda g: explained(g.cells).lost_ns / 1e9,
+            "Time lost",
+            lambda g: format_duration(explained(g.cells).lost_ns / 1e9),
+            numeric=True,
+        ),
+        Column(
+            "share_of_gaps",
+            lambda g: explained(g.cells).share_of_gaps,
+            "Gaps explained",
+            lambda g: _share(explained(g.cells).share_of_gaps),
+            numeric=True,
+        ),
+        Column(
+            "share_of_time",
+            lambda g: explained(g.cells).share_of_time,
+            "Time explained",
+            lambda g: _share(explained(g.cells).share_of_time),
+            numeric=True,
+        ),
+        Column(
+            "clock_error_s",
+            lambda g: max(cell.clock_error_ns for cell in g.cells) / 1e9,
+            "Clocks agree within",
+            lambda g: format_duration(max(_error(cell) for cell in g.cells) / 1e9),
+            numeric=True,
+        ),
+        Column("aligned_error_s", lambda g: max(_error(cell) for cell in g.cells) / 1e9),
+        Column("lost_events", lambda g: sum(cell.lost_events for cell in g.cells)),
+    )
+    caption = "How much of the time that gaps took has a cause"
+    tone = lambda g: "emulated" if g.emulated else ""  # noqa: E731
+    return Table("spikes-explained", caption, columns, tuple(groups), tone=tone)
+
+
+def causes_table(groups: Sequence[Group]) -> Table[CauseLine]:
+    """Return what each cause took from each arm."""
+    rows = tuple(line for group in groups for line in _lines(group))
+    columns: tuple[Column[CauseLine], ...] = (
+        Column("scenario", lambda c: c.group.scenario, "Scenario"),
+        Column(
+            "arm", lambda c: c.group.arm, "Arm", lambda c: marked(c.group.arm, c.group.emulated)
+        ),
+        Column("emulated", lambda c: c.group.emulated),
+        Column("workload", lambda c: c.group.workload),
+        Column("parameters", lambda c: c.group.parameters),
+        Column("kind", lambda c: c.cause.kind),
+        Column("who", lambda c: c.cause.who),
+        Column("cause", lambda c: str(c.cause), "Cause"),
+        Column("count", lambda c: c.count, "Gaps", numeric=True),
+        Column(
+            "total_s", lambda c: c.total_s, "Time taken", lambda c: format_duration(c.total_s), True
+        ),
+        Column("share", lambda c: c.share, "Of the time lost", lambda c: _share(c.share), True),
+        Column(
+            "longest_s",
+            lambda c: c.longest_s,
+            "Longest",
+            lambda c: format_duration(c.longest_s),
+            True,
+        ),
+    )
+    caption = "What took the time: each gap counts for the cause that took most of it"
+    tone = lambda c: "emulated" if c.group.emulated else ""  # noqa: E731
+    return Table("spikes-causes", caption, columns, rows, tone=tone)
+
+
+def _lines(group: Group) -> list[CauseLine]:
+    lost = explained(group.cells).lost_ns
+    return [
+        CauseLine(
+            group,
+            row.cause,
+            row.count,
+            row.total_ns / 1e9,
+            row.longest_ns / 1e9,
+            row.total_ns / lost if lost else None,
+        )
+        for row in causes(group.cells)
+    ]
+
+
+def _error(cell: SpikeCell) -> int:
+    return cell.matched.error_ns if cell.matched else cell.clock_error_ns
+
+
+def _share(value: float | None) -> str:
+    return NONE if value is None else f"{100 * value:.1f} %"
