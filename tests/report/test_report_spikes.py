@@ -1,0 +1,88 @@
+"""The section on causes says what took the time, and draws the worst gaps."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from tare.analysis.hosttrack import Cause, Episode, Track
+from tare.analysis.spikecells import SpikeCell
+from tare.analysis.spikes import UNEXPLAINED, Matched, Spike
+from tare.report.figures.spikes import timeline_figure, worst_spikes
+from tare.report.spikes import _groups, _lead, _notes, causes_table, explained_table
+
+NEIGHBOUR = Cause("preempted", "neighbour-1 (cpu-load)")
+TIMER = Cause("timer interrupt")
+
+
+def cell_of(arm: str, *parts: tuple[Cause, int], **more: Any) -> SpikeCell:
+    spikes, episodes, at = [], [], 1_000_000
+    for number, (cause, length) in enumerate(parts):
+        spikes.append(Spike(number, at, at + length + 68_000, length, ((cause, length),)))
+        episodes.append(Episode(at + 10_000, at + 10_000 + length, cause))
+        at += length + 5_000_000
+    return SpikeCell(
+        run="r",
+        cell=f"b001/{arm}/contended/tick",
+        block=1,
+        arm=arm,
+        scenario="contended",
+        workload="tick",
+        parameters="{}",
+        emulated=arm == "qemu",
+        matched=Matched(tuple(spikes), 0, 300, 0, None),
+        track=Track(7, tuple(episodes), 10_000_000),
+        clock_error_ns=150_000,
+        **more,
+    )
+
+
+QEMU = cell_of("qemu", (NEIGHBOUR, 3_100_000), (TIMER, 20_000), (UNEXPLAINED, 80_000))
+BARE = cell_of("bare", (TIMER, 9_000))
+
+
+def test_causes_are_counted_and_summed_for_each_arm() -> None:
+    table = causes_table(_groups([QEMU, BARE]))
+    rows = {(row.group.arm, str(row.cause)): row for row in table.rows}
+    worst = rows["qemu", "preempted by neighbour-1 (cpu-load)"]
+    assert (worst.count, worst.total_s, worst.longest_s) == (1, 3.1e-3, 3.1e-3)
+    assert rows["bare", "timer interrupt"].share == 1.0
+    shown = table.shown()
+    texts = [[cell.text for cell in row] for row in shown.rows]
+    assert any("3.1 ms" in row and "96.9 %" in row for row in texts)
+    assert any("qemu (emulated)" in row for row in texts)
+    assert "preempted" in table.csv()
+
+
+def test_the_share_explained_and_the_clocks_error_are_stated() -> None:
+    (row,) = explained_table(_groups([QEMU])).shown().rows
+    texts = [cell.text for cell in row]
+    assert "97.5 %" in texts
+    assert "66.7 %" in texts
+    assert "300 ns" in texts
+    assert "97.5%" in _lead([QEMU])
+
+
+def test_what_was_not_recorded_or_lost_is_told_with_its_reason() -> None:
+    absent = replace(QEMU, matched=None, reason="tracing the host's scheduler needs root")
+    told = " ".join(_notes([absent, absent, replace(BARE, lost_events=3, steal_s=0.5)]))
+    assert "2 cells not recorded: tracing the host's scheduler needs root." in told
+    assert "lost 3 events" in told
+    assert "500 ms" in told
+    assert "could not be recorded" in _lead([absent])
+    quiet = replace(BARE, matched=Matched((), 0, 20, 0, None))
+    assert _lead([quiet]) == "No gap was seen in 1 recorded cell."
+
+
+def test_the_longest_gap_of_each_arm_is_drawn_the_longest_first() -> None:
+    worst = worst_spikes([BARE, QEMU])
+    assert [each.cell.arm for each in worst] == ["qemu", "bare"]
+    figure = timeline_figure(worst, name="spikes-timeline")
+    assert figure.emulated
+    assert figure.panels == 2
+    assert "3.1 ms lost, preempted by neighbour-1" in figure.description
+    words = json.dumps(figure.spec)
+    assert "guest" in words
+    assert "host" in words
+    assert len(worst_spikes([QEMU], most=0)) == 0
