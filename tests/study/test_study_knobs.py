@@ -56,8 +56,10 @@ def test_a_lacking_knob_is_skipped_with_its_reason() -> None:
     assert set(skipped) == {
         "oci-slice-short",
         "oci-slice-long",
+        "oci-slices",
         "qemu-slice-short",
         "qemu-slice-long",
+        "qemu-slices",
     }
     for reason in skipped.values():
         assert "wants the scheduler knob slice" in reason
