@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 BOOT_ESTIMATE_S = {"bare": 0.1, "oci": 0.4, "qemu": 2.5}
 """Seconds to start and stop a machine on a small computer; only for the plan's estimate."""
 SLOWEST_BOOT_S = 30.0
+EMULATED_SLOWDOWN = 2.0
+"""How many times longer cells of ordinary length take in an emulated machine; for the estimate."""
 PATIENCE_S = 1.5
 
 
@@ -64,6 +66,7 @@ def facts_of(study: Study, verdicts: Mapping[str, Verdict]) -> dict[str, ArmFact
             knobs=verdict.capabilities.knobs,
             missing_knobs=verdict.capabilities.missing_knobs,
             boot_s=BOOT_ESTIMATE_S.get(study.arms[name].platform, SLOWEST_BOOT_S),
+            slowdown=EMULATED_SLOWDOWN if verdict.emulated else 1.0,
         )
         for name, verdict in verdicts.items()
     }
