@@ -1,6 +1,8 @@
 //! The workloads under way, each in a thread of its own.
 
+use crate::measure::realtime;
 use crate::outbox::Outbox;
+use crate::scheduling::Found;
 use crate::workload::{Context, Failure, Run, Sink};
 use crate::{clock, protocol, sys, workloads};
 use serde_json::{json, Value};
@@ -84,6 +86,8 @@ pub struct Runs {
     outbox: Arc<Outbox>,
     /// The CPUs that the agent was given when it started.
     home: Vec<usize>,
+    /// How the host wants workloads scheduled, where it said so.
+    given: Option<Found>,
 }
 
 impl Runs {
@@ -93,6 +97,7 @@ impl Runs {
             ended: Condvar::new(),
             outbox,
             home: sys::affinity(0).unwrap_or_default(),
+            given: realtime::given(),
         }
     }
 
@@ -142,6 +147,7 @@ impl Runs {
         table.running.insert(id, task.clone());
         drop(table);
         self.outbox.send(&protocol::accepted(id));
+        realtime::follow(self.given, 1);
         let runs = self.clone();
         let thread = std::thread::Builder::new().name(name.chars().take(15).collect());
         let spawned = thread.spawn(move || runs.carry_out(&task, run, &params));
@@ -175,6 +181,7 @@ impl Runs {
             &task.cpus
         };
         let placed = sys::set_affinity(0, place);
+        realtime::follow(self.given, 0);
         let accepted_ns = clock::monotonic_raw_ns();
         let context = Context {
             params,

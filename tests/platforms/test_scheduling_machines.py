@@ -130,6 +130,23 @@ async def test_a_real_time_machine_takes_its_cpu(start: Start, platform: Platfor
     assert found.value["policy"] == "SCHED_FIFO"
 
 
+@pytest.mark.parametrize("platform", PLATFORMS[:2])
+async def test_an_endless_real_time_load_can_still_be_stopped(
+    start: Start, platform: Platform
+) -> None:
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("a real-time machine needs another CPU for the host")
+    machine = await start(platform, {"policy": "fifo"})
+    load = await machine.agent.start_load("cpu-load", {})
+    (thread,) = await machine.measuring_threads() or (0,)
+    if thread:
+        assert os.sched_getparam(thread).sched_priority == 1
+    await asyncio.sleep(0.1)
+    async with asyncio.timeout(20):
+        outcome = await load.stop()
+    assert outcome.value["seconds"] > 0
+
+
 @pytest.mark.parametrize("platform", PLATFORMS)
 async def test_a_cap_takes_its_part_in_gaps_as_long_as_the_rest_of_its_period(
     start: Start, context: Context, platform: Platform

@@ -48,7 +48,7 @@ def maybe(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 ANYTHING = st.fixed_dictionaries(
     {
         "policy": maybe(st.sampled_from(["other", "batch", "fifo"])),
-        "priority": maybe(st.integers(1, 99)),
+        "priority": maybe(st.integers(1, 98)),
         "nice": maybe(st.integers(-20, 19)),
         "weight": maybe(st.integers(1, 10_000)),
         "cap": maybe(st.floats(0.001, 4096)),
@@ -108,6 +108,7 @@ def test_a_nice_group_weighs_what_a_nice_thread_weighs(nice: int) -> None:
     [
         ("{policy: fifo, nice: 3}", "7:17: arms.knobs.scheduling: nice has no effect"),
         ("{policy: fifo, cap: 50 %}", "cap has no effect under `policy: fifo`"),
+        ("{policy: fifo, priority: 99}", "must be at most 98"),
         ("{priority: 3}", "a priority is for `policy: fifo`"),
         ("{policy: other, priority: 3}", "a priority is for `policy: fifo`"),
         ("{nice: 1, weight: 100}", "nice and weight say the same"),

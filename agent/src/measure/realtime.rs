@@ -60,6 +60,23 @@ fn throttling(warnings: &mut Vec<String>, facts: &mut Map<String, Value>) {
 /// workloads then keep the policy, nice and slice that they inherit.
 pub const SCHEDULING_GIVEN: &str = "TARE_SCHEDULING_GIVEN";
 
+/// How the host decided that workloads are scheduled, if it did: as the calling thread is.
+pub fn given() -> Option<scheduling::Found> {
+    std::env::var_os(SCHEDULING_GIVEN)?;
+    scheduling::read(0).ok()
+}
+
+/// Give the calling thread SCHED_FIFO at a given one's priority, `above` steps higher; nothing
+/// happens where that is no SCHED_FIFO.
+///
+/// A workload that never sleeps would else keep the agent, on the same CPU and of the same
+/// priority, from ever hearing of the host again.
+pub fn follow(given: Option<scheduling::Found>, above: i32) {
+    if let Some(given) = given.filter(|it| it.policy == libc::SCHED_FIFO) {
+        let _ = sched::fifo((given.priority + above).min(sched::highest_priority()));
+    }
+}
+
 /// Pin the calling thread to `cpus` (none: leave it free), block its signals and give it
 /// SCHED_FIFO at `priority`; 0 leaves it under SCHED_OTHER. Where the host decides about
 /// scheduling, the policy stays as it is.

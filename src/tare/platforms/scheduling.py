@@ -42,7 +42,7 @@ class Scheduling(BaseModel):
         "`fifo` with the highest priority where nothing is said here.",
     )
     priority: int | None = Field(
-        default=None, ge=1, le=99, description="With `policy: fifo`: its priority; 1 when left out."
+        default=None, ge=1, le=98, description="With `policy: fifo`: its priority; 1 when left out."
     )
     nice: int | None = Field(
         default=None,
