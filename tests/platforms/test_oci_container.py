@@ -83,9 +83,10 @@ async def test_a_runtime_is_found_by_running_it(context: Context) -> None:
 
 
 async def test_a_runtime_that_is_not_there_comes_with_what_to_do(
-    context: Context, monkeypatch: pytest.MonkeyPatch
+    context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
+    (tmp_path / "test").symlink_to("/usr/bin/test")
+    monkeypatch.setenv("PATH", str(tmp_path))
     verdict = await OCI.check(context, OciOptions(runtime="runsc"))
     assert not verdict.usable
     assert verdict.reason == "runsc is not installed"
