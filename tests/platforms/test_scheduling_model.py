@@ -142,6 +142,7 @@ def test_a_study_with_knobs_is_stored_and_restored() -> None:
     assert isinstance(options, QemuOptions)
     assert options.scheduling == Scheduling(cap=0.5, period=0.02, slice=0.003, nice=-5)
     assert options.scheduling_of("neighbour-2").weight == 10
+    assert not options.scheduling_of("trial").asks
     restored = restore_study(study.model_dump(mode="json"), build_catalog())
     assert restored.arms["knobs"].options == options
     words = Qemu().describe(options)

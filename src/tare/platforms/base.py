@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from tare.hosts.ledger import Ledger
 
 
+TRIAL = "trial"
+"""The role of a machine that is started only to see whether it starts."""
+
+
 class PlatformOptions(BaseModel):
     """Base of every platform's options; field descriptions become the reference in docs."""
 
@@ -94,7 +98,7 @@ class MachineSpec:
         cpus: Host CPUs for the vCPUs: vCPU i runs on ``cpus[i % len(cpus)]``; empty = anywhere.
         workdir: A directory for sockets and logs; created on start, removed on stop.
         realtime: Whether the machine carries a real-time workload.
-        role: ``subject``, or ``neighbour-1`` and so on.
+        role: ``subject``, ``neighbour-1`` and so on, or :data:`TRIAL`.
     """
 
     name: str

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 
 from tare.errors import MachineFault, TareError
 from tare.hosts.base import Host
-from tare.platforms.base import Context, PlatformOptions
+from tare.platforms.base import TRIAL, Context, PlatformOptions
 from tare.platforms.scheduling import DEFAULT_PRIORITY, NOTHING, Scheduling
 
 GIVEN_VARIABLE = "TARE_SCHEDULING_GIVEN"
@@ -51,7 +51,9 @@ class LinuxOptions(PlatformOptions):
     )
 
     def scheduling_of(self, role: str) -> Scheduling:
-        """Return the scheduling of the machine with this role."""
+        """Return the scheduling of the machine with this role: a trial's is the host's own."""
+        if role == TRIAL:
+            return NOTHING
         return self.scheduling if role == "subject" else self.neighbour_scheduling
 
     @property

@@ -14,6 +14,7 @@ from tare.images.build import GuestImage, build_guest_image
 from tare.images.kernels import is_file_name
 from tare.platforms import probe
 from tare.platforms.base import (
+    TRIAL,
     Capabilities,
     Context,
     MachineSpec,
@@ -144,7 +145,7 @@ class Qemu:
         async def boot() -> probe.Answer:
             token = secrets.token_hex(4)
             workdir = Path("/tmp") / f"tare-probe-{token}"
-            spec = MachineSpec(f"tare-probe-{token}", _PROBE_SHAPE, (), workdir, False)
+            spec = MachineSpec(f"tare-probe-{token}", _PROBE_SHAPE, (), workdir, False, TRIAL)
             deadline = probe.BOOT_DEADLINE_S
             created = "module present, /dev/kvm opens and creates a virtual machine"
             # The kernel is to say how far it came.
