@@ -37,7 +37,7 @@ LEAST_STOP_NS = 200_000
 PATTERNS: tuple[Hog | Quota, ...] = (
     Hog(0.02, 0.001, 100),
     Hog(0.05, 0.005, 60),
-    Quota(0.6, 0.1, 4.0),
+    Quota(0.3, 0.1, 4.0),
 )
 Row = tuple[str, ...]
 HEADER: Row = (

@@ -84,11 +84,11 @@ def rows_of(disturbances: Sequence[Disturbance], start_ns: int = START_NS) -> li
         now = end = begin + each.length_ns
         if each.cause == TIMER:
             timer = Vector.LOCAL_TIMER
-            rows.append((begin, CPU, HostEvent.VECTOR_ENTRY, timer, 0, 0))
-            rows.append((end, CPU, HostEvent.VECTOR_EXIT, timer, 0, 0))
+            rows.append((begin, CPU, HostEvent.VECTOR_ENTRY, timer, SUBJECT, 0))
+            rows.append((end, CPU, HostEvent.VECTOR_EXIT, timer, SUBJECT, 0))
         elif each.cause == DEVICE:
-            rows.append((begin, CPU, HostEvent.IRQ_ENTRY, 36, 0, 0))
-            rows.append((end, CPU, HostEvent.IRQ_EXIT, 36, 0, 0))
+            rows.append((begin, CPU, HostEvent.IRQ_ENTRY, 36, SUBJECT, 0))
+            rows.append((end, CPU, HostEvent.IRQ_EXIT, 36, SUBJECT, 0))
         else:
             other = HOG if each.cause == PREEMPTED else 0
             ready = int(each.cause != WAITED)
@@ -254,6 +254,29 @@ def test_after_its_wake_up_a_thread_waits_for_whoever_has_the_cpu() -> None:
     ]
 
 
+def test_a_switch_that_was_not_recorded_shows_by_who_runs_next() -> None:
+    now, tick = START_NS, Vector.LOCAL_TIMER
+    rows: list[Row] = [
+        (now, CPU, HostEvent.SWITCH, SUBJECT, 0, 0),
+        (now + 1_000_000, CPU, HostEvent.SWITCH, 0, SUBJECT, 1),
+        # Idle at its end is known; the switch back is not recorded, but later the subject runs.
+        (now + 3_000_000, CPU, HostEvent.QUOTA_PERIOD, 7, 0, 0),
+        (now + 5_000_000, CPU, HostEvent.VECTOR_ENTRY, tick, SUBJECT, 0),
+        (now + 5_003_000, CPU, HostEvent.VECTOR_EXIT, tick, SUBJECT, 0),
+        # It leaves unseen too.
+        (now + 9_000_000, CPU, HostEvent.SWITCH, SUBJECT, HOG, 1),
+    ]
+    track = track_thread(columns_of(rows), SUBJECT, NAMES)
+    assert track.missed == 2
+    assert [(each.length_ns, each.cause, each.unseen_ns) for each in track.episodes] == [
+        (2_000_000, THROTTLED, 2_000_000),
+        (3_000, TIMER, 0),
+        (1, PREEMPTED, 9_000_000 - 5_003_000 - 1),
+    ]
+    # What may have been unseen explains a gap that was longer than what was surely seen.
+    assert divide(2_900_000, track.episodes[:1]) == {THROTTLED: 2_900_000}
+
+
 def test_a_softirq_belongs_to_the_interrupt_that_raised_it() -> None:
     first = Episode(0, 3_000, DEVICE)
     second = Episode(3_400, 9_000, Cause("other interrupt", "net-rx"))
@@ -309,12 +332,12 @@ def test_a_quota_is_blamed_even_where_others_use_its_time() -> None:
     for number in range(5):
         begin = START_NS + number * period
         rows.append((begin + quota, CPU, HostEvent.SWITCH, HOG, SUBJECT, 1))
-        rows.append((begin + period, CPU, HostEvent.QUOTA_PERIOD, 7, 0, 0))
+        rows.append((begin + period, CPU, HostEvent.QUOTA_PERIOD, 7, HOG, 0))
         rows.append((begin + period + 9_000, CPU, HostEvent.SWITCH, SUBJECT, HOG, 1))
     # The same absence without the quota used up is the neighbour's.
     last = START_NS + 5 * period
     rows.append((last + 10_000_000, CPU, HostEvent.SWITCH, HOG, SUBJECT, 1))
-    rows.append((last + period, CPU, HostEvent.QUOTA_PERIOD, 7, 0, 0))
+    rows.append((last + period, CPU, HostEvent.QUOTA_PERIOD, 7, HOG, 0))
     rows.append((last + period + 9_000, CPU, HostEvent.SWITCH, SUBJECT, HOG, 1))
     columns = columns_of(rows)
     track = track_thread(columns, SUBJECT, NAMES)

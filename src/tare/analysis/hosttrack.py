@@ -7,7 +7,7 @@ something else is there: another thread, or nothing at all.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -53,11 +53,19 @@ class Cause:
 
 @dataclass(frozen=True)
 class Episode:
-    """One stretch in which the host kept the thread from going on, by the host's clock, in ns."""
+    """One stretch in which the host kept the thread from going on, by the host's clock, in ns.
+
+    Args:
+        begin_ns: From when on it surely was so.
+        end_ns: Until when it surely was so.
+        cause: Why.
+        unseen_ns: By how much longer it may have been, where the kernel did not record a switch.
+    """
 
     begin_ns: int
     end_ns: int
     cause: Cause
+    unseen_ns: int = 0
 
     @property
     def length_ns(self) -> int:
@@ -73,11 +81,13 @@ class Track:
         thread: Its id.
         episodes: When it was kept from going on, in order.
         running_ns: How long it had a CPU, interrupts included.
+        missed: Switches that the kernel did not record, as the next event shows.
     """
 
     thread: int
     episodes: tuple[Episode, ...]
     running_ns: int
+    missed: int = 0
 
 
 _TIMER_SOFTIRQS = {1, 7, 8, 9}
@@ -155,13 +165,16 @@ def track_thread(columns: Columns, thread: int, names: Names) -> Track:
     )
     for time_ns, cpu, kind, who, other, runnable in rows:
         follower.take(time_ns, cpu, kind, who, other, bool(runnable))
-    return Track(thread, tuple(joined(follower.episodes)), follower.running_ns)
+    return Track(thread, tuple(joined(follower.episodes)), follower.running_ns, follower.missed)
 
 
 class _Follower:
     def __init__(self, thread: int, names: Names) -> None:
         self.episodes: list[Episode] = []
         self.running_ns = 0
+        self.missed = 0
+        self._seen: dict[int, int] = {}
+        self._unseen = 0
         self._thread = thread
         self._names = names
         self._current: dict[int, int] = {}
@@ -176,6 +189,11 @@ class _Follower:
         self._waiting: dict[int, int] = {}
 
     def take(self, time_ns: int, cpu: int, kind: int, who: int, other: int, runnable: bool) -> None:
+        if kind != HostEvent.WAKEUP:
+            # Every event tells which thread runs; it must be the one that was switched to.
+            if self._current.get(cpu, other) != other:
+                self._missed(time_ns, cpu, other)
+            self._seen[cpu] = time_ns
         if kind == HostEvent.SWITCH:
             if not self._ready and self._cpu is not None and not self._running():
                 self._absent(time_ns)
@@ -213,12 +231,38 @@ class _Follower:
             self._absent(time_ns)
         self._current[cpu] = who
 
+    def _missed(self, time_ns: int, cpu: int, shown: int) -> None:
+        """Take note that ``shown`` runs on ``cpu`` although no switch to it was recorded."""
+        self.missed += 1
+        last = self._seen.get(cpu, time_ns)
+        if self._running() and cpu == self._cpu:
+            # The thread left unseen: surely away from now on, perhaps since the last event.
+            self.running_ns += last - self._began
+            self._interrupts.clear()
+            self._since = max(last, time_ns - 1)
+            self._unseen, self._ready = self._since - last, True
+        elif shown == self._thread:
+            if self._cpu is not None:
+                surely = max(last, self._since + 1)
+                self._absent(surely)
+                if self.episodes and self.episodes[-1].end_ns == surely:
+                    self.episodes[-1] = replace(
+                        self.episodes[-1],
+                        unseen_ns=self.episodes[-1].unseen_ns + max(0, time_ns - surely),
+                    )
+            self._cpu, self._since, self._began = cpu, time_ns, time_ns
+        elif cpu == self._cpu:
+            self._absent(time_ns)
+        self._current[cpu] = shown
+
     def _absent(self, time_ns: int) -> None:
         """Close the part of an absence that ends now; the next begins here."""
         assert self._cpu is not None
         occupant = self._current.get(self._cpu, IDLE)
         if occupant != self._thread and time_ns > self._since:
-            self.episodes.append(Episode(self._since, time_ns, self._why(occupant)))
+            cause = self._why(occupant)
+            self.episodes.append(Episode(self._since, time_ns, cause, self._unseen))
+            self._unseen = 0
         self._since = time_ns
 
     def _why(self, occupant: int) -> Cause:
@@ -264,7 +308,8 @@ def joined(episodes: Iterable[Episode]) -> list[Episode]:
             if (both_interrupts and close <= JOINED_NS) or (
                 last.cause == episode.cause and close == 0
             ):
-                result[-1] = Episode(last.begin_ns, episode.end_ns, last.cause)
+                unseen = last.unseen_ns + episode.unseen_ns
+                result[-1] = Episode(last.begin_ns, episode.end_ns, last.cause, unseen)
                 continue
         result.append(episode)
     return result

@@ -8,7 +8,7 @@ used about what the quota grants since the timer before.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -48,7 +48,7 @@ def blame_quota(track: Track, columns: Columns, quota: Quota) -> Track:
         found = _stops(absences, times, quota)
         if sum(end - begin for begin, end in found) > sum(end - begin for begin, end in best):
             best = found
-    return Track(track.thread, _relabelled(track.episodes, best), track.running_ns)
+    return replace(track, episodes=_relabelled(track.episodes, best))
 
 
 def _absences(episodes: Sequence[Episode]) -> list[tuple[int, int, bool]]:
@@ -107,9 +107,9 @@ def _relabelled(
         end = min(left[0][1], episode.end_ns)
         last = result[-1] if result else None
         if last and last.cause == THROTTLED and last.end_ns == episode.begin_ns:
-            result[-1] = Episode(last.begin_ns, end, THROTTLED)
+            result[-1] = replace(last, end_ns=end, unseen_ns=last.unseen_ns + episode.unseen_ns)
         else:
-            result.append(Episode(episode.begin_ns, end, THROTTLED))
+            result.append(Episode(episode.begin_ns, end, THROTTLED, episode.unseen_ns))
         if end < episode.end_ns:
             result.append(Episode(end, episode.end_ns, episode.cause))
     return tuple(result)

@@ -230,7 +230,7 @@ def divide(excess_ns: int, episodes: Sequence[Episode]) -> dict[Cause, int]:
     for episode in episodes:
         taken[episode.cause] = taken.get(episode.cause, 0) + episode.length_ns
         hidden = INTERRUPT_SLACK_NS if "interrupt" in episode.cause.kind else SWITCH_SLACK_NS
-        slack[episode.cause] = slack.get(episode.cause, 0) + hidden
+        slack[episode.cause] = slack.get(episode.cause, 0) + hidden + episode.unseen_ns
     total = sum(taken.values())
     if total > excess_ns:
         taken = {cause: length * excess_ns // total for cause, length in taken.items()}

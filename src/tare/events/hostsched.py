@@ -9,7 +9,8 @@ kind      u8    a :class:`HostEvent`
 who       u32   SWITCH: the thread that runs from now on; WAKEUP: the thread; IRQ_*: the
                 interrupt's number; SOFTIRQ_*: its vector; VECTOR_*: a :class:`Vector`;
                 QUOTA_PERIOD: a mark of the control group whose quota is granted anew
-other     u32   SWITCH: the thread that ran until now; WAKEUP: the CPU it is to run on
+other     u32   SWITCH: the thread that ran until now; WAKEUP: the CPU it is to run on; all
+                others: the thread that runs on the CPU at that moment
 runnable  u8    SWITCH: 1 if the thread that ran until now still wanted to; 0 otherwise
 ========= ===== ==============================================================================
 

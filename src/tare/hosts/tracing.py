@@ -311,6 +311,7 @@ def as_columns(rows: Sequence[Row]) -> dict[str, npt.NDArray[Any]]:
 def _taker(event: str, layout: Format) -> _Take:
     """Return what turns one record of ``event`` into a row."""
     fields = layout.fields
+    running = fields["common_pid"]
     if event == _SWITCH:
         prev, state, after, prev_comm, comm = (
             fields[name]
@@ -333,14 +334,15 @@ def _taker(event: str, layout: Format) -> _Take:
             irq = number.number(page, start)
             if irq not in taken.irqs:
                 taken.irqs[irq] = name.located_text(page, start)
-            taken.rows.append((time_ns, cpu, HostEvent.IRQ_ENTRY, irq, 0, 0))
+            now = running.number(page, start)
+            taken.rows.append((time_ns, cpu, HostEvent.IRQ_ENTRY, irq, now, 0))
 
         return device
     if event in _VECTORS:
         vector, kind = _VECTORS[event]
 
         def interrupt(page: bytes, start: int, time_ns: int, cpu: int, taken: _Taken) -> None:
-            taken.rows.append((time_ns, cpu, kind, vector, 0, 0))
+            taken.rows.append((time_ns, cpu, kind, vector, running.number(page, start), 0))
 
         return interrupt
     if event == _QUOTA:
@@ -349,7 +351,8 @@ def _taker(event: str, layout: Format) -> _Take:
         def quota(page: bytes, start: int, time_ns: int, cpu: int, taken: _Taken) -> None:
             # The kernel's structures lie at multiples of 64 bytes.
             mark = timer.number(page, start) >> 6 & 0xFFFFFFFF
-            taken.rows.append((time_ns, cpu, HostEvent.QUOTA_PERIOD, mark, 0, 0))
+            now = running.number(page, start)
+            taken.rows.append((time_ns, cpu, HostEvent.QUOTA_PERIOD, mark, now, 0))
 
         return quota
     if event == _WAKEUP:
@@ -368,6 +371,7 @@ def _taker(event: str, layout: Format) -> _Take:
     who = fields[column]
 
     def other(page: bytes, start: int, time_ns: int, cpu: int, taken: _Taken) -> None:
-        taken.rows.append((time_ns, cpu, what, who.number(page, start), 0, 0))
+        now = running.number(page, start)
+        taken.rows.append((time_ns, cpu, what, who.number(page, start), now, 0))
 
     return other
