@@ -145,6 +145,8 @@ def test_a_study_with_knobs_is_stored_and_restored() -> None:
     assert not options.scheduling_of("trial").asks
     restored = restore_study(study.model_dump(mode="json"), build_catalog())
     assert restored.arms["knobs"].options == options
+    assert options.model_dump()["scheduling"].keys() == {"cap", "period", "slice", "nice"}
+    assert "scheduling" not in QemuOptions().model_dump(mode="json")
     words = Qemu().describe(options)
     assert "nice -5, cap 50 % per 20 ms, slice 3 ms" in words
     assert words.endswith("neighbours weight 10")

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer
 
 from tare.errors import MachineFault, TareError
 from tare.hosts.base import Host
@@ -49,6 +49,16 @@ class LinuxOptions(PlatformOptions):
         default_factory=lambda: NOTHING,
         description="The same for each neighbour of the subject.",
     )
+
+    @model_serializer(mode="wrap")
+    def _only_what_is_asked(self, usual: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what stays as it is on the host, so that a report shows what was chosen."""
+        values: dict[str, Any] = usual(self)
+        for name in ("scheduling", "neighbour_scheduling"):
+            asked = {key: value for key, value in values.pop(name).items() if value is not None}
+            if asked:
+                values[name] = asked
+        return values
 
     def scheduling_of(self, role: str) -> Scheduling:
         """Return the scheduling of the machine with this role: a trial's is the host's own."""
