@@ -103,8 +103,8 @@ async def host_recorder(host: Host, ledger: Ledger) -> AsyncIterator[HostRecorde
 class HostRecorder:
     """Records scheduling and interrupts of chosen CPUs; made by :func:`host_recorder`.
 
-    A thread may be woken from any CPU, so wake-ups, of a few threads only, are recorded on all of
-    them, in a second instance.
+    A thread may be woken from any CPU, and a quota's timer may be on any, so both are recorded on
+    all of them, in a second instance: the wake-ups of a few threads, and these timers alone.
     """
 
     def __init__(self, host: Host, instance: Path, wakes: Path) -> None:
@@ -114,6 +114,7 @@ class HostRecorder:
         self._online = host.topology().online
         self._takers: dict[int, _Take] = {}
         self._enabled: tuple[str, ...] = ()
+        self._everywhere: tuple[str, ...] = (_WAKEUP,)
         self._data_offset = 16
         self._cpus: tuple[int, ...] = ()
         self._taken = _Taken()
@@ -136,7 +137,8 @@ class HostRecorder:
             await self._prepare(tuple(sorted(set(cpus))), threads)
             for event in self._enabled:
                 await self._write(f"events/{event}/enable", "1")
-            await self._host.write(self._wakes / "events" / _WAKEUP / "enable", b"1\n")
+            for event in self._everywhere:
+                await self._host.write(self._wakes / "events" / event / "enable", b"1\n")
             self._taken = _Taken()
             self._began_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
             await self._write("tracing_on", "1")
@@ -178,8 +180,9 @@ class HostRecorder:
             await asyncio.gather(drain, return_exceptions=True)
         for event in self._enabled:
             await self._write(f"events/{event}/enable", "0")
-        for control in ("tracing_on", f"events/{_WAKEUP}/enable"):
-            await self._host.write(self._wakes / control, b"0\n")
+        await self._host.write(self._wakes / "tracing_on", b"0\n")
+        for event in self._everywhere:
+            await self._host.write(self._wakes / "events" / event / "enable", b"0\n")
 
     async def _write(self, control: str, value: str) -> None:
         await self._host.write(self._instance / control, f"{value}\n".encode())
@@ -204,13 +207,14 @@ class HostRecorder:
             path = events / _QUOTA / "format"
             layout = parse_format((await self._host.read(path)).decode())
             self._takers[layout.id] = _taker(_QUOTA, layout)
-            enabled.append(_QUOTA)
+            self._everywhere = (_WAKEUP, _QUOTA)
         self._enabled = tuple(enabled)
 
     async def _filters_quota(self) -> bool:
         """Return whether this timer alone can be recorded; all others would be far too many."""
         try:
-            await self._write(f"events/{_QUOTA}/filter", _QUOTA_FILTER)
+            path = self._wakes / "events" / _QUOTA / "filter"
+            await self._host.write(path, _QUOTA_FILTER.encode())
         except OSError:
             return False
         return True
