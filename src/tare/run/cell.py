@@ -182,6 +182,12 @@ async def _measure(
     for report in reports:
         report.require_load()
     cost = {name: after[name] - before.get(name, 0.0) for name in after if name.endswith("_s")}
+    # The measuring thread of a process has ended by now, so it tells of itself.
+    cost.pop("threads_cpu_s", None)
+    if cost.pop("threads_run_delay_s", None) is not None:
+        witness = outcome.value.get("witness")
+        if isinstance(witness, Mapping) and "run_delay_s" in witness:
+            cost["thread_run_delay_s"] = float(witness["run_delay_s"])
     skew_s = barrier.skew_ns * 1e-9 if neighbours and barrier.skew_ns is not None else None
     return _Measured(outcome, trust, took_s, reports, skew_s, cost, host, counters)
 
