@@ -37,6 +37,7 @@ T = TypeVar("T")
 
 LEAST_DEADLINE_S = 30.0
 LAST_WORDS_S = 1.0
+LEAST_COUNTED_S = 2.0
 DEADLINE_FACTOR = 20.0
 """An emulated machine may be that much slower than the hardware the estimate is made for."""
 
@@ -147,9 +148,10 @@ async def _measure(
     await side.open()
     before = await subject.host_cost()
     first = context.clocks.pop(subject.name, None) or await subject.agent.clock()
-    counted = not workload.realtime
+    # Not beside a real-time workload, in whose loop every wake-up would show, nor where there
+    # would be no second sample to compare the first with.
+    counted = not workload.realtime and cell.expected_s >= LEAST_COUNTED_S
     if counted:
-        # Not beside a real-time workload, in whose loop every wake-up would show.
         await subject.agent.counters_start()
     beginning = asyncio.ensure_future(loads.begin(barrier))
     began = time.monotonic()
