@@ -97,7 +97,7 @@ async def go_on(directory: Path, decide: Decide, console: Console) -> RunFinishe
         say=_speaker(console),
     ) as bench:
         with view:
-            return await resume(bench, study, folder)
+            return await resume(bench, study, state.started, state, folder)
 
 
 def _speaker(console: Console) -> Callable[[str], None]:

@@ -103,28 +103,30 @@ async def execute(
         return await _Execution(bench, study, plan, prepared, folder, log, run).carry_out()
 
 
-async def resume(bench: Bench, study: Study, folder: RunFolder) -> RunFinished | None:
+async def resume(
+    bench: Bench, study: Study, started: RunStarted, state: RunState, folder: RunFolder
+) -> RunFinished | None:
     """Go on with an interrupted run at its first unfinished cell.
 
+    Args:
+        bench: What the run is carried out with.
+        study: The run's study.
+        started: The run's first event.
+        state: The fold of its events so far.
+        folder: The run's folder.
+
     Raises:
-        InputError: The run is complete, or what it would boot has changed since it began.
+        InputError: What the run would boot has changed since it began.
     """
-    state = fold(read_events(folder.events))
-    if state.started is None:
-        raise InputError(f"{folder.events}: line 1 is not run_started", "start the study anew")
-    if state.finished is not None and state.finished.status == "complete":
-        raise InputError(f"{folder.path} is complete", f"see `tare report {folder.path}`")
     verdicts = await check_arms(bench, study)
     recorded = recorded_facts(study, state, verdicts)
-    plan = plan_study(bench, study, state.started.seed, recorded)
+    plan = plan_study(bench, study, started.seed, recorded)
     prepared = await prepare_arms(bench, study, plan)
     _require_same_images(state, prepared)
     with EventLog(folder.events) as log:
         _subscribe(bench, log)
-        log.append(RunResumed(run=state.started.run, versions=run_versions()))
-        return await _Execution(
-            bench, study, plan, prepared, folder, log, state.started.run
-        ).carry_out()
+        log.append(RunResumed(run=started.run, versions=run_versions()))
+        return await _Execution(bench, study, plan, prepared, folder, log, started.run).carry_out()
 
 
 def _require_same_images(state: RunState, prepared: Mapping[str, Prepared]) -> None:
