@@ -82,10 +82,26 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Shape:
-    """A machine's size: number of vCPUs, and memory in bytes."""
+    """A machine's size: number of vCPUs, memory and a disk of its own in bytes (0: no disk)."""
 
     vcpus: int
     memory: int
+    disk: int = 0
+
+
+@dataclass(frozen=True)
+class ToolboxFiles:
+    """The toolbox as a machine gets it, read-only.
+
+    Args:
+        image: The file system image, for machines that attach disks.
+        digest: SHA-256 (hex) of the image.
+        tree: The same files as a directory, for machines that share the host's kernel.
+    """
+
+    image: Path
+    digest: str
+    tree: Path
 
 
 @dataclass(frozen=True)
@@ -99,6 +115,7 @@ class MachineSpec:
         workdir: A directory for sockets and logs; created on start, removed on stop.
         realtime: Whether the machine carries a real-time workload.
         role: ``subject``, ``neighbour-1`` and so on, or :data:`TRIAL`.
+        toolbox: The applications, where a workload of the visit needs them.
     """
 
     name: str
@@ -107,6 +124,7 @@ class MachineSpec:
     workdir: Path
     realtime: bool
     role: str = "subject"
+    toolbox: ToolboxFiles | None = None
 
 
 @dataclass(frozen=True)
@@ -139,6 +157,7 @@ class Context:
         agent: The static agent program, on this computer.
         kernel: The study's kernel (``rt``, ``cloud``, a package or a file); None means the
             real-time kernel for real-time workloads and the cloud kernel for the others.
+        here: This computer, where images are built; None where it is the host itself.
     """
 
     host: Host
@@ -146,6 +165,12 @@ class Context:
     cache: Path
     agent: Path
     kernel: str | None = None
+    here: Host | None = None
+
+    @property
+    def builder(self) -> Host:
+        """The computer that builds images: this one, whatever the host is."""
+        return self.here or self.host
 
 
 class Machine(Protocol):

@@ -109,7 +109,7 @@ class Qemu:
             InputError: There is no such kernel, or it lacks what the devices need.
         """
         image = await build_guest_image(
-            context.host,
+            context.builder,
             _kernel(context, realtime),
             needs=options.needs,
             agent=context.agent,
