@@ -177,8 +177,8 @@ async def _measure(
                     "length_ns": round(pattern.length_s * 1e9),
                     "count": pattern.count,
                     "priority": HOG_PRIORITY,
+                    "cpu": cpu,
                 },
-                cpus=(cpu,),
                 barrier=barrier,
                 deadline_s=DEADLINE_S,
             )

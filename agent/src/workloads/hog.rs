@@ -1,12 +1,16 @@
 //! `hog`: take a CPU away for a known time again and again, and log when: the known disturbance that
 //! the host's side is validated with.
+//!
+//! The hog itself sets no timer: a thread elsewhere wakes it. Setting a timer lets whatever the CPU
+//! itself runs on take it at just that moment, which no log of the hog's could tell.
 
 use crate::measure::columns::Table;
 use crate::measure::{params, prefault, realtime, sched, tsc};
 use crate::workload::{Context, Failure};
 use serde::Deserialize;
 use serde_json::{json, Value};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::Thread;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -19,6 +23,8 @@ struct Params {
     count: u64,
     /// SCHED_FIFO priority.
     priority: i32,
+    /// The CPU that is taken away, where only the hog is to run there and not its clock too.
+    cpu: Option<usize>,
 }
 
 impl Default for Params {
@@ -28,12 +34,13 @@ impl Default for Params {
             length_ns: 1_000_000,
             count: 50,
             priority: 99,
+            cpu: None,
         }
     }
 }
 
-/// First and last stamp of one run, and the CPU time that the thread had since the last stamp of the
-/// run before, in ns. That counts what the kernel did for it, going to sleep and waking up, and
+/// First and last stamp of one run, and the CPU time that the thread had from its first stamp to that
+/// of the next run, in ns. That counts what the kernel did for it, going to sleep and waking up, and
 /// leaves out what was taken from it in turn.
 #[derive(Clone, Copy)]
 struct Run {
@@ -50,14 +57,35 @@ impl Run {
     };
 }
 
-struct Taken {
-    anchors: (tsc::Anchor, tsc::Anchor),
+/// What the clock asks of the hog.
+#[derive(Default)]
+struct Order {
+    /// Runs asked for so far.
+    runs: AtomicU64,
+    /// The hog waits, on its CPU and with its priority.
+    settled: AtomicBool,
+    over: AtomicBool,
+}
+
+/// What the hog did.
+struct Obeyed {
     runs: Vec<Run>,
-    /// Beginnings that had passed when the run before them ended.
-    missed: u64,
     policy: &'static str,
     warnings: Vec<String>,
 }
+
+/// What the clock saw: stamps around everything, and beginnings that had passed before their time.
+struct Commanded {
+    anchors: (tsc::Anchor, tsc::Anchor),
+    missed: u64,
+}
+
+/// Periods that the hog stays asleep after its last run, so that its end disturbs nobody who
+/// measures a little longer than it runs.
+const QUIET_PERIODS: u64 = 4;
+
+/// How long the hog may take to get its CPU; what is wrong with it shows in its own error then.
+const SETTLING_NS: u64 = 2_000_000_000;
 
 pub fn run(context: &Context) -> Result<Value, Failure> {
     let params: Params = params::parse(context.params)?;
@@ -75,42 +103,100 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
         "period_ns: at most 1000 s",
     )?;
     let quiet = realtime::quiet();
-    let taken = std::thread::scope(|scope| {
-        let params = &params;
-        std::thread::Builder::new()
+    let order = Order::default();
+    let (commanded, obeyed) = std::thread::scope(|scope| {
+        let (params, order) = (&params, &order);
+        let hog = std::thread::Builder::new()
             .name("tare-hog".into())
-            .spawn_scoped(scope, move || take(context, params))?
+            .spawn_scoped(scope, move || {
+                let cpus = params.cpu.map_or(context.cpus.to_vec(), |cpu| vec![cpu]);
+                obey(&cpus, params, order)
+            })?;
+        let awake = hog.thread().clone();
+        let clock = std::thread::Builder::new()
+            .name("tare-hog-clock".into())
+            .spawn_scoped(scope, move || command(context, params, order, &awake))?;
+        let commanded = clock
             .join()
-            .map_err(|_| Failure("the hog panicked".into()))?
+            .map_err(|_| Failure("the hog's clock panicked".into()))?;
+        order.over.store(true, Ordering::SeqCst);
+        hog.thread().unpark();
+        let obeyed = hog
+            .join()
+            .map_err(|_| Failure("the hog panicked".into()))??;
+        Ok::<_, Failure>((commanded?, obeyed))
     })?;
-    report(context, &params, taken, quiet.warnings)
+    report(context, &params, commanded, obeyed, quiet.warnings)
 }
 
-fn take(context: &Context, params: &Params) -> Result<Taken, Failure> {
+/// The hog: run whenever a run is asked for.
+fn obey(cpus: &[usize], params: &Params, order: &Order) -> Result<Obeyed, Failure> {
     let mut warnings = Vec::new();
-    let policy = realtime::settle(context.cpus, params.priority, &mut warnings)?;
+    let policy = realtime::settle(cpus, params.priority, &mut warnings)?;
     let length = (params.length_ns as f64 * 1e-9 * tsc::calibrate()?) as u64;
     let mut runs = prefault::touched(params.count as usize, Run::NONE);
     runs.clear();
-    context.sink.barrier()?;
-    let start_anchor = tsc::Anchor::take();
-    let mut missed = 0;
-    let mut ran_before = sched::thread_ran_ns();
-    let mut next = sched::monotonic_ns() + params.period_ns;
-    while (runs.len() as u64) < params.count && !context.stop.load(Ordering::Relaxed) {
-        sched::sleep_until(next);
+    let mut ran_before = 0;
+    order.settled.store(true, Ordering::SeqCst);
+    loop {
+        while order.runs.load(Ordering::SeqCst) <= runs.len() as u64 {
+            if order.over.load(Ordering::SeqCst) {
+                close(&mut runs, ran_before);
+                return Ok(Obeyed {
+                    runs,
+                    policy,
+                    warnings,
+                });
+            }
+            std::thread::park();
+        }
         let begin = tsc::read();
+        ran_before = close(&mut runs, ran_before);
         let mut end = begin;
         while end.wrapping_sub(begin) < length {
             end = tsc::read();
         }
-        let ran = sched::thread_ran_ns();
         runs.push(Run {
             begin,
             end,
-            ran_ns: ran - ran_before,
+            ran_ns: 0,
         });
-        ran_before = ran;
+    }
+}
+
+/// Give the last run the CPU time since its beginning; return what the thread has had by now.
+fn close(runs: &mut [Run], ran_before: u64) -> u64 {
+    let ran = sched::thread_ran_ns();
+    if let Some(last) = runs.last_mut() {
+        last.ran_ns = ran - ran_before;
+    }
+    ran
+}
+
+/// The clock: ask for a run at every period, from another CPU where there is one.
+fn command(
+    context: &Context,
+    params: &Params,
+    order: &Order,
+    hog: &Thread,
+) -> Result<Commanded, Failure> {
+    let _aside = realtime::Aside::step(params.cpu.as_slice());
+    realtime::settle(&[], params.priority, &mut Vec::new())?;
+    let settling = sched::monotonic_ns() + SETTLING_NS;
+    while !order.settled.load(Ordering::SeqCst) && sched::monotonic_ns() < settling {
+        sched::sleep_until(sched::monotonic_ns() + 1_000_000);
+    }
+    context.sink.barrier()?;
+    let start = tsc::Anchor::take();
+    let mut missed = 0;
+    let mut next = sched::monotonic_ns() + params.period_ns;
+    for asked in 1..=params.count {
+        sched::sleep_until(next);
+        if context.stop.load(Ordering::Relaxed) {
+            break;
+        }
+        order.runs.store(asked, Ordering::SeqCst);
+        hog.unpark();
         next += params.period_ns;
         let now = sched::monotonic_ns();
         while next < now {
@@ -118,23 +204,27 @@ fn take(context: &Context, params: &Params) -> Result<Taken, Failure> {
             missed += 1;
         }
     }
-    Ok(Taken {
-        anchors: (start_anchor, tsc::Anchor::take()),
-        runs,
+    for _ in 0..QUIET_PERIODS {
+        if !context.stop.load(Ordering::Relaxed) {
+            sched::sleep_until(next);
+            next += params.period_ns;
+        }
+    }
+    Ok(Commanded {
+        anchors: (start, tsc::Anchor::take()),
         missed,
-        policy,
-        warnings,
     })
 }
 
 fn report(
     context: &Context,
     params: &Params,
-    taken: Taken,
+    commanded: Commanded,
+    obeyed: Obeyed,
     mut warnings: Vec<String>,
 ) -> Result<Value, Failure> {
-    warnings.extend(taken.warnings);
-    let (start, end) = &taken.anchors;
+    warnings.extend(obeyed.warnings);
+    let (start, end) = &commanded.anchors;
     let hz = start.hz_until(end);
     if !(hz.is_finite() && hz > 0.0) {
         return Err(Failure(
@@ -143,24 +233,24 @@ fn report(
     }
     let ns = |ticks: u64| ticks as f64 / hz * 1e9;
     let raw = |stamp: u64| start.raw_ns + ns(stamp.wrapping_sub(start.ticks)).round() as u64;
-    let total: f64 = taken
+    let total: f64 = obeyed
         .runs
         .iter()
         .map(|run| ns(run.end.wrapping_sub(run.begin)))
         .sum();
     Table::new()
-        .u64s("begin_ns", taken.runs.iter().map(|run| raw(run.begin)))
-        .u64s("end_ns", taken.runs.iter().map(|run| raw(run.end)))
-        .u64s("ran_ns", taken.runs.iter().map(|run| run.ran_ns))
+        .u64s("begin_ns", obeyed.runs.iter().map(|run| raw(run.begin)))
+        .u64s("end_ns", obeyed.runs.iter().map(|run| raw(run.end)))
+        .u64s("ran_ns", obeyed.runs.iter().map(|run| run.ran_ns))
         .send(context.sink, "runs");
     Ok(json!({
-        "runs": taken.runs.len(),
-        "missed": taken.missed,
+        "runs": obeyed.runs.len(),
+        "missed": commanded.missed,
         "total_s": total * 1e-9,
         "period_s": params.period_ns as f64 * 1e-9,
         "length_s": params.length_ns as f64 * 1e-9,
         "clock_error_ns": ns(start.width.max(end.width)) / 2.0,
-        "policy": taken.policy,
+        "policy": obeyed.policy,
         "warnings": warnings,
     }))
 }
