@@ -92,11 +92,21 @@ class AgentClient:
         channel: The byte stream that leads to the agent.
         name: The machine's name, for messages.
         repeat_s: Seconds after which a request without any sign of arrival is sent again.
+        on_text: Told of what arrives between frames: on a shared console, the kernel's words.
     """
 
-    def __init__(self, channel: Channel, *, name: str, repeat_s: float = REPEAT_S) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        *,
+        name: str,
+        repeat_s: float = REPEAT_S,
+        on_text: Callable[[bytes], None] | None = None,
+    ) -> None:
         self.name = name
-        self._connection = Connection(channel, name, self._on_message, self._on_series, repeat_s)
+        self._connection = Connection(
+            channel, name, self._on_message, self._on_series, repeat_s, on_text
+        )
         self._series: dict[int, Assembler] = {}
         self._progress: dict[int, ProgressCallback] = {}
         self._hello: Hello | None = None

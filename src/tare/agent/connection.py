@@ -71,6 +71,7 @@ class Connection:
             ``progress``, ``log``), and of those that do.
         on_series: Told of every series payload, in order.
         repeat_s: Seconds after which an unanswered request is sent again.
+        on_text: Told of what arrives between frames: on a shared console, the kernel's words.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Connection:
         on_message: Callable[[dict[str, Any]], None],
         on_series: Callable[[bytes], None],
         repeat_s: float = REPEAT_S,
+        on_text: Callable[[bytes], None] | None = None,
     ) -> None:
         self.name = name
         self.fault: MachineFault | None = None
@@ -88,7 +90,7 @@ class Connection:
         self._on_message = on_message
         self._on_series = on_series
         self._repeat_s = repeat_s
-        self._decoder = Decoder()
+        self._decoder = Decoder(on_text)
         self._order = Order()
         self._repeated = self._resends = self._fruitless = 0
         self._last_id = 0

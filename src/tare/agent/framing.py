@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -65,12 +66,16 @@ class _Head:
 class Decoder:
     """Finds frames in whatever arrives, in pieces of any size.
 
+    Args:
+        on_noise: Told of bytes that belong to no frame, as they are found.
+
     Attributes:
         noise: Bytes so far that belonged to no frame.
         damaged: Places so far that looked like a frame and had a wrong checksum.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_noise: Callable[[bytes], None] | None = None) -> None:
+        self._on_noise = on_noise
         self.noise = 0
         self.damaged = 0
         self._buffer = bytearray()
@@ -160,8 +165,13 @@ class Decoder:
         self._skip(at - self._start)
 
     def _skip(self, count: int) -> None:
+        if not count:
+            return
         self.noise += count
-        self._kept += self._buffer[self._start : self._start + count]
+        skipped = self._buffer[self._start : self._start + count]
+        self._kept += skipped
+        if self._on_noise is not None:
+            self._on_noise(bytes(skipped))
         if len(self._kept) > 2 * _KEPT_NOISE:
             del self._kept[:-_KEPT_NOISE]
         self._start += count

@@ -11,6 +11,8 @@ file      path                           the same
 setting   path, before, value            ``before`` written back if it still holds ``value``
 mount     path, type                     unmounted, if a part of the path is named ``tare-…``
 trace     path                           the tracer's instance stopped and removed, if ``tare-…``
+domain    id (its name), uuid            destroyed by Xen, if named ``tare-…``
+xen-…     what, place, before, value     ``before`` set again if Xen still has ``value``
 ========= ============================== =====================================================
 
 Everything may be undone twice. What does not look like Tare's own is left, and told.
@@ -27,6 +29,7 @@ from tare.hosts.ledger import Entry, Ledger, all_ledgers
 from tare.hosts.processes import find_by_token, kill_and_wait, start_time
 from tare.hosts.settings import restore
 from tare.hosts.tracefs import INSTANCES, remove_instance, unmount
+from tare.hosts.xen import undo_domain, undo_setting
 
 PREFIX = "tare-"
 CGROUPS = PurePosixPath("/sys/fs/cgroup")
@@ -201,6 +204,12 @@ async def _undo_trace(host: Host, entry: Entry) -> str:
     return f"Removed trace instance {path.name}." if await remove_instance(host, Path(path)) else ""
 
 
+async def _undo_domain(host: Host, entry: Entry) -> str:
+    if not str(entry.details["id"]).startswith(PREFIX):
+        raise Refused(f"its name does not begin with {PREFIX}")
+    return await undo_domain(host, entry)
+
+
 _UNDO: Mapping[str, Callable[[Host, Entry], Awaitable[str]]] = {
     "process": _undo_process,
     "container": _undo_container,
@@ -210,4 +219,6 @@ _UNDO: Mapping[str, Callable[[Host, Entry], Awaitable[str]]] = {
     "setting": _undo_setting,
     "mount": _undo_mount,
     "trace": _undo_trace,
+    "domain": _undo_domain,
+    "xen-setting": undo_setting,
 }

@@ -22,7 +22,18 @@ from tare.errors import InputError
 
 LEDGER_VERSION = 1
 LOCAL = "local"
-Kind = Literal["process", "directory", "file", "cgroup", "container", "setting", "mount", "trace"]
+Kind = Literal[
+    "process",
+    "directory",
+    "file",
+    "cgroup",
+    "container",
+    "setting",
+    "mount",
+    "trace",
+    "domain",
+    "xen-setting",
+]
 KINDS: frozenset[str] = frozenset(get_args(Kind))
 
 

@@ -21,6 +21,8 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     "e1000": ("e1000",),
     "ahci": ("ahci", "sd_mod"),
     "ide": ("ata_piix", "sd_mod"),
+    # Xen's console, buses and platform device are built into every kernel that boots under it.
+    "xen": ("xen_netfront", "xen_blkfront"),
     "emulated": ("e1000", "ahci", "ata_piix", "sd_mod"),
     "erofs": ("erofs", "loop"),
     "squashfs": ("squashfs", "loop"),
