@@ -3,21 +3,63 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path, PurePosixPath
+import contextlib
+from pathlib import Path
 
 from tare.errors import MachineFault
-from tare.hosts import Host
+from tare.hosts import Host, Process
 from tare.hosts.local import LocalHost
 from tare.images.cache import file_digest
 
-_COPY_S = 600.0
+COPY_S = 900.0
+"""What one copy may take; a connection that falls silent is noticed long before."""
+KEPT_DAYS = 30
+_PIECE = 1 << 18
+
+_CACHE_HOME = """
+home=${XDG_CACHE_HOME:-$HOME/.cache}
+case $home in /*) ;; *) home=/var/cache ;; esac
+"""
+
+# All in one go, since each step of its own would cost a round trip. Two copies of the same file
+# at once: the second waits for the first, and finds it there. A copy that is broken off leaves a
+# draft, which the next one overwrites.
+_RECEIVE = (
+    """
+exec 2>&1
+digest=$1 name=$2 size=$3
+"""
+    + _CACHE_HOME
+    + """
+folder=$home/tare/shipped
+umask 077
+mkdir -p "$folder" && cd "$folder" || exit 1
+draft=.$digest.part
+if command -v flock >/dev/null; then exec 9>".$digest.lock" && flock 9; else draft=$draft.$$; fi
+path=$digest-$name
+if [ -f "$path" ] && [ "$(wc -c <"$path")" -eq "$size" ]; then
+    touch "$path"
+    echo "have $folder/$path"
+    exit 0
+fi
+find . -maxdepth 1 -type f -mtime +"$4" -exec rm -f {} + 2>/dev/null
+trap 'rm -f "$draft"' EXIT
+echo send
+cat >"$draft" || exit 1
+[ "$(sha256sum "$draft" | cut -d" " -f1)" = "$digest" ] || { echo damaged; exit 3; }
+mv -f "$draft" "$path" || exit 1
+trap - EXIT
+echo "have $folder/$path"
+"""
+)
 
 
 async def at_host(host: Host, file: Path) -> Path:
     """Return the path of ``file`` on ``host``, copied there unless the host has it already.
 
     Copies are named by their content below ``$XDG_CACHE_HOME/tare/shipped`` of the host's user, so
-    each version of a file travels once.
+    each version of a file travels once, in pieces. What nobody asked for in
+    :data:`KEPT_DAYS` days is removed when something new comes.
 
     Args:
         host: Where the file is needed.
@@ -30,33 +72,56 @@ async def at_host(host: Host, file: Path) -> Path:
     if isinstance(host, LocalHost):
         return file
     digest = await asyncio.to_thread(file_digest, file)
-    folder = await _shipped(host)
-    there = folder / f"{digest}-{file.name}"
-    if await host.exists(str(there)):
-        return Path(there)
-    made = await host.run(["mkdir", "-p", "-m", "700", str(folder)], timeout_s=30)
-    if not made.ok:
-        raise MachineFault(f"{host.name}: {made.words()}", "make room on the host")
-    draft = f"{there}.part"
+    words = [digest, file.name, str(file.stat().st_size), str(KEPT_DAYS)]
+    process = await host.start(["sh", "-c", _RECEIVE, "sh", *words])
     try:
-        await host.write(draft, await asyncio.to_thread(file.read_bytes))
-    except OSError as error:
+        async with asyncio.timeout(COPY_S):
+            said = await _hand_over(process, file)
+            code = await process.wait()
+    except TimeoutError:
         raise MachineFault(
-            f"{host.name}: {file.name} cannot be copied there: {error.strerror or error}",
-            "make room on the host",
-        ) from error
-    said = await host.run(["sha256sum", draft], timeout_s=_COPY_S)
-    if said.stdout.split()[:1] != [digest.encode()]:
+            f"{host.name}: {file.name} was not there after {COPY_S:g} s", transient=True
+        ) from None
+    finally:
+        if process.returncode is None:
+            await process.kill()
+    if code == 0 and said.startswith("have "):
+        return Path(said.removeprefix("have "))
+    if said == "damaged":
         raise MachineFault(
             f"{host.name}: {file.name} did not arrive as it was sent", transient=True
         )
-    moved = await host.run(["mv", draft, str(there)], timeout_s=30)
-    if not moved.ok:
-        raise MachineFault(f"{host.name}: {moved.words()}")
-    return Path(there)
+    raise MachineFault(
+        f"{host.name}: {file.name} cannot be copied there: {said or f'status {code}'}",
+        "make room on the host",
+    )
 
 
-async def _shipped(host: Host) -> PurePosixPath:
-    asked = ["sh", "-c", 'printf %s "${XDG_CACHE_HOME:-$HOME/.cache}"']
-    said = await host.run(asked, timeout_s=30)
-    return PurePosixPath(said.stdout.decode().strip() or "/var/cache") / "tare" / "shipped"
+async def host_cache(host: Host, here: Path) -> Path:
+    """Return the folder of a host in which Tare keeps what can be made again.
+
+    Args:
+        host: The computer that is asked about.
+        here: That folder on this computer.
+    """
+    if isinstance(host, LocalHost):
+        return here
+    said = await host.run(["sh", "-c", _CACHE_HOME + 'printf %s "$home/tare"'], timeout_s=30)
+    return Path(said.stdout.decode())
+
+
+async def _hand_over(process: Process, file: Path) -> str:
+    """Send the file if the host wants it; return what the host said last."""
+    line = (await process.stdout.readline()).decode(errors="replace").strip()
+    if line != "send":
+        rest = (await process.stdout.read()).decode(errors="replace").strip()
+        return rest.splitlines()[-1] if rest else line
+    # The host says itself why it takes no more.
+    with contextlib.suppress(ConnectionError):
+        with file.open("rb") as source:
+            while piece := await asyncio.to_thread(source.read, _PIECE):
+                process.stdin.write(piece)
+                await process.stdin.drain()
+        process.stdin.close()
+    lines = (await process.stdout.read()).decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else ""

@@ -60,6 +60,27 @@ class Capabilities:
 
 
 @dataclass(frozen=True)
+class Statement:
+    """What a platform with some options offers where the host lacks nothing.
+
+    ``docs/platforms.md`` is made of these, and :meth:`Platform.check` begins with them.
+
+    Args:
+        capabilities: What it can do at best; 0 vCPUs stand for as many as the host has CPUs.
+        kernel: Which kernel its machines run.
+        channel: How the agent is reached.
+        needs: What the host must have, each with the package or setting that brings it.
+        untested: What nobody has yet tried on real hardware, in one sentence; empty if nothing.
+    """
+
+    capabilities: Capabilities
+    kernel: str
+    channel: str
+    needs: tuple[str, ...] = ()
+    untested: str = ""
+
+
+@dataclass(frozen=True)
 class Verdict:
     """Whether a platform with some options is usable on this host, why, and what to do.
 
@@ -172,6 +193,12 @@ class Context:
         """The computer that builds images: this one, whatever the host is."""
         return self.here or self.host
 
+    @property
+    def host_agent(self) -> Path:
+        """The agent's program on the host: a host reached from afar holds a copy of its own."""
+        there: Path | None = getattr(self.host, "agent", None)
+        return there or self.agent
+
 
 class Machine(Protocol):
     """One running guest, container, or the bare host itself."""
@@ -237,6 +264,10 @@ class Platform(Protocol):
 
     def describe(self, options: Any) -> str:
         """Return a short phrase for reports, such as ``QEMU TCG, paravirtual devices``."""
+        ...
+
+    def stated(self, options: Any) -> Statement:
+        """Return what it offers where the host lacks nothing; nothing is tried for it."""
         ...
 
     async def check(self, context: Context, options: Any) -> Verdict:

@@ -6,7 +6,13 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
 from tare.errors import MachineFault, TareError
 from tare.hosts.base import Host
@@ -54,10 +60,14 @@ class LinuxOptions(PlatformOptions):
     def _only_what_is_asked(self, usual: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out what stays as it is on the host, so that a report shows what was chosen."""
         values: dict[str, Any] = usual(self)
-        for name in ("scheduling", "neighbour_scheduling"):
-            asked = {key: value for key, value in values.pop(name).items() if value is not None}
-            if asked:
-                values[name] = asked
+        for name in type(self).model_fields:
+            group = getattr(self, name)
+            if isinstance(group, BaseModel) and name in values:
+                usually = {key: info.default for key, info in type(group).model_fields.items()}
+                held = values.pop(name).items()
+                asked = {key: value for key, value in held if getattr(group, key) != usually[key]}
+                if asked:
+                    values[name] = asked
         return values
 
     def scheduling_of(self, role: str) -> Scheduling:
@@ -119,7 +129,7 @@ async def offered_by_threads(context: Context) -> tuple[frozenset[str], dict[str
     }
     offered: set[str] = set()
     lacking: dict[str, str] = {}
-    agent = str(context.agent)
+    agent = str(context.host_agent)
     for knob, trial in trials.items():
         try:
             tried = await context.host.run(
@@ -193,7 +203,7 @@ async def _agent(
     context: Context, name: str, threads: Sequence[int], arguments: Sequence[str]
 ) -> list[dict[str, Any]]:
     which = ",".join(map(str, dict.fromkeys(threads)))
-    command = [str(context.agent), "sched", "--threads", which, *arguments]
+    command = [str(context.host_agent), "sched", "--threads", which, *arguments]
     done = await context.host.run(command, timeout_s=TRY_S)
     if not done.ok:
         said = done.words().removeprefix("tare-agent: ")

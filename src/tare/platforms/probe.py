@@ -1,25 +1,39 @@
 """Whether KVM really runs guests on a host: only booting one tells.
 
 There are computers where ``/dev/kvm`` opens and creates virtual machines, and yet no stock kernel
-boots: it spins. The answer is remembered per boot of the host, QEMU version and image.
+boots: it spins. The answer is remembered per boot of the host, QEMU version and image; that of an
+emulated host for longer, since such a computer is the same at each of its boots.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import fcntl
 import json
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
+from typing import Literal
 
-from tare.errors import InputError, MachineFault
+from tare.errors import InputError, MachineFault, TareError
 from tare.hosts import Host
 from tare.images.cache import key_of
 from tare.platforms.qemu_command import PROGRAM
 
-BOOT_DEADLINE_S = 8.0
-"""A guest that KVM really runs is up in less than two seconds."""
+Depth = Literal["real", "virtual", "emulated"]
+"""What a host itself is: hardware, a guest of a hypervisor, or software (QEMU's TCG)."""
+
+BOOT_DEADLINE_S: Mapping[Depth, float] = MappingProxyType(
+    {"real": 8.0, "virtual": 12.0, "emulated": 180.0}
+)
+"""A guest that KVM really runs is up in less than two seconds, in a guest in a few more. On an
+emulated processor each exit costs thousands of emulated instructions, and it takes some 20 s."""
+
+_TCG = "TCGTCGTCGTCG"
+_LOCK_RETRY_S = 0.1
 
 _TOUCH_S = 20.0
 _GREETING = b'{"execute":"qmp_capabilities"}\n{"execute":"quit"}\n'
@@ -78,36 +92,137 @@ async def _no_device(host: Host) -> Answer:
     )
 
 
+async def taken(host: Host, argv: Sequence[str]) -> Answer:
+    """Find out whether this QEMU takes some options as they are, without running a guest.
+
+    Args:
+        host: Where QEMU is.
+        argv: A command that reads its orders from standard input; see ``qemu_command.trial``.
+    """
+    tried = await host.run(argv, input=_GREETING, timeout_s=_TOUCH_S)
+    said = [
+        line.removeprefix(f"{PROGRAM}: ")
+        for line in tried.stderr.decode(errors="replace").strip().splitlines()
+    ]
+    hint = " ".join(argv[argv.index("-machine") :])
+    if not tried.ok:
+        words = "; ".join(said[:3]) or f"it ended with {tried.returncode}"
+        return Answer(False, f"QEMU does not take these options: {words}", f"{PROGRAM} {hint}")
+    # It goes on without what is missing, which would be an arm under a wrong name.
+    missing = [line for line in said if "doesn't support requested feature" in line]
+    asked = {word.partition("=")[0] for word in argv[argv.index("-cpu") + 1].split(",")[1:]}
+    for line in missing:
+        if any(f".{flag.lstrip('+')} " in f"{line} " for flag in asked):
+            return Answer(False, f"QEMU would leave out what is asked for: {line}")
+    return Answer(True, "QEMU takes these options")
+
+
+async def depth_of(host: Host, agent: Path) -> Depth:
+    """Return what a host itself is, as CPUID tells the agent there; virtual where it tells not."""
+    try:
+        told = await host.run([str(agent), "proof"], timeout_s=_TOUCH_S)
+        seen = json.loads(told.stdout)["hypervisor"]
+        if _TCG in seen["signatures"]:
+            return "emulated"
+        return "virtual" if seen["announced"] else "real"
+    except (TareError, ValueError, KeyError, TypeError):
+        return "virtual"
+
+
 async def remembered(
-    cache: Path, host: Host, facts: dict[str, str], boot: Callable[[], Awaitable[Answer]]
+    cache: Path,
+    host: Host,
+    depth: Depth,
+    facts: Mapping[str, str],
+    boot: Callable[[], Awaitable[Answer]],
 ) -> Answer:
     """Return the answer found earlier under the same facts, or find it by booting.
 
+    Whoever asks while another finds it, waits for that answer.
+
     Args:
         cache: Where answers are kept.
-        host: The host that is asked about.
+        host: The host that is asked about; answers of one are never those of another.
+        depth: What the host is.
         facts: All else the answer depends on (QEMU's version, the image, options).
-        boot: Boots a guest; a sure answer is kept until the host itself is booted again.
+        boot: Boots a guest; a sure answer is kept until the host itself is booted again, a good
+            one of an emulated host for good.
     """
     try:
-        boot_id = (await host.read("/proc/sys/kernel/random/boot_id")).decode().strip()
-        kernel = (await host.read("/proc/sys/kernel/osrelease")).decode().strip()
+        identity = await _identity(host)
     except OSError:
         return await boot()
-    key = key_of({"host": host.name, "boot": boot_id, "kernel": kernel, **facts})
-    file = cache / "verdicts" / f"kvm-{key[:32]}.json"
+    now = {**identity, **facts}
+    always = {key: value for key, value in now.items() if key != "boot"}
+    folder = cache / "verdicts"
+    for_now, for_good = (folder / f"kvm-{key_of(key)[:32]}.json" for key in (now, always))
+    async with _alone(for_good.with_suffix(".lock")):
+        for file in (for_now, *([for_good] if depth == "emulated" else [])):
+            if (known := _recall(file)) is not None:
+                return known
+        answer = await boot()
+        if not answer.sure:
+            return answer
+        file = for_good if depth == "emulated" and answer.usable else for_now
+        if not answer.usable:
+            answer = Answer(False, answer.reason, answer.hint or f"rm {file} && tare doctor")
+        _keep(file, answer)
+    return answer
+
+
+async def _identity(host: Host) -> dict[str, str]:
+    """Return what tells a host and its boot from others; raises OSError where it does not tell."""
+
+    async def read(path: str) -> str:
+        return (await host.read(path)).decode(errors="replace").strip()
+
+    identity = {
+        "host": host.name,
+        "boot": await read("/proc/sys/kernel/random/boot_id"),
+        "kernel": await read("/proc/sys/kernel/osrelease"),
+    }
+    for name, path in (("machine", "/etc/machine-id"), ("arguments", "/proc/cmdline")):
+        with contextlib.suppress(OSError):
+            identity[name] = await read(path)
+    with contextlib.suppress(OSError):
+        cpus = (await read("/proc/cpuinfo")).splitlines()
+        telling = ("model name", "flags", "microcode")
+        identity["processor"] = key_of(
+            {"": sorted({one for one in cpus if one.startswith(telling)})}
+        )
+    return identity
+
+
+@contextlib.asynccontextmanager
+async def _alone(lock: Path) -> AsyncIterator[None]:
+    """Keep others out who look for the same answer; where nothing can be locked, nobody."""
+    held: int | None = None
+    with contextlib.suppress(OSError):
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        held = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        while held is not None:
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                await asyncio.sleep(_LOCK_RETRY_S)
+        yield
+    finally:
+        if held is not None:
+            os.close(held)
+
+
+def _recall(file: Path) -> Answer | None:
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
         known = json.loads(file.read_bytes())
         return Answer(bool(known["usable"]), str(known["reason"]), str(known["hint"]))
-    answer = await boot()
-    if not answer.sure:
-        return answer
-    if not answer.usable:
-        answer = Answer(False, answer.reason, answer.hint or f"rm {file} && tare doctor")
+    return None
+
+
+def _keep(file: Path, answer: Answer) -> None:
     # An answer that cannot be kept is found again next time.
     with contextlib.suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
         draft = file.with_suffix(f".{os.getpid()}")
         draft.write_text(json.dumps(asdict(answer)))
         draft.replace(file)
-    return answer

@@ -12,6 +12,7 @@ from tare.errors import InputError, MachineFault
 from tare.hosts import Host
 from tare.images.build import GuestImage, build_guest_image
 from tare.images.kernels import is_file_name
+from tare.images.ship import at_host
 from tare.platforms import probe
 from tare.platforms.base import (
     TRIAL,
@@ -21,12 +22,14 @@ from tare.platforms.base import (
     PlatformOptions,
     Prepared,
     Shape,
+    Statement,
     Verdict,
 )
-from tare.platforms.qemu_command import PROGRAM, Places, command, kernel_arguments
+from tare.platforms.qemu_command import PROGRAM, Places, command, kernel_arguments, trial
+from tare.platforms.qemu_hugepages import lacking_pages, require_whole_pages
 from tare.platforms.qemu_machine import QemuMachine, fits_socket
 from tare.platforms.qemu_options import QemuOptions
-from tare.platforms.scheduled import Scheduled, linux_knobs
+from tare.platforms.scheduled import LINUX_KNOBS, Scheduled, linux_knobs
 
 if TYPE_CHECKING:
     from tare.platforms.base import Machine
@@ -60,20 +63,59 @@ class Qemu:
             parts.append(f"CPU {options.cpu}")
         if options.accelerator == "tcg" and options.threads == "single":
             parts.append("one thread")
-        if options.hugepages:
-            parts.append("huge pages")
+        if told := options.enlightenments.words():
+            parts.append(told)
+        if options.cpu_pm:
+            parts.append("idle guests keep their CPU")
+        if options.emulator_cpus != "any":
+            parts.append(f"emulator on {options.emulator_words}")
+        parts += [word for asked, word in options.memory_words if asked]
         parts += options.scheduling_words
         return ", ".join(parts)
+
+    def stated(self, options: QemuOptions) -> Statement:
+        """Return what guests offer; nothing is tried for it."""
+        kvm = options.accelerator == "kvm"
+        notes = [
+            "Kernels start at their fixed address: no address-space randomisation of the kernel."
+        ]
+        if not kvm:
+            notes.append("The processor is emulated in software.")
+        return Statement(
+            capabilities=Capabilities(
+                pinning=kvm or options.threads == "multi",
+                max_vcpus=MAX_VCPUS,
+                min_memory=MIN_MEMORY,
+                devices=frozenset({"paravirtual", "emulated"}),
+                neighbours=True,
+                notes=tuple(notes),
+                knobs=LINUX_KNOBS,
+            ),
+            kernel="the guest image's",
+            channel="virtio-serial port; with emulated devices a second serial port",
+            needs=(
+                "qemu-system-x86_64 (package qemu-system-x86)",
+                "taskset (package util-linux)",
+                *(("a /dev/kvm under which a guest boots",) if kvm else ()),
+            ),
+            untested="Was run in the lab only, where KVM itself runs on an emulated processor."
+            if kvm
+            else "",
+        )
 
     async def check(self, context: Context, options: QemuOptions) -> Verdict:
         """Find out whether guests can be started; with KVM a guest is booted once."""
         versions: dict[str, str] = {}
         knobs: frozenset[str] = frozenset()
         missing: dict[str, str] = {}
+        depth: probe.Depth = "virtual"
 
         def verdict(usable: bool, reason: str, hint: str = "") -> Verdict:
-            found = replace(_capabilities(options), knobs=knobs, missing_knobs=missing)
-            return Verdict(usable, reason, hint, self.emulated(options), versions, found)
+            best = self.stated(options).capabilities
+            found = replace(best, knobs=knobs, missing_knobs=missing)
+            # On an emulated processor even the best hypervisor shows behaviour only.
+            emulated = self.emulated(options) or depth == "emulated"
+            return Verdict(usable, reason, hint, emulated, versions, found)
 
         try:
             machine = (
@@ -91,11 +133,18 @@ class Qemu:
         if is_file_name(kernel) and not Path(kernel).is_file():
             return verdict(False, f"there is no kernel file {kernel}", "name an existing vmlinuz")
         if options.accelerator == "tcg":
+            if options.cpu is not None or options.mlock:
+                answer = await probe.taken(context.host, trial(options))
+                if not answer.usable:
+                    return verdict(False, answer.reason, answer.hint)
             return verdict(True, "TCG emulates the processor: behaviour, not hardware speed")
         try:
+            depth = await probe.depth_of(context.host, context.host_agent)
             answer = await probe.kvm_device(context.host)
             if answer.usable:
-                answer = await self._boots(context, options, versions["qemu"])
+                answer = await probe.taken(context.host, trial(options))
+            if answer.usable:
+                answer = await self._boots(context, options, versions["qemu"], depth)
         except (InputError, MachineFault) as error:
             return verdict(False, f"KVM could not be tried: {error.message}", error.hint)
         return verdict(answer.usable, answer.reason, answer.hint)
@@ -106,8 +155,11 @@ class Qemu:
         """Build or find the image.
 
         Raises:
-            InputError: There is no such kernel, or it lacks what the devices need.
+            InputError: There is no such kernel, or it lacks what the devices need; or the shape
+                cannot be had with the options.
+            MachineFault: The host does not take the image.
         """
+        await require_whole_pages(context.host, options, shape)
         image = await build_guest_image(
             context.builder,
             _kernel(context, realtime),
@@ -115,6 +167,8 @@ class Qemu:
             agent=context.agent,
             cache=context.cache,
         )
+        # Machines that start at the same moment should not have to wait for it.
+        await _at_host(context.host, image)
         return Prepared(
             kernel=image.kernel_version,
             digest=image.digest,
@@ -133,57 +187,58 @@ class Qemu:
         """
         return await launch(context, options, prepared.extra["image"], spec)
 
-    async def _boots(self, context: Context, options: QemuOptions, version: str) -> probe.Answer:
+    async def _boots(
+        self, context: Context, options: QemuOptions, version: str, depth: probe.Depth
+    ) -> probe.Answer:
         """Boot the image under KVM, or recall what came of it."""
+        # Whether KVM runs a guest at all does not depend on the other options.
+        plain = QemuOptions(accelerator="kvm", cpu=options.cpu)
         try:
-            prepared = await self.prepare(context, options, _PROBE_SHAPE, realtime=True)
+            prepared = await self.prepare(context, plain, _PROBE_SHAPE, realtime=True)
         except InputError as error:
             return probe.Answer(
                 False, f"no guest could be booted to try KVM: {error.message}", error.hint
             )
 
         async def boot() -> probe.Answer:
-            token = secrets.token_hex(4)
-            workdir = Path("/tmp") / f"tare-probe-{token}"
-            spec = MachineSpec(f"tare-probe-{token}", _PROBE_SHAPE, (), workdir, False, TRIAL)
-            deadline = probe.BOOT_DEADLINE_S
-            created = "module present, /dev/kvm opens and creates a virtual machine"
-            # The kernel is to say how far it came.
-            spoken = tuple(word for word in kernel_arguments(options) if word != "quiet")
-            append = ("earlyprintk=ttyS0", *spoken)
-            try:
-                machine = await launch(
-                    context, options, prepared.extra["image"], spec, append=append
-                )
-            except MachineFault as fault:
-                return probe.Answer(False, f"{created}, but {_said(fault, spec.name)}")
-            try:
-                await machine.ready(deadline)
-            except MachineFault as fault:
-                if machine.died.done():
-                    return probe.Answer(False, f"{created}, but {_said(fault, spec.name)}")
-                tail = machine.console_tail()
-                last = f"last console line: {tail[-1]}" if tail else "its console stayed empty"
-                reason = f"{created}, but a guest did not boot within {deadline:g} s ({last})"
-                ran = (await machine.host_cost())["vcpu_cpu_s"]
-                # A guest that boots needs no more than two seconds of them.
-                if ran > deadline / 3:
-                    return probe.Answer(False, reason)
-                busy = f"{reason}; the host was busy: the guest ran for {ran:.1f} s of them"
-                return probe.Answer(False, busy, "try again when the host is idle", sure=False)
-            finally:
-                await machine.stop()
-            return probe.Answer(True, "a guest booted under KVM")
+            return await _boot_once(context, plain, prepared, depth)
 
-        facts = {
-            "qemu": version,
-            "image": prepared.digest,
-            "machine": options.machine,
-            "cpu": options.model,
-            "devices": options.devices,
-            "hugepages": str(options.hugepages),
-        }
-        return await probe.remembered(context.cache, context.host, facts, boot)
+        facts = {"qemu": version, "image": prepared.digest, "cpu": plain.model}
+        return await probe.remembered(context.cache, context.host, depth, facts, boot)
+
+
+async def _boot_once(
+    context: Context, options: QemuOptions, prepared: Prepared, depth: probe.Depth
+) -> probe.Answer:
+    token = secrets.token_hex(4)
+    workdir = Path("/tmp") / f"tare-probe-{token}"
+    spec = MachineSpec(f"tare-probe-{token}", _PROBE_SHAPE, (), workdir, False, TRIAL)
+    deadline = probe.BOOT_DEADLINE_S[depth]
+    created = "module present, /dev/kvm opens and creates a virtual machine"
+    # The kernel is to say how far it came.
+    spoken = tuple(word for word in kernel_arguments(options) if word != "quiet")
+    append = ("earlyprintk=ttyS0", *spoken)
+    try:
+        machine = await launch(context, options, prepared.extra["image"], spec, append=append)
+    except MachineFault as fault:
+        return probe.Answer(False, f"{created}, but {_said(fault, spec.name)}")
+    try:
+        await machine.ready(deadline)
+    except MachineFault as fault:
+        if machine.died.done():
+            return probe.Answer(False, f"{created}, but {_said(fault, spec.name)}")
+        tail = machine.console_tail()
+        last = f"last console line: {tail[-1]}" if tail else "its console stayed empty"
+        reason = f"{created}, but a guest did not boot within {deadline:g} s ({last})"
+        ran = (await machine.host_cost())["vcpu_cpu_s"]
+        # A guest that boots needs no more than a quarter of them.
+        if ran > deadline / 3:
+            return probe.Answer(False, reason)
+        busy = f"{reason}; the host was busy: the guest ran for {ran:.1f} s of them"
+        return probe.Answer(False, busy, "try again when the host is idle", sure=False)
+    finally:
+        await machine.stop()
+    return probe.Answer(True, "a guest booted under KVM")
 
 
 async def launch(
@@ -216,8 +271,9 @@ async def launch(
         errors=spec.workdir / "qemu.log",
     )
     scheduled = Scheduled(context, spec.name, options.scheduling_of(spec.role))
-    machine = QemuMachine(context, spec, places, scheduled)
-    argv = command(options, image, spec.name, spec.shape, places, append=append)
+    machine = QemuMachine(context, options, spec, places, scheduled)
+    there = await _at_host(context.host, image)
+    argv = command(options, there, spec.name, spec.shape, places, append=append)
     try:
         for folder in dict.fromkeys((spec.workdir, sockets)):
             await machine.make_folder(folder)
@@ -228,22 +284,17 @@ async def launch(
     return machine
 
 
+async def _at_host(host: Host, image: GuestImage) -> GuestImage:
+    """Return the image with the files that QEMU reads where the host has them."""
+    return replace(
+        image,
+        boot_kernel=await at_host(host, image.boot_kernel),
+        initramfs=await at_host(host, image.initramfs),
+    )
+
+
 def _kernel(context: Context, realtime: bool) -> str:
     return context.kernel or ("rt" if realtime else "generic")
-
-
-def _capabilities(options: QemuOptions) -> Capabilities:
-    notes = ["Kernels start at their fixed address: no address-space randomisation of the kernel."]
-    if options.accelerator == "tcg":
-        notes.append("The processor is emulated in software.")
-    return Capabilities(
-        pinning=options.accelerator == "kvm" or options.threads == "multi",
-        max_vcpus=MAX_VCPUS,
-        min_memory=MIN_MEMORY,
-        devices=frozenset({"paravirtual", "emulated"}),
-        neighbours=True,
-        notes=tuple(notes),
-    )
 
 
 async def _version(host: Host) -> str:
@@ -269,10 +320,10 @@ async def _problem(host: Host, options: QemuOptions) -> tuple[str, str] | None:
             return f"this QEMU knows no CPU model {options.cpu}", f"{PROGRAM} -cpu help"
         if options.accelerator == "tcg" and options.cpu.split(",")[0] == "host":
             return "the CPU model host needs kvm", "leave `cpu` out, or use `cpu: max`"
-    if options.hugepages:
-        found = re.search(rb"HugePages_Free:\s+(\d+)", await host.read("/proc/meminfo"))
-        if found is None or int(found[1]) == 0:
-            return "the host has no free huge pages", "sysctl -w vm.nr_hugepages=256"
+    if problem := await lacking_pages(host, options):
+        return problem
+    if options.emulator_cpus == "other" and len(host.topology().online) == 1:
+        return "emulator-cpus: other: the host has one CPU only", "use `emulator-cpus: same`"
     if (await host.run(["taskset", "--version"], timeout_s=30)).returncode:
         return "taskset does not run", "apt-get install -y util-linux"
     return None

@@ -77,7 +77,8 @@ def command(
         *("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"),
         *("-machine", _machine(options)),
         *_accelerator(options),
-        *("-cpu", options.model),
+        *("-cpu", options.processor),
+        *_overcommit(options),
         *("-smp", f"{shape.vcpus},sockets=1,cores={shape.vcpus},threads=1"),
         *_memory(options, shape),
         *("-kernel", str(image.boot_kernel), "-initrd", str(image.initramfs)),
@@ -95,9 +96,21 @@ def command(
     ]
 
 
+def trial(options: QemuOptions) -> list[str]:
+    """Return the arguments of a QEMU that takes the options in, runs nothing, and obeys stdin."""
+    return [
+        PROGRAM,
+        *("-nodefaults", "-no-user-config", "-display", "none", "-S", "-qmp", "stdio"),
+        *("-machine", f"{options.machine},smm=off,vmport=off,usb=off", "-m", "16M"),
+        *_accelerator(options),
+        *("-cpu", options.processor),
+        *_overcommit(options),
+    ]
+
+
 def _machine(options: QemuOptions) -> str:
     # System management mode is of no use to the guest, and slow to emulate.
-    backend = ",memory-backend=memory" if options.hugepages else ""
+    backend = ",memory-backend=memory" if options.hugepages or options.prealloc else ""
     return f"{options.machine},smm=off,vmport=off,usb=off{backend}"
 
 
@@ -107,11 +120,20 @@ def _accelerator(options: QemuOptions) -> tuple[str, ...]:
     return ("-accel", f"tcg,thread={options.threads}")
 
 
+def _overcommit(options: QemuOptions) -> tuple[str, ...]:
+    words = ["mem-lock=on"] * options.mlock + ["cpu-pm=on"] * options.cpu_pm
+    return ("-overcommit", ",".join(words)) if words else ()
+
+
 def _memory(options: QemuOptions, shape: Shape) -> tuple[str, ...]:
     size = f"{shape.memory >> 10}K"
-    if not options.hugepages:
+    if options.hugepages:
+        pages = f",hugetlbsize={options.hugepage_size}" if options.hugepage_size else ""
+        backend = f"memory-backend-memfd,id=memory,hugetlb=on{pages},size={size},prealloc=on"
+    elif options.prealloc:
+        backend = f"memory-backend-ram,id=memory,size={size},prealloc=on"
+    else:
         return ("-m", size)
-    backend = f"memory-backend-memfd,id=memory,hugetlb=on,size={size},prealloc=on"
     return ("-m", size, "-object", backend)
 
 

@@ -9,6 +9,7 @@ from collections import deque
 
 LINES = 40
 _LONGEST_LINE = 400
+_OUT_OF_MEMORY = re.compile(r"Out of memory: Kill(?:ed)? process \d+ \(([^)]*)\)")
 _PANIC = re.compile(r"Kernel panic - not syncing: (.*)")
 # Escape sequences as firmware sends them, and other control characters.
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b.|[\x00-\x09\x0b-\x1f\x7f]")
@@ -27,6 +28,8 @@ class Console:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self.panic = ""
         """What the kernel said when it panicked; empty while it has not."""
+        self.killed = ""
+        """The last program that the kernel ended because memory ran out; empty while it has not."""
         self.panicked = asyncio.Event()
 
     def feed(self, data: bytes) -> None:
@@ -56,6 +59,8 @@ class Console:
         if not line:
             return
         self._lines.append(line)
+        if found := _OUT_OF_MEMORY.search(line):
+            self.killed = found[1]
         if not self.panic and (found := _PANIC.search(line)):
             self.panic = found[1].removesuffix("]---").strip()
             self.panicked.set()

@@ -16,10 +16,14 @@ from tare.agent.client import AgentClient
 from tare.errors import MachineFault, TareError
 from tare.hosts import OwnedProcess, start_owned
 from tare.hosts.threads import run_delay, threads_of
+from tare.hosts.units import kernel_units
 from tare.platforms.base import Context, MachineSpec
 from tare.platforms.qemu_command import Places
 from tare.platforms.qemu_console import Console
+from tare.platforms.qemu_enlightenments import contradiction
+from tare.platforms.qemu_options import QemuOptions
 from tare.platforms.qemu_qmp import Monitor, Streams
+from tare.platforms.qemu_threads import emulator_cpus, prove_placement
 from tare.platforms.scheduled import Scheduled
 
 if TYPE_CHECKING:
@@ -43,9 +47,15 @@ class QemuMachine:
     shares_clock = False
 
     def __init__(
-        self, context: Context, spec: MachineSpec, places: Places, scheduled: Scheduled
+        self,
+        context: Context,
+        options: QemuOptions,
+        spec: MachineSpec,
+        places: Places,
+        scheduled: Scheduled,
     ) -> None:
         self.name = spec.name
+        self._options = options
         self.agent: AgentClient
         self.died: asyncio.Future[MachineFault] = asyncio.get_running_loop().create_future()
         self.applied: Mapping[str, Any] = {}
@@ -62,6 +72,7 @@ class QemuMachine:
         self._streams: list[asyncio.StreamWriter] = []
         self._watch: asyncio.Task[None] | None = None
         self._threads: tuple[int, ...] = ()
+        self._elsewhere: tuple[int, ...] = ()
         self._answered = False
         self._stopping = False
         self._stop: asyncio.Future[None] | None = None
@@ -85,7 +96,7 @@ class QemuMachine:
             if hello.done():
                 if (error := hello.exception()) is None:
                     self._answered = True
-                    return hello.result()
+                    return self._as_told(hello.result())
                 # The channel's end reaches this process before QEMU's own end does.
                 await asyncio.wait({self.died}, timeout=_GONE_S)
                 if not self.died.done():
@@ -98,6 +109,18 @@ class QemuMachine:
             f"{self.name}: the guest did not answer within {timeout_s:g} s{self._last_line()}",
             console_tail=self.console_tail(),
         )
+
+    def _as_told(self, hello: Hello) -> Hello:
+        """Return the hello unless the guest sees another hypervisor than was asked for."""
+        seen = hello.proof.get("hypervisor")
+        wanted = self._options.enlightenments
+        differs = contradiction(wanted, seen) if wanted.asks and isinstance(seen, Mapping) else ""
+        if differs:
+            raise MachineFault(
+                f"{self.name}: enlightenments are not as asked for: {differs}",
+                console_tail=self.console_tail(),
+            )
+        return hello
 
     async def vcpu_threads(self) -> tuple[int, ...]:
         """Return the host thread id of each vCPU, in order."""
@@ -135,6 +158,7 @@ class QemuMachine:
                 (await self._host.read(f"{process}/task/{thread}/schedstat")).split()
                 for thread in self._threads
             ]
+            units = await kernel_units(self._host)
         except (OSError, IndexError) as error:
             raise MachineFault(
                 f"{self.name} has ended", console_tail=self.console_tail()
@@ -143,7 +167,7 @@ class QemuMachine:
         # user and system time.
         fields = stat[stat.rindex(")") + 2 :].split()
         cost = {
-            "cpu_s": (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"),
+            "cpu_s": (int(fields[11]) + int(fields[12])) / units.ticks_per_s,
             # A zombie has neither line; huge pages are not in the former.
             "rss_bytes": sum(1024.0 * int(kib) for kib in _RESIDENT.findall(status)),
             "vcpu_cpu_s": sum(int(each[0]) for each in schedstats) * 1e-9,
@@ -182,8 +206,10 @@ class QemuMachine:
                 stream.close()
             await self._held.aclose()
             for entry, folder in reversed(self._folders):
-                await self._host.remove(folder)
-                self._ledger.done(entry)
+                # A host that is lost keeps it, and the ledger its entry.
+                with contextlib.suppress(TareError):
+                    await self._host.remove(folder)
+                    self._ledger.done(entry)
 
     # What launch() uses.
 
@@ -199,8 +225,15 @@ class QemuMachine:
         """Start QEMU paused, listen to it, pin and schedule its vCPUs, and let the guest go."""
         await self._scheduled.hold(self._held, realtime=False)
         started = self._scheduled.around(argv, threads=False)
+        online = self._host.topology().online
+        # What QEMU starts later, such as threads for a disk, inherits this.
+        self._elsewhere = emulator_cpus(self._options.emulator_cpus, cpus, online)
         self._process = await start_owned(
-            self._host, self._ledger, started, log=self._places.errors
+            self._host,
+            self._ledger,
+            started,
+            log=self._places.errors,
+            cpus=self._elsewhere or None,
         )
         self._watch = asyncio.create_task(self._await_end())
         try:
@@ -225,19 +258,25 @@ class QemuMachine:
         await self._monitor.open()
         self._threads = await self._monitor.vcpu_threads()
         if cpus:
-            await asyncio.gather(
-                *(
-                    self._pin(thread, cpus[number % len(cpus)])
-                    for number, thread in enumerate(self._threads)
-                )
-            )
-        self.applied = await self._scheduled.apply(self._threads, self._process.pid)
+            await self._pin([cpus[number % len(cpus)] for number in range(len(self._threads))])
+        elif self._elsewhere:
+            # They began where QEMU's other threads are kept.
+            await self._pin([",".join(map(str, self._host.topology().online))] * len(self._threads))
+        scheduled = await self._scheduled.apply(self._threads, self._process.pid)
+        placed = await prove_placement(
+            self._host, self.name, self._process.pid, self._threads, self._elsewhere
+        )
+        self.applied = {**scheduled, **placed}
         await self._monitor.execute("cont")
 
-    async def _pin(self, thread: int, cpu: int) -> None:
-        done = await self._host.run(["taskset", "-pc", str(cpu), str(thread)], timeout_s=30)
-        if not done.ok:
-            raise MachineFault(f"{self.name}: a vCPU cannot be pinned to CPU {cpu}: {done.words()}")
+    async def _pin(self, places: Sequence[int | str]) -> None:
+        """Bind each vCPU's thread to a CPU, or to several in the kernel's words."""
+        for number, (thread, cpu) in enumerate(zip(self._threads, places, strict=True)):
+            done = await self._host.run(["taskset", "-pc", str(cpu), str(thread)], timeout_s=30)
+            if not done.ok:
+                raise MachineFault(
+                    f"{self.name}: vCPU {number} cannot be pinned to CPU {cpu}: {done.words()}"
+                )
 
     async def _connect(self, path: Path) -> Streams:
         async with asyncio.timeout(_CONNECT_S):
@@ -251,7 +290,11 @@ class QemuMachine:
                     await asyncio.sleep(_RETRY_S)
 
     async def _await_end(self) -> None:
-        code = await self._process.wait()
+        try:
+            code = await self._process.wait()
+        except MachineFault as lost:
+            self._fail(lost.message, transient=lost.transient)
+            return
         if self._tasks:
             # QEMU's last words are still on their way through the streams.
             await asyncio.wait(self._tasks[:1], timeout=_GONE_S)
@@ -263,11 +306,13 @@ class QemuMachine:
         await asyncio.sleep(_PANIC_S)
         self._fail(f"the guest's kernel panicked: {self._console.panic}")
 
-    def _fail(self, reason: str) -> None:
+    def _fail(self, reason: str, *, transient: bool = False) -> None:
         if self._stopping or self.died.done():
             return
         tail = self.console_tail()
-        fault = MachineFault(f"{self.name}: {reason}{self._last_line()}", console_tail=tail)
+        fault = MachineFault(
+            f"{self.name}: {reason}{self._last_line()}", console_tail=tail, transient=transient
+        )
         self.died.set_result(fault)
 
     async def _why(self, code: int) -> str:
@@ -278,6 +323,9 @@ class QemuMachine:
             return f"QEMU was killed by {known.get(-code, f'signal {-code}')}"
         if code:
             return f"QEMU ended with code {code}: {await self._errors()}"
+        if self._console.killed:
+            killed = self._console.killed
+            return f"the guest ran out of memory, and its kernel ended {killed}"
         ended = self._monitor.ended_by if self._monitor is not None else ""
         words = {
             "guest-shutdown": "the guest powered itself off",

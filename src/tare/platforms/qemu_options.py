@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, model_validator
 
 from tare.platforms.linux_scheduling import LinuxOptions
+from tare.platforms.qemu_enlightenments import Enlightenments
+from tare.study.quantities import Size, format_size
+
+
+def _cpus(chosen: str | tuple[int, ...]) -> str | tuple[int, ...]:
+    if not chosen or (not isinstance(chosen, str) and min(chosen) < 0):
+        raise ValueError("must be `any`, `same`, `other` or a list of CPU numbers, like [0, 1]")
+    return chosen
+
+
+def _power_of_two(size: int) -> int:
+    if size < 4096 or size & (size - 1):
+        raise ValueError("must be a size of huge pages, such as 2MiB or 1GiB")
+    return size
+
+
+EmulatorCpus = Annotated[Literal["any", "same", "other"] | tuple[int, ...], AfterValidator(_cpus)]
 
 
 class QemuOptions(LinuxOptions):
@@ -36,9 +53,81 @@ class QemuOptions(LinuxOptions):
         default="multi",
         description="With tcg: whether each vCPU has a host thread of its own, or all share one.",
     )
+    enlightenments: Enlightenments = Field(
+        default_factory=Enlightenments,
+        description="With kvm: what the hypervisor tells the guest of itself; see "
+        "`enlightenments` below.",
+    )
+    cpu_pm: bool = Field(
+        default=False,
+        description="With kvm: an idle guest keeps its CPU (`-overcommit cpu-pm=on`), so that it "
+        "wakes without an exit; nothing else then runs there while it idles, unless the host's "
+        "scheduler takes the CPU away.",
+    )
+    emulator_cpus: EmulatorCpus = Field(
+        default="any",
+        description="Where QEMU's other threads than its vCPUs run: anywhere, on the `same` CPUs "
+        "as the pinned vCPUs, on the `other` ones, or on listed ones. Unpinned machines have no "
+        "CPUs of their own; theirs run anywhere, unless listed.",
+    )
     hugepages: bool = Field(
         default=False, description="Back the guest's memory by reserved huge pages of the host."
     )
+    hugepage_size: Annotated[Size, AfterValidator(_power_of_two)] | None = Field(
+        default=None, description="With hugepages: their size; the host's usual one when left out."
+    )
+    prealloc: bool = Field(
+        default=False,
+        description="Touch all of the guest's memory before it starts, so that the host has "
+        "nothing to find for it later.",
+    )
+    mlock: bool = Field(
+        default=False,
+        description="Lock all of QEMU's memory (`-overcommit mem-lock=on`), so that none of it "
+        "is ever swapped out or moved; it is touched at once, too.",
+    )
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        if self.accelerator == "tcg":
+            for name, asked in (
+                ("enlightenments", self.enlightenments.asks),
+                ("cpu-pm", self.cpu_pm),
+            ):
+                if asked:
+                    raise ValueError(
+                        f"{name} needs `accelerator: kvm`: tcg emulates the processor by itself, "
+                        "and has nothing of the kind"
+                    )
+        if self.hugepage_size is not None and not self.hugepages:
+            raise ValueError("hugepage-size needs `hugepages: true`")
+        if self.prealloc and self.hugepages:
+            raise ValueError("huge pages are always touched at the start; remove `prealloc`")
+        return self
+
+    @property
+    def emulator_words(self) -> str:
+        """Where QEMU's other threads run, in words."""
+        if isinstance(self.emulator_cpus, str):
+            return {"same": "the same CPUs", "other": "other CPUs"}.get(
+                self.emulator_cpus, "any CPU"
+            )
+        return f"CPUs {', '.join(map(str, self.emulator_cpus))}"
+
+    @property
+    def memory_words(self) -> tuple[tuple[bool, str], ...]:
+        """What the memory is made of: whether it is so, and how reports say it."""
+        size = "" if self.hugepage_size is None else f" of {format_size(self.hugepage_size)}"
+        return (
+            (self.hugepages, f"huge pages{size}"),
+            (self.prealloc, "memory touched beforehand"),
+            (self.mlock, "memory locked"),
+        )
+
+    @property
+    def processor(self) -> str:
+        """What QEMU is told of the processor: the model, and its enlightenments."""
+        return ",".join((self.model, *self.enlightenments.flags))
 
     @property
     def model(self) -> str:

@@ -27,6 +27,9 @@ from tare.platforms.linux_scheduling import (
 )
 from tare.platforms.scheduling import Scheduling
 
+LINUX_KNOBS = frozenset({"policy", "fifo", "nice", "slice", "weight", "cap"})
+"""The knobs that a Linux host has where nothing is missing."""
+
 
 async def linux_knobs(context: Context) -> tuple[frozenset[str], dict[str, str]]:
     """Find out which knobs machines have that are threads of this host.
@@ -90,7 +93,7 @@ class Scheduled:
             threads: Whether all its threads are to be scheduled as wanted, too.
         """
         given = [*(self._group.flags if self._group else ()), *(flags(self.wanted) * threads)]
-        agent = str(self._context.agent)
+        agent = str(self._context.host_agent)
         return [agent, "exec", *given, "--", *argv] if given else list(argv)
 
     def inside(self, argv: Sequence[str]) -> tuple[str, ...]:
