@@ -5,6 +5,7 @@
 
 use crate::frame::{encode, Kind, OUT_OF_BAND};
 use crate::protocol;
+use crate::scratch;
 use crate::serve::{Ending, Origin, Role, Server};
 use crate::sys::{self, Off, Side};
 use serde_json::{json, Value};
@@ -34,6 +35,12 @@ pub fn run() -> ! {
     let events = sys::device_events().ok();
     notes.extend(load_modules());
     origin.mark("modules");
+    if let Some(label) = words.get("tare.scratch") {
+        match scratch::mount(label) {
+            Ok(()) => origin.mark("scratch"),
+            Err(reason) => notes.push(reason),
+        }
+    }
     raise_loopback();
     for note in &notes {
         say(note);

@@ -12,6 +12,7 @@ pub mod proof;
 pub mod protocol;
 pub mod runs;
 pub mod scheduling;
+pub mod scratch;
 pub mod serve;
 pub mod sys;
 pub mod workload;

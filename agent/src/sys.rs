@@ -1,7 +1,9 @@
 //! Thin safe faces of the system calls the agent needs.
 
+mod files;
 mod net;
 
+pub use files::{forget_cached, space, sync_file_system, Space};
 pub use net::{device_events, discard, ethtool, raise_interface};
 
 use std::ffi::CString;

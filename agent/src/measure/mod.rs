@@ -2,6 +2,7 @@
 //! random data.
 
 pub mod columns;
+pub mod disk;
 pub mod histogram;
 pub mod machine;
 pub mod pages;

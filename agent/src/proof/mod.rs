@@ -28,6 +28,7 @@ pub fn collect(settings: &Value) -> Value {
         "machine": devices::machine(),
         "nics": devices::nics(),
         "disks": devices::disks(),
+        "scratch": crate::scratch::proof(),
         "settings": settings,
     })
 }

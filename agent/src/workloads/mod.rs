@@ -2,6 +2,7 @@
 
 pub mod bytemark;
 pub mod cpu_load;
+pub mod filebench;
 pub mod hog;
 pub mod load;
 pub mod memory_bandwidth;
@@ -21,6 +22,7 @@ pub const ALL: &[(&str, Run)] = &[
     ("bitfield", bytemark::BITFIELD),
     ("bytemark", bytemark::run),
     ("cpu-load", cpu_load::run),
+    ("filebench", filebench::run),
     ("fourier", bytemark::FOURIER),
     ("fp-emulation", bytemark::FP_EMULATION),
     ("hog", hog::run),

@@ -1,0 +1,159 @@
+//! The files as they are before the measuring begins, and what each thread does with them.
+
+use super::fileset::{FileSet, Layout};
+use super::gamma::Gamma;
+use super::micro::Course;
+use super::params::{Plan, Work};
+use super::personality::{Log, Personality, Yard};
+use super::worker::{forget_caches, write_out, Aligned, Worker};
+use super::{over, End, Limit};
+use crate::measure::random::Random;
+use crate::workload::Failure;
+use std::fs::File;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// A log is begun anew when it has this share of what was free.
+const LOG_SHARE: u64 = 4;
+const PREPARATION: Duration = Duration::from_secs(24 * 3600);
+
+pub struct Stage {
+    layout: Layout,
+    existing: usize,
+    /// The bytes of all files that exist.
+    pub bytes: u64,
+    data: Aligned,
+    kind: Kind,
+}
+
+enum Kind {
+    Personality(Personality, Box<Yard>),
+    Micro(Vec<Course>),
+}
+
+impl Stage {
+    /// Make the files in `folder`, and bring them to the disk.
+    pub fn prepare(plan: &Plan, folder: &Path, free: u64, stop: &AtomicBool) -> Result<Self, End> {
+        let layout = Layout::new(folder, plan.files, plan.width);
+        let failed = |error: &std::io::Error| End::io("create", folder, error);
+        layout
+            .make_directories(plan.files)
+            .map_err(|error| failed(&error))?;
+        let data = Aligned::random(plan.io_bytes as usize, plan.seed);
+        let (sizes, mut random) = (
+            Gamma::new(plan.shape, plan.mean_bytes as f64),
+            Random::new(plan.seed),
+        );
+        let limit = Limit {
+            stop,
+            until: Instant::now() + PREPARATION,
+        };
+        let existing = plan.existing();
+        let mut bytes = 0;
+        for number in 0..existing {
+            over(&limit)?;
+            let size = match plan.work {
+                Work::Personality(_) => sizes.size(&mut random),
+                Work::Micro(_) => plan.mean_bytes,
+            };
+            let path = layout.path(number);
+            File::create(&path)
+                .and_then(|mut file| write_out(&mut file, data.bytes(), size))
+                .map_err(|error| End::io("write", &path, &error))?;
+            bytes += size;
+        }
+        let kind = match plan.work {
+            Work::Personality(personality) => {
+                let most = ((free.saturating_sub(bytes)) / LOG_SHARE).max(plan.append_bytes);
+                let log = (!personality.creates())
+                    .then(|| Log::new(folder.join("log"), most))
+                    .transpose()
+                    .map_err(|error| failed(&error))?;
+                let yard = Yard {
+                    set: FileSet::new(layout.clone(), plan.files, existing),
+                    sizes,
+                    append_bytes: plan.append_bytes,
+                    log,
+                };
+                Kind::Personality(personality, Box::new(yard))
+            }
+            Work::Micro(micro) => Kind::Micro(
+                (0..plan.threads)
+                    .map(|number| Course {
+                        micro,
+                        path: layout.path(number % plan.files),
+                        pieces: plan.mean_bytes / plan.io_bytes,
+                        io_bytes: plan.io_bytes,
+                        direct: plan.direct,
+                    })
+                    .collect(),
+            ),
+        };
+        Ok(Self {
+            layout,
+            existing,
+            bytes,
+            data,
+            kind,
+        })
+    }
+
+    pub fn data(&self) -> &[u8] {
+        self.data.bytes()
+    }
+
+    /// Bring everything to the disk and make the kernel forget it; returns what of it could be.
+    pub fn forget_caches(&self, folder: &Path) -> Result<&'static str, Failure> {
+        let files = (0..self.existing).map(|number| self.layout.path(number));
+        forget_caches(folder, files)
+            .map_err(|error| Failure(format!("the files cannot be brought to the disk: {error}")))
+    }
+
+    pub fn log_turns(&self) -> u64 {
+        match &self.kind {
+            Kind::Personality(_, yard) => yard.log.as_ref().map_or(0, Log::turns),
+            Kind::Micro(_) => 0,
+        }
+    }
+
+    /// Open what a thread has open from the beginning.
+    pub fn open(&self, thread: usize) -> Result<Option<File>, End> {
+        match &self.kind {
+            Kind::Personality(..) => Ok(None),
+            Kind::Micro(courses) => courses[thread].open().map(Some),
+        }
+    }
+
+    /// One thread's work until the time is over or anything failed; why it ended.
+    pub fn work(
+        &self,
+        worker: &mut Worker,
+        thread: usize,
+        opened: Option<File>,
+        abandoned: &AtomicBool,
+    ) -> End {
+        let done = match (&self.kind, opened) {
+            (Kind::Personality(personality, yard), _) => loop {
+                let turn = personality.turn(worker, yard);
+                if turn.is_err() || abandoned.load(Ordering::Relaxed) {
+                    break turn;
+                }
+            },
+            (Kind::Micro(courses), Some(file)) => {
+                let course = &courses[thread];
+                let followed = course.follow(worker, &file);
+                // What is written counts only once it is on the disk: the time goes on till then.
+                match (&followed, course.micro.write) {
+                    (Err(End::Over), true) => file
+                        .sync_all()
+                        .map_err(|error| End::io("sync", &course.path, &error))
+                        .and(followed),
+                    _ => followed,
+                }
+            }
+            (Kind::Micro(_), None) => Ok(()),
+        };
+        done.err().unwrap_or(End::Over)
+    }
+}
