@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -13,6 +14,7 @@ from tare.agent.channel import StreamChannel
 from tare.agent.client import AgentClient, Hello
 from tare.errors import MachineFault, TareError
 from tare.hosts import Host, Ledger, OwnedProcess
+from tare.hosts.ledger import LOCAL
 from tare.hosts.threads import run_delay, threads_of
 
 CONSOLE = "console.log"
@@ -75,11 +77,16 @@ class ProcessMachine:
         self._watcher = asyncio.create_task(self._watch(), name=f"{name} watcher")
 
     async def _watch(self) -> None:
-        code = await self._process.wait()
-        if self._stopping is None:
+        try:
+            code = await self._process.wait()
+            if self._stopping is not None:
+                return
             reason = await self._explain(code)
-            self._read_tail()
+            await self._read_tail()
             fault = MachineFault(f"{self.name}: {reason}", console_tail=self._tail)
+        except MachineFault as lost:
+            fault = lost
+        if self._stopping is None:
             self.died.set_result(fault)
             self.agent.fail(fault)
 
@@ -129,18 +136,19 @@ class ProcessMachine:
         """
         with contextlib.suppress(OSError, ValueError, LookupError):
             cost = await self._cost()
-            ran, waited = await run_delay(self._host, tuple(await self.threads()))
-            self._last_cost = {**cost, "threads_cpu_s": ran, "threads_run_delay_s": waited}
+            if threads := tuple(await self.threads()):
+                ran, waited = await run_delay(self._host, threads)
+                cost |= {"threads_cpu_s": ran, "threads_run_delay_s": waited}
+            self._last_cost = cost
         return self._last_cost
 
     def console_tail(self) -> tuple[str, ...]:
-        """Return the last lines that were written to standard error."""
-        self._read_tail()
+        """Return the last lines that were written to standard error, as last looked at."""
         return self._tail
 
-    def _read_tail(self) -> None:
-        with contextlib.suppress(OSError):
-            self._tail = tail(self._log)
+    async def _read_tail(self) -> None:
+        with contextlib.suppress(OSError, TareError):
+            self._tail = await tail(self._host, self._log)
 
     async def stop(self) -> None:
         """Ask the agent to end, then end it, and remove what it left; may be called again."""
@@ -155,7 +163,7 @@ class ProcessMachine:
             await self._watcher
             await self.agent.close()
         finally:
-            self._read_tail()
+            await self._read_tail()
             await self._held.aclose()
 
     async def _end(self) -> None:
@@ -168,21 +176,37 @@ class ProcessMachine:
         await self._process.end(0.0 if self._force is None else GRACE_S)
 
 
-def tail(path: Path, lines: int = TAIL_LINES) -> tuple[str, ...]:
-    """Return the last lines of a log that may hold anything; raises OSError."""
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - 16_384))
-        text = file.read().decode(errors="replace")
+async def tail(host: Host, path: Path, lines: int = TAIL_LINES) -> tuple[str, ...]:
+    """Return the last lines of a log of the host that may hold anything; none if it is gone."""
+    told = await host.run(["tail", "-c", "16384", str(path)], timeout_s=GRACE_S)
+    text = told.stdout.decode(errors="replace")
     return tuple(line for line in text.splitlines() if line.strip())[-lines:]
 
 
 @contextlib.asynccontextmanager
 async def owned_directory(host: Host, ledger: Ledger, path: Path) -> AsyncIterator[Path]:
-    """Create a directory that the ledger knows of, and remove it in the end."""
+    """Create a directory that the ledger knows of, and remove it in the end.
+
+    Raises:
+        MachineFault: It cannot be made.
+    """
     entry = ledger.record("directory", path=str(path))
-    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    made = await host.run(["mkdir", "-p", "-m", "700", str(path)], timeout_s=30)
+    if not made.ok:
+        ledger.done(entry)
+        raise MachineFault(made.words(), "check the disk's free space")
     try:
         yield path
     finally:
         await host.remove(path)
         ledger.done(entry)
+
+
+def temporary_folder(host: Host) -> Path:
+    """Return where a host keeps what lasts no longer than a run."""
+    return Path(tempfile.gettempdir() if host.name == LOCAL else "/tmp")
+
+
+async def kernel_release(host: Host) -> str:
+    """Return the version of the host's kernel; raises OSError where it does not say."""
+    return (await host.read("/proc/sys/kernel/osrelease")).decode().strip()

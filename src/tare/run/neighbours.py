@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,17 @@ if TYPE_CHECKING:
 
 LEAST_WANTED_SHARE = 0.9
 """A load that neither ran nor waited for a CPU for a tenth of the time was no load."""
+RAN = ("vcpu_cpu_s", "threads_cpu_s")
+WAITED = ("vcpu_run_delay_s", "threads_run_delay_s")
+"""Where a machine's cost says how long it ran, and how long it was ready but another ran: of a
+guest its vCPUs, of a process all its threads, of which only the load's are ever busy."""
+_VCPU = re.compile(r"vcpu\d+_run_delay_s")
+
+
+def inner_cpus(machine: Machine) -> tuple[int, ...]:
+    """Return which of its own CPUs a machine shared by several roles keeps for this one."""
+    cpus: tuple[int, ...] = getattr(machine, "inner_cpus", ())
+    return cpus
 
 
 @dataclass(frozen=True)
@@ -38,8 +50,10 @@ class LoadReport:
         role: The neighbour's role, such as ``neighbour-1``.
         load: The workload it carried.
         values: The load's own metrics, in their units.
-        ran_share: CPU time its vCPUs had on the host, as a share of the time; None if unknown.
+        ran_share: CPU time that its vCPUs, or a process's threads, had on the host, as a share of
+            the time: 2 where two were busy throughout; None if unknown.
         wanted_share: The same with the time that they were ready but another ran; None if unknown.
+        busy: How many of them the load should have kept busy.
     """
 
     role: str
@@ -47,14 +61,24 @@ class LoadReport:
     values: Mapping[str, float]
     ran_share: float | None
     wanted_share: float | None
+    busy: int = 1
 
     def require_load(self) -> None:
-        """Raise :class:`WorkloadFault` if the host says that there was no load."""
-        if self.wanted_share is not None and self.wanted_share < LEAST_WANTED_SHARE:
-            raise WorkloadFault(
-                f"{self.role} stalled: it ran or waited for a CPU in only "
-                f"{self.wanted_share:.0%} of the time, so the subject was not under its load"
-            )
+        """Raise :class:`MachineFault` if the host says that there was no load, or not all of it.
+
+        A machine that stalled is of no use to the cells that follow either.
+        """
+        if self.wanted_share is not None:
+            require_wanted(self.role, self.wanted_share / self.busy)
+
+
+def require_wanted(role: str, wanted_share: float) -> None:
+    """Raise :class:`MachineFault` if a neighbour wanted a CPU for too little of the time."""
+    if wanted_share < LEAST_WANTED_SHARE:
+        raise MachineFault(
+            f"{role} stalled: it ran or waited for a CPU in only {max(wanted_share, 0.0):.0%} of "
+            "the time, so the subject was not under its load"
+        )
 
 
 @dataclass
@@ -85,7 +109,7 @@ class Loads:
         parameters = load.parameters.model_validate(dict(neighbour.parameters))
         request = fitted(load, load.request(parameters), self.facts)
         self._under_way[neighbour.role] = await neighbour.machine.agent.start_load(
-            neighbour.load, request, barrier=barrier
+            neighbour.load, request, cpus=inner_cpus(neighbour.machine), barrier=barrier
         )
 
     async def end(self) -> tuple[LoadReport, ...]:
@@ -102,22 +126,22 @@ class Loads:
         handle = self._under_way.pop(neighbour.role)
         if handle.ended:
             raise WorkloadFault(f"{neighbour.role} ended its {neighbour.load} before the subject")
+        before = self._before[neighbour.role]
+        ran, waited = _passed(before, after, RAN), _passed(before, after, WAITED)
+        wanted = None if ran is None or waited is None else (ran + waited) / elapsed_s
+        if wanted is not None:
+            # Before it is asked for its result: what stands still does not answer.
+            require_wanted(neighbour.role, wanted)
         outcome = await handle.stop()
         load = self.workloads[neighbour.load]
         parameters = load.parameters.model_validate(dict(neighbour.parameters))
-        before = self._before[neighbour.role]
-
-        def share(*names: str) -> float | None:
-            if not all(name in after and name in before for name in names):
-                return None
-            return sum(after[name] - before[name] for name in names) / elapsed_s
-
         return LoadReport(
             role=neighbour.role,
             load=neighbour.load,
             values=load.observe(parameters, outcome.value),
-            ran_share=share("vcpu_cpu_s"),
-            wanted_share=share("vcpu_cpu_s", "vcpu_run_delay_s"),
+            ran_share=None if ran is None else ran / elapsed_s,
+            wanted_share=wanted,
+            busy=_busy(outcome.value, after),
         )
 
     async def abandon(self) -> None:
@@ -128,3 +152,21 @@ class Loads:
                 await handle.stop()
             except (MachineFault, WorkloadFault):
                 continue
+
+
+def _passed(
+    before: Mapping[str, float], after: Mapping[str, float], names: Sequence[str]
+) -> float | None:
+    """Return by how much the first of these costs that is known on both sides grew."""
+    for name in names:
+        if name in before and name in after:
+            return after[name] - before[name]
+    return None
+
+
+def _busy(result: Mapping[str, Any], cost: Mapping[str, float]) -> int:
+    """Return how many of a machine's vCPUs or threads its load should have kept busy."""
+    threads = result.get("threads")
+    wanted = threads if isinstance(threads, int) and threads > 0 else 1
+    vcpus = sum(bool(_VCPU.fullmatch(name)) for name in cost)
+    return min(wanted, vcpus) if vcpus else wanted
