@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import secrets
 import tempfile
 from collections.abc import AsyncIterator, Mapping
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks._quota import QuotaAccount
 from benchmarks._runs import Unmeasured
 from tare.agent.barrier import Barrier
 from tare.agent.client import Outcome
@@ -83,14 +85,16 @@ class Disturbed:
         cell: The gaps with their causes, as Tare sees them.
         value: The tick's result.
         facts: The recorder's facts.
-        injected: Beginning and end of each run of the hog by its own log (the host's
-            CLOCK_MONOTONIC_RAW, ns), and the CPU time it had; empty for a quota.
+        injected: Beginning and end of each disturbance (the host's CLOCK_MONOTONIC_RAW, ns): of
+            a hog by its own log, of a quota by the kernel's account.
+        cut: Those that the beginning or the end of the measurement cuts in two.
     """
 
     cell: SpikeCell
     value: Mapping[str, Any]
     facts: Mapping[str, Any]
-    injected: tuple[tuple[int, int, int], ...]
+    injected: tuple[tuple[int, int], ...]
+    cut: tuple[tuple[int, int], ...]
 
 
 async def disturb(
@@ -107,6 +111,9 @@ async def disturb(
     try:
         async with _machine(context, subject.platform, options, (cpu,), "subject") as machine:
             if isinstance(pattern, Quota):
+                # The kernel adds up what it withholds on each CPU, so there must be only one.
+                for thread in await machine.threads():
+                    os.sched_setaffinity(thread, {cpu})
                 return await _measure(tracing, subject, machine, pattern.seconds, None, cpu)
             # Its agent must answer while the CPU is taken, so only its hog runs there.
             anywhere = context.host.topology().online
@@ -151,7 +158,14 @@ async def _measure(
     others = {"hog": disturber[0]} if disturber else {}
     side = HostSide(tracing, machine, others)
     await side.open()
-    barrier = Barrier(1 + len(others), side.begin)
+    account = QuotaAccount()
+
+    async def begin() -> None:
+        await side.begin()
+        if disturber is None:
+            await account.begin(tracing.host, (await machine.measuring_threads())[0])
+
+    barrier = Barrier(1 + len(others), begin)
     facts = MachineFacts(
         emulated=subject.emulated, memory=MEMORY, last_level_cache=1 << 20, caches=1 << 20
     )
@@ -189,6 +203,8 @@ async def _measure(
     except BaseException:
         await side.abandon()
         raise
+    finally:
+        stops = account.end()
     if record.series is None:
         raise Unmeasured(f"nothing was recorded: {record.facts['reason']}")
     logged = next((s.columns for s in outcomes[0].series if s.name == "gaps"), None)
@@ -200,13 +216,14 @@ async def _measure(
     )
     if cell.matched is None:
         raise Unmeasured(cell.reason)
-    runs: tuple[tuple[int, int, int], ...] = ()
-    if disturber is not None:
+    last_ns = cell.first_ns + round(float(outcomes[0].value["seconds"]) * 1e9)
+    if disturber is None:
+        times = stops
+    else:
         columns = next(s.columns for s in outcomes[1].series if s.name == "runs")
-        logs = zip(
-            *(columns[name].tolist() for name in ("begin_ns", "end_ns", "ran_ns")), strict=True
-        )
-        # The hog may begin before the subject does, when the host is busy.
-        last = cell.first_ns + round(float(outcomes[0].value["seconds"]) * 1e9)
-        runs = tuple(run for run in logs if run[0] > cell.first_ns and run[1] < last)
-    return Disturbed(cell, outcomes[0].value, kept, runs)
+        runs = zip(*(columns[name].tolist() for name in ("begin_ns", "end_ns")), strict=True)
+        times = tuple(runs)
+    met = [each for each in times if each[1] > cell.first_ns and each[0] < last_ns]
+    whole = tuple(each for each in met if each[0] > cell.first_ns and each[1] < last_ns)
+    cut = tuple(each for each in met if each not in whole)
+    return Disturbed(cell, outcomes[0].value, kept, whole, cut)

@@ -9,7 +9,7 @@ import argparse
 import asyncio
 import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from benchmarks._disturb import (
@@ -23,7 +23,7 @@ from benchmarks._disturb import (
 from benchmarks._results import Fact, Goal, Result, finish, machine_facts
 from benchmarks._runs import Unmeasured
 from tare.analysis.spikecells import explained
-from tare.analysis.spikes import Spike
+from tare.analysis.spikes import Cause, Spike
 from tare.errors import InputError
 from tare.hosts import Ledger, clean, host_lock, ledger_path
 from tare.run.hostside import host_tracing
@@ -33,7 +33,8 @@ TOTAL_WITHIN = 0.02
 LENGTH_WITHIN_NS = 10_000
 LENGTH_WITHIN_SHARE = 0.01
 RIGHT_CULPRIT = 0.95
-LEAST_STOP_NS = 200_000
+LEAST_EXTRA_NS = 100_000
+"""Less is what a disturber did besides: a wake-up, a thread that began."""
 PATTERNS: tuple[Hog | Quota, ...] = (
     Hog(0.02, 0.001, 100),
     Hog(0.05, 0.005, 60),
@@ -69,41 +70,47 @@ class Found:
         return self.right_ns / self.injected_ns if self.injected_ns else 0.0
 
 
-def find_hog(done: Disturbed) -> Found:
-    """Compare the hog's own log with what Tare attributes to it.
+def find(done: Disturbed, of_culprit: Callable[[Cause], bool]) -> Found:
+    """Compare what was injected with what Tare attributes to its culprit.
 
-    A run is found where a gap with a part of the hog's contains its middle; its length is that
-    part. A part of the hog's in any other gap counts as found too, so one too many shows. A run's
-    own length is the CPU time that the hog had: the kernel may take the CPU away from it in turn.
+    A disturbance is found where a gap with a part of the culprit's contains its middle; its length
+    is that part. A part of the culprit's in any other gap counts as found too, so one too many
+    shows. What the beginning or the end of the measurement cuts in two is left out on both sides.
     """
-    spikes = done.cell.spikes
-    theirs = [
-        sum(taken for cause, taken in spike.parts if "(tare-hog)" in cause.who) for spike in spikes
+    spikes = [
+        spike
+        for spike in done.cell.spikes
+        if not any(begin < spike.end_ns and end > spike.begin_ns for begin, end in done.cut)
     ]
+    theirs = {
+        spike.number: sum(taken for cause, taken in spike.parts if of_culprit(cause))
+        for spike in spikes
+    }
     hits: dict[int, int] = {}
-    for begin, end, length in done.injected:
+    for begin, end in done.injected:
         number = _containing(spikes, (begin + end) // 2)
         if number is not None and theirs[number]:
-            hits[number] = hits.get(number, 0) + length
+            hits[number] = hits.get(number, 0) + end - begin
     errors, right, within = [], 0.0, 0
-    for begin, end, length in done.injected:
+    for begin, end in done.injected:
+        length = end - begin
         number = _containing(spikes, (begin + end) // 2)
         found = 0.0
         if number is not None and number in hits:
-            # Two runs within one gap, while something else ran in between, share what was found.
+            # Two within one gap, while something else ran in between, share what was found.
             found = theirs[number] * length / hits[number]
         errors.append(found - length)
         right += min(found, length)
         within += abs(found - length) <= LENGTH_WITHIN_NS + LENGTH_WITHIN_SHARE * length
-    extra = sum(taken > 0 for number, taken in enumerate(theirs) if number not in hits)
+    extra = sum(taken > LEAST_EXTRA_NS for number, taken in theirs.items() if number not in hits)
     return Found(
         injected=len(done.injected),
         found=sum(
-            error > -length for error, (*_, length) in zip(errors, done.injected, strict=True)
+            error > begin - end for error, (begin, end) in zip(errors, done.injected, strict=True)
         )
         + extra,
-        injected_ns=float(sum(length for *_, length in done.injected)),
-        found_ns=float(sum(theirs)),
+        injected_ns=float(sum(end - begin for begin, end in done.injected)),
+        found_ns=float(sum(theirs.values())),
         right_ns=right,
         errors_ns=tuple(errors),
         lengths_within=within,
@@ -117,53 +124,30 @@ def _containing(spikes: Sequence[Spike], at_ns: int) -> int | None:
     return None
 
 
-def find_quota(done: Disturbed) -> Found:
-    """Compare the kernel's own account of the quota with what Tare attributes to it.
-
-    The kernel counts how often it stopped the group and for how long (``cpu.stat``); each stop is
-    as long as the rest of the period, so of single lengths only the sum is known.
-    """
-    injected = done.facts["throttled"]
-    stops = [
-        sum(taken for cause, taken in spike.parts if cause.kind == "host throttling")
-        for spike in done.cell.spikes
-    ]
-    stops = [taken for taken in stops if taken > LEAST_STOP_NS]
-    total = float(injected["seconds"]) * 1e9
-    return Found(
-        injected=int(injected["times"]),
-        found=len(stops),
-        injected_ns=total,
-        found_ns=float(sum(stops)),
-        right_ns=min(total, float(sum(stops))),
-        errors_ns=(),
-        lengths_within=0,
-    )
+def culprit(pattern: Hog | Quota) -> Callable[[Cause], bool]:
+    """Return what tells the causes that a pattern is behind."""
+    if isinstance(pattern, Hog):
+        return lambda cause: "(tare-hog)" in cause.who
+    return lambda cause: cause.kind == "host throttling"
 
 
 def goals_of(subject: Subject, pattern: Hog | Quota, found: Found) -> list[Goal]:
     """Return the goals of one subject and pattern."""
     what, peer = f"{subject.name}, {pattern}", "what was injected"
-    # A stop or two at either end of the measurement may lie half outside of it.
-    ends = 0 if isinstance(pattern, Hog) else 2
-    goals = [
-        Goal(f"{what}: count differs by", peer, ends, abs(found.found - found.injected), ""),
+    worst = max(map(abs, found.errors_ns), default=0.0) / 1e3
+    return [
+        Goal(f"{what}: count differs by", peer, 0, abs(found.found - found.injected), ""),
         Goal(f"{what}: total differs by", peer, TOTAL_WITHIN * 100, abs(found.differs) * 100, "%"),
         Goal(
             f"{what}: attributed to the right culprit", peer, RIGHT_CULPRIT * 100,
             found.right * 100, "%", sense="at least",
         ),
+        Goal(
+            f"{what}: lengths within 10 µs plus 1 %", peer, 100.0,
+            100.0 * found.lengths_within / max(1, found.injected), "%", sense="at least",
+            detail=f"the worst is off by {worst:.1f} µs",
+        ),
     ]  # fmt: skip
-    if isinstance(pattern, Hog):
-        worst = max(map(abs, found.errors_ns), default=0.0) / 1e3
-        goals.append(
-            Goal(
-                f"{what}: lengths within 10 µs plus 1 %", peer, 100.0,
-                100.0 * found.lengths_within / max(1, found.injected), "%", sense="at least",
-                detail=f"the worst is off by {worst:.1f} µs",
-            )
-        )  # fmt: skip
-    return goals
 
 
 def row_of(subject: Subject, pattern: Hog | Quota, found: Found, done: Disturbed) -> Row:
@@ -224,8 +208,7 @@ async def carry_out(
                                      sense="at least", detail=str(why))
                             )  # fmt: skip
                             continue
-                        hogged = isinstance(pattern, Hog)
-                        found = find_hog(done) if hogged else find_quota(done)
+                        found = find(done, culprit(pattern))
                         goals += goals_of(subject, pattern, found)
                         rows.append(row_of(subject, pattern, found, done))
                         facts.append(

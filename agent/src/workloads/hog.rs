@@ -39,22 +39,11 @@ impl Default for Params {
     }
 }
 
-/// First and last stamp of one run, and the CPU time that the thread had from its first stamp to that
-/// of the next run, in ns. That counts what the kernel did for it, going to sleep and waking up, and
-/// leaves out what was taken from it in turn.
-#[derive(Clone, Copy)]
+/// First and last stamp of one run.
+#[derive(Clone, Copy, Default)]
 struct Run {
     begin: u64,
     end: u64,
-    ran_ns: u64,
-}
-
-impl Run {
-    const NONE: Self = Self {
-        begin: 0,
-        end: 0,
-        ran_ns: 0,
-    };
 }
 
 /// What the clock asks of the hog.
@@ -134,14 +123,12 @@ fn obey(cpus: &[usize], params: &Params, order: &Order) -> Result<Obeyed, Failur
     let mut warnings = Vec::new();
     let policy = realtime::settle(cpus, params.priority, &mut warnings)?;
     let length = (params.length_ns as f64 * 1e-9 * tsc::calibrate()?) as u64;
-    let mut runs = prefault::touched(params.count as usize, Run::NONE);
+    let mut runs = prefault::touched(params.count as usize, Run::default());
     runs.clear();
-    let mut ran_before = 0;
     order.settled.store(true, Ordering::SeqCst);
     loop {
         while order.runs.load(Ordering::SeqCst) <= runs.len() as u64 {
             if order.over.load(Ordering::SeqCst) {
-                close(&mut runs, ran_before);
                 return Ok(Obeyed {
                     runs,
                     policy,
@@ -151,26 +138,12 @@ fn obey(cpus: &[usize], params: &Params, order: &Order) -> Result<Obeyed, Failur
             std::thread::park();
         }
         let begin = tsc::read();
-        ran_before = close(&mut runs, ran_before);
         let mut end = begin;
         while end.wrapping_sub(begin) < length {
             end = tsc::read();
         }
-        runs.push(Run {
-            begin,
-            end,
-            ran_ns: 0,
-        });
+        runs.push(Run { begin, end });
     }
-}
-
-/// Give the last run the CPU time since its beginning; return what the thread has had by now.
-fn close(runs: &mut [Run], ran_before: u64) -> u64 {
-    let ran = sched::thread_ran_ns();
-    if let Some(last) = runs.last_mut() {
-        last.ran_ns = ran - ran_before;
-    }
-    ran
 }
 
 /// The clock: ask for a run at every period, from another CPU where there is one.
@@ -241,7 +214,6 @@ fn report(
     Table::new()
         .u64s("begin_ns", obeyed.runs.iter().map(|run| raw(run.begin)))
         .u64s("end_ns", obeyed.runs.iter().map(|run| raw(run.end)))
-        .u64s("ran_ns", obeyed.runs.iter().map(|run| run.ran_ns))
         .send(context.sink, "runs");
     Ok(json!({
         "runs": obeyed.runs.len(),
