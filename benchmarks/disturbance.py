@@ -22,8 +22,9 @@ from benchmarks._disturb import (
 )
 from benchmarks._results import Fact, Goal, Result, finish, machine_facts
 from benchmarks._runs import Unmeasured
+from tare.analysis.hosttrack import Cause
 from tare.analysis.spikecells import explained
-from tare.analysis.spikes import Cause, Spike
+from tare.analysis.spikes import Spike
 from tare.errors import InputError
 from tare.hosts import Ledger, clean, host_lock, ledger_path
 from tare.run.hostside import host_tracing
