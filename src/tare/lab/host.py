@@ -1,0 +1,316 @@
+"""A lab host: an emulated computer with a hypervisor, reached over SSH like any other host."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from tare.errors import InputError, MachineFault, TareError
+from tare.hosts import Host
+from tare.hosts.ssh import SshHost
+from tare.hosts.ssh_options import SshOptions
+from tare.lab.command import PROGRAM, Places, command
+from tare.lab.image import LabImage, build_lab_image, make_file_system
+from tare.lab.options import GIB, MIB, Hypervisor, LabOptions
+from tare.lab.outer import Outer
+from tare.lab.seed import Keys, initramfs, make_keys
+from tare.platforms.base import Context
+
+BOOT_S = 240.0
+"""Seconds after which a lab host that is not ready is given up: some ten times what it takes."""
+
+_DISK_LEAST = 2 * GIB
+_MEMORY_SPARE = 256 * MIB
+_CLOSE_S = 8.0
+_WHICH = "cat /sys/hypervisor/type 2>/dev/null; [ -c /dev/kvm ] && echo kvm; true"
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class LabTimes:
+    """Where the time of a start went, in seconds."""
+
+    image_s: float
+    ready_s: float
+    login_s: float
+
+
+class Lab:
+    """A lab host; made by :func:`lab_up`, which returns it once it is up.
+
+    Args:
+        options: What it is.
+        image: What it booted.
+        places: Its files on this computer.
+        outer: Its QEMU.
+        host: The way into it.
+        port: The port of this computer's loopback that leads to its SSH server.
+        remove: Removes its files here.
+    """
+
+    def __init__(
+        self,
+        options: LabOptions,
+        image: LabImage,
+        places: Places,
+        outer: Outer,
+        host: SshHost,
+        port: int,
+        remove: Callable[[], Awaitable[None]],
+    ) -> None:
+        self.options = options
+        self.image = image
+        self.places = places
+        self.host = host
+        self.port = port
+        self.died = outer.died
+        """Set if it ends unexpectedly, with its last console lines."""
+        self.threads: tuple[int, ...] = ()
+        """The thread on this computer of each of its CPUs."""
+        self.times = LabTimes(image.took_s, 0.0, 0.0)
+        self._outer = outer
+        self._remove = remove
+        self._stop: asyncio.Future[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    @property
+    def name(self) -> str:
+        """How messages name it."""
+        return self._outer.name
+
+    @property
+    def pid(self) -> int:
+        """The id of its QEMU's process."""
+        return self._outer.pid
+
+    def console_tail(self) -> tuple[str, ...]:
+        """Return the last lines of its console, oldest first."""
+        return self._outer.console_tail()
+
+    async def while_alive(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Carry out some work on it, and no longer than it lives.
+
+        Raises:
+            MachineFault: It ended meanwhile; its own reason counts, not what the work says.
+        """
+        doing = asyncio.ensure_future(work)
+        either: set[asyncio.Future[Any]] = {doing, self.died}
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if self.died.done():
+                raise self.died.result()
+            return doing.result()
+        finally:
+            if not doing.done():
+                doing.cancel()
+                await asyncio.wait({doing})
+
+    async def stop(self) -> None:
+        """End it, and remove what it had here; may be called again."""
+        if self._stop is None:
+            # Shielded: a stop that was begun goes on when whoever asked for it is cancelled.
+            self._stop = asyncio.ensure_future(self._end())
+        await asyncio.shield(self._stop)
+
+    async def _end(self) -> None:
+        try:
+            # What runs inside ends with it: nobody waits for goodbyes. Afterwards the way into it
+            # is broken, so it is closed before.
+            with contextlib.suppress(TareError, OSError, TimeoutError):
+                async with asyncio.timeout(0.0 if self.died.done() else _CLOSE_S):
+                    await self.host.close()
+            await self._outer.stop()
+        finally:
+            await self._remove()
+
+    async def boot(self, cpus: tuple[int, ...], timeout_s: float) -> None:
+        """Let it run, and log in to it once it is ready; for :func:`lab_up`."""
+        began = time.monotonic()
+        self.threads = await self._outer.go(cpus)
+        await self._outer.ready(timeout_s)
+        ready = time.monotonic()
+        await self.while_alive(self.host.connect())
+        await self.while_alive(verify(self.host, self.options.hypervisor))
+        self.times = LabTimes(self.image.took_s, ready - began, time.monotonic() - ready)
+
+
+async def lab_up(
+    context: Context,
+    options: LabOptions,
+    workdir: Path,
+    *,
+    tell: Callable[[str], None] | None = None,
+    timeout_s: float = BOOT_S,
+    cpus: tuple[int, ...] | None = None,
+) -> Lab:
+    """Boot a lab host on this computer and log in to it.
+
+    Args:
+        context: Where it works: the ledger, the cache, the agent; its builder is this computer.
+        options: What it is to be.
+        workdir: A folder of its own, whose path has a part that begins with ``tare-``; made here,
+            removed by :meth:`Lab.stop`. Names of sockets in it may have 107 bytes at most.
+        tell: Is called with a sentence when the connection to it breaks, or comes back.
+        timeout_s: Seconds until it must be ready.
+        cpus: CPUs of this computer for its CPUs, one to one in turn; by default all that this
+            process may use; empty: anywhere.
+
+    Raises:
+        InputError: apt or QEMU is missing, or there is too little memory or disk.
+        MachineFault: It did not boot, or runs another hypervisor than it should.
+    """
+    here = context.builder
+    await check_room(here, options, workdir.parent)
+    image = await build_lab_image(here, options.kernel, context.cache)
+    places = Places(workdir)
+    entry = context.ledger.record("directory", path=str(workdir))
+
+    async def remove() -> None:
+        await here.remove(workdir)
+        context.ledger.done(entry)
+
+    try:
+        keys = await _furnish(here, options, image, places, context.agent)
+        argv = command(options, image, places, workdir.name)
+        name = f"the lab ({options.hypervisor})"
+        outer = await Outer.start(here, context.ledger, argv, places, name)
+    except BaseException:
+        await remove()
+        raise
+    try:
+        port = await outer.ssh_port()
+        places.known_hosts.write_text(keys.known_hosts(port))
+        host = SshHost(ssh_options(places, port), context.agent, tell=tell)
+        lab = Lab(options, image, places, outer, host, port, remove)
+    except BaseException:
+        await outer.stop()
+        await remove()
+        raise
+    try:
+        await lab.boot(here.topology().online if cpus is None else cpus, timeout_s)
+    except BaseException:
+        await lab.stop()
+        raise
+    return lab
+
+
+def ssh_options(places: Places, port: int) -> SshOptions:
+    """Return how a lab host is reached, given its port on this computer's loopback.
+
+    Its CPUs are emulated and may all be busy, so it is given more time than a real host.
+    """
+    return SshOptions(
+        host="127.0.0.1",
+        port=port,
+        user="root",
+        known_hosts=places.known_hosts,
+        key=places.key,
+        connect_s=60.0,
+        silence_s=30.0,
+        patience_s=60.0,
+        lease_s=120,
+    )
+
+
+async def hypervisor_of(host: Host) -> Hypervisor:
+    """Return which hypervisor a host runs: ``xen`` in its dom0, ``kvm`` with ``/dev/kvm``.
+
+    Source: Linux's Documentation/ABI/stable/sysfs-hypervisor-xen, ``/sys/hypervisor/type``.
+    """
+    said = (await host.run(["sh", "-c", _WHICH], timeout_s=60)).stdout.decode().split()
+    return "xen" if "xen" in said else "kvm" if "kvm" in said else "none"
+
+
+async def verify(host: Host, wanted: Hypervisor) -> None:
+    """Check that a host came up with the hypervisor that it should have.
+
+    Raises:
+        MachineFault: It runs another one, or none.
+    """
+    found = await hypervisor_of(host)
+    if found != wanted:
+        names = {"xen": "Xen", "kvm": "KVM", "none": "no hypervisor"}
+        raise MachineFault(
+            f"{host.name} came up with {names[found]} and not with {names[wanted]}",
+            "look at what it boots by default",
+        )
+
+
+async def check_room(here: Host, options: LabOptions, folder: Path) -> None:
+    """Check that QEMU is here, and that memory and disk suffice.
+
+    Raises:
+        InputError: Something is missing; the hint says what to do.
+    """
+    found = await here.run(["sh", "-c", f"command -v {PROGRAM}"], timeout_s=30)
+    if not found.ok:
+        raise InputError(
+            f"there is no {PROGRAM} here, in which the lab is emulated",
+            "run: apt-get install -y qemu-system-x86",
+        )
+    available = _available((await here.read("/proc/meminfo")).decode())
+    if available < options.memory + _MEMORY_SPARE:
+        raise InputError(
+            f"the lab wants {options.memory // MIB} MiB of memory, and {available // MIB} MiB are "
+            "available here",
+            "end something, or ask for less: --memory 2GiB",
+        )
+    free = (await asyncio.to_thread(shutil.disk_usage, folder)).free
+    if free < _DISK_LEAST:
+        raise InputError(
+            f"the lab's disk wants {_DISK_LEAST // MIB} MiB to write to, and {folder} has "
+            f"{free // MIB} MiB",
+            "make room there, or set TMPDIR to another directory",
+        )
+
+
+def _available(meminfo: str) -> int:
+    """Return the bytes of memory that can be had without swapping, by /proc/meminfo (proc(5))."""
+    for line in meminfo.splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) << 10
+    return 1 << 62
+
+
+async def _furnish(
+    here: Host, options: LabOptions, image: LabImage, places: Places, agent: Path
+) -> Keys:
+    """Make the lab's folder: keys, initramfs, and the room for writing."""
+    try:
+        places.folder.mkdir(mode=0o700, parents=True)
+        keys = make_keys()
+        await asyncio.to_thread(_secret, places.key, keys.client.export_private_key("openssh"))
+        archive = await asyncio.to_thread(initramfs, image, options, keys, agent)
+        await asyncio.to_thread(_secret, places.initramfs, archive)
+        await make_file_system(here, places.room, size=options.disk)
+    except OSError as error:
+        raise InputError(
+            f"the lab's folder {places.folder} cannot be made: {error.strerror or error}",
+            "make room there, or set TMPDIR to another directory",
+        ) from error
+    return keys
+
+
+def _secret(path: Path, data: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        file.write(data)

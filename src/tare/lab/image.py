@@ -1,0 +1,286 @@
+"""What a lab host boots: Linux, Xen, and a disk with the system, built from Debian's packages.
+
+No root is needed: packages are unpacked, not installed, and the file system is made from a folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import json
+import os
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tare.errors import InputError
+from tare.hosts import Host
+from tare.images import cache as store
+from tare.images.modules import ModuleTree
+from tare.images.packages import APT_LISTS, Package, download, kernel_packages
+from tare.images.vmlinux import NotExtractable, extract
+from tare.lab.packages import HYPERVISORS, SYSTEM, PackageFile, fetch, needed, resolve
+from tare.lab.tree import add_modules, unpack
+
+FORMAT = 1
+"""Raised whenever the same packages are to give another image."""
+
+EARLY = ("virtio_pci", "virtio_blk", "ext4", "crc32c_generic", "overlay", "virtio_net")
+"""Modules that the lab's own initramfs loads, to reach its disk and its network."""
+
+LATE = (
+    *("virtio_console", "virtio_rng", "loop", "erofs", "squashfs", "tun", "tap", "bridge", "veth"),
+    *("kvm_amd", "kvm_intel", "vhost_net", "vhost_vsock", "msr"),
+    *("xen_evtchn", "xen_gntdev", "xen_gntalloc", "xen_privcmd", "xenfs"),
+    *("xen_netback", "xen_blkback", "xen_acpi_processor"),
+    *("sch_tbf", "sch_netem", "br_netfilter", "e1000", "ahci", "sd_mod"),
+)
+"""Modules that are loaded when something asks for them."""
+
+_MIB = 1 << 20
+_MAKE_S = 300.0
+# mkfs is in /sbin, which is not on everybody's PATH.
+SBIN = {"PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"}
+
+
+@dataclass(frozen=True)
+class LabImage:
+    """What a lab host boots.
+
+    Args:
+        folder: Where its files are.
+        digest: SHA-256 (hex) of all that went into it.
+        kernel_version: Of its Linux.
+        xen_version: Of its Xen.
+        versions: Package to version, of the parts that matter for results.
+        early: Modules of the initramfs, in the order in which they load.
+        cached: Whether it was found ready.
+        took_s: Seconds spent finding or building it.
+    """
+
+    folder: Path
+    digest: str
+    kernel_version: str
+    xen_version: str
+    versions: Mapping[str, str]
+    early: tuple[str, ...]
+    cached: bool
+    took_s: float
+
+    @property
+    def kernel(self) -> Path:
+        """The uncompressed ELF kernel, which both QEMU and Xen start fastest."""
+        return self.folder / "vmlinux"
+
+    @property
+    def xen(self) -> Path:
+        """The uncompressed ELF of Xen."""
+        return self.folder / "xen"
+
+    @property
+    def disk(self) -> Path:
+        """The disk: an ext4 file system, never written to."""
+        return self.folder / "disk"
+
+    @property
+    def busybox(self) -> Path:
+        """The static shell of the initramfs."""
+        return self.folder / "busybox"
+
+    def module(self, name: str) -> Path:
+        """Return the file of a module of the initramfs."""
+        return self.folder / "early" / f"{name}.ko"
+
+
+async def build_lab_image(host: Host, kernel: str, cache: Path) -> LabImage:
+    """Find the lab's image in the cache, or build it.
+
+    Args:
+        host: This computer; its distribution provides the packages.
+        kernel: ``generic``, ``rt``, or a package's name.
+        cache: Directory to keep things in; see :func:`tare.images.cache.default_cache`.
+
+    Raises:
+        InputError: apt cannot find or fetch the packages, mkfs.ext4 is missing, or the cache
+            cannot be written.
+    """
+    began = time.monotonic()
+    remembered = cache / "labs" / f"{kernel.replace('/', '_')}.json"
+    lists = _lists_state()
+    digest = _recall(remembered, lists)
+    facts = await _load(cache, digest) if digest else None
+    cached = facts is not None
+    if digest is None or facts is None:
+        system, linux = await _packages(host, kernel)
+        digest = _digest(system, linux)
+        facts = await _load(cache, digest)
+        cached = facts is not None
+        async with store.exclusive(cache) as draft:
+            if facts is None and (facts := await _load(cache, digest)) is None:
+                facts = await _build(host, system, linux, draft / "work", draft / "kept")
+                await asyncio.to_thread(
+                    store.publish, draft / "kept", cache / "labs" / digest, facts
+                )
+            note = draft / "note"
+            note.write_text(json.dumps({"lists": _lists_state(), "key": digest}))
+            remembered.parent.mkdir(exist_ok=True)
+            note.replace(remembered)
+    return LabImage(
+        folder=cache / "labs" / digest,
+        digest=digest,
+        kernel_version=str(facts["kernel"]),
+        xen_version=str(facts["xen"]),
+        versions=dict(facts["versions"]),
+        early=tuple(facts["early"]),
+        cached=cached,
+        took_s=time.monotonic() - began,
+    )
+
+
+def _lists_state() -> int:
+    """Return a number that changes with apt's package lists; 0 when there are none."""
+    with contextlib.suppress(OSError, ValueError):
+        return max(path.stat().st_mtime_ns for path in APT_LISTS.glob("*_*"))
+    return 0
+
+
+def _recall(remembered: Path, lists: int) -> str | None:
+    try:
+        note = json.loads(remembered.read_bytes())
+        return str(note["key"]) if not lists or note["lists"] == lists else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+async def _load(cache: Path, digest: str) -> dict[str, Any] | None:
+    return await asyncio.to_thread(store.load, cache / "labs" / digest)
+
+
+async def _packages(host: Host, kernel: str) -> tuple[tuple[PackageFile, ...], tuple[Package, ...]]:
+    linux = await kernel_packages(host, kernel)
+    with tempfile.TemporaryDirectory(prefix="tare-apt-") as folder:
+        try:
+            system = await resolve(host, (*SYSTEM, *HYPERVISORS), Path(folder))
+        except InputError as error:
+            if "there is no command" in error.message:
+                raise InputError(
+                    "there is no apt here, and the lab is built from Debian's packages",
+                    "use a computer with Debian or Ubuntu",
+                ) from error
+            raise
+    return needed(system), linux
+
+
+def _digest(system: tuple[PackageFile, ...], linux: tuple[Package, ...]) -> str:
+    return store.key_of(
+        {
+            "format": FORMAT,
+            "packages": {part.file: part.digest for part in system},
+            "linux": sorted(part.sha256 for part in linux),
+            "modules": [*EARLY, *LATE],
+        }
+    )
+
+
+async def _build(
+    host: Host,
+    system: tuple[PackageFile, ...],
+    linux: tuple[Package, ...],
+    work: Path,
+    kept: Path,
+) -> dict[str, Any]:
+    for folder in (work / "debs", work / "linux", kept / "early"):
+        folder.mkdir(parents=True)
+    tree = work / "tree"
+    await unpack(host, await fetch(host, system, work / "debs"), tree)
+    for package in linux:
+        deb = await download(host, package, work / "debs")
+        done = await host.run(["dpkg-deb", "-x", str(deb), str(work / "linux")], timeout_s=_MAKE_S)
+        if not done.ok:
+            raise InputError(f"{deb.name} could not be unpacked: {done.words()}", "free some space")
+    hypervisor = next(
+        deb for deb in (work / "debs").glob("xen-hypervisor-*.deb") if "common" not in deb.name
+    )
+    await host.run(["dpkg-deb", "-x", str(hypervisor), str(work / "xen")], timeout_s=_MAKE_S)
+    version, xen, early = await asyncio.to_thread(_keep, work, tree, kept)
+    await make_file_system(host, kept / "disk", tree=tree)
+    versions = {part.name: part.version for part in system if _matters(part.name)}
+    versions |= {part.name: part.version for part in linux}
+    return {"kernel": version, "xen": xen, "early": early, "versions": versions}
+
+
+def _matters(name: str) -> bool:
+    return name.startswith(("xen-", "qemu-system-", "seabios"))
+
+
+def _keep(work: Path, tree: Path, kept: Path) -> tuple[str, str, list[str]]:
+    images = sorted((work / "linux").glob("boot/vmlinuz-*"))
+    xens = sorted((work / "xen").glob("boot/xen-*.gz"))
+    if not images or not xens:
+        raise InputError("the packages of the kernel or of Xen hold none", "use `kernel: generic`")
+    version = images[-1].name.partition("-")[2]
+    try:
+        (kept / "vmlinux").write_bytes(extract(images[-1].read_bytes()))
+    except NotExtractable as error:
+        raise InputError(f"the lab's kernel cannot be used: {error}") from error
+    (kept / "xen").write_bytes(gzip.decompress(xens[-1].read_bytes()))
+    shutil.copyfile(tree / "usr" / "bin" / "busybox", kept / "busybox")
+    modules = ModuleTree(next((work / "linux").glob(f"**/modules/{version}")))
+    if missing := modules.missing(EARLY):
+        raise InputError(
+            f"the kernel {version} has no module {', '.join(missing)}", "use `kernel: generic`"
+        )
+    add_modules(tree, modules, version, (*EARLY, *LATE))
+    early = modules.in_load_order(EARLY)
+    for module in early:
+        (kept / "early" / f"{module.name}.ko").write_bytes(module.data)
+    xen = xens[-1].name.removeprefix("xen-").removesuffix(".gz")
+    return version, xen, [module.name for module in early]
+
+
+async def make_file_system(
+    host: Host, file: Path, *, tree: Path | None = None, size: int = 0
+) -> None:
+    """Make an ext4 file system in a sparse file.
+
+    Args:
+        host: This computer.
+        file: The file.
+        tree: What the file system holds; nothing otherwise.
+        size: Its size in bytes; with a tree, as much as that needs.
+
+    Raises:
+        InputError: mkfs.ext4 is missing, or the disk is full.
+    """
+    if tree is not None:
+        size = await asyncio.to_thread(_room, tree)
+    source = ("-d", str(tree)) if tree is not None else ()
+    argv = [
+        *("mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal,^resize_inode"),
+        *("-E", "lazy_itable_init=1,nodiscard,root_owner=0:0"),
+        *("-U", "11111111-2222-3333-4444-555555555555"),
+        *(*source, str(file), f"{size >> 10}k"),
+    ]
+    made = await host.run(argv, timeout_s=_MAKE_S, env=SBIN)
+    if not made.ok:
+        raise InputError(
+            f"the lab's disk cannot be made: {made.words().splitlines()[-1:]}",
+            f"free some space in {file.parent}",
+        )
+
+
+def _room(tree: Path) -> int:
+    """Return a size, in bytes, that surely holds a tree: its blocks, and a tenth for the rest."""
+    total = 0
+    for folder, _, files in os.walk(tree):
+        total += 4096
+        for name in files:
+            status = (Path(folder) / name).lstat()
+            total += 4096 if stat.S_ISLNK(status.st_mode) else -(-status.st_size // 4096) * 4096
+    return (total * 11 // 10 + 16 * _MIB) // _MIB * _MIB

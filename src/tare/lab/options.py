@@ -1,0 +1,90 @@
+"""What a lab host is asked to be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from tare.errors import InputError
+
+Hypervisor = Literal["kvm", "xen", "none"]
+Scheduler = Literal["credit", "credit2"]
+
+MIB = 1 << 20
+GIB = 1 << 30
+_LEAST_MEMORY = 512 * MIB
+_MOST_CPUS = 64
+
+
+@dataclass(frozen=True)
+class LabOptions:
+    """What a lab host is asked to be.
+
+    Args:
+        hypervisor: ``kvm``, ``xen``, or ``none`` for the same Linux without either.
+        cpus: CPUs of the emulated computer.
+        memory: Its memory in bytes.
+        scheduler: Xen's scheduler; None leaves Xen's default, credit2.
+        deterministic: Whether its time is counted in instructions instead of measured, so that
+            the same work takes the same time on every computer.
+        kernel: Its Linux: ``generic``, ``rt``, or a package's name.
+        dom0_memory: Memory of Xen's dom0 in bytes.
+        dom0_cpus: CPUs of Xen's dom0, each bound to the computer's CPU of the same number.
+        disk: Room on its disk in bytes; only what is written takes room here.
+        xen_arguments: Further arguments of Xen's command line.
+        kernel_arguments: Further arguments of Linux's command line.
+
+    Raises:
+        InputError: A value that cannot work.
+    """
+
+    hypervisor: Hypervisor = "kvm"
+    cpus: int = 2
+    memory: int = 4 * GIB
+    scheduler: Scheduler | None = None
+    deterministic: bool = False
+    kernel: str = "generic"
+    dom0_memory: int = 1 * GIB
+    dom0_cpus: int = 1
+    disk: int = 16 * GIB
+    xen_arguments: tuple[str, ...] = ()
+    kernel_arguments: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.hypervisor not in get_args(Hypervisor):
+            raise InputError(
+                f"there is no lab with the hypervisor {self.hypervisor!r}",
+                f"use one of {', '.join(get_args(Hypervisor))}",
+            )
+        if not 1 <= self.cpus <= _MOST_CPUS:
+            raise InputError(
+                f"a lab with {self.cpus} CPUs is not possible", f"use 1 to {_MOST_CPUS}"
+            )
+        if self.memory < _LEAST_MEMORY:
+            raise InputError(
+                f"a lab with {self.memory // MIB} MiB of memory does not boot",
+                f"give it {_LEAST_MEMORY // MIB} MiB or more",
+            )
+        if self.hypervisor != "xen" and (self.scheduler or self.xen_arguments):
+            raise InputError(
+                f"a lab with the hypervisor {self.hypervisor} has no Xen to give arguments to",
+                "use the hypervisor xen, or leave them away",
+            )
+        if self.hypervisor == "xen":
+            self._check_xen()
+
+    def _check_xen(self) -> None:
+        if self.scheduler not in (None, *get_args(Scheduler)):
+            raise InputError(
+                f"Xen has no scheduler {self.scheduler!r} here",
+                f"use one of {', '.join(get_args(Scheduler))}",
+            )
+        if not 1 <= self.dom0_cpus <= self.cpus:
+            raise InputError(f"dom0 cannot have {self.dom0_cpus} of {self.cpus} CPUs")
+        # Xen and its own tables take some 200 MiB of such a computer.
+        if self.dom0_memory + 256 * MIB > self.memory:
+            raise InputError(
+                f"dom0's {self.dom0_memory // MIB} MiB leave nothing of the lab's "
+                f"{self.memory // MIB} MiB for Xen",
+                "give the lab more memory, or dom0 less",
+            )

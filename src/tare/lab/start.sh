@@ -1,0 +1,43 @@
+#!/bin/sh
+# Starts what a lab host needs to be logged in to, and the hypervisor's toolstack.
+export PATH=/usr/sbin:/usr/bin
+say() { echo "tare-lab: $*" >/dev/console; }
+fail() { say "failed: $*"; exit 1; }
+. /etc/tare/lab
+
+mount -t tmpfs -o mode=755 run /run
+mkdir -p /run/lock /run/sshd /dev/pts /dev/shm /run/xen /run/xenstored
+mount -t devpts -o gid=5,mode=620,ptmxmode=666 devpts /dev/pts
+mount -t tmpfs shm /dev/shm
+mount -t cgroup2 cgroup /sys/fs/cgroup
+mount -t tracefs tracing /sys/kernel/tracing 2>/dev/null
+chmod 1777 /tmp /dev/shm
+hostname lab
+ip link set lo up
+ip link set eth0 up || fail "there is no network device"
+ip address add 10.0.2.15/24 dev eth0
+/usr/sbin/sshd -f /etc/tare/sshd_config || fail "the SSH server does not start"
+
+start_xen() {
+    [ "$(cat /sys/hypervisor/type 2>/dev/null)" = xen ] || fail "this is not Xen's dom0"
+    mount -t xenfs xenfs /proc/xen 2>/dev/null || { modprobe xenfs; mount -t xenfs xenfs /proc/xen; } ||
+        fail "there is no /proc/xen"
+    for module in xen-evtchn xen-gntdev xen-gntalloc xen-privcmd; do
+        modprobe "$module" || fail "the module $module does not load"
+    done
+    tools=$(echo /usr/lib/xen-[0-9]*/bin)
+    [ -x "$tools/xenstored" ] || fail "the toolstack is missing: there is no $tools/xenstored"
+    "$tools/xenstored" --pid-file /run/xen/xenstored.pid || fail "xenstored does not start"
+    "$tools/xen-init-dom0" >/dev/null || fail "dom0 cannot be entered in xenstore"
+    "$tools/xenconsoled" --pid-file=/run/xen/xenconsoled.pid || fail "xenconsoled does not start"
+    for module in xen-netback xen-blkback; do modprobe "$module"; done
+}
+
+case $hypervisor in
+    xen) start_xen ;;
+    kvm)
+        modprobe kvm_amd || modprobe kvm_intel
+        [ -c /dev/kvm ] || fail "there is no /dev/kvm"
+        ;;
+esac
+say "ready after $(cut -d' ' -f1 /proc/uptime) s"

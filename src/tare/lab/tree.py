@@ -1,0 +1,172 @@
+"""The files of the lab host's system, taken from packages without installing them."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import re
+import shutil
+import tarfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from tare.errors import InputError
+from tare.hosts import Host
+from tare.images.modules import Module, ModuleTree, modinfo
+
+_UNPACK_S = 300.0
+_MERGED = frozenset({"bin", "sbin", "lib", "lib64"})
+_NOT_KEPT = re.compile(
+    r"usr/share/(doc|man|info|locale|lintian|bug|bash-completion|zsh|perl5|i18n|menu|icons"
+    r"|applications|pixmaps|X11|fonts|common-licenses|systemtap|polkit-1|vala|gdb|initramfs-tools"
+    r"|libdrm|alsa|upstart|debianutils|readline|terminfo|tabset|xml|mime|pam.*)(/|$)"
+    r"|usr/share/qemu/(.*\.(dtb|lid|elf|fd|e1000|rom.arm)|edk2.*|skiboot.*|openbios.*|hppa.*|s390.*"
+    r"|palcode.*|u-boot.*|opensbi.*|npcm.*|QEMU,.*|slof.*|petalogix.*|canyonlands.*|bamboo.*)"
+    r"|usr/lib/python3(/|$)|usr/lib/systemd(/|$)|usr/lib/debug(/|$)|usr/lib/modules(/|$)"
+    r"|usr/lib/x86_64-linux-gnu/(gconv|perl.*|dri|vdpau|qemu)(/|$)"
+    r"|usr/lib/xen-[^/]*/(lib/python.*|share|efi)(/|$)|usr/lib/xen-common/share(/|$)|boot(/|$)"
+    r"|etc/(init\.d|default|cron.*|logrotate\.d|rc.*|ufw|insserv.*|network|systemd|grub.*)(/|$)"
+)
+"""What no lab needs: documentation, firmware of other processors, installation scripts."""
+
+_TEXTS = {
+    "etc/passwd": "root:x:0:0:root:/root:/bin/bash\nsshd:x:100:65534::/run/sshd:/bin/false\n"
+    "nobody:x:65534:65534:nobody:/:/bin/false\n",
+    "etc/group": "root:x:0:\ntty:x:5:\nkvm:x:101:\nnogroup:x:65534:\n",
+    "etc/shadow": "root:*:19000:0:99999:7:::\n",
+    "etc/hostname": "lab\n",
+    "etc/hosts": "127.0.0.1 localhost lab\n",
+    "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+    "etc/shells": "/bin/sh\n/bin/bash\n",
+}
+_DIRECTORIES = (
+    *("proc", "sys", "dev", "run", "tmp", "root", "mnt", "etc/ssh"),
+    *("var/log/xen/console", "var/lib/xen/dump", "var/lib/xenstored", "var/cache", "var/tmp"),
+)
+_LINKS = {
+    "var/run": "/run",
+    "var/lock": "/run/lock",
+    "etc/mtab": "/proc/self/mounts",
+    **{f"usr/sbin/{name}": "../bin/busybox" for name in ("modprobe", "insmod", "rmmod", "lsmod")},
+    "usr/bin/awk": "gawk",
+    "usr/bin/sh": "dash",
+    "usr/sbin/poweroff": "../bin/busybox",
+    "usr/sbin/reboot": "../bin/busybox",
+}
+
+
+async def unpack(host: Host, packages: Iterable[Path], tree: Path) -> None:
+    """Unpack packages below ``tree``, without what :data:`_NOT_KEPT` names.
+
+    Everything belongs to whoever unpacks, and nothing is run: no root is needed.
+
+    Raises:
+        InputError: A package is damaged, or the disk is full.
+    """
+    _skeleton(tree)
+    for package in packages:
+        held = await host.run(["dpkg-deb", "--fsys-tarfile", str(package)], timeout_s=_UNPACK_S)
+        if not held.ok:
+            raise InputError(
+                f"{package.name} could not be unpacked: {held.words()}",
+                "remove the cache directory and try again",
+            )
+        await asyncio.to_thread(_extract, held.stdout, tree)
+    for path, text in _TEXTS.items():
+        (tree / path).write_text(text)
+    for path, target in _LINKS.items():
+        link = tree / path
+        if not os.path.lexists(link):
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(target)
+
+
+def _skeleton(tree: Path) -> None:
+    for name in sorted(_MERGED):
+        (tree / "usr" / name).mkdir(parents=True)
+        (tree / name).symlink_to(f"usr/{name}")
+    for name in _DIRECTORIES:
+        (tree / name).mkdir(parents=True, exist_ok=True)
+
+
+def place(name: str) -> str | None:
+    """Return where a package's member goes, relative to the root; None where nowhere.
+
+    Programs and libraries go below ``usr``, as on an installed system, where the directories
+    beside it are links into it.
+    """
+    parts = [part for part in name.split("/") if part not in ("", ".")]
+    if not parts or ".." in parts:
+        return None
+    if parts[0] in _MERGED:
+        parts.insert(0, "usr")
+    path = "/".join(parts)
+    return None if _NOT_KEPT.match(path) else path
+
+
+def _extract(archive: bytes, tree: Path) -> None:
+    with tarfile.open(fileobj=io.BytesIO(archive)) as members:
+        for member in members:
+            path = place(member.name)
+            if path is None:
+                continue
+            target = tree / path
+            if member.isdir():
+                target.mkdir(parents=True, exist_ok=True)
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.unlink(missing_ok=True)
+            if member.issym():
+                target.symlink_to(member.linkname)
+            elif member.islnk() and (first := place(member.linkname)) is not None:
+                os.link(tree / first, target)
+            elif member.isfile() and (content := members.extractfile(member)) is not None:
+                with target.open("wb") as file:
+                    shutil.copyfileobj(content, file, 1 << 20)
+                target.chmod((member.mode & 0o777) | 0o400)
+
+
+def add_modules(
+    tree: Path, modules: ModuleTree, version: str, names: Iterable[str]
+) -> tuple[Module, ...]:
+    """Put modules and all they need below ``tree``, with the lists that modprobe reads.
+
+    Returns:
+        The modules, each after those it needs.
+    """
+    held = modules.in_load_order(names)
+    folder = tree / "usr" / "lib" / "modules" / version
+    folder.mkdir(parents=True, exist_ok=True)
+    for module in held:
+        (folder / f"{module.name}.ko").write_bytes(module.data)
+    (folder / "modules.dep").write_text(dependencies(held))
+    (folder / "modules.alias").write_text(aliases(held))
+    return held
+
+
+def dependencies(modules: Iterable[Module]) -> str:
+    """Return the text of ``modules.dep``: each module's file and the files it needs (depmod(8))."""
+    held = {module.name: module for module in modules}
+
+    def all_needed(name: str) -> list[str]:
+        found: dict[str, None] = {}
+        for needed in held[name].depends:
+            if needed in held:
+                found[needed] = None
+                found.update(dict.fromkeys(all_needed(needed)))
+        return list(found)
+
+    lines = (
+        " ".join([f"{name}.ko:", *(f"{needed}.ko" for needed in all_needed(name))]) for name in held
+    )
+    return "".join(f"{line}\n" for line in lines)
+
+
+def aliases(modules: Iterable[Module]) -> str:
+    """Return the text of ``modules.alias``, by which the kernel asks for a module (depmod(8))."""
+    return "".join(
+        f"alias {alias} {module.name}\n"
+        for module in modules
+        for alias in modinfo(module.data).get("alias", ())
+    )
