@@ -17,6 +17,11 @@ pub fn monotonic_raw_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC_RAW)
 }
 
+/// Nanoseconds of CLOCK_MONOTONIC: what timers go by.
+pub fn monotonic_ns() -> u64 {
+    read(libc::CLOCK_MONOTONIC)
+}
+
 /// Nanoseconds since 1970.
 pub fn realtime_ns() -> u64 {
     read(libc::CLOCK_REALTIME)

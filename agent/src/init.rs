@@ -7,6 +7,7 @@ use crate::frame::{encode, Kind, OUT_OF_BAND};
 use crate::protocol;
 use crate::scratch;
 use crate::serve::{Ending, Origin, Role, Server};
+use crate::{network, protocol};
 use crate::sys::{self, Off, Side};
 use serde_json::{json, Value};
 use std::fs::{self, File, OpenOptions};
@@ -40,6 +41,13 @@ pub fn run() -> ! {
             Ok(()) => origin.mark("scratch"),
             Err(reason) => notes.push(reason),
         }
+    }
+    if let Some(wanted) = words.get(network::WORD) {
+        origin.network = network::set_up(wanted);
+        if let Some(error) = origin.network["error"].as_str() {
+            notes.push(format!("network: {error}"));
+        }
+        origin.mark("network");
     }
     raise_loopback();
     for note in &notes {

@@ -7,6 +7,7 @@ pub mod init;
 pub mod keep;
 pub mod launch;
 pub mod measure;
+pub mod network;
 pub mod outbox;
 pub mod proof;
 pub mod protocol;

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::Mutex;
 use tare_agent::serve::{Origin, Role, Server};
 use tare_agent::workload::{Context, Failure, Sink};
-use tare_agent::{init, keep, launch, proof, scheduling, sys, workloads};
+use tare_agent::{init, keep, launch, network, proof, scheduling, sys, toolbox, workloads};
 
 const USAGE: &str = "\
 tare-agent serve [--device PATH]        serve a host on stdin and stdout, or on a device
@@ -86,7 +86,11 @@ fn serve(arguments: &[String]) -> Result<(), String> {
     if sys::is_terminal(input.as_raw_fd()) {
         sys::set_raw(input.as_raw_fd()).map_err(|error| format!("terminal: {error}"))?;
     }
-    let server = Server::new(output, Role::Process, Origin::default());
+    let mut origin = Origin::default();
+    if let Ok(wanted) = std::env::var(network::VARIABLE) {
+        origin.network = network::look(&wanted);
+    }
+    let server = Server::new(output, Role::Process, origin);
     server.speak_when_failing();
     server.serve(input);
     Ok(())

@@ -53,6 +53,8 @@ pub enum Ending {
 pub struct Origin {
     /// Settings that init changed: objects with `name`, `before`, `after`.
     pub settings: Value,
+    /// The machine's network, where the host wants one.
+    pub network: Value,
     marks: serde_json::Map<String, Value>,
 }
 
@@ -161,6 +163,9 @@ impl Server {
             "proof": proof::collect(&self.origin.settings),
             "boot": self.origin.marks,
         });
+        if !self.origin.network.is_null() {
+            message["proof"]["network"] = self.origin.network.clone();
+        }
         message["boot"]["hello_ns"] = clock::monotonic_raw_ns().into();
         if let Some(id) = id {
             message["id"] = id.into();

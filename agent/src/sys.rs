@@ -2,9 +2,14 @@
 
 mod files;
 mod net;
+mod rooms;
+pub mod sockets;
 
 pub use files::{forget_cached, space, sync_file_system, Space};
-pub use net::{device_events, discard, ethtool, raise_interface};
+pub use net::{
+    address, device_events, discard, driver, ethtool, raise_interface, set_address, set_mtu,
+};
+pub use rooms::{own_mounts, unmount, wait_with_usage, Ended, Room, Usage};
 
 use std::ffi::CString;
 use std::io;

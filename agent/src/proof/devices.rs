@@ -20,26 +20,39 @@ fn driver(device: &str) -> Option<String> {
     Some(link.file_name()?.to_string_lossy().into_owned())
 }
 
-pub fn nics() -> Value {
-    let root = "/sys/class/net";
-    let found = names(root).into_iter().filter(|name| name != "lo");
-    found
-        .filter(|name| fs::metadata(format!("{root}/{name}/device")).is_ok())
-        .map(|name| {
-            let offloads: Map<String, Value> = OFFLOADS
-                .iter()
-                .map(|(what, query)| (what.to_string(), sys::ethtool(&name, *query).ok().into()))
-                .collect();
-            json!({
-                "driver": driver(&format!("{root}/{name}/device")),
-                "mtu": number(format!("{root}/{name}/mtu")),
-                "speed": number(format!("{root}/{name}/speed")).filter(|speed| *speed > 0),
-                "queues": names(format!("{root}/{name}/queues")).len(),
-                "offloads": offloads,
-                "name": name,
-            })
-        })
+/// The names of all network interfaces.
+pub fn interface_names() -> Vec<String> {
+    names("/sys/class/net")
+}
+
+/// The names of those that have a device behind them.
+pub fn nic_names() -> Vec<String> {
+    let has_device = |name: &String| fs::metadata(format!("/sys/class/net/{name}/device")).is_ok();
+    interface_names()
+        .into_iter()
+        .filter(|name| name != "lo" && has_device(name))
         .collect()
+}
+
+pub fn nics() -> Value {
+    nic_names().iter().map(|name| nic(name)).collect()
+}
+
+/// What matters of one network interface.
+pub fn nic(name: &str) -> Value {
+    let root = format!("/sys/class/net/{name}");
+    let offloads: Map<String, Value> = OFFLOADS
+        .iter()
+        .map(|(what, query)| (what.to_string(), sys::ethtool(name, *query).ok().into()))
+        .collect();
+    json!({
+        "driver": driver(&format!("{root}/device")).or_else(|| sys::driver(name).ok()),
+        "mtu": number(format!("{root}/mtu")),
+        "speed": number(format!("{root}/speed")).filter(|speed| *speed > 0),
+        "queues": names(format!("{root}/queues")).len(),
+        "offloads": offloads,
+        "name": name,
+    })
 }
 
 pub fn disks() -> Value {

@@ -7,6 +7,8 @@ mod cpu;
 mod devices;
 mod kernel;
 
+pub use devices::{interface_names, nic, nic_names};
+
 use serde_json::{json, Value};
 use std::fs;
 use std::path::Path;
@@ -39,7 +41,8 @@ fn read(path: impl AsRef<Path>) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).trim().to_string())
 }
 
-fn number(path: impl AsRef<Path>) -> Option<i64> {
+/// The number that a small file holds.
+pub fn number(path: impl AsRef<Path>) -> Option<i64> {
     read(path)?.parse().ok()
 }
 

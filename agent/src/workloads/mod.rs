@@ -4,6 +4,7 @@ pub mod bytemark;
 pub mod cpu_load;
 pub mod filebench;
 pub mod hog;
+pub mod http;
 pub mod load;
 pub mod memory_bandwidth;
 pub mod memory_latency;
@@ -27,6 +28,7 @@ pub const ALL: &[(&str, Run)] = &[
     ("fp-emulation", bytemark::FP_EMULATION),
     ("hog", hog::run),
     ("huffman", bytemark::HUFFMAN),
+    ("http-load", http::run),
     ("idea", bytemark::IDEA),
     ("lu", bytemark::LU),
     ("memory-bandwidth", memory_bandwidth::run),

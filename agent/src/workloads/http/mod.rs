@@ -1,0 +1,383 @@
+//! `http-load`: requests to a web server, as many as it answers or at a stated rate.
+//!
+//! At a rate, each request has a moment at which it is due, whatever became of those before it,
+//! and its time counts from that moment. A server that stops for a second then shows as a second,
+//! not as one slow request and a pause of the generator (Tene, "How NOT to measure latency", 2013,
+//! calls that coordinated omission).
+
+mod engine;
+mod response;
+mod schedule;
+mod tally;
+
+use crate::clock::monotonic_ns;
+use crate::measure::columns::Table;
+use crate::measure::{params, sched};
+use crate::sys;
+use crate::workload::{Context, Failure};
+use engine::{Engine, Plan, Span};
+use schedule::{Arrivals, Schedule};
+use serde::Deserialize;
+use serde_json::{json, Value};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tally::{Tally, Trouble};
+
+pub(crate) use tally::summary;
+
+const MOST_CONNECTIONS: usize = 20_000;
+const MOST_INTERVALS: f64 = 20_000.0;
+const PATIENCE_NS: u64 = 20_000_000;
+/// Between the threads' preparation and their common start.
+const RUN_UP_NS: u64 = 5_000_000;
+/// A generator that begins this late more often than one time in a hundred is no good measure.
+const LATE_S: f64 = 1e-3;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Params {
+    address: Ipv4Addr,
+    port: u16,
+    /// The `Host` header; the address if left out.
+    host: Option<String>,
+    /// Requested in turn.
+    paths: Vec<String>,
+    /// Whether requests share connections, or each has its own.
+    keep_alive: bool,
+    /// Under way at the same time, at most.
+    connections: usize,
+    threads: Option<usize>,
+    /// Requests per second; without, each follows the one before it at once.
+    rate: Option<f64>,
+    arrivals: Arrivals,
+    seconds: f64,
+    /// Before what counts.
+    warmup_s: f64,
+    /// A request that takes longer is given up.
+    timeout_s: f64,
+    expected_status: u16,
+    interval_s: f64,
+    /// How long the server may take to answer at all before the load begins.
+    patience_s: f64,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self {
+            address: Ipv4Addr::LOCALHOST,
+            port: 80,
+            host: None,
+            paths: vec!["/".into()],
+            keep_alive: false,
+            connections: 16,
+            threads: None,
+            rate: None,
+            arrivals: Arrivals::Constant,
+            seconds: 10.0,
+            warmup_s: 0.5,
+            timeout_s: 10.0,
+            expected_status: 200,
+            interval_s: 1.0,
+            patience_s: 5.0,
+        }
+    }
+}
+
+impl Params {
+    fn check(&self) -> Result<(), Failure> {
+        let is = |value: f64, low: f64, high: f64| (low..=high).contains(&value);
+        let fine = |text: &str| text.bytes().all(|byte| (0x21..0x7f).contains(&byte));
+        params::require(
+            (1..=MOST_CONNECTIONS).contains(&self.connections),
+            "connections: 1 to 20000",
+        )?;
+        params::require(
+            (1..=256).contains(&self.threads.unwrap_or(1)),
+            "threads: 1 to 256",
+        )?;
+        params::require(
+            is(self.rate.unwrap_or(1.0), 1e-3, 1e7),
+            "rate: 0.001 to 10,000,000 per second",
+        )?;
+        params::require(is(self.seconds, 1e-3, 1e6), "seconds: 0.001 to 1,000,000")?;
+        params::require(is(self.warmup_s, 0.0, 1e5), "warmup_s: 0 to 100,000")?;
+        params::require(is(self.timeout_s, 1e-3, 3600.0), "timeout_s: 0.001 to 3600")?;
+        params::require(is(self.patience_s, 0.0, 3600.0), "patience_s: 0 to 3600")?;
+        params::require(
+            self.interval_s > 0.0 && self.seconds / self.interval_s <= MOST_INTERVALS,
+            "interval_s: more than 0, and at most 20,000 intervals",
+        )?;
+        params::require(
+            !self.paths.is_empty() && self.paths.iter().all(|p| p.starts_with('/') && fine(p)),
+            "paths: each begins with / and has no spaces",
+        )?;
+        params::require(
+            fine(self.host.as_deref().unwrap_or_default()),
+            "host: no spaces",
+        )
+    }
+
+    fn request(&self, path: &str) -> Vec<u8> {
+        let host = self.host.clone().unwrap_or_else(|| match self.port {
+            80 => self.address.to_string(),
+            port => format!("{}:{port}", self.address),
+        });
+        let connection = if self.keep_alive {
+            ""
+        } else {
+            "Connection: close\r\n"
+        };
+        format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: tare\r\n{connection}\r\n")
+            .into_bytes()
+    }
+}
+
+pub fn run(context: &Context) -> Result<Value, Failure> {
+    let params: Params = params::parse(context.params)?;
+    params.check()?;
+    let plan = Plan {
+        target: SocketAddrV4::new(params.address, params.port),
+        requests: params
+            .paths
+            .iter()
+            .map(|path| params.request(path))
+            .collect(),
+        keep_alive: params.keep_alive,
+        expected_status: params.expected_status,
+        timeout_ns: ns(params.timeout_s),
+    };
+    let usable = if context.cpus.is_empty() {
+        sys::affinity(0).map_or(1, |cpus| cpus.len())
+    } else {
+        context.cpus.len()
+    };
+    let threads = params
+        .threads
+        .unwrap_or(usable)
+        .clamp(1, params.connections);
+    reach(&plan, params.patience_s, context.stop)?;
+    context.sink.barrier()?;
+    let start = monotonic_ns() + RUN_UP_NS;
+    let tally = drive(context, &params, &plan, threads, start)?;
+    report(context, &params, &plan, threads, &tally)
+}
+
+fn ns(seconds: f64) -> u64 {
+    (seconds * 1e9) as u64
+}
+
+/// Ask the server once for each path, until it answers as expected or patience ends.
+fn reach(plan: &Plan, patience_s: f64, stop: &AtomicBool) -> Result<(), Failure> {
+    let began = monotonic_ns();
+    loop {
+        let tally = ask_once(plan, stop)?;
+        if tally.failures() == 0 {
+            return Ok(());
+        }
+        let spent = monotonic_ns() - began >= ns(patience_s);
+        // What answers wrongly will go on doing so.
+        let final_word = tally.troubles[Trouble::WrongStatus as usize] > 0
+            || tally.troubles[Trouble::Malformed as usize] > 0;
+        if spent || final_word || stop.load(Ordering::Relaxed) {
+            return Err(Failure(format!(
+                "the server at {} does not answer as expected (status {}) to the first requests: {}",
+                plan.target,
+                plan.expected_status,
+                tally.errors_in_words()
+            )));
+        }
+        std::thread::sleep(Duration::from_nanos(PATIENCE_NS));
+    }
+}
+
+/// One request for each path, one after the other.
+fn ask_once(plan: &Plan, stop: &AtomicBool) -> Result<Tally, Failure> {
+    // A schedule that is all due at once, and ends after the last path.
+    let gap_ns = 1000;
+    let now = monotonic_ns();
+    let span = Span {
+        start_ns: now,
+        end_ns: now + gap_ns * plan.requests.len() as u64 - gap_ns / 2,
+        connections: 1,
+        schedule: Some(Schedule::new(
+            now,
+            1e9 / gap_ns as f64,
+            Arrivals::Constant,
+            0,
+            1,
+        )),
+    };
+    let tally = Tally::new(now, span.end_ns, gap_ns);
+    Ok(Engine::new(plan, span, tally, stop)?.run()?)
+}
+
+/// Run all threads, tell of progress, and add up what they counted.
+fn drive(
+    context: &Context,
+    params: &Params,
+    plan: &Plan,
+    threads: usize,
+    start: u64,
+) -> Result<Tally, Failure> {
+    let counted = start + ns(params.warmup_s);
+    let end = counted + ns(params.seconds);
+    let work = |number: usize| -> std::io::Result<Tally> {
+        if let [_, ..] = context.cpus {
+            sched::pin(&[context.cpus[number % context.cpus.len()]])?;
+        }
+        let share =
+            params.connections / threads + usize::from(number < params.connections % threads);
+        let span = Span {
+            start_ns: start,
+            end_ns: end,
+            connections: share,
+            schedule: params
+                .rate
+                .map(|rate| Schedule::new(start, rate, params.arrivals, number, threads)),
+        };
+        let tally = Tally::new(counted, end, ns(params.interval_s).max(1));
+        Engine::new(plan, span, tally, context.stop)?.run()
+    };
+    std::thread::scope(|scope| {
+        let work = &work;
+        let running: Vec<_> = (0..threads)
+            .map(|number| scope.spawn(move || work(number)))
+            .collect();
+        while !running.iter().all(|thread| thread.is_finished()) {
+            std::thread::sleep(Duration::from_millis(if params.seconds > 5.0 {
+                200
+            } else {
+                20
+            }));
+            let now = monotonic_ns();
+            if params.seconds > 5.0 && now < end {
+                let done = now.saturating_sub(start) as f64 / (end - start) as f64;
+                context.sink.progress(done, json!({}));
+            }
+        }
+        let mut sum: Option<Tally> = None;
+        for thread in running {
+            let tally = thread
+                .join()
+                .map_err(|_| Failure("a thread of the generator panicked".into()))?
+                .map_err(|error| Failure(format!("the generator failed: {error}")))?;
+            match &mut sum {
+                None => sum = Some(tally),
+                Some(sum) => sum.add(tally),
+            }
+        }
+        sum.ok_or_else(|| Failure("no thread ran".into()))
+    })
+}
+
+fn report(
+    context: &Context,
+    params: &Params,
+    plan: &Plan,
+    threads: usize,
+    tally: &Tally,
+) -> Result<Value, Failure> {
+    if tally.completed == 0 {
+        let stopped = context.stop.load(Ordering::Relaxed) && tally.due == 0;
+        return Err(Failure(if stopped {
+            "stopped before any request was counted".into()
+        } else {
+            format!(
+                "no request to {} succeeded: {}",
+                plan.target,
+                tally.errors_in_words()
+            )
+        }));
+    }
+    // An early stop ends the span early.
+    let seconds = match context.stop.load(Ordering::Relaxed) {
+        true => tally.intervals.len() as f64 * params.interval_s,
+        false => params.seconds,
+    };
+    let failures = tally.failures();
+    let late = summary(&tally.late);
+    let mut warnings = Vec::new();
+    if failures > 0 {
+        warnings.push(format!(
+            "{failures} of {} requests failed: {}",
+            tally.due,
+            tally.errors_in_words()
+        ));
+    }
+    if let (Some(_), Some(p99)) = (params.rate, late["p99_s"].as_f64()) {
+        if p99 > LATE_S {
+            warnings.push(format!(
+                "one request in a hundred was begun {:.1} ms or more after it was due, for want of \
+                 a free connection (there were {}) or of time; the latencies include that",
+                p99 * 1e3,
+                params.connections
+            ));
+        }
+    }
+    series(context, params, tally);
+    let per_s = |count: u64| count as f64 / seconds;
+    Ok(json!({
+        "seconds": seconds,
+        "threads": threads,
+        "connections_used": params.connections,
+        "rate_asked": params.rate,
+        "due": tally.due,
+        "completed": tally.completed,
+        "failed": failures,
+        "failed_share": failures as f64 / tally.due.max(1) as f64,
+        "errors": tally.errors(),
+        "requests_per_s": per_s(tally.completed),
+        "connections_per_s": per_s(tally.connections),
+        "body_bytes": tally.body_bytes,
+        "bytes_per_s": per_s(tally.body_bytes),
+        "connect": summary(&tally.connect),
+        "first_byte": summary(&tally.first_byte),
+        "total": summary(&tally.total),
+        "late": late,
+        "warnings": warnings,
+    }))
+}
+
+/// Interval by interval (by when requests were due), and the distribution of the times.
+fn series(context: &Context, params: &Params, tally: &Tally) {
+    let rows = || tally.intervals.iter();
+    let at = |share: f64| {
+        rows().map(move |row| match row.total.is_empty() {
+            true => 0,
+            false => row.total.value_at_quantile(share),
+        })
+    };
+    let interval_ns = ns(params.interval_s);
+    Table::new()
+        .u64s(
+            "time_ns",
+            (0u64..).take(rows().len()).map(|n| n * interval_ns),
+        )
+        .u64s("due", rows().map(|row| row.due))
+        .u64s("failed", rows().map(|row| row.failed))
+        .f64s("mean_ns", rows().map(|row| row.total.mean()))
+        .u64s("median_ns", at(0.5))
+        .u64s("p99_ns", at(0.99))
+        .u64s("max_ns", at(1.0))
+        .send(context.sink, "responses");
+    let bins = || tally.total.iter_recorded();
+    let low = |top: u64| tally.total.lowest_equivalent(top);
+    Table::new()
+        .f64s(
+            "low_ns",
+            bins().map(|bin| low(bin.value_iterated_to()) as f64),
+        )
+        .f64s(
+            "width_ns",
+            bins().map(|bin| {
+                (tally.total.next_non_equivalent(bin.value_iterated_to())
+                    - low(bin.value_iterated_to())) as f64
+            }),
+        )
+        .u64s("count", bins().map(|bin| bin.count_since_last_iteration()))
+        .send(context.sink, "histogram");
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,324 @@
+//! What became of the requests: durations, errors by kind, and both over time.
+
+use hdrhistogram::Histogram;
+use serde_json::{json, Map, Value};
+use std::io;
+
+/// Durations longer than this (ns) count as this long.
+const LONGEST_NS: u64 = 3_600_000_000_000;
+/// Significant digits of the whole run's histograms, and of those of one interval.
+const DIGITS: u8 = 3;
+const INTERVAL_DIGITS: u8 = 2;
+
+/// Why a request failed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Trouble {
+    Refused,
+    Reset,
+    /// No answer in time, be it of the other end or of the network.
+    TimedOut,
+    WrongStatus,
+    /// The server closed before its response was whole.
+    CutShort,
+    Malformed,
+    /// This computer has no port or descriptor left to connect from.
+    Exhausted,
+    Unreachable,
+    Other,
+}
+
+/// The names of all troubles, in the order of their numbers.
+pub const TROUBLES: [&str; 9] = [
+    "refused",
+    "reset",
+    "timeout",
+    "wrong_status",
+    "cut_short",
+    "malformed",
+    "exhausted",
+    "unreachable",
+    "other",
+];
+
+impl Trouble {
+    /// What the kernel's error means to a request.
+    pub fn of(error: &io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(libc::ECONNREFUSED) => Self::Refused,
+            Some(libc::ECONNRESET | libc::EPIPE | libc::ECONNABORTED) => Self::Reset,
+            Some(libc::ETIMEDOUT) => Self::TimedOut,
+            Some(libc::EADDRNOTAVAIL | libc::EMFILE | libc::ENFILE | libc::ENOBUFS) => {
+                Self::Exhausted
+            }
+            Some(libc::EHOSTUNREACH | libc::ENETUNREACH | libc::ENETDOWN) => Self::Unreachable,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// An empty histogram of durations in nanoseconds.
+pub fn durations() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LONGEST_NS, DIGITS).expect("these bounds are sound")
+}
+
+/// Count a duration.
+pub fn count(histogram: &mut Histogram<u64>, ns: u64) {
+    histogram.saturating_record(ns.max(1));
+}
+
+/// Median, percentiles and extremes of a histogram of nanoseconds, in seconds.
+pub fn summary(histogram: &Histogram<u64>) -> Value {
+    let at = |share| histogram.value_at_quantile(share) as f64 * 1e-9;
+    if histogram.is_empty() {
+        return json!({"count": 0});
+    }
+    json!({
+        "count": histogram.len(),
+        "mean_s": histogram.mean() * 1e-9,
+        "min_s": histogram.min() as f64 * 1e-9,
+        "median_s": at(0.5),
+        "p90_s": at(0.9),
+        "p99_s": at(0.99),
+        "p999_s": at(0.999),
+        "max_s": histogram.max() as f64 * 1e-9,
+    })
+}
+
+/// What became of the requests that were due within one interval.
+pub struct Interval {
+    pub due: u64,
+    pub failed: u64,
+    pub total: Histogram<u32>,
+}
+
+impl Interval {
+    fn new() -> Self {
+        let bounds = Histogram::new_with_bounds(1_000, LONGEST_NS, INTERVAL_DIGITS);
+        Self {
+            due: 0,
+            failed: 0,
+            total: bounds.expect("these bounds are sound"),
+        }
+    }
+}
+
+/// What became of one thread's requests, or of all threads' together.
+pub struct Tally {
+    start_ns: u64,
+    end_ns: u64,
+    interval_ns: u64,
+    pub connect: Histogram<u64>,
+    pub first_byte: Histogram<u64>,
+    pub total: Histogram<u64>,
+    /// How long after they were due requests were begun.
+    pub late: Histogram<u64>,
+    pub due: u64,
+    pub completed: u64,
+    pub body_bytes: u64,
+    pub connections: u64,
+    pub troubles: [u64; TROUBLES.len()],
+    pub intervals: Vec<Interval>,
+}
+
+/// The moments of one request, in nanoseconds of one clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Moments {
+    pub due: u64,
+    pub begun: u64,
+    /// 0: it used a connection that stood already.
+    pub connected: u64,
+    pub first_byte: u64,
+}
+
+impl Tally {
+    /// Only requests that are due from `start_ns` until before `end_ns` are counted.
+    pub fn new(start_ns: u64, end_ns: u64, interval_ns: u64) -> Self {
+        Self {
+            start_ns,
+            end_ns,
+            interval_ns,
+            connect: durations(),
+            first_byte: durations(),
+            total: durations(),
+            late: durations(),
+            due: 0,
+            completed: 0,
+            body_bytes: 0,
+            connections: 0,
+            troubles: [0; TROUBLES.len()],
+            intervals: Vec::new(),
+        }
+    }
+
+    fn counts(&self, due: u64) -> bool {
+        (self.start_ns..self.end_ns).contains(&due)
+    }
+
+    fn interval(&mut self, due: u64) -> &mut Interval {
+        let index = ((due - self.start_ns) / self.interval_ns) as usize;
+        if index >= self.intervals.len() {
+            self.intervals.resize_with(index + 1, Interval::new);
+        }
+        &mut self.intervals[index]
+    }
+
+    /// A request was answered as expected.
+    pub fn answered(&mut self, moments: Moments, ended: u64, body: u64) {
+        if !self.counts(moments.due) {
+            return;
+        }
+        let total = ended.saturating_sub(moments.due);
+        self.due += 1;
+        self.completed += 1;
+        self.body_bytes += body;
+        count(&mut self.late, moments.begun.saturating_sub(moments.due));
+        if moments.connected > 0 {
+            self.connections += 1;
+            let took = moments.connected.saturating_sub(moments.begun);
+            count(&mut self.connect, took);
+        }
+        count(
+            &mut self.first_byte,
+            moments.first_byte.saturating_sub(moments.due),
+        );
+        count(&mut self.total, total);
+        let interval = self.interval(moments.due);
+        interval.due += 1;
+        interval.total.saturating_record(total.max(1));
+    }
+
+    /// A request came to nothing. One that was given up counts with the time it had waited, so
+    /// that percentiles do not look better for it.
+    pub fn failed(&mut self, moments: Moments, ended: u64, trouble: Trouble) {
+        if !self.counts(moments.due) {
+            return;
+        }
+        self.due += 1;
+        self.troubles[trouble as usize] += 1;
+        let waited = ended.saturating_sub(moments.due);
+        if trouble == Trouble::TimedOut {
+            count(&mut self.total, waited);
+        }
+        let interval = self.interval(moments.due);
+        interval.due += 1;
+        interval.failed += 1;
+        if trouble == Trouble::TimedOut {
+            interval.total.saturating_record(waited.max(1));
+        }
+    }
+
+    /// Add another thread's, which counted the same span.
+    pub fn add(&mut self, other: Tally) {
+        for (own, others) in [
+            (&mut self.connect, &other.connect),
+            (&mut self.first_byte, &other.first_byte),
+            (&mut self.total, &other.total),
+            (&mut self.late, &other.late),
+        ] {
+            own.add(others).expect("histograms of the same bounds");
+        }
+        self.due += other.due;
+        self.completed += other.completed;
+        self.body_bytes += other.body_bytes;
+        self.connections += other.connections;
+        for (own, others) in self.troubles.iter_mut().zip(other.troubles) {
+            *own += others;
+        }
+        if self.intervals.len() < other.intervals.len() {
+            self.intervals
+                .resize_with(other.intervals.len(), Interval::new);
+        }
+        for (own, others) in self.intervals.iter_mut().zip(other.intervals) {
+            own.due += others.due;
+            own.failed += others.failed;
+            own.total
+                .add(&others.total)
+                .expect("histograms of the same bounds");
+        }
+    }
+
+    pub fn failures(&self) -> u64 {
+        self.troubles.iter().sum()
+    }
+
+    /// Errors by kind; all kinds are named.
+    pub fn errors(&self) -> Value {
+        let named = TROUBLES.iter().zip(self.troubles);
+        let errors: Map<String, Value> = named
+            .map(|(name, count)| ((*name).into(), count.into()))
+            .collect();
+        Value::Object(errors)
+    }
+
+    /// The errors there were, in words; empty where there were none.
+    pub fn errors_in_words(&self) -> String {
+        let named = TROUBLES.iter().zip(self.troubles);
+        let words: Vec<String> = named
+            .filter(|(_, count)| *count > 0)
+            .map(|(name, count)| format!("{count} {}", name.replace('_', " ")))
+            .collect();
+        words.join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn request(due: u64) -> Moments {
+        Moments {
+            due,
+            begun: due + 10,
+            connected: due + 30,
+            first_byte: due + 50,
+        }
+    }
+
+    #[test]
+    fn only_what_is_due_in_the_span_counts() {
+        let mut tally = Tally::new(1000, 2000, 500);
+        for due in [0, 999, 1000, 1999, 2000] {
+            tally.answered(request(due), due + 100, 7);
+        }
+        assert_eq!((tally.due, tally.completed, tally.body_bytes), (2, 2, 14));
+        assert_eq!(tally.intervals.len(), 2);
+        assert_eq!(tally.total.max(), 100);
+        assert_eq!(tally.connect.max(), 20);
+    }
+
+    #[test]
+    fn a_request_that_was_given_up_makes_the_percentiles_worse() {
+        let mut tally = Tally::new(0, 10_000, 1000);
+        tally.answered(request(5), 105, 0);
+        tally.failed(request(10), 5_000_000_010, Trouble::TimedOut);
+        tally.failed(request(11), 12, Trouble::Refused);
+        assert_eq!((tally.due, tally.completed, tally.failures()), (3, 1, 2));
+        assert!(tally.total.max() >= 5_000_000_000 && tally.total.len() == 2);
+        assert_eq!(tally.errors_in_words(), "1 refused, 1 timeout");
+        assert_eq!(tally.errors()["refused"], 1);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_lost_when_tallies_are_added(dues in prop::collection::vec((0u64..5000, 1u64..100_000, any::<bool>()), 0..200)) {
+            let (mut whole, mut parts) = (Tally::new(0, 4000, 300), [Tally::new(0, 4000, 300), Tally::new(0, 4000, 300)]);
+            for (number, (due, took, fine)) in dues.iter().enumerate() {
+                for tally in [&mut whole, &mut parts[number % 2]] {
+                    if *fine {
+                        tally.answered(request(*due), due + took, 1);
+                    } else {
+                        tally.failed(request(*due), due + took, Trouble::Reset);
+                    }
+                }
+            }
+            let [mut one, other] = parts;
+            one.add(other);
+            prop_assert_eq!(one.due, whole.due);
+            prop_assert_eq!(one.due, one.completed + one.failures());
+            prop_assert_eq!(&one.total, &whole.total);
+            prop_assert_eq!(one.intervals.iter().map(|i| i.due).sum::<u64>(), one.due);
+            prop_assert_eq!(one.errors(), whole.errors());
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! The generator against servers that answer, stall, lie, or are not there.
+
+use super::*;
+use crate::workloads::testing::{run_with, Collected};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::AtomicUsize;
+use std::sync::Arc;
+use std::time::Instant;
+
+const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+
+/// A server with a thread for each connection; `answer` gets the number of the request.
+fn server(
+    answer: impl Fn(usize) -> Option<String> + Send + Sync + 'static,
+    per_connection: usize,
+) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let shared = Arc::new((answer, AtomicUsize::new(0)));
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let shared = shared.clone();
+            std::thread::spawn(move || {
+                let _ = serve(stream.unwrap(), per_connection, || {
+                    (shared.0)(shared.1.fetch_add(1, Ordering::SeqCst))
+                });
+            });
+        }
+    });
+    port
+}
+
+fn serve(
+    mut stream: TcpStream,
+    most: usize,
+    answer: impl Fn() -> Option<String>,
+) -> std::io::Result<()> {
+    let mut buffer = [0; 1024];
+    for _ in 0..most {
+        let count = stream.read(&mut buffer)?;
+        if count == 0 {
+            break;
+        }
+        let request = String::from_utf8_lossy(&buffer[..count]).into_owned();
+        match answer() {
+            Some(text) => stream.write_all(text.as_bytes())?,
+            None => break,
+        }
+        if request.contains("Connection: close") {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn load(port: u16, more: Value) -> (Value, Collected) {
+    let mut params = json!({
+        "port": port, "seconds": 0.3, "warmup_s": 0.0, "connections": 4, "threads": 1,
+        "patience_s": 0.0, "interval_s": 0.1, "timeout_s": 2.0,
+    });
+    for (name, value) in more.as_object().unwrap() {
+        params[name] = value.clone();
+    }
+    run_with(run, &params, &[])
+}
+
+fn words(result: &Value) -> &str {
+    result["error"].as_str().unwrap_or_default()
+}
+
+#[test]
+fn each_request_has_a_connection_of_its_own() {
+    let port = server(|_| Some(ANSWER.into()), 1);
+    let (result, collected) = load(port, json!({}));
+    assert!(result["completed"].as_u64().unwrap() > 20, "{result}");
+    assert_eq!(result["failed"], 0, "{result}");
+    assert_eq!(result["connect"]["count"], result["completed"]);
+    let body = result["completed"].as_u64().unwrap() * 5;
+    assert_eq!(result["body_bytes"], body);
+    let series = collected.series.lock().unwrap();
+    let sum = |name: &str, column: &str| -> u64 {
+        let table = series.iter().find(|table| table.name == name).unwrap();
+        table.words(column).iter().sum()
+    };
+    assert_eq!(sum("responses", "due"), result["due"].as_u64().unwrap());
+    assert_eq!(
+        sum("histogram", "count"),
+        result["completed"].as_u64().unwrap()
+    );
+}
+
+#[test]
+fn kept_connections_are_used_again_and_replaced_when_the_server_ends_them() {
+    let port = server(|_| Some(ANSWER.into()), 10);
+    let (result, _) = load(port, json!({"keep_alive": true}));
+    let (done, connections) = (
+        result["completed"].as_u64().unwrap(),
+        result["connect"]["count"].as_u64().unwrap(),
+    );
+    assert_eq!(result["failed"], 0, "{result}");
+    assert!(done > 100, "{result}");
+    assert!(
+        connections >= done / 11 && connections <= done / 9 + 5,
+        "{result}"
+    );
+}
+
+#[test]
+fn a_rate_is_kept_to() {
+    let port = server(|_| Some(ANSWER.into()), 1);
+    let (result, _) = load(
+        port,
+        json!({"rate": 200.0, "seconds": 0.5, "warmup_s": 0.1, "threads": 2}),
+    );
+    assert_eq!(result["due"], 100, "{result}");
+    assert_eq!(result["completed"], 100, "{result}");
+}
+
+#[test]
+fn a_server_that_stalls_shows_in_every_request_that_was_due_meanwhile() {
+    // From the 50th request on, for 0.5 s, nothing is answered.
+    let stalled: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    let answer = move |number: usize| {
+        if number >= 50 {
+            let began = *stalled.get_or_init(Instant::now);
+            let until = Duration::from_millis(500);
+            std::thread::sleep(until.saturating_sub(began.elapsed()));
+        }
+        Some(ANSWER.into())
+    };
+    let port = server(answer, 1);
+    // Two connections: nearly all that is due in the stall has to wait for one.
+    let (result, _) = load(
+        port,
+        json!({"rate": 100.0, "seconds": 2.0, "connections": 2, "timeout_s": 5.0}),
+    );
+    assert_eq!(result["due"], 200, "{result}");
+    assert_eq!(result["failed"], 0, "{result}");
+    // 50 of 200 were due in the stall, their times spread evenly from 0.5 s down to none.
+    let p90 = result["total"]["p90_s"].as_f64().unwrap();
+    assert!(p90 > 0.2 && p90 < 0.55, "{result}");
+    assert!(
+        result["total"]["max_s"].as_f64().unwrap() > 0.45,
+        "{result}"
+    );
+    assert!(
+        result["total"]["median_s"].as_f64().unwrap() < 0.1,
+        "{result}"
+    );
+    assert!(result["warnings"][0]
+        .as_str()
+        .unwrap()
+        .contains("free connection"));
+}
+
+#[test]
+fn what_never_ends_is_given_up_and_counted() {
+    let answer = |number: usize| {
+        if number >= 10 {
+            std::thread::sleep(Duration::from_secs(3600));
+        }
+        Some(ANSWER.into())
+    };
+    let port = server(answer, 1);
+    let (result, _) = load(
+        port,
+        json!({"rate": 100.0, "timeout_s": 0.2, "connections": 3}),
+    );
+    assert_eq!(result["due"], 30, "{result}");
+    assert_eq!(
+        result["completed"], 9,
+        "the first one was the probe: {result}"
+    );
+    assert_eq!(result["errors"]["timeout"], 21, "{result}");
+    assert!(
+        result["total"]["p99_s"].as_f64().unwrap() >= 0.19,
+        "{result}"
+    );
+}
+
+#[test]
+fn errors_are_counted_by_kind() {
+    let answer = |number: usize| match number % 4 {
+        1 => Some("HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n".into()),
+        2 => Some("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello".into()),
+        3 => Some("what?\r\n\r\n".into()),
+        _ => Some(ANSWER.into()),
+    };
+    let port = server(answer, 1);
+    let (result, _) = load(
+        port,
+        json!({"rate": 100.0, "seconds": 0.4, "connections": 1}),
+    );
+    assert_eq!(result["due"], 40, "{result}");
+    for kind in ["wrong_status", "cut_short", "malformed"] {
+        assert_eq!(result["errors"][kind], 10, "{result}");
+    }
+    assert_eq!(result["failed_share"], 0.75);
+}
+
+#[test]
+fn a_server_that_is_not_there_is_told_of() {
+    let port = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let (result, _) = load(port, json!({"patience_s": 0.05}));
+    assert!(words(&result).contains("1 refused"), "{result}");
+}
+
+#[test]
+fn a_server_that_comes_late_is_waited_for() {
+    let port = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(100));
+        for stream in TcpListener::bind(("127.0.0.1", port)).unwrap().incoming() {
+            std::thread::spawn(|| serve(stream.unwrap(), 1, || Some(ANSWER.into())));
+        }
+    });
+    let (result, _) = load(port, json!({"patience_s": 5.0}));
+    assert!(result["completed"].as_u64().unwrap() > 0, "{result}");
+}
+
+#[test]
+fn a_wrong_status_at_once_ends_it_with_the_reason() {
+    let port = server(
+        |_| Some("HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n".into()),
+        1,
+    );
+    let (result, _) = load(port, json!({"patience_s": 60.0}));
+    assert!(words(&result).contains("1 wrong status"), "{result}");
+}
+
+#[test]
+fn a_server_that_goes_away_is_counted() {
+    let answer = |number: usize| (number < 5).then(|| ANSWER.to_string());
+    let port = server(answer, 1);
+    let (result, _) = load(port, json!({}));
+    assert_eq!(result["completed"], 4, "{result}");
+    let ended = result["errors"]["cut_short"].as_u64().unwrap()
+        + result["errors"]["reset"].as_u64().unwrap();
+    assert!(ended > 0, "{result}");
+    assert_eq!(
+        result["due"].as_u64().unwrap(),
+        4 + result["failed"].as_u64().unwrap()
+    );
+}
+
+#[test]
+fn impossible_parameters_are_refused() {
+    for (name, value) in [
+        ("connections", json!(0)),
+        ("threads", json!(0)),
+        ("rate", json!(0)),
+        ("seconds", json!(-1)),
+        ("interval_s", json!(1e-9)),
+        ("paths", json!([])),
+        ("paths", json!(["/a b"])),
+        ("paths", json!(["/\r\nX: y"])),
+        ("address", json!("example.org")),
+        ("colour", json!("red")),
+    ] {
+        let (result, _) = load(1, json!({name: value}));
+        assert!(words(&result).contains("parameters"), "{name}: {result}");
+    }
+}
