@@ -37,8 +37,8 @@ fn main() -> ExitCode {
     }
     let outcome = match arguments.split_first() {
         Some((command, rest)) => match command.as_str() {
-            "serve" => serve(rest),
-            "run" => run(rest),
+            "serve" => toolbox::enter_named().and_then(|()| serve(rest)),
+            "run" => toolbox::enter_named().and_then(|()| run(rest)),
             "exec" => launch::parse(rest).and_then(|it| Err(launch::launch(&it))),
             "sched" => scheduling::command(rest).map(|told| println!("{told}")),
             "keep" => keep::keep(rest),

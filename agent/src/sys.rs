@@ -14,6 +14,8 @@ pub use rooms::{own_mounts, unmount, wait_with_usage, Ended, Room, Usage};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::RawFd;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 {
@@ -95,6 +97,18 @@ pub fn is_realtime() -> bool {
     // SAFETY: plain numbers.
     let policy = unsafe { libc::sched_getscheduler(0) };
     policy == libc::SCHED_FIFO || policy == libc::SCHED_RR
+}
+
+/// Let a program begin in a session of its own, as its leader, so that the kernel groups it by itself
+/// (sched(7), "The autogroup feature") and no terminal's signal reaches it.
+pub fn in_own_session(command: &mut Command) -> &mut Command {
+    // SAFETY: setsid is async-signal-safe (signal-safety(7)), takes nothing, and touches no memory.
+    unsafe {
+        command.pre_exec(|| {
+            check(libc::setsid())?;
+            Ok(())
+        })
+    }
 }
 
 /// Be killed when the parent thread ends.

@@ -9,6 +9,7 @@ pub mod load;
 pub mod memory_bandwidth;
 pub mod memory_latency;
 pub mod memory_load;
+pub mod program;
 pub mod switch;
 #[cfg(test)]
 pub mod testing;
@@ -27,8 +28,8 @@ pub const ALL: &[(&str, Run)] = &[
     ("fourier", bytemark::FOURIER),
     ("fp-emulation", bytemark::FP_EMULATION),
     ("hog", hog::run),
-    ("huffman", bytemark::HUFFMAN),
     ("http-load", http::run),
+    ("huffman", bytemark::HUFFMAN),
     ("idea", bytemark::IDEA),
     ("lu", bytemark::LU),
     ("memory-bandwidth", memory_bandwidth::run),
@@ -36,6 +37,7 @@ pub const ALL: &[(&str, Run)] = &[
     ("memory-load", memory_load::run),
     ("neural-net", bytemark::NEURAL_NET),
     ("numeric-sort", bytemark::NUMERIC_SORT),
+    ("program", program::run),
     ("string-sort", bytemark::STRING_SORT),
     ("switch", switch::run),
     ("tick", tick::run),
