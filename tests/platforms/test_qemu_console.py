@@ -63,3 +63,9 @@ async def test_a_stream_is_followed_to_its_end() -> None:
     await console.follow(reader)
     assert console.tail()[:2] == ("one", "two")
     assert console.panic
+
+
+def test_what_the_kernel_killed_for_want_of_memory_is_known() -> None:
+    line = b"[ 5.6] Out of memory: Killed process 97 (init) total-vm:563756kB, anon-rss:35236kB\r\n"
+    assert fed(line).killed == "init"
+    assert fed(b"Memory cgroup out of memory\n", PANIC).killed == ""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tare.errors import InputError, MachineFault
+from tare.errors import InputError, MachineFault, WorkloadFault
 from tare.hosts import Ledger, LocalHost, clean
 from tare.hosts.processes import start_time
 from tare.images.cache import default_cache
@@ -182,6 +182,18 @@ async def test_too_little_memory_is_told_by_qemu_or_the_kernel(start: Start) -> 
 async def test_the_least_memory_is_enough(start: Start) -> None:
     machine = await start(QemuOptions(devices="emulated"), shape=Shape(1, MIN_MEMORY))
     await machine.ready(PATIENCE_S)
+
+
+async def test_more_threads_than_memory_holds_are_refused_and_the_guest_lives_on(
+    start: Start,
+) -> None:
+    machine = await start(shape=replace(SHAPE, memory=128 << 20))
+    await machine.ready(PATIENCE_S)
+    asked = {"threads": 1000, "samples": 1000, "allow_untrusted_tsc": True}
+    with pytest.raises(WorkloadFault, match="1000 threads need about"):
+        await machine.agent.run("switch", asked, deadline_s=60)
+    outcome = await machine.agent.run("switch", asked | {"threads": 50}, deadline_s=60)
+    assert outcome.value["samples"] > 0
 
 
 async def test_an_option_that_qemu_refuses_is_told_in_its_words(

@@ -13,6 +13,8 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
+mod room;
+
 /// Enough for a thread that only counts; a thousand of them stay small when memory is locked.
 const STACK: usize = 64 << 10;
 /// Fine bins reach this far.
@@ -46,6 +48,7 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
         (1..=1_000_000_000).contains(&params.samples),
         "samples: 1 to a thousand million",
     )?;
+    room::require(params.threads)?;
     let untrusted = tsc::admit(params.allow_untrusted_tsc)?;
     let mut quiet = realtime::quiet();
     quiet.warnings.extend(untrusted);

@@ -325,7 +325,7 @@ class QemuMachine:
             return f"QEMU ended with code {code}: {await self._errors()}"
         if self._console.killed:
             killed = self._console.killed
-            return f"the guest ran out of memory, and its kernel ended {killed}"
+            return f"the guest ran out of memory, and its kernel killed '{killed}': give it more"
         ended = self._monitor.ended_by if self._monitor is not None else ""
         words = {
             "guest-shutdown": "the guest powered itself off",

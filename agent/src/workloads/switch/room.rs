@@ -1,0 +1,46 @@
+//! Whether the machine has room for the ring: all its memory is locked, so what does not fit ends
+//! the machine rather than the workload.
+
+use crate::measure::machine;
+use crate::workload::Failure;
+
+/// What one thread takes: its stack with what the C library and Rust add to it (a second stack for
+/// signals, thread-local storage), and in the kernel another stack, its descriptor, its mappings
+/// and their page tables. Found as the fall of MemAvailable with 1000 threads, and rounded up.
+const THREAD: u64 = 128 << 10;
+/// What else the workload takes: the histogram, its copy, and the result in the agent's hands.
+const FIXED: u64 = 12 << 20;
+
+/// Refuse a ring of `threads` threads that the machine's memory cannot hold.
+pub fn require(threads: usize) -> Result<(), Failure> {
+    fits(threads, machine::memory_available())
+}
+
+fn fits(threads: usize, available: u64) -> Result<(), Failure> {
+    let needed = FIXED + THREAD * threads as u64;
+    if needed <= available {
+        return Ok(());
+    }
+    Err(Failure(format!(
+        "{threads} threads need about {} MiB of locked memory, and this machine has {} MiB to \
+         spare: give it more memory, or ask for fewer threads",
+        needed.div_ceil(1 << 20),
+        available >> 20
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_both_sizes() {
+        assert!(fits(2, 32 << 20).is_ok());
+        assert!(fits(1000, 256 << 20).is_ok());
+        let reason = fits(1000, 70 << 20).unwrap_err().0;
+        assert!(
+            reason.contains("137 MiB") && reason.contains("70 MiB"),
+            "{reason}"
+        );
+    }
+}
