@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from tare.cli_lab import lab_app
 from tare.errors import InputError, TareError
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+app.add_typer(lab_app, name="lab")
 
 StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="A study, as a YAML file.")]
 RunDir = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run.")]
@@ -52,9 +54,9 @@ class Format(StrEnum):
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
     """Say what this host offers, platform by platform, why not, and what to do."""
     from tare.platforms.doctor import examine
-    from tare.run.session import host_facts, inspection_bench
+    from tare.run.session import host_facts, local_bench
 
-    with inspection_bench() as bench:
+    with local_bench() as bench:
         findings = asyncio.run(examine(bench.context))
     if as_json:
         facts = {"host": host_facts(), "platforms": [f.model_dump(mode="json") for f in findings]}
@@ -161,10 +163,10 @@ def clean() -> None:
     from tare.hosts.cleanup import clean_all
     from tare.hosts.local import LocalHost
     from tare.hosts.lock import host_lock
-    from tare.run.session import agent_path
+    from tare.run.session import agent_path, reach
 
     with host_lock("clean"):
-        done = asyncio.run(clean_all(LocalHost(agent_path())))
+        done = asyncio.run(clean_all(LocalHost(agent_path()), reach))
     for sentence in done:
         print(sentence)
     print("clean" if not done else f"{len(done)} things cleaned")

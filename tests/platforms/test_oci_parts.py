@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tare.hosts import Ledger, LocalHost
+from tare.platforms.base import Context
 from tare.platforms.oci_bundle import ContainerSpec, Device, RealtimeShare, configuration
 from tare.platforms.oci_cgroups import parse_mounts
 from tare.platforms.oci_runtime import Runtime, root_file_system
@@ -82,13 +84,16 @@ def test_runtime_calls() -> None:
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_root_file_system_is_made_once_by_content(tmp_path: Path, times: int) -> None:
+async def test_root_file_system_is_made_once_by_content(tmp_path: Path, times: int) -> None:
     agent = tmp_path / "agent"
-    agent.write_bytes(b"program")
-    made = {root_file_system(tmp_path / "cache", agent) for _ in range(times)}
-    (root,) = made
-    assert (root / "tare-agent").read_bytes() == b"program"
-    assert (root / "tare-agent").stat().st_mode & 0o111
-    agent.write_bytes(b"another")
-    assert root_file_system(tmp_path / "cache", agent) != root
+    with Ledger(tmp_path / "ledger.jsonl") as ledger:
+        context = Context(LocalHost(agent), ledger, tmp_path / "cache", agent)
+        agent.write_bytes(b"program")
+        made = {await root_file_system(context) for _ in range(times)}
+        (root,) = made
+        assert (root / "tare-agent").read_bytes() == b"program"
+        assert (root / "tare-agent").stat().st_mode & 0o111
+        assert root.stat().st_mode & 0o005 == 0o005
+        agent.write_bytes(b"another")
+        assert await root_file_system(context) != root
     assert len(list((tmp_path / "cache" / "oci").iterdir())) == 2

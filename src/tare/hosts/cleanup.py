@@ -21,14 +21,16 @@ Everything may be undone twice. What does not look like Tare's own is left, and 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from tare.errors import InputError, MachineFault
 from tare.hosts.base import Host
 from tare.hosts.ledger import Entry, Ledger, all_ledgers
 from tare.hosts.processes import find_by_token, kill_and_wait, start_time
 from tare.hosts.settings import restore
-from tare.hosts.tracefs import INSTANCES, remove_instance, unmount
+from tare.hosts.tracefs import INSTANCES, remove_instance
 from tare.hosts.xen import undo_domain, undo_setting
 
 PREFIX = "tare-"
@@ -39,8 +41,16 @@ class Refused(Exception):
     """An entry names something that Tare does not take for its own; the text says why."""
 
 
-async def clean_all(host: Host) -> list[str]:
+Reach = Callable[[Mapping[str, Any]], AbstractAsyncContextManager[Host]]
+"""Opens another host by what a ledger says of the way to it."""
+
+
+async def clean_all(host: Host, reach: Reach | None = None) -> list[str]:
     """Undo the open entries of every run that is no longer going.
+
+    Args:
+        host: The host whose entries are undone.
+        reach: Opens the other hosts that ledgers name; without it, their entries are left.
 
     Returns:
         What was done and what was left, one sentence each; empty when there was nothing.
@@ -56,24 +66,37 @@ async def clean_all(host: Host) -> list[str]:
             if ledger.host == host.name:
                 told += [f"{path.stem}: {sentence}" for sentence in await clean(host, ledger)]
             elif ledger.open_entries():
-                told.append(f"{path.stem}: left alone: it lists what was made on {ledger.host}.")
+                told += [f"{path.stem}: {each}" for each in await _clean_afar(ledger, reach)]
         finally:
             ledger.discard()
     return told
 
 
-async def clean(host: Host, ledger: Ledger) -> list[str]:
+async def _clean_afar(ledger: Ledger, reach: Reach | None) -> list[str]:
+    if reach is None or ledger.reach is None:
+        return [f"left alone: it lists what was made on {ledger.host}."]
+    try:
+        async with reach(ledger.reach) as host:
+            return [f"{host.name}: {sentence}" for sentence in await clean(host, ledger)]
+    except (MachineFault, InputError) as error:
+        return [f"left alone: {error}."]
+
+
+async def clean(host: Host, ledger: Ledger, since: int = 0) -> list[str]:
     """Undo all open entries of a ledger, the newest first.
 
     Args:
         host: Where the entries were made.
         ledger: The ledger; an entry that was undone is marked as done.
+        since: Leave what was recorded before the entry of this number.
 
     Returns:
         What was done and what was left, one sentence each.
     """
     told: list[str] = []
     for entry in reversed(ledger.open_entries()):
+        if entry.number < since:
+            break
         try:
             sentence = await _UNDO[entry.kind](host, entry)
         except Refused as refusal:
@@ -188,10 +211,12 @@ async def _undo_mount(host: Host, entry: Entry) -> str:
     path = PurePosixPath(str(entry.details["path"]))
     if not path.is_absolute() or ".." in path.parts or not path.name.startswith(PREFIX):
         raise Refused(f"it is not a directory named {PREFIX}…")
-    if entry.boot != host.boot_id() or not Path(path).is_mount():
+    mounts = (await host.read("/proc/self/mountinfo")).decode().splitlines()
+    if entry.boot != host.boot_id() or str(path) not in (line.split()[4] for line in mounts):
         return ""
-    if not await unmount(host, Path(path)):
-        raise MachineFault("it is in use")
+    done = await host.run(["umount", str(path)], timeout_s=30)
+    if not done.ok:
+        raise MachineFault(done.words())
     return f"Unmounted {path}."
 
 

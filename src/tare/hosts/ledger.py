@@ -1,9 +1,10 @@
 """What Tare created, written down before it exists, so that nothing is ever left behind.
 
 A ledger is a file of JSON lines. The first says ``{"ledger": 1}``, and names the ``host`` unless
-that is this computer; each later one records an
-entry, amends one with what became known later, or marks one as done. Every line reaches the
-disk before the call returns, and a torn last line, as a crash leaves it, does not count.
+that is this computer, with ``reach``, which tells how to reach it (no secret); each later one
+records an entry, amends one with what became known later, or marks one as done. Every line
+reaches the disk before the call returns, and a torn last line, as a crash leaves it, does not
+count.
 """
 
 from __future__ import annotations
@@ -84,6 +85,7 @@ class Ledger:
         host: The name of the host that its entries are on; the file's own word counts if it has
             one.
         boot: Tells the id of that host's boot.
+        reach: How that host is reached, so that whoever cleans up can; plain JSON, no secret.
 
     Raises:
         InputError: Another process holds it; or the file is damaged other than by a torn last
@@ -91,10 +93,16 @@ class Ledger:
     """
 
     def __init__(
-        self, path: Path, *, host: str = LOCAL, boot: Callable[[], str] | None = None
+        self,
+        path: Path,
+        *,
+        host: str = LOCAL,
+        boot: Callable[[], str] | None = None,
+        reach: Mapping[str, Any] | None = None,
     ) -> None:
         self.path = path
         self.host = host
+        self.reach: Mapping[str, Any] | None = reach
         self.guard = asyncio.Lock()
         """Held by whoever reads open entries and then acts on what it read."""
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -123,11 +131,15 @@ class Ledger:
         lines = content[:whole].splitlines()
         if not lines:
             named = {} if self.host == LOCAL else {"host": self.host}
-            self._append({"ledger": LEDGER_VERSION, **named})
+            way = {"reach": dict(self.reach)} if self.reach is not None else {}
+            self._append({"ledger": LEDGER_VERSION, **named, **way})
             _sync_directory(self.path.parent)
         found = replay(lines, self.path)
         if lines:
-            self.host = str(json.loads(lines[0]).get("host", LOCAL))
+            first = json.loads(lines[0])
+            self.host = str(first.get("host", LOCAL))
+            way = first.get("reach")
+            self.reach = way if isinstance(way, dict) else None
         return found
 
     def record(self, kind: Kind, **details: Any) -> Entry:
@@ -155,6 +167,11 @@ class Ledger:
         if entry.number in self._open:
             self._append({"done": entry.number})
             del self._open[entry.number]
+
+    @property
+    def next_number(self) -> int:
+        """The number that the next entry will bear."""
+        return self._entries
 
     def open_entries(self) -> tuple[Entry, ...]:
         """Return what still exists, as far as is known, oldest first."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform as computer
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import Any
@@ -24,7 +23,12 @@ from tare.platforms.base import (
     Verdict,
 )
 from tare.platforms.linux_scheduling import LinuxOptions, own_policy
-from tare.platforms.process_machine import CONSOLE, ProcessMachine, owned_directory
+from tare.platforms.process_machine import (
+    CONSOLE,
+    ProcessMachine,
+    kernel_release,
+    owned_directory,
+)
 from tare.platforms.scheduled import Scheduled, linux_knobs
 
 CHECK_S = 20.0
@@ -46,15 +50,20 @@ class Bare:
         """Return False: this is the hardware, or what the host takes for it."""
         return False
 
+    def boot_of(self, options: Any) -> str:
+        """Return ``none``: no hypervisor may lie below."""
+        return "none"
+
     def describe(self, options: Any) -> str:
         """Return what reports call it."""
         return ", ".join(("bare host", *options.scheduling_words))
 
     async def check(self, context: Context, options: Any) -> Verdict:
         """Run the agent once, and tell what the bare host cannot do."""
-        versions = {"linux": computer.release()}
-        agent = str(context.agent)
+        versions: dict[str, str] = {}
+        agent = str(context.host_agent)
         try:
+            versions["linux"] = await kernel_release(context.host)
             proof = await context.host.run([agent, "proof"], timeout_s=CHECK_S)
             fifo = await context.host.run(
                 [agent, "exec", "--fifo", "1", "--", agent, "version"], timeout_s=CHECK_S
@@ -85,7 +94,8 @@ class Bare:
         self, context: Context, options: Any, shape: Shape, realtime: bool
     ) -> Prepared:
         """Return the running kernel; nothing has to be built."""
-        return Prepared(kernel=computer.release(), digest="", cached=True, took_s=0.0)
+        release = await kernel_release(context.host)
+        return Prepared(kernel=release, digest="", cached=True, took_s=0.0)
 
     async def start(
         self, context: Context, options: Any, prepared: Prepared, spec: MachineSpec
@@ -102,7 +112,7 @@ class Bare:
             process = await start_owned(
                 context.host,
                 context.ledger,
-                scheduled.around([str(context.agent), "serve"], threads=True),
+                scheduled.around([str(context.host_agent), "serve"], threads=True),
                 log=log,
                 env=scheduled.environment,
                 cpus=granted_cpus(

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import platform as computer
 import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
@@ -50,7 +46,12 @@ from tare.platforms.oci_runtime import (
     root_file_system,
     try_runtimes,
 )
-from tare.platforms.process_machine import CONSOLE, ProcessMachine, owned_directory
+from tare.platforms.process_machine import (
+    CONSOLE,
+    ProcessMachine,
+    kernel_release,
+    owned_directory,
+)
 from tare.platforms.scheduled import Scheduled, linux_knobs
 
 MIN_MEMORY = 16 << 20
@@ -78,6 +79,10 @@ class Oci:
         """Return False: the container's instructions run on the hardware."""
         return False
 
+    def boot_of(self, options: Any) -> str:
+        """Return ``none``: no hypervisor may lie below."""
+        return "none"
+
     def describe(self, options: Any) -> str:
         """Return what reports call it."""
         runtime = "container" if options.runtime == "auto" else f"container ({options.runtime})"
@@ -87,7 +92,7 @@ class Oci:
         """Run a trivial container, and remember the runtime's own words when it does not."""
         trials = await try_runtimes(context, _wanted(options))
         versions = {trial.runtime.name: trial.version for trial in trials if trial.version}
-        versions["linux"] = computer.release()
+        versions["linux"] = await kernel_release(context.host)
         refusals = "; ".join(_refusal(trial) for trial in trials if not trial.usable)
         chosen = trials[-1]
         knobs, missing = await _knobs(context, chosen.runtime)
@@ -121,13 +126,13 @@ class Oci:
         trials = await try_runtimes(context, _wanted(options))
         if not trials[-1].usable:
             raise InputError("; ".join(map(_refusal, trials)), _hint(trials))
-        root = await asyncio.to_thread(root_file_system, context.cache, context.agent)
+        root = await root_file_system(context)
         return Prepared(
-            kernel=computer.release(),
+            kernel=await kernel_release(context.host),
             digest=root.name,
             cached=True,
             took_s=time.monotonic() - began,
-            extra={"runtime": trials[-1].runtime, "root": root},
+            extra={"runtime": trials[-1].runtime},
         )
 
     async def start(
@@ -144,12 +149,12 @@ class Oci:
             cpu, unified = container_resources(scheduled.wanted, version_of(mounts))
             container = ContainerSpec(
                 name=spec.name,
-                root=str(prepared.extra["root"]),
+                root=str(await root_file_system(context)),
                 cpus=granted_cpus(host.topology().online, ledger, spec.cpus, spec.shape.vcpus),
                 memory=spec.shape.memory,
                 swap_limit=await limits_swap(host, mounts),
                 realtime=await realtime_share(host, mounts, throttled),
-                devices=_devices(),
+                devices=await _devices(host),
                 cpu=cpu,
                 unified=unified,
                 args=scheduled.inside((AGENT_INSIDE, "serve")),
@@ -224,12 +229,12 @@ def _hint(trials: tuple[Trial, ...]) -> str:
     return f"{trials[-1].runtime.name} --version && mount -t cgroup,cgroup2"
 
 
-def _devices() -> tuple[Device, ...]:
-    path = Path(IDLE_DEVICE)
-    if not path.exists():
+async def _devices(host: Host) -> tuple[Device, ...]:
+    told = await host.run(["stat", "-c", "%t %T", IDLE_DEVICE], timeout_s=TRIAL_S)
+    if not told.ok:
         return ()
-    number = path.stat().st_rdev
-    return (Device(IDLE_DEVICE, os.major(number), os.minor(number)),)
+    major, minor = (int(number, 16) for number in told.stdout.split())
+    return (Device(IDLE_DEVICE, major, minor),)
 
 
 async def _explain(

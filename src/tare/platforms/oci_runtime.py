@@ -6,20 +6,19 @@ import asyncio
 import hashlib
 import json
 import secrets
-import shutil
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tare.errors import TareError
+from tare.errors import InputError, MachineFault, TareError
 from tare.hosts.base import Completed, Host
+from tare.images.ship import host_cache
 from tare.platforms.base import Context
 from tare.platforms.oci_bundle import AGENT_INSIDE, DIRECTORIES, ContainerSpec, configuration
 from tare.platforms.oci_cgroups import CgroupMounts, cgroup_mounts, owned_cgroups, realtime_share
-from tare.platforms.process_machine import owned_directory
+from tare.platforms.process_machine import owned_directory, temporary_folder
 
 RuntimeName = Literal["crun", "runc", "runsc"]
 AUTOMATIC: tuple[RuntimeName, ...] = ("crun", "runc")
@@ -82,13 +81,16 @@ async def try_runtimes(context: Context, wanted: tuple[RuntimeName, ...]) -> tup
 
 async def try_runtime(context: Context, name: RuntimeName) -> Trial:
     """Run a trivial container with one runtime; never raises for what is missing."""
-    if shutil.which(name) is None:
-        return Trial(Runtime(name), False, f"{name} is not installed", "")
     version = ""
+    try:
+        version = await _version(context.host, name)
+    except InputError:
+        return Trial(Runtime(name), False, f"{name} is not installed", "")
+    except (TareError, OSError) as error:
+        return Trial(Runtime(name), False, str(error), "")
     last = Trial(Runtime(name), False, f"{name} cannot be called", version)
     for flags in _flag_sets(name):
         try:
-            version = version or await _version(context.host, name)
             runtime = Runtime(name, flags, await _keeps(context.host, name))
             done = await _trivial(context, runtime)
         except (TareError, OSError) as error:
@@ -125,13 +127,13 @@ async def _trivial(context: Context, runtime: Runtime) -> Completed:
     online = context.host.topology().online
     spec = ContainerSpec(
         name=name,
-        root=str(await asyncio.to_thread(root_file_system, context.cache, context.agent)),
+        root=str(await root_file_system(context)),
         cpus=online[:1],
         memory=TRIAL_MEMORY,
         realtime=await realtime_share(context.host, mounts, throttled=False),
         args=(AGENT_INSIDE, "proof"),
     )
-    workdir = Path(tempfile.gettempdir()) / name
+    workdir = temporary_folder(context.host) / name
     async with (
         owned_directory(context.host, context.ledger, workdir),
         owned_container(context, runtime, mounts, spec, workdir) as command,
@@ -156,8 +158,11 @@ async def owned_container(
         The command that runs it in the foreground.
     """
     bundle, state = workdir / "bundle", workdir / "state"
-    bundle.mkdir(mode=0o700)
-    (bundle / "config.json").write_text(json.dumps(configuration(spec), indent=1))
+    made = await context.host.run(["mkdir", "-m", "700", str(bundle)], timeout_s=TRIAL_S)
+    if not made.ok:
+        raise MachineFault(f"{spec.name}: {made.words()}")
+    text = json.dumps(configuration(spec), indent=1)
+    await context.host.write(bundle / "config.json", text.encode())
     async with owned_cgroups(context.host, context.ledger, mounts, spec.name):
         entry = context.ledger.record(
             "container",
@@ -176,30 +181,34 @@ async def owned_container(
             context.ledger.done(entry)
 
 
-def root_file_system(cache: Path, agent: Path) -> Path:
-    """Return a directory that holds the agent and mount points, made once per agent.
+_LAY_OUT = (
+    'set -e; test -d "$1" && exit; mkdir -p "${1%/*}"; '
+    'made=$(mktemp -d "${1%/*}/tare-root-XXXXXX"); '
+    'cp "$2" "$made$3"; chmod 755 "$made" "$made$3"; shift 3; '
+    'for name in "$@"; do mkdir "$made/$name"; done; '
+)
+
+
+async def root_file_system(context: Context) -> Path:
+    """Return a directory of the host that holds the agent and mount points, made once per agent.
 
     Args:
-        cache: Where it is kept, named by its content.
-        agent: The agent program.
+        context: The host, and where this computer keeps such things.
+
+    Raises:
+        MachineFault: It cannot be made there.
     """
-    program = agent.read_bytes()
-    folder = cache / "oci" / root_digest(program)
-    if folder.is_dir():
+    host = context.host
+    digest = root_digest(await asyncio.to_thread(context.agent.read_bytes))
+    folder = (await host_cache(host, context.cache)) / "oci" / digest
+    if await host.exists(folder):
         return folder
-    cache.joinpath("oci").mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix="tare-root-", dir=cache / "oci"))
-    for name in DIRECTORIES:
-        (made / name).mkdir()
-    inside = made / AGENT_INSIDE.lstrip("/")
-    inside.write_bytes(program)
-    inside.chmod(0o755)
-    made.chmod(0o755)
-    try:
-        made.rename(folder)
-    except OSError:
-        # Another check made the same at the same time.
-        shutil.rmtree(made)
+    # Another check may make the same at the same time: whoever is second removes its own.
+    script = f'whole="$1"; {_LAY_OUT}mv -T "$made" "$whole" || rm -r "$made"; test -d "$whole"'
+    words = [str(folder), str(context.host_agent), AGENT_INSIDE, *DIRECTORIES]
+    made = await host.run(["sh", "-c", script, "sh", *words], timeout_s=TRIAL_S)
+    if not made.ok:
+        raise MachineFault(f"{host.name}: {folder} cannot be made: {made.words()}")
     return folder
 
 

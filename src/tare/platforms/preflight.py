@@ -13,6 +13,7 @@ from pathlib import Path
 from tare.errors import TareError
 from tare.events import Check
 from tare.hosts.base import Host
+from tare.hosts.ledger import LOCAL
 from tare.hosts.realtime import FAIR_SERVERS, RT_RUNTIME
 
 CPUS = "/sys/devices/system/cpu"
@@ -45,16 +46,20 @@ class LoadWatch:
 async def watch_load(host: Host) -> LoadWatch:
     """Begin to watch how busy a host is; what follows meanwhile costs no extra time."""
     return LoadWatch(
-        _times((await host.read("/proc/stat")).decode()), _own_cpu_s(), time.monotonic()
+        _times((await host.read("/proc/stat")).decode()), _own_cpu_s(host), time.monotonic()
     )
 
 
-def _own_cpu_s() -> float:
-    return sum(os.times()[:4])
+def _own_cpu_s(host: Host) -> float:
+    # Of another host, Tare itself uses next to nothing.
+    return sum(os.times()[:4]) if host.name == LOCAL else 0.0
 
 
 async def preflight(
-    host: Host, output: Path | None = None, watch: LoadWatch | None = None
+    host: Host,
+    output: Path | None = None,
+    watch: LoadWatch | None = None,
+    here: Host | None = None,
 ) -> tuple[Check, ...]:
     """Look at everything about a host that could disturb or skew a measurement.
 
@@ -62,13 +67,14 @@ async def preflight(
         host: The host, which is only read.
         output: The folder of the run, whose free space is looked at.
         watch: Since when the load is watched; a quarter of a second from now otherwise.
+        here: This computer, where the output is, when the host is another.
 
     Returns:
         One check each: what was found, how bad it is, and a command to run about it.
     """
     looks: list[Look] = [*_LOOKS]
     if output is not None:
-        looks.append(lambda host: _disk(host, output))
+        looks.append(lambda host: _disk(here or host, output))
     # By itself and first, so that it does not see the other looks' own commands.
     begun = watch or await watch_load(host)
     load = await _told(lambda host: _load(host, begun), host)
@@ -131,7 +137,7 @@ async def _load(host: Host, watch: LoadWatch) -> Check:
     await asyncio.sleep(max(0.0, SAMPLE_S - (time.monotonic() - watch.began)))
     now = _times((await host.read("/proc/stat")).decode())
     spent = [max(0, after - before) for before, after in zip(watch.times, now, strict=True)]
-    own = (_own_cpu_s() - watch.own_s) * os.sysconf("SC_CLK_TCK")
+    own = (_own_cpu_s(host) - watch.own_s) * os.sysconf("SC_CLK_TCK")
     # user nice system idle iowait irq softirq steal, proc(5): idle and iowait are not busy.
     idle = spent[3] + spent[4]
     busy = min(max((sum(spent) - idle - own) / (sum(spent) or 1), 0.0), 1.0)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from tare.events import Check, Record
 from tare.platforms.base import Context, Platform
-from tare.scenarios.placement import HostCpus
 
 if TYPE_CHECKING:
+    from tare.run.station import Station
     from tare.study.model import Study
     from tare.workloads.base import Workload
 
@@ -32,28 +32,32 @@ class Bench:
     """Everything a run is carried out with, chosen by the caller.
 
     Args:
-        context: Host, ledger, cache and agent.
-        platforms: All known platforms by name.
+        station: The host, its platforms, and how it is booted for each arm.
         workloads: All known workloads by name.
-        cpus: The host's CPUs.
         decide: Judges after each block, from all records so far, whether to go on.
         preflight: Looks at the host's condition.
         subscribers: Are told every record as it is written.
-        host_facts: What identifies the host in a report.
         say: Tells the user a sentence before there are events.
         on_progress: Is told of progress within a cell: cell, share done, further fields.
     """
 
-    context: Context
-    platforms: Mapping[str, Platform]
+    station: Station
     workloads: Mapping[str, Workload]
-    cpus: HostCpus
     decide: Decide
     preflight: Callable[[], Awaitable[tuple[Check, ...]]]
-    host_facts: Mapping[str, Any]
     say: Callable[[str], None] = lambda _: None
     subscribers: tuple[Callable[[Record], None], ...] = ()
     on_progress: Callable[[str, float, Mapping[str, Any]], None] = lambda *_: None
+
+    @property
+    def context(self) -> Context:
+        """Where the run's own things are: host, ledger, cache and agent."""
+        return self.station.context
+
+    @property
+    def platforms(self) -> Mapping[str, Platform]:
+        """All platforms by name, as they are on the run's host."""
+        return self.station.platforms
 
 
 @dataclass(frozen=True)

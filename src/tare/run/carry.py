@@ -46,6 +46,7 @@ async def carry_out(
     view = _view(study, console)
     async with run_session(
         run,
+        study,
         output=out,
         decide=decide,
         subscribers=(view.take,),
@@ -90,6 +91,7 @@ async def go_on(directory: Path, decide: Decide, console: Console) -> RunFinishe
         view.tally.take(record.event)
     async with run_session(
         state.started.run,
+        study,
         output=folder.path,
         decide=decide,
         subscribers=(view.take,),

@@ -15,7 +15,7 @@ from tare.errors import MachineFault, TareError, WorkloadFault
 from tare.events import CellFinished, CellStarted, Observed
 from tare.events.hostsched import FACTS as HOST_FACTS
 from tare.run.hostside import WATCHED, HostRecord, HostSide, HostTracing
-from tare.run.neighbours import LoadReport, Loads, Neighbour
+from tare.run.neighbours import LoadReport, Loads, Neighbour, inner_cpus
 from tare.run.series import save_series
 from tare.run.watching import Watch
 from tare.workloads import MachineFacts, fitted
@@ -54,6 +54,8 @@ class CellContext:
     """The last reading of each machine's clock: the next cell on it begins there."""
     tracing: HostTracing | None = None
     """What the host's side of cells is recorded with."""
+    trusts_any_clock: bool = False
+    """Whether machines' time is virtual, so that no clock of this computer can judge theirs."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,7 @@ async def carry_out_cell(
     attempt: int,
     logs: tuple[str, ...],
     host_trace: bool = False,
+    lost: asyncio.Future[MachineFault] | None = None,
 ) -> MachineFault | None:
     """Measure ``cell`` in ``subject`` and append its events.
 
@@ -89,6 +92,7 @@ async def carry_out_cell(
         attempt: 1, or 2 for the retry of a transient failure.
         logs: Paths of the machine's logs, relative to the run's folder.
         host_trace: Whether the host's side is recorded where the workload can use it.
+        lost: Set if the host is lost as a whole.
 
     Returns:
         The fault if a machine was lost; the cell has failed then, and the machines with it.
@@ -111,6 +115,7 @@ async def carry_out_cell(
         measured = await while_alive(
             machines,
             _measure(context, cell, workload, parameters, subject, neighbours, facts, host_trace),
+            lost,
         )
         values = workload.observe(parameters, measured.outcome.value)
     except MachineFault as fault:
@@ -160,6 +165,7 @@ async def _measure(
         outcome = await subject.agent.run(
             cell.kind,
             fitted(workload, workload.request(parameters), facts),
+            cpus=inner_cpus(subject),
             barrier=barrier,
             deadline_s=deadline_s,
             on_progress=watch.hear,
@@ -203,19 +209,24 @@ async def _abandon(beginning: asyncio.Future[None], loads: Loads) -> None:
         raise cause
 
 
-async def while_alive(machines: Sequence[Machine], work: Coroutine[Any, Any, T]) -> T:
-    """Return what ``work`` returns, unless one of ``machines`` dies before.
+async def while_alive(
+    machines: Sequence[Machine],
+    work: Coroutine[Any, Any, T],
+    lost: asyncio.Future[MachineFault] | None = None,
+) -> T:
+    """Return what ``work`` returns, unless one of ``machines`` dies before, or the host is lost.
 
     Raises:
         MachineFault: A machine died; what its platform says of it, rather than that its channel
             broke, which is only how it shows first.
     """
     task = asyncio.ensure_future(work)
-    deaths = [machine.died for machine in machines]
+    # The host's end says more than that of the machines, which end with it.
+    deaths = [*([lost] if lost is not None else []), *(machine.died for machine in machines)]
     try:
         either: list[asyncio.Future[Any]] = [task, *deaths]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if task.done() and isinstance(task.exception(), MachineFault):
+        if deaths and task.done() and isinstance(task.exception(), MachineFault):
             await asyncio.wait(deaths, timeout=LAST_WORDS_S, return_when=asyncio.FIRST_COMPLETED)
     finally:
         if not task.done():
@@ -243,7 +254,7 @@ def _tell(
     if measured.host.series is not None:
         context.log.append(save_series(context.folder, cell.id, "host", measured.host.series))
     status, reason = ("ok", "")
-    if not measured.trust.trusted:
+    if not measured.trust.trusted and not context.trusts_any_clock:
         status, reason = "withheld", f"the machine's clock is not to be trusted: {measured.trust}"
     context.log.append(
         CellFinished(

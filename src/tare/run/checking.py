@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tare.errors import InputError
+from tare.errors import InputError, TareError
 from tare.events import ImageReady, PlatformChecked
-from tare.platforms.base import Context, Prepared, Shape, Verdict
+from tare.platforms.base import Capabilities, Context, Prepared, Shape, Verdict
 from tare.run.bench import Bench
 from tare.study.plan import ArmFacts, Plan, make_plan
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from tare.study.model import Study
 
 
-BOOT_ESTIMATE_S = {"bare": 0.1, "oci": 0.4, "qemu": 2.5}
+BOOT_ESTIMATE_S = {"bare": 0.1, "oci": 0.4, "qemu": 2.5, "xen": 5.0}
+EMULATED_BOOT_S = {"bare": 3.0, "qemu": 10.0, "xen": 12.0}
 """Seconds to start and stop a machine on a small computer; only for the plan's estimate."""
 SLOWEST_BOOT_S = 30.0
 EMULATED_SLOWDOWN = 2.0
@@ -32,17 +33,51 @@ def arm_shape(study: Study, arm: str) -> Shape:
     return Shape(vcpus=shape.vcpus, memory=shape.memory)
 
 
-def arm_context(bench: Bench, study: Study, arm: str) -> Context:
+def arm_context(context: Context, study: Study, arm: str) -> Context:
     """Return the context with the kernel that the arm, or else the study, names."""
-    return dataclasses.replace(bench.context, kernel=study.kernel_of(arm))
+    return dataclasses.replace(context, kernel=study.kernel_of(arm))
+
+
+def boot_of(bench: Bench, study: Study, arm: str) -> str:
+    """Return how the host has to be booted for an arm."""
+    wanted = study.arms[arm]
+    return bench.station.boot_of(bench.platforms[wanted.platform], wanted.options)
 
 
 async def check_arms(bench: Bench, study: Study) -> dict[str, Verdict]:
-    """Ask every arm's platform whether it is usable here, twins and equals once."""
+    """Ask every arm's platform whether it is usable, on the host as it is booted for that arm.
+
+    An arm for which the host cannot be booted is not usable; the reason says why.
+    """
+    boots: dict[str, list[str]] = {}
+    for name in study.arms:
+        boots.setdefault(boot_of(bench, study, name), []).append(name)
+    found: dict[str, Verdict] = {}
+    for boot, names in boots.items():
+        try:
+            context = await bench.station.under(boot, 0)
+        except TareError as error:
+            nothing = Capabilities(pinning=False, max_vcpus=0, min_memory=0, neighbours=False)
+            refused = Verdict(False, error.message, error.hint, False, {}, nothing)
+            found |= dict.fromkeys(names, refused)
+            continue
+        found |= await _check_together(bench, study, names, context)
+    emulated = bench.station.emulated
+    return {
+        name: dataclasses.replace(found[name], emulated=found[name].emulated or emulated)
+        for name in study.arms
+    }
+
+
+async def _check_together(
+    bench: Bench, study: Study, names: Sequence[str], where: Context
+) -> dict[str, Verdict]:
+    """Ask for some arms at once, twins and equals once."""
     asked: dict[tuple[str, str, str | None], asyncio.Task[Verdict]] = {}
     tasks: dict[str, asyncio.Task[Verdict]] = {}
-    for name, arm in study.arms.items():
-        context = arm_context(bench, study, name)
+    for name in names:
+        arm = study.arms[name]
+        context = arm_context(where, study, name)
         key = (arm.platform, arm.options.model_dump_json(), context.kernel)
         if key not in asked:
             check = bench.platforms[arm.platform].check(context, arm.options)
@@ -51,8 +86,9 @@ async def check_arms(bench: Bench, study: Study) -> dict[str, Verdict]:
     return {name: await task for name, task in tasks.items()}
 
 
-def facts_of(study: Study, verdicts: Mapping[str, Verdict]) -> dict[str, ArmFacts]:
+def facts_of(bench: Bench, study: Study, verdicts: Mapping[str, Verdict]) -> dict[str, ArmFacts]:
     """Reduce verdicts to what planning needs."""
+    estimates = EMULATED_BOOT_S if bench.station.emulated else BOOT_ESTIMATE_S
     return {
         name: ArmFacts(
             usable=verdict.usable,
@@ -65,8 +101,9 @@ def facts_of(study: Study, verdicts: Mapping[str, Verdict]) -> dict[str, ArmFact
             emulated=verdict.emulated,
             knobs=verdict.capabilities.knobs,
             missing_knobs=verdict.capabilities.missing_knobs,
-            boot_s=BOOT_ESTIMATE_S.get(study.arms[name].platform, SLOWEST_BOOT_S),
+            boot_s=estimates.get(study.arms[name].platform, SLOWEST_BOOT_S),
             slowdown=EMULATED_SLOWDOWN if verdict.emulated else 1.0,
+            boot=boot_of(bench, study, name),
         )
         for name, verdict in verdicts.items()
     }
@@ -74,7 +111,8 @@ def facts_of(study: Study, verdicts: Mapping[str, Verdict]) -> dict[str, ArmFact
 
 def plan_study(bench: Bench, study: Study, seed: int, facts: Mapping[str, ArmFacts]) -> Plan:
     """Plan ``study`` for this host."""
-    return make_plan(study, seed, facts, bench.cpus, bench.workloads)
+    station = bench.station
+    return make_plan(study, seed, facts, station.cpus, bench.workloads, station.boot_s)
 
 
 def is_realtime(bench: Bench, study: Study) -> bool:
@@ -101,7 +139,7 @@ async def _prepare(bench: Bench, study: Study, arm: str) -> Prepared:
     platform = bench.platforms[study.arms[arm].platform]
     try:
         return await platform.prepare(
-            arm_context(bench, study, arm),
+            arm_context(bench.context, study, arm),
             study.arms[arm].options,
             arm_shape(study, arm),
             is_realtime(bench, study),
@@ -146,10 +184,10 @@ def checked_events(study: Study, verdicts: Mapping[str, Verdict]) -> list[Platfo
 
 
 def recorded_facts(
-    study: Study, state: RunState, now: Mapping[str, Verdict]
+    bench: Bench, study: Study, state: RunState, now: Mapping[str, Verdict]
 ) -> dict[str, ArmFacts]:
     """Return the facts the run began with: the plan must not change under a resumed run."""
-    facts = facts_of(study, now)
+    facts = facts_of(bench, study, now)
     for name, event in state.platforms.items():
         if event.usable and not facts[name].usable:
             raise InputError(

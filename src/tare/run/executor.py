@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from tare.errors import InputError, TareError
@@ -29,7 +27,6 @@ from tare.run.bench import Bench, Decision, StudySource
 from tare.run.caches import find_caches
 from tare.run.cell import CellContext
 from tare.run.checking import (
-    arm_context,
     arm_shape,
     check_arms,
     checked_events,
@@ -40,7 +37,7 @@ from tare.run.checking import (
     prepare_arms,
     recorded_facts,
 )
-from tare.run.hostside import HostTracing, host_tracing
+from tare.run.hostside import HostTracing
 from tare.run.interrupt import StopRequest, listening
 from tare.run.state import RunState, fold
 from tare.run.versions import run_versions
@@ -64,7 +61,7 @@ async def execute(
         The last event, or None when the run was interrupted and can be resumed.
     """
     verdicts = await check_arms(bench, study)
-    plan = plan_study(bench, study, seed, facts_of(study, verdicts))
+    plan = plan_study(bench, study, seed, facts_of(bench, study, verdicts))
     prepared = await prepare_arms(bench, study, plan)
     with EventLog(folder.events) as log:
         _subscribe(bench, log)
@@ -75,7 +72,7 @@ async def execute(
                 study_path=source.path,
                 study_sha256=source.sha256,
                 seed=seed,
-                host=dict(bench.host_facts),
+                host=dict(bench.station.facts),
                 versions=run_versions(),
             )
         )
@@ -119,7 +116,7 @@ async def resume(
         InputError: What the run would boot has changed since it began.
     """
     verdicts = await check_arms(bench, study)
-    recorded = recorded_facts(study, state, verdicts)
+    recorded = recorded_facts(bench, study, state, verdicts)
     plan = plan_study(bench, study, started.seed, recorded)
     prepared = await prepare_arms(bench, study, plan)
     _require_same_images(state, prepared)
@@ -200,14 +197,12 @@ class _Execution:
         async with AsyncExitStack() as held:
             tracing = None
             if any(visit.host_trace for visit in self._plan.visits):
-                tracing = await held.enter_async_context(host_tracing(self._bench.context))
+                tracing = await held.enter_async_context(self._bench.station.tracing())
             await self._all_blocks(stop, arms, tracing)
 
     async def _all_blocks(
         self, stop: StopRequest, arms: dict[str, ReadyArm], tracing: HostTracing | None
     ) -> None:
-        visitor_space = tempfile.mkdtemp(prefix="tare-")
-        entry = self._bench.context.ledger.record("directory", path=visitor_space)
         visitor = Visitor(
             run=self._run,
             cells=CellContext(
@@ -216,19 +211,16 @@ class _Execution:
                 workloads=self._bench.workloads,
                 on_progress=self._bench.on_progress,
                 tracing=tracing,
+                trusts_any_clock=self._bench.station.counts_instructions,
             ),
             arms=arms,
-            workspace=Path(visitor_space),
+            station=self._bench.station,
             stop=stop,
         )
-        try:
-            for block in range(1, self._study.blocks.most + 1):
-                await self._block(visitor, block)
-                if stop.finishing or not self._wants_another(block):
-                    return
-        finally:
-            await self._bench.context.host.remove(Path(visitor_space))
-            self._bench.context.ledger.done(entry)
+        for block in range(1, self._study.blocks.most + 1):
+            await self._block(visitor, block)
+            if stop.finishing or not self._wants_another(block):
+                return
 
     async def _block(self, visitor: Visitor, block: int) -> None:
         visits = [(visit, self._pending(visit)) for visit in self._plan.block(block)]
@@ -272,7 +264,7 @@ class _Execution:
                 name,
                 self._bench.platforms[self._study.arms[name].platform],
                 self._study.arms[name].options,
-                arm_context(self._bench, self._study, name),
+                self._study.kernel_of(name),
                 prepared,
                 arm_shape(self._study, name),
                 is_realtime(self._bench, self._study),

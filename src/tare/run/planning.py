@@ -30,8 +30,8 @@ async def plan_here(study_path: Path, seed: int | None) -> Plan:
     """
     study = load_study(study_path, build_catalog())
     chosen = seed if seed is not None else study.seed
-    with inspection_bench() as bench:
-        facts = facts_of(study, await check_arms(bench, study))
+    async with inspection_bench(study) as bench:
+        facts = facts_of(bench, study, await check_arms(bench, study))
         return plan_study(bench, study, secrets.randbits(32) if chosen is None else chosen, facts)
 
 

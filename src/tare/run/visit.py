@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
+import secrets
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tare.errors import MachineFault, TareError
 from tare.events import MachineReady, MachineStarting, MachineStopped
+from tare.hosts.cleanup import clean
 from tare.platforms.base import Context, Machine, MachineSpec, Platform, Prepared, Shape
+from tare.platforms.process_machine import temporary_folder
 from tare.run.cell import CellContext, carry_out_cell, fail_cell, while_alive
 from tare.run.neighbours import Neighbour
 from tare.run.slowlibraries import SlowLibraries
 
 if TYPE_CHECKING:
     from tare.run.interrupt import StopRequest
+    from tare.run.station import Station
     from tare.study.plan import Cell, Visit
     from tare.workloads import MachineFacts
 
-BOOT_DEADLINE_S = 60.0
 TRIES = 2
+STOP_S = 120.0
+"""Seconds after which a machine that does not let itself be removed is left to the ledger."""
+LOGS_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,7 @@ class ReadyArm:
     name: str
     platform: Platform
     options: Any
-    context: Context
+    kernel: str | None
     prepared: Prepared
     shape: Shape
     realtime: bool
@@ -49,11 +54,13 @@ class Visitor:
     run: str
     cells: CellContext
     arms: Mapping[str, ReadyArm]
-    workspace: Path
+    station: Station
     stop: StopRequest
     _libraries: SlowLibraries = field(default_factory=SlowLibraries)
     _newest: str = ""
     _numbers: count[int] = field(default_factory=lambda: count(1))
+    _left: tuple[Context, int] | None = None
+    """Where something may be left of machines, and the first ledger entry that may be of them."""
 
     async def carry_out(self, visit: Visit, pending: Sequence[Cell]) -> None:
         """Run the ``pending`` cells of ``visit``, booting anew after a machine was lost.
@@ -79,9 +86,11 @@ class Visitor:
         self, visit: Visit, cells: list[Cell], attempts: dict[str, int]
     ) -> list[Cell]:
         arm = self.arms[visit.arm]
+        context = await self._context(visit, arm)
         async with AsyncExitStack() as machines:
-            subject = await self._boot(machines, visit, arm, visit.placement.subject, "subject")
-            neighbours = await self._boot_neighbours(machines, visit, arm)
+            place = _Place(visit, arm, context, machines)
+            subject = await self._boot(place, visit.placement.subject, "subject")
+            neighbours = await self._boot_neighbours(place)
             await self._libraries.loaded()
             for index, cell in enumerate(cells):
                 if self.stop.finishing:
@@ -96,46 +105,54 @@ class Visitor:
                     attempts[cell.id],
                     self._logs(subject.name),
                     visit.host_trace,
+                    self.station.lost,
                 )
                 if fault is not None:
                     again = fault.transient and attempts[cell.id] < TRIES
                     return cells[index if again else index + 1 :]
         return []
 
-    async def _boot_neighbours(
-        self, machines: AsyncExitStack, visit: Visit, arm: ReadyArm
-    ) -> tuple[Neighbour, ...]:
+    async def _context(self, visit: Visit, arm: ReadyArm) -> Context:
+        """Return the host as it has to be booted, and clear of what was left on it."""
+        context = await self.station.under(visit.boot, visit.block)
+        if self._left is not None:
+            (where, first), self._left = self._left, None
+            if where.host is context.host:
+                await clean(context.host, context.ledger, since=first)
+        return replace(context, kernel=arm.kernel)
+
+    async def _boot_neighbours(self, place: _Place) -> tuple[Neighbour, ...]:
         neighbours = []
-        for number, wanted in enumerate(visit.placement.neighbours, start=1):
+        for number, wanted in enumerate(place.visit.placement.neighbours, start=1):
             role = f"neighbour-{number}"
-            machine = await self._boot(machines, visit, arm, wanted.cpus, role)
+            machine = await self._boot(place, wanted.cpus, role)
             neighbours.append(Neighbour(role, machine, wanted.load, wanted.parameters))
         return tuple(neighbours)
 
-    async def _boot(
-        self,
-        machines: AsyncExitStack,
-        visit: Visit,
-        arm: ReadyArm,
-        cpus: tuple[int, ...],
-        role: str,
-    ) -> Machine:
+    async def _boot(self, place: _Place, cpus: tuple[int, ...], role: str) -> Machine:
+        visit, arm, context = place.visit, place.arm, place.context
         name = self._newest = f"tare-{self.run}-{next(self._numbers)}-{role}"
-        spec = MachineSpec(name, arm.shape, cpus, self.workspace / name, arm.realtime, role)
+        # Nobody can have made it beforehand: its name is known to nobody.
+        workdir = temporary_folder(context.host) / f"{name}-{secrets.token_hex(4)}"
+        spec = MachineSpec(name, arm.shape, cpus, workdir, arm.realtime, role)
         self.cells.log.append(
             MachineStarting(
                 machine=name, block=visit.block, arm=arm.name, scenario=visit.scenario, role=role
             )
         )
+        first = context.ledger.next_number
         began = time.monotonic()
+        lost = self.station.lost
         try:
-            machine = await arm.platform.start(arm.context, arm.options, arm.prepared, spec)
-        except MachineFault as fault:
+            starting = arm.platform.start(context, arm.options, arm.prepared, spec)
+            machine = await while_alive((), starting, lost)
+        except TareError as fault:
+            self._left = self._left or (context, first)
             self._tell_stopped(name, fault)
             raise
-        machines.push_async_callback(self._remove, machine)
+        place.machines.push_async_callback(self._remove, context, machine, workdir, first)
         self._libraries.begin()
-        hello = await machine.ready(BOOT_DEADLINE_S)
+        hello = await while_alive((), machine.ready(self.station.machine_s), lost)
         self.cells.log.append(
             MachineReady(
                 machine=name,
@@ -151,45 +168,78 @@ class Visitor:
         )
         return machine
 
-    async def _remove(self, machine: Machine) -> None:
+    async def _remove(self, context: Context, machine: Machine, workdir: Path, first: int) -> None:
         # A second Ctrl-C must not leave a machine behind, so stopping is shielded from it.
-        stopping = asyncio.ensure_future(self._stop_and_tell(machine))
+        stopping = asyncio.ensure_future(self._stop_and_tell(context, machine, workdir, first))
         try:
             await asyncio.shield(stopping)
         except asyncio.CancelledError:
             await stopping
             raise
 
-    async def _stop_and_tell(self, machine: Machine) -> None:
+    async def _stop_and_tell(
+        self, context: Context, machine: Machine, workdir: Path, first: int
+    ) -> None:
         cost: Mapping[str, float] = {}
-        # A dead machine has no cost to ask for; what it died of is told below.
-        with suppress(MachineFault):
-            cost = await while_alive([machine], machine.host_cost())
-        fault = machine.died.result() if machine.died.done() else None
+        lost = self.station.lost
+        fault = lost.result() if lost.done() else None
+        if fault is None:
+            # A dead machine has no cost to ask for; what it died of is told below.
+            with suppress(MachineFault):
+                cost = await while_alive([machine], machine.host_cost(), lost)
+            fault = machine.died.result() if machine.died.done() else None
+            with suppress(TareError):
+                await while_alive((), self._keep_logs(context, machine.name, workdir), lost)
         try:
-            self._keep_logs(machine.name)
-        finally:
-            await machine.stop()
+            async with asyncio.timeout(STOP_S):
+                await while_alive((), machine.stop(), lost)
+        except (TareError, OSError, TimeoutError) as error:
+            # The host is lost for now: what is left there is removed once it is back.
+            self._left = self._left or (context, first)
+            if fault is None:
+                fault = _as_fault(machine.name, error)
         self._tell_stopped(machine.name, fault, cost)
 
     def _tell_stopped(
-        self, name: str, fault: MachineFault | None, cost: Mapping[str, float] | None = None
+        self, name: str, fault: TareError | None, cost: Mapping[str, float] | None = None
     ) -> None:
+        tail = fault.console_tail if isinstance(fault, MachineFault) else ()
         self.cells.log.append(
             MachineStopped(
                 machine=name,
                 expected=fault is None,
                 reason=str(fault) if fault else "",
-                console_tail=fault.console_tail if fault else (),
+                console_tail=tail,
                 host_cost=dict(cost or {}),
             )
         )
 
-    def _keep_logs(self, name: str) -> None:
+    async def _keep_logs(self, context: Context, name: str, workdir: Path) -> None:
         kept = self.cells.folder.machines / name
-        for log in sorted((self.workspace / name).glob("*.log")):
-            kept.mkdir(exist_ok=True)
-            shutil.copyfile(log, kept / log.name)
+        search = ["find", str(workdir), "-maxdepth", "1", "-name", "*.log", "-type", "f"]
+        found = await context.host.run(search, timeout_s=LOGS_S)
+        for log in sorted(map(Path, found.stdout.decode().splitlines())):
+            with suppress(OSError):
+                content = await context.host.read(log)
+                kept.mkdir(exist_ok=True)
+                (kept / log.name).write_bytes(content)
 
     def _logs(self, name: str) -> tuple[str, ...]:
         return (self.cells.folder.relative(self.cells.folder.machines / name),)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where the machines of one visit are started."""
+
+    visit: Visit
+    arm: ReadyArm
+    context: Context
+    machines: AsyncExitStack
+
+
+def _as_fault(name: str, error: TareError | OSError | TimeoutError) -> MachineFault:
+    if isinstance(error, MachineFault):
+        return error
+    words = "it did not end in time" if isinstance(error, TimeoutError) else str(error)
+    return MachineFault(f"{name} could not be removed: {words}")

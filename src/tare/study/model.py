@@ -15,7 +15,6 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     InstanceOf,
     SerializeAsAny,
@@ -23,6 +22,7 @@ from pydantic import (
     model_validator,
 )
 
+from tare.study.hosting import HostSpec, LabSpec, Part
 from tare.study.quantities import Duration, Size, format_size
 
 LEAST_MEMORY = 32 << 20
@@ -51,12 +51,6 @@ class Catalog:
     summaries: Mapping[str, str] = field(default_factory=dict)
 
 
-class Part(BaseModel):
-    """What all parts of a study share: they hold, refuse unknown keys, and do nothing."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
 def _enough_memory(value: int) -> int:
     if value < LEAST_MEMORY:
         raise ValueError(
@@ -77,6 +71,9 @@ def _kernel_exists(value: str) -> str:
 
 Kernel = Annotated[str, Field(min_length=1), AfterValidator(_kernel_exists)]
 """``rt``, ``cloud``, a kernel package, or (with a slash in it) a file."""
+
+
+_LAB = LabSpec.model_validate({})
 
 
 class Shape(Part):
@@ -293,6 +290,15 @@ class StudyFrame(Part):
         default_factory=lambda: Shape.model_validate({}),
         description="The size of every machine, the same on all arms.",
     )
+    host: HostSpec = Field(
+        default_factory=lambda: HostSpec.model_validate({}),
+        description="The computer that machines run on: `local`, which is this one, `lab`, which "
+        "is an emulated one, or how another is reached over SSH.",
+    )
+    lab: LabSpec = Field(
+        default_factory=lambda: LabSpec.model_validate({}),
+        description="What the emulated computer of `host: lab` is like.",
+    )
     kernel: Kernel | None = Field(
         None,
         description="What machines boot: `rt`, `cloud`, `generic`, a kernel package's name or a "
@@ -353,6 +359,8 @@ class Study(StudyFrame):
                 "no A/A pair, so no noise floor: add an arm "
                 f"`{self.baseline}-again: {{twin-of: {self.baseline}}}`"
             )
+        if self.host.kind != "lab" and "lab" in self.model_fields_set and self.lab != _LAB:
+            found.append("`lab` describes the computer of `host: lab`, and the host is another")
         for name in self.scenarios:
             if all(
                 spec.scenarios is not None and name not in spec.scenarios

@@ -36,6 +36,7 @@ class ArmFacts:
         lacks: Workload name to the reason why it cannot run on this arm.
         knobs: The scheduler knobs that machines have here.
         missing_knobs: Knob to the reason why machines lack it.
+        boot: What the host must be booted with; visits of one boot come one after another.
     """
 
     usable: bool
@@ -51,6 +52,7 @@ class ArmFacts:
     lacks: Mapping[str, str] = field(default_factory=dict)
     knobs: frozenset[str] = frozenset()
     missing_knobs: Mapping[str, str] = field(default_factory=dict)
+    boot: str = ""
 
 
 class Kind(Protocol):
@@ -106,6 +108,7 @@ class Visit:
     placement: Placement
     boot_s: float = 0.0
     host_trace: bool = False
+    boot: str = ""
 
     @property
     def expected_s(self) -> float:
@@ -132,12 +135,14 @@ class Plan:
         seed: Determines the order of everything.
         visits: The visits of every block in the study's order, as of block 1.
         skipped: What will not run, and why.
+        host_boot_s: Estimated seconds to boot the host, for each boot of a block.
     """
 
     study: Study
     seed: int
     visits: tuple[Visit, ...]
     skipped: tuple[Skip, ...]
+    host_boot_s: float = 0.0
 
     @property
     def arms(self) -> tuple[str, ...]:
@@ -158,7 +163,12 @@ class Plan:
     @property
     def block_s(self) -> float:
         """Estimated seconds of one block."""
-        return sum(visit.expected_s for visit in self.visits)
+        return self.host_boot_s * len(self.boots) + sum(visit.expected_s for visit in self.visits)
+
+    @property
+    def boots(self) -> tuple[str, ...]:
+        """What the host is booted with in each block, in the study's order."""
+        return tuple(dict.fromkeys(visit.boot for visit in self.visits))
 
     @property
     def least_s(self) -> float:
@@ -176,7 +186,8 @@ class Plan:
         """Return the visits of a block in random order, each with its cells in random order.
 
         The order depends on the seed and ``number`` only, not on the process or on what ran
-        before, so that a resumed run goes on in the same order.
+        before, so that a resumed run goes on in the same order. Visits that need the host booted
+        alike come one after another, and the order of these boots is random too.
 
         Args:
             number: From 1.
@@ -185,6 +196,10 @@ class Plan:
         order = random.Random(f"{self.seed}/{number}")
         visits = list(self.visits)
         order.shuffle(visits)
+        if len(self.boots) > 1:
+            boots = list(self.boots)
+            order.shuffle(boots)
+            visits.sort(key=lambda visit: boots.index(visit.boot))
         return tuple(_in_block(visit, number, order) for visit in visits)
 
 
@@ -194,6 +209,7 @@ def make_plan(
     facts: Mapping[str, ArmFacts],
     cpus: HostCpus,
     kinds: Mapping[str, Kind],
+    host_boot_s: float = 0.0,
 ) -> Plan:
     """Plan a study for one host; what cannot run is skipped with its reason.
 
@@ -203,6 +219,7 @@ def make_plan(
         facts: What was found out about each arm.
         cpus: The host's CPUs.
         kinds: The workloads by name.
+        host_boot_s: Seconds the host takes to be booted otherwise, for the estimate.
 
     Raises:
         InputError: The baseline cannot run here at all, so nothing could be compared.
@@ -230,7 +247,7 @@ def make_plan(
             f"the baseline {study.baseline!r} cannot run here: {reasons or 'it has no cells'}",
             "change what it needs, or choose another arm as `baseline`",
         )
-    return Plan(study, seed, tuple(visits), tuple(skipped))
+    return Plan(study, seed, tuple(visits), tuple(skipped), host_boot_s)
 
 
 def _arm_lacks(study: Study, arm: str, facts: ArmFacts) -> str:
@@ -277,7 +294,14 @@ def _visit(
     )
     boots = 1 + len(placement.neighbours)
     return Visit(
-        1, arm, name, cells, placement, facts.boot_s * boots, study.records_host(arm, name)
+        1,
+        arm,
+        name,
+        cells,
+        placement,
+        facts.boot_s * boots,
+        study.records_host(arm, name),
+        facts.boot,
     )
 
 

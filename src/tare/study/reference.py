@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from pydantic import BaseModel
 
 from tare.study.checking import model_in
+from tare.study.hosting import Boot, HostSpec, LabSpec
 from tare.study.model import (
     ArmFrame,
     Blocks,
@@ -73,6 +74,13 @@ def render_markdown(catalog: Catalog, metrics: Mapping[str, Sequence[MetricLike]
         _table(Blocks),
         "### `shape`\n",
         _table(Shape),
+        "### `host`\n",
+        _HOST,
+        _table(HostSpec, without=["kind"]),
+        "### `host`: `boot`\n",
+        _table(Boot),
+        "### `lab`\n",
+        _table(LabSpec),
         "## Arms\n",
         _ARMS,
         _table(ArmFrame),
@@ -250,6 +258,17 @@ digits, `-`, `_` and `.`. Aliases, tags and second documents of YAML are refused
 _SECTIONS = """\
 Beside these stand the three parts below: `arms` and `workloads`, which every study has, and
 `scenarios`; left out, there is one scenario, `alone`, with an unpinned subject.
+"""
+
+_HOST = """\
+```yaml
+host: local                      # this computer; so it is when left out
+host: lab                        # an emulated computer with KVM and Xen: docs/lab.md
+host: {ssh: xen1.example, user: root, known-hosts: keys/known_hosts}
+```
+
+No secret stands in a study: it says where one is found. docs/hosts.md tells what a host over
+SSH must have, and what happens when it is lost.
 """
 
 _ARMS = """\

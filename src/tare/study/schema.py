@@ -28,9 +28,11 @@ def properties_of(model: type[BaseModel], without: Iterable[str] = ()) -> dict[s
         without: Fields that users do not write.
     """
     whole = model.model_json_schema()
+    # Where words may stand for a whole mapping, the mapping is one of several.
+    inner = next((each for each in whole.get("anyOf", ()) if "properties" in each), whole)
     return {
         kebab(name): _resolved(schema, whole.get("$defs", {}))
-        for name, schema in whole.get("properties", {}).items()
+        for name, schema in inner.get("properties", {}).items()
         if name not in without
     }
 

@@ -1,0 +1,182 @@
+"""Where a study is carried out: on this computer, over SSH, or in the lab."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from tare.study.quantities import Duration, Size, format_size
+
+LEAST_LAB_MEMORY = 1 << 30
+"""Bytes; a Xen host alone takes the best part of it."""
+MOST_LAB_CPUS = 64
+
+Kind = Literal["local", "ssh", "lab"]
+BOOTS = ("none", "kvm", "xen", "xen-credit")
+"""What a host can be booted with; ``none`` is a kernel without a hypervisor below it."""
+
+
+class Part(BaseModel):
+    """What all parts of a study share: they hold, refuse unknown keys, and do nothing."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+def _or_words(*words: str) -> Any:
+    """Say in a schema that some words may stand for the whole mapping."""
+
+    def change(schema: dict[str, Any]) -> None:
+        mapping = dict(schema)
+        schema.clear()
+        mapping.get("properties", {}).pop("kind", None)
+        for key in ("description", "title"):
+            if key in mapping:
+                schema[key] = mapping.pop(key)
+        schema["anyOf"] = [{"enum": list(words)}, mapping]
+
+    return change
+
+
+class GrubEntry(Part):
+    """One entry of a host's boot menu."""
+
+    entry: str = Field(
+        min_length=1,
+        max_length=500,
+        description="Its title, id or number, as `grub-reboot` takes it; submenus with `>`.",
+    )
+
+
+class Boot(Part):
+    """Which entry of the boot menu boots the host with which hypervisor."""
+
+    none: GrubEntry | None = Field(
+        None, description="The kernel without a hypervisor below it; that of `kvm` if left out."
+    )
+    kvm: GrubEntry | None = Field(None, description="The kernel whose KVM runs machines.")
+    xen: GrubEntry | None = Field(None, description="Xen, with its default scheduler.")
+    xen_credit: GrubEntry | None = Field(
+        None, description="Xen with `sched=credit`; where arms ask for that scheduler."
+    )
+    patience: Duration = Field(
+        600.0, gt=0, description="How long the host may take to come back; with a unit or in s."
+    )
+
+    def entry_of(self, boot: str) -> str | None:
+        """Return the entry for a boot such as ``xen:credit``; None where there is none."""
+        named: dict[str, GrubEntry | None] = {
+            "none": self.none or self.kvm,
+            "kvm": self.kvm or self.none,
+            "xen": self.xen or self.xen_credit,
+            "xen:credit": self.xen_credit,
+        }
+        found = named.get(boot)
+        return found.entry if found else None
+
+
+class HostSpec(Part):
+    """The computer that machines run on: `local`, `lab`, or how another is reached over SSH."""
+
+    model_config = ConfigDict(json_schema_extra=_or_words("local", "lab"))
+
+    kind: Kind = Field("local", description="`ssh` where the key of that name is given.")
+    ssh: str | None = Field(
+        None, min_length=1, max_length=255, description="Name or address of the host."
+    )
+    user: str = Field("root", min_length=1, max_length=64, description="The user to log in as.")
+    port: int = Field(22, ge=1, le=65535, description="The TCP port of its SSH server.")
+    known_hosts: str = Field(
+        "~/.ssh/known_hosts",
+        min_length=1,
+        description="A file of OpenSSH's form that holds the host's key.",
+    )
+    key: str | None = Field(
+        None,
+        description="A private key file; without it and without a password, the SSH agent and the "
+        "keys in `~/.ssh` are offered.",
+    )
+    passphrase_env: str | None = Field(
+        None, description="The environment variable that holds the key's passphrase."
+    )
+    password_env: str | None = Field(
+        None, description="The environment variable that holds the password."
+    )
+    password_file: str | None = Field(
+        None, description="A file, for its owner's eyes only, whose first line is the password."
+    )
+    patience: Duration = Field(
+        30.0, gt=0, description="How long a broken connection is tried again; the cell goes on."
+    )
+    boot: Boot | None = Field(
+        None,
+        description="Boot menu entries, so that one host serves arms of several hypervisors.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_word(cls, data: Any) -> Any:
+        if isinstance(data, str):
+            if data not in ("local", "lab"):
+                raise ValueError(
+                    f"must be `local`, `lab` or {{ssh: NAME}}, not {data!r}; "
+                    f"for a host over SSH write {{ssh: {data}}}"
+                )
+            return {"kind": data}
+        if isinstance(data, Mapping) and data.get("ssh") is not None and "kind" not in data:
+            return {**data, "kind": "ssh"}
+        return data
+
+    @model_validator(mode="after")
+    def _whole(self) -> HostSpec:
+        if (self.kind == "ssh") != (self.ssh is not None):
+            raise ValueError("name the host, as in {ssh: NAME}, or write `local` or `lab`")
+        if self.kind != "ssh":
+            extra = sorted(self.model_fields_set - {"kind", "ssh"} - _unset(self))
+            if extra:
+                raise ValueError(f"`{extra[0].replace('_', '-')}` is of use with `ssh` only")
+        if self.password_env is not None and self.password_file is not None:
+            raise ValueError("give `password-env` or `password-file`, not both")
+        return self
+
+
+def _unset(spec: HostSpec) -> set[str]:
+    """Return the fields that were given, but as what they are anyway: a stored study's."""
+    return {
+        name for name, info in HostSpec.model_fields.items() if getattr(spec, name) == info.default
+    }
+
+
+def _enough(value: int) -> int:
+    if value < LEAST_LAB_MEMORY:
+        raise ValueError(
+            f"{format_size(value)} is too little for a hypervisor and its machines; "
+            f"give at least {format_size(LEAST_LAB_MEMORY)}"
+        )
+    return value
+
+
+class LabSpec(Part):
+    """The emulated computer of `host: lab`; the word `deterministic` stands for that alone."""
+
+    model_config = ConfigDict(json_schema_extra=_or_words("deterministic"))
+
+    cpus: int = Field(2, ge=1, le=MOST_LAB_CPUS, description="How many CPUs it has.")
+    memory: Annotated[Size, AfterValidator(_enough)] = Field(
+        4 << 30, description="How much memory it has, for the hypervisor and all its machines."
+    )
+    deterministic: bool = Field(
+        False,
+        description="Time that counts instructions, not the computer's: slower, on one CPU of "
+        "this computer, and much the same every time.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_word(cls, data: Any) -> Any:
+        if isinstance(data, str):
+            if data != "deterministic":
+                raise ValueError(f"must be `deterministic` or keys with values, not {data!r}")
+            return {"deterministic": True}
+        return data
