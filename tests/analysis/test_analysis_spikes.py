@@ -51,6 +51,8 @@ PREEMPTED = Cause("preempted", "neighbour-1 (cpu-load)")
 TIMER = Cause("timer interrupt")
 DEVICE = Cause("other interrupt", "virtio1-req.0")
 WAITED = Cause("platform")
+IDLE = Cause("idle though ready")
+WOKEN = Cause("wake-up")
 THROTTLED = Cause("host throttling")
 Row = tuple[int, int, int, int, int, int]
 
@@ -69,7 +71,7 @@ DISTURBANCES = st.lists(
         Disturbance,
         st.integers(2_000, 3_000_000),
         st.integers(10_000, 5_000_000),
-        st.sampled_from([PREEMPTED, TIMER, DEVICE, WAITED, THROTTLED]),
+        st.sampled_from([PREEMPTED, TIMER, DEVICE, WAITED, IDLE]),
     ),
     max_size=40,
 )
@@ -269,12 +271,12 @@ def test_a_switch_that_was_not_recorded_shows_by_who_runs_next() -> None:
     track = track_thread(columns_of(rows), SUBJECT, NAMES)
     assert track.missed == 2
     assert [(each.length_ns, each.cause, each.unseen_ns) for each in track.episodes] == [
-        (2_000_000, THROTTLED, 2_000_000),
+        (2_000_000, IDLE, 2_000_000),
         (3_000, TIMER, 0),
         (1, PREEMPTED, 9_000_000 - 5_003_000 - 1),
     ]
     # What may have been unseen explains a gap that was longer than what was surely seen.
-    assert divide(2_900_000, track.episodes[:1]) == {THROTTLED: 2_900_000}
+    assert divide(2_900_000, track.episodes[:1]) == {IDLE: 2_900_000}
 
 
 def test_a_softirq_belongs_to_the_interrupt_that_raised_it() -> None:

@@ -20,6 +20,9 @@ CauseKind = Literal[
     "timer interrupt",
     "other interrupt",
     "host throttling",
+    "wake-up",
+    "idle though ready",
+    "host's own steal",
     "platform",
     "guest's own tick",
     "unexplained",
@@ -32,9 +35,12 @@ class Cause:
 
     Args:
         kind: ``preempted``: another thread ran; ``timer interrupt`` and ``other interrupt``: the
-            host's kernel handled one; ``host throttling``: the thread was ready and its CPU idle,
-            as a quota leaves it; ``platform``: the thread itself waited, so whatever runs the
-            machine was at work (if that in turn was kept from its CPU, it is ``preempted``);
+            host's kernel handled one; ``host throttling``: a limit that was in force held the
+            thread back; ``wake-up``: it had been woken, and its idle CPU came back so late;
+            ``idle though ready``: its CPU was idle and no limit in force, so the host says what
+            happened but not why; ``host's own steal``: nothing happened on the host, and its own
+            hypervisor had taken as much; ``platform``: the thread itself waited, so whatever runs
+            the machine was at work (if that in turn was kept from its CPU, it is ``preempted``);
             ``guest's own tick``: nothing happened on the host, and the machine's own timer was
             due; ``unexplained``: nothing of all that.
         who: By whom or by which: a role and a thread's name, an interrupt's name; may be empty.
@@ -43,11 +49,20 @@ class Cause:
     kind: CauseKind
     who: str = ""
 
+    @property
+    def explains(self) -> bool:
+        """Whether it says why the time was lost, and not only that it was."""
+        return self.kind not in ("unexplained", "idle though ready")
+
     def __str__(self) -> str:
         if self.kind == "preempted":
             return f"preempted by {self.who}"
         if self.kind == "platform":
             return "waited for its own platform"
+        if self.kind == "wake-up":
+            return "wake-up of an idle host CPU"
+        if self.kind == "idle though ready":
+            return "host CPU idle though it was ready"
         return f"{self.kind} ({self.who})" if self.who else self.kind
 
 
@@ -96,6 +111,9 @@ _ENTRIES = {HostEvent.IRQ_ENTRY, HostEvent.SOFTIRQ_ENTRY, HostEvent.VECTOR_ENTRY
 _EXITS = {HostEvent.IRQ_EXIT, HostEvent.SOFTIRQ_EXIT, HostEvent.VECTOR_EXIT}
 JOINED_NS = 1_000
 """Interrupts so close to one another are one: a softirq runs right after what raised it."""
+
+WAKE_UP = Cause("wake-up")
+IDLE_READY = Cause("idle though ready")
 
 Columns = Mapping[str, NDArray[Any]]
 
@@ -178,9 +196,11 @@ class _Follower:
         self._thread = thread
         self._names = names
         self._current: dict[int, int] = {}
+        self._arrived: dict[int, int] = {}
         self._cpu: int | None = None
         self._since = 0
         self._ready = True
+        self._woken = False
         self._began = 0
         self._interrupts: list[tuple[int, Cause]] = []
         self._helpers = {
@@ -206,7 +226,10 @@ class _Follower:
         elif kind == HostEvent.WAKEUP:
             if self._cpu is not None and not self._running():
                 self._absent(time_ns)
-                self._ready = self._ready or who == self._thread
+                if who == self._thread and not self._ready:
+                    # From here on it is kept by whoever has the CPU that it is to run on.
+                    self._ready = self._woken = True
+                    self._cpu = other
             if who in self._helpers and self._current.get(other) != who:
                 self._waiting[who] = other
         elif self._running() and cpu == self._cpu:
@@ -218,6 +241,7 @@ class _Follower:
     def _switch(self, time_ns: int, cpu: int, who: int, other: int, runnable: bool) -> None:
         if who == self._thread:
             if self._cpu is not None:
+                self._moved(cpu, other)
                 self._absent(time_ns)
             self._cpu, self._since, self._began = cpu, time_ns, time_ns
             self._interrupts.clear()
@@ -227,9 +251,28 @@ class _Follower:
                 # What is handled when the thread leaves ends with the switch.
                 self._end_interrupts(time_ns)
             self._cpu, self._since, self._ready = cpu, time_ns, runnable
+            self._woken = False
         elif cpu == self._cpu:
             self._absent(time_ns)
-        self._current[cpu] = who
+        self._current[cpu], self._arrived[cpu] = who, time_ns
+
+    def _moved(self, cpu: int, other: int) -> None:
+        """Let a thread that comes back on another CPU have waited there, behind ``other``.
+
+        Where it left, nothing shows when it was moved; it can have been there no longer than
+        ``other``. An idle CPU that it is moved to is woken for it.
+        """
+        assert self._cpu is not None
+        idle = self._current.get(self._cpu, IDLE) == IDLE
+        if cpu == self._cpu or not idle or not self._ready or other == self._thread:
+            return
+        if other == IDLE:
+            self._woken = True
+            return
+        arrived = self._arrived.get(cpu, self._since)
+        if arrived > self._since:
+            self._absent(arrived)
+        self._cpu = cpu
 
     def _missed(self, time_ns: int, cpu: int, shown: int) -> None:
         """Take note that ``shown`` runs on ``cpu`` although no switch to it was recorded."""
@@ -240,7 +283,7 @@ class _Follower:
             self.running_ns += last - self._began
             self._interrupts.clear()
             self._since = max(last, time_ns - 1)
-            self._unseen, self._ready = self._since - last, True
+            self._unseen, self._ready, self._woken = self._since - last, True, False
         elif shown == self._thread:
             if self._cpu is not None:
                 surely = max(last, self._since + 1)
@@ -253,7 +296,7 @@ class _Follower:
             self._cpu, self._since, self._began = cpu, time_ns, time_ns
         elif cpu == self._cpu:
             self._absent(time_ns)
-        self._current[cpu] = shown
+        self._current[cpu], self._arrived[cpu] = shown, time_ns
 
     def _absent(self, time_ns: int) -> None:
         """Close the part of an absence that ends now; the next begins here."""
@@ -274,7 +317,7 @@ class _Follower:
                     return Cause("preempted", self._names.thread(holder))
             return Cause("platform")
         if occupant == IDLE:
-            return Cause("host throttling")
+            return WAKE_UP if self._woken else IDLE_READY
         return Cause("preempted", self._names.thread(occupant))
 
     def _interrupt(self, time_ns: int, kind: HostEvent, who: int) -> None:

@@ -10,9 +10,10 @@ import numpy as np
 import polars as pl
 
 from tare.analysis.hosttrack import Cause, Episode, Names, Track, follow
-from tare.analysis.quota import Quota, blame_quota
+from tare.analysis.quota import THROTTLED, Quota, blame_quota
 from tare.analysis.rundata import CellResult, RunData, SeriesEntry
-from tare.analysis.spikes import UNEXPLAINED, Gaps, Matched, Spike, match
+from tare.analysis.spikes import Gaps, Matched, Spike, match
+from tare.analysis.standstill import blame_steal, settle_idle
 from tare.events.hostsched import FACTS, SERIES
 
 GAPS = "gaps"
@@ -186,9 +187,12 @@ def match_cell(
     held = facts.get("throttled", {})
     if held.get("quota_ns"):
         track = blame_quota(track, host, Quota(int(held["quota_ns"]), int(held["period_ns"])))
+    track = settle_idle(track, limit_in_force(facts))
     gaps, first_ns = placed_gaps(facts, logged)
     episodes = within(track.episodes, first_ns, gaps, float(facts["tick"]["seconds"]))
     matched = match(gaps, episodes, own_tick=not facts["clock"]["shared"])
+    stolen_ns = round(float(facts.get("steal_s", 0.0)) * 1e9)
+    matched = blame_steal(matched, stolen_ns, len(facts.get("cpus", ())))
     return SpikeCell(
         **whose,
         matched=matched,
@@ -200,6 +204,20 @@ def match_cell(
         steal_s=float(facts.get("steal_s", 0.0)),
         throttled_s=float(facts.get("throttled", {}).get("seconds", 0.0)),
     )
+
+
+def limit_in_force(facts: Mapping[str, Any]) -> Cause | None:
+    """Return as what an idle CPU counts for a thread that was ready, if a limit was in force.
+
+    Args:
+        facts: The recorder's facts: ``throttled`` with the kernel's account of the group's quota,
+            ``realtime`` with the limit on real-time threads, where the measuring thread is one.
+    """
+    if facts.get("throttled", {}).get("times"):
+        return THROTTLED
+    if facts.get("realtime", {}).get("limited"):
+        return Cause("host throttling", "limit on real-time threads")
+    return None
 
 
 def placed_gaps(facts: Mapping[str, Any], logged: Mapping[str, Any] | None) -> tuple[Gaps, int]:
@@ -264,7 +282,7 @@ def explained(cells: Iterable[SpikeCell]) -> Explained:
     spikes = [spike for cell in cells for spike in cell.spikes]
     return Explained(
         gaps=len(spikes),
-        explained=sum(spike.cause != UNEXPLAINED for spike in spikes),
+        explained=sum(spike.cause.explains for spike in spikes),
         lost_ns=sum(spike.excess_ns for spike in spikes),
         explained_ns=sum(spike.excess_ns - spike.unexplained_ns for spike in spikes),
     )

@@ -87,7 +87,7 @@ class Spike:
     @property
     def unexplained_ns(self) -> int:
         """How much of it nothing explains."""
-        return sum(taken for cause, taken in self.parts if cause == UNEXPLAINED)
+        return sum(taken for cause, taken in self.parts if not cause.explains)
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,24 @@ async def run_delay(host: Host, threads: Sequence[int]) -> tuple[float, float]:
     return ran * 1e-9, waited * 1e-9
 
 
+async def realtime_limited(host: Host, thread: int) -> bool:
+    """Return whether the kernel's limit on real-time threads can hold this one back.
+
+    Source: the policy is field 41 of ``/proc/PID/stat`` (proc(5)), 1 and 2 being SCHED_FIFO and
+    SCHED_RR; the limit, the kernel's Documentation/scheduler/sched-rt-group.rst.
+    """
+    try:
+        stat = (await host.read(f"/proc/{thread}/stat")).decode(errors="replace")
+        runtime, period = [
+            int(await host.read(f"/proc/sys/kernel/sched_rt_{name}_us"))
+            for name in ("runtime", "period")
+        ]
+        policy = int(stat[stat.rindex(")") + 2 :].split()[38])
+    except (OSError, ValueError, IndexError):
+        return False
+    return policy in (1, 2) and 0 <= runtime < period
+
+
 async def quota_files(host: Host, thread: int, cpu_mount: Path | None) -> tuple[Path, ...]:
     """Return the ``cpu.stat`` of a thread's control group and of all groups above it.
 

@@ -136,7 +136,8 @@ def _notes(cells: Sequence[SpikeCell]) -> tuple[str, ...]:
     if stolen > 0:
         told.append(
             f"A hypervisor below this host took {format_duration(stolen)} from the watched CPUs "
-            "meanwhile; when, the host cannot see, so that is among what is unexplained."
+            "meanwhile. When, the host cannot see: the longest of what it shows nothing for is "
+            "called the host’s own steal, up to as much as was counted in that cell."
         )
     return tuple(told)
 

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from tare.agent.series import Series
 from tare.events.hostsched import SERIES
-from tare.hosts.threads import Throttled, allowed_cpus, quota_files, quota_of, throttled
+from tare.hosts.threads import (
+    Throttled,
+    allowed_cpus,
+    quota_files,
+    quota_of,
+    realtime_limited,
+    throttled,
+)
 from tare.hosts.tracing import HostRecorder, NoTracing, Recording, host_recorder
 from tare.platforms.oci_cgroups import cgroup_mounts
 
@@ -74,6 +81,7 @@ class HostSide:
     _quota: tuple[Path, ...] = ()
     _throttled: Throttled = field(default_factory=lambda: Throttled(0, 0.0))
     _steal: float = 0.0
+    _limited: bool = False
     _refused: str = ""
     _recording: bool = False
     _clock: tuple[ClockReading, ...] = ()
@@ -108,6 +116,7 @@ class HostSide:
         self._quota = await quota_files(host, self._threads[0], mount)
         self._throttled = await throttled(host, self._quota)
         self._steal = await _steal_s(host, cpus)
+        self._limited = await realtime_limited(host, self._threads[0])
         try:
             own = [each for each, known in self._names.items() if known["role"] == "subject"]
             woken = dict.fromkeys([*self._threads, *own])
@@ -146,6 +155,7 @@ class HostSide:
                 "quota_ns": quota.quota_ns if quota else None,
                 "period_ns": quota.period_ns if quota else None,
             },
+            "realtime": {"limited": self._limited},
             "steal_s": steal - self._steal,
             "tick": {
                 name: outcome.value.get(name)

@@ -29,6 +29,9 @@ INKS: dict[CauseKind, Ink] = {
     "host throttling": ARMS[3],
     "platform": ARMS[4],
     "guest's own tick": ARMS[5],
+    "wake-up": ARMS[6],
+    "idle though ready": ARMS[7],
+    "host's own steal": ARMS[8],
     "unexplained": NOISE,
 }
 
