@@ -9,6 +9,7 @@ import re
 import signal
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from tare.errors import MachineFault, TareError
 from tare.hosts import Host, Ledger, OwnedProcess, start_owned
@@ -138,10 +139,9 @@ class Outer:
             MachineFault: It ended, says that it failed, or says nothing in time.
         """
         said = asyncio.ensure_future(self._said.wait())
+        either: set[asyncio.Future[Any]] = {said, self.died}
         try:
-            await asyncio.wait(
-                {said, self.died}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
-            )
+            await asyncio.wait(either, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             said.cancel()
         if self.died.done():

@@ -1,0 +1,94 @@
+"""The commands `tare lab …`; thin."""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from tare.errors import InputError
+
+lab_app = typer.Typer(
+    help="An emulated host with KVM or Xen, on any computer.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+class HypervisorName(StrEnum):
+    """What a lab can run."""
+
+    kvm = "kvm"
+    xen = "xen"
+    none = "none"
+
+
+class SchedulerName(StrEnum):
+    """Schedulers of Xen."""
+
+    credit = "credit"
+    credit2 = "credit2"
+
+
+@lab_app.command()
+def up(
+    hypervisor: Annotated[HypervisorName, typer.Option(help="What it runs.")] = HypervisorName.kvm,
+    cpus: Annotated[int, typer.Option(help="How many CPUs it has.")] = 2,
+    memory: Annotated[str, typer.Option(help="How much memory it has.")] = "4GiB",
+    scheduler: Annotated[SchedulerName | None, typer.Option(help="Xen's scheduler.")] = None,
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic", help="Count its time in instructions.")
+    ] = False,
+) -> None:
+    """Boot a lab; it stays until `tare lab down`."""
+    import time
+
+    from tare.lab import background
+    from tare.lab.options import LabOptions
+    from tare.run.session import agent_path, cache_dir
+    from tare.study.quantities import parse_size
+
+    try:
+        size = parse_size(memory)
+    except ValueError as error:
+        raise InputError(f"--memory {memory}: {error}") from error
+    options = LabOptions(
+        hypervisor=hypervisor.value,
+        cpus=cpus,
+        memory=size,
+        scheduler=None if scheduler is None else scheduler.value,
+        deterministic=deterministic,
+    )
+    began = time.monotonic()
+    background.up(options, agent_path(), cache_dir(), print)
+    print(f"the lab is up after {time.monotonic() - began:.0f} s: `tare lab ssh` goes there")
+    print("`tare lab down` ends it")
+
+
+@lab_app.command(context_settings={"allow_interspersed_args": False})
+def ssh(
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- CMD...]", help="A shell otherwise.")
+    ] = None,
+) -> None:
+    """Log in to the lab, or run a command there."""
+    from tare.lab import background
+
+    argv = background.way_in(command or [])
+    try:
+        os.execvp(argv[0], argv)
+    except FileNotFoundError as error:
+        raise InputError(
+            "there is no command ssh here", "run: apt-get install -y openssh-client"
+        ) from error
+
+
+@lab_app.command()
+def down() -> None:
+    """End the lab, and remove all it had here."""
+    from tare.lab import background
+
+    note = background.down()
+    print("there was no lab" if note is None else f"the lab ({note.hypervisor}) is down")
