@@ -124,9 +124,14 @@ async def _from_packages(host: Host, kernel: str, cache: Path) -> Kernel:
         raise InputError(f"the cache {cache} does not keep what is written to it")
     async with store.exclusive(cache) as draft:
         note = draft / "note"
-        note.write_text(json.dumps({"lists": _lists_state(), "key": key}))
+        note.write_text(json.dumps({"lists": _lists_state(), "needs": _needs(), "key": key}))
         note.replace(remembered)
     return found
+
+
+def _needs() -> str:
+    """Return what changes when images may need other modules than were kept."""
+    return store.key_of(sorted(NEEDS.items()))
 
 
 def _lists_state() -> int:
@@ -141,7 +146,8 @@ def _lists_state() -> int:
 def _recall(remembered: Path, lists: int) -> str | None:
     try:
         note = json.loads(remembered.read_bytes())
-        return str(note["key"]) if not lists or note["lists"] == lists else None
+        fits = note["needs"] == _needs() and (not lists or note["lists"] == lists)
+        return str(note["key"]) if fits else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
