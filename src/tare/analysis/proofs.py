@@ -55,6 +55,7 @@ EXPLANATIONS: tuple[tuple[str, str], ...] = (
     ("power.*", "frequency, boost, sleep states or hyper-threading differ"),
     ("nics.*", "another network device, or other offloads"),
     ("disks.*", "another disk, cache mode or queue"),
+    ("scratch.*", "the files lie on another kind of disk, or under another cache mode"),
     ("settings.*", "the agent changed a setting in one arm only"),
 )
 """Paths in the proof (shell patterns) and how a difference there could explain a result."""

@@ -10,6 +10,7 @@ directory path                           removed if a part of the path is named 
 file      path                           the same
 setting   path, before, value            ``before`` written back if it still holds ``value``
 mount     path, type                     unmounted, if a part of the path is named ``tare-…``
+loop      path                           detached from that file, if a part is named ``tare-…``
 trace     path                           the tracer's instance stopped and removed, if ``tare-…``
 domain    id (its name), uuid            destroyed by Xen, if named ``tare-…``
 xen-…     what, place, before, value     ``before`` set again if Xen still has ``value``
@@ -28,6 +29,7 @@ from typing import Any
 from tare.errors import InputError, MachineFault
 from tare.hosts.base import Host
 from tare.hosts.ledger import Entry, Ledger, all_ledgers
+from tare.hosts.loops import attached, detach
 from tare.hosts.processes import find_by_token, kill_and_wait, start_time
 from tare.hosts.settings import restore
 from tare.hosts.tracefs import INSTANCES, remove_instance
@@ -220,6 +222,18 @@ async def _undo_mount(host: Host, entry: Entry) -> str:
     return f"Unmounted {path}."
 
 
+async def _undo_loop(host: Host, entry: Entry) -> str:
+    path = PurePosixPath(str(entry.details["path"]))
+    ours = any(part.startswith(PREFIX) for part in path.parts)
+    if not path.is_absolute() or ".." in path.parts or not ours:
+        raise Refused(f"no part of the path is named {PREFIX}…")
+    if entry.boot != host.boot_id() or not await attached(host, Path(path)):
+        return ""
+    if not await detach(host, Path(path)):
+        raise MachineFault("it is in use")
+    return f"Detached the loop device of {path}."
+
+
 async def _undo_trace(host: Host, entry: Entry) -> str:
     path = PurePosixPath(str(entry.details["path"]))
     if path.parent.name != INSTANCES or not path.name.startswith(PREFIX):
@@ -243,6 +257,7 @@ _UNDO: Mapping[str, Callable[[Host, Entry], Awaitable[str]]] = {
     "file": _undo_path,
     "setting": _undo_setting,
     "mount": _undo_mount,
+    "loop": _undo_loop,
     "trace": _undo_trace,
     "domain": _undo_domain,
     "xen-setting": undo_setting,

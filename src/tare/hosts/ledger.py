@@ -31,6 +31,7 @@ Kind = Literal[
     "container",
     "setting",
     "mount",
+    "loop",
     "trace",
     "domain",
     "xen-setting",

@@ -24,6 +24,7 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     # Xen's console, buses and platform device are built into every kernel that boots under it.
     "xen": ("xen_netfront", "xen_blkfront"),
     "emulated": ("e1000", "ahci", "ata_piix", "sd_mod"),
+    "ext4": ("crc32c_generic", "ext4"),
     "erofs": ("erofs", "loop"),
     "squashfs": ("squashfs", "loop"),
 }

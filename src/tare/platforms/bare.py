@@ -22,6 +22,7 @@ from tare.platforms.base import (
     Shape,
     Verdict,
 )
+from tare.platforms.disk import environment, mounted_disk, require_room
 from tare.platforms.linux_scheduling import LinuxOptions, own_policy
 from tare.platforms.process_machine import (
     CONSOLE,
@@ -94,6 +95,7 @@ class Bare:
         self, context: Context, options: Any, shape: Shape, realtime: bool
     ) -> Prepared:
         """Return the running kernel; nothing has to be built."""
+        await require_room(context.host, shape.disk)
         release = await kernel_release(context.host)
         return Prepared(kernel=release, digest="", cached=True, took_s=0.0)
 
@@ -106,6 +108,7 @@ class Bare:
                 owned_directory(context.host, context.ledger, spec.workdir)
             )
             wanted = own_policy(options.scheduling_of(spec.role))
+            disk = await held.enter_async_context(mounted_disk(context, spec))
             scheduled = Scheduled(context, spec.name, wanted)
             await scheduled.hold(held, realtime=spec.realtime)
             log = spec.workdir / CONSOLE
@@ -114,7 +117,7 @@ class Bare:
                 context.ledger,
                 scheduled.around([str(context.host_agent), "serve"], threads=True),
                 log=log,
-                env=scheduled.environment,
+                env={**scheduled.environment, **environment(disk)},
                 cpus=granted_cpus(
                     context.host.topology().online, context.ledger, spec.cpus, spec.shape.vcpus
                 ),
@@ -140,6 +143,7 @@ class Bare:
                 explain=_explain,
                 held=held.pop_all(),
                 prove=prove,
+                disk=disk,
             )
 
 

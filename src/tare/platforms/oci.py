@@ -25,6 +25,7 @@ from tare.platforms.base import (
     Verdict,
 )
 from tare.platforms.cpu_groups import container_resources, values_for, version_of
+from tare.platforms.disk import INSIDE, environment, mounted_disk, require_room
 from tare.platforms.linux_scheduling import LinuxOptions, own_policy
 from tare.platforms.oci_bundle import AGENT_INSIDE, ContainerSpec, Device
 from tare.platforms.oci_cgroups import (
@@ -123,6 +124,7 @@ class Oci:
             InputError: No runtime works here any more.
         """
         began = time.monotonic()
+        await require_room(context.host, shape.disk)
         trials = await try_runtimes(context, _wanted(options))
         if not trials[-1].usable:
             raise InputError("; ".join(map(_refusal, trials)), _hint(trials))
@@ -144,6 +146,7 @@ class Oci:
         mounts = await cgroup_mounts(host)
         async with AsyncExitStack() as held:
             await held.enter_async_context(owned_directory(host, ledger, spec.workdir))
+            disk = await held.enter_async_context(mounted_disk(context, spec))
             scheduled = Scheduled(context, spec.name, own_policy(options.scheduling_of(spec.role)))
             throttled = await scheduled.hold(held, realtime=spec.realtime, group=False)
             cpu, unified = container_resources(scheduled.wanted, version_of(mounts))
@@ -158,7 +161,8 @@ class Oci:
                 cpu=cpu,
                 unified=unified,
                 args=scheduled.inside((AGENT_INSIDE, "serve")),
-                env=tuple(scheduled.environment.items()),
+                env=tuple({**scheduled.environment, **environment(disk, INSIDE)}.items()),
+                scratch=None if disk is None else str(disk.path),
             )
             command = await held.enter_async_context(
                 owned_container(context, runtime, mounts, container, spec.workdir)
@@ -197,6 +201,7 @@ class Oci:
                 held=held.pop_all(),
                 force=force,
                 prove=prove,
+                disk=disk,
             )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 AGENT_INSIDE = "/tare-agent"
-DIRECTORIES = ("dev", "proc", "sys", "tmp")
+DIRECTORIES = ("dev", "proc", "scratch", "sys", "tmp")
 """Where file systems are mounted in the read-only root; they must exist before."""
 
 CAPABILITIES = ("CAP_IPC_LOCK", "CAP_SYS_NICE")
@@ -53,6 +53,7 @@ class ContainerSpec:
         unified: Files of version 2 control groups to what they are to hold.
         args: What it runs.
         env: Its environment, besides PATH.
+        scratch: Directory of the host that it has as a disk of its own; None: it has none.
     """
 
     name: str
@@ -66,6 +67,7 @@ class ContainerSpec:
     unified: Mapping[str, str] = field(default_factory=dict)
     args: tuple[str, ...] = (AGENT_INSIDE, "serve")
     env: tuple[tuple[str, str], ...] = ()
+    scratch: str | None = None
 
 
 def configuration(spec: ContainerSpec) -> dict[str, Any]:
@@ -100,6 +102,7 @@ def configuration(spec: ContainerSpec) -> dict[str, Any]:
             # So that the agent sees its own limits, as a guest sees the size of its memory.
             _mount("/sys/fs/cgroup", "cgroup", "cgroup", "nosuid", "noexec", "nodev", "ro"),
             _mount("/tmp", "tmpfs", "tmpfs", "nosuid", "nodev", "mode=1777"),
+            *_scratch(spec),
         ],
         "linux": {
             "cgroupsPath": f"/{spec.name}",
@@ -125,6 +128,12 @@ def configuration(spec: ContainerSpec) -> dict[str, Any]:
             ],
         },
     }
+
+
+def _scratch(spec: ContainerSpec) -> list[Mapping[str, Any]]:
+    if spec.scratch is None:
+        return []
+    return [_mount("/scratch", "bind", spec.scratch, "bind", "nosuid", "nodev", "rw")]
 
 
 def _resources(spec: ContainerSpec) -> dict[str, Any]:

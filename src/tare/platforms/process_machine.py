@@ -16,6 +16,7 @@ from tare.errors import MachineFault, TareError
 from tare.hosts import Host, Ledger, OwnedProcess
 from tare.hosts.ledger import LOCAL
 from tare.hosts.threads import run_delay, threads_of
+from tare.platforms.disk import MountedDisk, forget_everything
 
 CONSOLE = "console.log"
 TAIL_LINES = 20
@@ -40,6 +41,7 @@ class ProcessMachine:
         force: Ends it when it does not end by itself, before the process itself is killed.
         prove: Says once the agent is there what the host does for the machine; raises
             MachineFault where that is not what was asked for.
+        disk: The disk of its own, where it has one.
     """
 
     shares_clock = True
@@ -57,10 +59,12 @@ class ProcessMachine:
         held: AsyncExitStack,
         force: Callable[[], Awaitable[None]] | None = None,
         prove: Callable[[], Awaitable[Mapping[str, Any]]] | None = None,
+        disk: MountedDisk | None = None,
     ) -> None:
         self.name = name
         self.applied: Mapping[str, Any] = {}
         self._prove = prove
+        self._disk = disk
         self.agent = AgentClient(StreamChannel(process.stdout, process.stdin), name=name)
         self.died: asyncio.Future[MachineFault] = asyncio.get_running_loop().create_future()
         self._process = process
@@ -107,6 +111,8 @@ class ProcessMachine:
             await asyncio.gather(hello, return_exceptions=True)
         if self._prove is not None:
             self.applied = await self._prove()
+        if self._disk is not None:
+            self.applied = {**self.applied, "disk": dict(self._disk.told)}
         return said
 
     async def vcpu_threads(self) -> tuple[int, ...]:
@@ -141,6 +147,12 @@ class ProcessMachine:
                 cost |= {"threads_cpu_s": ran, "threads_run_delay_s": waited}
             self._last_cost = cost
         return self._last_cost
+
+    async def forget_disk(self) -> Mapping[str, Any]:
+        """Make the host forget what it caches of files, where there is a disk of its own."""
+        if self._disk is None:
+            return {}
+        return await forget_everything(self._host, self._disk.path)
 
     def console_tail(self) -> tuple[str, ...]:
         """Return the last lines that were written to standard error, as last looked at."""

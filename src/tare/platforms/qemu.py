@@ -25,6 +25,7 @@ from tare.platforms.base import (
     Statement,
     Verdict,
 )
+from tare.platforms.disk import require_room
 from tare.platforms.qemu_command import PROGRAM, Places, command, kernel_arguments, trial
 from tare.platforms.qemu_hugepages import lacking_pages, require_whole_pages
 from tare.platforms.qemu_machine import QemuMachine, fits_socket
@@ -69,6 +70,8 @@ class Qemu:
             parts.append("idle guests keep their CPU")
         if options.emulator_cpus != "any":
             parts.append(f"emulator on {options.emulator_words}")
+        if options.disk_cache != "none":
+            parts.append(f"disk cache {options.disk_cache}")
         parts += [word for asked, word in options.memory_words if asked]
         parts += options.scheduling_words
         return ", ".join(parts)
@@ -160,10 +163,11 @@ class Qemu:
             MachineFault: The host does not take the image.
         """
         await require_whole_pages(context.host, options, shape)
+        await require_room(context.host, shape.disk)
         image = await build_guest_image(
             context.builder,
             _kernel(context, realtime),
-            needs=options.needs,
+            needs=options.needs | ({"ext4"} if shape.disk else frozenset()),
             agent=context.agent,
             cache=context.cache,
         )
@@ -273,10 +277,11 @@ async def launch(
     scheduled = Scheduled(context, spec.name, options.scheduling_of(spec.role))
     machine = QemuMachine(context, options, spec, places, scheduled)
     there = await _at_host(context.host, image)
-    argv = command(options, there, spec.name, spec.shape, places, append=append)
     try:
         for folder in dict.fromkeys((spec.workdir, sockets)):
             await machine.make_folder(folder)
+        places = replace(places, disk=await machine.make_disk(context, spec))
+        argv = command(options, there, spec.name, spec.shape, places, append=append)
         await machine.run(argv, spec.cpus)
     except BaseException:
         await machine.stop()

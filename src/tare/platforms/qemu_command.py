@@ -7,11 +7,13 @@ from pathlib import Path
 
 from tare.images.build import GuestImage
 from tare.platforms.base import Shape
+from tare.platforms.disk import LABEL
 from tare.platforms.qemu_options import QemuOptions
 
 PROGRAM = "qemu-system-x86_64"
 PORT = "tare.agent"
 SERIAL = "/dev/ttyS1"
+DISK_NODE = "disk"
 _DISK_BYTES = 64 << 20
 
 
@@ -23,6 +25,7 @@ class Places:
     agent: Path
     console: Path
     errors: Path
+    disk: Path | None = None
 
 
 def kernel_arguments(options: QemuOptions, channel: str | None = None) -> tuple[str, ...]:
@@ -71,6 +74,8 @@ def command(
         append: The kernel command line; by default :func:`kernel_arguments`.
     """
     arguments = kernel_arguments(options) if append is None else append
+    if places.disk is not None:
+        arguments = (*arguments, f"tare.scratch={LABEL}")
     return [
         PROGRAM,
         *("-name", f"{name},debug-threads=on"),
@@ -90,7 +95,7 @@ def command(
         *("-chardev", f"socket,id=agent,path={_escaped(places.agent)},server=on,wait=off"),
         # A port with nothing behind it, and a disk of zeros: no traffic, no file.
         *("-netdev", "hubport,id=net,hubid=0"),
-        *("-blockdev", f"null-co,node-name=disk,size={_DISK_BYTES},read-zeroes=on"),
+        *("-blockdev", _disk(options, places.disk)),
         *_devices(options),
         "-S",
     ]
@@ -112,6 +117,36 @@ def _machine(options: QemuOptions) -> str:
     # System management mode is of no use to the guest, and slow to emulate.
     backend = ",memory-backend=memory" if options.hugepages or options.prealloc else ""
     return f"{options.machine},smm=off,vmport=off,usb=off{backend}"
+
+
+def _disk(options: QemuOptions, file: Path | None) -> str:
+    if file is None:
+        return f"null-co,node-name={DISK_NODE},size={_DISK_BYTES},read-zeroes=on"
+    cache = caching(options)
+    direct, no_flush = ("on" if cache[name] else "off" for name in ("direct", "no-flush"))
+    return (
+        f"raw,node-name={DISK_NODE},cache.direct={direct},cache.no-flush={no_flush},"
+        f"file.driver=file,file.filename={_escaped(file)}"
+    )
+
+
+def caching(options: QemuOptions) -> dict[str, bool]:
+    """Return what a cache mode means, as QMP tells it.
+
+    Source: QEMU's documentation of ``-drive cache=`` (qemu-options.hx), the table of modes.
+    """
+    mode = options.disk_cache
+    return {
+        "writeback": mode not in ("writethrough", "directsync"),
+        "direct": mode in ("none", "directsync"),
+        "no-flush": mode == "unsafe",
+    }
+
+
+def _disk_device(options: QemuOptions) -> str:
+    write_cache = "on" if caching(options)["writeback"] else "off"
+    # By default QEMU stops a guest whose disk finds the host's full, which looks like a hang.
+    return f"drive={DISK_NODE},write-cache={write_cache},werror=report,rerror=report"
 
 
 def _accelerator(options: QemuOptions) -> tuple[str, ...]:
@@ -143,12 +178,12 @@ def _devices(options: QemuOptions) -> tuple[str, ...]:
             *("-device", "virtio-serial-pci"),
             *("-device", f"virtserialport,chardev=agent,name={PORT}"),
             *("-device", "virtio-net-pci,netdev=net,romfile="),
-            *("-device", "virtio-blk-pci,drive=disk"),
+            *("-device", f"virtio-blk-pci,{_disk_device(options)}"),
         )
     return (
         *("-device", "isa-serial,chardev=agent,index=1"),
         *("-device", "e1000,netdev=net,romfile="),
-        *("-device", "ide-hd,drive=disk,bus=ide.0"),
+        *("-device", f"ide-hd,bus=ide.0,{_disk_device(options)}"),
     )
 
 

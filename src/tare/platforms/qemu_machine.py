@@ -18,8 +18,10 @@ from tare.hosts import OwnedProcess, start_owned
 from tare.hosts.threads import run_delay, threads_of
 from tare.hosts.units import kernel_units
 from tare.platforms.base import Context, MachineSpec
+from tare.platforms.disk import OwnDisk, forget_file, owned_disk
 from tare.platforms.qemu_command import Places
 from tare.platforms.qemu_console import Console
+from tare.platforms.qemu_disk import prove_disk
 from tare.platforms.qemu_enlightenments import contradiction
 from tare.platforms.qemu_options import QemuOptions
 from tare.platforms.qemu_qmp import Monitor, Streams
@@ -74,6 +76,7 @@ class QemuMachine:
         self._threads: tuple[int, ...] = ()
         self._elsewhere: tuple[int, ...] = ()
         self._answered = False
+        self._disk: OwnDisk | None = None
         self._stopping = False
         self._stop: asyncio.Future[None] | None = None
 
@@ -221,6 +224,15 @@ class QemuMachine:
         if not made.ok:
             raise MachineFault(f"{self.name}: {made.words()}", "check the disk's free space")
 
+    async def make_disk(self, context: Context, spec: MachineSpec) -> Path | None:
+        """Make the disk that the shape asks for, which :meth:`stop` removes; None without one."""
+        self._disk = await self._held.enter_async_context(owned_disk(context, spec))
+        return None if self._disk is None else self._disk.file
+
+    async def forget_disk(self) -> Mapping[str, Any]:
+        """Make the host forget what it caches of the machine's disk; see ``docs/disk.md``."""
+        return {} if self._disk is None else await forget_file(self._host, self._disk.file)
+
     async def run(self, argv: Sequence[str], cpus: Sequence[int]) -> None:
         """Start QEMU paused, listen to it, pin and schedule its vCPUs, and let the guest go."""
         await self._scheduled.hold(self._held, realtime=False)
@@ -253,6 +265,7 @@ class QemuMachine:
         self._tasks += [
             asyncio.create_task(self._console.follow(console[0])),
             asyncio.create_task(self._await_panic()),
+            asyncio.create_task(self._await_full_disk()),
         ]
         self._monitor = Monitor(self.name, monitor)
         await self._monitor.open()
@@ -267,6 +280,9 @@ class QemuMachine:
             self._host, self.name, self._process.pid, self._threads, self._elsewhere
         )
         self.applied = {**scheduled, **placed}
+        if self._disk is not None:
+            disk = await prove_disk(self.name, self._options, self._monitor, self._disk)
+            self.applied = {**self.applied, "disk": disk}
         await self._monitor.execute("cont")
 
     async def _pin(self, places: Sequence[int | str]) -> None:
@@ -299,6 +315,15 @@ class QemuMachine:
             # QEMU's last words are still on their way through the streams.
             await asyncio.wait(self._tasks[:1], timeout=_GONE_S)
         self._fail(await self._why(code))
+
+    async def _await_full_disk(self) -> None:
+        """End the machine when the host has no room left for what it writes to its disk."""
+        monitor = self._monitor
+        while monitor is None:
+            await asyncio.sleep(_RETRY_S)
+            monitor = self._monitor
+        await monitor.no_space.wait()
+        self._fail("the host's disk is full: what the guest wrote to its disk has no room there")
 
     async def _await_panic(self) -> None:
         """End the machine when its kernel panicked and then hangs instead of restarting."""

@@ -39,6 +39,13 @@ class QemuOptions(LinuxOptions):
         description="`paravirtual`: virtio network, disk and channel; `emulated`: e1000, AHCI "
         "(IDE on `pc`) and a serial port.",
     )
+    disk_cache: Literal["none", "writeback", "writethrough", "directsync", "unsafe"] = Field(
+        default="none",
+        description="How the host caches the disk of the machine's own (`shape: {disk: …}`), in "
+        "QEMU's words: `none` goes past the host's page cache, `writeback` through it; "
+        "`writethrough` and `directsync` are the same two with every write brought to the host's "
+        "disk at once; `unsafe` is `writeback` that ignores the guest's flushes.",
+    )
     machine: Literal["q35", "pc"] = Field(
         default="q35",
         description="The emulated mainboard: PCI Express (`q35`) or the older PCI (`pc`).",

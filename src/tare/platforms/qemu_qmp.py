@@ -34,10 +34,12 @@ class Monitor:
 
     def __init__(self, name: str, streams: Streams) -> None:
         self._client = _StreamClient(name, streams)
-        self._listener = EventListener(names=("SHUTDOWN", "GUEST_PANICKED"))
+        self._listener = EventListener(names=("SHUTDOWN", "GUEST_PANICKED", "BLOCK_IO_ERROR"))
         self._client.register_listener(self._listener)
         self.ended_by = ""
         """Why the guest ended, in QEMU's word (``guest-reset``, ``guest-shutdown``, …)."""
+        self.no_space = asyncio.Event()
+        """Set once the host had no room for something that the guest wrote to its disk."""
         self._watch: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -84,7 +86,10 @@ class Monitor:
     async def _follow(self) -> None:
         events: AsyncIterator[Any] = aiter(self._listener)
         async for event in events:
-            if event["event"] == "SHUTDOWN":
+            if event["event"] == "BLOCK_IO_ERROR":
+                if event["data"].get("nospace"):
+                    self.no_space.set()
+            elif event["event"] == "SHUTDOWN":
                 self.ended_by = str(event["data"].get("reason", ""))
             else:
                 self.ended_by = "guest-panic"

@@ -1,0 +1,69 @@
+"""Loop devices and what is mounted from them: given back whatever else fails."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from tare.errors import InputError
+from tare.hosts.base import Completed, Host
+
+_TRIES = 20
+_PAUSE_S = 0.1
+
+
+async def detach(host: Host, file: Path) -> bool:
+    """Detach every loop device from a file.
+
+    Returns:
+        Whether none is attached to it any more.
+    """
+    for _ in range(_TRIES):
+        devices = await attached(host, file)
+        if not devices:
+            return True
+        for device in devices:
+            await _run(host, "losetup", "--detach", device)
+        if not await attached(host, file):
+            return True
+        # Its last user may still be on the way out.
+        await asyncio.sleep(_PAUSE_S)
+    return False
+
+
+async def attached(host: Host, file: Path) -> tuple[str, ...]:
+    """Return the loop devices that a file is attached to; none where there is no losetup."""
+    done = await _run(host, "losetup", "--associated", str(file), "--noheadings", "-O", "NAME")
+    return tuple(done.stdout.decode().split()) if done.ok else ()
+
+
+async def unmount_fully(host: Host, folder: Path) -> bool:
+    """Unmount a folder; where it stays in use, let it go with its last user.
+
+    Returns:
+        Whether nothing is mounted there any more.
+    """
+    for _ in range(_TRIES):
+        if not await mounted(host, folder):
+            return True
+        if (await _run(host, "umount", str(folder))).ok:
+            return not await mounted(host, folder)
+        await asyncio.sleep(_PAUSE_S)
+    await _run(host, "umount", "--lazy", str(folder))
+    return not await mounted(host, folder)
+
+
+async def mounted(host: Host, folder: Path) -> bool:
+    """Return whether anything is mounted at a folder."""
+    text = (await host.read("/proc/self/mountinfo")).decode()
+    # mountinfo writes spaces and the like as octal escapes, proc(5).
+    places = (line.split()[4].encode().decode("unicode_escape") for line in text.splitlines())
+    return str(folder) in places
+
+
+async def _run(host: Host, program: str, *arguments: str) -> Completed:
+    script = 'PATH="$PATH:/usr/sbin:/sbin" exec "$@"'
+    try:
+        return await host.run(["sh", "-c", script, "sh", program, *arguments], timeout_s=60)
+    except InputError as error:
+        return Completed(127, b"", error.message.encode())
