@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -278,7 +278,8 @@ impl Session {
         for (name, value) in request["env"].as_object().into_iter().flatten() {
             command.env(name, value.as_str().unwrap_or_default());
         }
-        command.stdout(Stdio::piped()).process_group(0);
+        // A session of its own is a process group of its own, too.
+        sys::in_own_session(&mut command).stdout(Stdio::piped());
         command.stdin(match request["input"].as_bool() {
             Some(false) => Stdio::null(),
             _ => Stdio::piped(),
