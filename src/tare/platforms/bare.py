@@ -22,7 +22,7 @@ from tare.platforms.base import (
     Shape,
     Verdict,
 )
-from tare.platforms.disk import environment, mounted_disk, require_room
+from tare.platforms.disk import disk_variable, mounted_disk, require_room
 from tare.platforms.linux_scheduling import LinuxOptions, own_policy
 from tare.platforms.process_machine import (
     CONSOLE,
@@ -117,7 +117,7 @@ class Bare:
                 context.ledger,
                 scheduled.around([str(context.host_agent), "serve"], threads=True),
                 log=log,
-                env={**scheduled.environment, **environment(disk)},
+                env={**scheduled.environment, **disk_variable(disk)},
                 cpus=granted_cpus(
                     context.host.topology().online, context.ledger, spec.cpus, spec.shape.vcpus
                 ),

@@ -338,7 +338,7 @@ def block_words(said: Sequence[Mapping[str, Any]], node: str) -> dict[str, Any] 
     return None
 
 
-def environment(disk: MountedDisk | None, inside: str | None = None) -> dict[str, str]:
+def disk_variable(disk: MountedDisk | None, inside: str | None = None) -> dict[str, str]:
     """Return what tells an agent where its disk is.
 
     Args:

@@ -25,7 +25,7 @@ from tare.platforms.base import (
     Verdict,
 )
 from tare.platforms.cpu_groups import container_resources, values_for, version_of
-from tare.platforms.disk import INSIDE, environment, mounted_disk, require_room
+from tare.platforms.disk import INSIDE, disk_variable, mounted_disk, require_room
 from tare.platforms.linux_scheduling import LinuxOptions, own_policy
 from tare.platforms.oci_bundle import AGENT_INSIDE, ContainerSpec, Device
 from tare.platforms.oci_cgroups import (
@@ -161,7 +161,7 @@ class Oci:
                 cpu=cpu,
                 unified=unified,
                 args=scheduled.inside((AGENT_INSIDE, "serve")),
-                env=tuple({**scheduled.environment, **environment(disk, INSIDE)}.items()),
+                env=tuple({**scheduled.environment, **disk_variable(disk, INSIDE)}.items()),
                 scratch=None if disk is None else str(disk.path),
             )
             command = await held.enter_async_context(
