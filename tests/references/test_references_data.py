@@ -188,13 +188,26 @@ def test_references_name_what_tare_measures(name: str) -> None:
 @pytest.mark.parametrize("name", known_references())
 def test_every_printed_value_keeps_its_printed_unit(name: str) -> None:
     data = yaml.safe_load((references_folder() / f"{name}.yaml").read_text(encoding="utf-8"))
-    for table in data["tables"]:
+    printed = {"s": ("us", "ms"), "B/s": ("MB/s",)}
+    for table in data.get("tables", ()):
         for values in table["rows"].values():
-            assert all(str(value).split()[1] in ("us", "ms") for value in values)
+            units = printed[table.get("unit", "s")]
+            assert all(str(value).split()[1] in units for value in values)
+
+
+def test_rates_are_read_in_bytes_a_second() -> None:
+    kvm = load_reference("hwang2013").tables[0].rows["kvm"]
+    assert kvm == (2.963e9, 3.21e9)
+    assert load_reference("li2013").facts["write-cvm"].value == 69e6
 
 
 def test_the_package_holds_the_references_of_the_checkout() -> None:
-    assert known_references() == ("fayyad2013", "fayyad2013-hyperv")
+    assert known_references() == (
+        "fayyad2013",
+        "fayyad2013-hyperv",
+        "hwang2013",
+        "li2013",
+    )
     assert references_folder().resolve() == ROOT / "references"
     # The build follows no links of itself, only what it is told to include.
     assert '"src/tare/references/*.yaml"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")

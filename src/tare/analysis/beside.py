@@ -191,7 +191,8 @@ def _parameters(key: Key) -> Mapping[str, Any]:
 
 
 def _published_rows(reference: Reference, table: PublishedTable) -> tuple[Row, ...]:
-    bare = table.rows[reference.baseline]
+    nothing: tuple[float | None, ...] = (None,) * len(table.columns)
+    bare = table.rows[reference.baseline] if reference.baseline is not None else nothing
     return tuple(
         Row(
             published=True,
@@ -199,7 +200,7 @@ def _published_rows(reference: Reference, table: PublishedTable) -> tuple[Row, .
             label=published.label,
             emulated=False,
             values=tuple(
-                Value(value, value / base)
+                Value(value, value / base if base is not None else None)
                 for value, base in zip(table.rows[arm], bare, strict=True)
             ),
         )

@@ -125,29 +125,36 @@ class Reference(Part):
     seed: str = ""
     reading: str = Field("", description="What a reader must know of all its values.")
     machine: dict[str, str] = Field(default_factory=dict)
-    baseline: str
+    baseline: str | None = Field(
+        None, description="The bare machine's arm; none where the source measured none."
+    )
     baseline_alone: bool = Field(
         False, description="Whether the baseline was measured without neighbours throughout."
     )
     arms: dict[str, PublishedArm] = Field(min_length=1)
     scenarios: dict[str, PublishedScenario] = Field(default_factory=dict)
-    tables: tuple[PublishedTable, ...] = Field(min_length=1)
+    tables: tuple[PublishedTable, ...] = ()
     facts: dict[str, Fact] = Field(default_factory=dict)
 
 
-_PRINTED = re.compile(r"(\d+(?:\.\d+)?) ?([a-zµ]+)", re.IGNORECASE)
-_UNITS: Mapping[object, Mapping[str, float]] = {"s": DURATION_UNITS, "B": SIZE_UNITS}
+_PRINTED = re.compile(r"(\d+(?:\.\d+)?) ?([a-zµ]+(?:/s)?)", re.IGNORECASE)
+_UNITS: Mapping[object, Mapping[str, float]] = {
+    "s": DURATION_UNITS,
+    "B": SIZE_UNITS,
+    "B/s": {f"{name}/s": size for name, size in SIZE_UNITS.items()},
+}
 
 
 def in_si(value: object, unit: object) -> object:
     """Return a printed value as a number in ``unit``; anything but text is returned as it is.
 
     Args:
-        value: ``"4.35 ms"`` for seconds, ``"9 MB"`` for bytes, a plain number otherwise.
+        value: ``"4.35 ms"`` for seconds, ``"9 MB"`` for bytes, ``"69 MB/s"`` for bytes a second,
+            a plain number otherwise.
         unit: One of ``Unit``.
 
     Raises:
-        ValueError: A duration or size without its printed unit, or one that cannot be read.
+        ValueError: A duration, size or rate without its printed unit, or one that cannot be read.
     """
     if unit not in _UNITS or not isinstance(value, str | int | float) or isinstance(value, bool):
         return value
@@ -224,7 +231,9 @@ def parse_reference(content: bytes, name: str) -> Reference:
 
 
 def _check_names(reference: Reference, findings: Findings) -> None:
-    if reference.baseline not in reference.arms:
+    if not reference.tables and not reference.facts:
+        findings.add((), "has neither tables nor facts")
+    if reference.baseline is not None and reference.baseline not in reference.arms:
         findings.add(("baseline",), f"is no arm{suggestion(reference.baseline, reference.arms)}")
     numbers: set[int] = set()
     for index, table in enumerate(reference.tables):
@@ -237,7 +246,7 @@ def _check_names(reference: Reference, findings: Findings) -> None:
         if table.scenario is not None and table.scenario not in reference.scenarios:
             known = suggestion(table.scenario, reference.scenarios)
             findings.add((*here, "scenario"), f"there is no scenario {table.scenario!r}{known}")
-        if reference.baseline not in table.rows:
+        if reference.baseline is not None and reference.baseline not in table.rows:
             findings.add((*here, "rows"), f"the baseline {reference.baseline!r} is missing")
         for arm, values in table.rows.items():
             if len(values) != len(table.columns):
