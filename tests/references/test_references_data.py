@@ -114,6 +114,7 @@ def test_what_the_source_lost_is_named_and_has_no_value(tables: dict[int, Publis
 
 def test_the_bare_machine_is_the_fastest_in_every_table(comparison: Reference) -> None:
     for table in comparison.tables:
+        assert comparison.baseline is not None
         bare = table.rows[comparison.baseline]
         for values in table.rows.values():
             assert all(value >= base for value, base in zip(values, bare, strict=True))
