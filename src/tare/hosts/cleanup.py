@@ -28,7 +28,7 @@ from typing import Any
 
 from tare.errors import InputError, MachineFault
 from tare.hosts.base import Host
-from tare.hosts.ledger import Entry, Ledger, all_ledgers
+from tare.hosts.ledger import LAB, Entry, Ledger, LedgerInUse, all_ledgers
 from tare.hosts.loops import attached, detach
 from tare.hosts.processes import find_by_token, kill_and_wait, start_time
 from tare.hosts.settings import restore
@@ -62,6 +62,8 @@ async def clean_all(host: Host, reach: Reach | None = None) -> list[str]:
         try:
             ledger = Ledger(path)
         except InputError as error:
+            if path.stem == LAB and isinstance(error, LedgerInUse):
+                continue  # It is up, and `tare lab down` ends it.
             told.append(f"{path.stem}: left alone: {error}.")
             continue
         try:

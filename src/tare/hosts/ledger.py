@@ -23,6 +23,8 @@ from tare.errors import InputError
 
 LEDGER_VERSION = 1
 LOCAL = "local"
+LAB = "lab"
+"""The name of the ledger of the lab that lives in the background."""
 Kind = Literal[
     "process",
     "directory",
@@ -37,6 +39,10 @@ Kind = Literal[
     "xen-setting",
 ]
 KINDS: frozenset[str] = frozenset(get_args(Kind))
+
+
+class LedgerInUse(InputError):
+    """Another process that still runs holds a ledger."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +125,7 @@ class Ledger:
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise InputError(
+            raise LedgerInUse(
                 f"the ledger {self.path} is in use by another Tare that is still running",
                 "wait for that run, or stop it with Ctrl-C",
             ) from None

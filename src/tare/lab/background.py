@@ -21,14 +21,10 @@ from typing import Any
 
 from tare.errors import InputError, MachineFault, TareError
 from tare.hosts.cleanup import clean
-from tare.hosts.ledger import Ledger, ledger_path, state_dir
+from tare.hosts.ledger import LAB, Ledger, LedgerInUse, ledger_path, state_dir
 from tare.hosts.local import LocalHost
 from tare.lab.command import Places
 from tare.lab.options import LabOptions
-from tare.platforms.base import Context
-
-NAME = "lab"
-"""The name of the lab's ledger."""
 
 _DOWN_S = 30.0
 _LOOK_S = 0.05
@@ -199,18 +195,18 @@ def _write(note: Note) -> None:
 
 def _held() -> bool:
     """Return whether a caretaker holds the lab's ledger."""
-    path = ledger_path(NAME)
+    path = ledger_path(LAB)
     if not path.exists():
         return False
     try:
         Ledger(path).close()
-    except InputError:
+    except LedgerInUse:
         return True
     return False
 
 
 async def _clean(agent: Path | None = None) -> None:
-    path = ledger_path(NAME)
+    path = ledger_path(LAB)
     if path.exists():
         ledger = Ledger(path)
         try:
@@ -226,7 +222,9 @@ async def take_care(order: Mapping[str, Any], say: Callable[[dict[str, Any]], No
         order: ``options``, ``agent`` and ``cache``, as :func:`up` writes them.
         say: Tells whoever ordered it, one object at a time.
     """
+    # Loaded here: whoever only goes there need not wait for it.
     from tare.lab.host import lab_up
+    from tare.platforms.base import Context
 
     agent = Path(order["agent"])
     values: dict[str, Any] = {
@@ -242,7 +240,7 @@ async def take_care(order: Mapping[str, Any], say: Callable[[dict[str, Any]], No
     await _clean(agent)
     folder = Path(tempfile.gettempdir()) / f"tare-lab-{os.getpid()}"
     note = Note(os.getpid(), asdict(options), str(folder))
-    ledger = Ledger(ledger_path(NAME))
+    ledger = Ledger(ledger_path(LAB))
     try:
         _write(note)
         context = Context(LocalHost(agent), ledger, Path(order["cache"]), agent)
