@@ -30,7 +30,7 @@ PATIENCE_S = 1.5
 def arm_shape(study: Study, arm: str) -> Shape:
     """Return the size of the arm's machines: its own, or the study's."""
     shape = study.shape_of(arm)
-    return Shape(vcpus=shape.vcpus, memory=shape.memory)
+    return Shape(vcpus=shape.vcpus, memory=shape.memory, disk=shape.disk)
 
 
 def arm_context(context: Context, study: Study, arm: str) -> Context:
@@ -101,6 +101,7 @@ def facts_of(bench: Bench, study: Study, verdicts: Mapping[str, Verdict]) -> dic
             emulated=verdict.emulated,
             knobs=verdict.capabilities.knobs,
             missing_knobs=verdict.capabilities.missing_knobs,
+            lacks=lacking_disk(bench, study, name),
             boot_s=estimates.get(study.arms[name].platform, SLOWEST_BOOT_S),
             slowdown=EMULATED_SLOWDOWN if verdict.emulated else 1.0,
             boot=boot_of(bench, study, name),
@@ -118,6 +119,18 @@ def plan_study(bench: Bench, study: Study, seed: int, facts: Mapping[str, ArmFac
 def is_realtime(bench: Bench, study: Study) -> bool:
     """Return whether any workload of the study wants a real-time kernel."""
     return any(bench.workloads[spec.workload].realtime for spec in study.workloads.values())
+
+
+def lacking_disk(bench: Bench, study: Study, arm: str) -> dict[str, str]:
+    """Return the workloads that need a disk, with the reason, where an arm's machines have none."""
+    if study.shape_of(arm).disk:
+        return {}
+    names = {spec.workload for spec in study.workloads.values()}
+    return {
+        name: f"{name} needs a disk of the machine's own: write `shape: {{disk: 1GiB}}`"
+        for name in names
+        if "disk" in getattr(bench.workloads[name], "needs", ())
+    }
 
 
 async def prepare_arms(bench: Bench, study: Study, plan: Plan) -> dict[str, Prepared]:

@@ -27,6 +27,8 @@ from tare.study.quantities import Duration, Size, format_size
 
 LEAST_MEMORY = 32 << 20
 """Bytes; below this no Linux kernel with an initramfs boots anywhere."""
+LEAST_DISK = 32 << 20
+"""Bytes; an ext4 of less has no room for its journal and anything else."""
 MOST_VCPUS = 4096
 FEWEST_BLOCKS_FOR_A_TEST = 8
 """A block-paired permutation test over fewer blocks cannot reach p < 0.01 (2/2^8 = 0.0078)."""
@@ -60,6 +62,15 @@ def _enough_memory(value: int) -> int:
     return value
 
 
+def _disk_or_none(value: int) -> int:
+    if value and value < LEAST_DISK:
+        raise ValueError(
+            f"{format_size(value)} is too small a disk for a file system with a journal; "
+            f"give at least {format_size(LEAST_DISK)}, or 0 for none"
+        )
+    return value
+
+
 def _kernel_exists(value: str) -> str:
     if "/" in value and not FilePath(value).is_file():
         raise ValueError(
@@ -82,6 +93,11 @@ class Shape(Part):
     vcpus: int = Field(1, ge=1, le=MOST_VCPUS, description="Number of virtual CPUs.")
     memory: Annotated[Size, AfterValidator(_enough_memory)] = Field(
         256 << 20, description="Main memory, in bytes or with a unit, at least 32 MiB."
+    )
+    disk: Annotated[Size, AfterValidator(_disk_or_none)] = Field(
+        0,
+        description="A disk of the machine's own, at least 32 MiB: an ext4 in a file of the host, "
+        "new for every machine, for workloads on files; 0: none.",
     )
 
 
