@@ -14,6 +14,7 @@ from tare.agent.clocktrust import ClockTrust, judge
 from tare.errors import MachineFault, TareError, WorkloadFault
 from tare.events import CellFinished, CellStarted, Observed
 from tare.events.hostsched import FACTS as HOST_FACTS
+from tare.run.diskside import disk_facts, forget_disk
 from tare.run.hostside import WATCHED, HostRecord, HostSide, HostTracing
 from tare.run.neighbours import LoadReport, Loads, Neighbour, inner_cpus
 from tare.run.series import save_series
@@ -68,6 +69,7 @@ class _Measured:
     cost: Mapping[str, float]
     host: HostRecord
     counters: tuple[Series, ...]
+    host_cache: Mapping[str, Any]
 
 
 async def carry_out_cell(
@@ -149,7 +151,16 @@ async def _measure(
         subject,
         {neighbour.role: neighbour.machine for neighbour in neighbours},
     )
-    barrier = Barrier(1 + len(neighbours), side.begin)
+    uses_disk = "disk" in getattr(workload, "needs", ())
+    forgotten: dict[str, Any] = {}
+
+    async def begin() -> None:
+        if uses_disk:
+            # When all files are made, and before any is measured.
+            forgotten.update(await forget_disk(subject))
+        await side.begin()
+
+    barrier = Barrier(1 + len(neighbours), begin)
     await side.open()
     before = await subject.host_cost()
     first = context.clocks.pop(subject.name, None) or await subject.agent.clock()
@@ -197,7 +208,7 @@ async def _measure(
         if isinstance(witness, Mapping) and "run_delay_s" in witness:
             cost["thread_run_delay_s"] = float(witness["run_delay_s"])
     skew_s = barrier.skew_ns * 1e-9 if neighbours and barrier.skew_ns is not None else None
-    return _Measured(outcome, trust, took_s, reports, skew_s, cost, host, counters)
+    return _Measured(outcome, trust, took_s, reports, skew_s, cost, host, counters, forgotten)
 
 
 async def _abandon(beginning: asyncio.Future[None], loads: Loads) -> None:
@@ -271,6 +282,8 @@ def _tell(
                 "start_skew_s": measured.skew_s,
                 "neighbours": [asdict(report) for report in measured.loads],
                 HOST_FACTS: dict(measured.host.facts),
+                **({"host_cache": dict(measured.host_cache)} if measured.host_cache else {}),
+                **disk_facts(measured.outcome.value),
             },
         )
     )
