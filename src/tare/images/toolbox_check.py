@@ -22,7 +22,7 @@ def snapshot(tree: Path) -> dict[str, list[Any]]:
         if stat.S_ISREG(about.st_mode):
             content = file_digest(tree / path)
         elif stat.S_ISLNK(about.st_mode):
-            content = os.readlink(tree / path)
+            content = str((tree / path).readlink())
         size = 0 if stat.S_ISDIR(about.st_mode) else about.st_size
         found[path] = [about.st_mode, size, content]
     return found
@@ -53,7 +53,7 @@ def tree_problems(tree: Path, listing: Path, *, thorough: bool) -> list[str]:
         if same and thorough and stat.S_ISREG(mode):
             same = file_digest(tree / path) == content
         if same and stat.S_ISLNK(mode):
-            same = os.readlink(tree / path) == content
+            same = str((tree / path).readlink()) == content
         if not same:
             problems.append(f"{tree / path} is not what was built")
     if len(problems) > _NAMED:

@@ -54,15 +54,42 @@ def audio() -> bytes:
     both = np.stack([left + noise[0], right + noise[1]], axis=1)
     data = np.clip(both, -32_768, 32_767).astype("<i2").tobytes()
     form = struct.pack("<HHIIHH", 1, 2, AUDIO_RATE, 4 * AUDIO_RATE, 4, 16)
-    return (
+    made: bytes = (
         b"RIFF" + struct.pack("<I", 36 + len(data)) + b"WAVEfmt " + struct.pack("<I", 16) + form
         + b"data" + struct.pack("<I", len(data)) + data
     )  # fmt: skip
+    return made
 
 
-_SYLLABLES = (
-    ["ba", "be", "bo", "da", "de", "di", "ka", "ko", "ku", "la", "le", "lo", "ma", "mi", "mu", "na", "ne", "no", "ra", "re", "ro", "sa", "se", "ta", "ti", "to", "ven"]
-)
+_SYLLABLES = [
+    "ba",
+    "be",
+    "bo",
+    "da",
+    "de",
+    "di",
+    "ka",
+    "ko",
+    "ku",
+    "la",
+    "le",
+    "lo",
+    "ma",
+    "mi",
+    "mu",
+    "na",
+    "ne",
+    "no",
+    "ra",
+    "re",
+    "ro",
+    "sa",
+    "se",
+    "ta",
+    "ti",
+    "to",
+    "ven",
+]
 
 
 def words(count: int, seed: int) -> list[str]:

@@ -79,11 +79,11 @@ async def _apt(host: Host, argv: list[str]) -> str:
 
 
 def _package(paragraph: str) -> Package | None:
-    fields = dict(
-        (key, value.strip())
+    fields = {
+        key: value.strip()
         for key, colon, value in (line.partition(":") for line in paragraph.splitlines())
         if colon and not key.startswith(" ")
-    )
+    }
     if not {"Package", "Version", "SHA256"} <= fields.keys():
         return None
     size = int(fields.get("Installed-Size", "0")) << 10

@@ -47,7 +47,8 @@ def bayer_scene(width: int, height: int) -> np.ndarray:
         light = np.where(inside, light // 2 + number * 500, light)
     colour = np.where(y % 2 == x % 2, np.where(y % 2 == 0, 7, 5), 10)
     noise = ((x * 73_856_093) ^ (y * 19_349_663)) % 4093 % 257 - 128
-    return np.clip(BLACK + light * colour // 8 + noise, 0, WHITE).astype("<u2")
+    seen: np.ndarray = np.clip(BLACK + light * colour // 8 + noise, 0, WHITE).astype("<u2")
+    return seen
 
 
 def dng(pixels: np.ndarray) -> bytes:

@@ -193,7 +193,7 @@ def inside(tree: Path, path: str) -> Path:
             continue
         step = current / part
         if step.is_symlink():
-            target = os.readlink(step)
+            target = str(step.readlink())
             waiting = [*target.split("/"), *waiting]
             current = tree if target.startswith("/") else current
         else:

@@ -31,6 +31,7 @@ from tare.platforms.process_machine import (
     owned_directory,
 )
 from tare.platforms.scheduled import Scheduled, linux_knobs
+from tare.platforms.toolbox import tree_environment
 
 CHECK_S = 20.0
 MIN_MEMORY = 16 << 20
@@ -111,13 +112,14 @@ class Bare:
             disk = await held.enter_async_context(mounted_disk(context, spec))
             scheduled = Scheduled(context, spec.name, wanted)
             await scheduled.hold(held, realtime=spec.realtime)
+            tools = await tree_environment(context, spec, held)
             log = spec.workdir / CONSOLE
             process = await start_owned(
                 context.host,
                 context.ledger,
                 scheduled.around([str(context.host_agent), "serve"], threads=True),
                 log=log,
-                env={**scheduled.environment, **disk_variable(disk)},
+                env={**scheduled.environment, **disk_variable(disk), **tools},
                 cpus=granted_cpus(
                     context.host.topology().online, context.ledger, spec.cpus, spec.shape.vcpus
                 ),

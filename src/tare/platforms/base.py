@@ -157,6 +157,7 @@ class Prepared:
         digest: SHA-256 (hex) of everything that boots; empty when nothing does.
         cached: Whether it was found ready.
         took_s: Seconds spent.
+        toolbox: The applications, where a workload of the study needs them.
         extra: The platform's own data, passed back to :meth:`Platform.start`.
     """
 
@@ -165,6 +166,7 @@ class Prepared:
     cached: bool
     took_s: float
     extra: Mapping[str, Any] = field(default_factory=dict)
+    toolbox: ToolboxFiles | None = None
 
 
 @dataclass(frozen=True)
@@ -179,6 +181,8 @@ class Context:
         kernel: The study's kernel (``rt``, ``cloud``, a package or a file); None means the
             real-time kernel for real-time workloads and the cloud kernel for the others.
         here: This computer, where images are built; None where it is the host itself.
+        needs: What the study's workloads need of its machines: ``toolbox``, ``toolbox-build``,
+            ``disk``, ``network``.
     """
 
     host: Host
@@ -187,6 +191,7 @@ class Context:
     agent: Path
     kernel: str | None = None
     here: Host | None = None
+    needs: frozenset[str] = frozenset()
 
     @property
     def builder(self) -> Host:

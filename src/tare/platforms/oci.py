@@ -54,6 +54,7 @@ from tare.platforms.process_machine import (
     owned_directory,
 )
 from tare.platforms.scheduled import Scheduled, linux_knobs
+from tare.platforms.toolbox import tree_at_host
 
 MIN_MEMORY = 16 << 20
 IDLE_DEVICE = "/dev/cpu_dma_latency"
@@ -150,8 +151,10 @@ class Oci:
             scheduled = Scheduled(context, spec.name, own_policy(options.scheduling_of(spec.role)))
             throttled = await scheduled.hold(held, realtime=spec.realtime, group=False)
             cpu, unified = container_resources(scheduled.wanted, version_of(mounts))
+            tree = await tree_at_host(context, spec, held)
             container = ContainerSpec(
                 name=spec.name,
+                toolbox=None if tree is None else str(tree),
                 root=str(await root_file_system(context)),
                 cpus=granted_cpus(host.topology().online, ledger, spec.cpus, spec.shape.vcpus),
                 memory=spec.shape.memory,

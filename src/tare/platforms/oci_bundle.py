@@ -44,6 +44,8 @@ class ContainerSpec:
     Args:
         name: The container's name, also that of its cgroup and its host name.
         root: Directory of the root file system, on the host.
+        toolbox: Directory of the toolbox's tree on the host, which then is the root, with the
+            agent of ``root`` in it.
         cpus: The host CPUs it may use.
         memory: The limit of its memory, in bytes.
         swap_limit: Whether the kernel can also limit swap, which then is none.
@@ -68,6 +70,7 @@ class ContainerSpec:
     args: tuple[str, ...] = (AGENT_INSIDE, "serve")
     env: tuple[tuple[str, str], ...] = ()
     scratch: str | None = None
+    toolbox: str | None = None
 
 
 def configuration(spec: ContainerSpec) -> dict[str, Any]:
@@ -78,7 +81,7 @@ def configuration(spec: ContainerSpec) -> dict[str, Any]:
     return {
         "ociVersion": "1.0.2",
         "hostname": spec.name,
-        "root": {"path": spec.root, "readonly": True},
+        "root": {"path": spec.toolbox or spec.root, "readonly": True},
         "process": {
             "terminal": False,
             "user": {"uid": 0, "gid": 0},
@@ -103,6 +106,7 @@ def configuration(spec: ContainerSpec) -> dict[str, Any]:
             _mount("/sys/fs/cgroup", "cgroup", "cgroup", "nosuid", "noexec", "nodev", "ro"),
             _mount("/tmp", "tmpfs", "tmpfs", "nosuid", "nodev", "mode=1777"),
             *_scratch(spec),
+            *_toolbox(spec),
         ],
         "linux": {
             "cgroupsPath": f"/{spec.name}",
@@ -128,6 +132,15 @@ def configuration(spec: ContainerSpec) -> dict[str, Any]:
             ],
         },
     }
+
+
+def _toolbox(spec: ContainerSpec) -> list[Mapping[str, Any]]:
+    if spec.toolbox is None:
+        return []
+    return [
+        _mount(AGENT_INSIDE, "bind", f"{spec.root}{AGENT_INSIDE}", "bind", "ro"),
+        _mount("/run", "tmpfs", "tmpfs", "nosuid", "nodev", "mode=755"),
+    ]
 
 
 def _scratch(spec: ContainerSpec) -> list[Mapping[str, Any]]:

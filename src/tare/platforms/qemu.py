@@ -31,6 +31,7 @@ from tare.platforms.qemu_hugepages import lacking_pages, require_whole_pages
 from tare.platforms.qemu_machine import QemuMachine, fits_socket
 from tare.platforms.qemu_options import QemuOptions
 from tare.platforms.scheduled import LINUX_KNOBS, Scheduled, linux_knobs
+from tare.platforms.toolbox import image_needs
 
 if TYPE_CHECKING:
     from tare.platforms.base import Machine
@@ -167,7 +168,7 @@ class Qemu:
         image = await build_guest_image(
             context.builder,
             _kernel(context, realtime),
-            needs=options.needs | ({"ext4"} if shape.disk else frozenset()),
+            needs=options.needs | ({"ext4"} if shape.disk else frozenset()) | image_needs(context),
             agent=context.agent,
             cache=context.cache,
         )
@@ -281,6 +282,8 @@ async def launch(
         for folder in dict.fromkeys((spec.workdir, sockets)):
             await machine.make_folder(folder)
         places = replace(places, disk=await machine.make_disk(context, spec))
+        if spec.toolbox is not None:
+            places = replace(places, toolbox=await at_host(context.host, spec.toolbox.image))
         argv = command(options, there, spec.name, spec.shape, places, append=append)
         await machine.run(argv, spec.cpus)
     except BaseException:

@@ -26,6 +26,7 @@ class Places:
     console: Path
     errors: Path
     disk: Path | None = None
+    toolbox: Path | None = None
 
 
 def kernel_arguments(options: QemuOptions, channel: str | None = None) -> tuple[str, ...]:
@@ -97,6 +98,7 @@ def command(
         *("-netdev", "hubport,id=net,hubid=0"),
         *("-blockdev", _disk(options, places.disk)),
         *_devices(options),
+        *_toolbox(options, places.toolbox),
         "-S",
     ]
 
@@ -185,6 +187,18 @@ def _devices(options: QemuOptions) -> tuple[str, ...]:
         *("-device", "e1000,netdev=net,romfile="),
         *("-device", f"ide-hd,bus=ide.0,{_disk_device(options)}"),
     )
+
+
+def _toolbox(options: QemuOptions, image: Path | None) -> tuple[str, ...]:
+    if image is None:
+        return ()
+    if options.devices == "paravirtual":
+        file = f"driver=file,node-name=toolbox,read-only=on,filename={_escaped(image)}"
+        return ("-blockdev", file, "-device", "virtio-blk-pci,drive=toolbox,serial=tare-toolbox")
+    # An IDE disk cannot be read-only, so what would be written goes to a file without a name.
+    bus = "ide.3" if options.machine == "q35" else "ide.1,unit=1"
+    drive = f"if=none,id=toolbox,format=raw,snapshot=on,file={_escaped(image)}"
+    return ("-drive", drive, "-device", f"ide-hd,drive=toolbox,bus={bus},serial=tare-toolbox")
 
 
 def _escaped(path: Path) -> str:

@@ -1,0 +1,53 @@
+"""Make the toolbox ready once for a study whose workloads need it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tare.images.toolbox import prepare_toolbox
+from tare.platforms.base import ToolboxFiles
+
+if TYPE_CHECKING:
+    from tare.images.toolbox_recipe import Kind
+    from tare.run.bench import Bench
+    from tare.study.model import Study
+
+
+def study_needs(bench: Bench, study: Study) -> frozenset[str]:
+    """Return what the study's workloads and neighbours need of a machine.
+
+    Out of ``toolbox``, ``toolbox-build``, ``disk`` and ``network``; a workload says it in its
+    attribute ``needs``.
+    """
+    kinds = {spec.workload for spec in study.workloads.values()}
+    for scenario in study.scenarios.values():
+        kinds |= {neighbours.load for neighbours in scenario.neighbours}
+    return frozenset(
+        need
+        for kind in kinds
+        if kind in bench.workloads
+        for need in getattr(bench.workloads[kind], "needs", frozenset())
+    )
+
+
+async def study_toolbox(bench: Bench, study: Study) -> ToolboxFiles | None:
+    """Find or build the toolbox that the study needs; None where it needs none.
+
+    Raises:
+        InputError: It cannot be built.
+    """
+    needs = study_needs(bench, study)
+    kind: Kind
+    if "toolbox-build" in needs:
+        kind = "build"
+    elif "toolbox" in needs:
+        kind = "base"
+    else:
+        return None
+    context = bench.context
+    box = await prepare_toolbox(
+        context.builder, kind, agent=context.agent, cache=context.cache, say=bench.say
+    )
+    for note in box.notes:
+        bench.say(note)
+    return ToolboxFiles(image=box.image, digest=box.digest, tree=box.tree)
