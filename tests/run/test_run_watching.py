@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tare.errors import MachineFault
-from tare.events import CellStarted, Record
+from tare.events import BlockFinished, BlockStarted, CellStarted, Record
 from tare.run.progress import SILENCE_S, ProgressView, Tally
 from tare.run.watching import ALMOST, Watch, standing
 
@@ -125,3 +125,27 @@ def test_a_long_cell_speaks_once_a_minute_where_there_is_no_terminal() -> None:
     lines = output.getvalue().splitlines()
     assert len(lines) == 199 // SILENCE_S
     assert "tick[samples=50000000] 2%, 14,690 samples/s, about 55 min 40 s left" in lines[0]
+
+
+def test_time_left_is_told_only_when_known_and_never_less_than_the_cells_own() -> None:
+    now = [100.0]
+    tally = Tally(blocks=8, clock=lambda: now[0])
+    assert tally.left == ""
+    tally.expected_block_s = 60.0
+    assert tally.left_s == 8 * 60.0
+    tally.take(BlockStarted(block=1, order=()))
+    now[0] += 20
+    assert tally.left_s == 40.0 + 7 * 60.0
+    tally.progress("1/bare/alone/tick", 0.01, {"left_s": 3600.0})
+    assert tally.left_s == 3600.0 + 7 * 60.0
+    now[0] += 20
+    tally.take(BlockFinished(block=1))
+    assert tally.left_s == 7 * 40.0
+
+
+def test_a_last_block_that_takes_longer_says_so() -> None:
+    now = [0.0]
+    tally = Tally(blocks=1, expected_block_s=5.0, clock=lambda: now[0])
+    tally.take(BlockStarted(block=1, order=()))
+    now[0] += 9
+    assert tally.left == "longer than expected"

@@ -57,6 +57,8 @@ class Tally:
     now: str = "getting ready"
     fraction: float = 0.0
     extra: str = ""
+    cell_left_s: float = 0.0
+    in_block: bool = False
     began: float = field(init=False)
     block_began: float = field(init=False)
     block_times: list[float] = field(default_factory=list)
@@ -65,16 +67,29 @@ class Tally:
         self.began = self.block_began = self.clock()
 
     @property
-    def left_s(self) -> float:
-        """Estimated seconds until all blocks are done, from the blocks so far."""
+    def left_s(self) -> float | None:
+        """Estimated seconds until all blocks are done, from the blocks so far; None: not known."""
         per_block = (
             sum(self.block_times) / len(self.block_times)
             if self.block_times
             else self.expected_block_s
         )
-        in_this_block = self.clock() - self.block_began if self.block else 0.0
-        blocks_left = self.blocks - max(self.block - 1, 0)
-        return max(blocks_left * per_block - in_this_block, 0.0)
+        if per_block <= 0:
+            return None
+        blocks_after = self.blocks - max(self.block, 1)
+        if self.in_block:
+            in_this_block = max(per_block - (self.clock() - self.block_began), self.cell_left_s)
+        else:
+            in_this_block = 0.0 if self.block else per_block
+        return blocks_after * per_block + max(in_this_block, 0.0)
+
+    @property
+    def left(self) -> str:
+        """The same in words."""
+        left_s = self.left_s
+        if left_s is None:
+            return ""
+        return f"about {format_duration(left_s)} left" if left_s >= 1 else "longer than expected"
 
     @property
     def share_done(self) -> float:
@@ -90,7 +105,7 @@ class Tally:
                 self.cells_per_block = event.cells_per_block
                 self.expected_block_s = event.expected_block_s
             case BlockStarted():
-                self.block, self.done_in_block = event.block, 0
+                self.block, self.done_in_block, self.in_block = event.block, 0, True
                 self.block_began = self.clock()
             case MachineStarting():
                 self._doing(f"{event.arm} / {event.scenario}: booting {event.role}")
@@ -106,13 +121,14 @@ class Tally:
                 self.failed += event.status != "ok"
             case BlockFinished():
                 self.block_times.append(self.clock() - self.block_began)
+                self.in_block = False
             case Decided() if not event.go_on:
                 self.blocks = event.block
             case _:
                 pass
 
     def _doing(self, what: str) -> None:
-        self.now, self.fraction, self.extra = what, 0.0, ""
+        self.now, self.fraction, self.extra, self.cell_left_s = what, 0.0, "", 0.0
 
     def progress(self, cell: str, done: float, fields: Mapping[str, Any]) -> None:
         """Account for progress within ``cell``.
@@ -129,6 +145,7 @@ class Tally:
         if isinstance(rate, int | float):
             parts.append(f"{rate:,.0f} {fields.get('unit', '1/s')}")
         if isinstance(left_s, int | float):
+            self.cell_left_s = float(left_s)
             parts.append(f"about {format_duration(max(round(left_s), 0))} left")
         self.extra = ", ".join(parts)
 
@@ -184,7 +201,7 @@ class ProgressView:
             Text(f"block {tally.block}/{tally.blocks}", style="bold"),
             ProgressBar(total=1.0, completed=tally.share_done, width=32),
             Text(f"{tally.share_done:4.0%}"),
-            Text(f"about {format_duration(tally.left_s)} left", style="cyan"),
+            Text(tally.left, style="cyan"),
             Text(f"{tally.failed} failed", style="red") if tally.failed else Text(""),
         )
         return Group(grid, Text(tally.doing, style="dim", no_wrap=True, overflow="ellipsis"))
@@ -212,8 +229,8 @@ def _lines(event: Event, tally: Tally) -> list[Text]:
             return [Text(f"    | {line}", "dim") for line in event.console_tail[-5:]]
         case BlockFinished():
             took = format_duration(tally.block_times[-1])
-            left = format_duration(tally.left_s)
-            return [Text(f"block {event.block} done in {took}; about {left} left", "dim")]
+            left = f"; {tally.left}" if event.block < tally.blocks else ""
+            return [Text(f"block {event.block} done in {took}{left}", "dim")]
         case Decided() if not event.go_on:
             return [Text(f"no further block: {event.reason}")]
         case Interrupted():
