@@ -198,3 +198,81 @@ impl Timer {
         self.set = 0;
     }
 }
+
+/// How many datagrams one call carries at most.
+pub const BATCH: usize = 64;
+
+/// Send the same datagram up to `times` times (at most [`BATCH`]) over a connected socket; how
+/// often it was sent.
+pub fn send_many(socket: &impl AsRawFd, datagram: &[u8], times: usize) -> io::Result<usize> {
+    let mut part = libc::iovec {
+        iov_base: datagram.as_ptr().cast_mut().cast(),
+        iov_len: datagram.len(),
+    };
+    // SAFETY: mmsghdr is plain numbers and pointers, for which zero means nothing.
+    let mut headers: [libc::mmsghdr; BATCH] = unsafe { std::mem::zeroed() };
+    for header in &mut headers {
+        header.msg_hdr.msg_iov = &mut part;
+        header.msg_hdr.msg_iovlen = 1;
+    }
+    let times = times.min(BATCH) as libc::c_uint;
+    // SAFETY: the headers and what they point to live until the call ends; it only reads the
+    // datagram.
+    let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr(), times, 0) };
+    Ok(check(sent)? as usize)
+}
+
+/// Receive the datagrams that are waiting, at least one and at most [`BATCH`]. Only the beginning
+/// of the first one is kept, in `first`; returns how many came and how long the first one was.
+pub fn receive_many(
+    socket: &impl AsRawFd,
+    first: &mut [u8],
+    rest: &mut [u8],
+) -> io::Result<(usize, usize)> {
+    let mut parts = [
+        libc::iovec {
+            iov_base: first.as_mut_ptr().cast(),
+            iov_len: first.len(),
+        },
+        libc::iovec {
+            iov_base: rest.as_mut_ptr().cast(),
+            iov_len: rest.len(),
+        },
+    ];
+    let [one, other] = &mut parts;
+    // SAFETY: mmsghdr is plain numbers and pointers, for which zero means nothing.
+    let mut headers: [libc::mmsghdr; BATCH] = unsafe { std::mem::zeroed() };
+    for header in &mut headers {
+        header.msg_hdr.msg_iov = other;
+        header.msg_hdr.msg_iovlen = 1;
+    }
+    headers[0].msg_hdr.msg_iov = one;
+    // SAFETY: both buffers are valid for their lengths and live until the call ends; that later
+    // datagrams overwrite each other is meant.
+    let count = unsafe {
+        libc::recvmmsg(
+            socket.as_raw_fd(),
+            headers.as_mut_ptr(),
+            BATCH as libc::c_uint,
+            libc::MSG_WAITFORONE as _,
+            std::ptr::null_mut(),
+        )
+    };
+    Ok((check(count)? as usize, headers[0].msg_len as usize))
+}
+
+/// Send a socket's packets whole or not at all, whatever is known of the way.
+pub fn never_fragment(socket: &impl AsRawFd) -> io::Result<()> {
+    let value: libc::c_int = libc::IP_PMTUDISC_PROBE;
+    // SAFETY: the value lives until the call ends, and its size is passed.
+    check(unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_IP,
+            libc::IP_MTU_DISCOVER,
+            std::ptr::addr_of!(value).cast(),
+            std::mem::size_of_val(&value) as libc::socklen_t,
+        )
+    })
+    .map(|_| ())
+}

@@ -9,6 +9,7 @@ pub mod load;
 pub mod memory_bandwidth;
 pub mod memory_latency;
 pub mod memory_load;
+pub mod net;
 pub mod program;
 pub mod switch;
 #[cfg(test)]
@@ -23,6 +24,7 @@ pub const ALL: &[(&str, Run)] = &[
     ("assignment", bytemark::ASSIGNMENT),
     ("bitfield", bytemark::BITFIELD),
     ("bytemark", bytemark::run),
+    ("connect-request-response", net::run_connecting),
     ("cpu-load", cpu_load::run),
     ("filebench", filebench::run),
     ("fourier", bytemark::FOURIER),
@@ -35,9 +37,12 @@ pub const ALL: &[(&str, Run)] = &[
     ("memory-bandwidth", memory_bandwidth::run),
     ("memory-latency", memory_latency::run),
     ("memory-load", memory_load::run),
+    ("net-server", net::run_server),
     ("neural-net", bytemark::NEURAL_NET),
     ("numeric-sort", bytemark::NUMERIC_SORT),
     ("program", program::run),
+    ("packet-rate", net::run_packets),
+    ("request-response", net::run_kept),
     ("string-sort", bytemark::STRING_SORT),
     ("switch", switch::run),
     ("tick", tick::run),

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tally::{Tally, Trouble};
 
-pub(crate) use tally::summary;
+pub(crate) use tally::{count, durations, summary};
 
 const MOST_CONNECTIONS: usize = 20_000;
 const MOST_INTERVALS: f64 = 20_000.0;

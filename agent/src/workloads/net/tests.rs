@@ -1,0 +1,103 @@
+//! Both ends against each other, over the loopback.
+
+use super::*;
+use crate::workload::Run;
+use crate::workloads::testing::{run_with, Collected};
+use serde_json::{json, Value};
+use std::net::TcpListener;
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+/// Run a client against a server; what both found.
+fn between(client: Run, server: Value, asked: Value) -> (Value, Value) {
+    let port = free_port();
+    let with_port = |mut params: Value| {
+        params["port"] = port.into();
+        params
+    };
+    let (server, asked) = (with_port(server), with_port(asked));
+    let collected = Collected::default();
+    std::thread::scope(|scope| {
+        let serving = scope.spawn(|| collected.carry_out(run_server, &server, &[]));
+        let (found, _) = run_with(client, &asked, &[]);
+        collected.stop();
+        (found, serving.join().unwrap())
+    })
+}
+
+#[test]
+fn exchanges_are_counted_at_both_ends() {
+    let sizes = json!({"request_bytes": 100, "response_bytes": 300_000});
+    let mut asked = sizes.clone();
+    asked["connections"] = 2.into();
+    asked["seconds"] = 0.2.into();
+    asked["warmup_s"] = 0.into();
+    asked["probe_bytes"] = 1500.into();
+    let (found, served) = between(run_kept, sizes, asked);
+    assert_eq!(found["exchanges"], served["requests"], "{found} {served}");
+    assert_eq!(found["exchange"]["count"], found["exchanges"]);
+    assert_eq!(served["connections"], 2, "{served}");
+    assert_eq!(served["packets"], 0, "probes do not count: {served}");
+}
+
+#[test]
+fn each_exchange_may_have_a_connection_of_its_own() {
+    let asked = json!({"seconds": 0.2, "warmup_s": 0.0});
+    let (found, served) = between(run_connecting, json!({"once": true}), asked);
+    let exchanges = found["exchanges"].as_u64().unwrap();
+    assert!(exchanges > 10, "{found}");
+    // One more, to see whether the server is there.
+    assert_eq!(served["connections"], exchanges + 1, "{found} {served}");
+    assert_eq!(found["connect"]["count"], found["exchanges"]);
+}
+
+#[test]
+fn packets_that_arrive_are_counted() {
+    let asked = json!({"seconds": 0.2, "bytes": 18});
+    let (found, served) = between(run_packets, json!({}), asked);
+    let (sent, came) = (
+        found["sent"].as_u64().unwrap(),
+        served["packets"].as_u64().unwrap(),
+    );
+    assert!(came > 100 && came <= sent, "{found} {served}");
+    assert!(
+        served["packets_per_s"].as_f64().unwrap() > 1000.0,
+        "{served}"
+    );
+}
+
+#[test]
+fn nobody_there_is_told() {
+    for client in [run_kept, run_connecting, run_packets] {
+        let asked = json!({"port": free_port(), "patience_s": 0.05});
+        let (found, _) = run_with(client, &asked, &[]);
+        assert!(
+            found["error"].as_str().unwrap().contains("cannot connect"),
+            "{found}"
+        );
+    }
+}
+
+#[test]
+fn a_way_that_is_too_narrow_is_told() {
+    // Larger than the loopback's MTU of 65,536 no datagram can be, so its headers are counted in.
+    let asked = json!({"seconds": 0.1, "probe_bytes": 70_000});
+    let (found, _) = between(run_kept, json!({}), asked);
+    let words = found["error"].as_str().unwrap();
+    assert!(words.contains("70000") && words.contains("MTU"), "{found}");
+}
+
+#[test]
+fn an_address_of_another_machine_cannot_be_served() {
+    let (found, _) = run_with(run_server, &json!({"address": "192.0.2.1", "port": 1}), &[]);
+    assert!(
+        found["error"]
+            .as_str()
+            .unwrap()
+            .contains("cannot serve at 192.0.2.1:1"),
+        "{found}"
+    );
+}
