@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from tare.workloads.base import Better, Kind, Metric, Parameters, Workload
 from tare.workloads.bytemark import KERNELS, Bytemark
+from tare.workloads.filebench import Filebench
 from tare.workloads.loads import CpuLoad, MemoryLoad
 from tare.workloads.machine import MachineFacts, fitted
 from tare.workloads.memory_bandwidth import MemoryBandwidth
@@ -21,6 +22,7 @@ _ALL: tuple[Workload, ...] = (
     MemoryLatency(),
     Bytemark(),
     *KERNELS,
+    Filebench(),
     CpuLoad(),
     MemoryLoad(),
 )
