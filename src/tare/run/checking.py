@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING
 
 from tare.errors import InputError, TareError
 from tare.events import ImageReady, PlatformChecked
-from tare.platforms.base import Capabilities, Context, Prepared, Shape, Verdict
+from tare.images.cache import key_of
+from tare.platforms.base import (
+    Capabilities,
+    Context,
+    Prepared,
+    Shape,
+    ToolboxFiles,
+    Verdict,
+)
 from tare.run.bench import Bench
+from tare.run.toolbox import study_needs, study_toolbox
 from tare.study.plan import ArmFacts, Plan, make_plan
 
 if TYPE_CHECKING:
@@ -143,22 +152,28 @@ async def prepare_arms(bench: Bench, study: Study, plan: Plan) -> dict[str, Prep
         PATIENCE_S, bench.say, "building what the guests boot, which is kept for the next run"
     )
     try:
-        return {name: await _prepare(bench, study, name) for name in plan.arms}
+        toolbox = await study_toolbox(bench, study) if plan.arms else None
+        return {name: await _prepare(bench, study, name, toolbox) for name in plan.arms}
     finally:
         patience.cancel()
 
 
-async def _prepare(bench: Bench, study: Study, arm: str) -> Prepared:
+async def _prepare(bench: Bench, study: Study, arm: str, toolbox: ToolboxFiles | None) -> Prepared:
     platform = bench.platforms[study.arms[arm].platform]
+    context = dataclasses.replace(bench.context, needs=study_needs(bench, study))
     try:
-        return await platform.prepare(
-            arm_context(bench.context, study, arm),
+        prepared = await platform.prepare(
+            arm_context(context, study, arm),
             study.arms[arm].options,
             arm_shape(study, arm),
             is_realtime(bench, study),
         )
     except InputError as error:
         raise InputError(f"arm {arm}: {error.message}", error.hint) from error
+    if toolbox is None:
+        return prepared
+    both = key_of({"boots": prepared.digest, "toolbox": toolbox.digest})
+    return dataclasses.replace(prepared, toolbox=toolbox, digest=both)
 
 
 def image_events(prepared: Mapping[str, Prepared]) -> list[ImageReady]:

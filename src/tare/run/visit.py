@@ -134,7 +134,7 @@ class Visitor:
         name = self._newest = f"tare-{self.run}-{next(self._numbers)}-{role}"
         # Nobody can have made it beforehand: its name is known to nobody.
         workdir = temporary_folder(context.host) / f"{name}-{secrets.token_hex(4)}"
-        spec = MachineSpec(name, arm.shape, cpus, workdir, arm.realtime, role)
+        spec = MachineSpec(name, arm.shape, cpus, workdir, arm.realtime, role, arm.prepared.toolbox)
         self.cells.log.append(
             MachineStarting(
                 machine=name, block=visit.block, arm=arm.name, scenario=visit.scenario, role=role
