@@ -4,11 +4,10 @@
 //! (its first child) ends, whatever the reason: a machine never waits in silence.
 
 use crate::frame::{encode, Kind, OUT_OF_BAND};
-use crate::protocol;
 use crate::scratch;
 use crate::serve::{Ending, Origin, Role, Server};
-use crate::{network, protocol};
 use crate::sys::{self, Off, Side};
+use crate::{network, protocol};
 use serde_json::{json, Value};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -42,6 +41,7 @@ pub fn run() -> ! {
             Err(reason) => notes.push(reason),
         }
     }
+    raise_loopback();
     if let Some(wanted) = words.get(network::WORD) {
         origin.network = network::set_up(wanted);
         if let Some(error) = origin.network["error"].as_str() {
@@ -49,7 +49,6 @@ pub fn run() -> ! {
         }
         origin.mark("network");
     }
-    raise_loopback();
     for note in &notes {
         say(note);
     }
