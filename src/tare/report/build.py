@@ -15,8 +15,10 @@ from markupsafe import Markup, escape
 
 from tare.analysis.beside import set_beside
 from tare.analysis.model import Comparison, RunData
+from tare.analysis.recordingcost import recording_costs
 from tare.analysis.references import Reference
 from tare.errors import InputError
+from tare.report import monitoring
 from tare.report.arrange import arranged
 from tare.report.beside import reference_section, write_beside
 from tare.report.drawing import Studio
@@ -29,6 +31,7 @@ from tare.report.longseries import (
     series_figures,
     tails_table,
 )
+from tare.report.monitoring import monitoring_of
 from tare.report.page import Noted, Page, make_page
 from tare.report.palette import css_variables, looks
 from tare.report.results import (
@@ -106,13 +109,17 @@ def _build(
             for draft in sections
         }
         studio.add([figure for found in of_series.values() for figure, _ in found])
-        spikes = spikes_of(runs)
+        spikes = spikes_of(runs, recording_costs(runs, comparison))
         if spikes is not None and spikes.figure is not None:
             studio.add([spikes.figure])
+        watched = monitoring_of(runs)
+        if watched is not None:
+            studio.add(watched.figures)
         drawn = studio.drawn()
     tables = _tables(runs, comparison, series)
     files: list[str] = []
-    for table in [*tables, *(spikes.tables if spikes else ())]:
+    own = [*(spikes.tables if spikes else ()), *([watched.table] if watched else ())]
+    for table in [*tables, *own]:
         files += _write_table(table, tables_folder)
     beside = [set_beside(comparison, reference) for reference in references]
     for side in beside:
@@ -130,6 +137,11 @@ def _build(
         references=[reference_section(side) for side in beside],
         spikes=spikes.section if spikes else None,
         spikes_figure=Noted(drawn[FIGURE], NOTE) if FIGURE in drawn else None,
+        monitoring=watched.section if watched else None,
+        monitoring_figures=[
+            Noted(drawn[figure.name], monitoring.NOTE)
+            for figure in (watched.figures if watched else ())
+        ],
     )
     path = out / PAGE
     _replace(path, render(page))

@@ -11,6 +11,7 @@ from tare.analysis.model import Comparison, RunData
 from tare.report.again import Again, again
 from tare.report.beside import ReferenceSection
 from tare.report.drawing import Drawn
+from tare.report.monitoring import MonitoringSection
 from tare.report.palette import Look
 from tare.report.provenance import (
     checks_table,
@@ -107,6 +108,8 @@ class Page:
     references: tuple[ReferenceSection, ...] = ()
     spikes: SpikesSection | None = None
     spikes_figure: Noted | None = None
+    monitoring: MonitoringSection | None = None
+    monitoring_figures: tuple[Noted, ...] = ()
 
 
 def make_page(
@@ -120,6 +123,8 @@ def make_page(
     references: Sequence[ReferenceSection] = (),
     spikes: SpikesSection | None = None,
     spikes_figure: Noted | None = None,
+    monitoring: MonitoringSection | None = None,
+    monitoring_figures: Sequence[Noted] = (),
 ) -> Page:
     """Return the page's content."""
     runs = comparison.runs
@@ -172,6 +177,8 @@ def make_page(
         references=tuple(references),
         spikes=spikes,
         spikes_figure=spikes_figure,
+        monitoring=monitoring,
+        monitoring_figures=tuple(monitoring_figures),
     )
 
 

@@ -1,0 +1,248 @@
+"""What the counters of a machine and of its host say over a cell: rates, on one time axis."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tare.analysis.rundata import CellResult, RunData, SeriesEntry
+
+SERIES = "counters"
+PHASES = "phases"
+"""The fact of a cell that lists its phases: ``name``, ``begin_s`` and ``end_s`` each."""
+LEAST_SAMPLES = 4
+SECTOR = 512
+"""Bytes; ``/proc/diskstats`` counts in these whatever the disk's own (iostats.rst)."""
+
+CPU = ("user", "system", "iowait", "steal")
+QUANTITIES: Mapping[str, str] = {
+    **{f"cpu-{state}": "1" for state in CPU},
+    "disk-read": "B/s",
+    "disk-written": "B/s",
+    "disk-busy": "1",
+    "disk-merged": "1/s",
+    "net-received": "B/s",
+    "net-sent": "B/s",
+}
+"""Each quantity's unit: shares of all CPUs' time, of one disk's time, bytes and requests."""
+
+Column = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A part of a cell in which something of its own happened; seconds since its start."""
+
+    name: str
+    begin_s: float
+    end_s: float
+
+
+@dataclass(frozen=True)
+class Track:
+    """One computer's counters over one cell.
+
+    Args:
+        role: ``subject`` or ``host``.
+        time_s: The ends of the intervals, seconds since the first sample.
+        values: By quantity of :data:`QUANTITIES`, one value an interval; a quantity whose counters
+            this computer lacks is missing.
+    """
+
+    role: str
+    time_s: tuple[float, ...]
+    values: Mapping[str, tuple[float, ...]]
+
+    def mean(self, quantity: str) -> float | None:
+        """Return a quantity's mean over the cell; None where it is missing."""
+        found = self.values.get(quantity)
+        return fmean(found) if found else None
+
+
+@dataclass(frozen=True)
+class Monitor:
+    """A cell with its tracks, the machine's and the host's, each as far as it was recorded."""
+
+    cell: str
+    block: int
+    arm: str
+    scenario: str
+    workload: str
+    parameters: str
+    emulated: bool
+    tracks: tuple[Track, ...]
+    phases: tuple[Phase, ...] = ()
+
+    @property
+    def length_s(self) -> float:
+        """How long it was watched."""
+        return max(track.time_s[-1] for track in self.tracks)
+
+    def track(self, role: str) -> Track | None:
+        """Return the track of ``role``, if it was recorded."""
+        return next((track for track in self.tracks if track.role == role), None)
+
+
+@dataclass
+class _Found:
+    cell: CellResult
+    tracks: list[Track] = field(default_factory=list)
+
+
+def monitors(runs: Iterable[RunData]) -> tuple[Monitor, ...]:
+    """Return all cells that count and whose counters were sampled often enough."""
+    found: list[Monitor] = []
+    for run in runs:
+        cells = {cell.cell: _Found(cell) for cell in run.cells if cell.status == "ok"}
+        for entry in run.series:
+            if entry.name == SERIES and entry.cell in cells:
+                track = _read(entry)
+                if track is not None:
+                    cells[entry.cell].tracks.append(track)
+        found += [_monitor(each, run.emulated_arms) for each in cells.values() if each.tracks]
+    return tuple(found)
+
+
+def _monitor(found: _Found, emulated: frozenset[str]) -> Monitor:
+    cell = found.cell
+    return Monitor(
+        cell=cell.cell,
+        block=cell.block,
+        arm=cell.arm,
+        scenario=cell.scenario,
+        workload=cell.workload,
+        parameters=cell.parameters,
+        emulated=cell.arm in emulated,
+        tracks=tuple(found.tracks),
+        phases=phases_of(cell.facts),
+    )
+
+
+def phases_of(facts: Mapping[str, Any]) -> tuple[Phase, ...]:
+    """Return the phases that a cell's facts list; none where they list none."""
+    listed = facts.get(PHASES)
+    if not isinstance(listed, Sequence) or isinstance(listed, str):
+        return ()
+    return tuple(
+        Phase(str(each["name"]), float(each["begin_s"]), float(each["end_s"])) for each in listed
+    )
+
+
+def _read(entry: SeriesEntry) -> Track | None:
+    try:
+        table = pl.read_parquet(entry.path)
+    except (OSError, pl.exceptions.PolarsError):
+        return None
+    columns = {name: table[name].to_numpy().astype(np.float64) for name in table.columns}
+    return track_of(entry.role, columns)
+
+
+def track_of(role: str, columns: Mapping[str, Column]) -> Track | None:
+    """Return the rates between samples of counters; None with too few samples.
+
+    Args:
+        role: Whose counters.
+        columns: ``time_ns`` and counters as the agent names them, one value a sample.
+    """
+    time = columns.get("time_ns")
+    if time is None or len(time) < LEAST_SAMPLES:
+        return None
+    keep = np.concatenate(([True], np.diff(time) > 0))
+    clean = {name: values[keep] for name, values in columns.items()}
+    seconds = np.diff(clean["time_ns"]) / 1e9
+    if len(seconds) < LEAST_SAMPLES - 1:
+        return None
+    values = {**_cpu(clean), **_disks(clean, seconds), **_network(clean, seconds)}
+    return Track(
+        role=role,
+        time_s=tuple(np.cumsum(seconds).tolist()),
+        values={name: tuple(values[name].tolist()) for name in QUANTITIES if name in values},
+    )
+
+
+def _cpu(columns: Mapping[str, Column]) -> dict[str, Column]:
+    # Guest time is in user and nice already (proc(5)), so it is not added once more.
+    states = [
+        name
+        for name in columns
+        if name.startswith("cpu.") and name not in ("cpu.guest", "cpu.guest_nice")
+    ]
+    if not states:
+        return {}
+    whole = sum((_grown(columns[name]) for name in states), start=np.float64(0))
+    safe = np.where(whole > 0, whole, 1.0)
+    parts = {
+        "user": ("user", "nice"),
+        "system": ("system", "irq", "softirq"),
+        "iowait": ("iowait",),
+        "steal": ("steal",),
+    }
+    return {
+        f"cpu-{state}": _sum(columns, [f"cpu.{name}" for name in names]) / safe
+        for state, names in parts.items()
+    }
+
+
+def _disks(columns: Mapping[str, Column], seconds: Column) -> dict[str, Column]:
+    disks = whole_disks(
+        name.removesuffix(".io_ms")
+        for name in columns
+        if name.startswith("disk.") and name.endswith(".io_ms")
+    )
+    if not disks:
+        return {}
+
+    def rate(field_name: str) -> Column:
+        return _sum(columns, [f"{disk}.{field_name}" for disk in disks]) / seconds
+
+    busy = np.max([_grown(columns[f"{disk}.io_ms"]) for disk in disks], axis=0) / 1e3 / seconds
+    return {
+        "disk-read": rate("sectors_read") * SECTOR,
+        "disk-written": rate("sectors_written") * SECTOR,
+        "disk-busy": np.minimum(busy, 1.0),
+        "disk-merged": rate("reads_merged") + rate("writes_merged"),
+    }
+
+
+def whole_disks(names: Iterable[str]) -> list[str]:
+    """Return the disks among ``names``: no partitions, and nothing that only maps other disks."""
+    known = sorted(name for name in names if not re.search(r"\.(dm-|md|zram)\d+$", name))
+    return [
+        name
+        for name in known
+        if not any(re.fullmatch(rf"{re.escape(disk)}p?\d+", name) for disk in known)
+    ]
+
+
+def _network(columns: Mapping[str, Column], seconds: Column) -> dict[str, Column]:
+    def of(suffix: str) -> list[str]:
+        return [
+            name
+            for name in columns
+            if name.startswith("net.") and name.endswith(suffix) and not name.startswith("net.lo.")
+        ]
+
+    received, sent = of(".rx_bytes"), of(".tx_bytes")
+    if not received:
+        return {}
+    return {
+        "net-received": _sum(columns, received) / seconds,
+        "net-sent": _sum(columns, sent) / seconds,
+    }
+
+
+def _sum(columns: Mapping[str, Column], names: Sequence[str]) -> Column:
+    length = len(columns["time_ns"]) - 1
+    return sum((_grown(columns[name]) for name in names if name in columns), start=np.zeros(length))
+
+
+def _grown(values: Column) -> Column:
+    """Return what a counter grew by between samples; one that ran backwards grew by nothing."""
+    return np.maximum(np.diff(values), 0.0)

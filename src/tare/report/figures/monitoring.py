@@ -1,0 +1,202 @@
+"""What a machine and its host were busy with, over time: one panel for each kind of counter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tare.analysis.monitoring import Monitor, Track
+from tare.report.figures.axes import linear_ticks, tick_label
+from tare.report.figures.canvas import Canvas
+from tare.report.figures.frame import Figure, Spec
+from tare.report.palette import ARMS, MARGIN, RULE, SOFT, Ink
+from tare.report.words import marked
+
+WIDE, NARROW = 720.0, 360.0
+LEFT, GAP, HEIGHT, SPACE = 62.0, 14.0, 64.0, 54.0
+MOST_POINTS = 160
+ROLES = ("subject", "host")
+WORDS = {"subject": "the machine", "host": "its host"}
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A kind of counter: its title, its unit, and the lines in it by quantity."""
+
+    title: str
+    unit: str
+    lines: tuple[tuple[str, str, Ink], ...]
+    whole: float | None = None
+    """The axis' end, where the quantity has one."""
+
+
+PANELS = (
+    Panel(
+        "CPU time",
+        "1",
+        (
+            ("cpu-user", "user", ARMS[0]),
+            ("cpu-system", "system", ARMS[1]),
+            ("cpu-iowait", "iowait", ARMS[2]),
+            ("cpu-steal", "steal", ARMS[3]),
+        ),
+        whole=1.0,
+    ),
+    Panel(
+        "Disk throughput",
+        "B/s",
+        (("disk-read", "read", ARMS[0]), ("disk-written", "written", ARMS[1])),
+    ),
+    Panel("Disk utilisation", "1", (("disk-busy", "busiest disk", ARMS[2]),), whole=1.0),
+    Panel("Merged requests", "1/s", (("disk-merged", "read and write", ARMS[3]),)),
+    Panel(
+        "Network",
+        "B/s",
+        (("net-received", "received", ARMS[0]), ("net-sent", "sent", ARMS[1])),
+    ),
+)
+
+
+def monitoring_figure(monitor: Monitor, *, name: str) -> Figure:
+    """Return the counters of one cell; panels in which nothing ever happened are left out."""
+    panels = [panel for panel in PANELS if _moved(monitor, panel)]
+    whose = f"{monitor.workload} in {marked(monitor.arm, monitor.emulated)}"
+    return Figure(
+        name=name,
+        title=f"{whose}, {monitor.scenario}, block {monitor.block}",
+        description="; ".join(_told(monitor, panel) for panel in panels) or "nothing happened",
+        spec=_drawn(monitor, panels, WIDE),
+        narrow=_drawn(monitor, panels, NARROW),
+        emulated=monitor.emulated,
+        panels=len(panels),
+    )
+
+
+def _moved(monitor: Monitor, panel: Panel) -> bool:
+    return any(
+        any(track.values.get(quantity, ()))
+        for track in monitor.tracks
+        for quantity, *_ in panel.lines
+    )
+
+
+def _told(monitor: Monitor, panel: Panel) -> str:
+    parts = []
+    for track in monitor.tracks:
+        for quantity, word, _ in panel.lines:
+            if (mean := track.mean(quantity)) is not None:
+                parts.append(f"{track.role} {word} {mean:.3g} {panel.unit}")
+    return f"{panel.title}: {', '.join(parts)}"
+
+
+def _drawn(monitor: Monitor, panels: Sequence[Panel], width: float) -> Spec:
+    canvas = Canvas(width)
+    beside = width > NARROW and len(monitor.tracks) > 1
+    columns = [role for role in ROLES if monitor.track(role) is not None]
+    room = (width - LEFT - GAP * (len(columns) - 1)) / len(columns) if beside else width - LEFT
+    top = 20.0
+    for panel in panels:
+        _legend(canvas, panel, top)
+        most = _most(monitor, panel)
+        for number, role in enumerate(columns):
+            track = monitor.track(role)
+            assert track is not None
+            left = LEFT + number * (room + GAP) if beside else LEFT
+            base = top + 14 + HEIGHT
+            canvas.text(left + room, top + 6, WORDS[role], size=10, ink=SOFT, align="right")
+            _phases(canvas, monitor, left, room, base)
+            _lines(canvas, track, panel, left, room, base, most, monitor.length_s)
+            if number == 0 or not beside:
+                for tick in linear_ticks(0.0, most, 3):
+                    y = base - tick / most * HEIGHT
+                    canvas.text(left - 6, y, _tick(tick, panel), size=10, ink=SOFT, align="right")
+            _time_axis(canvas, left, room, base, monitor.length_s, few=width <= NARROW)
+            if not beside:
+                top += HEIGHT + SPACE
+        if beside:
+            top += HEIGHT + SPACE
+    return canvas.spec(top)
+
+
+def _legend(canvas: Canvas, panel: Panel, top: float) -> None:
+    canvas.text(0, top - 8, panel.title, size=12, bold=True)
+    x = 12 + 7.4 * len(panel.title)
+    for _, word, ink in panel.lines:
+        canvas.rule(x, top - 8, x + 14, top - 8, ink, size=2)
+        canvas.text(x + 18, top - 8, word, size=11, ink=SOFT)
+        x += 34 + 6.4 * len(word)
+
+
+def _most(monitor: Monitor, panel: Panel) -> float:
+    if panel.whole is not None:
+        return panel.whole
+    values = [
+        value
+        for track in monitor.tracks
+        for quantity, *_ in panel.lines
+        for value in track.values.get(quantity, ())
+    ]
+    return max(values, default=0.0) or 1.0
+
+
+def _phases(canvas: Canvas, monitor: Monitor, left: float, room: float, base: float) -> None:
+    for phase in monitor.phases:
+        x = left + phase.begin_s / monitor.length_s * room
+        x2 = left + min(phase.end_s / monitor.length_s, 1.0) * room
+        canvas.rect(x, base - HEIGHT, x2, base, MARGIN)
+        canvas.text((x + x2) / 2, base - HEIGHT + 7, phase.name, size=9, ink=SOFT, align="center")
+
+
+def _lines(
+    canvas: Canvas,
+    track: Track,
+    panel: Panel,
+    left: float,
+    room: float,
+    base: float,
+    most: float,
+    length_s: float,
+) -> None:
+    canvas.rule(left, base, left + room, base, RULE)
+    for quantity, _, ink in panel.lines:
+        before: float | None = None
+        for begin, end, value in thinned(track.time_s, track.values.get(quantity, ())):
+            x, x2 = (left + time / length_s * room for time in (begin, end))
+            y = base - min(value / most, 1.0) * HEIGHT
+            if before is not None:
+                canvas.rule(x, before, x, y, ink, size=1.5)
+            canvas.rule(x, y, x2, y, ink, size=1.5)
+            before = y
+
+
+def thinned(
+    times: Sequence[float], values: Sequence[float], most: int = MOST_POINTS
+) -> list[tuple[float, float, float]]:
+    """Return at most ``most`` steps: beginning, end, and the mean of the values in between.
+
+    Args:
+        times: The ends of the intervals, in seconds.
+        values: One value an interval.
+        most: The most steps.
+    """
+    ends = list(times[: len(values)])
+    begins = [0.0, *ends][: len(values)]
+    width = max(1, -(-len(values) // most))
+    return [
+        (begins[start], ends[min(start + width, len(values)) - 1], sum(part) / len(part))
+        for start in range(0, len(values), width)
+        if (part := values[start : start + width])
+    ]
+
+
+def _time_axis(
+    canvas: Canvas, left: float, room: float, base: float, length_s: float, *, few: bool
+) -> None:
+    for tick in linear_ticks(0.0, length_s, 3 if few else 6):
+        x = left + tick / length_s * room
+        canvas.rule(x, base, x, base + 4, RULE)
+        canvas.text(x, base + 12, tick_label(tick, "s"), ink=SOFT, size=10, align="center")
+
+
+def _tick(value: float, panel: Panel) -> str:
+    return f"{value:.0%}" if panel.unit == "1" else tick_label(value, panel.unit)

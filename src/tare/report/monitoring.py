@@ -1,0 +1,126 @@
+"""The section on what machines and their hosts were busy with while they were measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tare.analysis.formatting import format_quantity
+from tare.analysis.monitoring import QUANTITIES, Monitor, Track, monitors
+from tare.analysis.rundata import RunData
+from tare.report.figures.frame import Figure
+from tare.report.figures.monitoring import WORDS, monitoring_figure
+from tare.report.tables import Column, Shown, Table
+from tare.report.words import NONE, counted, marked
+
+MOST_FIGURES = 12
+NOTE = (
+    "Rates between samples of the kernel’s counters, the machine’s beside its host’s; both begin "
+    "with their first sample. A host’s counters hold everything that ran there."
+)
+
+
+@dataclass(frozen=True)
+class Watched:
+    """One computer's counters over one cell: a row of the table."""
+
+    monitor: Monitor
+    track: Track
+
+
+@dataclass(frozen=True)
+class MonitoringSection:
+    """What the page shows of counters: how many cells, and their means."""
+
+    lead: str
+    means: Shown
+
+
+@dataclass(frozen=True)
+class Monitoring:
+    """Everything of the section before its figures are drawn."""
+
+    section: MonitoringSection
+    figures: tuple[Figure, ...]
+    table: Table[Watched]
+
+
+def monitoring_of(runs: Sequence[RunData]) -> Monitoring | None:
+    """Return the section; None where no counters were sampled."""
+    found = monitors(runs)
+    if not found:
+        return None
+    drawn = longest(found)
+    table = means_table(found)
+    chosen = {monitor.cell for monitor in drawn}
+    shown = [row for row in table.rows if row.monitor.cell in chosen]
+    lead = (
+        f"Counters were sampled once a second in {counted(len(found), 'cell')}. Shown "
+        f"{'is' if len(drawn) == 1 else 'are'} the last block’s longest, "
+        f"{counted(len(drawn), 'cell')}; `tables/{table.name}.csv` has the means of all."
+    )
+    return Monitoring(
+        MonitoringSection(lead, table.shown(rows=shown)),
+        tuple(
+            monitoring_figure(monitor, name=f"monitoring-{number}")
+            for number, monitor in enumerate(drawn, start=1)
+        ),
+        table,
+    )
+
+
+def longest(found: Sequence[Monitor], most: int = MOST_FIGURES) -> tuple[Monitor, ...]:
+    """Return one cell for each arm, scenario and workload, of the last block, the longest first."""
+    last: dict[tuple[str, str, str], Monitor] = {}
+    for monitor in found:
+        key = (monitor.arm, monitor.scenario, monitor.workload)
+        known = last.get(key)
+        if known is None or (monitor.block, monitor.length_s) > (known.block, known.length_s):
+            last[key] = monitor
+    ordered = sorted(last.values(), key=lambda monitor: -monitor.length_s)
+    return tuple(ordered[:most])
+
+
+def means_table(found: Sequence[Monitor]) -> Table[Watched]:
+    """Return the mean of each quantity over each cell."""
+    rows = tuple(Watched(monitor, track) for monitor in found for track in monitor.tracks)
+    columns: tuple[Column[Watched], ...] = (
+        Column("workload", lambda w: w.monitor.workload, "Workload"),
+        Column("parameters", lambda w: w.monitor.parameters),
+        Column("scenario", lambda w: w.monitor.scenario, "Scenario"),
+        Column(
+            "arm",
+            lambda w: w.monitor.arm,
+            "Arm",
+            lambda w: marked(w.monitor.arm, w.monitor.emulated),
+        ),
+        Column("emulated", lambda w: w.monitor.emulated),
+        Column("block", lambda w: w.monitor.block),
+        Column("role", lambda w: w.track.role, "Counters of", lambda w: _whose(w.track)),
+        Column("length_s", lambda w: w.track.time_s[-1]),
+        *(_mean(quantity, unit) for quantity, unit in QUANTITIES.items()),
+    )
+    tone = lambda w: "emulated" if w.monitor.emulated else ""  # noqa: E731
+    return Table("monitoring", "Means of the counters over each cell", columns, rows, tone=tone)
+
+
+def _mean(quantity: str, unit: str) -> Column[Watched]:
+    kind, _, what = quantity.partition("-")
+    title = f"{ {'cpu': 'CPU', 'disk': 'Disk', 'net': 'Net'}[kind] } {what}"
+    return Column(
+        quantity.replace("-", "_"),
+        lambda w: w.track.mean(quantity),
+        title,
+        lambda w: _shown(w.track.mean(quantity), unit),
+        numeric=True,
+    )
+
+
+def _shown(value: float | None, unit: str) -> str:
+    if value is None:
+        return NONE
+    return f"{100 * value:.1f} %" if unit == "1" else format_quantity(value, unit)
+
+
+def _whose(track: Track) -> str:
+    return WORDS.get(track.role, track.role)

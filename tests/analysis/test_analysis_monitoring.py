@@ -1,0 +1,125 @@
+"""Counters become rates, whatever a kernel's counters do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tare.analysis.monitoring import (
+    LEAST_SAMPLES,
+    QUANTITIES,
+    Phase,
+    phases_of,
+    track_of,
+    whole_disks,
+)
+from tare.report.figures.monitoring import thinned
+
+
+def columns(samples: int = 5) -> dict[str, np.ndarray]:
+    """One CPU that is busy for half the time, one disk that reads 1 MB/s, one NIC."""
+    steps = np.arange(samples, dtype=np.float64)
+    return {
+        "time_ns": steps * 1e9 + 7e9,
+        "cpu.user": steps * 30,
+        "cpu.nice": steps * 10,
+        "cpu.system": steps * 10,
+        "cpu.idle": steps * 45,
+        "cpu.steal": steps * 5,
+        "cpu.guest": steps * 30,
+        "disk.vda.sectors_read": steps * 2000,
+        "disk.vda.sectors_written": steps * 0,
+        "disk.vda.io_ms": steps * 250,
+        "disk.vda.reads_merged": steps * 3,
+        "disk.vda.writes_merged": steps * 4,
+        "disk.vda1.sectors_read": steps * 2000,
+        "disk.vda1.io_ms": steps * 250,
+        "net.eth0.rx_bytes": steps * 1500,
+        "net.eth0.tx_bytes": steps * 500,
+        "net.lo.rx_bytes": steps * 1e6,
+        "net.lo.tx_bytes": steps * 1e6,
+    }
+
+
+def test_rates_are_per_second_and_shares_of_all_time() -> None:
+    track = track_of("subject", columns())
+    assert track is not None
+    assert track.time_s == (1.0, 2.0, 3.0, 4.0)
+    means = {name: track.mean(name) for name in QUANTITIES}
+    assert means == pytest.approx(
+        {
+            "cpu-user": 0.4,
+            "cpu-system": 0.1,
+            "cpu-iowait": 0.0,
+            "cpu-steal": 0.05,
+            "disk-read": 1.024e6,
+            "disk-written": 0.0,
+            "disk-busy": 0.25,
+            "disk-merged": 7.0,
+            "net-received": 1500.0,
+            "net-sent": 500.0,
+        }
+    )
+
+
+def test_what_a_computer_lacks_is_missing_and_not_zero() -> None:
+    some = {name: values for name, values in columns().items() if not name.startswith("net.")}
+    track = track_of("host", some)
+    assert track is not None
+    assert track.mean("net-sent") is None and track.mean("disk-read") is not None
+
+
+def test_too_few_samples_give_nothing() -> None:
+    assert track_of("subject", columns(LEAST_SAMPLES - 1)) is None
+    assert track_of("subject", {}) is None
+
+
+def test_a_counter_that_runs_backwards_gives_no_negative_rate() -> None:
+    broken = columns()
+    broken["net.eth0.rx_bytes"][2] = 0.0
+    track = track_of("subject", broken)
+    assert track is not None and min(track.values["net-received"]) >= 0
+
+
+@given(st.lists(st.integers(0, 10**12), min_size=LEAST_SAMPLES, max_size=40), st.integers(0, 3))
+def test_any_counters_give_finite_rates(values: list[int], stall: int) -> None:
+    length = len(values)
+    time = np.arange(length, dtype=np.float64) * 1e8
+    time[length - stall :] = time[max(0, length - stall - 1)]
+    given_columns = {"time_ns": time, **dict.fromkeys(("cpu.user", "cpu.idle"), np.array(values))}
+    track = track_of(
+        "subject", {k: np.asarray(v, dtype=np.float64) for k, v in given_columns.items()}
+    )
+    if track is not None:
+        assert all(0 <= value <= 1 for value in track.values["cpu-user"])
+
+
+@pytest.mark.parametrize(
+    ("names", "disks"),
+    [
+        (("disk.vda", "disk.vda1", "disk.vda15"), ["disk.vda"]),
+        (("disk.nvme0n1", "disk.nvme0n1p1"), ["disk.nvme0n1"]),
+        (("disk.sda", "disk.sdb", "disk.dm-0", "disk.md0", "disk.zram0"), ["disk.sda", "disk.sdb"]),
+    ],
+)
+def test_nothing_is_counted_twice(names: tuple[str, ...], disks: list[str]) -> None:
+    assert whole_disks(names) == disks
+
+
+def test_phases_are_read_from_the_cells_facts() -> None:
+    facts = {"phases": [{"name": "cpu", "begin_s": 1, "end_s": 2.5}]}
+    assert phases_of(facts) == (Phase("cpu", 1.0, 2.5),)
+    assert phases_of({}) == ()
+
+
+@given(st.lists(st.floats(0, 1e9), max_size=500), st.integers(1, 50))
+def test_thinning_keeps_the_whole_time_and_the_mean(values: list[float], most: int) -> None:
+    times = [float(number + 1) for number in range(len(values))]
+    steps = thinned(times, values, most)
+    assert len(steps) <= most
+    if values:
+        assert (steps[0][0], steps[-1][1]) == (0.0, times[-1])
+        area = sum((end - begin) * value for begin, end, value in steps)
+        assert area == pytest.approx(sum(values), abs=1e-3)
