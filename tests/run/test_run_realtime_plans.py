@@ -65,7 +65,7 @@ def test_the_seven_scenarios_are_those_of_the_source() -> None:
 
 def test_every_arm_runs_every_scenario_with_both_tests() -> None:
     planned = plan("realtime")
-    assert len(planned.visits) == 5 * 7
+    assert len(planned.visits) == 6 * 7
     for visit in planned.visits:
         assert [cell.kind for cell in visit.cells] == ["tick", "tick", *["switch"] * 5]
     threads = [cell.parameters["threads"] for cell in planned.visits[0].cells[2:]]

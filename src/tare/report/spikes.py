@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tare.analysis.formatting import format_duration
 from tare.analysis.hosttrack import Cause
+from tare.analysis.recordingcost import RecordingCost
 from tare.analysis.rundata import RunData
 from tare.analysis.spikecells import SpikeCell, causes, explained, spike_cells
 from tare.report.figures.frame import Figure
 from tare.report.figures.spikes import timeline_figure, worst_spikes
+from tare.report.recordingcost import UNKNOWN, recording_cost_table
 from tare.report.tables import Column, Shown, Table
 from tare.report.words import NONE, counted, marked
 
@@ -56,12 +59,14 @@ class SpikesSection:
         explained: The same per arm and scenario.
         causes: What each cause took.
         notes: What a reader must know: what was not recorded or lost, and why.
+        cost: What recording cost the subject; None where the run does not tell.
     """
 
     lead: str
     explained: Shown | None
     causes: Shown | None
     notes: tuple[str, ...]
+    cost: Shown | None = None
 
 
 @dataclass(frozen=True)
@@ -70,11 +75,16 @@ class Spikes:
 
     section: SpikesSection
     figure: Figure | None
-    tables: tuple[Table[Group] | Table[CauseLine], ...]
+    tables: tuple[Table[Any], ...]
 
 
-def spikes_of(runs: Sequence[RunData]) -> Spikes | None:
-    """Return the section; None where the host's side was not to be recorded."""
+def spikes_of(runs: Sequence[RunData], costs: Sequence[RecordingCost] = ()) -> Spikes | None:
+    """Return the section; None where the host's side was not to be recorded.
+
+    Args:
+        runs: The runs.
+        costs: What recording cost, where they tell.
+    """
     cells = spike_cells(runs)
     if not cells:
         return None
@@ -82,14 +92,19 @@ def spikes_of(runs: Sequence[RunData]) -> Spikes | None:
     whole, parts = explained_table(groups), causes_table(groups)
     worst = worst_spikes([cell for group in groups for cell in group.cells])
     shown = [row for row in parts.rows if _counts(row)]
+    cost = recording_cost_table(costs)
     section = SpikesSection(
         lead=_lead(cells),
         explained=whole.shown() if groups else None,
         causes=parts.shown(rows=shown) if shown else None,
-        notes=_notes(cells),
+        notes=(*_notes(cells), *([] if costs or not groups else [UNKNOWN])),
+        cost=cost.shown() if costs else None,
     )
     figure = timeline_figure(worst, name=FIGURE) if worst else None
-    return Spikes(section, figure, (whole, parts) if groups else ())
+    tables: list[Table[Any]] = [whole, parts] if groups else []
+    if costs:
+        tables.append(cost)
+    return Spikes(section, figure, tuple(tables))
 
 
 def _counts(line: CauseLine) -> bool:
