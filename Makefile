@@ -35,8 +35,9 @@ bench:  ## the figures of benchmarks/, each against its peer in the same run
 	@scripts/setup bench
 	.venv/bin/python -m benchmarks
 
-docs:  ## generate the reference of the study file and its JSON Schema
+docs:  ## generate the reference of the study file, its JSON Schema, and the table of platforms
 	.venv/bin/python -m tare.run.reference
+	.venv/bin/python -m tare.platforms.catalogue
 
 clean:  ## remove what was built (not what was measured)
 	rm -rf .venv agent/target target dist

@@ -54,22 +54,33 @@ class Format(StrEnum):
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
     """Say what this host offers, platform by platform, why not, and what to do."""
     from tare.platforms.doctor import examine
+    from tare.platforms.tracing_check import examine_tracing
     from tare.run.session import host_facts, local_bench
 
     with local_bench() as bench:
         findings = asyncio.run(examine(bench.context))
+        tracing = asyncio.run(examine_tracing(bench.context))
     if as_json:
-        facts = {"host": host_facts(), "platforms": [f.model_dump(mode="json") for f in findings]}
+        facts = {
+            "host": host_facts(),
+            "tracing": tracing.model_dump(mode="json"),
+            "platforms": [f.model_dump(mode="json") for f in findings],
+        }
         print(json.dumps(facts, indent=2))
         return
     console = _console()
     for finding in findings:
-        mark, style = ("✓", "green") if finding.usable else ("✗", "yellow")
         emulated = " [emulated]" if finding.emulated else ""
         name = " ".join(part for part in (finding.platform, finding.variant) if part)
-        console.print(Text(f"{mark} {name}{emulated}: {finding.reason}", style))
-        if finding.hint and not finding.usable:
-            console.print(Text(f"    {finding.hint}"))
+        _found(console, f"{name}{emulated}", finding.usable, finding.reason, finding.hint)
+    _found(console, "host tracing", tracing.usable, tracing.reason, tracing.hint)
+
+
+def _found(console: Console, name: str, usable: bool, reason: str, hint: str) -> None:
+    mark, style = ("✓", "green") if usable else ("✗", "yellow")
+    console.print(Text(f"{mark} {name}: {reason}", style))
+    if hint and not usable:
+        console.print(Text(f"    {hint}"))
 
 
 @app.command()

@@ -18,6 +18,7 @@ from tare.platforms.base import (
     PlatformOptions,
     Prepared,
     Shape,
+    Statement,
     Verdict,
 )
 from tare.platforms.doctor import Finding, examine
@@ -41,6 +42,9 @@ class Told:
 
     def describe(self, options: Any) -> str:
         return self.name
+
+    def stated(self, options: Any) -> Statement:
+        return Statement(ABLE, "its own", "a pipe")
 
     async def check(self, context: Context, options: Any) -> Verdict:
         answer = self._answers[options.runtime]

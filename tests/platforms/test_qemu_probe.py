@@ -105,7 +105,8 @@ async def test_an_emulated_host_is_the_same_at_each_of_its_boots(tmp_path: Path)
     assert await ask(True, booted_again(BOOT))
     assert await ask(False, {**BOOT, "/proc/sys/kernel/random/boot_id": b"boot-3\n"})
     assert booted == [False, True]
-    # Another host, another kernel or another processor is another matter.
+    assert await ask(False, BOOT, "lab-by-another-port")
+    # This computer, another kernel or another processor is another matter.
     assert not await ask(False, booted_again(BOOT), "local")
     assert not await ask(False, {**BOOT, "/proc/sys/kernel/osrelease": b"6.2"})
     assert not await ask(False, {**BOOT, "/proc/cpuinfo": b"flags : svm"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Any
 
 from tare.errors import TareError
@@ -20,6 +21,7 @@ from tare.platforms.base import (
     PlatformOptions,
     Prepared,
     Shape,
+    Statement,
     Verdict,
 )
 from tare.platforms.disk import disk_variable, mounted_disk, require_room
@@ -30,7 +32,7 @@ from tare.platforms.process_machine import (
     kernel_release,
     owned_directory,
 )
-from tare.platforms.scheduled import Scheduled, linux_knobs
+from tare.platforms.scheduled import LINUX_KNOBS, Scheduled, linux_knobs
 from tare.platforms.toolbox import tree_environment
 
 CHECK_S = 20.0
@@ -60,6 +62,24 @@ class Bare:
         """Return what reports call it."""
         return ", ".join(("bare host", *options.scheduling_words))
 
+    def stated(self, options: Any) -> Statement:
+        """Return what the bare host offers; nothing is tried for it."""
+        return Statement(
+            capabilities=Capabilities(
+                pinning=True,
+                max_vcpus=0,
+                min_memory=MIN_MEMORY,
+                knobs=LINUX_KNOBS,
+                notes=(
+                    "memory is not limited to the shape: the bare host's processes share all of it",
+                    "a machine that is not pinned keeps to the least used CPUs, as many as it "
+                    "has vCPUs",
+                ),
+            ),
+            kernel="the host's own",
+            channel="pipes of the agent's process",
+        )
+
     async def check(self, context: Context, options: Any) -> Verdict:
         """Run the agent once, and tell what the bare host cannot do."""
         versions: dict[str, str] = {}
@@ -74,18 +94,13 @@ class Bare:
             nothing = Capabilities(pinning=False, max_vcpus=0, min_memory=MIN_MEMORY)
             return Verdict(False, error.message, error.hint, False, versions, nothing)
         knobs, missing = await linux_knobs(context)
-        capabilities = Capabilities(
-            pinning=True,
+        best = self.stated(options).capabilities
+        capabilities = replace(
+            best,
             knobs=knobs,
             missing_knobs=missing,
             max_vcpus=len(context.host.topology().online),
-            min_memory=MIN_MEMORY,
-            notes=(
-                "memory is not limited to the shape: the bare host's processes share all of it",
-                "a machine that is not pinned keeps to the least used CPUs, as many as it "
-                "has vCPUs",
-                *(() if fifo.ok else (f"{NO_FIFO} ({fifo.words()})",)),
-            ),
+            notes=best.notes if fifo.ok else (*best.notes, f"{NO_FIFO} ({fifo.words()})"),
         )
         if not proof.ok:
             reason = f"the agent does not run here: {proof.words()}"

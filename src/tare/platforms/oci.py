@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import Field
@@ -22,6 +23,7 @@ from tare.platforms.base import (
     PlatformOptions,
     Prepared,
     Shape,
+    Statement,
     Verdict,
 )
 from tare.platforms.cpu_groups import container_resources, values_for, version_of
@@ -53,13 +55,16 @@ from tare.platforms.process_machine import (
     kernel_release,
     owned_directory,
 )
-from tare.platforms.scheduled import Scheduled, linux_knobs
+from tare.platforms.scheduled import LINUX_KNOBS, Scheduled, linux_knobs
 from tare.platforms.toolbox import tree_at_host
 
 MIN_MEMORY = 16 << 20
 IDLE_DEVICE = "/dev/cpu_dma_latency"
 KILLED = 128 + 9
 """What a runtime returns for a container whose first process was killed (SIGKILL)."""
+
+SANDBOX_LACKS = frozenset({"policy", "fifo", "nice", "slice"})
+"""What gVisor keeps from the host's kernel: it schedules threads by itself."""
 
 
 class OciOptions(LinuxOptions):
@@ -90,6 +95,26 @@ class Oci:
         runtime = "container" if options.runtime == "auto" else f"container ({options.runtime})"
         return ", ".join((runtime, *options.scheduling_words))
 
+    def stated(self, options: Any) -> Statement:
+        """Return what containers offer; nothing is tried for it."""
+        sandboxed = options.runtime == "runsc"
+        return Statement(
+            capabilities=Capabilities(
+                pinning=True,
+                max_vcpus=0,
+                min_memory=MIN_MEMORY,
+                knobs=LINUX_KNOBS - SANDBOX_LACKS if sandboxed else LINUX_KNOBS,
+                notes=(
+                    "a container that is not pinned keeps to the least used CPUs, as many as it "
+                    "has vCPUs",
+                ),
+            ),
+            kernel="gVisor's, on the host's own" if sandboxed else "the host's own",
+            channel="pipes of the container's first process",
+            needs=("crun or runc" if options.runtime == "auto" else options.runtime, "root"),
+            untested="It was never run: no computer of the tests has it." if sandboxed else "",
+        )
+
     async def check(self, context: Context, options: Any) -> Verdict:
         """Run a trivial container, and remember the runtime's own words when it does not."""
         trials = await try_runtimes(context, _wanted(options))
@@ -98,16 +123,11 @@ class Oci:
         refusals = "; ".join(_refusal(trial) for trial in trials if not trial.usable)
         chosen = trials[-1]
         knobs, missing = await _knobs(context, chosen.runtime)
-        capabilities = Capabilities(
+        capabilities = replace(
+            self.stated(options).capabilities,
             knobs=knobs,
             missing_knobs=missing,
-            pinning=True,
             max_vcpus=len(context.host.topology().online),
-            min_memory=MIN_MEMORY,
-            notes=(
-                "a container that is not pinned keeps to the least used CPUs, as many as it "
-                "has vCPUs",
-            ),
         )
         if not chosen.usable:
             return Verdict(False, refusals, _hint(trials), False, versions, capabilities)
@@ -213,7 +233,7 @@ async def _knobs(context: Context, runtime: Runtime) -> tuple[frozenset[str], di
     if runtime.name != "runsc":
         return knobs, missing
     inside = "gVisor schedules threads by itself: the host's kernel never hears of it"
-    lost = knobs & {"policy", "fifo", "nice", "slice"}
+    lost = knobs & SANDBOX_LACKS
     return knobs - lost, {**missing, **dict.fromkeys(lost, inside)}
 
 

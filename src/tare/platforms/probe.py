@@ -20,6 +20,7 @@ from typing import Literal
 
 from tare.errors import InputError, MachineFault, TareError
 from tare.hosts import Host
+from tare.hosts.ledger import LOCAL
 from tare.images.cache import key_of
 from tare.platforms.qemu_command import PROGRAM
 
@@ -32,10 +33,14 @@ BOOT_DEADLINE_S: Mapping[Depth, float] = MappingProxyType(
 """A guest that KVM really runs is up in less than two seconds, in a guest in a few more. On an
 emulated processor each exit costs thousands of emulated instructions, and it takes some 20 s."""
 
+TOUCH_S: Mapping[Depth, float] = MappingProxyType(
+    {"real": 20.0, "virtual": 20.0, "emulated": 120.0}
+)
+"""How long QEMU may take to be there and to end again, on a host that is busy."""
+
 _TCG = "TCGTCGTCGTCG"
 _LOCK_RETRY_S = 0.1
 
-_TOUCH_S = 20.0
 _GREETING = b'{"execute":"qmp_capabilities"}\n{"execute":"quit"}\n'
 
 
@@ -56,14 +61,14 @@ class Answer:
     sure: bool = True
 
 
-async def kvm_device(host: Host) -> Answer:
+async def kvm_device(host: Host, depth: Depth = "real") -> Answer:
     """Find out whether KVM creates a virtual machine at all, without booting one."""
     if not await host.exists("/dev/kvm"):
         return await _no_device(host)
     argv = [PROGRAM, "-machine", "none", "-accel", "kvm", "-nodefaults", "-no-user-config"]
     argv += ["-display", "none", "-S", "-qmp", "stdio"]
     try:
-        made = await host.run(argv, input=_GREETING, timeout_s=_TOUCH_S)
+        made = await host.run(argv, input=_GREETING, timeout_s=TOUCH_S[depth])
     except (MachineFault, InputError) as error:
         return Answer(False, f"/dev/kvm is there, but QEMU cannot use it: {error.message}")
     if made.ok:
@@ -92,14 +97,15 @@ async def _no_device(host: Host) -> Answer:
     )
 
 
-async def taken(host: Host, argv: Sequence[str]) -> Answer:
+async def taken(host: Host, argv: Sequence[str], depth: Depth = "real") -> Answer:
     """Find out whether this QEMU takes some options as they are, without running a guest.
 
     Args:
         host: Where QEMU is.
         argv: A command that reads its orders from standard input; see ``qemu_command.trial``.
+        depth: What the host is.
     """
-    tried = await host.run(argv, input=_GREETING, timeout_s=_TOUCH_S)
+    tried = await host.run(argv, input=_GREETING, timeout_s=TOUCH_S[depth])
     said = [
         line.removeprefix(f"{PROGRAM}: ")
         for line in tried.stderr.decode(errors="replace").strip().splitlines()
@@ -120,7 +126,7 @@ async def taken(host: Host, argv: Sequence[str]) -> Answer:
 async def depth_of(host: Host, agent: Path) -> Depth:
     """Return what a host itself is, as CPUID tells the agent there; virtual where it tells not."""
     try:
-        told = await host.run([str(agent), "proof"], timeout_s=_TOUCH_S)
+        told = await host.run([str(agent), "proof"], timeout_s=TOUCH_S["emulated"])
         seen = json.loads(told.stdout)["hypervisor"]
         if _TCG in seen["signatures"]:
             return "emulated"
@@ -153,7 +159,9 @@ async def remembered(
     except OSError:
         return await boot()
     now = {**identity, **facts}
-    always = {key: value for key, value in now.items() if key != "boot"}
+    # A lab has another name at each of its boots, after the port by which it is reached.
+    far = "here" if host.name == LOCAL else "elsewhere"
+    always = {**{key: value for key, value in now.items() if key != "boot"}, "host": far}
     folder = cache / "verdicts"
     for_now, for_good = (folder / f"kvm-{key_of(key)[:32]}.json" for key in (now, always))
     async with _alone(for_good.with_suffix(".lock")):

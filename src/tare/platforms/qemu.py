@@ -47,7 +47,7 @@ _PROBE_SHAPE = Shape(vcpus=1, memory=256 << 20)
 
 
 class Qemu:
-    """The platform ``qemu``."""
+    """QEMU: guests on the processor itself (KVM), or on one that QEMU emulates (TCG)."""
 
     name = "qemu"
     options: type[PlatformOptions] = QemuOptions
@@ -144,9 +144,9 @@ class Qemu:
             return verdict(True, "TCG emulates the processor: behaviour, not hardware speed")
         try:
             depth = await probe.depth_of(context.host, context.host_agent)
-            answer = await probe.kvm_device(context.host)
+            answer = await probe.kvm_device(context.host, depth)
             if answer.usable:
-                answer = await probe.taken(context.host, trial(options))
+                answer = await probe.taken(context.host, trial(options), depth)
             if answer.usable:
                 answer = await self._boots(context, options, versions["qemu"], depth)
         except (InputError, MachineFault) as error:
