@@ -124,7 +124,9 @@ class HostSpec(Part):
                     f"for a host over SSH write {{ssh: {data}}}"
                 )
             return {"kind": data}
-        if isinstance(data, Mapping) and data.get("ssh") is not None and "kind" not in data:
+        if isinstance(data, Mapping) and data and "kind" not in data:
+            if data.get("ssh") is None:
+                raise ValueError("name the host, as in {ssh: NAME}, or write `local` or `lab`")
             return {**data, "kind": "ssh"}
         return data
 
