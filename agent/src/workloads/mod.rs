@@ -2,6 +2,7 @@
 
 pub mod bytemark;
 pub mod cpu_load;
+pub mod disk_tool;
 pub mod filebench;
 pub mod hog;
 pub mod http;
@@ -23,10 +24,12 @@ use crate::workload::Run;
 pub const ALL: &[(&str, Run)] = &[
     ("assignment", bytemark::ASSIGNMENT),
     ("bitfield", bytemark::BITFIELD),
+    ("bonnie", disk_tool::bonnie),
     ("bytemark", bytemark::run),
     ("connect-request-response", net::run_connecting),
     ("cpu-load", cpu_load::run),
     ("filebench", filebench::run),
+    ("fio", disk_tool::fio),
     ("fourier", bytemark::FOURIER),
     ("fp-emulation", bytemark::FP_EMULATION),
     ("hog", hog::run),

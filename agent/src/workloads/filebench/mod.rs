@@ -23,6 +23,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Barrier, Mutex};
 use std::time::{Duration, Instant};
+pub(super) use worker::forget_caches;
 use worker::Worker;
 
 const FOLDER: &str = "tare-filebench";
@@ -57,7 +58,7 @@ impl End {
     }
 }
 
-fn room(path: &Path) -> String {
+pub(super) fn room(path: &Path) -> String {
     let found = path.ancestors().find_map(|folder| sys::space(folder).ok());
     found.map_or(String::new(), |space| {
         format!(" ({} of {} MiB free)", space.free >> 20, space.total >> 20)
@@ -78,7 +79,7 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
     let scratch = scratch::path().ok_or_else(|| {
         Failure::from("this machine has no disk of its own: give its shape one (`disk: 1GiB`)")
     })?;
-    let folder = Folder::make(&scratch)?;
+    let folder = Folder::make(&scratch, FOLDER)?;
     let began = Instant::now();
     let space = sys::space(&scratch)?;
     if plan.bytes() > space.free {
@@ -107,11 +108,15 @@ fn words(end: End) -> String {
 }
 
 /// A folder of the run's own, gone in the end however that comes.
-struct Folder(std::path::PathBuf);
+pub(super) struct Folder(std::path::PathBuf);
 
 impl Folder {
-    fn make(scratch: &Path) -> Result<Self, Failure> {
-        let path = scratch.join(FOLDER);
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(super) fn make(scratch: &Path, name: &str) -> Result<Self, Failure> {
+        let path = scratch.join(name);
         // A run that was broken off may have left one.
         let _ = fs::remove_dir_all(&path);
         fs::create_dir(&path).map_err(|error| words(End::io("create", &path, &error)))?;
