@@ -6,10 +6,11 @@ import asyncio
 import os
 import shutil
 import signal
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -22,7 +23,8 @@ from tare.platforms.base import Context, Machine, MachineSpec, Platform, Shape
 from tare.platforms.oci import Oci, OciOptions
 from tare.platforms.qemu import Qemu
 from tare.platforms.qemu_options import QemuOptions
-from tare.run.neighbours import LoadReport, Loads, Neighbour, _busy
+from tare.run import neighbours
+from tare.run.neighbours import Loads, Neighbour
 from tare.workloads import MachineFacts
 from tare.workloads.loads import CpuLoad
 
@@ -97,7 +99,6 @@ async def test_a_neighbour_that_works_wants_its_cpu_throughout(
     assert report.wanted_share is not None
     assert report.wanted_share >= report.ran_share > 0
     assert report.busy == 1
-    report.require_load()
     assert report.values["rate"] > 0
 
 
@@ -122,23 +123,67 @@ async def test_a_neighbour_that_stands_still_is_told_without_waiting_for_it(
                 os.kill(process, signal.SIGCONT)
 
 
+class Figures:
+    """A machine that is nothing but what the host says of it, a look at a time."""
+
+    name = "tare-test-figures"
+
+    def __init__(self, *costs: tuple[float, float], vcpus: int = 0) -> None:
+        self._costs = list(costs)
+        self._vcpus = {f"vcpu{number}_run_delay_s": 0.0 for number in range(vcpus)}
+
+    async def host_cost(self) -> dict[str, float]:
+        ran, waited = self._costs.pop(0) if len(self._costs) > 1 else self._costs[0]
+        kind = "vcpu" if self._vcpus else "threads"
+        return {f"{kind}_cpu_s": ran, f"{kind}_run_delay_s": waited, **self._vcpus}
+
+
+async def proven(machine: Figures, threads: int, elapsed_s: float) -> dict[str, Any]:
+    neighbour = Neighbour("neighbour-1", cast("Machine", machine), "cpu-load", {})
+    loads = Loads((neighbour,), {"cpu-load": CpuLoad()}, MachineFacts())
+    loads._before["neighbour-1"] = await machine.host_cost()
+    loads._began = time.monotonic() - elapsed_s
+    return await loads._proven(neighbour, threads)
+
+
+async def test_a_wait_that_is_counted_late_is_no_stall() -> None:
+    late = Figures((1.0, 1.0), (1.0, 1.0), (1.0, 1.0), (1.5, 11.0))
+    share = await proven(late, 1, 10.0)
+    assert share["ran_share"] == pytest.approx(0.0, abs=0.01)
+    assert share["wanted_share"] >= 0.99
+
+
+async def test_a_short_cell_is_watched_beyond_its_end() -> None:
+    share = await proven(Figures((0.0, 0.0), (0.0, 0.0), (0.0, 0.002), (9.0, 0.0)), 1, 0.005)
+    assert share["wanted_share"] > 0.5
+
+
 @pytest.mark.parametrize(
-    ("share", "busy", "stalled"),
-    [(0.95, 1, False), (0.5, 1, True), (1.0, 2, True), (1.9, 2, False)],
+    ("threads", "vcpus", "ran", "stalled"),
+    [(1, 0, 9.5, False), (1, 0, 5.0, True), (2, 0, 10.0, True), (5, 2, 19.5, False)],
 )
-def test_every_thread_of_a_load_must_want_a_cpu(share: float, busy: int, stalled: bool) -> None:
-    report = LoadReport("neighbour-1", "cpu-load", {}, share, share, busy)
+async def test_every_thread_of_a_load_must_want_a_cpu(
+    monkeypatch: pytest.MonkeyPatch, threads: int, vcpus: int, ran: float, stalled: bool
+) -> None:
+    monkeypatch.setattr(neighbours, "PATIENCE_S", 0.05)
+    machine = Figures((0.0, 0.0), (ran, 0.0), vcpus=vcpus)
     if stalled:
         with pytest.raises(MachineFault, match="stalled"):
-            report.require_load()
+            await proven(machine, threads, 10.0)
     else:
-        report.require_load()
-    LoadReport("neighbour-1", "cpu-load", {}, None, None, busy).require_load()
+        assert (await proven(machine, threads, 10.0))["busy"] == min(threads, vcpus or threads)
 
 
-def test_a_guest_keeps_no_more_vcpus_busy_than_it_has() -> None:
-    vcpus = {"vcpu_run_delay_s": 0.0, "vcpu0_run_delay_s": 0.0, "vcpu1_run_delay_s": 0.0}
-    assert _busy({"threads": 1}, vcpus) == 1
-    assert _busy({"threads": 5}, vcpus) == 2
-    assert _busy({"threads": 5}, {"threads_run_delay_s": 0.0}) == 5
-    assert _busy({}, {}) == 1
+async def test_where_the_host_says_nothing_nothing_is_claimed() -> None:
+    neighbour = Neighbour("neighbour-1", cast("Machine", Silent()), "cpu-load", {})
+    loads = Loads((neighbour,), {"cpu-load": CpuLoad()}, MachineFacts())
+    loads._before["neighbour-1"] = {}
+    share = await loads._proven(neighbour, 1)
+    assert (share["ran_share"], share["wanted_share"]) == (None, None)
+
+
+class Silent:
+    """A machine of which the host knows nothing."""
+
+    async def host_cost(self) -> dict[str, float]:
+        return {"cpu_s": 1.0}

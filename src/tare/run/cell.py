@@ -198,8 +198,6 @@ async def _measure(
     last = context.clocks[subject.name] = await subject.agent.clock()
     trust = judge(first, last, CLOCK_DRIFT_LIMIT_PPM)
     after = await subject.host_cost()
-    for report in reports:
-        report.require_load()
     cost = {name: after[name] - before.get(name, 0.0) for name in after if name.endswith("_s")}
     # The measuring thread of a process has ended by now, so it tells of itself.
     cost.pop("threads_cpu_s", None)
