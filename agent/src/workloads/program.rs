@@ -24,6 +24,9 @@ struct Params {
     /// Run once, before anything is measured.
     #[serde(default)]
     prepare: Vec<Step>,
+    /// Run before each repetition, and not measured.
+    #[serde(default)]
+    before: Vec<Step>,
     /// Measured together, in this order.
     steps: Vec<Step>,
     /// How often the steps are repeated.
@@ -101,14 +104,14 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
     for step in &params.prepare {
         job.carry_out(step)?;
     }
-    job.clean()?;
+    job.make_ready()?;
     context.sink.barrier()?;
     let mut rounds = Vec::new();
     let mut checked = Value::Null;
     let mut last = None;
     for number in 0..params.repeats {
         if number > 0 {
-            job.clean()?;
+            job.make_ready()?;
         }
         let round = job.round()?;
         checked = job.check()?;
@@ -168,6 +171,14 @@ impl Job<'_> {
         };
         outcome.require(&step.argv[0], codes)?;
         Ok(outcome)
+    }
+
+    fn make_ready(&self) -> Result<(), Failure> {
+        self.clean()?;
+        for step in &self.params.before {
+            self.carry_out(step)?;
+        }
+        Ok(())
     }
 
     fn round(&self) -> Result<Round, Failure> {
@@ -244,7 +255,10 @@ impl Job<'_> {
             digest.update(&buffer[..count]);
             bytes += count as u64;
         }
-        let hex = digest.finalize().into_iter().map(|byte| format!("{byte:02x}"));
+        let hex = digest
+            .finalize()
+            .into_iter()
+            .map(|byte| format!("{byte:02x}"));
         Ok((bytes, hex.collect()))
     }
 

@@ -228,17 +228,20 @@ class _Build:
             shutil.copyfile(self.jar, tree / INPUTS / "scimark.jar")
         await asyncio.to_thread(trees.require_programs, tree, self.kind)
         self.say(f"toolbox {self.kind}: running every program once")
-        expected = await expected_outputs(self.host, self.agent, tree, self.kind)
         about = tree / ABOUT
         about.parent.mkdir(parents=True, exist_ok=True)
-        about.write_text(json.dumps(self._about(expected), indent=1, sort_keys=True) + "\n")
+        about.write_text(self._about({}))
+        expected = await expected_outputs(
+            self.host, self.agent, tree, self.kind, self.jar is not None
+        )
+        about.write_text(self._about(expected))
         await asyncio.to_thread(trees.make_uniform, tree)
         self.say(f"toolbox {self.kind}: making the image")
         await self._make_image(tree)
         await asyncio.to_thread(self._publish, tree, folder)
 
-    def _about(self, expected: Mapping[str, str]) -> dict[str, Any]:
-        return {
+    def _about(self, expected: Mapping[str, str]) -> str:
+        told = {
             "kind": self.kind,
             "key": self.key,
             "programs": {
@@ -247,6 +250,7 @@ class _Build:
             },
             "expected": dict(expected),
         }
+        return json.dumps(told, indent=1, sort_keys=True) + "\n"
 
     async def _make_image(self, tree: Path) -> None:
         """Make the image by the toolbox's own mkfs, so that every builder uses the same one."""

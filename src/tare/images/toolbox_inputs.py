@@ -18,6 +18,7 @@ TEXT_BYTES = 8 << 20
 PAGE_ITEMS = 6000
 PICTURE = (2400, 1600)
 SCENE_BALLS = 120
+GAME_MOVES = 12
 
 
 def hashes(count: int, seed: int) -> np.ndarray:
@@ -158,8 +159,17 @@ def scene() -> bytes:
     return "\n".join((*lines, "")).encode()
 
 
+def game() -> bytes:
+    """Return what a Go program is asked: to play both sides from an opening, in GTP 2."""
+    opening = ("black D4", "white K10", "black K4", "white D10", "black G7", "white F3")
+    lines = ["boardsize 13", "komi 6.5", *(f"play {move}" for move in opening)]
+    lines += [f"genmove {('black', 'white')[number % 2]}" for number in range(GAME_MOVES)]
+    return "\n".join((*lines, "showboard", "quit", "")).encode()
+
+
 INPUTS: Mapping[str, Callable[[], bytes]] = {
     "audio.wav": audio,
+    "game.gtp": game,
     "page.html": page,
     "picture.dng": picture,
     "scene.pov": scene,

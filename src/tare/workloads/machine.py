@@ -41,6 +41,14 @@ class MachineFacts:
         return {name: value for name, value in known.items() if value is not None}
 
 
+def agent_name(workload: Workload) -> str:
+    """Return what the agent calls a workload: its own name, unless it says ``carried_out_by``.
+
+    Several workloads of the host may be one of the agent's with different parameters.
+    """
+    return str(getattr(workload, "carried_out_by", workload.name))
+
+
 def fitted(workload: Workload, request: Mapping[str, Any], facts: MachineFacts) -> dict[str, Any]:
     """Return ``request`` with the facts that ``workload`` takes; what it says itself stays.
 

@@ -1,0 +1,133 @@
+"""``program``: any program of the toolbox, run and timed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field
+
+from tare.study.quantities import Duration
+from tare.workloads.base import Metric, Parameters
+from tare.workloads.values import number, numbers, own
+
+TIMES: tuple[Metric, ...] = (
+    Metric("wall-time", "s", "lower", "Time of one run from start to end: the median of repeats."),
+    Metric(
+        "cpu-time",
+        "s",
+        "lower",
+        "CPU time of one run and its children, user and system together: the median of repeats.",
+    ),
+    Metric("system-time", "s", "lower", "The part of the CPU time that the kernel used."),
+    Metric("max-rss", "B", "neither", "The most memory that one process had resident."),
+)
+"""What is told of every program."""
+
+
+def times_of(result: Mapping[str, Any]) -> dict[str, float]:
+    """Return the values of `TIMES` from the agent's result, in seconds and bytes.
+
+    Raises:
+        KeyError: One is missing.
+    """
+    return numbers(
+        result,
+        {
+            "wall-time": "wall_s",
+            "cpu-time": "cpu_s",
+            "system-time": "system_s",
+            "max-rss": "max_rss_bytes",
+        },
+    )
+
+
+class ProgramParameters(Parameters):
+    """Which program, with what, how often."""
+
+    argv: tuple[str, ...] = Field(
+        min_length=1,
+        description="The program, by its name in the toolbox or a path in it, and its arguments. "
+        "It sees the toolbox as its root, with `/tmp` (in memory) and `/scratch` (the machine's "
+        "own disk) to write to.",
+    )
+    env: dict[str, str] = Field(
+        default_factory=dict, description="Variables of its environment, besides the usual ones."
+    )
+    cwd: str = Field(
+        default="/tmp", pattern=r"^/", description="The directory it works in, in the toolbox."
+    )
+    stdin: str | None = Field(
+        default=None, description="A file it reads as its standard input; nothing if left out."
+    )
+    stdout: str | None = Field(
+        default=None, description="A file its standard output goes to; thrown away if left out."
+    )
+    output: str | None = Field(
+        default=None, description="A file that must have been written; it is removed before."
+    )
+    sha256: str | None = Field(
+        default=None,
+        pattern=r"^[0-9a-f]{64}$",
+        description="What `output` must have as its SHA-256; any other is a failed cell.",
+    )
+    codes: tuple[int, ...] = Field(
+        default=(0,), description="Exit codes that mean success; any other is a failed cell."
+    )
+    repeats: int = Field(default=1, ge=1, le=100_000, description="How often it runs.")
+    timeout: Duration = Field(
+        default=3600.0,
+        gt=0,
+        le=1e6,
+        description="One run that takes longer is killed with all its children, and has failed.",
+    )
+    expect: Duration = Field(
+        default=5.0, gt=0, le=1e6, description="About what one run takes; only for the plan."
+    )
+
+
+class Program:
+    """Any program of the toolbox."""
+
+    name = "program"
+    summary = "A program of the toolbox, named by the study: its time and what it used."
+    parameters: type[Parameters] = ProgramParameters
+    realtime = False
+    needs = frozenset({"toolbox"})
+    metrics: tuple[Metric, ...] = (
+        Metric(
+            "rate", "1/s", "higher", "Runs per second: one divided by `wall-time`.", headline=True
+        ),
+        *TIMES,
+    )
+
+    def request(self, parameters: Parameters) -> dict[str, Any]:
+        """Return the agent's parameters: paths, counts, seconds."""
+        asked = own(ProgramParameters, parameters)
+        step: dict[str, Any] = {"argv": list(asked.argv), "cwd": asked.cwd}
+        optional = {
+            "env": asked.env,
+            "stdin": asked.stdin,
+            "stdout": asked.stdout,
+            "codes": list(asked.codes),
+        }
+        step |= {name: value for name, value in optional.items() if value}
+        request: dict[str, Any] = {
+            "steps": [step],
+            "repeats": asked.repeats,
+            "timeout_s": asked.timeout,
+        }
+        if asked.output is not None:
+            check = {"path": asked.output, "sha256": asked.sha256}
+            request["checks"] = [{name: value for name, value in check.items() if value}]
+            request["clean"] = [asked.output]
+        return request
+
+    def expected_s(self, parameters: Parameters) -> float:
+        """Estimate the seconds of one cell."""
+        asked = own(ProgramParameters, parameters)
+        return asked.expect * asked.repeats
+
+    def observe(self, parameters: Parameters, result: Mapping[str, Any]) -> dict[str, float]:
+        """Return the metrics, in seconds and bytes."""
+        return {"rate": 1 / max(number(result, "wall_s"), 1e-9), **times_of(result)}
