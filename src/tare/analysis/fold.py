@@ -213,6 +213,7 @@ class Fold:
             emulated=check.emulated,
             versions=check.versions,
             capabilities=check.capabilities,
+            description=check.description,
         )
 
     def machine_results(self) -> tuple[MachineResult, ...]:

@@ -59,6 +59,7 @@ class PlatformResult:
         emulated: Whether its results carry the mark of emulation.
         versions: Programs by name, e.g. ``{"qemu": "7.2.9"}``.
         capabilities: What it offers, as recorded.
+        description: What it is, in a phrase; empty in runs of old.
     """
 
     arm: str
@@ -70,6 +71,7 @@ class PlatformResult:
     emulated: bool
     versions: Mapping[str, str]
     capabilities: Mapping[str, Any]
+    description: str = ""
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,7 @@ class PlatformChecked(Base):
     emulated: bool = False
     versions: dict[str, str] = Field(default_factory=dict)
     capabilities: dict[str, Any] = Field(default_factory=dict)
+    description: str = ""
 
 
 class Skipped(Base):

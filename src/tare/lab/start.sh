@@ -10,6 +10,7 @@ mkdir -p /run/lock /run/sshd /dev/pts /dev/shm /run/xen /run/xenstored
 mount -t devpts -o gid=5,mode=620,ptmxmode=666 devpts /dev/pts
 mount -t tmpfs shm /dev/shm
 mount -t cgroup2 cgroup /sys/fs/cgroup
+echo +cpu >/sys/fs/cgroup/cgroup.subtree_control
 mount -t tracefs tracing /sys/kernel/tracing 2>/dev/null
 chmod 1777 /tmp /dev/shm
 hostname lab

@@ -23,7 +23,13 @@ def platforms_table(runs: Iterable[RunData]) -> Table[PlatformResult]:
     columns: tuple[Column[PlatformResult], ...] = (
         Column("arm", lambda p: p.arm, "Arm", lambda p: marked(p.arm, p.emulated)),
         Column("emulated", lambda p: p.emulated),
-        Column("platform", lambda p: p.platform, "Platform"),
+        Column("platform", lambda p: p.platform),
+        Column(
+            "description",
+            lambda p: p.description,
+            "What it is",
+            lambda p: p.description or p.platform,
+        ),
         Column("options", lambda p: compact(p.options), "Options"),
         Column("versions", lambda p: compact(p.versions), "Versions"),
         Column("usable", lambda p: p.usable, "Ran", lambda p: "yes" if p.usable else "no"),

@@ -18,6 +18,7 @@ from tare.platforms.base import (
     ToolboxFiles,
     Verdict,
 )
+from tare.platforms.network import chosen_way, offered_network, with_network
 from tare.run.bench import Bench
 from tare.run.toolbox import study_needs, study_toolbox
 from tare.study.plan import ArmFacts, Plan, make_plan
@@ -25,6 +26,7 @@ from tare.study.plan import ArmFacts, Plan, make_plan
 if TYPE_CHECKING:
     from tare.run.state import RunState
     from tare.study.model import Study
+    from tare.workloads.base import Workload
 
 
 BOOT_ESTIMATE_S = {"bare": 0.1, "oci": 0.4, "qemu": 2.5, "xen": 5.0}
@@ -92,7 +94,13 @@ async def _check_together(
             check = bench.platforms[arm.platform].check(context, arm.options)
             asked[key] = asyncio.ensure_future(check)
         tasks[name] = asked[key]
-    return {name: await task for name, task in tasks.items()}
+    verdicts = {name: await task for name, task in tasks.items()}
+    if any("network" in getattr(kind, "needs", ()) for kind in _kinds(bench, study)):
+        for name in names:
+            offered, reason = await offered_network(where, study.arms[name].platform)
+            able = with_network(verdicts[name].capabilities, offered, reason)
+            verdicts[name] = dataclasses.replace(verdicts[name], capabilities=able)
+    return verdicts
 
 
 def facts_of(bench: Bench, study: Study, verdicts: Mapping[str, Verdict]) -> dict[str, ArmFacts]:
@@ -110,7 +118,10 @@ def facts_of(bench: Bench, study: Study, verdicts: Mapping[str, Verdict]) -> dic
             emulated=verdict.emulated,
             knobs=verdict.capabilities.knobs,
             missing_knobs=verdict.capabilities.missing_knobs,
-            lacks=lacking_disk(bench, study, name),
+            lacks={
+                **lacking_disk(bench, study, name),
+                **lacking_network(bench, study, name, verdict.capabilities.network),
+            },
             boot_s=estimates.get(study.arms[name].platform, SLOWEST_BOOT_S),
             slowdown=EMULATED_SLOWDOWN if verdict.emulated else 1.0,
             boot=boot_of(bench, study, name),
@@ -140,6 +151,29 @@ def lacking_disk(bench: Bench, study: Study, arm: str) -> dict[str, str]:
         for name in names
         if "disk" in getattr(bench.workloads[name], "needs", ())
     }
+
+
+def lacking_network(
+    bench: Bench, study: Study, arm: str, offered: frozenset[str]
+) -> dict[str, str]:
+    """Return the workloads that need a network, with the reason, where an arm has none."""
+    needing = [
+        kind.name
+        for kind in _kinds(bench, study)
+        if "network" in getattr(kind, "needs", frozenset())
+    ]
+    if not needing:
+        return {}
+    try:
+        chosen_way(study.arms[arm].options, offered)
+    except InputError as error:
+        return dict.fromkeys(needing, f"needs a network: {error.message}")
+    return {}
+
+
+def _kinds(bench: Bench, study: Study) -> list[Workload]:
+    names = dict.fromkeys(spec.workload for spec in study.workloads.values())
+    return [bench.workloads[name] for name in names]
 
 
 async def prepare_arms(bench: Bench, study: Study, plan: Plan) -> dict[str, Prepared]:
@@ -190,7 +224,9 @@ def image_events(prepared: Mapping[str, Prepared]) -> list[ImageReady]:
     ]
 
 
-def checked_events(study: Study, verdicts: Mapping[str, Verdict]) -> list[PlatformChecked]:
+def checked_events(
+    bench: Bench, study: Study, verdicts: Mapping[str, Verdict]
+) -> list[PlatformChecked]:
     """Return one event for each arm's verdict."""
     return [
         PlatformChecked(
@@ -206,6 +242,7 @@ def checked_events(study: Study, verdicts: Mapping[str, Verdict]) -> list[Platfo
                 key: sorted(value) if isinstance(value, frozenset) else value
                 for key, value in dataclasses.asdict(verdicts[name].capabilities).items()
             },
+            description=bench.platforms[arm.platform].describe(arm.options),
         )
         for name, arm in study.arms.items()
     ]

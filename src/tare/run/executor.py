@@ -76,7 +76,7 @@ async def execute(
                 versions=run_versions(),
             )
         )
-        for event in checked_events(study, verdicts):
+        for event in checked_events(bench, study, verdicts):
             log.append(event)
         for skip in plan.skipped:
             log.append(

@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from tare.platforms import PLATFORMS
 from tare.run.catalog import build_catalog
 from tare.run.checking import check_arms, facts_of, plan_study
 from tare.run.session import inspection_bench
@@ -43,6 +44,9 @@ def show_plan(plan: Plan, console: Console) -> None:
         console.print(Text(f"  ! {warning}", "yellow"))
     for note in plan.notes:
         console.print(Text(f"  {note}"))
+    for name in plan.arms:
+        arm = study.arms[name]
+        console.print(Text(f"  {name}: {PLATFORMS[arm.platform].describe(arm.options)}"))
     for skip in plan.skipped:
         what = "/".join(part for part in (skip.arm, skip.scenario, skip.workload) if part)
         console.print(Text(f"  – {what} skipped: {skip.reason}", "yellow"))
