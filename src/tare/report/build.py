@@ -18,12 +18,13 @@ from tare.analysis.model import Comparison, RunData
 from tare.analysis.recordingcost import recording_costs
 from tare.analysis.references import Reference
 from tare.errors import InputError
-from tare.report import monitoring
+from tare.report import interference, monitoring
 from tare.report.arrange import arranged
 from tare.report.beside import reference_section, write_beside
 from tare.report.drawing import Studio
 from tare.report.figures.frame import Figure
 from tare.report.figures.overhead import overhead_figure, shading_note
+from tare.report.interference import interference_of
 from tare.report.longseries import (
     Pooled,
     emulated_arms,
@@ -112,13 +113,20 @@ def _build(
         spikes = spikes_of(runs, recording_costs(runs, comparison))
         if spikes is not None and spikes.figure is not None:
             studio.add([spikes.figure])
+        hurt = interference_of(runs, comparison)
+        if hurt is not None:
+            studio.add([hurt.figure])
         watched = monitoring_of(runs)
         if watched is not None:
             studio.add(watched.figures)
         drawn = studio.drawn()
     tables = _tables(runs, comparison, series)
     files: list[str] = []
-    own = [*(spikes.tables if spikes else ()), *([watched.table] if watched else ())]
+    own = [
+        *(spikes.tables if spikes else ()),
+        *([watched.table] if watched else ()),
+        *([hurt.table] if hurt else ()),
+    ]
     for table in [*tables, *own]:
         files += _write_table(table, tables_folder)
     beside = [set_beside(comparison, reference) for reference in references]
@@ -137,6 +145,8 @@ def _build(
         references=[reference_section(side) for side in beside],
         spikes=spikes.section if spikes else None,
         spikes_figure=Noted(drawn[FIGURE], NOTE) if FIGURE in drawn else None,
+        interference=hurt.section if hurt else None,
+        interference_figure=Noted(drawn[hurt.figure.name], interference.NOTE) if hurt else None,
         monitoring=watched.section if watched else None,
         monitoring_figures=[
             Noted(drawn[figure.name], monitoring.NOTE)

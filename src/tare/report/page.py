@@ -11,6 +11,7 @@ from tare.analysis.model import Comparison, RunData
 from tare.report.again import Again, again
 from tare.report.beside import ReferenceSection
 from tare.report.drawing import Drawn
+from tare.report.interference import InterferenceSection
 from tare.report.monitoring import MonitoringSection
 from tare.report.palette import Look
 from tare.report.provenance import (
@@ -110,6 +111,8 @@ class Page:
     spikes_figure: Noted | None = None
     monitoring: MonitoringSection | None = None
     monitoring_figures: tuple[Noted, ...] = ()
+    interference: InterferenceSection | None = None
+    interference_figure: Noted | None = None
 
 
 def make_page(
@@ -125,6 +128,8 @@ def make_page(
     spikes_figure: Noted | None = None,
     monitoring: MonitoringSection | None = None,
     monitoring_figures: Sequence[Noted] = (),
+    interference: InterferenceSection | None = None,
+    interference_figure: Noted | None = None,
 ) -> Page:
     """Return the page's content."""
     runs = comparison.runs
@@ -179,6 +184,8 @@ def make_page(
         spikes_figure=spikes_figure,
         monitoring=monitoring,
         monitoring_figures=tuple(monitoring_figures),
+        interference=interference,
+        interference_figure=interference_figure,
     )
 
 

@@ -47,9 +47,18 @@ ARMS = (
     Ink("arm-10", "#8a5a2b", "#cfa276"),
     Ink("arm-11", "#6a3fb5", "#bd9cf5"),
 )
+HEAT = (
+    Ink("heat-0", "#f3f5f7", "#20262d"),
+    Ink("heat-1", "#fdebd3", "#3d3120"),
+    Ink("heat-2", "#fbd09b", "#5a4322"),
+    Ink("heat-3", "#f4a960", "#7d5320"),
+    Ink("heat-4", "#e58442", "#9c5a1e"),
+    Ink("heat-5", "#cf6430", "#b8551f"),
+)
+"""From no slowdown to the worst; text on any of them stays readable."""
 SHAPES = ("circle", "diamond", "triangle-up", "triangle-down", "cross", "square")
 
-INKS = (PAPER, TEXT, SOFT, RULE, AXIS, MARGIN, NOISE, TIE, BASELINE, *ARMS)
+INKS = (PAPER, TEXT, SOFT, RULE, AXIS, MARGIN, NOISE, TIE, BASELINE, *ARMS, *HEAT)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,167 @@
+"""How much neighbours hurt: each arm's own value beside neighbours, against its value without.
+
+The comparison stays within one arm and one block, so what the platform itself costs is not in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tare.analysis.effects import Pair, estimate_all, pair_up
+from tare.analysis.grouping import Measured, group
+from tare.analysis.results import Better, Interval, Key
+from tare.analysis.rundata import RunData
+
+SUBJECT = "subject"
+
+
+@dataclass(frozen=True)
+class Hurt:
+    """What the neighbours of one scenario do to one metric of one arm.
+
+    Args:
+        arm: The arm.
+        emulated: Whether it is emulated.
+        key: What was measured; its scenario is the one with neighbours.
+        neighbours: These neighbours in words.
+        quiet: The scenario without neighbours that is compared with.
+        unit: SI unit of the metric.
+        better: Which direction is an improvement.
+        slowdown: How many times worse: the ratio of the value beside neighbours to that without,
+            turned so that above 1 is worse; geometric mean over blocks (median for tails).
+        interval: Of the slowdown; None with fewer than two blocks.
+        blocks: Blocks that have both.
+    """
+
+    arm: str
+    emulated: bool
+    key: Key
+    neighbours: str
+    quiet: str
+    unit: str
+    better: Better
+    slowdown: float
+    interval: Interval | None
+    blocks: int
+
+
+def interference(
+    runs: Sequence[RunData], arms: Sequence[str], confidence: float
+) -> tuple[Hurt, ...]:
+    """Return the slowdown of every headline metric of every arm beside every kind of neighbours.
+
+    Args:
+        runs: Runs of one study.
+        arms: The arms, in the order they are to come.
+        confidence: Nominal coverage of the intervals.
+    """
+    if not runs:
+        return ()
+    scenarios: Mapping[str, Any] = runs[0].study.get("scenarios") or {}
+    emulated = frozenset[str]().union(*(run.emulated_arms for run in runs))
+    quiet = {name: _quiet_beside(name, scenarios) for name in scenarios}
+    wanted: list[tuple[str, Pair]] = []
+    for base, by_scenario in _by_scenario(group(runs)).items():
+        for arm in arms:
+            among = _among_scenarios(by_scenario, arm)
+            for loaded in by_scenario:
+                alone = quiet.get(loaded)
+                if among is None or alone is None or alone not in by_scenario:
+                    continue
+                pair = pair_up(replace(base, scenario=loaded), among, loaded, alone)
+                if pair is not None and pair.scale == "ratio":
+                    wanted.append((arm, pair))
+    estimates = estimate_all([pair for _, pair in wanted], confidence, runs[0].run)
+    places = {name: place for place, name in enumerate(scenarios)}
+    workloads = {name: place for place, name in enumerate(runs[0].study.get("workloads") or ())}
+    found = [
+        _hurt(
+            pair, arm, estimate.estimate, estimate.student_t or estimate.order, scenarios, emulated
+        )
+        for (arm, pair), estimate in zip(wanted, estimates, strict=True)
+    ]
+    # As the study lists them; sorting keeps the order in which metrics are declared.
+    found.sort(
+        key=lambda hurt: (
+            arms.index(hurt.arm),
+            workloads.get(hurt.key.workload, len(workloads)),
+            natural(hurt.key.parameters),
+            places[hurt.key.scenario],
+        )
+    )
+    return tuple(found)
+
+
+def natural(text: str) -> tuple[tuple[int, float, str], ...]:
+    """Return a key by which numbers within texts sort by their value."""
+    parts = re.split(r"(\d+(?:\.\d+)?)", text)
+    return tuple((0, float(p), "") if i % 2 else (1, 0.0, p) for i, p in enumerate(parts))
+
+
+def _by_scenario(measured: Mapping[Key, Measured]) -> dict[Key, dict[str, Measured]]:
+    found: dict[Key, dict[str, Measured]] = {}
+    for key, values in measured.items():
+        if key.role == SUBJECT and values.headline and values.better != "neither":
+            found.setdefault(replace(key, scenario=""), {})[key.scenario] = values
+    return found
+
+
+def _among_scenarios(by_scenario: Mapping[str, Measured], arm: str) -> Measured | None:
+    """Return one arm's values with scenarios in the place of arms."""
+    blocks = {
+        scenario: values.arms[arm] for scenario, values in by_scenario.items() if arm in values.arms
+    }
+    if not blocks:
+        return None
+    return replace(next(iter(by_scenario.values())), arms=blocks)
+
+
+def _quiet_beside(name: str, scenarios: Mapping[str, Any]) -> str | None:
+    """Return the scenario without neighbours to compare with, best one of the same placement."""
+    if not scenarios[name].get("neighbours"):
+        return None
+    quiet = [other for other, each in scenarios.items() if not each.get("neighbours")]
+    placed = [o for o in quiet if scenarios[o].get("subject") == scenarios[name].get("subject")]
+    return next(iter([*placed, *quiet]), None)
+
+
+def _hurt(
+    pair: Pair,
+    arm: str,
+    ratio: float,
+    interval: Interval | None,
+    scenarios: Mapping[str, Any],
+    emulated: frozenset[str],
+) -> Hurt:
+    worse_is_more = pair.measured.better == "lower"
+    if interval is not None and not worse_is_more:
+        interval = replace(interval, low=_over(interval.high), high=_over(interval.low))
+    return Hurt(
+        arm=arm,
+        emulated=arm in emulated,
+        key=pair.key,
+        neighbours=neighbour_words(scenarios[pair.key.scenario]["neighbours"]),
+        quiet=pair.baseline,
+        unit=pair.measured.unit,
+        better=pair.measured.better,
+        slowdown=ratio if worse_is_more else _over(ratio),
+        interval=interval,
+        blocks=len(pair.blocks),
+    )
+
+
+def _over(value: float) -> float:
+    return 1 / value if value > 0 else float("inf")
+
+
+def neighbour_words(neighbours: Sequence[Mapping[str, Any]]) -> str:
+    """Return neighbours in words, such as ``3 × cpu-load on any CPU``."""
+    parts = []
+    for each in neighbours:
+        count = each.get("count", 1)
+        number = "one for each free CPU" if count == "fill" else f"{count} ×"
+        parts.append(f"{number} {each.get('load', '')} on {each.get('cpus', 'any')} CPU")
+    return ", ".join(parts)

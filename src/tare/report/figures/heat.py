@@ -1,0 +1,120 @@
+"""The interference matrix: how much worse each arm's work runs beside each kind of neighbour."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tare.analysis.interference import Hurt
+from tare.report.figures.canvas import Canvas
+from tare.report.figures.frame import Figure, Spec
+from tare.report.palette import HEAT, RULE, SOFT, TEXT, Ink
+from tare.report.words import (
+    marked,
+    metric_name,
+    parameters_of,
+    ratio,
+    ratio_interval,
+    short,
+)
+
+WIDE, NARROW = 720.0, 360.0
+ROW, HEAD, ARM = 34.0, 26.0, 24.0
+STEPS = (1.05, 1.25, 2.0, 4.0, 10.0)
+"""Slowdowns from which the next colour is taken."""
+MOST_ROWS = 60
+
+
+@dataclass(frozen=True)
+class Row:
+    """One metric of one arm: its name and its cells by scenario."""
+
+    arm: str
+    emulated: bool
+    name: str
+    cells: Mapping[str, Hurt]
+
+
+def heat_rows(hurts: Sequence[Hurt]) -> tuple[Row, ...]:
+    """Return the matrix: one row an arm and metric, one column a scenario."""
+    cells: dict[tuple[str, str, str, str], dict[str, Hurt]] = {}
+    for hurt in hurts:
+        key = (hurt.arm, hurt.key.workload, hurt.key.parameters, hurt.key.metric)
+        cells.setdefault(key, {})[hurt.key.scenario] = hurt
+    rows = []
+    for (arm, workload, _, metric), found in cells.items():
+        any_cell = next(iter(found.values()))
+        name = f"{workload}{_told(any_cell.key.parameters)}: {metric_name(metric)}"
+        rows.append(Row(arm, any_cell.emulated, name, found))
+    return tuple(rows)
+
+
+def _told(parameters: str) -> str:
+    given = {k: v for k, v in parameters_of(parameters).items() if k in ("threads", "size")}
+    return "".join(f" {value} {key}" for key, value in given.items())
+
+
+def heat_figure(hurts: Sequence[Hurt], *, name: str) -> Figure:
+    """Return the matrix of slowdowns as a heat map; at least one slowdown."""
+    rows = heat_rows(hurts)[:MOST_ROWS]
+    scenarios = tuple(dict.fromkeys(hurt.key.scenario for hurt in hurts))
+    return Figure(
+        name=name,
+        title="How much neighbours hurt",
+        description="; ".join(
+            f"{hurt.arm}, {hurt.key.workload} {hurt.key.metric} beside {hurt.key.scenario}: "
+            f"{ratio(hurt.slowdown)}"
+            for hurt in hurts[:MOST_ROWS]
+        ),
+        spec=_drawn(rows, scenarios, WIDE),
+        narrow=_drawn(rows, scenarios, NARROW),
+        emulated=any(hurt.emulated for hurt in hurts),
+        panels=1,
+    )
+
+
+def _drawn(rows: Sequence[Row], scenarios: Sequence[str], width: float) -> Spec:
+    canvas = Canvas(width)
+    names = width * 0.30 if width > NARROW else width * 0.34
+    room = (width - names) / len(scenarios)
+    letters = int(room / (6.2 if width > NARROW else 5.4))
+    for number, scenario in enumerate(scenarios):
+        middle = names + (number + 0.5) * room
+        canvas.text(middle, 10, short(scenario, max(4, letters)), size=11, ink=SOFT, align="center")
+    top, arm = HEAD, ""
+    for row in rows:
+        if row.arm != arm:
+            arm = row.arm
+            canvas.text(0, top + ARM / 2, marked(arm, row.emulated), size=12, bold=True)
+            canvas.rule(0, top + ARM - 2, width, top + ARM - 2, RULE)
+            top += ARM
+        canvas.text(0, top + ROW / 2, short(row.name, int(names / 5.9)), size=10)
+        for number, scenario in enumerate(scenarios):
+            hurt = row.cells.get(scenario)
+            if hurt is not None:
+                _cell(canvas, hurt, names + number * room, top, room)
+        top += ROW
+    return canvas.spec(top + 6)
+
+
+def _cell(canvas: Canvas, hurt: Hurt, left: float, top: float, room: float) -> None:
+    ink = ink_of(hurt.slowdown) if decided(hurt) else HEAT[0]
+    canvas.rect(left + 1, top + 1, left + room - 1, top + ROW - 1, ink)
+    middle = left + room / 2
+    canvas.text(middle, top + 12, ratio(hurt.slowdown), size=12, ink=TEXT, align="center")
+    if hurt.interval is not None and room > 76:
+        ends = ratio_interval((hurt.interval.low, hurt.interval.high))
+        canvas.text(middle, top + 25, ends, size=9, ink=TEXT, align="center")
+
+
+def decided(hurt: Hurt) -> bool:
+    """Return whether the slowdown's interval excludes 1, that is, no slowdown at all."""
+    return hurt.interval is not None and not hurt.interval.holds(1.0)
+
+
+def ink_of(slowdown: float) -> Ink:
+    """Return the colour of a slowdown; what is no number at all counts as the worst."""
+    if math.isnan(slowdown):
+        return HEAT[-1]
+    return HEAT[sum(slowdown >= step for step in STEPS)]

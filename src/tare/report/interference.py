@@ -1,0 +1,97 @@
+"""The section on what neighbours do: the interference matrix as a figure and as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tare.analysis.interference import Hurt, interference
+from tare.analysis.model import Comparison
+from tare.analysis.rundata import RunData
+from tare.report.figures.frame import Figure
+from tare.report.figures.heat import MOST_ROWS, decided, heat_figure, heat_rows
+from tare.report.tables import Column, Shown, Table
+from tare.report.words import counted, marked, metric_name, ratio, ratio_interval
+
+FIGURE = "interference"
+NOTE = (
+    "Each arm’s own value beside neighbours, against its own without, in the same block: above "
+    "1× is worse, and what the platform itself costs is not in it. Small: the confidence interval "
+    "over blocks; for tails and maxima that of the median. Only what its interval tells from 1× is "
+    "coloured."
+)
+
+
+@dataclass(frozen=True)
+class InterferenceSection:
+    """What the page shows of neighbours: the worst in a sentence, and all slowdowns."""
+
+    lead: str
+    slowdowns: Shown
+
+
+@dataclass(frozen=True)
+class Interference:
+    """Everything of the section before its figure is drawn."""
+
+    section: InterferenceSection
+    figure: Figure
+    table: Table[Hurt]
+
+
+def interference_of(runs: Sequence[RunData], comparison: Comparison) -> Interference | None:
+    """Return the section; None where no scenario has neighbours, or none is without."""
+    hurts = interference(runs, comparison.arms, comparison.confidence)
+    if not hurts:
+        return None
+    table = slowdowns_table(hurts)
+    return Interference(
+        InterferenceSection(_lead(hurts), table.shown()),
+        heat_figure(hurts, name=FIGURE),
+        table,
+    )
+
+
+def _lead(hurts: Sequence[Hurt]) -> str:
+    sure = [hurt for hurt in hurts if decided(hurt)]
+    if not sure:
+        return "No interval tells any slowdown from none."
+    worst = max(sure, key=lambda hurt: hurt.slowdown)
+    whose = marked(worst.arm, worst.emulated)
+    told = (
+        f"Worst hurt is {worst.key.workload} ({metric_name(worst.key.metric)}) in {whose} beside "
+        f"{worst.key.scenario}, {worst.neighbours}: {ratio(worst.slowdown)} of its value without."
+    )
+    rows = len(heat_rows(hurts))
+    if rows > MOST_ROWS:
+        told += f" The figure has {MOST_ROWS} of {counted(rows, 'row')}, the table has all."
+    return told
+
+
+def slowdowns_table(hurts: Sequence[Hurt]) -> Table[Hurt]:
+    """Return every slowdown with its interval."""
+    columns: tuple[Column[Hurt], ...] = (
+        Column("arm", lambda h: h.arm, "Arm", lambda h: marked(h.arm, h.emulated)),
+        Column("emulated", lambda h: h.emulated),
+        Column("workload", lambda h: h.key.workload, "Workload"),
+        Column("parameters", lambda h: h.key.parameters),
+        Column("metric", lambda h: h.key.metric, "Metric", lambda h: metric_name(h.key.metric)),
+        Column("scenario", lambda h: h.key.scenario, "Beside"),
+        Column("neighbours", lambda h: h.neighbours, "Neighbours"),
+        Column("quiet", lambda h: h.quiet, "Against"),
+        Column(
+            "slowdown", lambda h: h.slowdown, "Slowdown", lambda h: ratio(h.slowdown), numeric=True
+        ),
+        Column("low", lambda h: h.interval.low if h.interval else None),
+        Column("high", lambda h: h.interval.high if h.interval else None),
+        Column(
+            "method",
+            lambda h: h.interval.method if h.interval else None,
+            "Interval",
+            lambda h: ratio_interval((h.interval.low, h.interval.high) if h.interval else None),
+        ),
+        Column("blocks", lambda h: h.blocks, "Blocks", numeric=True),
+    )
+    tone = lambda h: "emulated" if h.emulated else ""  # noqa: E731
+    caption = "How many times worse each metric is beside neighbours"
+    return Table("interference", caption, columns, tuple(hurts), tone=tone)
