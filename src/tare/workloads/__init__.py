@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from tare.workloads.base import Better, Kind, Metric, Parameters, Workload
+from tare.workloads.bonnie import Bonnie
 from tare.workloads.bytemark import KERNELS, Bytemark
 from tare.workloads.filebench import Filebench
+from tare.workloads.fio import Fio
 from tare.workloads.loads import CpuLoad, MemoryLoad
 from tare.workloads.machine import MachineFacts, fitted
 from tare.workloads.memory_bandwidth import MemoryBandwidth
@@ -23,6 +25,8 @@ _ALL: tuple[Workload, ...] = (
     Bytemark(),
     *KERNELS,
     Filebench(),
+    Fio(),
+    Bonnie(),
     CpuLoad(),
     MemoryLoad(),
 )
