@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from tare.cli_image import image_app
 from tare.cli_lab import lab_app
 from tare.errors import InputError, TareError
 
@@ -37,6 +38,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(lab_app, name="lab")
+app.add_typer(image_app, name="image")
 
 StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="A study, as a YAML file.")]
 RunDir = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run.")]

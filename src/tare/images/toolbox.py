@@ -195,6 +195,11 @@ def verify_toolbox(toolbox: Toolbox) -> tuple[str, ...]:
     return tuple(problems)
 
 
+def discard_toolbox(toolbox: Toolbox) -> None:
+    """Remove a toolbox from the cache."""
+    shutil.rmtree(toolbox.image.parent, ignore_errors=True)
+
+
 @dataclass(frozen=True)
 class _Build:
     host: Host
