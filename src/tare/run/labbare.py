@@ -21,9 +21,10 @@ from tare.platforms.base import (
     PlatformOptions,
     Prepared,
     Shape,
+    Statement,
     Verdict,
 )
-from tare.platforms.qemu import Qemu, launch
+from tare.platforms.qemu import MIN_MEMORY, Qemu, launch
 from tare.platforms.qemu_options import QemuOptions
 
 if TYPE_CHECKING:
@@ -63,6 +64,28 @@ class LabBare:
         """Return ``none``: it takes the place of the host."""
         return "none"
 
+    def stated(self, options: Any) -> Statement:
+        """Return what it offers: nothing of the host's scheduler, for there is no host."""
+        return Statement(
+            capabilities=Capabilities(
+                pinning=True,
+                max_vcpus=self._spec.cpus,
+                min_memory=MIN_MEMORY,
+                missing_knobs=dict.fromkeys(
+                    ("policy", "fifo", "nice", "slice", "weight", "cap"),
+                    "the bare machine of the lab schedules as its kernel does by itself",
+                ),
+                notes=(
+                    "memory is not limited to the shape: the machine has all that the lab has",
+                    "neighbours are loads in the same kernel, on the CPUs they are bound to, or "
+                    "the least used ones",
+                ),
+            ),
+            kernel="the guest image's",
+            channel="virtio-serial port",
+            needs=("qemu-system-x86_64 (package qemu-system-x86)",),
+        )
+
     @property
     def _options(self) -> QemuOptions:
         return QemuOptions(accelerator="tcg", cpu=CPU_MODEL)
@@ -70,19 +93,7 @@ class LabBare:
     async def check(self, context: Context, options: Any) -> Verdict:
         """Find out whether the emulator is here."""
         verdict = await self._qemu.check(context, self._options)
-        found = Capabilities(
-            pinning=True,
-            max_vcpus=self._spec.cpus,
-            min_memory=verdict.capabilities.min_memory,
-            missing_knobs=dict.fromkeys(
-                ("policy", "fifo", "nice", "slice", "weight", "cap"),
-                "the bare machine of the lab schedules as its kernel does by itself",
-            ),
-            notes=(
-                "memory is not limited to the shape: the machine has all that the lab has",
-                "neighbours are loads in the same kernel, on CPUs of their own choice or binding",
-            ),
-        )
+        found = self.stated(options).capabilities
         return replace(verdict, emulated=True, capabilities=found)
 
     async def prepare(

@@ -1,0 +1,252 @@
+"""Runs on a host over SSH, against a real server on loopback: as here, and nothing left."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hosts.hosts_sshd import Sshd
+
+TARE = Path(sys.executable).parent / "tare"
+pytestmark = [pytest.mark.slow]
+
+STUDY = """
+study: afar
+baseline: bare
+blocks: {{least: 2, most: 2}}
+host: {{ssh: 127.0.0.1, port: {port}, user: {user}, known-hosts: {known}, key: {key},
+       patience: 5s}}
+shape: {{vcpus: 1, memory: 128MiB}}
+arms:
+  bare: {{platform: bare}}
+{arms}
+scenarios:
+  contended: {{subject: {{cpus: pinned}}, neighbours: [{{load: cpu-load, cpus: same}}]}}
+workloads:
+  numeric-sort: {{duration: {duration}}}
+"""
+EVERY = """\
+  guest: {platform: qemu, accelerator: tcg}
+  box: {platform: oci}
+  xen: {platform: xen}
+"""
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sshd]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "sshd").mkdir()
+    server = Sshd(tmp_path / "sshd")
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
+def written(server: Sshd, folder: Path, arms: str = "", duration: str = "300ms") -> Path:
+    options = server.options()
+    path = folder / "afar.yaml"
+    path.write_text(
+        STUDY.format(
+            port=server.port,
+            user=options.user,
+            known=options.known_hosts,
+            key=options.key,
+            arms=arms,
+            duration=duration,
+        )
+    )
+    return path
+
+
+def tare(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [TARE, *map(str, words)], capture_output=True, text=True, timeout=400, check=False
+    )
+
+
+def events(folder: Path) -> list[dict[str, Any]]:
+    path = folder / "events.jsonl"
+    if not path.exists():
+        return []
+    whole = path.read_text().rpartition("\n")[0]
+    return [json.loads(line)["event"] for line in whole.splitlines()]
+
+
+def finished(folder: Path) -> dict[str, dict[str, Any]]:
+    return {e["cell"]: e for e in events(folder) if e["type"] == "cell_finished"}
+
+
+def assert_nothing_is_left(folder: Path, home: Path) -> None:
+    run = events(folder)[0]["run"]
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = process.read_bytes()
+            assert f"tare-{run}".encode() not in words, f"{process} survives: {words!r}"
+    assert not list(Path("/tmp").glob(f"tare-{run}-*"))
+    assert not list(Path("/sys/fs/cgroup").glob(f"*/tare-{run}-*"))
+    assert not list((home / "state" / "tare" / "ledgers").glob("*.jsonl"))
+
+
+class Running:
+    def __init__(self, folder: Path, *words: str | Path) -> None:
+        self.folder = folder
+        self.process = subprocess.Popen(
+            [TARE, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+
+    def wait_for(self, wanted: Callable[[dict[str, Any]], bool], limit_s: float = 120) -> None:
+        deadline = time.monotonic() + limit_s
+        while not any(wanted(event) for event in events(self.folder)):
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                pytest.fail(f"the awaited event never came: {self.process.communicate()[0]}")
+            time.sleep(0.02)
+
+    def end(self) -> tuple[int, str]:
+        output, _ = self.process.communicate(timeout=200)
+        return self.process.returncode, output
+
+
+def under_way(event: dict[str, Any]) -> bool:
+    return bool(event["type"] == "cell_started")
+
+
+@pytest.mark.guest
+@pytest.mark.container
+def test_a_study_runs_over_ssh_as_it_does_here(server: Sshd, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    outcome = tare("run", written(server, tmp_path, EVERY), "--out", folder)
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+    started, *rest = events(folder)
+    assert started["host"]["name"].endswith(f"@127.0.0.1:{server.port}")
+    assert started["host"]["cpus"] == os.cpu_count()
+    usable = {e["arm"] for e in rest if e["type"] == "platform_checked" and e["usable"]}
+    assert {"bare", "guest"} <= usable
+    skipped = {e["arm"]: e["reason"] for e in rest if e["type"] == "skipped"}
+    assert "xen" in skipped
+    assert "needs Xen" in skipped["xen"]
+    cells = finished(folder)
+    assert len(cells) == 2 * len(usable)
+    assert all(cell["status"] == "ok" for cell in cells.values()), cells
+    for cell in cells.values():
+        assert "of" in cell["facts"]["host"].get("reason", "of")
+    assert_nothing_is_left(folder, tmp_path)
+    text = (folder / "events.jsonl").read_text()
+    assert "PRIVATE KEY" not in text
+    assert (folder / "report.html").stat().st_size > 10_000
+
+
+def test_a_killed_run_over_ssh_is_cleaned_and_resumed(server: Sshd, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    study = written(server, tmp_path, duration="4s")
+    running = Running(folder, "run", study, "--out", folder)
+    running.wait_for(under_way)
+    running.process.kill()
+    running.end()
+    cleaned = tare("clean")
+    assert cleaned.returncode == 0, cleaned.stderr
+    assert f"127.0.0.1:{server.port}" in cleaned.stdout
+    assert_nothing_is_left(folder, tmp_path)
+    outcome = tare("resume", folder)
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+    assert [cell["status"] for cell in finished(folder).values()] == ["ok", "ok"]
+    assert_nothing_is_left(folder, tmp_path)
+
+
+def test_a_killed_run_is_resumed_at_once_though_its_host_was_still_held(
+    server: Sshd, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    study = written(server, tmp_path, duration="3s")
+    running = Running(folder, "run", study, "--out", folder)
+    running.wait_for(under_way)
+    running.process.kill()
+    running.end()
+    outcome = tare("resume", folder)
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+    assert len(finished(folder)) == 2
+    assert_nothing_is_left(folder, tmp_path)
+
+
+def test_ctrl_c_twice_over_ssh_leaves_nothing(server: Sshd, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    study = written(server, tmp_path, duration="20s")
+    running = Running(folder, "run", study, "--out", folder)
+    running.wait_for(under_way)
+    running.process.send_signal(signal.SIGINT)
+    running.wait_for(lambda event: event["type"] == "interrupted")
+    running.process.send_signal(signal.SIGINT)
+    status, output = running.end()
+    assert status == 130, output
+    assert_nothing_is_left(folder, tmp_path)
+
+
+def test_two_runs_do_not_share_a_host(
+    server: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    study = written(server, tmp_path, duration="20s")
+    running = Running(folder, "run", study, "--out", folder)
+    running.wait_for(under_way)
+    # As from another computer, which knows nothing of the first.
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "elsewhere"))
+    second = tare("run", study, "--out", tmp_path / "second")
+    assert second.returncode == 2, second.stdout
+    assert events(folder)[0]["run"] in second.stderr
+    assert not (tmp_path / "second").exists()
+    running.process.terminate()
+    running.end()
+
+
+def test_a_connection_that_breaks_for_a_moment_costs_no_cell(server: Sshd, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    running = Running(folder, "run", written(server, tmp_path, duration="3s"), "--out", folder)
+    running.wait_for(under_way)
+    server.cut()
+    status, output = running.end()
+    assert status == 0, output
+    assert "is connected again" in output
+    assert [cell["status"] for cell in finished(folder).values()] == ["ok", "ok"]
+    starts = [e["cell"] for e in events(folder) if e["type"] == "cell_started"]
+    assert len(starts) == len(set(starts))
+
+
+def test_a_host_that_is_lost_costs_a_cell_or_two_and_not_the_run(
+    server: Sshd, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    running = Running(folder, "run", written(server, tmp_path, duration="3s"), "--out", folder)
+    running.wait_for(under_way)
+    server.stop()
+    time.sleep(8)
+    server.start()
+    status, output = running.end()
+    assert status == 0, output
+    starts = [e for e in events(folder) if e["type"] == "cell_started"]
+    assert any(event["attempt"] == 2 for event in starts)
+    assert [cell["status"] for cell in finished(folder).values()] == ["ok", "ok"]
+    lost = [e for e in events(folder) if e["type"] == "machine_stopped" and not e["expected"]]
+    assert "did not come back within 5 s" in lost[0]["reason"]
+    assert_nothing_is_left(folder, tmp_path)
+
+
+def test_a_wrong_host_key_ends_a_run_before_it_begins(server: Sshd, tmp_path: Path) -> None:
+    study = written(server, tmp_path)
+    server.known_hosts.write_text(
+        f"[127.0.0.1]:{server.port} {(server.folder / 'user_key.pub').read_text()}"
+    )
+    outcome = tare("run", study, "--out", tmp_path / "run")
+    assert outcome.returncode == 2
+    assert "shows another key" in outcome.stderr
+    assert not (tmp_path / "run").exists()
