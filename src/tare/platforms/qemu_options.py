@@ -60,6 +60,12 @@ class QemuOptions(LinuxOptions):
         default="multi",
         description="With tcg: whether each vCPU has a host thread of its own, or all share one.",
     )
+    clock: Literal["host", "instructions"] = Field(
+        default="host",
+        description="With tcg and one vCPU: where the guest's time comes from. `instructions` "
+        "counts one nanosecond for each instruction, so that the same work takes the same time on "
+        "every computer; idle time passes at once.",
+    )
     enlightenments: Enlightenments = Field(
         default_factory=Enlightenments,
         description="With kvm: what the hypervisor tells the guest of itself; see "
@@ -96,6 +102,8 @@ class QemuOptions(LinuxOptions):
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
+        if self.accelerator == "kvm" and self.clock == "instructions":
+            raise ValueError("`clock: instructions` needs `accelerator: tcg`")
         if self.accelerator == "tcg":
             for name, asked in (
                 ("enlightenments", self.enlightenments.asks),

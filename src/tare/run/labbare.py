@@ -117,7 +117,7 @@ class LabBare:
         shape = Shape(vcpus=self._spec.cpus, memory=self._spec.memory, disk=spec.shape.disk)
         qemu = self._options
         if self._spec.deterministic:
-            qemu = qemu.model_copy(update={"threads": "single"})
+            qemu = qemu.model_copy(update={"clock": "instructions"})
         machine = await launch(
             context,
             qemu,
