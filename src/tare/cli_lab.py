@@ -35,7 +35,9 @@ class SchedulerName(StrEnum):
 @lab_app.command()
 def up(
     hypervisor: Annotated[HypervisorName, typer.Option(help="What it runs.")] = HypervisorName.kvm,
-    cpus: Annotated[int, typer.Option(help="How many CPUs it has.")] = 2,
+    cpus: Annotated[
+        int | None, typer.Option(help="How many CPUs it has: 2, or 1 with --deterministic.")
+    ] = None,
     memory: Annotated[str, typer.Option(help="How much memory it has.")] = "4GiB",
     scheduler: Annotated[SchedulerName | None, typer.Option(help="Xen's scheduler.")] = None,
     deterministic: Annotated[
@@ -56,7 +58,7 @@ def up(
         raise InputError(f"--memory {memory}: {error}") from error
     options = LabOptions(
         hypervisor=hypervisor.value,
-        cpus=cpus,
+        cpus=cpus if cpus is not None else 1 if deterministic else 2,
         memory=size,
         scheduler=None if scheduler is None else scheduler.value,
         deterministic=deterministic,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tare.lab.image import LabImage
 from tare.lab.options import MIB, LabOptions
+from tare.platforms.qemu_command import COUNTED
 
 PROGRAM = "qemu-system-x86_64"
 
@@ -19,12 +20,6 @@ XEN_CPU_MODEL = f"{CPU_MODEL},-smap,-smep,-monitor,+invtsc"
 Found by trying: with SMAP on, dom0 dies of a page fault in Xen's create_bounce_frame; with MONITOR
 on, Xen's idle loop panics at MWAIT; without the invariant TSC Xen gives its guests a slow clock.
 """
-
-COUNTED = "shift=0,sleep=off,align=off"
-"""Of a deterministic lab: one nanosecond for each instruction, and idle time costs nothing."""
-
-EPOCH = "2026-01-01T00:00:00"
-"""What the clock of a deterministic lab says when it starts."""
 
 SSH_PORT = 22
 
@@ -78,15 +73,7 @@ def cpu_model(options: LabOptions) -> str:
 
 def clock_arguments(options: LabOptions) -> tuple[str, ...]:
     """Return how the emulation runs and where its time comes from."""
-    if not options.deterministic:
-        return ("-accel", "tcg,thread=multi")
-    return (
-        *("-accel", "tcg,thread=single"),
-        *("-icount", COUNTED),
-        *("-rtc", f"base={EPOCH},clock=vm"),
-        # What guests get as chance (the kernel's seed, addresses) is the same each time.
-        *("-seed", "1"),
-    )
+    return COUNTED if options.deterministic else ("-accel", "tcg,thread=multi")
 
 
 def linux_arguments(options: LabOptions) -> tuple[str, ...]:
@@ -99,7 +86,7 @@ def linux_arguments(options: LabOptions) -> tuple[str, ...]:
         "noirqdebug",
         "cryptomgr.notests",
         "net.ifnames=0",
-        *(("nokaslr", "random.trust_cpu=off") if options.deterministic else ()),
+        *(("nokaslr",) if options.deterministic else ()),
         *options.kernel_arguments,
     )
 

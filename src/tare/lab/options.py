@@ -26,7 +26,7 @@ class LabOptions:
         memory: Its memory in bytes.
         scheduler: Xen's scheduler; None leaves Xen's default, credit2.
         deterministic: Whether its time is counted in instructions instead of measured, so that
-            the same work takes the same time on every computer.
+            the same work takes the same time on every computer. Such a lab has one CPU.
         kernel: Its Linux: ``generic``, ``rt``, or a package's name.
         dom0_memory: Memory of Xen's dom0 in bytes.
         dom0_cpus: CPUs of Xen's dom0, each bound to the computer's CPU of the same number.
@@ -59,6 +59,13 @@ class LabOptions:
         if not 1 <= self.cpus <= _MOST_CPUS:
             raise InputError(
                 f"a lab with {self.cpus} CPUs is not possible", f"use 1 to {_MOST_CPUS}"
+            )
+        if self.deterministic and self.cpus != 1:
+            # QEMU then runs all CPUs by turns, each until its next timer: a CPU that waits in a
+            # loop for another waits for ever, and Linux does not get beyond its second CPU.
+            raise InputError(
+                f"a deterministic lab has one CPU, not {self.cpus}",
+                "ask for one CPU, or for a lab that is not deterministic",
             )
         if self.memory < _LEAST_MEMORY:
             raise InputError(

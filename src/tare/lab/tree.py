@@ -109,7 +109,7 @@ def _extract(archive: bytes, tree: Path) -> None:
     with tarfile.open(fileobj=io.BytesIO(archive)) as members:
         for member in members:
             path = place(member.name)
-            if path is None:
+            if path is None or member.isdev():
                 continue
             target = tree / path
             if member.isdir():

@@ -1,0 +1,221 @@
+"""The lab without booting it: options, packages, files, command lines, what the guest is given."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tare.errors import InputError, MachineFault
+from tare.hosts.local import LocalHost
+from tare.images.modules import Module
+from tare.lab.command import Places, command, linux_arguments, xen_arguments
+from tare.lab.host import check_room, verify
+from tare.lab.image import LabImage, make_file_system
+from tare.lab.options import GIB, MIB, LabOptions
+from tare.lab.packages import PackageFile, needed, parse_uris
+from tare.lab.seed import initramfs, make_keys
+from tare.lab.tree import _extract, aliases, dependencies, place
+
+IMAGE = LabImage(Path("/cache/labs/x"), "x", "6.1", "4.17", {}, ("virtio",), True, 0.0)
+
+
+def value_after(argv: list[str], flag: str) -> list[str]:
+    return [argv[at + 1] for at, word in enumerate(argv) if word == flag]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "word"),
+    [
+        ({"hypervisor": "hyperv"}, "hyperv"),
+        ({"cpus": 0}, "0 CPUs"),
+        ({"cpus": 65}, "65 CPUs"),
+        ({"memory": 100 * MIB}, "100 MiB"),
+        ({"hypervisor": "kvm", "scheduler": "credit"}, "no Xen"),
+        ({"hypervisor": "none", "xen_arguments": ("noreboot",)}, "no Xen"),
+        ({"hypervisor": "xen", "scheduler": "rtds"}, "rtds"),
+        ({"hypervisor": "xen", "dom0_cpus": 3}, "dom0"),
+        ({"hypervisor": "xen", "memory": GIB}, "leave nothing"),
+        ({"deterministic": True}, "one CPU"),
+    ],
+)
+def test_options_that_cannot_work_are_refused(wrong: dict[str, Any], word: str) -> None:
+    with pytest.raises(InputError, match=word) as error:
+        LabOptions(**wrong)
+    assert error.value.hint or "dom0" in word
+
+
+def test_kvm_and_xen_boot_the_same_files_in_their_own_ways() -> None:
+    places = Places(Path("/tmp/tare-lab-1"))
+    kvm = command(LabOptions("kvm"), IMAGE, places, "tare-lab-1")
+    xen = command(LabOptions("xen", scheduler="credit"), IMAGE, places, "tare-lab-1")
+    assert value_after(kvm, "-kernel") == ["/cache/labs/x/vmlinux"]
+    assert value_after(xen, "-kernel") == ["/cache/labs/x/xen"]
+    linux, ramdisk = value_after(xen, "-initrd")[0].split(",")
+    assert linux.startswith("/cache/labs/x/vmlinux console=hvc0 ")
+    assert ramdisk == value_after(kvm, "-initrd")[0] == "/tmp/tare-lab-1/initramfs"
+    assert "sched=credit" in value_after(xen, "-append")[0]
+    assert value_after(kvm, "-cpu") == ["EPYC"]
+    assert "-smap" in value_after(xen, "-cpu")[0]
+
+
+def test_the_base_disk_is_never_written_to_and_nothing_listens_beyond_loopback() -> None:
+    for hypervisor in ("kvm", "xen", "none"):
+        argv = command(LabOptions(hypervisor), IMAGE, Places(Path("/tmp/tare-a")), "tare-a")
+        base = next(word for word in value_after(argv, "-blockdev") if "node-name=base" in word)
+        assert "read-only=on" in base
+        (network,) = value_after(argv, "-netdev")
+        assert "restrict=on" in network
+        assert "hostfwd=tcp:127.0.0.1:0-:22" in network
+        assert not {"-vnc", "-spice", "-gdb"} & set(argv)
+
+
+@given(st.text("abc, ", min_size=1, max_size=8))
+def test_commas_in_a_folder_do_not_split_an_option(name: str) -> None:
+    folder = Path("/tmp") / name
+    argv = command(LabOptions("kvm"), IMAGE, Places(folder), "tare-a")
+    for word in value_after(argv, "-chardev"):
+        assert str(folder).replace(",", ",,") in word
+
+
+def test_a_deterministic_lab_takes_no_time_from_the_outside() -> None:
+    argv = command(LabOptions("kvm", cpus=1, deterministic=True), IMAGE, Places(Path("/a")), "x")
+    assert value_after(argv, "-icount")[0].startswith("shift=")
+    assert "clock=vm" in value_after(argv, "-rtc")[0]
+    assert value_after(argv, "-accel") == ["tcg,thread=single"]
+    assert "-icount" not in command(LabOptions("kvm"), IMAGE, Places(Path("/a")), "x")
+
+
+def test_arguments_of_ones_own_come_last_so_that_they_win() -> None:
+    options = LabOptions("xen", xen_arguments=("sched=null",), kernel_arguments=("debug",))
+    assert xen_arguments(options)[-1] == "sched=null"
+    assert linux_arguments(options)[-1] == "debug"
+
+
+LISTED = """\
+'http://mirror.example/pool/b/bash_5.2-2_amd64.deb' bash_5.2-2_amd64.deb 1471848 SHA256:aa
+'http://mirror.example/pool/o/ssh_1%253a9.deb' openssh-server_1%3a9.2p1-2_amd64.deb 456584
+NOTE: something else that apt says
+"""
+
+
+def test_apts_list_gives_names_versions_and_digests_where_it_has_them() -> None:
+    bash, ssh = parse_uris(LISTED)
+    assert (bash.name, bash.version, bash.digest) == ("bash", "5.2-2", "SHA256:aa")
+    assert (ssh.name, ssh.version, ssh.digest) == ("openssh-server", "1:9.2p1-2", "")
+
+
+def test_what_a_lab_has_no_use_for_is_not_fetched() -> None:
+    names = ("libpython3.11-minimal", "udev", "libc6", "xen-utils-4.17", "perl-base", "libxenmisc4")
+    files = [PackageFile(f"{name}_1_amd64.deb", "") for name in names]
+    assert [part.name for part in needed(files)] == ["libc6", "xen-utils-4.17", "libxenmisc4"]
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("./bin/ip", "usr/bin/ip"),
+        ("./lib64/ld.so", "usr/lib64/ld.so"),
+        ("./etc/xen/xl.conf", "etc/xen/xl.conf"),
+        ("./usr/lib/xen-4.17/bin/xl", "usr/lib/xen-4.17/bin/xl"),
+        ("./usr/share/doc/bash/README", None),
+        ("./lib/systemd/system/x", None),
+        ("./../../etc/passwd", None),
+        ("./", None),
+    ],
+)
+def test_each_member_of_a_package_goes_to_its_place(name: str, path: str | None) -> None:
+    assert place(name) == path
+
+
+def test_a_package_is_unpacked_without_owners_devices_or_setuid(tmp_path: Path) -> None:
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as archive:
+        for name, kind, mode in (
+            ("./bin/su", tarfile.REGTYPE, 0o4755),
+            ("./dev/sda", tarfile.BLKTYPE, 0o600),
+            ("./bin/su2", tarfile.LNKTYPE, 0o755),
+            ("./etc/alias", tarfile.SYMTYPE, 0o777),
+        ):
+            member = tarfile.TarInfo(name)
+            member.type, member.mode, member.uid = kind, mode, 4242
+            member.linkname = "./bin/su" if kind == tarfile.LNKTYPE else "/bin/su"
+            archive.addfile(member, io.BytesIO())
+    _extract(data.getvalue(), tmp_path)
+    found = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")}
+    assert found == {"usr", "usr/bin", "usr/bin/su", "usr/bin/su2", "etc", "etc/alias"}
+    assert (tmp_path / "usr/bin/su").stat().st_mode & 0o7777 == 0o755
+    assert (tmp_path / "etc/alias").readlink() == Path("/bin/su")
+
+
+def test_modprobe_finds_all_that_a_module_needs() -> None:
+    parts = [("kvm_amd", ("kvm", "ccp")), ("kvm", ("irqbypass",)), ("ccp", ()), ("irqbypass", ())]
+    modules = [Module(name, Path(name), needs, b"") for name, needs in parts]
+    assert dependencies(modules).splitlines()[0] == "kvm_amd.ko: kvm.ko irqbypass.ko ccp.ko"
+    assert aliases([]) == ""
+
+
+async def test_a_file_system_is_made_without_root_and_takes_no_room(tmp_path: Path) -> None:
+    await make_file_system(LocalHost(), tmp_path / "room", size=GIB)
+    status = (tmp_path / "room").stat()
+    assert status.st_size == GIB
+    assert status.st_blocks * 512 < 64 * MIB
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "file").write_bytes(b"x" * 300_000)
+    await make_file_system(LocalHost(), tmp_path / "disk", tree=tree)
+    shown = await LocalHost().run(
+        ["/sbin/debugfs", "-R", "stat /file", str(tmp_path / "disk")], timeout_s=30
+    )
+    assert b"Size: 300000" in shown.stdout
+
+
+async def test_a_full_disk_is_told_and_not_a_traceback(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    with pytest.raises(InputError, match="cannot be made"):
+        await make_file_system(LocalHost(), Path("/dev/full/disk"), tree=tree)
+
+
+def test_each_lab_has_keys_of_its_own_and_only_its_owner_reads_them(
+    tmp_path: Path, agent_program: Path
+) -> None:
+    image = LabImage(tmp_path, "x", "6.1", "4.17", {}, ("virtio",), True, 0.0)
+    (tmp_path / "early").mkdir()
+    (tmp_path / "early" / "virtio.ko").write_bytes(b"module")
+    (tmp_path / "busybox").write_bytes(b"busybox")
+    first, second = make_keys(), make_keys()
+    assert first.known_hosts(22) != second.known_hosts(22)
+    assert first.known_hosts(40000).startswith("[127.0.0.1]:40000 ssh-ed25519 ")
+    archive = initramfs(image, LabOptions("xen"), first, agent_program)
+    # One private key, the host's own: whoever reads the archive cannot log in by it.
+    assert archive.count(b"BEGIN OPENSSH PRIVATE KEY") == 1
+    assert first.client.export_public_key("openssh").strip() in archive
+    assert b"hypervisor=xen\n" in archive
+
+
+async def test_a_host_that_came_up_with_another_hypervisor_is_told() -> None:
+    # This computer has no Xen, whatever else it has.
+    with pytest.raises(MachineFault, match="not with Xen"):
+        await verify(LocalHost(), "xen")
+
+
+async def test_more_memory_than_there_is_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="available") as error:
+        await check_room(LocalHost(), LabOptions("kvm", memory=1 << 50), tmp_path)
+    assert "--memory" in error.value.hint
+
+
+async def test_a_computer_without_qemu_or_apt_is_told_what_it_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sh").symlink_to("/bin/sh")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InputError, match="qemu-system-x86_64") as error:
+        await check_room(LocalHost(), LabOptions("kvm"), tmp_path)
+    assert "apt-get install" in error.value.hint
