@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -164,7 +164,12 @@ class LabSpec(Part):
 
     model_config = ConfigDict(json_schema_extra=_or_words("deterministic"))
 
-    cpus: int = Field(2, ge=1, le=MOST_LAB_CPUS, description="How many CPUs it has.")
+    cpus: int = Field(
+        2,
+        ge=1,
+        le=MOST_LAB_CPUS,
+        description="How many CPUs it has; a deterministic one has 1, and that is its default.",
+    )
     memory: Annotated[Size, AfterValidator(_enough)] = Field(
         4 << 30, description="How much memory it has, for the hypervisor and all its machines."
     )
@@ -180,5 +185,14 @@ class LabSpec(Part):
         if isinstance(data, str):
             if data != "deterministic":
                 raise ValueError(f"must be `deterministic` or keys with values, not {data!r}")
-            return {"deterministic": True}
+            data = {"deterministic": True}
+        if isinstance(data, Mapping) and data.get("deterministic") is True and "cpus" not in data:
+            data = {**data, "cpus": 1}
         return data
+
+    @model_validator(mode="after")
+    def _counts_on_one_cpu(self) -> Self:
+        if self.deterministic and self.cpus != 1:
+            # See tare.lab.options: with more, Linux does not boot in counted time.
+            raise ValueError(f"a deterministic lab has one CPU, not {self.cpus}")
+        return self
