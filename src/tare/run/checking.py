@@ -20,7 +20,7 @@ from tare.platforms.base import (
 )
 from tare.platforms.network import chosen_way, offered_network, with_network
 from tare.run.bench import Bench
-from tare.run.toolbox import study_needs, study_toolbox
+from tare.run.toolbox import lacking_memory, study_needs, study_toolbox
 from tare.study.plan import ArmFacts, Plan, make_plan
 
 if TYPE_CHECKING:
@@ -119,6 +119,7 @@ def facts_of(bench: Bench, study: Study, verdicts: Mapping[str, Verdict]) -> dic
             knobs=verdict.capabilities.knobs,
             missing_knobs=verdict.capabilities.missing_knobs,
             lacks={
+                **lacking_memory(bench, study, name),
                 **lacking_disk(bench, study, name),
                 **lacking_network(bench, study, name, verdict.capabilities.network),
             },

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tare.images.toolbox import prepare_toolbox
 from tare.platforms.base import ToolboxFiles
+from tare.study.quantities import format_size
 
 if TYPE_CHECKING:
     from tare.images.toolbox_recipe import Kind
@@ -51,3 +52,17 @@ async def study_toolbox(bench: Bench, study: Study) -> ToolboxFiles | None:
     for note in box.notes:
         bench.say(note)
     return ToolboxFiles(image=box.image, digest=box.digest, tree=box.tree)
+
+
+def lacking_memory(bench: Bench, study: Study, arm: str) -> dict[str, str]:
+    """Return the workloads that need more memory than an arm's machines have, with the reason."""
+    given = study.shape_of(arm).memory
+    lacking: dict[str, str] = {}
+    for name in {spec.workload for spec in study.workloads.values()}:
+        least = getattr(bench.workloads[name], "memory", 0)
+        if given < least:
+            lacking[name] = (
+                f"{name} needs a machine with at least {format_size(least)} of memory, "
+                f"not {format_size(given)}"
+            )
+    return lacking
