@@ -97,6 +97,11 @@ fn told(text: &str, prepare: impl FnOnce(&Wanted) -> Result<String, String>) -> 
     }
     let mut about = proof::nic(&name);
     about["error"] = problem(&wanted, &name, has_link()).into();
+    // A bridge that the host made for one visit has a name by chance, which would look like a
+    // difference between machines.
+    if name.starts_with("tare-") {
+        about["name"] = Value::Null;
+    }
     about
 }
 

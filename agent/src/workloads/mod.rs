@@ -46,6 +46,7 @@ pub const ALL: &[(&str, Run)] = &[
     ("program", program::run),
     ("packet-rate", net::run_packets),
     ("request-response", net::run_kept),
+    ("serve-program", net::run_program),
     ("string-sort", bytemark::STRING_SORT),
     ("switch", switch::run),
     ("tick", tick::run),

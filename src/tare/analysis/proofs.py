@@ -53,6 +53,7 @@ EXPLANATIONS: tuple[tuple[str, str], ...] = (
     ("topology.tickless", "CPUs without a tick are interrupted less"),
     ("topology.usable", "another choice of CPUs"),
     ("power.*", "frequency, boost, sleep states or hyper-threading differ"),
+    ("network.*", "another network device, or other offloads"),
     ("nics.*", "another network device, or other offloads"),
     ("disks.*", "another disk, cache mode or queue"),
     ("scratch.*", "the files lie on another kind of disk, or under another cache mode"),

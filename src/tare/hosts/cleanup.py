@@ -12,6 +12,8 @@ setting   path, before, value            ``before`` written back if it still hol
 mount     path, type                     unmounted, if a part of the path is named ``tare-…``
 loop      path                           detached from that file, if a part is named ``tare-…``
 trace     path                           the tracer's instance stopped and removed, if ``tare-…``
+link      name                           deleted, if named ``tare-…``: a bridge, tap or veth
+netns     name                           deleted, if named ``tare-…``: a network namespace
 domain    id (its name), uuid            destroyed by Xen, if named ``tare-…``
 xen-…     what, place, before, value     ``before`` set again if Xen still has ``value``
 ========= ============================== =====================================================
@@ -28,6 +30,7 @@ from typing import Any
 
 from tare.errors import InputError, MachineFault
 from tare.hosts.base import Host
+from tare.hosts.interfaces import remove_network_part
 from tare.hosts.ledger import LAB, Entry, Ledger, LedgerInUse, all_ledgers
 from tare.hosts.loops import attached, detach
 from tare.hosts.processes import find_by_token, kill_and_wait, start_time
@@ -251,6 +254,17 @@ async def _undo_domain(host: Host, entry: Entry) -> str:
     return await undo_domain(host, entry)
 
 
+async def _undo_network(host: Host, entry: Entry) -> str:
+    name = str(entry.details["name"])
+    if not name.startswith(PREFIX) or "/" in name:
+        raise Refused(f"its name does not begin with {PREFIX}")
+    if entry.boot != host.boot_id():
+        return ""
+    what = "network namespace" if entry.kind == "netns" else "network interface"
+    removed = await remove_network_part(host, entry.kind, name)
+    return f"Removed {what} {name}." if removed else ""
+
+
 _UNDO: Mapping[str, Callable[[Host, Entry], Awaitable[str]]] = {
     "process": _undo_process,
     "container": _undo_container,
@@ -263,4 +277,6 @@ _UNDO: Mapping[str, Callable[[Host, Entry], Awaitable[str]]] = {
     "trace": _undo_trace,
     "domain": _undo_domain,
     "xen-setting": undo_setting,
+    "link": _undo_network,
+    "netns": _undo_network,
 }

@@ -37,6 +37,8 @@ Kind = Literal[
     "trace",
     "domain",
     "xen-setting",
+    "link",
+    "netns",
 ]
 KINDS: frozenset[str] = frozenset(get_args(Kind))
 

@@ -128,13 +128,19 @@ class Bare:
             scheduled = Scheduled(context, spec.name, wanted)
             await scheduled.hold(held, realtime=spec.realtime)
             tools = await tree_environment(context, spec, held)
+            link = None if spec.network is None else await spec.network.here(spec.name)
             log = spec.workdir / CONSOLE
             process = await start_owned(
                 context.host,
                 context.ledger,
                 scheduled.around([str(context.host_agent), "serve"], threads=True),
                 log=log,
-                env={**scheduled.environment, **disk_variable(disk), **tools},
+                env={
+                    **scheduled.environment,
+                    **disk_variable(disk),
+                    **tools,
+                    **({} if link is None else link.variable),
+                },
                 cpus=granted_cpus(
                     context.host.topology().online, context.ledger, spec.cpus, spec.shape.vcpus
                 ),

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tare.agent.client import AgentClient, Hello
     from tare.hosts import Host
     from tare.hosts.ledger import Ledger
+    from tare.platforms.network import Network
 
 
 TRIAL = "trial"
@@ -47,6 +48,8 @@ class Capabilities:
             ``policy`` (``other``, ``batch``), ``fifo``, ``nice``, ``weight``, ``cap``,
             ``reservation``, ``slice``.
         missing_knobs: Knob to the reason why the platform lacks it here, where it knows.
+        network: How machines can be connected to a network, see :mod:`tare.platforms.network`;
+            found out only where a study needs networks.
     """
 
     pinning: bool
@@ -57,6 +60,7 @@ class Capabilities:
     notes: tuple[str, ...] = ()
     knobs: frozenset[str] = frozenset()
     missing_knobs: Mapping[str, str] = field(default_factory=dict)
+    network: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -137,6 +141,8 @@ class MachineSpec:
         realtime: Whether the machine carries a real-time workload.
         role: ``subject``, ``neighbour-1`` and so on, or :data:`TRIAL`.
         toolbox: The applications, where a workload of the visit needs them.
+        network: What it is to be connected to, where a workload of the visit needs that.
+        way: How, as :mod:`tare.platforms.network` names it.
     """
 
     name: str
@@ -146,6 +152,8 @@ class MachineSpec:
     realtime: bool
     role: str = "subject"
     toolbox: ToolboxFiles | None = None
+    network: Network | None = None
+    way: str = ""
 
 
 @dataclass(frozen=True)

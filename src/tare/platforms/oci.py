@@ -172,6 +172,8 @@ class Oci:
             throttled = await scheduled.hold(held, realtime=spec.realtime, group=False)
             cpu, unified = container_resources(scheduled.wanted, version_of(mounts))
             tree = await tree_at_host(context, spec, held)
+            link = None if spec.network is None else await spec.network.namespace(spec.name)
+            variables = {} if link is None else link.variable
             container = ContainerSpec(
                 name=spec.name,
                 toolbox=None if tree is None else str(tree),
@@ -184,7 +186,10 @@ class Oci:
                 cpu=cpu,
                 unified=unified,
                 args=scheduled.inside((AGENT_INSIDE, "serve")),
-                env=tuple({**scheduled.environment, **disk_variable(disk, INSIDE)}.items()),
+                env=tuple(
+                    {**scheduled.environment, **disk_variable(disk, INSIDE), **variables}.items()
+                ),
+                netns="" if link is None else f"/run/netns/{link.interface}",
                 scratch=None if disk is None else str(disk.path),
             )
             command = await held.enter_async_context(

@@ -55,6 +55,7 @@ class ContainerSpec:
         unified: Files of version 2 control groups to what they are to hold.
         args: What it runs.
         env: Its environment, besides PATH.
+        netns: The network namespace it joins; empty for a new one.
         scratch: Directory of the host that it has as a disk of its own; None: it has none.
     """
 
@@ -69,6 +70,7 @@ class ContainerSpec:
     unified: Mapping[str, str] = field(default_factory=dict)
     args: tuple[str, ...] = (AGENT_INSIDE, "serve")
     env: tuple[tuple[str, str], ...] = ()
+    netns: str = ""
     scratch: str | None = None
     toolbox: str | None = None
 
@@ -76,7 +78,8 @@ class ContainerSpec:
 def configuration(spec: ContainerSpec) -> dict[str, Any]:
     """Return the ``config.json`` of a container: its own namespaces, nothing of the host's.
 
-    The network namespace is new and empty, so there is nothing but a loopback that is down.
+    The network namespace is new and empty, with nothing but a loopback that is down, unless Tare
+    made one for it.
     """
     return {
         "ociVersion": "1.0.2",
@@ -110,7 +113,10 @@ def configuration(spec: ContainerSpec) -> dict[str, Any]:
         ],
         "linux": {
             "cgroupsPath": f"/{spec.name}",
-            "namespaces": [{"type": kind} for kind in ("pid", "network", "ipc", "uts", "mount")],
+            "namespaces": [
+                *({"type": kind} for kind in ("pid", "ipc", "uts", "mount")),
+                {"type": "network", **({"path": spec.netns} if spec.netns else {})},
+            ],
             "devices": [
                 {
                     "path": device.path,

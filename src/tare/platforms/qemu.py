@@ -26,6 +26,7 @@ from tare.platforms.base import (
     Verdict,
 )
 from tare.platforms.disk import require_room
+from tare.platforms.network import Link
 from tare.platforms.qemu_command import PROGRAM, Places, command, kernel_arguments, trial
 from tare.platforms.qemu_hugepages import lacking_pages, require_whole_pages
 from tare.platforms.qemu_machine import QemuMachine, fits_socket
@@ -284,12 +285,21 @@ async def launch(
         places = replace(places, disk=await machine.make_disk(context, spec))
         if spec.toolbox is not None:
             places = replace(places, toolbox=await at_host(context.host, spec.toolbox.image))
-        argv = command(options, there, spec.name, spec.shape, places, append=append)
+        link = await _link(spec)
+        argv = command(options, there, spec.name, spec.shape, places, append=append, link=link)
         await machine.run(argv, spec.cpus)
     except BaseException:
         await machine.stop()
         raise
     return machine
+
+
+async def _link(spec: MachineSpec) -> Link | None:
+    if spec.network is None:
+        return None
+    if spec.way == "user":
+        return spec.network.user(spec.name)
+    return await spec.network.tap(spec.name)
 
 
 async def _at_host(host: Host, image: GuestImage) -> GuestImage:

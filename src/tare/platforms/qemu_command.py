@@ -8,6 +8,7 @@ from pathlib import Path
 from tare.images.build import GuestImage
 from tare.platforms.base import Shape
 from tare.platforms.disk import LABEL
+from tare.platforms.network import Link
 from tare.platforms.qemu_options import QemuOptions
 
 PROGRAM = "qemu-system-x86_64"
@@ -71,6 +72,7 @@ def command(
     places: Places,
     *,
     append: tuple[str, ...] | None = None,
+    link: Link | None = None,
 ) -> list[str]:
     """Return QEMU's arguments, the program first; the guest waits for ``cont``.
 
@@ -81,10 +83,13 @@ def command(
         shape: vCPUs and memory.
         places: Its sockets and logs.
         append: The kernel command line; by default :func:`kernel_arguments`.
+        link: What its network interface is connected to; by default nothing.
     """
     arguments = kernel_arguments(options) if append is None else append
     if places.disk is not None:
         arguments = (*arguments, f"tare.scratch={LABEL}")
+    if link is not None:
+        arguments = (*arguments, f"tare.net={link.word}")
     return [
         PROGRAM,
         *("-name", f"{name},debug-threads=on"),
@@ -103,7 +108,7 @@ def command(
         *("-device", "isa-serial,chardev=console,index=0"),
         *("-chardev", f"socket,id=agent,path={_escaped(places.agent)},server=on,wait=off"),
         # A port with nothing behind it, and a disk of zeros: no traffic, no file.
-        *("-netdev", "hubport,id=net,hubid=0"),
+        *("-netdev", "hubport,id=net,hubid=0" if link is None else link.qemu()),
         *("-blockdev", _disk(options, places.disk)),
         *_devices(options),
         *_toolbox(options, places.toolbox),

@@ -83,6 +83,12 @@ class QemuOptions(LinuxOptions):
         "as the pinned vCPUs, on the `other` ones, or on listed ones. Unpinned machines have no "
         "CPUs of their own; theirs run anywhere, unless listed.",
     )
+    network: Literal["auto", "tap", "user"] = Field(
+        default="auto",
+        description="What the network interface is connected to where a workload needs that: "
+        "`tap`, an isolated bridge of the host (needs root); `user`, QEMU's own network stack in "
+        "software (needs nothing, and costs much); `auto`, the first of them that works.",
+    )
     hugepages: bool = Field(
         default=False, description="Back the guest's memory by reserved huge pages of the host."
     )

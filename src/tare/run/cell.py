@@ -19,7 +19,8 @@ from tare.run.hostside import WATCHED, HostRecord, HostSide, HostTracing
 from tare.run.neighbours import LoadReport, Loads, Neighbour, inner_cpus
 from tare.run.series import save_series
 from tare.run.watching import Watch
-from tare.workloads import MachineFacts, fitted
+from tare.workloads import MachineFacts, agent_name, fitted
+from tare.workloads.ends import TwoEnded
 
 if TYPE_CHECKING:
     from tare.agent.client import Outcome
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from tare.events import EventLog
     from tare.platforms.base import Machine
     from tare.run.folder import RunFolder
+    from tare.run.peers import Peer
     from tare.study.plan import Cell
     from tare.workloads.base import Parameters, Workload
 
@@ -82,6 +84,7 @@ async def carry_out_cell(
     logs: tuple[str, ...],
     host_trace: bool = False,
     lost: asyncio.Future[MachineFault] | None = None,
+    peer: Peer | None = None,
 ) -> MachineFault | None:
     """Measure ``cell`` in ``subject`` and append its events.
 
@@ -95,6 +98,7 @@ async def carry_out_cell(
         logs: Paths of the machine's logs, relative to the run's folder.
         host_trace: Whether the host's side is recorded where the workload can use it.
         lost: Set if the host is lost as a whole.
+        peer: The other end of workloads that have two.
 
     Returns:
         The fault if a machine was lost; the cell has failed then, and the machines with it.
@@ -113,10 +117,13 @@ async def carry_out_cell(
         )
     )
     try:
-        machines = (subject, *(neighbour.machine for neighbour in neighbours))
+        machines = [subject, *(neighbour.machine for neighbour in neighbours)]
+        machines += [peer.machine] if peer is not None else []
         measured = await while_alive(
             machines,
-            _measure(context, cell, workload, parameters, subject, neighbours, facts, host_trace),
+            _measure(
+                context, cell, workload, parameters, subject, neighbours, facts, host_trace, peer
+            ),
             lost,
         )
         values = workload.observe(parameters, measured.outcome.value)
@@ -143,6 +150,7 @@ async def _measure(
     neighbours: tuple[Neighbour, ...],
     facts: MachineFacts,
     host_trace: bool,
+    peer: Peer | None = None,
 ) -> _Measured:
     deadline_s = cell.deadline_s or LEAST_DEADLINE_S + DEADLINE_FACTOR * cell.expected_s
     loads = Loads(neighbours, context.workloads, facts)
@@ -173,14 +181,25 @@ async def _measure(
     began = time.monotonic()
     watch = Watch(subject, lambda done, fields: context.on_progress(cell.id, done, fields))
     try:
-        outcome = await subject.agent.run(
-            cell.kind,
-            fitted(workload, workload.request(parameters), facts),
-            cpus=inner_cpus(subject),
-            barrier=barrier,
-            deadline_s=deadline_s,
-            on_progress=watch.hear,
-        )
+        if isinstance(workload, TwoEnded):
+            if peer is None:
+                raise WorkloadFault(f"{cell.kind} needs a peer, and this visit has none")
+            outcome = await peer.carry_out(
+                workload.ends(parameters),
+                subject,
+                barrier=barrier,
+                deadline_s=deadline_s,
+                on_progress=watch.hear,
+            )
+        else:
+            outcome = await subject.agent.run(
+                agent_name(workload),
+                fitted(workload, workload.request(parameters), facts),
+                cpus=inner_cpus(subject),
+                barrier=barrier,
+                deadline_s=deadline_s,
+                on_progress=watch.hear,
+            )
         took_s = time.monotonic() - began
         host = await side.end(outcome)
         await beginning

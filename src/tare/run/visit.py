@@ -19,6 +19,7 @@ from tare.platforms.base import Context, Machine, MachineSpec, Platform, Prepare
 from tare.platforms.process_machine import temporary_folder
 from tare.run.cell import CellContext, carry_out_cell, fail_cell, while_alive
 from tare.run.neighbours import Neighbour
+from tare.run.peers import Connection, Peer, connected, require_network, started_peer
 from tare.run.slowlibraries import SlowLibraries
 
 if TYPE_CHECKING:
@@ -88,9 +89,11 @@ class Visitor:
         arm = self.arms[visit.arm]
         context = await self._context(visit, arm)
         async with AsyncExitStack() as machines:
-            place = _Place(visit, arm, context, machines)
+            connection = await self._connection(arm, cells, context, machines)
+            place = _Place(visit, arm, context, machines, connection)
             subject = await self._boot(place, visit.placement.subject, "subject")
             neighbours = await self._boot_neighbours(place)
+            peer = await self._peer(place, subject)
             await self._libraries.loaded()
             for index, cell in enumerate(cells):
                 if self.stop.finishing:
@@ -106,6 +109,7 @@ class Visitor:
                     self._logs(subject.name),
                     visit.host_trace,
                     self.station.lost,
+                    peer,
                 )
                 if fault is not None:
                     again = fault.transient and attempts[cell.id] < TRIES
@@ -121,6 +125,24 @@ class Visitor:
                 await clean(context.host, context.ledger, since=first)
         return replace(context, kernel=arm.kernel)
 
+    async def _connection(
+        self, arm: ReadyArm, cells: Sequence[Cell], context: Context, machines: AsyncExitStack
+    ) -> Connection | None:
+        kinds = {self.cells.workloads[cell.kind] for cell in cells}
+        if not any("network" in getattr(kind, "needs", ()) for kind in kinds):
+            return None
+        return await machines.enter_async_context(
+            connected(context, arm.platform.name, arm.options)
+        )
+
+    async def _peer(self, place: _Place, subject: Machine) -> Peer | None:
+        if place.connection is None:
+            return None
+        starting = started_peer(place.context, place.connection.network, place.specs["subject"])
+        peer = await place.machines.enter_async_context(starting)
+        await while_alive((subject, peer.machine), peer.prove(subject), self.station.lost)
+        return peer
+
     async def _boot_neighbours(self, place: _Place) -> tuple[Neighbour, ...]:
         neighbours = []
         for number, wanted in enumerate(place.visit.placement.neighbours, start=1):
@@ -135,6 +157,9 @@ class Visitor:
         # Nobody can have made it beforehand: its name is known to nobody.
         workdir = temporary_folder(context.host) / f"{name}-{secrets.token_hex(4)}"
         spec = MachineSpec(name, arm.shape, cpus, workdir, arm.realtime, role, arm.prepared.toolbox)
+        if place.connection is not None:
+            network, way = place.connection.network, place.connection.way
+            spec = place.specs[role] = replace(spec, network=network, way=way)
         self.cells.log.append(
             MachineStarting(
                 machine=name, block=visit.block, arm=arm.name, scenario=visit.scenario, role=role
@@ -153,6 +178,8 @@ class Visitor:
         place.machines.push_async_callback(self._remove, context, machine, workdir, first)
         self._libraries.begin()
         hello = await while_alive((), machine.ready(self.station.machine_s), lost)
+        if spec.network is not None:
+            require_network(name, hello.proof)
         self.cells.log.append(
             MachineReady(
                 machine=name,
@@ -236,6 +263,9 @@ class _Place:
     arm: ReadyArm
     context: Context
     machines: AsyncExitStack
+    connection: Connection | None = None
+    specs: dict[str, MachineSpec] = field(default_factory=dict)
+    """What was started, by role, where the machines are connected."""
 
 
 def _as_fault(name: str, error: TareError | OSError | TimeoutError) -> MachineFault:

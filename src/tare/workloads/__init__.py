@@ -11,10 +11,16 @@ from tare.workloads.bytemark import KERNELS, Bytemark
 from tare.workloads.filebench import Filebench
 from tare.workloads.fio import Fio
 from tare.workloads.loads import CpuLoad, MemoryLoad
-from tare.workloads.machine import MachineFacts, fitted
+from tare.workloads.http_load import HttpLoad
+from tare.workloads.kernel_compile import KernelCompile
+from tare.workloads.machine import MachineFacts, agent_name, fitted
 from tare.workloads.memory_bandwidth import MemoryBandwidth
 from tare.workloads.memory_latency import MemoryLatency
 from tare.workloads.switch import Switch
+from tare.workloads.net_exchange import ConnectRequestResponse, RequestResponse
+from tare.workloads.net_stream import NetStream
+from tare.workloads.packet_rate import PacketRate
+from tare.workloads.program import Program
 from tare.workloads.tick import Tick
 
 _ALL: tuple[Workload, ...] = (
@@ -28,6 +34,16 @@ _ALL: tuple[Workload, ...] = (
     Fio(),
     Bonnie(),
     CpuLoad(),
+    *PROGRAMS,
+    OpensslAes(),
+    Scimark(),
+    KernelCompile(),
+    NetStream(),
+    RequestResponse(),
+    ConnectRequestResponse(),
+    PacketRate(),
+    HttpLoad(),
+    Program(),
     MemoryLoad(),
 )
 
@@ -43,4 +59,5 @@ __all__ = [
     "Parameters",
     "Workload",
     "fitted",
+    "agent_name",
 ]

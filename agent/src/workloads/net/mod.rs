@@ -2,11 +2,13 @@
 
 mod exchange;
 mod packets;
+mod program;
 mod reach;
 mod serve;
 
 pub use exchange::{run_connecting, run_kept};
 pub use packets::run as run_packets;
+pub use program::run as run_program;
 pub use serve::run as run_server;
 
 /// How a datagram begins that is to be sent back as it is.

@@ -1,0 +1,227 @@
+"""The peer of a visit: an agent on the host, outside the machine, that speaks with it by network.
+
+The peer stands for a client or a server elsewhere. It runs in a network namespace of its own, on
+CPUs that the subject was not given, as far as there are any.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from tare.agent.client import Outcome
+from tare.errors import InputError, MachineFault, TareError, WorkloadFault
+from tare.hosts import start_owned
+from tare.platforms.bare import process_cost
+from tare.platforms.network import MTU, Network, chosen_way, offered_network, owned_network
+from tare.platforms.process_machine import CONSOLE, ProcessMachine, owned_directory
+from tare.platforms.toolbox import tree_environment
+from tare.workloads.ends import AGENT_PORT, End, Ends
+
+if TYPE_CHECKING:
+    from tare.agent.barrier import Barrier
+    from tare.agent.client import ProgressCallback
+    from tare.platforms.base import Context, Machine, MachineSpec
+
+READY_S = 20.0
+STOP_S = 30.0
+PROOF_S = 30.0
+
+
+@dataclass(frozen=True)
+class Connection:
+    """How the machines of a visit are connected: the network, and the way an arm uses it."""
+
+    network: Network
+    way: str
+
+
+@asynccontextmanager
+async def connected(context: Context, platform: str, options: Any) -> AsyncIterator[Connection]:
+    """Hold the network of one visit.
+
+    Args:
+        context: The host and the ledger.
+        platform: The arm's platform.
+        options: The arm's options.
+
+    Raises:
+        MachineFault: The machines cannot be connected as the arm asks.
+    """
+    offered, _ = await offered_network(context, platform)
+    try:
+        way = chosen_way(options, offered)
+    except InputError as error:
+        raise MachineFault(error.message, error.hint) from error
+    rooted = way in ("tap", "veth", "bridge")
+    async with owned_network(context, rooted) as network:
+        yield Connection(network, way)
+
+
+@dataclass(frozen=True)
+class Peer:
+    """The agent that talks with the subject."""
+
+    machine: ProcessMachine
+    network: Network
+
+    async def carry_out(
+        self,
+        ends: Ends,
+        subject: Machine,
+        *,
+        barrier: Barrier,
+        deadline_s: float,
+        on_progress: ProgressCallback,
+    ) -> Outcome:
+        """Let one end serve and the other ask; return what the latter found.
+
+        The server's own result is in it under ``server``, and under ``peer`` what the peer cost.
+
+        Raises:
+            MachineFault: An agent is lost.
+            WorkloadFault: An end failed; the message names it.
+        """
+        link = self.network.links[subject.name]
+        outside = self.machine.agent
+        if ends.serves == "machine":
+            server, client = subject.agent, outside
+            bind, reach = (link.address, ends.port), link.reach(ends.port)
+        else:
+            server, client = outside, subject.agent
+            if not link.peer:
+                raise WorkloadFault(
+                    "a machine with a user-mode network reaches nothing by itself, so the peer "
+                    "cannot serve it: write `network: tap` (which needs root)"
+                )
+            bind = reach = (link.peer, ends.port)
+        before = await self.machine.host_cost()
+        serving = await server.start_load(ends.server.workload, ends.server.at(*bind))
+        try:
+            outcome = await client.run(
+                ends.client.workload,
+                ends.client.at(*reach),
+                barrier=barrier,
+                deadline_s=deadline_s,
+                on_progress=on_progress,
+            )
+        except BaseException as error:
+            raise await _cause(serving.stop(STOP_S), error) from error
+        served = await serving.stop(STOP_S)
+        after = await self.machine.host_cost()
+        cost = {name: after[name] - before[name] for name in ("cpu_s",)}
+        about = {"server": served.value, "peer": {**cost, "way": link.way}}
+        return replace(outcome, value={**outcome.value, **about})
+
+    async def prove(self, subject: Machine) -> None:
+        """See that packets of full size get through to the subject and back.
+
+        Raises:
+            WorkloadFault: They do not.
+        """
+        sizes: Mapping[str, Any] = {"request_bytes": 64 << 10, "response_bytes": 64 << 10}
+        at = {"address": "{address}", "port": "{port}", **sizes}
+        probe = {} if self.network.links[subject.name].forwards else {"probe_bytes": MTU}
+        short = {"seconds": 0.01, "warmup_s": 0.0, "timeout_s": 5.0}
+        ends = Ends(
+            port=AGENT_PORT,
+            server=End("net-server", at),
+            client=End("request-response", {**at, **probe, **short}),
+        )
+        link = self.network.links[subject.name]
+        serving = await subject.agent.start_load(
+            ends.server.workload, ends.server.at(link.address, ends.port)
+        )
+        try:
+            await self.machine.agent.run(
+                ends.client.workload,
+                ends.client.at(*link.reach(ends.port)),
+                deadline_s=PROOF_S,
+            )
+        finally:
+            await serving.stop(STOP_S)
+
+
+async def _cause(stopping: Any, error: BaseException) -> BaseException:
+    """Return why a client failed: for what its server says of itself, where that failed first."""
+    if not isinstance(error, WorkloadFault):
+        stop = asyncio.ensure_future(stopping)
+        await asyncio.gather(stop, return_exceptions=True)
+        return error
+    try:
+        await stopping
+    except WorkloadFault as server:
+        return WorkloadFault(f"{error} (and its other end: {server})")
+    except TareError:
+        return error
+    return error
+
+
+@asynccontextmanager
+async def started_peer(
+    context: Context, network: Network, like: MachineSpec
+) -> AsyncIterator[Peer]:
+    """Hold a peer for the machine ``like``, which is connected already.
+
+    Args:
+        context: The host, the ledger and the agent.
+        network: Where both are.
+        like: The subject: the peer keeps off its CPUs, and has its toolbox.
+
+    Raises:
+        MachineFault: It does not start.
+    """
+    host, ledger = context.host, context.ledger
+    online = host.topology().online
+    cpus = tuple(cpu for cpu in online if cpu not in like.cpus) or online
+    name = like.name.removesuffix(like.role) + "peer"
+    workdir = like.workdir.with_name(f"{like.workdir.name}-peer")
+    spec = replace(like, name=name, role="peer", workdir=workdir, cpus=cpus, network=None)
+    async with AsyncExitStack() as held:
+        await held.enter_async_context(owned_directory(host, ledger, workdir))
+        tools = await tree_environment(context, spec, held)
+        process = await start_owned(
+            host,
+            ledger,
+            [*network.around_peer, str(context.host_agent), "serve"],
+            log=workdir / CONSOLE,
+            env=tools,
+            cpus=cpus,
+        )
+
+        async def members() -> tuple[int, ...]:
+            return (process.pid,)
+
+        async def cost() -> dict[str, float]:
+            return await process_cost(host, process)
+
+        async def explain(code: int) -> str:
+            return f"the peer's agent ended by itself with status {code}"
+
+        machine = ProcessMachine(
+            name,
+            process,
+            workdir / CONSOLE,
+            host=host,
+            members=members,
+            cost=cost,
+            explain=explain,
+            held=held.pop_all(),
+        )
+        try:
+            await machine.ready(READY_S)
+            yield Peer(machine, network)
+        finally:
+            await machine.stop()
+
+
+def require_network(name: str, proof: Mapping[str, Any]) -> None:
+    """Raise MachineFault where a machine's own word says that its network did not come up."""
+    about = proof.get("network")
+    if not isinstance(about, Mapping):
+        raise MachineFault(f"{name}: its agent says nothing of the network it was given")
+    if about.get("error"):
+        raise MachineFault(f"{name}: its network did not come up: {about['error']}")
