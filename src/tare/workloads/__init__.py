@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from tare.workloads.applications import PROGRAMS, OpensslAes, Scimark
 from tare.workloads.base import Better, Kind, Metric, Parameters, Workload
 from tare.workloads.bonnie import Bonnie
 from tare.workloads.bytemark import KERNELS, Bytemark
 from tare.workloads.filebench import Filebench
 from tare.workloads.fio import Fio
-from tare.workloads.loads import CpuLoad, MemoryLoad
 from tare.workloads.http_load import HttpLoad
 from tare.workloads.kernel_compile import KernelCompile
+from tare.workloads.loads import CpuLoad, MemoryLoad
 from tare.workloads.machine import MachineFacts, agent_name, fitted
 from tare.workloads.memory_bandwidth import MemoryBandwidth
 from tare.workloads.memory_latency import MemoryLatency
-from tare.workloads.switch import Switch
 from tare.workloads.net_exchange import ConnectRequestResponse, RequestResponse
 from tare.workloads.net_stream import NetStream
 from tare.workloads.packet_rate import PacketRate
 from tare.workloads.program import Program
+from tare.workloads.switch import Switch
 from tare.workloads.tick import Tick
 
 _ALL: tuple[Workload, ...] = (
@@ -33,7 +34,6 @@ _ALL: tuple[Workload, ...] = (
     Filebench(),
     Fio(),
     Bonnie(),
-    CpuLoad(),
     *PROGRAMS,
     OpensslAes(),
     Scimark(),
@@ -44,6 +44,7 @@ _ALL: tuple[Workload, ...] = (
     PacketRate(),
     HttpLoad(),
     Program(),
+    CpuLoad(),
     MemoryLoad(),
 )
 
@@ -58,6 +59,6 @@ __all__ = [
     "Metric",
     "Parameters",
     "Workload",
-    "fitted",
     "agent_name",
+    "fitted",
 ]
