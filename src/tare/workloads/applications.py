@@ -104,7 +104,7 @@ def request_of(
     }
 
 
-@dataclass
+@dataclass(eq=False)
 class Application:
     """A program that does a fixed piece of work.
 
