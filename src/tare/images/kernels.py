@@ -131,7 +131,7 @@ async def _from_packages(host: Host, kernel: str, cache: Path) -> Kernel:
 
 def _needs() -> str:
     """Return what changes when images may need other modules than were kept."""
-    return store.key_of(sorted(NEEDS.items()))
+    return store.key_of({"needs": sorted(NEEDS.items())})
 
 
 def _lists_state() -> int:
