@@ -19,7 +19,7 @@ class End:
     """What the agent at one end carries out.
 
     In the parameters ``{address}`` and ``{port}`` stand for the server's: where it serves, for the
-    server's end, and where it is reached, for the other.
+    server's end, and where it is reached, for the other; a parameter ``port`` becomes a number.
 
     Args:
         workload: As the agent knows it.
@@ -37,12 +37,11 @@ class End:
 
 
 def _filled(value: Any, address: str, port: int) -> Any:
-    if value == "{port}":
-        return port
     if isinstance(value, str):
         return value.replace("{address}", address).replace("{port}", str(port))
     if isinstance(value, Mapping):
-        return {_filled(key, address, port): _filled(v, address, port) for key, v in value.items()}
+        filled = {key: _filled(item, address, port) for key, item in value.items()}
+        return {**filled, "port": port} if value.get("port") == "{port}" else filled
     if isinstance(value, list | tuple):
         return [_filled(item, address, port) for item in value]
     return value

@@ -17,11 +17,11 @@ FOLDER = "/tmp/tare-nginx"
 
 CONFIGURATION = """\
 daemon off;
+user root;
 worker_processes {workers};
-worker_rlimit_nofile 65536;
 pid {folder}/nginx.pid;
 error_log stderr error;
-events {{ worker_connections 8192; }}
+events {{ worker_connections 4096; }}
 http {{
     access_log off;
     sendfile on;
@@ -39,7 +39,10 @@ http {{
     }}
 }}
 """
-"""What nginx is told; a worker for each CPU, no access log, files from memory by sendfile."""
+"""What nginx is told; a worker for each CPU, no access log, files from memory by sendfile.
+
+It stays the user it is: a container lacks what changing to another would take.
+"""
 
 
 class HttpLoadParameters(Parameters):
