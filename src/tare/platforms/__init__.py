@@ -9,8 +9,9 @@ from tare.platforms.bare import Bare
 from tare.platforms.base import Platform
 from tare.platforms.oci import Oci
 from tare.platforms.qemu import Qemu
+from tare.platforms.xen import Xen
 
 PLATFORMS: Mapping[str, Platform] = MappingProxyType(
-    {platform.name: platform for platform in (Bare(), Oci(), Qemu())}
+    {platform.name: platform for platform in (Bare(), Oci(), Qemu(), Xen())}
 )
 """Every platform by its name; a new one is one more file, and one more word here."""

@@ -17,6 +17,7 @@ VARIANTS: Mapping[str, tuple[tuple[str, Mapping[str, Any]], ...]] = {
     "bare": (("", {}),),
     "oci": tuple((name, {"runtime": name}) for name in ("crun", "runc", "runsc")),
     "qemu": tuple((name, {"accelerator": name}) for name in ("tcg", "kvm")),
+    "xen": tuple((name, {"type": name}) for name in ("pv", "pvh", "hvm")),
 }
 """For each platform the variants worth telling apart, with their options; others have one."""
 

@@ -1,0 +1,122 @@
+"""What Xen's scheduler is told for a machine, held while it runs, and read back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from tare.errors import MachineFault
+from tare.hosts import Host, Ledger, xen, xen_output
+from tare.platforms.base import MachineSpec
+from tare.platforms.xen_options import XenOptions
+
+LEAST_RATELIMIT_US = 100
+WITH_SLICE = "credit"
+WITH_RATELIMIT = ("credit", "credit2")
+WITH_WEIGHT = ("credit", "credit2", "rtds")
+WITH_CAP = ("credit", "credit2")
+
+
+async def pool_of(host: Host, options: XenOptions) -> xen_output.Pool | None:
+    """Return the CPU pool that the options name; None where Xen has none of that name."""
+    pools = xen_output.pools(await xen.asked(host, "cpupool-list"))
+    return next((pool for pool in pools if pool.name == options.pool), None)
+
+
+def wanted_parameters(options: XenOptions, now: Mapping[str, str]) -> dict[str, str]:
+    """Return the scheduler parameters to set, in microseconds as text; empty to leave all.
+
+    Args:
+        options: What is asked for.
+        now: What they are: ``tslice`` and ``ratelimit`` as far as the scheduler has them.
+    """
+    wanted: dict[str, str] = {}
+    if options.slice_ms is not None:
+        wanted["tslice"] = str(options.slice_ms * 1000)
+    if options.ratelimit_us is not None:
+        wanted["ratelimit"] = str(options.ratelimit_us)
+    elif options.slice_ms is not None:
+        half = max(LEAST_RATELIMIT_US, options.slice_ms * 500)
+        # Xen refuses a slice that is shorter than the limit, and the limit would decide instead.
+        if int(now.get("ratelimit", "0")) > half:
+            wanted["ratelimit"] = str(half)
+    return wanted
+
+
+@asynccontextmanager
+async def held_settings(
+    host: Host, ledger: Ledger, options: XenOptions
+) -> AsyncIterator[Mapping[str, Any]]:
+    """Hold the settings of the host that a machine asks for; all are given back at the end.
+
+    Yields:
+        ``scheduler``, ``pool``, ``changed`` (name to what it was before, in microseconds) and
+        ``dom0`` (the CPUs of its vCPUs before, where they were changed).
+
+    Raises:
+        MachineFault: Xen refuses, in its words.
+    """
+    async with AsyncExitStack() as held:
+        pool = await pool_of(host, options)
+        if pool is None:
+            raise MachineFault(f"Xen has no CPU pool {options.pool}", "see `xl cpupool-list`")
+        told: dict[str, Any] = {"scheduler": pool.scheduler, "pool": pool.name}
+        asks = options.slice_ms is not None or options.ratelimit is not None
+        if asks and pool.scheduler in WITH_RATELIMIT:
+            now = await _before(host, ledger, pool)
+            wanted = wanted_parameters(options, now)
+            if wanted:
+                place = {"what": "scheduler", "scheduler": pool.scheduler, "pool": pool.name}
+                told["before"] = await held.enter_async_context(
+                    xen.changed(host, ledger, wanted, **place)
+                )
+        if options.dom0 == "pinned":
+            vcpus = await xen.pinned_cpus(host)
+            told["dom0"] = await held.enter_async_context(
+                xen.changed(host, ledger, dict.fromkeys(vcpus, "0"), what="pin")
+            )
+        yield told
+
+
+async def _before(host: Host, ledger: Ledger, pool: xen_output.Pool) -> Mapping[str, str]:
+    """Return the pool's parameters as they are when no machine of the run holds them."""
+    now = await xen.scheduler_values(host, pool.scheduler, pool.name)
+    for entry in ledger.open_entries():
+        if entry.kind == "xen-setting" and entry.details.get("pool") == pool.name:
+            return {**now, **entry.details["before"]}
+    return now
+
+
+async def told_by_xen(
+    host: Host, options: XenOptions, spec: MachineSpec, id: int, held: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what Xen says of a machine's scheduling, and prove that it is as asked.
+
+    Args:
+        host: The host.
+        options: What was asked for.
+        spec: Its pinning and role.
+        id: The domain's number.
+        held: What :func:`held_settings` yielded.
+
+    Raises:
+        MachineFault: A vCPU may run elsewhere than it was pinned to.
+    """
+    listed = xen_output.vcpus(await xen.asked(host, "vcpu-list", str(id)))
+    own = {vcpu.number: vcpu.hard for vcpu in listed if vcpu.domain == id}
+    for number in range(spec.shape.vcpus if spec.cpus else 0):
+        wanted = str(spec.cpus[number % len(spec.cpus)])
+        if own.get(number) != wanted:
+            raise MachineFault(
+                f"{spec.name}: vCPU {number} was pinned to CPU {wanted}, but Xen lets it run on "
+                f"{own.get(number, 'no CPU')}"
+            )
+    proof: dict[str, Any] = {**held, "vcpus": {str(key): value for key, value in own.items()}}
+    if held["scheduler"] in WITH_RATELIMIT:
+        proof["now"] = await xen.scheduler_values(host, held["scheduler"], held["pool"])
+    if (weight := options.weight_of(spec.role)) is not None:
+        proof["weight"] = weight
+    if (cap := options.cap_of(spec.role)) is not None:
+        proof["cap_percent"] = cap
+    return {"scheduling": proof}
