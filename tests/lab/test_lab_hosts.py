@@ -1,0 +1,92 @@
+"""Lab hosts that boot, and how their ends and false ways into them are told."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tare.errors import InputError, MachineFault
+from tare.hosts.ledger import Ledger
+from tare.hosts.local import LocalHost
+from tare.hosts.ssh import SshHost
+from tare.images.cache import default_cache
+from tare.lab.host import hypervisor_of, lab_up, ssh_options, verify
+from tare.lab.options import GIB, MIB, LabOptions
+from tare.lab.seed import make_keys
+from tare.platforms.base import Context
+
+pytestmark = [pytest.mark.guest, pytest.mark.slow]
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    with Ledger(tmp_path / "ledger.jsonl") as held:
+        yield held
+
+
+@pytest.fixture
+def context(ledger: Ledger, agent_program: Path) -> Context:
+    return Context(LocalHost(agent_program), ledger, default_cache(), agent_program)
+
+
+async def test_a_kvm_lab_lets_in_whoever_may_and_tells_when_it_is_killed(
+    context: Context, tmp_path: Path
+) -> None:
+    folder = tmp_path / "tare-lab-kvm"
+    lab = await lab_up(context, LabOptions("kvm", memory=GIB), folder)
+    async with lab:
+        assert await hypervisor_of(lab.host) == "kvm"
+        assert len(lab.host.topology().online) == 2
+        with pytest.raises(MachineFault, match="came up with KVM and not with Xen"):
+            await verify(lab.host, "xen")
+        written = await lab.host.run(["sh", "-c", "echo kept >/root/file && cat /root/file"])
+        assert written.stdout == b"kept\n"
+
+        right = ssh_options(lab.places, lab.port)
+        forged = folder / "forged"
+        forged.write_text(make_keys().known_hosts(lab.port))
+        with pytest.raises(InputError, match="shows another key"):
+            await SshHost(replace(right, known_hosts=forged), context.agent).connect()
+        stranger = folder / "stranger"
+        stranger.write_bytes(make_keys().client.export_private_key("openssh"))
+        with pytest.raises(InputError, match="refuses the login"):
+            await SshHost(replace(right, key=stranger), context.agent).connect()
+
+        os.kill(lab.pid, signal.SIGKILL)
+        with pytest.raises(MachineFault, match="killed by SIGKILL") as fault:
+            await lab.while_alive(lab.host.run(["sleep", "60"]))
+        assert "ready" in fault.value.console_tail[-1]
+        with pytest.raises(MachineFault, match="cannot be reached"):
+            await SshHost(right, context.agent).connect()
+    assert not folder.exists()
+    assert not context.ledger.open_entries()
+
+
+async def test_a_xen_lab_has_a_toolstack_that_answers(context: Context, tmp_path: Path) -> None:
+    folder = tmp_path / "tare-lab-xen"
+    options = LabOptions("xen", memory=2 * GIB, dom0_memory=768 * MIB, scheduler="credit")
+    async with await lab_up(context, options, folder) as lab:
+        listed = await lab.host.run(["xl", "list"], timeout_s=60)
+        assert b"Domain-0" in listed.stdout, listed.words()
+        info = (await lab.host.run(["xl", "info"], timeout_s=60)).stdout.decode()
+        assert "xen_scheduler          : credit\n" in info
+        assert "hvm" in info
+    assert not folder.exists()
+    assert not context.ledger.open_entries()
+
+
+async def test_a_lab_that_does_not_boot_says_why_and_leaves_nothing(
+    context: Context, tmp_path: Path
+) -> None:
+    folder = tmp_path / "tare-lab-none"
+    options = LabOptions("none", memory=GIB, kernel_arguments=("rdinit=/nothing", "root=/dev/x"))
+    with pytest.raises(MachineFault, match="kernel panicked") as fault:
+        await lab_up(context, options, folder)
+    assert fault.value.console_tail
+    assert not folder.exists()
+    assert not context.ledger.open_entries()
