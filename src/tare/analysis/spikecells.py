@@ -17,6 +17,9 @@ from tare.analysis.standstill import blame_steal, settle_idle
 from tare.events.hostsched import FACTS, SERIES
 
 GAPS = "gaps"
+LONG_NS = 10_000
+"""From here on a gap is an interruption: what is shorter is mostly caches and memory at work, which
+no event of the host shows. The sources' clock tick takes 8 to 10 us."""
 
 
 @dataclass(frozen=True)
@@ -93,12 +96,21 @@ class Explained:
         explained: Of them, those whose greatest part has a cause.
         lost_ns: Time that gaps took.
         explained_ns: Of it, what has a cause.
+        long: Number of gaps from `LONG_NS` on.
+        long_explained: Of them, those whose greatest part has a cause.
     """
 
     gaps: int
     explained: int
     lost_ns: int
     explained_ns: int
+    long: int
+    long_explained: int
+
+    @property
+    def share_of_long(self) -> float | None:
+        """Share of the gaps from `LONG_NS` on with a cause; None without such gaps."""
+        return self.long_explained / self.long if self.long else None
 
     @property
     def share_of_gaps(self) -> float | None:
@@ -280,9 +292,12 @@ def causes(cells: Iterable[SpikeCell]) -> tuple[CauseRow, ...]:
 def explained(cells: Iterable[SpikeCell]) -> Explained:
     """Return how much of what these cells lost has a cause."""
     spikes = [spike for cell in cells for spike in cell.spikes]
+    long = [spike for spike in spikes if spike.excess_ns >= LONG_NS]
     return Explained(
         gaps=len(spikes),
         explained=sum(spike.cause.explains for spike in spikes),
         lost_ns=sum(spike.excess_ns for spike in spikes),
         explained_ns=sum(spike.excess_ns - spike.unexplained_ns for spike in spikes),
+        long=len(long),
+        long_explained=sum(spike.cause.explains for spike in long),
     )

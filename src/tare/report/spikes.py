@@ -10,7 +10,7 @@ from tare.analysis.formatting import format_duration
 from tare.analysis.hosttrack import Cause
 from tare.analysis.recordingcost import RecordingCost
 from tare.analysis.rundata import RunData
-from tare.analysis.spikecells import SpikeCell, causes, explained, spike_cells
+from tare.analysis.spikecells import LONG_NS, SpikeCell, causes, explained, spike_cells
 from tare.report.figures.frame import Figure
 from tare.report.figures.spikes import timeline_figure, worst_spikes
 from tare.report.recordingcost import UNKNOWN, recording_cost_table
@@ -18,7 +18,7 @@ from tare.report.tables import Column, Shown, Table
 from tare.report.words import NONE, counted, marked
 
 FIGURE = "spikes-timeline"
-LEAST_SHOWN = 0.005
+LEAST_SHOWN = 0.01
 """Causes of less of the lost time are only in the table's files."""
 NOTE = (
     "Above, each time: the sample that took too long, as the machine saw it; below: what its host "
@@ -88,7 +88,7 @@ def spikes_of(runs: Sequence[RunData], costs: Sequence[RecordingCost] = ()) -> S
     cells = spike_cells(runs)
     if not cells:
         return None
-    groups = _groups([cell for cell in cells if cell.matched is not None])
+    groups = _groups([cell for cell in cells if cell.matched is not None], runs)
     whole, parts = explained_table(groups), causes_table(groups)
     worst = worst_spikes([cell for group in groups for cell in group.cells])
     shown = [row for row in parts.rows if _counts(row)]
@@ -111,13 +111,25 @@ def _counts(line: CauseLine) -> bool:
     return line.share is not None and line.share >= LEAST_SHOWN
 
 
-def _groups(cells: Sequence[SpikeCell]) -> tuple[Group, ...]:
+def _groups(cells: Sequence[SpikeCell], runs: Sequence[RunData] = ()) -> tuple[Group, ...]:
+    """Return the cells by arm, scenario and workload, in the order of the runs' studies."""
     found: dict[tuple[str, bool, str, str, str], list[SpikeCell]] = {}
     for cell in cells:
         key = (cell.arm, cell.emulated, cell.scenario, cell.workload, cell.parameters)
         found.setdefault(key, []).append(cell)
-    ordered = sorted(found.items(), key=lambda item: item[0][2:])
-    return tuple(Group(*key, tuple(theirs)) for key, theirs in ordered)
+    arms = list(dict.fromkeys(arm for run in runs for arm in run.arms))
+    scenarios = list(dict.fromkeys(name for run in runs for name in run.study.get("scenarios", ())))
+
+    def place(key: tuple[str, bool, str, str, str]) -> tuple[int, str, str, str, int]:
+        arm, _, scenario, *rest = key
+        workload, parameters = rest
+        return _place(scenarios, scenario), scenario, workload, parameters, _place(arms, arm)
+
+    return tuple(Group(*key, tuple(found[key])) for key in sorted(found, key=place))
+
+
+def _place(known: Sequence[str], name: str) -> int:
+    return known.index(name) if name in known else len(known)
 
 
 def _lead(cells: Sequence[SpikeCell]) -> str:
@@ -127,11 +139,15 @@ def _lead(cells: Sequence[SpikeCell]) -> str:
         return "The host’s side could not be recorded, so gaps have no causes here."
     if whole.share_of_gaps is None or whole.share_of_time is None:
         return f"No gap was seen in {counted(len(read), 'recorded cell')}."
-    return (
+    text = (
         f"In {counted(len(read), 'recorded cell')} the machines saw {counted(whole.gaps, 'gap')}, "
         f"which took {format_duration(whole.lost_ns / 1e9)} in all. What the host did explains "
-        f"{whole.share_of_time:.1%} of that time, and {whole.share_of_gaps:.1%} of the gaps."
+        f"{whole.share_of_time:.1%} of that time"
     )
+    if whole.share_of_long is None:
+        return f"{text}; all gaps were shorter than {format_duration(LONG_NS / 1e9)}."
+    least = f"{counted(whole.long, 'gap')} of {format_duration(LONG_NS / 1e9)} and more"
+    return f"{text}, and {whole.share_of_long:.1%} of the {least}."
 
 
 def _notes(cells: Sequence[SpikeCell]) -> tuple[str, ...]:
@@ -174,11 +190,18 @@ def explained_table(groups: Sequence[Group]) -> Table[Group]:
             lambda g: format_duration(explained(g.cells).lost_ns / 1e9),
             numeric=True,
         ),
+        Column("share_of_gaps", lambda g: explained(g.cells).share_of_gaps),
         Column(
-            "share_of_gaps",
-            lambda g: explained(g.cells).share_of_gaps,
-            "Gaps explained",
-            lambda g: _share(explained(g.cells).share_of_gaps),
+            "long_gaps",
+            lambda g: explained(g.cells).long,
+            f"From {format_duration(LONG_NS / 1e9)}",
+            numeric=True,
+        ),
+        Column(
+            "share_of_long_gaps",
+            lambda g: explained(g.cells).share_of_long,
+            "Of these explained",
+            lambda g: _share(explained(g.cells).share_of_long),
             numeric=True,
         ),
         Column(

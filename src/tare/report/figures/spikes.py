@@ -44,6 +44,12 @@ class Worst:
     spike: Spike
 
     @property
+    def shown(self) -> tuple[float, float]:
+        """From when to when it is drawn, by the host's clock, in ns."""
+        margin = AROUND * (self.spike.end_ns - self.spike.begin_ns)
+        return self.spike.begin_ns - margin, self.spike.end_ns + margin
+
+    @property
     def title(self) -> str:
         """Whose it is, how long, and why."""
         whose = f"{marked(self.cell.arm, self.cell.emulated)}, {self.cell.scenario}"
@@ -93,7 +99,8 @@ def _drawn(worst: Sequence[Worst], width: float) -> Spec:
 def _legend(canvas: Canvas, worst: Sequence[Worst], width: float) -> int:
     kinds: dict[str, Ink] = {"running": MARGIN, "gap in the guest": BASELINE}
     for each in worst:
-        for cause, _ in each.spike.parts:
+        seen = [cause for cause, _ in each.spike.parts]
+        for cause in [*seen, *(episode.cause for episode in _around(each))]:
             kinds[cause.kind] = INKS[cause.kind]
     x, y = 0.0, 8.0
     for kind, ink in kinds.items():
@@ -107,9 +114,8 @@ def _legend(canvas: Canvas, worst: Sequence[Worst], width: float) -> int:
 
 
 def _row(canvas: Canvas, each: Worst, top: float, width: float) -> None:
-    spike, track = each.spike, each.cell.track
-    length = spike.end_ns - spike.begin_ns
-    begin, end = spike.begin_ns - AROUND * length, spike.end_ns + AROUND * length
+    spike = each.spike
+    begin, end = each.shown
     left = 44.0
     # The label would not fit beside a phone's edge.
     title = each.title if len(each.title) * 6.2 < width else each.title[: int(width / 6.4)] + "…"
@@ -124,7 +130,7 @@ def _row(canvas: Canvas, each: Worst, top: float, width: float) -> None:
         canvas.text(0, y, lane, ink=SOFT, size=11)
         canvas.rect(left, y - LANE / 2, width, y + LANE / 2, MARGIN)
     canvas.rect(at(spike.begin_ns), guest - LANE / 2, at(spike.end_ns), guest + LANE / 2, BASELINE)
-    for episode in _shown(track.episodes if track else (), begin, end):
+    for episode in _around(each):
         x, x2 = at(episode.begin_ns), at(episode.end_ns)
         canvas.rect(x, host - LANE / 2, max(x2, x + 1), host + LANE / 2, INKS[episode.cause.kind])
     base = host + LANE / 2 + 4
@@ -136,5 +142,7 @@ def _row(canvas: Canvas, each: Worst, top: float, width: float) -> None:
         canvas.text(x, base + 12, tick_label(tick, "s"), ink=SOFT, size=10, align="center")
 
 
-def _shown(episodes: Sequence[Episode], begin: float, end: float) -> list[Episode]:
+def _around(worst: Worst) -> list[Episode]:
+    begin, end = worst.shown
+    episodes = worst.cell.track.episodes if worst.cell.track else ()
     return [each for each in episodes if each.end_ns > begin and each.begin_ns < end]
