@@ -2,6 +2,7 @@
 
 pub mod bytemark;
 pub mod cpu_load;
+pub mod disk_load;
 pub mod disk_tool;
 pub mod filebench;
 pub mod hog;
@@ -11,6 +12,7 @@ pub mod memory_bandwidth;
 pub mod memory_latency;
 pub mod memory_load;
 pub mod net;
+pub mod phased_load;
 pub mod program;
 pub mod switch;
 #[cfg(test)]
@@ -28,6 +30,7 @@ pub const ALL: &[(&str, Run)] = &[
     ("bytemark", bytemark::run),
     ("connect-request-response", net::run_connecting),
     ("cpu-load", cpu_load::run),
+    ("disk-load", disk_load::run),
     ("filebench", filebench::run),
     ("fio", disk_tool::fio),
     ("fourier", bytemark::FOURIER),
@@ -43,6 +46,7 @@ pub const ALL: &[(&str, Run)] = &[
     ("net-server", net::run_server),
     ("neural-net", bytemark::NEURAL_NET),
     ("numeric-sort", bytemark::NUMERIC_SORT),
+    ("phased-load", phased_load::run),
     ("program", program::run),
     ("packet-rate", net::run_packets),
     ("request-response", net::run_kept),

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from tare.study.plan import Cell
     from tare.workloads.base import Parameters, Workload
 
+PHASES = "phases"
+"""The fact that lists what neighbours did in turn, for the report's courses."""
 CLOCK_DRIFT_LIMIT_PPM = 500.0
 """The adjustment an NTP daemon may make to a healthy clock (adjtimex(2), MAXFREQ)."""
 
@@ -298,6 +300,7 @@ def _tell(
                 "host_cost": dict(measured.cost),
                 "start_skew_s": measured.skew_s,
                 "neighbours": [asdict(report) for report in measured.loads],
+                PHASES: next((report.phases for report in measured.loads if report.phases), ()),
                 HOST_FACTS: dict(measured.host.facts),
                 **({"host_cache": dict(measured.host_cache)} if measured.host_cache else {}),
                 **disk_facts(measured.outcome.value),

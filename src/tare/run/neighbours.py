@@ -60,6 +60,7 @@ class LoadReport:
             the time: 2 where two were busy throughout; None if unknown.
         wanted_share: The same with the time that they were ready but another ran; None if unknown.
         busy: How many of them the load should have kept busy.
+        phases: ``name``, ``begin_s`` and ``end_s`` of what it did in turn, since its start.
     """
 
     role: str
@@ -68,6 +69,7 @@ class LoadReport:
     ran_share: float | None
     wanted_share: float | None
     busy: int = 1
+    phases: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass
@@ -117,12 +119,18 @@ class Loads:
         parameters = load.parameters.model_validate(dict(neighbour.parameters))
         threads = load.request(parameters).get("threads") or len(inner_cpus(neighbour.machine))
         # Before it is asked for its result: what stands still does not answer.
-        share = await self._proven(neighbour, max(1, threads))
+        share: dict[str, Any] = {"ran_share": None, "wanted_share": None}
+        if getattr(load, "keeps_busy", True):
+            share = await self._proven(neighbour, max(1, threads))
         outcome = await handle.stop()
         return LoadReport(
             role=neighbour.role,
             load=neighbour.load,
             values=load.observe(parameters, outcome.value),
+            phases=tuple(
+                {name: phase[name] for name in ("name", "begin_s", "end_s")}
+                for phase in outcome.value.get("phases", ())
+            ),
             **share,
         )
 

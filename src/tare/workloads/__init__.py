@@ -13,7 +13,7 @@ from tare.workloads.filebench import Filebench
 from tare.workloads.fio import Fio
 from tare.workloads.http_load import HttpLoad
 from tare.workloads.kernel_compile import KernelCompile
-from tare.workloads.loads import CpuLoad, MemoryLoad
+from tare.workloads.loads import CpuLoad, DiskLoad, MemoryLoad, PhasedLoad
 from tare.workloads.machine import MachineFacts, agent_name, fitted
 from tare.workloads.memory_bandwidth import MemoryBandwidth
 from tare.workloads.memory_latency import MemoryLatency
@@ -46,6 +46,8 @@ _ALL: tuple[Workload, ...] = (
     Program(),
     CpuLoad(),
     MemoryLoad(),
+    DiskLoad(),
+    PhasedLoad(),
 )
 
 WORKLOADS: Mapping[str, Workload] = MappingProxyType({workload.name: workload for workload in _ALL})

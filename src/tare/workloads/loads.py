@@ -1,9 +1,9 @@
-"""``cpu-load`` and ``memory-load``: endless work, for neighbours that load the machine."""
+"""``cpu-load``, ``memory-load``, ``disk-load``, ``phased-load``: what neighbours do to a host."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -103,3 +103,84 @@ class MemoryLoad(_Load):
     def observe(self, parameters: Parameters, result: Mapping[str, Any]) -> dict[str, float]:
         """Return the rate of work."""
         return numbers(result, {"rate": "bytes_per_s"})
+
+
+class DiskLoadParameters(CpuLoadParameters):
+    """How many files, and how large."""
+
+    file: Size = Field(
+        default=64 << 20,
+        ge=1 << 20,
+        description="The file that each thread writes and reads in pieces of 1 MiB.",
+    )
+
+
+class DiskLoad(_Load):
+    """A neighbour that keeps the host's disk busy (seed 002, section IV.G)."""
+
+    name = "disk-load"
+    summary = "Endless writing through to, and reading from, the machine's own disk."
+    parameters: type[Parameters] = DiskLoadParameters
+    needs = frozenset({"disk"})
+    keeps_busy = False
+    metrics: tuple[Metric, ...] = (
+        Metric("rate", "B/s", "higher", "Bytes written and read per second.", headline=True),
+    )
+
+    def request(self, parameters: Parameters) -> dict[str, Any]:
+        """Return the agent's parameters: seconds, bytes, counts."""
+        asked = own(DiskLoadParameters, parameters)
+        return super().request(parameters) | {"file_bytes": asked.file}
+
+    def observe(self, parameters: Parameters, result: Mapping[str, Any]) -> dict[str, float]:
+        """Return the rate of work."""
+        return numbers(result, {"rate": "bytes_per_s"})
+
+
+class PhasedLoadParameters(Parameters):
+    """Which loads take turns, and for how long."""
+
+    phases: tuple[Literal["cpu-load", "memory-load", "disk-load"], ...] = Field(
+        default=("cpu-load", "memory-load"),
+        min_length=1,
+        max_length=20,
+        description="The loads in their order; `disk-load` needs a shape with a disk.",
+    )
+    phase: Duration = Field(default=10.0, gt=0, le=86400, description="How long each works.")
+    gap: Duration = Field(default=3.0, ge=0, le=86400, description="Quiet before each.")
+
+
+class PhasedLoad:
+    """Loads that take turns, with quiet between them (seed 002, figure 9)."""
+
+    name = "phased-load"
+    summary = "Several loads one after another, with quiet gaps, shaded in the report's courses."
+    parameters: type[Parameters] = PhasedLoadParameters
+    realtime = False
+    keeps_busy = False
+    from_machine = ("memory_bytes", "caches_bytes")
+    metrics: tuple[Metric, ...] = (
+        Metric("phases", "1", "neither", "Phases that were carried out.", headline=True),
+    )
+
+    def request(self, parameters: Parameters) -> dict[str, Any]:
+        """Return the agent's parameters: names and seconds."""
+        asked = own(PhasedLoadParameters, parameters)
+        return {"phases": list(asked.phases), "phase_s": asked.phase, "gap_s": asked.gap}
+
+    def expected_s(self, parameters: Parameters) -> float:
+        """Estimate the seconds of all phases and gaps."""
+        asked = own(PhasedLoadParameters, parameters)
+        return len(asked.phases) * (asked.phase + asked.gap) + asked.gap
+
+    def observe(self, parameters: Parameters, result: Mapping[str, Any]) -> dict[str, float]:
+        """Return how many phases there were.
+
+        Raises:
+            ValueError: A phase did no work.
+        """
+        for phase in result["phases"]:
+            did = phase["result"]
+            if not (did.get("operations") or did.get("bytes") or did.get("bytes_per_s")):
+                raise ValueError(f"the phase {phase['name']} did no work")
+        return {"phases": float(len(result["phases"]))}

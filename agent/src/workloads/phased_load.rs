@@ -1,0 +1,194 @@
+//! `phased-load`: several loads one after another, with quiet gaps between, so that a subject's
+//! answer to each can be seen in one course (figure 9 of seed 002).
+
+use crate::measure::params;
+use crate::workload::{Context, Failure, Run, Sink};
+use crate::workloads;
+use serde::Deserialize;
+use serde_json::{json, Value};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// The loads that may take turns; each works until it is stopped.
+const LOADS: [&str; 3] = ["cpu-load", "memory-load", "disk-load"];
+/// How soon a stop from outside is noticed.
+const LOOK: Duration = Duration::from_millis(5);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    /// In this order.
+    phases: Vec<String>,
+    /// How long each works.
+    phase_s: f64,
+    /// Quiet before each.
+    gap_s: f64,
+    /// What the host knows of the machine, for the loads that want it.
+    #[serde(default)]
+    memory_bytes: Option<u64>,
+    #[serde(default)]
+    caches_bytes: Option<u64>,
+}
+
+/// A sink for the loads within: they neither wait nor report.
+struct Within;
+
+impl Sink for Within {
+    fn progress(&self, _: f64, _: Value) {}
+    fn barrier(&self) -> Result<(), Failure> {
+        Ok(())
+    }
+    fn series(&self, _: &str, _: usize, _: &[(&str, &str)], _: &[u8]) {}
+}
+
+pub fn run(context: &Context) -> Result<Value, Failure> {
+    let params: Params = params::parse(context.params)?;
+    params::require(!params.phases.is_empty(), "phases: at least one")?;
+    for (value, name) in [(params.phase_s, "phase_s"), (params.gap_s, "gap_s")] {
+        params::require(
+            value.is_finite() && (0.0..=1e6).contains(&value),
+            &format!("{name}: 0 to 1000000"),
+        )?;
+    }
+    let mut chosen: Vec<(&str, Run)> = Vec::new();
+    for name in &params.phases {
+        match workloads::find(name) {
+            Some(run) if LOADS.contains(&name.as_str()) => chosen.push((name, run)),
+            _ => {
+                let known = LOADS.join(", ");
+                return Err(Failure(format!("phases: '{name}' is none of {known}")));
+            }
+        }
+    }
+    context.sink.barrier()?;
+    let start = Instant::now();
+    let mut told = Vec::new();
+    for (number, (name, run)) in chosen.iter().enumerate() {
+        let begin = params.gap_s + number as f64 * (params.phase_s + params.gap_s);
+        if !sleep_until(start, begin, context.stop) {
+            break;
+        }
+        let began = start.elapsed().as_secs_f64();
+        let result = phase(context, *run, &given(name, &params), params.phase_s)
+            .map_err(|failure| Failure(format!("{name}: {}", failure.0)))?;
+        told.push(json!({
+            "name": name,
+            "begin_s": began,
+            "end_s": start.elapsed().as_secs_f64(),
+            "result": result,
+        }));
+    }
+    // The last one's quiet lasts until whoever is measured has ended.
+    while !context.stop.load(Ordering::Relaxed) {
+        std::thread::sleep(LOOK);
+    }
+    Ok(json!({
+        "seconds": start.elapsed().as_secs_f64(),
+        "phases": told,
+        "asked": chosen.len(),
+        "warnings": [],
+    }))
+}
+
+fn given(name: &str, params: &Params) -> Value {
+    if name != "memory-load" {
+        return json!({});
+    }
+    json!({"memory_bytes": params.memory_bytes, "caches_bytes": params.caches_bytes})
+}
+
+/// Let one load work for `seconds`, or until all is to end.
+fn phase(context: &Context, run: Run, params: &Value, seconds: f64) -> Result<Value, Failure> {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let inner = Context {
+            params,
+            cpus: context.cpus,
+            stop: &stop,
+            sink: &Within,
+        };
+        let load = scope.spawn(move || run(&inner));
+        let start = Instant::now();
+        while !load.is_finished()
+            && !context.stop.load(Ordering::Relaxed)
+            && start.elapsed().as_secs_f64() < seconds
+        {
+            std::thread::sleep(LOOK);
+        }
+        stop.store(true, Ordering::Relaxed);
+        load.join()
+            .map_err(|_| Failure("the load panicked".into()))?
+    })
+}
+
+/// Sleep until `seconds` after `start`. Returns false where the end came before.
+fn sleep_until(start: Instant, seconds: f64, stop: &AtomicBool) -> bool {
+    while start.elapsed().as_secs_f64() < seconds {
+        if stop.load(Ordering::Relaxed) {
+            return false;
+        }
+        std::thread::sleep(LOOK);
+    }
+    !stop.load(Ordering::Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workloads::testing::{run_with, Collected};
+
+    fn carried_out(params: &Value, for_ms: u64) -> Value {
+        let collected = Collected::default();
+        std::thread::scope(|scope| {
+            let load = scope.spawn(|| collected.carry_out(run, params, &[]));
+            std::thread::sleep(Duration::from_millis(for_ms));
+            collected.stop();
+            load.join().unwrap()
+        })
+    }
+
+    #[test]
+    fn loads_take_turns_with_quiet_between() {
+        let result = carried_out(
+            &json!({"phases": ["cpu-load", "cpu-load"], "phase_s": 0.2, "gap_s": 0.05}),
+            2000,
+        );
+        let phases = result["phases"].as_array().unwrap();
+        assert_eq!(phases.len(), 2, "{result}");
+        assert_eq!(phases[0]["name"], "cpu-load");
+        assert!(phases[0]["result"]["operations"].as_u64().unwrap() > 0);
+        assert!(phases[1]["result"]["operations"].as_u64().unwrap() > 0);
+        let quiet = phases[1]["begin_s"].as_f64().unwrap() - phases[0]["end_s"].as_f64().unwrap();
+        assert!(quiet >= 0.0, "{result}");
+        assert!(phases[0]["begin_s"].as_f64().unwrap() >= 0.05);
+    }
+
+    #[test]
+    fn an_early_end_tells_only_what_was_done() {
+        let result = carried_out(
+            &json!({"phases": ["cpu-load", "cpu-load"], "phase_s": 30, "gap_s": 0}),
+            200,
+        );
+        assert_eq!(result["phases"].as_array().unwrap().len(), 1, "{result}");
+        assert_eq!(result["asked"], 2);
+    }
+
+    #[test]
+    fn only_loads_may_take_turns() {
+        for (params, word) in [
+            (
+                json!({"phases": ["tick"], "phase_s": 1, "gap_s": 0}),
+                "tick",
+            ),
+            (json!({"phases": [], "phase_s": 1, "gap_s": 0}), "phases"),
+            (
+                json!({"phases": ["cpu-load"], "phase_s": -1, "gap_s": 0}),
+                "phase_s",
+            ),
+        ] {
+            let (result, _) = run_with(run, &params, &[]);
+            let reason = result["error"].as_str().unwrap_or_default();
+            assert!(reason.contains(word), "{result}");
+        }
+    }
+}
