@@ -257,5 +257,5 @@ async def test_clean_undoes_what_a_killed_tare_left(tmp_path: Path, agent_progra
     assert any("sched_rt_runtime_us" in sentence for sentence in told)
 
 
-def test_the_root_is_not_made_twice(tmp_path: Path, agent_program: Path) -> None:
-    assert root_file_system(tmp_path, agent_program) == root_file_system(tmp_path, agent_program)
+async def test_the_root_is_not_made_twice(context: Context) -> None:
+    assert await root_file_system(context) == await root_file_system(context)
