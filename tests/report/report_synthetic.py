@@ -33,6 +33,7 @@ from tare.events import (
     MachineStarting,
     MachineStopped,
     Observed,
+    Planned,
     PlatformChecked,
     Preflight,
     RunFinished,
@@ -164,6 +165,12 @@ class Writer:
                     Check(name="other guests", level="ok", found="none"),
                     Check(name="mitigations", level="ok", found="6 active"),
                 )
+            )
+        )  # fmt: skip
+        self.log.append(
+            Planned(
+                blocks_most=blocks, cells_per_block=4, expected_block_s=9.0,
+                notes=("pinned: 1 cpu-load neighbour to fill a host of 2 CPUs",),
             )
         )  # fmt: skip
         for name, arm in self.arms.items():

@@ -25,6 +25,7 @@ from tare.events import (
     MachineStarting,
     MachineStopped,
     Observed,
+    Planned,
     PlatformChecked,
     Preflight,
     Record,
@@ -82,6 +83,7 @@ class Fold:
     finished: dict[str, FinishedCell] = field(default_factory=dict)
     blocks_finished: list[int] = field(default_factory=list)
     decisions: list[tuple[int, bool, str]] = field(default_factory=list)
+    adapted: tuple[str, ...] = ()
     ended: RunFinished | None = None
     wall_s: float = 0.0
     booting_s: float = 0.0
@@ -112,6 +114,8 @@ class Fold:
                     CheckResult(check.name, check.level, check.found, check.hint)
                     for check in event.checks
                 )
+            case Planned():
+                self.adapted = event.notes
             case PlatformChecked():
                 self.platforms[event.arm] = event
             case Skipped():

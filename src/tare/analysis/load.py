@@ -114,6 +114,7 @@ def fold_run(folder: Path, records: Iterable[Record]) -> RunData:
         series=fold.series(),
         blocks_finished=tuple(fold.blocks_finished),
         decisions=tuple(fold.decisions),
+        adapted=fold.adapted,
         complete=ended is not None and ended.status == "complete",
         ended=None if ended is None else ended.status,
         end_reason="" if ended is None else ended.reason,

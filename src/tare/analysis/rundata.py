@@ -228,6 +228,7 @@ class RunData:
         wall_s: Wall time of the run's processes so far.
         booting_s: Of it, booting.
         measuring_s: Of it, measuring.
+        adapted: How scenarios were adapted to the host, one sentence each.
     """
 
     folder: Path
@@ -256,6 +257,7 @@ class RunData:
     wall_s: float
     booting_s: float
     measuring_s: float
+    adapted: tuple[str, ...] = ()
 
     @property
     def baseline(self) -> str:

@@ -78,6 +78,7 @@ class Page:
     title: str
     subtitle: str
     description: str
+    adapted: tuple[str, ...]
     alerts: tuple[str, ...]
     lead: str
     arms: tuple[ArmLine, ...]
@@ -145,6 +146,7 @@ def make_page(
         title=legible(comparison.title) or "A comparison",
         subtitle=_subtitle(comparison),
         description=legible(str(runs[0].study.get("description") or "")),
+        adapted=tuple(dict.fromkeys(legible(note) for run in runs for note in run.adapted)),
         alerts=_alerts(comparison),
         lead=lead(comparison) or _no_lead(comparison),
         arms=arm_lines(comparison, looks),
