@@ -25,7 +25,8 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     "xen": ("xen_netfront", "xen_blkfront"),
     "emulated": ("e1000", "ahci", "ata_piix", "sd_mod"),
     "ext4": ("crc32c_generic", "ext4"),
-    "erofs": ("erofs", "loop"),
+    # Without some implementation of crc32c the library that erofs needs does not load.
+    "erofs": ("crc32c_generic", "erofs", "loop"),
     "squashfs": ("squashfs", "loop"),
 }
 """The modules behind each need of :func:`tare.images.build.build_guest_image`."""

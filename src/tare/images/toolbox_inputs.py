@@ -18,7 +18,7 @@ TEXT_BYTES = 8 << 20
 PAGE_ITEMS = 6000
 PICTURE = (2400, 1600)
 SCENE_BALLS = 120
-GAME_MOVES = 12
+GAME_MOVES = 8
 
 
 def hashes(count: int, seed: int) -> np.ndarray:
