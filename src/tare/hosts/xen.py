@@ -193,20 +193,22 @@ async def changed(
                     f"Xen's {_place(place)} is held at {holders[0].details['value']} by another "
                     f"machine of this run, and {wanted} is wanted beside it"
                 )
-            entry = ledger.record("xen-setting", before=before, value=wanted, **place)
-        else:
-            now = await _read(host, place)
-            before = {name: now[name] for name in wanted if name in now}
-            if missing := wanted.keys() - before.keys():
-                raise MachineFault(f"Xen's {_place(place)} has no {', '.join(sorted(missing))}")
-            entry = ledger.record("xen-setting", before=before, value=wanted, **place)
-            try:
-                if before != wanted:
-                    await _write(host, place, wanted)
-            except BaseException:
+        now = await _read(host, place)
+        now = {name: now[name] for name in wanted if name in now}
+        if missing := wanted.keys() - now.keys():
+            raise MachineFault(f"Xen's {_place(place)} has no {', '.join(sorted(missing))}")
+        if not holders:
+            before = now
+        entry = ledger.record("xen-setting", before=before, value=wanted, **place)
+        try:
+            # Also where another holds it: somebody else may have set it since.
+            if now != wanted:
+                await _write(host, place, wanted)
+        except BaseException:
+            if not holders:
                 await _give_back(host, entry)
-                ledger.done(entry)
-                raise
+            ledger.done(entry)
+            raise
     try:
         yield before
     finally:
