@@ -233,8 +233,10 @@ def networks_in(told: Any) -> list[ipaddress.IPv4Network]:
         if not isinstance(item, dict):
             continue
         texts = [item.get("dst")]
-        for address in item.get("addr_info") or ():
-            texts.append(f"{address.get('local')}/{address.get('prefixlen')}")
+        addresses = item.get("addr_info")
+        for address in addresses if isinstance(addresses, list) else ():
+            if isinstance(address, dict):
+                texts.append(f"{address.get('local')}/{address.get('prefixlen')}")
         for text in texts:
             try:
                 network = ipaddress.ip_network(str(text), strict=False)
