@@ -172,15 +172,16 @@ fn warnings(params: &Params) -> Vec<String> {
 /// Take the histograms of fio's `json+` out of its report: (0 read, 1 write, 2 sync; ns; count).
 fn take_bins(said: &mut Value) -> Vec<(u64, u64, u64)> {
     let mut taken = Vec::new();
-    let Some(jobs) = said["jobs"].as_array_mut() else {
+    let Some(jobs) = said.get_mut("jobs").and_then(Value::as_array_mut) else {
         return taken;
     };
     for job in jobs {
         for (number, direction) in ["read", "write", "sync"].iter().enumerate() {
             let wanted = if number == 2 { "lat_ns" } else { "clat_ns" };
             for kind in ["slat_ns", "clat_ns", "lat_ns"] {
-                let Some(bins) = job[*direction]
-                    .get_mut(kind)
+                let Some(bins) = job
+                    .get_mut(*direction)
+                    .and_then(|all| all.get_mut(kind))
                     .and_then(|all| all.as_object_mut())
                     .and_then(|all| all.remove("bins"))
                 else {
