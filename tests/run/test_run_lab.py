@@ -16,7 +16,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 TARE = Path(sys.executable).parent / "tare"
-pytestmark = [pytest.mark.slow, pytest.mark.guest]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.guest,
+    pytest.mark.skip(reason="not yet confirmed on a quiet machine"),
+]
 
 STUDY = """
 study: dying
