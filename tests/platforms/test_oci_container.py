@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import os
 import shutil
 import subprocess
@@ -16,7 +15,8 @@ import pytest
 from tare.errors import MachineFault
 from tare.hosts import Ledger, LocalHost, clean
 from tare.hosts.processes import kill_and_wait, start_time
-from tare.platforms.base import Context, Machine, MachineSpec, Prepared, Shape
+from tare.platforms import oci
+from tare.platforms.base import Context, Machine, MachineSpec, Shape
 from tare.platforms.oci import Oci, OciOptions
 from tare.platforms.oci_cgroups import cgroup_mounts
 from tare.platforms.oci_runtime import root_file_system
@@ -57,8 +57,16 @@ async def start(context: Context, spec: MachineSpec) -> Machine:
     return machine
 
 
-def altered(prepared: Prepared, **extra: Any) -> Prepared:
-    return dataclasses.replace(prepared, extra={**prepared.extra, **extra})
+async def own_copy(context: Context, monkeypatch: pytest.MonkeyPatch, name: str) -> Path:
+    """Return a copy of the containers' root file system that they are given from now on."""
+    copy = context.cache / name
+    shutil.copytree(await root_file_system(context), copy)
+
+    async def copied(_: Context) -> Path:
+        return copy
+
+    monkeypatch.setattr(oci, "root_file_system", copied)
+    return copy
 
 
 async def leftovers(name: str) -> list[Path]:
@@ -169,18 +177,17 @@ async def test_a_killed_container_is_told_at_once(
 
 @pytest.mark.skipif(not shutil.which("busybox"), reason="busybox-static is not installed")
 async def test_running_out_of_memory_is_told_as_such(
-    context: Context, spec: Callable[..., MachineSpec]
+    context: Context, spec: Callable[..., MachineSpec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = spec(memory=32 * MIB)
     prepared = await OCI.prepare(context, AUTO, wanted.shape, False)
-    greedy = context.cache / "greedy"
-    shutil.copytree(prepared.extra["root"], greedy)
+    greedy = await own_copy(context, monkeypatch, "greedy")
     shutil.copy(str(shutil.which("busybox")), greedy / "sh")
     shutil.copy(greedy / "sh", greedy / "busybox")
     (greedy / "tare-agent").write_text(
         "#!/sh\nexec /busybox dd if=/dev/zero of=/dev/null bs=99M count=1\n"
     )
-    machine = await OCI.start(context, AUTO, altered(prepared, root=greedy), wanted)
+    machine = await OCI.start(context, AUTO, prepared, wanted)
     with pytest.raises(MachineFault, match="needed more than its 32 MiB"):
         await machine.ready(20)
     await machine.stop()
@@ -188,14 +195,13 @@ async def test_running_out_of_memory_is_told_as_such(
 
 
 async def test_a_container_that_does_not_start_says_why(
-    context: Context, spec: Callable[..., MachineSpec]
+    context: Context, spec: Callable[..., MachineSpec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = spec()
     prepared = await OCI.prepare(context, AUTO, wanted.shape, False)
-    broken = context.cache / "broken"
-    shutil.copytree(prepared.extra["root"], broken)
+    broken = await own_copy(context, monkeypatch, "broken")
     (broken / "tare-agent").write_text("no program")
-    machine = await OCI.start(context, AUTO, altered(prepared, root=broken), wanted)
+    machine = await OCI.start(context, AUTO, prepared, wanted)
     with pytest.raises(MachineFault) as told:
         await machine.ready(20)
     assert any("exec format error" in line for line in told.value.console_tail)

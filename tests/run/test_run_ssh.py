@@ -140,7 +140,9 @@ def test_a_study_runs_over_ssh_as_it_does_here(server: Sshd, tmp_path: Path) -> 
     assert len(cells) == 2 * len(usable)
     assert all(cell["status"] == "ok" for cell in cells.values()), cells
     for cell in cells.values():
-        assert "of" in cell["facts"]["host"].get("reason", "of")
+        (neighbour,) = cell["facts"]["neighbours"]
+        assert neighbour["load"] == "cpu-load"
+        assert all(value > 0 for value in neighbour["values"].values())
     assert_nothing_is_left(folder, tmp_path)
     text = (folder / "events.jsonl").read_text()
     assert "PRIVATE KEY" not in text
