@@ -51,7 +51,7 @@ async def expected_outputs(
     found: dict[str, str] = {}
     for name in names:
         workload = WORKLOADS[name]
-        short = {"repeats": 1} | ({"duration": 0.001} if name == "scimark" else {})
+        short = {"runs": 1} | ({"duration": 0.001} if name == "scimark" else {})
         request = workload.request(workload.parameters.model_validate(short))
         value = await _run(host, agent, tree, name, request)
         found[name] = value["checks"][0]["sha256"]

@@ -33,7 +33,7 @@ Tunables", the GNU C Library manual.
 class ApplicationParameters(Parameters):
     """How often it runs, and how long that may take."""
 
-    repeats: int = Field(
+    runs: int = Field(
         default=3, ge=1, le=10_000, description="Runs; the median of their times counts."
     )
     timeout: Duration = Field(
@@ -47,7 +47,7 @@ class ApplicationParameters(Parameters):
 class TimedParameters(ApplicationParameters):
     """How long it measures itself, and how often."""
 
-    repeats: int = Field(
+    runs: int = Field(
         default=1, ge=1, le=10_000, description="Runs; the last one's own figures count."
     )
     duration: Duration = Field(
@@ -88,7 +88,7 @@ def request_of(
 
     Args:
         name: The name under which the toolbox knows the output's checksum.
-        parameters: Repeats and timeout.
+        parameters: Runs and timeout.
         prepare: Run once, unmeasured.
         step: What is measured.
         output: The file whose checksum is verified.
@@ -97,7 +97,7 @@ def request_of(
     return {
         "prepare": [part.request() for part in prepare],
         "steps": [step.request()],
-        "repeats": parameters.repeats,
+        "repeats": parameters.runs,
         "timeout_s": parameters.timeout,
         "clean": list(clean),
         "checks": [{"path": output, "expected": name}],
@@ -155,7 +155,7 @@ class Application:
     def expected_s(self, parameters: Parameters) -> float:
         """Estimate the seconds of one cell."""
         prepare_s = self.run_s if self.prepare else 0.0
-        return own(ApplicationParameters, parameters).repeats * self.run_s + prepare_s
+        return own(ApplicationParameters, parameters).runs * self.run_s + prepare_s
 
     def observe(self, parameters: Parameters, result: Mapping[str, Any]) -> dict[str, float]:
         """Return the metrics; a wrong output never gets here (the agent fails it)."""
@@ -299,7 +299,7 @@ class OpensslAes:
     def expected_s(self, parameters: Parameters) -> float:
         """Estimate the seconds of one cell."""
         asked = own(TimedParameters, parameters)
-        return asked.repeats * (max(1.0, asked.duration) + 0.2)
+        return asked.runs * (max(1.0, asked.duration) + 0.2)
 
     def observe(self, parameters: Parameters, result: Mapping[str, Any]) -> dict[str, float]:
         """Return the metrics; OpenSSL tells thousands of bytes per second.
@@ -370,7 +370,7 @@ class Scimark:
     def expected_s(self, parameters: Parameters) -> float:
         """Estimate the seconds of one cell: each kernel doubles its work until it is enough."""
         asked = own(TimedParameters, parameters)
-        return asked.repeats * (12 * asked.duration + 1)
+        return asked.runs * (12 * asked.duration + 1)
 
     def observe(self, parameters: Parameters, result: Mapping[str, Any]) -> dict[str, float]:
         """Return the metrics; SciMark tells millions of operations per second.

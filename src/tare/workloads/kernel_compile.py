@@ -42,7 +42,7 @@ class KernelCompileParameters(Parameters):
         le=4096,
         description="Compilers at once; 0: one for each CPU that the machine has.",
     )
-    repeats: int = Field(default=1, ge=1, le=1000, description="Compilations, each from nothing.")
+    runs: int = Field(default=1, ge=1, le=1000, description="Compilations, each from nothing.")
     timeout: Duration = Field(
         default=7200.0,
         gt=0,
@@ -86,14 +86,14 @@ class KernelCompile:
             "steps": [_step(make, *asked.targets)],
             "clean": [BUILD],
             "checks": checks,
-            "repeats": asked.repeats,
+            "repeats": asked.runs,
             "timeout_s": asked.timeout,
         }
 
     def expected_s(self, parameters: Parameters) -> float:
         """Estimate the seconds of one cell."""
         asked = own(KernelCompileParameters, parameters)
-        return asked.repeats * (asked.expect + _PREPARE_S)
+        return asked.runs * (asked.expect + _PREPARE_S)
 
     def observe(self, parameters: Parameters, result: Mapping[str, Any]) -> dict[str, float]:
         """Return the metrics, in seconds and bytes."""

@@ -12,12 +12,12 @@ from tare.workloads.base import Metric, Parameters
 from tare.workloads.values import number, numbers, own
 
 TIMES: tuple[Metric, ...] = (
-    Metric("wall-time", "s", "lower", "Time of one run from start to end: the median of repeats."),
+    Metric("wall-time", "s", "lower", "Time of one run from start to end: the median of the runs."),
     Metric(
         "cpu-time",
         "s",
         "lower",
-        "CPU time of one run and its children, user and system together: the median of repeats.",
+        "CPU time of one run and its children, user and system together: the median of the runs.",
     ),
     Metric("system-time", "s", "lower", "The part of the CPU time that the kernel used."),
     Metric("max-rss", "B", "neither", "The most memory that one process had resident."),
@@ -74,7 +74,7 @@ class ProgramParameters(Parameters):
     codes: tuple[int, ...] = Field(
         default=(0,), description="Exit codes that mean success; any other is a failed cell."
     )
-    repeats: int = Field(default=1, ge=1, le=100_000, description="How often it runs.")
+    runs: int = Field(default=1, ge=1, le=100_000, description="How often it runs.")
     timeout: Duration = Field(
         default=3600.0,
         gt=0,
@@ -114,7 +114,7 @@ class Program:
         step |= {name: value for name, value in optional.items() if value}
         request: dict[str, Any] = {
             "steps": [step],
-            "repeats": asked.repeats,
+            "repeats": asked.runs,
             "timeout_s": asked.timeout,
         }
         if asked.output is not None:
@@ -126,7 +126,7 @@ class Program:
     def expected_s(self, parameters: Parameters) -> float:
         """Estimate the seconds of one cell."""
         asked = own(ProgramParameters, parameters)
-        return asked.expect * asked.repeats
+        return asked.expect * asked.runs
 
     def observe(self, parameters: Parameters, result: Mapping[str, Any]) -> dict[str, float]:
         """Return the metrics, in seconds and bytes."""
