@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tare.errors import MachineFault
-from tare.events import BlockFinished, BlockStarted, CellStarted, Record
+from tare.events import BlockFinished, BlockStarted, CellFinished, CellStarted, Record
 from tare.run.progress import SILENCE_S, ProgressView, Tally
 from tare.run.watching import ALMOST, Watch, standing
 
@@ -149,3 +149,11 @@ def test_a_last_block_that_takes_longer_says_so() -> None:
     tally.take(BlockStarted(block=1, order=()))
     now[0] += 9
     assert tally.left == "longer than expected"
+
+
+def test_the_bar_moves_within_a_long_cell() -> None:
+    tally = Tally(blocks=2, cells_per_block=2)
+    tally.progress("1/bare/alone/tick", 0.5, {})
+    assert tally.share_done == 0.125
+    tally.take(CellFinished(cell="1/bare/alone/tick", status="ok"))
+    assert tally.share_done == 0.25

@@ -93,9 +93,9 @@ class Tally:
 
     @property
     def share_done(self) -> float:
-        """Cells done of all cells of the most blocks, from 0 to 1."""
+        """Cells done of all cells of the most blocks, from 0 to 1; of the current one its part."""
         total = self.blocks * self.cells_per_block
-        return min(self.done / total, 1.0) if total else 0.0
+        return min((self.done + self.fraction) / total, 1.0) if total else 0.0
 
     def take(self, event: Event) -> None:
         """Account for one more event."""
@@ -116,6 +116,7 @@ class Tally:
             case CellStarted():
                 self._doing(f"{event.arm} / {event.scenario}: {cell_label(event.cell)}")
             case CellFinished():
+                self.fraction = 0.0
                 self.done += 1
                 self.done_in_block += 1
                 self.failed += event.status != "ok"
