@@ -1,0 +1,127 @@
+"""What can be chosen about a Xen domain, and the guest file that comes of it."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from tare.platforms.base import TRIAL, MachineSpec, Shape
+from tare.platforms.xen_guest import Boots, guest_file, kernel_arguments
+from tare.platforms.xen_options import XenOptions
+from tare.platforms.xen_scheduling import wanted_parameters
+
+BOOTS = Boots(Path("/c/vmlinux"), Path("/c/initramfs"))
+SPEC = MachineSpec("tare-t-1-subject", Shape(3, 192 << 20), (1, 2), Path("/tmp/tare-t"), True)
+UUID = "12345678-1234-1234-1234-123456789abc"
+
+
+def options(**given: Any) -> XenOptions:
+    return XenOptions.model_validate(given)
+
+
+def written(chosen: XenOptions, spec: MachineSpec = SPEC) -> dict[str, Any]:
+    text = guest_file(chosen, spec, BOOTS, UUID)
+    pairs = (line.partition(" = ") for line in text.splitlines())
+    return {name: ast.literal_eval(value) for name, _, value in pairs}
+
+
+def test_a_guest_file_says_all_that_was_asked_for() -> None:
+    chosen = options(type="pv", weight=512, cap="50 %", cpupool="fast")
+    found = written(chosen)
+    assert found["name"] == SPEC.name
+    assert found["uuid"] == UUID
+    assert found["type"] == "pv"
+    assert (found["kernel"], found["ramdisk"]) == ("/c/vmlinux", "/c/initramfs")
+    assert (found["memory"], found["vcpus"]) == (192, 3)
+    assert found["cpus"] == ["1", "2", "1"]
+    assert (found["cpu_weight"], found["cap"], found["pool"]) == (512, 50, "fast")
+    assert found["tsc_mode"] == "native"
+    assert {found[f"on_{end}"] for end in ("poweroff", "reboot", "crash")} == {"destroy"}
+
+
+def test_what_is_not_asked_for_stays_as_xen_has_it() -> None:
+    found = written(options(), replace(SPEC, cpus=()))
+    assert not {"cpus", "cpu_weight", "cap", "pool", "serial"} & found.keys()
+
+
+def test_the_kernel_speaks_where_the_agent_does_not_in_a_hvm_guest() -> None:
+    assert "console=ttyS0" in kernel_arguments(options(type="hvm"))
+    assert "console=hvc0" in kernel_arguments(options(type="pvh"))
+    assert written(options(type="hvm"))["serial"] == "pty"
+
+
+def test_emulated_devices_are_kept_from_being_unplugged() -> None:
+    chosen = options(type="hvm", devices="emulated")
+    assert "xen_emul_unplug=never" in kernel_arguments(chosen)
+    assert "model=e1000" in written(chosen)["vif"][0]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"type": "pv", "devices": "emulated"}, "use `type: hvm`"),
+        ({"timeslice": "1.5ms"}, "whole number of milliseconds"),
+        ({"timeslice": "1ms", "scheduler": "credit2"}, "use `scheduler: credit`"),
+        ({"timeslice": "1ms", "ratelimit": "2ms"}, "longer than the time slice"),
+        ({"ratelimit": "50us"}, "at least 100 µs"),
+        ({"ratelimit": "1ms", "scheduler": "null"}, "has no rate limit"),
+        ({"timeslice": "1ms", "scheduling": {"slice": "2ms"}}, "one for the whole pool"),
+        ({"weight": 256, "scheduling": {"weight": 100}}, "given twice"),
+        ({"scheduling": {"policy": "fifo"}}, "know no policy"),
+        ({"scheduling": {"nice": 3}}, "know no nice"),
+        ({"scheduling": {"cap": 0.5, "period": "10ms"}}, "know no period"),
+        ({"cpupool": 'a"b'}, "cpupool"),
+    ],
+)
+def test_what_xen_does_not_know_is_refused(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        options(**given)
+
+
+def test_the_general_weight_and_cap_become_xens_own() -> None:
+    chosen = options(
+        scheduling={"weight": 200, "cap": 0.25}, neighbour_scheduling={"weight": 50, "cap": 1.5}
+    )
+    assert (chosen.weight_of("subject"), chosen.cap_of("subject")) == (512, 25)
+    assert (chosen.weight_of("neighbour-1"), chosen.cap_of("neighbour-1")) == (128, 150)
+    assert (chosen.weight_of(TRIAL), chosen.cap_of(TRIAL)) == (None, None)
+
+
+@given(st.integers(1, 10_000))
+def test_every_weight_of_the_model_is_one_of_xens(weight: int) -> None:
+    found = options(scheduling={"weight": weight}).weight_of("subject")
+    assert found is not None
+    assert 1 <= found <= 65_535
+
+
+@given(st.integers(1, 1000), st.integers(0, 500_000))
+def test_the_rate_limit_never_exceeds_the_slice(slice_ms: int, now_us: int) -> None:
+    chosen = options(timeslice=slice_ms / 1000)
+    assert chosen.slice_ms == slice_ms
+    now = {"tslice": "30000", "ratelimit": str(now_us)}
+    after = {**now, **wanted_parameters(chosen, now)}
+    assert after["tslice"] == str(slice_ms * 1000)
+    assert int(after["ratelimit"]) < int(after["tslice"])
+
+
+def test_a_rate_limit_alone_leaves_the_slice() -> None:
+    now = {"tslice": "30000", "ratelimit": "1000"}
+    assert wanted_parameters(options(ratelimit="2ms"), now) == {"ratelimit": "2000"}
+    assert wanted_parameters(options(), now) == {}
+
+
+def test_reports_are_told_only_what_was_chosen() -> None:
+    assert options(type="pv").model_dump(mode="json") == {
+        "type": "pv",
+        "devices": "paravirtual",
+        "dom0": "pinned",
+    }
+    chosen = options(type="pv", scheduler="credit", timeslice="1ms")
+    assert chosen.words() == "Xen PV, credit, slice 1 ms"
