@@ -78,6 +78,26 @@ class Quota:
 
 
 @dataclass(frozen=True)
+class Injection:
+    """One disturbance; times in ns.
+
+    Args:
+        begin_ns: Where it began, at the latest (the host's CLOCK_MONOTONIC_RAW).
+        end_ns: Where it ended, at the earliest.
+        length_ns: How long the CPU was taken, by the kernel's own account.
+    """
+
+    begin_ns: int
+    end_ns: int
+    length_ns: int
+
+    @property
+    def middle_ns(self) -> int:
+        """A moment that is surely within it."""
+        return (self.begin_ns + self.end_ns) // 2
+
+
+@dataclass(frozen=True)
 class Disturbed:
     """What one disturbed measurement gave.
 
@@ -85,16 +105,17 @@ class Disturbed:
         cell: The gaps with their causes, as Tare sees them.
         value: The tick's result.
         facts: The recorder's facts.
-        injected: Beginning and end of each disturbance (the host's CLOCK_MONOTONIC_RAW, ns): of
-            a hog by its own log, of a quota by the kernel's account.
+        injected: Each disturbance. A hog stamps its first and last instruction, and the kernel
+            tells what it charged the hog for, which holds the switches to it and back as well; a
+            quota's are the kernel's alone.
         cut: Those that the beginning or the end of the measurement cuts in two.
     """
 
     cell: SpikeCell
     value: Mapping[str, Any]
     facts: Mapping[str, Any]
-    injected: tuple[tuple[int, int], ...]
-    cut: tuple[tuple[int, int], ...]
+    injected: tuple[Injection, ...]
+    cut: tuple[Injection, ...]
 
 
 async def disturb(
@@ -218,12 +239,16 @@ async def _measure(
         raise Unmeasured(cell.reason)
     last_ns = cell.first_ns + round(float(outcomes[0].value["seconds"]) * 1e9)
     if disturber is None:
-        times = stops
+        times = tuple(Injection(begin, end, end - begin) for begin, end in stops)
     else:
         columns = next(s.columns for s in outcomes[1].series if s.name == "runs")
-        runs = zip(*(columns[name].tolist() for name in ("begin_ns", "end_ns")), strict=True)
-        times = tuple(runs)
-    met = [each for each in times if each[1] > cell.first_ns and each[0] < last_ns]
-    whole = tuple(each for each in met if each[0] > cell.first_ns and each[1] < last_ns)
+        if "charged_ns" not in columns:
+            raise Unmeasured("the kernel keeps no account of the hog, or the hog missed its time")
+        runs = zip(
+            *(columns[name].tolist() for name in ("begin_ns", "end_ns", "charged_ns")), strict=True
+        )
+        times = tuple(Injection(*run) for run in runs)
+    met = [each for each in times if each.end_ns > cell.first_ns and each.begin_ns < last_ns]
+    whole = tuple(each for each in met if each.begin_ns > cell.first_ns and each.end_ns < last_ns)
     cut = tuple(each for each in met if each not in whole)
     return Disturbed(cell, outcomes[0].value, kept, whole, cut)

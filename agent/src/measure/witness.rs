@@ -106,11 +106,20 @@ fn steal(stat: &str, cpu: Option<usize>) -> u64 {
 }
 
 fn run_delay(schedstat: &str) -> u64 {
-    schedstat
-        .split_whitespace()
-        .nth(1)
-        .and_then(|field| field.parse().ok())
-        .unwrap_or(0)
+    field(schedstat, 1).unwrap_or(0)
+}
+
+fn field(schedstat: &str, number: usize) -> Option<u64> {
+    schedstat.split_whitespace().nth(number)?.parse().ok()
+}
+
+/// What the kernel says of the CPU time of a thread of this process, in nanoseconds.
+///
+/// Exact while the thread sleeps: the kernel closes its account when it leaves the CPU. `None` where
+/// the kernel keeps no account (Documentation/scheduler/sched-stats.rst, `/proc/<pid>/schedstat`).
+pub fn cpu_time_ns(thread: i32) -> Option<u64> {
+    let path = format!("/proc/self/task/{thread}/schedstat");
+    field(&fs::read_to_string(path).ok()?, 0)
 }
 
 #[cfg(test)]

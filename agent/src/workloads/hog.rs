@@ -3,13 +3,17 @@
 //!
 //! The hog itself sets no timer: a thread elsewhere wakes it. Setting a timer lets whatever the CPU
 //! itself runs on take it at just that moment, which no log of the hog's could tell.
+//!
+//! The hog's stamps lie within what it takes: the CPU is not the subject's while the kernel switches
+//! to the hog and back either. So that thread also reads what the kernel charged the hog for each run.
 
 use crate::measure::columns::Table;
-use crate::measure::{params, prefault, realtime, sched, tsc};
+use crate::measure::{params, prefault, realtime, sched, tsc, witness};
+use crate::sys;
 use crate::workload::{Context, Failure};
 use serde::Deserialize;
 use serde_json::{json, Value};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::thread::Thread;
 
 #[derive(Deserialize)]
@@ -51,6 +55,8 @@ struct Run {
 struct Order {
     /// Runs asked for so far.
     runs: AtomicU64,
+    /// The hog's thread.
+    thread: AtomicI32,
     /// The hog waits, on its CPU and with its priority.
     settled: AtomicBool,
     over: AtomicBool,
@@ -67,6 +73,8 @@ struct Obeyed {
 struct Commanded {
     anchors: (tsc::Anchor, tsc::Anchor),
     missed: u64,
+    /// What the kernel had charged the hog before the first run, and after each.
+    charged_ns: Vec<u64>,
 }
 
 /// Periods that the hog stays asleep after its last run, so that its end disturbs nobody who
@@ -125,6 +133,7 @@ fn obey(cpus: &[usize], params: &Params, order: &Order) -> Result<Obeyed, Failur
     let length = (params.length_ns as f64 * 1e-9 * tsc::calibrate()?) as u64;
     let mut runs = prefault::touched(params.count as usize, Run::default());
     runs.clear();
+    order.thread.store(sys::thread_id(), Ordering::SeqCst);
     order.settled.store(true, Ordering::SeqCst);
     loop {
         while order.runs.load(Ordering::SeqCst) <= runs.len() as u64 {
@@ -162,12 +171,16 @@ fn command(
     context.sink.barrier()?;
     let start = tsc::Anchor::take();
     let mut missed = 0;
+    let mut charged = prefault::touched(params.count as usize + 1, 0u64);
+    charged.clear();
+    let account = || witness::cpu_time_ns(order.thread.load(Ordering::SeqCst));
     let mut next = sched::monotonic_ns() + params.period_ns;
     for asked in 1..=params.count {
         sched::sleep_until(next);
         if context.stop.load(Ordering::Relaxed) {
             break;
         }
+        charged.extend(account());
         order.runs.store(asked, Ordering::SeqCst);
         hog.unpark();
         next += params.period_ns;
@@ -183,9 +196,11 @@ fn command(
             next += params.period_ns;
         }
     }
+    charged.extend(account());
     Ok(Commanded {
         anchors: (start, tsc::Anchor::take()),
         missed,
+        charged_ns: charged,
     })
 }
 
@@ -211,10 +226,19 @@ fn report(
         .iter()
         .map(|run| ns(run.end.wrapping_sub(run.begin)))
         .sum();
-    Table::new()
+    let mut table = Table::new()
         .u64s("begin_ns", obeyed.runs.iter().map(|run| raw(run.begin)))
-        .u64s("end_ns", obeyed.runs.iter().map(|run| raw(run.end)))
-        .send(context.sink, "runs");
+        .u64s("end_ns", obeyed.runs.iter().map(|run| raw(run.end)));
+    // A run that was asked for before the last had ended, or an account that is not kept, leaves
+    // nothing to tell one run's charge from another's.
+    let charged = &commanded.charged_ns;
+    if charged.len() == obeyed.runs.len() + 1 && commanded.missed == 0 {
+        table = table.u64s(
+            "charged_ns",
+            charged.windows(2).map(|pair| pair[1] - pair[0]),
+        );
+    }
+    table.send(context.sink, "runs");
     Ok(json!({
         "runs": obeyed.runs.len(),
         "missed": commanded.missed,
@@ -246,6 +270,13 @@ mod tests {
             assert!(end - begin >= 499_000, "{begin} {end}");
         }
         assert!(begins.windows(2).all(|pair| pair[1] > pair[0]));
+        if result["missed"] == 0 {
+            let charged = series[0].words("charged_ns");
+            assert_eq!(charged.len(), begins.len());
+            for ((begin, end), charge) in begins.iter().zip(&ends).zip(charged) {
+                assert!(charge > 0 && charge < 4_000_000, "{charge} {begin} {end}");
+            }
+        }
         assert!(result["total_s"].as_f64().unwrap() >= 5.0 * 499e-6);
     }
 
