@@ -269,3 +269,45 @@ def test_a_cell_tells_the_executor_what_it_needs() -> None:
     assert cell.kind == "tick"
     assert cell.deadline_s == 60.0
     assert cell.id == f"b002/{visit.arm}/alone/again#2"
+
+
+MANY = """
+study: x
+baseline: bare
+shape: {vcpus: 3}
+arms:
+  bare: {platform: bare}
+  qemu: {platform: qemu, shape: {vcpus: 1}}
+scenarios:
+  one: {subject: {cpus: pinned, vcpus: 1}}
+  every: {subject: {vcpus: all}}
+  shaped: {}
+  four: {subject: {vcpus: 4}}
+workloads:
+  tick: {samples: 5}
+"""
+
+
+def test_a_scenario_says_how_many_vcpus_the_subject_has() -> None:
+    able = replace(ABLE, max_vcpus=3)
+    plan = plan_of(small(MANY), bare=able, qemu=able)
+    found = {(visit.arm, visit.scenario): visit.vcpus for visit in plan.visits}
+    assert found == {
+        ("bare", "one"): 1,
+        ("qemu", "one"): 1,
+        ("bare", "every"): 2,
+        ("qemu", "every"): 2,
+        ("bare", "shaped"): 3,
+        ("qemu", "shaped"): 1,
+    }
+    assert [(skip.arm, skip.scenario) for skip in plan.skipped] == [
+        ("bare", "four"),
+        ("qemu", "four"),
+    ]
+    assert "wants 4 vCPUs" in plan.skipped[0].reason
+
+
+@pytest.mark.parametrize("wrong", ["0", "4097", "some", "1.5", "true", "[1, 2]"])
+def test_a_number_of_vcpus_that_is_none_is_told(wrong: str) -> None:
+    with pytest.raises(InputError, match="must be a whole number from 1 to 4096, or `all`"):
+        small(MANY.replace("vcpus: all", f"vcpus: {wrong}"))

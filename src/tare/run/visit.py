@@ -95,6 +95,7 @@ class Visitor:
             neighbours = await self._boot_neighbours(place)
             peer = await self._peer(place, subject)
             await self._libraries.loaded()
+            facts = replace(arm.facts, vcpus=visit.vcpus)
             for index, cell in enumerate(cells):
                 if self.stop.finishing:
                     return cells[index:]
@@ -104,7 +105,7 @@ class Visitor:
                     cell,
                     subject,
                     neighbours,
-                    arm.facts,
+                    facts,
                     attempts[cell.id],
                     self._logs(subject.name),
                     visit.host_trace,
@@ -154,9 +155,10 @@ class Visitor:
     async def _boot(self, place: _Place, cpus: tuple[int, ...], role: str) -> Machine:
         visit, arm, context = place.visit, place.arm, place.context
         name = self._newest = f"tare-{self.run}-{next(self._numbers)}-{role}"
+        shape = replace(arm.shape, vcpus=visit.vcpus) if role == "subject" else arm.shape
         # Nobody can have made it beforehand: its name is known to nobody.
         workdir = temporary_folder(context.host) / f"{name}-{secrets.token_hex(4)}"
-        spec = MachineSpec(name, arm.shape, cpus, workdir, arm.realtime, role, arm.prepared.toolbox)
+        spec = MachineSpec(name, shape, cpus, workdir, arm.realtime, role, arm.prepared.toolbox)
         if place.connection is not None:
             network, way = place.connection.network, place.connection.way
             spec = place.specs[role] = replace(spec, network=network, way=way)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from tare.scenarios.placement import HostCpus, Placement
@@ -47,7 +47,9 @@ def lacking_knobs(options: Any, offered: frozenset[str], reasons: Mapping[str, s
     return f"wants the scheduler knob {', '.join(missing)}, which is lacking here{why} (has {has})"
 
 
-def starved_host(options: Any, placement: Placement, vcpus: int, cpus: HostCpus) -> str:
+def starved_host(
+    options: Any, placement: Placement, vcpus: int, cpus: HostCpus, others: int | None = None
+) -> str:
     """Return why a scenario would leave the host without a CPU; empty when it would not.
 
     A SCHED_FIFO vCPU that never sleeps keeps everything else off its CPU, Tare included.
@@ -55,17 +57,19 @@ def starved_host(options: Any, placement: Placement, vcpus: int, cpus: HostCpus)
     Args:
         options: The platform's options.
         placement: Where the machines of the scenario run.
-        vcpus: How many vCPUs each of them has.
+        vcpus: How many vCPUs the subject has.
         cpus: The host's CPUs.
+        others: How many each neighbour has; as many as the subject when left out.
     """
     subject, neighbours = _both(options)
-    placed: list[tuple[int, ...]] = []
+    placed: list[tuple[tuple[int, ...], int]] = []
     if subject is not None and subject.realtime:
-        placed.append(placement.subject)
+        placed.append((placement.subject, vcpus))
     if neighbours is not None and neighbours.realtime:
-        placed += [neighbour.cpus for neighbour in placement.neighbours]
-    taken = {cpu for pinned in placed for cpu in _own(pinned, vcpus)}
-    roaming = sum(vcpus for pinned in placed if not pinned)
+        each = vcpus if others is None else others
+        placed += [(neighbour.cpus, each) for neighbour in placement.neighbours]
+    taken = {cpu for pinned, count in placed for cpu in pinned[:count]}
+    roaming = sum(count for pinned, count in placed if not pinned)
     if not placed or len(taken) + roaming < len(cpus.online):
         return ""
     count = len(cpus.online)
@@ -73,10 +77,6 @@ def starved_host(options: Any, placement: Placement, vcpus: int, cpus: HostCpus)
         "SCHED_FIFO machines would leave no CPU to the host itself, which has "
         f"{count} CPU{'s' if count > 1 else ''}: a vCPU that never sleeps would stop it"
     )
-
-
-def _own(pinned: tuple[int, ...], vcpus: int) -> Iterable[int]:
-    return pinned[:vcpus]
 
 
 def _both(options: Any) -> tuple[Wanted | None, Wanted | None]:

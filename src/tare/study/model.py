@@ -177,18 +177,36 @@ class Arm(ArmFrame):
     )
 
 
+Where = Literal["any", "same", "other", "sibling", "other-node"]
+"""Where a neighbour runs, seen from the subject."""
+
+
+def _vcpus(value: object) -> object:
+    whole = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_VCPUS
+    if not whole and value != "all":
+        raise ValueError(f"must be a whole number from 1 to {MOST_VCPUS}, or `all`")
+    return value
+
+
+Vcpus = Annotated[
+    Annotated[int, Field(ge=1, le=MOST_VCPUS)] | Literal["all"], BeforeValidator(_vcpus)
+]
+
+
 class Subject(Part):
-    """Where the measured machine runs."""
+    """Where the measured machine runs, and on how many CPUs."""
 
     cpus: Literal["any", "pinned"] = Field(
         "any",
         description="`any`: the host's scheduler places the vCPUs; `pinned`: each vCPU is bound "
         "to a host CPU of its own.",
     )
-
-
-Where = Literal["any", "same", "other", "sibling", "other-node"]
-"""Where a neighbour runs, seen from the subject."""
+    vcpus: Vcpus | None = Field(
+        None,
+        description="How many vCPUs it has in this scenario, on every arm; `all`: one for each "
+        "CPU of the host; the shape's when left out. Scenarios that differ only in this show what "
+        "more CPUs bring: a machine is always compared with a baseline of as many.",
+    )
 
 
 def _count(value: object) -> object:
@@ -226,7 +244,7 @@ class Scenario(Part):
 
     summary: str = Field("", description="What the scenario is for, shown in the report.")
     subject: Subject = Field(
-        default_factory=lambda: Subject(cpus="any"),
+        default_factory=lambda: Subject.model_validate({}),
         description="Where the measured machine runs.",
     )
     neighbours: tuple[Neighbours, ...] = Field(
@@ -388,6 +406,19 @@ class Study(StudyFrame):
     def shape_of(self, arm: str) -> Shape:
         """Return the machine size of an arm: its own, or else the study's."""
         return self.arms[arm].shape or self.shape
+
+    def vcpus_of(self, arm: str, scenario: str, host_cpus: int) -> int:
+        """Return how many vCPUs an arm's subject has in a scenario.
+
+        Args:
+            arm: Name of the arm.
+            scenario: Name of the scenario, which goes before any shape.
+            host_cpus: How many CPUs the host has, for `all`.
+        """
+        wanted = self.scenarios[scenario].subject.vcpus
+        if wanted == "all":
+            return host_cpus
+        return wanted or self.shape_of(arm).vcpus
 
     def records_host(self, arm: str, scenario: str) -> bool:
         """Return whether the host's side is recorded for an arm in a scenario."""

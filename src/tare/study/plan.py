@@ -99,7 +99,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Visit:
-    """One fresh boot of an arm for one scenario, and the cells measured in it, in order."""
+    """One fresh boot of an arm for one scenario, and the cells measured in it, in order.
+
+    ``vcpus`` are the subject's.
+    """
 
     block: int
     arm: str
@@ -109,6 +112,7 @@ class Visit:
     boot_s: float = 0.0
     host_trace: bool = False
     boot: str = ""
+    vcpus: int = 1
 
     @property
     def expected_s(self) -> float:
@@ -227,7 +231,7 @@ def make_plan(
     visits: list[Visit] = []
     skipped: list[Skip] = []
     for arm in study.arms:
-        if reason := _arm_lacks(study, arm, facts[arm]):
+        if reason := _arm_lacks(study, arm, facts[arm], len(cpus.online)):
             skipped.append(Skip(arm, None, None, reason))
             continue
         skipped += [
@@ -250,13 +254,14 @@ def make_plan(
     return Plan(study, seed, tuple(visits), tuple(skipped), host_boot_s)
 
 
-def _arm_lacks(study: Study, arm: str, facts: ArmFacts) -> str:
+def _arm_lacks(study: Study, arm: str, facts: ArmFacts, host_cpus: int) -> str:
     """Return why an arm cannot run here at all, or nothing."""
     if not facts.usable:
         return facts.reason or "it cannot be used here"
+    vcpus = min(study.vcpus_of(arm, name, host_cpus) for name in study.scenarios)
+    if vcpus > facts.max_vcpus:
+        return _too_many(vcpus, facts)
     shape = study.shape_of(arm)
-    if shape.vcpus > facts.max_vcpus:
-        return f"wants {shape.vcpus} vCPUs; this platform allows at most {facts.max_vcpus} here"
     if shape.memory < facts.min_memory:
         return (
             f"wants {format_size(shape.memory)} of memory; "
@@ -266,6 +271,10 @@ def _arm_lacks(study: Study, arm: str, facts: ArmFacts) -> str:
     if facts.devices and isinstance(devices, str) and devices not in facts.devices:
         return f"wants {devices} devices; this platform offers {', '.join(sorted(facts.devices))}"
     return lacking_knobs(study.arms[arm].options, facts.knobs, facts.missing_knobs)
+
+
+def _too_many(vcpus: int, facts: ArmFacts) -> str:
+    return f"wants {vcpus} vCPUs; this platform allows at most {facts.max_vcpus} here"
 
 
 def _visit(
@@ -279,12 +288,15 @@ def _visit(
     scenario = study.scenarios[name]
     if scenario.neighbours and not facts.neighbours:
         return Skip(arm, name, None, "needs neighbours, which this platform cannot run")
+    vcpus = study.vcpus_of(arm, name, len(cpus.online))
+    if vcpus > facts.max_vcpus:
+        return Skip(arm, name, None, _too_many(vcpus, facts))
     try:
-        placement = place(scenario, cpus, study.shape_of(arm).vcpus, facts.pinning)
+        placement = place(scenario, cpus, vcpus, facts.pinning)
     except Unplaceable as lacking:
         return Skip(arm, name, None, str(lacking))
-    options, vcpus = study.arms[arm].options, study.shape_of(arm).vcpus
-    if reason := starved_host(options, placement, vcpus, cpus):
+    options, others = study.arms[arm].options, study.shape_of(arm).vcpus
+    if reason := starved_host(options, placement, vcpus, cpus, others):
         return Skip(arm, name, None, reason)
     cells = tuple(
         cell
@@ -302,6 +314,7 @@ def _visit(
         facts.boot_s * boots,
         study.records_host(arm, name),
         facts.boot,
+        vcpus,
     )
 
 

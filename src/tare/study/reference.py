@@ -292,6 +292,7 @@ scenarios:
     neighbours: [{load: cpu-load, cpus: same}]
   crowded:
     neighbours: [{load: memory-load, count: fill}]
+  every-cpu: {subject: {vcpus: all}}     # beside `alone`: what more CPUs bring
 ```
 """
 

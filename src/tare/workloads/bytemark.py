@@ -10,6 +10,7 @@ from pydantic import Field
 
 from tare.study.quantities import Duration
 from tare.workloads.base import Metric, Parameters
+from tare.workloads.threads import FROM_MACHINE, Threads, threads_asked
 from tare.workloads.values import numbers, own
 
 PREPARATION_S = 0.05
@@ -49,11 +50,10 @@ class KernelParameters(Parameters):
         le=86_400,
         description="Repeat the work for at least so long (Bytemark's rule is 5 s).",
     )
-    threads: int = Field(
+    threads: Threads = Field(
         default=1,
-        ge=1,
-        le=1024,
-        description="Threads that do the same at once, one per CPU in turn.",
+        description="Threads that do the same at once, one per CPU in turn; `all`: one for each "
+        "CPU of the machine.",
     )
 
 
@@ -67,11 +67,10 @@ class BytemarkParameters(Parameters):
         description="Repeat the work of *each* of the ten kernels for at least so long "
         "(Bytemark's rule is 5 s).",
     )
-    threads: int = Field(
+    threads: Threads = Field(
         default=1,
-        ge=1,
-        le=1024,
-        description="Threads that do the same at once, one per CPU in turn.",
+        description="Threads that do the same at once, one per CPU in turn; `all`: one for each "
+        "CPU of the machine.",
     )
 
 
@@ -80,6 +79,7 @@ class Kernel:
 
     parameters: type[Parameters] = KernelParameters
     realtime = False
+    from_machine = (FROM_MACHINE,)
 
     def __init__(self, name: str, summary: str, iteration: str) -> None:
         self.name = name
@@ -98,7 +98,7 @@ class Kernel:
     def request(self, parameters: Parameters) -> dict[str, Any]:
         """Return the agent's parameters: seconds, counts."""
         asked = own(KernelParameters, parameters)
-        return {"seconds": asked.duration, "threads": asked.threads}
+        return {"seconds": asked.duration, **threads_asked(asked.threads)}
 
     def expected_s(self, parameters: Parameters) -> float:
         """Estimate the seconds of one cell."""
@@ -174,6 +174,7 @@ class Bytemark:
     )
     parameters: type[Parameters] = BytemarkParameters
     realtime = False
+    from_machine = (FROM_MACHINE,)
     metrics: tuple[Metric, ...] = (
         *(
             Metric(
@@ -201,7 +202,7 @@ class Bytemark:
     def request(self, parameters: Parameters) -> dict[str, Any]:
         """Return the agent's parameters: seconds of each kernel, counts."""
         asked = own(BytemarkParameters, parameters)
-        return {"seconds": asked.duration, "threads": asked.threads}
+        return {"seconds": asked.duration, **threads_asked(asked.threads)}
 
     def expected_s(self, parameters: Parameters) -> float:
         """Estimate the seconds of one cell."""

@@ -21,12 +21,14 @@ class MachineFacts:
     Args:
         emulated: Whether an emulator runs it, whose TSC never states that it is constant.
         memory: The shape's memory in bytes, for the bare host too.
+        vcpus: How many vCPUs the subject has; the bare host is kept to as many CPUs.
         last_level_cache: One last-level cache of the *host*, in bytes; None: not known.
         caches: All data and unified caches of the host together, in bytes; None: not known.
     """
 
     emulated: bool = False
     memory: int | None = None
+    vcpus: int | None = None
     last_level_cache: int | None = None
     caches: int | None = None
 
@@ -35,6 +37,7 @@ class MachineFacts:
         known = {
             "allow_untrusted_tsc": self.emulated or None,
             "memory_bytes": self.memory,
+            "threads": self.vcpus,
             "last_level_bytes": self.last_level_cache,
             "caches_bytes": self.caches,
         }

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from tare.study.quantities import Duration, Size
 from tare.workloads.base import Metric, Parameters
+from tare.workloads.threads import FROM_MACHINE, Threads, threads_asked
 from tare.workloads.values import numbers, own
 
 KERNELS = {
@@ -37,11 +38,10 @@ class MemoryBandwidthParameters(Parameters):
         description="Size of each of the three arrays; 0: four times the last-level cache, but at "
         "most what lets all three take 30 % of the machine's memory (the result then says so).",
     )
-    threads: int = Field(
+    threads: Threads = Field(
         default=1,
-        ge=1,
-        le=1024,
-        description="Threads that do the same at once, one per CPU in turn.",
+        description="Threads that do the same at once, one per CPU in turn; `all`: one for each "
+        "CPU of the machine.",
     )
 
 
@@ -55,7 +55,7 @@ class MemoryBandwidth:
     )
     parameters: type[Parameters] = MemoryBandwidthParameters
     realtime = False
-    from_machine = ("memory_bytes", "last_level_bytes")
+    from_machine = ("memory_bytes", "last_level_bytes", FROM_MACHINE)
     metrics: tuple[Metric, ...] = tuple(
         Metric(
             f"{kernel}-{element}",
@@ -72,7 +72,11 @@ class MemoryBandwidth:
     def request(self, parameters: Parameters) -> dict[str, Any]:
         """Return the agent's parameters: seconds, bytes, counts."""
         asked = own(MemoryBandwidthParameters, parameters)
-        return {"seconds": asked.duration, "array_bytes": asked.array, "threads": asked.threads}
+        return {
+            "seconds": asked.duration,
+            "array_bytes": asked.array,
+            **threads_asked(asked.threads),
+        }
 
     def expected_s(self, parameters: Parameters) -> float:
         """Estimate the seconds of one cell."""
