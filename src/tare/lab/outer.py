@@ -8,7 +8,6 @@ import os
 import re
 import signal
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from tare.errors import MachineFault, TareError
@@ -16,10 +15,9 @@ from tare.hosts import Host, Ledger, OwnedProcess, start_owned
 from tare.lab.command import Places
 from tare.lab.seed import FAILED, READY
 from tare.platforms.qemu_console import Console
-from tare.platforms.qemu_qmp import Monitor, Streams
+from tare.platforms.qemu_qmp import Monitor
+from tare.platforms.qemu_sockets import reached
 
-_CONNECT_S = 20.0
-_RETRY_S = 0.01
 _GONE_S = 2.0
 _QUIT_S = 3.0
 _FORWARD = re.compile(r"TCP\[HOST_FORWARD\]\s+\d+\s+127\.0\.0\.1\s+(\d+)")
@@ -81,7 +79,8 @@ class Outer:
 
     async def _listen(self) -> None:
         console, monitor = await asyncio.gather(
-            self._connect(self._places.console), self._connect(self._places.qmp)
+            reached(self._host, self._places.console, self.died),
+            reached(self._host, self._places.qmp, self.died),
         )
         self._streams.append(console[1])
         self._tasks += [
@@ -90,17 +89,6 @@ class Outer:
         ]
         self._monitor = Monitor(self.name, monitor)
         await self._monitor.open()
-
-    async def _connect(self, path: Path) -> Streams:
-        async with asyncio.timeout(_CONNECT_S):
-            while True:
-                # QEMU tells nobody when it begins to listen.
-                try:
-                    return await self._host.connect_unix(path)
-                except (FileNotFoundError, ConnectionRefusedError):
-                    if self.died.done():
-                        raise self.died.result() from None
-                    await asyncio.sleep(_RETRY_S)
 
     @property
     def monitor(self) -> Monitor:

@@ -19,12 +19,14 @@ from tare.hosts.threads import run_delay, threads_of
 from tare.hosts.units import kernel_units
 from tare.platforms.base import Context, MachineSpec
 from tare.platforms.disk import OwnDisk, forget_file, owned_disk
+from tare.platforms.guest_hello import first_hello
 from tare.platforms.qemu_command import Places
 from tare.platforms.qemu_console import Console
 from tare.platforms.qemu_disk import prove_disk
 from tare.platforms.qemu_enlightenments import contradiction
 from tare.platforms.qemu_options import QemuOptions
-from tare.platforms.qemu_qmp import Monitor, Streams
+from tare.platforms.qemu_qmp import Monitor
+from tare.platforms.qemu_sockets import reached
 from tare.platforms.qemu_threads import emulator_cpus, prove_placement
 from tare.platforms.scheduled import Scheduled
 
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
     from tare.agent.client import Hello
     from tare.hosts import Entry
 
-_CONNECT_S = 20.0
 _RETRY_S = 0.004
 _GONE_S = 2.0
 _PANIC_S = 1.0
@@ -91,24 +92,18 @@ class QemuMachine:
         Raises:
             MachineFault: QEMU or the guest ended, or the guest did not answer in time.
         """
-        # The deadline is kept here, so that whatever else fails is told by its own reason.
-        hello = asyncio.ensure_future(self.agent.hello(timeout_s + _GONE_S))
-        either: set[asyncio.Future[Any]] = {hello, self.died}
-        try:
-            await asyncio.wait(either, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-            if hello.done():
-                if (error := hello.exception()) is None:
-                    self._answered = True
-                    return self._as_told(hello.result())
-                # The channel's end reaches this process before QEMU's own end does.
-                await asyncio.wait({self.died}, timeout=_GONE_S)
-                if not self.died.done():
-                    raise error
-        finally:
-            hello.cancel()
-        if self.died.done():
-            raise self.died.result()
-        raise MachineFault(
+        hello = await first_hello(
+            self.agent,
+            self.died,
+            lambda: self._silent(timeout_s),
+            timeout_s=timeout_s,
+            gone_s=_GONE_S,
+        )
+        self._answered = True
+        return self._as_told(hello)
+
+    def _silent(self, timeout_s: float) -> MachineFault:
+        return MachineFault(
             f"{self.name}: the guest did not answer within {timeout_s:g} s{self._last_line()}",
             console_tail=self.console_tail(),
         )
@@ -259,7 +254,9 @@ class QemuMachine:
 
     async def _bring_up(self, cpus: Sequence[int]) -> None:
         places = (self._places.agent, self._places.console, self._places.qmp)
-        agent, console, monitor = await asyncio.gather(*map(self._connect, places))
+        agent, console, monitor = await asyncio.gather(
+            *(reached(self._host, place, self.died) for place in places)
+        )
         self.agent = AgentClient(StreamChannel(*agent), name=self.name)
         self._streams.append(console[1])
         self._tasks += [
@@ -293,17 +290,6 @@ class QemuMachine:
                 raise MachineFault(
                     f"{self.name}: vCPU {number} cannot be pinned to CPU {cpu}: {done.words()}"
                 )
-
-    async def _connect(self, path: Path) -> Streams:
-        async with asyncio.timeout(_CONNECT_S):
-            while True:
-                # QEMU tells nobody when it begins to listen.
-                try:
-                    return await self._host.connect_unix(path)
-                except (FileNotFoundError, ConnectionRefusedError):
-                    if self.died.done():
-                        raise self.died.result() from None
-                    await asyncio.sleep(_RETRY_S)
 
     async def _await_end(self) -> None:
         try:

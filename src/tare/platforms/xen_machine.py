@@ -15,6 +15,7 @@ from tare.agent.client import AgentClient
 from tare.errors import MachineFault, TareError
 from tare.hosts import OwnedProcess, start_owned, xen, xen_output
 from tare.platforms.base import Context, MachineSpec
+from tare.platforms.guest_hello import first_hello
 from tare.platforms.process_machine import owned_directory
 from tare.platforms.qemu_console import Console
 from tare.platforms.xen_console import ConsoleChannel
@@ -80,24 +81,18 @@ class XenMachine:
         Raises:
             MachineFault: The domain ended, or did not answer in time.
         """
-        # The deadline is kept here, so that whatever else fails is told by its own reason.
-        hello = asyncio.ensure_future(self.agent.hello(timeout_s + _GONE_S))
-        either: set[asyncio.Future[Any]] = {hello, self.died}
-        try:
-            await asyncio.wait(either, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-            if hello.done():
-                if (error := hello.exception()) is None:
-                    self._answered = True
-                    return hello.result()
-                # The channel's end reaches this process before xl's own end does.
-                await asyncio.wait({self.died}, timeout=_GONE_S)
-                if not self.died.done():
-                    raise error
-        finally:
-            hello.cancel()
-        if self.died.done():
-            raise self.died.result()
-        raise MachineFault(
+        hello = await first_hello(
+            self.agent,
+            self.died,
+            lambda: self._silent(timeout_s),
+            timeout_s=timeout_s,
+            gone_s=_GONE_S,
+        )
+        self._answered = True
+        return hello
+
+    def _silent(self, timeout_s: float) -> MachineFault:
+        return MachineFault(
             f"{self.name}: the guest did not answer within {timeout_s:g} s{self._last_line()}",
             console_tail=self.console_tail(),
         )
