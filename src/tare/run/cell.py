@@ -17,6 +17,7 @@ from tare.events.hostsched import FACTS as HOST_FACTS
 from tare.run.diskside import disk_facts, forget_disk
 from tare.run.hostside import WATCHED, HostRecord, HostSide, HostTracing
 from tare.run.neighbours import LoadReport, Loads, Neighbour, inner_cpus
+from tare.run.outputs import save_output
 from tare.run.series import save_series
 from tare.run.watching import Watch
 from tare.workloads import MachineFacts, agent_name, fitted
@@ -128,6 +129,8 @@ async def carry_out_cell(
             ),
             lost,
         )
+        said = save_output(context.folder, cell.id, measured.outcome.value)
+        logs = (*logs, said) if said else logs
         values = workload.observe(parameters, measured.outcome.value)
     except MachineFault as fault:
         _finish_failed(context, cell, str(fault), fault.transient, logs)

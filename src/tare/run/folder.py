@@ -34,6 +34,11 @@ class RunFolder:
         return self.path / "series"
 
     @property
+    def outputs(self) -> Path:
+        """What measured programs wrote themselves, one file for each cell that runs one."""
+        return self.path / "outputs"
+
+    @property
     def machines(self) -> Path:
         """Consoles and logs, one folder per machine."""
         return self.path / "machines"

@@ -28,7 +28,7 @@ def save_series(folder: RunFolder, cell: str, role: str, series: Series) -> Seri
     # Loaded here: a machine should not wait for it to boot.
     import polars as pl
 
-    path = folder.series / f"{_file_stem(cell, role, series.name)}.parquet"
+    path = folder.series / f"{file_stem(cell, role, series.name)}.parquet"
     frame = pl.DataFrame(series.columns)
     frame.write_parquet(path, compression="zstd", compression_level=1)
     return SeriesSaved(
@@ -42,7 +42,8 @@ def save_series(folder: RunFolder, cell: str, role: str, series: Series) -> Seri
     )
 
 
-def _file_stem(cell: str, role: str, name: str) -> str:
+def file_stem(cell: str, role: str, name: str) -> str:
+    """Return a file's name, without its ending, for what ``role`` of ``cell`` calls ``name``."""
     readable = re.sub(r"[^A-Za-z0-9.-]+", "-", cell).strip("-")[:80]
     return f"{readable}-{_sha256(cell.encode())[:8]}-{role}-{name}"
 

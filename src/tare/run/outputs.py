@@ -1,0 +1,39 @@
+"""Keep what a measured program itself wrote, so that anyone can check what was made of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tare.run.series import file_stem
+
+if TYPE_CHECKING:
+    from tare.run.folder import RunFolder
+
+SAID = ("fio", "output")
+"""The keys of an agent's result that hold a program's own words: JSON, or text."""
+
+
+def save_output(folder: RunFolder, cell: str, result: Mapping[str, Any]) -> str:
+    """Write what the program of a cell wrote into the run's folder.
+
+    Args:
+        folder: The run's folder.
+        cell: The cell's identity.
+        result: The agent's result.
+
+    Returns:
+        The file's path relative to the folder; empty where no program wrote anything.
+    """
+    for key in SAID:
+        said = result.get(key)
+        if not said:
+            continue
+        plain = isinstance(said, str)
+        path = folder.outputs / f"{file_stem(cell, 'subject', key)}.{'txt' if plain else 'json'}"
+        path.parent.mkdir(exist_ok=True)
+        text = said if plain else json.dumps(said, indent=1)
+        path.write_text(str(text), encoding="utf-8", errors="replace")
+        return folder.relative(path)
+    return ""
