@@ -96,7 +96,7 @@ class Xen:
         except (TareError, OSError) as error:
             hint = error.hint if isinstance(error, TareError) else ""
             found = _Found(error.message if isinstance(error, TareError) else str(error), hint)
-        kernel = _kernel(context, True)
+        kernel = _kernel(context)
         if not found.problem and is_file_name(kernel) and not Path(kernel).is_file():
             found = replace(
                 found,
@@ -123,7 +123,7 @@ class Xen:
         """
         image = await build_guest_image(
             context.builder,
-            _kernel(context, realtime),
+            _kernel(context),
             needs=frozenset({"xen"} if options.devices == "paravirtual" else {"e1000", "ide"}),
             agent=context.agent,
             cache=context.cache,
@@ -205,8 +205,10 @@ async def _brought(host: Host, options: XenOptions, image: GuestImage) -> Boots:
     return Boots(await at_host(host, kernel), await at_host(host, image.initramfs))
 
 
-def _kernel(context: Context, realtime: bool) -> str:
-    return context.kernel or ("rt" if realtime else "generic")
+def _kernel(context: Context) -> str:
+    # Not Debian's real-time kernel, though the workload may be: as a PV guest on a busy host it
+    # was seen to spin in its timer interrupt for ever.
+    return context.kernel or "generic"
 
 
 def _capabilities(options: XenOptions, scheduler: str) -> Capabilities:
