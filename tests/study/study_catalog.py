@@ -62,7 +62,9 @@ CATALOG = Catalog(
         "switch": Switch,
         "memory-bandwidth": Bandwidth,
         "cpu-load": Load,
+        "phased-load": Load,
     },
+    neighbours_only=frozenset({"phased-load"}),
 )
 KINDS = {name: FixedKind(model) for name, model in CATALOG.workloads.items()}
 ABLE = ArmFacts(usable=True, max_vcpus=4, pinning=True, boot_s=1.0)

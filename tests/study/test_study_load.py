@@ -129,6 +129,11 @@ def test_a_stored_study_of_another_catalog_is_refused_with_a_reason() -> None:
         ("scenarios: [alone]", "scenarios: alone", "must be a list, like [a, b], not \"alone\""),
         ("workload: tick", "workload: tik", "there is no workload \"tik\"; did you mean 'tick'?"),
         ("  tick: {", "  tik: {", "20:3: workloads.tik: there is no workload \"tik\""),
+        ("  tick: {samples: 200, busy: 100us}", "  phased-load:", "20:3: workloads.phased-load: "
+         "phased-load ends when a subject does, so it cannot be measured itself; make it a "
+         "neighbour: `scenarios: {loaded: {neighbours: [{load: phased-load}]}}`"),
+        ("workload: tick", "workload: phased-load", "22:21: workloads.again.workload: phased-load"
+         " ends when"),
         ("load: cpu-load", "load: cpu-laod", "18:16: scenarios.crowded.neighbours[0].load: "),
         ("block-size: 1MiB", "blok: 1", "neighbours[0].parameters.blok: unknown key"),
         ("count: 2", "count: 0", "must be a whole number from 1 to 1000, or `fill`"),

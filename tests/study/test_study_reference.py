@@ -80,6 +80,8 @@ def test_the_schema_is_a_schema_and_takes_a_good_study() -> None:
         ("samples:", "sample:"),
         ("  tick:", "  tik:"),
         ("workload: tick", "workload: tik"),
+        ("workload: tick", "workload: phased-load"),
+        ("  tick: {samples: 200, busy: 100us}", "  phased-load: {}"),
         ("workload: tick,", "workload: tick, threads: 3,"),
         ("load: cpu-load", "load: cpu-laod"),
         ("cpus: same", "cpus: here"),

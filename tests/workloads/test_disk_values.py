@@ -93,7 +93,7 @@ def test_fio_directions_add_up_and_syncs_are_told() -> None:
 def test_a_report_with_something_wrong_is_refused(change: dict[str, Any], reason: str) -> None:
     said = report()
     said["jobs"][0] |= change
-    with pytest.raises((KeyError, ValueError, TypeError), match=reason):
+    with pytest.raises((KeyError, ValueError), match=reason):
         fio_values(said)
 
 
@@ -188,7 +188,7 @@ def test_no_report_makes_the_reader_of_fio_fail_otherwise(place: tuple[Any, ...]
     for key in place[:-1]:
         inner = inner[key]
     inner[place[-1]] = put
-    with contextlib.suppress(KeyError, ValueError, TypeError):
+    with contextlib.suppress(KeyError, ValueError):
         assert all(isinstance(value, float) for value in fio_values(said).values())
 
 

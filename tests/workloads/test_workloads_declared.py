@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import math
 from typing import Any
 
 import pytest
@@ -12,52 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from tare.workloads import WORKLOADS, MachineFacts, Parameters, Workload, fitted
+from tare.workloads import WORKLOADS, MachineFacts, Parameters, Workload, ending, fitted
 from tare.workloads.bytemark import INDICES, REFERENCE_RATES, indices
 from tare.workloads.bytemark import KERNELS as BYTEMARK
-from tare.workloads.memory_latency import LADDER, STATED, MemoryLatencyParameters
+from tare.workloads.memory_latency import LADDER, MemoryLatencyParameters
 from tare.workloads.switch import SwitchParameters
 from tare.workloads.tick import TickParameters
-from tare.workloads.values import number
+from workloads.workloads_results import SAMPLES, parameters_of, result_of
 
-# Results of these have a form of their own, which `result_of` does not know yet.
-UNKNOWN = {
-    "fio", "bonnie", "gnugo", "oggenc", "bzip2-compress", "bzip2-decompress", "tidy", "dcraw",
-    "povray", "openssl-aes", "scimark", "kernel-compile", "net-stream", "request-response",
-    "connect-request-response", "packet-rate", "http-load", "program", "phased-load", "filebench",
-}  # fmt: skip
-YET = pytest.mark.xfail(reason="the common tests do not know its result yet", strict=False)
-ALL = pytest.mark.parametrize(
-    "workload",
-    [
-        pytest.param(workload, id=name, marks=YET if name in UNKNOWN else ())
-        for name, workload in WORKLOADS.items()
-    ],
-)
-
-KERNELS = [
-    f"{kernel}-{kind}" for kernel in ("copy", "scale", "add", "triad") for kind in ("u64", "f64")
-]
-
-
-def result_of(name: str, value: float) -> dict[str, Any]:
-    """An agent's result in which every number that counts is ``value``."""
-    tails = dict.fromkeys(("median_s", "p99_s", "p999_s", "p9999_s"), value)
-    if name == "tick":
-        keys = (
-            "slowdown", "excess_max_s", "stolen_share", "undisturbed_s", "duration_min_s",
-            "duration_max_s", "samples_per_s", "gaps", "seconds", "loop_rate",
-        )  # fmt: skip
-        return dict.fromkeys(keys, value) | {"duration": tails}
-    if name == "switch":
-        return {"switch_min_s": value, "switch_max_s": value, "switch": tails}
-    if name == "bytemark":
-        return {"kernels": {kernel: {"iterations_per_s": value} for kernel in REFERENCE_RATES}}
-    if name == "memory-latency":
-        return {"latency": {str(size): {"median_s": value} for size in STATED}}
-    if name == "memory-bandwidth":
-        return {"bandwidth": {kernel: {"median_bytes_per_s": value} for kernel in KERNELS}}
-    return dict.fromkeys(("iterations_per_s", "operations_per_s", "bytes_per_s"), value)
+ALL = pytest.mark.parametrize("workload", WORKLOADS.values(), ids=WORKLOADS)
+UNITS = {"s", "B", "B/s", "1/s", "1"}
+NEIGHBOURS_ONLY = {
+    name for name, kind in WORKLOADS.items() if getattr(kind, "neighbour_only", False)
+}
+"""They end when a subject does, so nothing of theirs is on the report's first screen."""
 
 
 def test_the_registry_names_each_workload_as_it_names_itself() -> None:
@@ -66,24 +32,34 @@ def test_the_registry_names_each_workload_as_it_names_itself() -> None:
     assert {"bytemark", "memory-latency", *REFERENCE_RATES} <= set(WORKLOADS)
 
 
+def test_every_workload_has_a_sample_of_its_result() -> None:
+    assert set(SAMPLES) == set(WORKLOADS)
+
+
 @ALL
 def test_metrics_are_unique_in_si_units_and_one_to_three_stand_for_the_workload(
     workload: Workload,
 ) -> None:
     names = [metric.name for metric in workload.metrics]
     assert len(set(names)) == len(names)
-    assert {metric.unit for metric in workload.metrics} <= {"s", "B/s", "1/s", "1"}
+    assert {metric.unit for metric in workload.metrics} <= UNITS
     headlines = [metric for metric in workload.metrics if metric.headline]
-    assert 1 <= len(headlines) <= 3
+    assert bool(headlines) == (workload.name not in NEIGHBOURS_ONLY)
+    assert len(headlines) <= 3
+    # What is more or less, but neither better nor worse, cannot stand for a comparison.
     assert all(metric.better != "neither" for metric in headlines)
     assert all(metric.summary.endswith(".") for metric in workload.metrics)
 
 
 @ALL
 def test_parameters_have_defaults_and_are_described(workload: Workload) -> None:
-    defaults = workload.parameters()
-    assert workload.parameters.model_validate(defaults.model_dump(mode="json")) == defaults
-    for name, field in workload.parameters.model_fields.items():
+    known = parameters_of(workload.name)
+    fields = workload.parameters.model_fields
+    # Which program `program` runs is the one thing that nobody can guess.
+    required = {name for name, field in fields.items() if field.is_required()}
+    assert required == ({"argv"} if workload.name == "program" else set())
+    assert workload.parameters.model_validate(known.model_dump(mode="json")) == known
+    for name, field in fields.items():
         assert field.description, f"{workload.name}.{name} is not described"
     with pytest.raises(ValidationError):
         workload.parameters.model_validate({"sampels": 5})
@@ -91,9 +67,10 @@ def test_parameters_have_defaults_and_are_described(workload: Workload) -> None:
 
 @ALL
 def test_requests_are_plain_json(workload: Workload) -> None:
-    request = workload.request(workload.parameters())
+    parameters = parameters_of(workload.name)
+    request = workload.request(parameters)
     assert json.loads(json.dumps(request, allow_nan=False)) == request
-    assert workload.expected_s(workload.parameters()) > 0
+    assert workload.expected_s(parameters) > 0
 
 
 @ALL
@@ -103,42 +80,29 @@ def test_parameters_of_another_workload_are_refused(workload: Workload) -> None:
 
     with pytest.raises(TypeError, match="Foreign"):
         workload.request(Foreign())
+    with pytest.raises(TypeError, match="Foreign"):
+        workload.expected_s(Foreign())
 
 
 @ALL
-@given(value=st.floats(min_value=1e-12, max_value=1e12))
-def test_observe_gives_each_metric_its_number(workload: Workload, value: float) -> None:
-    parameters = workload.parameters()
-    observed = workload.observe(parameters, result_of(workload.name, value))
+@given(data=st.data())
+def test_observe_gives_each_metric_its_number(workload: Workload, data: st.DataObject) -> None:
+    sample = SAMPLES[workload.name]
+    number = data.draw(st.floats(sample.least, sample.most))
+    observed = workload.observe(parameters_of(workload.name), sample.result(number))
     assert set(observed) == {metric.name for metric in workload.metrics}
-    own = [name for name in observed if name != "gap-rate" and name not in INDICES]
-    assert all(observed[name] == value for name in own)
+    for metric, value in sample.expected(workload.name, number).items():
+        assert observed[metric] == pytest.approx(value, rel=sample.close), metric
 
 
-@ALL
-@pytest.mark.parametrize("bad", [math.nan, math.inf, None, "1", True])
-def test_observe_refuses_what_is_no_finite_number(workload: Workload, bad: Any) -> None:
-    with pytest.raises(ValueError, match="not a finite number"):
-        workload.observe(workload.parameters(), result_of(workload.name, bad))
-
-
-@ALL
-def test_observe_names_what_is_missing(workload: Workload) -> None:
-    with pytest.raises(KeyError):
-        workload.observe(workload.parameters(), {})
-
-
-@given(
-    st.recursive(
-        st.none() | st.booleans() | st.floats() | st.text(max_size=5),
-        lambda inner: st.dictionaries(st.sampled_from(["a", "b"]), inner, max_size=2),
-        max_leaves=6,
-    )
-)
-def test_number_never_fails_otherwise(result: Any) -> None:
-    given_result = result if isinstance(result, dict) else {"a": result}
-    with contextlib.suppress(KeyError, ValueError):
-        assert math.isfinite(number(given_result, "a.b"))
+@pytest.mark.parametrize("load", ["cpu-load", "memory-load", "disk-load"])
+def test_a_load_that_is_measured_itself_ends(load: str) -> None:
+    workload = WORKLOADS[load]
+    alone, told = workload.parameters(), workload.parameters.model_validate({"duration": "2 s"})
+    assert "seconds" not in workload.request(alone)
+    assert workload.request(ending(workload, alone))["seconds"] == workload.expected_s(alone)
+    assert workload.request(ending(workload, told))["seconds"] == 2.0
+    assert ending(WORKLOADS["tick"], TickParameters()) == TickParameters()
 
 
 def test_tick_speaks_nanoseconds_to_the_agent() -> None:

@@ -19,6 +19,9 @@ def build_catalog() -> Catalog:
         platforms={name: platform.options for name, platform in PLATFORMS.items()},
         workloads={name: workload.parameters for name, workload in WORKLOADS.items()},
         summaries=summaries,
+        neighbours_only=frozenset(
+            name for name, kind in WORKLOADS.items() if getattr(kind, "neighbour_only", False)
+        ),
     )
 
 

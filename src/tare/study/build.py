@@ -290,6 +290,14 @@ class _Builder:
                 key="workload" not in mapping,
             )
             return None
+        if name in self._catalog.neighbours_only:
+            self._findings.add(
+                (*path, "workload") if "workload" in mapping else path,
+                f"{name} ends when a subject does, so it cannot be measured itself; make it a "
+                f"neighbour: `scenarios: {{loaded: {{neighbours: [{{load: {name}}}]}}}}`",
+                key="workload" not in mapping,
+            )
+            return None
         stored = mapping.get("points") if not self._style.kebab else None
         if stored is not None and not isinstance(stored, list):
             self._findings.add((*path, "points"), f"must be a list, not {shown(stored)}")

@@ -46,11 +46,13 @@ class Catalog:
         workloads: Workload name to the model of its parameters.
         summaries: One sentence for a platform (``platform/NAME``) or workload
             (``workload/NAME``), for the reference.
+        neighbours_only: Workloads that end when a subject does, so that none can be one.
     """
 
     platforms: Mapping[str, type[BaseModel]]
     workloads: Mapping[str, type[BaseModel]]
     summaries: Mapping[str, str] = field(default_factory=dict)
+    neighbours_only: frozenset[str] = frozenset()
 
 
 def _enough_memory(value: int) -> int:
@@ -233,6 +235,11 @@ class Neighbours(Part):
         description="`same`: bound to the subject's CPUs; `other`: to other CPUs; `sibling`: to "
         "the other hardware threads of the subject's cores; `other-node`: to another NUMA "
         "node; `any`: wherever the host's scheduler puts them.",
+    )
+    memory: Annotated[Size, AfterValidator(_enough_memory)] | None = Field(
+        None,
+        description="Main memory of each, at least 32 MiB; the shape's when left out (seed 002 "
+        "gives neighbours half of what the subject has).",
     )
     parameters: dict[str, Any] = Field(
         default_factory=dict, description="The load's own parameters."

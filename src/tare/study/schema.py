@@ -155,22 +155,31 @@ def _workloads(catalog: Catalog) -> Schema:
                 "then": named,
                 "else": _mapping({**_parameters(model), **common}, optional=True),
             }
-            for name, model in sorted(catalog.workloads.items())
+            for name, model in _measured(catalog).items()
         },
         "additionalProperties": named,
     }
 
 
+def _measured(catalog: Catalog) -> dict[str, type[BaseModel]]:
+    """Return the workloads that may be measured themselves, in the order of their names."""
+    return {
+        name: model
+        for name, model in sorted(catalog.workloads.items())
+        if name not in catalog.neighbours_only
+    }
+
+
 def _named_workload(catalog: Catalog) -> Schema:
     common = properties_of(WorkloadSpec, ["points"])
-    common["workload"]["enum"] = sorted(catalog.workloads)
+    common["workload"]["enum"] = list(_measured(catalog))
     return {
         "type": "object",
         "required": ["workload"],
         "properties": common,
         "allOf": [
             _when("workload", name, {**_parameters(model), **dict.fromkeys(common, True)})
-            for name, model in sorted(catalog.workloads.items())
+            for name, model in _measured(catalog).items()
         ],
     }
 

@@ -14,10 +14,11 @@ from tare.workloads.fio import Fio
 from tare.workloads.http_load import HttpLoad
 from tare.workloads.kernel_compile import KernelCompile
 from tare.workloads.loads import CpuLoad, DiskLoad, MemoryLoad, PhasedLoad
-from tare.workloads.machine import MachineFacts, agent_name, fitted
+from tare.workloads.machine import MachineFacts, agent_name, ending, fitted
 from tare.workloads.memory_bandwidth import MemoryBandwidth
 from tare.workloads.memory_latency import MemoryLatency
 from tare.workloads.net_exchange import ConnectRequestResponse, RequestResponse
+from tare.workloads.net_load import NetLoad
 from tare.workloads.net_stream import NetStream
 from tare.workloads.packet_rate import PacketRate
 from tare.workloads.program import Program
@@ -47,6 +48,7 @@ _ALL: tuple[Workload, ...] = (
     CpuLoad(),
     MemoryLoad(),
     DiskLoad(),
+    NetLoad(),
     PhasedLoad(),
 )
 
@@ -62,5 +64,6 @@ __all__ = [
     "Parameters",
     "Workload",
     "agent_name",
+    "ending",
     "fitted",
 ]

@@ -16,10 +16,12 @@ from pydantic import Field
 from tare.study.quantities import Duration
 from tare.workloads.base import Metric, Parameters
 from tare.workloads.program import TIMES, times_of
-from tare.workloads.values import number, own
+from tare.workloads.values import finite, own, per_second, words
 
 INPUTS = "/usr/share/tare/inputs"
 MIB = 1 << 20
+NUMBER = r"[0-9]{1,20}(?:\.[0-9]{1,20})?(?:E-?[0-9]{1,2})?"
+"""A number as C and Java print it, of a size that any rate may have."""
 
 SAME_EVERYWHERE = {"GLIBC_TUNABLES": "glibc.cpu.hwcaps=-FMA,-FMA4"}
 """Keeps the C library's mathematics from fused multiply-add, which rounds once less.
@@ -158,8 +160,13 @@ class Application:
         return own(ApplicationParameters, parameters).runs * self.run_s + prepare_s
 
     def observe(self, parameters: Parameters, result: Mapping[str, Any]) -> dict[str, float]:
-        """Return the metrics; a wrong output never gets here (the agent fails it)."""
-        return {"rate": self.amount / max(number(result, "wall_s"), 1e-9), **times_of(result)}
+        """Return the metrics; a wrong output never gets here (the agent fails it).
+
+        Raises:
+            KeyError: Something is missing.
+            ValueError: A value is no finite number, or no time passed.
+        """
+        return {"rate": per_second(self.amount, result, "wall_s"), **times_of(result)}
 
 
 _TEXT_BYTES = 8 * MIB
@@ -306,11 +313,12 @@ class OpensslAes:
 
         Raises:
             KeyError: Its table is missing.
+            ValueError: A value is no finite number.
         """
-        found = re.search(r"^AES-128-CBC\s+([\d.]+)k", str(result["output"]), re.MULTILINE)
+        found = re.search(rf"^AES-128-CBC[ \t]+({NUMBER})k", words(result, "output"), re.MULTILINE)
         if found is None:
             raise KeyError("output: AES-128-CBC")
-        return {"rate": float(found[1]) * 1000, **times_of(result)}
+        return {"rate": finite(found[1], "output: AES-128-CBC") * 1000, **times_of(result)}
 
 
 class Scimark:
@@ -377,12 +385,13 @@ class Scimark:
 
         Raises:
             KeyError: A kernel is missing.
+            ValueError: A value is no finite number.
         """
-        said = str(result["output"])
+        said = words(result, "output")
         values: dict[str, float] = {}
         for kernel, pattern in self.kernels.items():
-            found = re.search(rf"^{pattern}\s*:\s*([\d.]+(?:E-?\d+)?)\s*$", said, re.MULTILINE)
+            found = re.search(rf"^{pattern}[ \t]*:[ \t]*({NUMBER})[ \t]*$", said, re.MULTILINE)
             if found is None:
                 raise KeyError(f"output: {kernel}")
-            values[kernel] = float(found[1]) * 1e6
+            values[kernel] = finite(found[1], f"output: {kernel}") * 1e6
         return values | times_of(result)

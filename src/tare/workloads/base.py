@@ -18,7 +18,7 @@ class Metric:
 
     Args:
         name: Short kebab-case name, unique within the workload.
-        unit: SI unit (``s``, ``B/s``, ``1/s``, ``1``).
+        unit: SI unit (``s``, ``B``, ``B/s``, ``1/s``, ``1``).
         better: Which direction is an improvement.
         summary: What it means, in one sentence.
         kind: ``typical`` values get t-intervals on log-ratios; ``tail`` and ``maximum`` get
@@ -63,5 +63,6 @@ class Workload(Protocol):
 
         Raises:
             KeyError: The result lacks what the metrics need.
+            ValueError: What is there is no finite number, or not what the workload tells.
         """
         ...

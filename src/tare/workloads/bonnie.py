@@ -12,7 +12,7 @@ from tare.study.quantities import Duration, Size
 from tare.workloads.base import Metric, Parameters
 from tare.workloads.diskmetrics import DISK_METRICS, disk_values
 from tare.workloads.fio import FOLDER
-from tare.workloads.values import own
+from tare.workloads.values import own, words
 
 KIB = 1024.0
 _PERCENT = 100.0
@@ -43,7 +43,7 @@ _FIRST_RATE = 9
 _FIRST_FILE_RATE = 26
 _FIRST_LATENCY = 38
 _FIELDS = 50
-_LATENCY = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s)?")
+_LATENCY = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)(ns|us|ms|s)?")
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 _MIB = 1 << 20
 PREPARATION_S = 1.0
@@ -142,8 +142,13 @@ class Bonnie:
         return PREPARATION_S + 4 * asked.size / _RATE + chars + 5.0 * asked.files
 
     def observe(self, parameters: Parameters, result: Mapping[str, Any]) -> dict[str, float]:
-        """Return what each phase reached; phases too quick for Bonnie++ to rate are left out."""
-        return bonnie_values(str(result["output"])) | disk_values(result)
+        """Return what each phase reached; phases too quick for Bonnie++ to rate are left out.
+
+        Raises:
+            KeyError: Something is missing.
+            ValueError: What Bonnie++ wrote is not its CSV, or a value is no finite number.
+        """
+        return bonnie_values(words(result, "output")) | disk_values(result)
 
 
 def bonnie_values(output: str) -> dict[str, float]:
@@ -157,7 +162,7 @@ def bonnie_values(output: str) -> dict[str, float]:
     """
     rows = [row for line in output.splitlines() if (row := line.split(","))[0] == FORMAT]
     if not rows:
-        raise ValueError(f"Bonnie++ wrote no CSV of format {FORMAT}")
+        raise ValueError(f"Bonnie++ wrote no CSV of format {FORMAT} in its output")
     row = rows[-1]
     if len(row) < _FIELDS:
         raise ValueError(f"Bonnie++'s CSV has {len(row)} fields instead of {_FIELDS}")
@@ -179,7 +184,7 @@ def bonnie_values(output: str) -> dict[str, float]:
 def _number(text: str) -> float | None:
     if not text or TOO_QUICK.fullmatch(text):
         return None
-    if not re.fullmatch(r"\d{1,15}(\.\d{1,9})?", text):
+    if not re.fullmatch(r"[0-9]{1,15}(\.[0-9]{1,9})?", text):
         raise ValueError(f"Bonnie++ wrote {text!r} where a number belongs")
     return float(text)
 
@@ -188,6 +193,6 @@ def _latency(text: str) -> float | None:
     if not text or TOO_QUICK.fullmatch(text):
         return None
     match = _LATENCY.fullmatch(text)
-    if match is None or len(match[1]) > 15:
+    if match is None:
         raise ValueError(f"Bonnie++ wrote {text!r} where a time belongs")
     return float(match[1]) * _SECONDS[match[2] or "s"]

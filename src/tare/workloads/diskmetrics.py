@@ -40,6 +40,7 @@ def disk_values(result: Mapping[str, Any]) -> dict[str, float]:
 
     Raises:
         KeyError: There is a disk, but something of it is missing.
+        ValueError: A value is no finite number.
     """
     if not result.get("disk"):
         return {}

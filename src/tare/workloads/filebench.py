@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from tare.study.quantities import Duration, Size
 from tare.workloads.base import Metric, Parameters
 from tare.workloads.diskmetrics import DISK_METRICS, disk_values
-from tare.workloads.values import number, numbers, own
+from tare.workloads.values import mapping, number, numbers, own
 
 Work = Literal[
     "fileserver",
@@ -205,7 +205,12 @@ class Filebench:
         return asked.duration + PREPARATION_S + made / _WRITES_PER_S
 
     def observe(self, parameters: Parameters, result: Mapping[str, Any]) -> dict[str, float]:
-        """Return rates and times; of the kinds of operations, those that there were."""
+        """Return rates and times; of the kinds of operations, those that there were.
+
+        Raises:
+            KeyError: Something is missing.
+            ValueError: A value is no finite number.
+        """
         values = numbers(
             result,
             {
@@ -220,7 +225,7 @@ class Filebench:
                 "latency-maximum": "latency.max_s",
             },
         )
-        found = result.get("by_operation") or {}
+        found = mapping(result, "by_operation") if result.get("by_operation") else {}
         for name in OPERATIONS:
             if name in found:
                 values[f"{name}-median"] = number(result, f"by_operation.{name}.median_s")

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from tare.study.quantities import Duration, Size
 from tare.workloads.base import Metric, Parameters
 from tare.workloads.diskmetrics import DISK_METRICS, disk_values
-from tare.workloads.values import number, own
+from tare.workloads.values import finite, mapping, number, own, shortened
 
 FOLDER = "/scratch/tare-files"
 """Where programs of the toolbox find the folder that the agent makes for them."""
@@ -22,13 +22,14 @@ MODES: Mapping[str, str] = {
     "random-mixed": "randrw",
 }
 DIRECTIONS = {"read": "Read", "write": "Write"}
-_LATENCIES: Mapping[str, tuple[str, str, Literal["typical", "tail", "maximum"]]] = {
-    "mean": ("clat_ns.mean", "mean", "typical"),
-    "median": ("clat_ns.percentile.50.000000", "median", "typical"),
-    "p99": ("clat_ns.percentile.99.000000", "99th percentile", "tail"),
-    "p999": ("clat_ns.percentile.99.900000", "99.9th percentile", "tail"),
-    "maximum": ("clat_ns.max", "maximum", "maximum"),
+_LATENCIES: Mapping[str, tuple[tuple[str, ...], str, Literal["typical", "tail", "maximum"]]] = {
+    "mean": (("mean",), "mean", "typical"),
+    "median": (("percentile", "50.000000"), "median", "typical"),
+    "p99": (("percentile", "99.000000"), "99th percentile", "tail"),
+    "p999": (("percentile", "99.900000"), "99.9th percentile", "tail"),
+    "maximum": (("max",), "maximum", "maximum"),
 }
+"""Where each is under fio's ``clat_ns``; names of percentiles hold a dot, so keys stand apart."""
 TIMEOUT_FACTOR = 20.0
 PREPARATION_S = 2.0
 _WRITES_PER_S = 100e6
@@ -144,9 +145,13 @@ class Fio:
         return asked.duration + PREPARATION_S + asked.total / _WRITES_PER_S
 
     def observe(self, parameters: Parameters, result: Mapping[str, Any]) -> dict[str, float]:
-        """Return fio's own numbers in SI units; what it did not do is left out."""
-        report = result["fio"]
-        return fio_values(report) | disk_values(result)
+        """Return fio's own numbers in SI units; what it did not do is left out.
+
+        Raises:
+            KeyError: Something is missing.
+            ValueError: fio says that there was an error; or a value is no finite number.
+        """
+        return fio_values(mapping(result, "fio")) | disk_values(result)
 
 
 def command(asked: FioParameters) -> list[str]:
@@ -199,7 +204,7 @@ def fio_values(report: Mapping[str, Any]) -> dict[str, float]:
         raise ValueError("fio reported no job")
     job = jobs[0]
     if job.get("error"):
-        raise ValueError(f"fio reported error {job['error']}")
+        raise ValueError(f"fio reported error {shortened(job['error'])}")
     found: dict[str, float] = {"rate": 0.0, "operations": 0.0}
     for name in DIRECTIONS:
         if not number(job, f"{name}.total_ios"):
@@ -209,18 +214,11 @@ def fio_values(report: Mapping[str, Any]) -> dict[str, float]:
         found["operations"] += operations
         found[f"{name}-rate"], found[f"{name}-operations"] = rate, operations
         for label, (path, _, _) in _LATENCIES.items():
-            found[f"{name}-latency-{label}"] = _NS * _at(job[name], path)
-    sync = job.get("sync")
-    if isinstance(sync, Mapping) and sync.get("total_ios"):
-        found["sync-latency-mean"] = _NS * number(sync, "lat_ns.mean")
-        found["sync-latency-maximum"] = _NS * number(sync, "lat_ns.max")
+            found[f"{name}-latency-{label}"] = _NS * number(job, (name, "clat_ns", *path))
+    if not any(f"{name}-rate" in found for name in DIRECTIONS):
+        raise ValueError("fio neither read nor wrote anything")
+    if "sync" in job and number(job, "sync.total_ios"):
+        found["sync-latency-mean"] = _NS * number(job, "sync.lat_ns.mean")
+        found["sync-latency-maximum"] = _NS * number(job, "sync.lat_ns.max")
     found["cpu"] = (number(job, "usr_cpu") + number(job, "sys_cpu")) / _PERCENT
-    return found
-
-
-def _at(direction: Mapping[str, Any], path: str) -> float:
-    # fio's names of percentiles hold a dot, as paths do.
-    if ".percentile." in path:
-        head, name = path.split(".percentile.")
-        return number({"value": direction[head]["percentile"][name]}, "value")
-    return number(direction, path)
+    return {name: finite(value, f"fio's {name}") for name, value in found.items()}

@@ -10,7 +10,7 @@ from pydantic import Field
 from tare.study.quantities import Duration
 from tare.workloads.base import Metric, Parameters
 from tare.workloads.program import TIMES, times_of
-from tare.workloads.values import number, own
+from tare.workloads.values import own, per_second
 
 SOURCE = "/usr/src/linux"
 BUILD = "/tmp/tare-linux"
@@ -96,8 +96,13 @@ class KernelCompile:
         return asked.runs * (asked.expect + _PREPARE_S)
 
     def observe(self, parameters: Parameters, result: Mapping[str, Any]) -> dict[str, float]:
-        """Return the metrics, in seconds and bytes."""
-        return {"rate": 1 / max(number(result, "wall_s"), 1e-9), **times_of(result)}
+        """Return the metrics, in seconds and bytes.
+
+        Raises:
+            KeyError: Something is missing.
+            ValueError: A value is no finite number, or no time passed.
+        """
+        return {"rate": per_second(1.0, result, "wall_s"), **times_of(result)}
 
 
 def _step(make: str, *targets: str) -> dict[str, Any]:

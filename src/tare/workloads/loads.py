@@ -9,10 +9,12 @@ from pydantic import Field
 
 from tare.study.quantities import Duration, Size
 from tare.workloads.base import Metric, Parameters
-from tare.workloads.values import numbers, own
+from tare.workloads.values import mapping, number, numbers, own, shortened
 
 MEASURED_S = 5.0
 """How long a load works when it is measured itself and no duration is given."""
+_WORK = ("operations", "bytes", "operations_per_s", "bytes_per_s")
+"""What a load tells of its work."""
 
 
 class CpuLoadParameters(Parameters):
@@ -28,7 +30,8 @@ class CpuLoadParameters(Parameters):
         default=None,
         gt=0,
         le=1e6,
-        description="End after so long; if left out, work until stopped, as a neighbour does.",
+        description="End after so long; if left out, a neighbour works until the subject has "
+        "ended, and a load that is itself measured ends after 5 s.",
     )
 
 
@@ -52,6 +55,11 @@ class _Load:
         asked = own(CpuLoadParameters, parameters)
         known = {"threads": asked.threads, "seconds": asked.duration}
         return {name: value for name, value in known.items() if value is not None}
+
+    def ending(self, parameters: Parameters) -> Parameters:
+        """Return the parameters with which it ends by itself, as what is measured has to."""
+        asked = own(CpuLoadParameters, parameters)
+        return asked.model_copy(update={"duration": asked.duration or MEASURED_S})
 
     def expected_s(self, parameters: Parameters) -> float:
         """Estimate the seconds of one cell, should the load be measured itself."""
@@ -140,11 +148,12 @@ class DiskLoad(_Load):
 class PhasedLoadParameters(Parameters):
     """Which loads take turns, and for how long."""
 
-    phases: tuple[Literal["cpu-load", "memory-load", "disk-load"], ...] = Field(
+    phases: tuple[Literal["cpu-load", "memory-load", "disk-load", "net-load"], ...] = Field(
         default=("cpu-load", "memory-load"),
         min_length=1,
         max_length=20,
-        description="The loads in their order; `disk-load` needs a shape with a disk.",
+        description="The loads in their order; `disk-load` needs a shape with a disk, `net-load` "
+        "a platform with networks.",
     )
     phase: Duration = Field(default=10.0, gt=0, le=86400, description="How long each works.")
     gap: Duration = Field(default=3.0, ge=0, le=86400, description="Quiet before each.")
@@ -154,19 +163,29 @@ class PhasedLoad:
     """Loads that take turns, with quiet between them (seed 002, figure 9)."""
 
     name = "phased-load"
-    summary = "Several loads one after another, with quiet gaps, shaded in the report's courses."
+    summary = (
+        "Several loads one after another, with quiet gaps, shaded in the report's courses; a "
+        "neighbour only, as it ends when the subject does."
+    )
     parameters: type[Parameters] = PhasedLoadParameters
     realtime = False
     keeps_busy = False
+    neighbour_only = True
     from_machine = ("memory_bytes", "caches_bytes")
     metrics: tuple[Metric, ...] = (
-        Metric("phases", "1", "neither", "Phases that were carried out.", headline=True),
+        Metric("phases", "1", "neither", "Phases that were carried out."),
     )
 
     def request(self, parameters: Parameters) -> dict[str, Any]:
         """Return the agent's parameters: names and seconds."""
         asked = own(PhasedLoadParameters, parameters)
         return {"phases": list(asked.phases), "phase_s": asked.phase, "gap_s": asked.gap}
+
+    def needs_for(self, parameters: Parameters) -> frozenset[str]:
+        """Return what the loads that take turns need of a machine."""
+        needed = {"disk-load": "disk", "net-load": "network"}
+        asked = own(PhasedLoadParameters, parameters)
+        return frozenset(needed[name] for name in asked.phases if name in needed)
 
     def expected_s(self, parameters: Parameters) -> float:
         """Estimate the seconds of all phases and gaps."""
@@ -177,10 +196,17 @@ class PhasedLoad:
         """Return how many phases there were.
 
         Raises:
-            ValueError: A phase did no work.
+            KeyError: Something is missing.
+            ValueError: A phase did no work, or tells of it in no number.
         """
-        for phase in result["phases"]:
-            did = phase["result"]
-            if not (did.get("operations") or did.get("bytes") or did.get("bytes_per_s")):
-                raise ValueError(f"the phase {phase['name']} did no work")
-        return {"phases": float(len(result["phases"]))}
+        phases = result["phases"]
+        if not isinstance(phases, list) or not all(isinstance(each, Mapping) for each in phases):
+            raise ValueError(f"phases is {shortened(phases)}, not a list of keys with values")
+        for phase in phases:
+            did = mapping(phase, "result")
+            amounts = [number(did, name) for name in _WORK if name in did]
+            if not amounts:
+                raise KeyError(f"phases: result: one of {', '.join(_WORK)}")
+            if not any(amount > 0 for amount in amounts):
+                raise ValueError(f"the phase {shortened(phase['name'])} did no work")
+        return {"phases": float(len(phases))}

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tare.workloads.base import Workload
+from tare.workloads.base import Parameters, Workload
 
 
 @dataclass(frozen=True)
@@ -63,3 +63,12 @@ def fitted(workload: Workload, request: Mapping[str, Any], facts: MachineFacts) 
     takes: tuple[str, ...] = getattr(workload, "from_machine", ())
     known = {name: value for name, value in facts.as_params().items() if name in takes}
     return known | dict(request)
+
+
+def ending(workload: Workload, parameters: Parameters) -> Parameters:
+    """Return the parameters with which ``workload`` ends by itself, as what is measured has to.
+
+    Loads work until they are stopped, unless they are told for how long; nobody stops the subject.
+    """
+    limited = getattr(workload, "ending", None)
+    return parameters if limited is None else limited(parameters)

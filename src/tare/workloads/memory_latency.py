@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from tare.study.quantities import Duration, Size, format_size
 from tare.workloads.base import Metric, Parameters
-from tare.workloads.values import number, own
+from tare.workloads.values import mapping, number, own
 
 LADDER: tuple[int, ...] = tuple(1 << power for power in range(12, 27))
 """Working sets measured when none are given: 4 KiB to 64 MiB, each twice the one before."""
@@ -119,8 +119,8 @@ class MemoryLatency:
             KeyError: No size was measured.
             ValueError: A value is no finite number.
         """
-        measured = result["latency"]
-        if not isinstance(measured, Mapping) or not measured:
+        measured = mapping(result, "latency")
+        if not measured:
             raise KeyError("latency")
         return {
             metric.name: number(result, f"latency.{size}.median_s")

@@ -11,7 +11,7 @@ from pydantic import Field
 from tare.study.quantities import Duration, Size
 from tare.workloads.base import Metric, Parameters
 from tare.workloads.ends import IPERF_PORT, NETWORK, End, Ends
-from tare.workloads.values import number, own
+from tare.workloads.values import number, own, shortened, words
 
 PREPARATION_S = 1.0
 SLACK_S = 30.0
@@ -100,7 +100,7 @@ class NetStream:
             KeyError: Its answer lacks one.
             ValueError: Its answer is no JSON, or says what failed.
         """
-        answer = iperf_answer(str(result["output"]))
+        answer = iperf_answer(words(result, "output"))
         received = number(answer, "end.sum_received.bits_per_second") / _BITS
         # Utilisation is per cent of one CPU, of the process; the machine's end is the remote one.
         return {
@@ -118,10 +118,10 @@ def iperf_answer(text: str) -> dict[str, Any]:
     """
     try:
         answer = json.loads(text)
-    except ValueError as error:
-        raise ValueError(f"iperf3 gave no JSON: {text[:200]!r}") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"iperf3 gave no JSON as output: {text[:200]!r}") from error
     if not isinstance(answer, dict):
-        raise ValueError(f"iperf3 gave no JSON object: {text[:200]!r}")
+        raise ValueError(f"iperf3 gave no JSON object as output: {text[:200]!r}")
     if "error" in answer:
-        raise ValueError(f"iperf3 failed: {answer['error']}")
+        raise ValueError(f"iperf3 failed: {shortened(answer['error'])}")
     return answer

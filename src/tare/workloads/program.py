@@ -9,7 +9,7 @@ from pydantic import Field
 
 from tare.study.quantities import Duration
 from tare.workloads.base import Metric, Parameters
-from tare.workloads.values import number, numbers, own
+from tare.workloads.values import numbers, own, per_second
 
 TIMES: tuple[Metric, ...] = (
     Metric("wall-time", "s", "lower", "Time of one run from start to end: the median of the runs."),
@@ -30,6 +30,7 @@ def times_of(result: Mapping[str, Any]) -> dict[str, float]:
 
     Raises:
         KeyError: One is missing.
+        ValueError: One is no finite number.
     """
     return numbers(
         result,
@@ -129,5 +130,10 @@ class Program:
         return asked.expect * asked.runs
 
     def observe(self, parameters: Parameters, result: Mapping[str, Any]) -> dict[str, float]:
-        """Return the metrics, in seconds and bytes."""
-        return {"rate": 1 / max(number(result, "wall_s"), 1e-9), **times_of(result)}
+        """Return the metrics, in seconds and bytes.
+
+        Raises:
+            KeyError: Something is missing.
+            ValueError: A value is no finite number, or no time passed.
+        """
+        return {"rate": per_second(1.0, result, "wall_s"), **times_of(result)}

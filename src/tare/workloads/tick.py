@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from tare.study.quantities import Duration
 from tare.workloads.base import Metric, Parameters
-from tare.workloads.values import numbers, own
+from tare.workloads.values import number, numbers, own, per_second
 
 NANOSECONDS = 1e9
 DEFAULT_SAMPLES = 20_000
@@ -164,7 +164,12 @@ class Tick:
         return (asked.samples or DEFAULT_SAMPLES) * (asked.loop + BARE_READ_S) + PREPARATION_S
 
     def observe(self, parameters: Parameters, result: Mapping[str, Any]) -> dict[str, float]:
-        """Return the metrics; ``loop-rate`` only where there is a loop."""
+        """Return the metrics; ``loop-rate`` only where there is a loop.
+
+        Raises:
+            KeyError: Something is missing.
+            ValueError: A value is no finite number, or no time passed.
+        """
         values = numbers(
             result,
             {
@@ -181,8 +186,7 @@ class Tick:
                 "sample-rate": "samples_per_s",
             },
         )
-        counted = numbers(result, {"gaps": "gaps", "seconds": "seconds"})
-        values["gap-rate"] = counted["gaps"] / counted["seconds"]
+        values["gap-rate"] = per_second(number(result, "gaps"), result, "seconds")
         if own(TickParameters, parameters).loop > 0:
             values |= numbers(result, {"loop-rate": "loop_rate"})
         return values
