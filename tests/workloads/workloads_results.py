@@ -264,6 +264,7 @@ SAMPLES: Mapping[str, Sample] = {
     "cpu-load": Sample(lambda number: {"operations_per_s": number}),
     "memory-load": Sample(lambda number: {"bytes_per_s": number}),
     "disk-load": Sample(lambda number: {"bytes_per_s": number}),
+    "net-load": Sample(lambda number: {"bytes_per_s": number}),
     "phased-load": Sample(_phases, lambda _: {"phases": 2.0}),
 }
 """What the agent tells of each workload there is."""

@@ -36,11 +36,12 @@ class NetLoad:
     keeps_busy = False
     neighbour_only = True
     metrics: tuple[Metric, ...] = (
-        Metric("rate", "B/s", "higher", "Bytes sent and received per second.", headline=True),
+        Metric("rate", "B/s", "higher", "Bytes sent and received per second."),
     )
 
     def request(self, parameters: Parameters) -> dict[str, Any]:
         """Return nothing: where its partner is met is known only when both are there."""
+        own(NetLoadParameters, parameters)
         return {}
 
     def partners(self, parameters: Parameters) -> int:
@@ -49,6 +50,7 @@ class NetLoad:
 
     def expected_s(self, parameters: Parameters) -> float:
         """Estimate the seconds of one cell, which its subject decides."""
+        own(NetLoadParameters, parameters)
         return EXPECTED_S
 
     def observe(self, parameters: Parameters, result: Mapping[str, Any]) -> dict[str, float]:
