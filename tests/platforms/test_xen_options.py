@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tare.platforms.base import TRIAL, MachineSpec, Shape
+from tare.platforms.network import Link
+from tare.platforms.xen_disk import entry
 from tare.platforms.xen_guest import Boots, guest_file, kernel_arguments
 from tare.platforms.xen_options import XenOptions
 from tare.platforms.xen_scheduling import wanted_parameters
@@ -44,6 +46,22 @@ def test_a_guest_file_says_all_that_was_asked_for() -> None:
     assert (found["cpu_weight"], found["cap"], found["pool"]) == (512, 50, "fast")
     assert found["tsc_mode"] == "native"
     assert {found[f"on_{end}"] for end in ("poweroff", "reboot", "crash")} == {"destroy"}
+
+
+def test_disks_and_networks_are_told_to_xen_and_to_the_agent() -> None:
+    spec = replace(SPEC, shape=replace(SPEC.shape, disk=1 << 30))
+    own = entry("xvde", "/dev/loop3", writable=True)
+    tools = entry("xvdf", "/c/toolbox", writable=False)
+    link = Link("vif", "10.1.2.10", 24, peer="10.1.2.2")
+    text = guest_file(options(), spec, BOOTS, UUID, disks=[own, tools], link=link)
+    found = {line.partition(" = ")[0]: line.partition(" = ")[2] for line in text.splitlines()}
+    assert ast.literal_eval(found["disk"]) == [
+        "format=raw,vdev=xvde,access=rw,target=/dev/loop3",
+        "format=raw,vdev=xvdf,access=ro,target=/c/toolbox",
+    ]
+    assert "tare.scratch=tare-scratch" in found["extra"]
+    assert "tare.net=10.1.2.10/24,mtu=1500" in found["extra"]
+    assert "disk" not in written(options())
 
 
 def test_what_is_not_asked_for_stays_as_xen_has_it() -> None:

@@ -158,7 +158,7 @@ async def mounted_disk(context: Context, spec: MachineSpec) -> AsyncIterator[Mou
         async with contextlib.AsyncExitStack() as held:
             await _made(host, folder)
             try:
-                device, direct = await held.enter_async_context(_loop(host, ledger, disk.file))
+                device, direct = await held.enter_async_context(on_loop(host, ledger, disk.file))
                 await held.enter_async_context(_mounted(host, ledger, device, folder))
                 how = "with direct I/O" if direct else "through the host's page cache"
                 told = {
@@ -167,7 +167,7 @@ async def mounted_disk(context: Context, spec: MachineSpec) -> AsyncIterator[Mou
                     "bytes": disk.size,
                     "reserved": disk.reserved,
                 }
-            except _NoLoop as refusal:
+            except NoLoop as refusal:
                 await host.remove(disk.file)
                 told = {
                     "attached": "a directory on the host's own file system",
@@ -176,13 +176,25 @@ async def mounted_disk(context: Context, spec: MachineSpec) -> AsyncIterator[Mou
             yield MountedDisk(folder, told)
 
 
-class _NoLoop(Exception):
+class NoLoop(Exception):
     """No loop device can be had; the text says why."""
 
 
 @asynccontextmanager
-async def _loop(host: Host, ledger: Ledger, file: Path) -> AsyncIterator[tuple[str, bool]]:
-    """Attach a file to a loop device; yields that and whether it goes past the page cache."""
+async def on_loop(host: Host, ledger: Ledger, file: Path) -> AsyncIterator[tuple[str, bool]]:
+    """Attach a file to a loop device, which the ledger is told before.
+
+    Args:
+        host: Where the file is.
+        ledger: Takes note.
+        file: A file whose path has a part that begins with ``tare-``.
+
+    Yields:
+        The device, and whether it goes past the host's page cache.
+
+    Raises:
+        NoLoop: The host has none, or does not let Tare use it.
+    """
     entry = ledger.record("loop", path=str(file))
     try:
         device, direct = await _attach(host, file)
@@ -205,7 +217,7 @@ async def _attach(host: Host, file: Path) -> tuple[str, bool]:
             return device, False
         await detach(host, file)
         said = done.words() or said
-    raise _NoLoop(f"no loop device can be had: {said}")
+    raise NoLoop(f"no loop device can be had: {said}")
 
 
 @asynccontextmanager
@@ -214,7 +226,7 @@ async def _mounted(host: Host, ledger: Ledger, device: str, folder: Path) -> Asy
     try:
         done = await _tool(host, "mount", "-t", "ext4", "-o", "nosuid,nodev", device, str(folder))
         if not done.ok:
-            raise _NoLoop(f"{device} cannot be mounted: {done.words()}")
+            raise NoLoop(f"{device} cannot be mounted: {done.words()}")
         yield
     finally:
         await unmount_fully(host, folder)

@@ -24,7 +24,7 @@ from tare.hosts.interfaces import remove_network_part
 from tare.hosts.ledger import Entry, Ledger
 from tare.platforms.base import Capabilities, Context
 
-Way = Literal["tap", "user", "veth", "bridge", "loopback"]
+Way = Literal["tap", "vif", "user", "veth", "bridge", "loopback"]
 
 MTU = 1500
 """Of every network here: that of Ethernet (IEEE 802.3)."""
@@ -122,6 +122,16 @@ class Network:
         await self._ip("tuntap", "add", "dev", name, "mode", "tap")
         await self._ip("link", "set", name, "mtu", str(MTU), "master", f"{self._token}b", "up")
         return self._keep(machine, Link("tap", self._next(subnet), 24, name, str(subnet[2])))
+
+    async def vif(self, machine: str) -> Link:
+        """Return the link of a domain of Xen, whose interfaces :meth:`join` the bridge later."""
+        subnet = await self._bridge()
+        return self._keep(machine, Link("vif", self._next(subnet), 24, "", str(subnet[2])))
+
+    async def join(self, interface: str) -> None:
+        """Put an interface of the host's on the bridge, with which it goes; raises MachineFault."""
+        await self._quiet(interface)
+        await self._ip("link", "set", interface, "mtu", str(MTU), "master", f"{self._token}b", "up")
 
     async def namespace(self, machine: str) -> Link:
         """Make a network namespace on the bridge for a container; raises MachineFault."""
@@ -279,13 +289,14 @@ async def offered_network(context: Context, platform: str) -> tuple[frozenset[Wa
     Returns:
         The ways, and the reason where there is none that needs root.
     """
-    if platform not in ("bare", "oci", "qemu"):
+    if platform not in ("bare", "oci", "qemu", "xen"):
         return frozenset(), f"Tare makes no networks for machines of {platform} yet"
     host = context.host
     unprivileged: dict[str, frozenset[Way]] = {
         "bare": frozenset({"loopback"}),
         "oci": frozenset(),
         "qemu": frozenset({"user"}),
+        "xen": frozenset(),
     }
     try:
         version = await host.run(["ip", "-V"], timeout_s=_IP_S)
@@ -302,6 +313,7 @@ async def offered_network(context: Context, platform: str) -> tuple[frozenset[Wa
         "bare": frozenset({"bridge", "loopback"}),
         "oci": frozenset({"veth"}),
         "qemu": frozenset({"tap", "user"}),
+        "xen": frozenset({"vif"}),
     }
     return rooted[platform], ""
 
@@ -323,7 +335,7 @@ def chosen_way(options: Any, offered: frozenset[str]) -> str:
         InputError: The way that the arm asks for is not on offer, or none is.
     """
     wanted = getattr(options, "network", "auto")
-    order = ("tap", "bridge", "veth", "user", "loopback")
+    order = ("tap", "vif", "bridge", "veth", "user", "loopback")
     if wanted != "auto":
         if wanted in offered:
             return str(wanted)

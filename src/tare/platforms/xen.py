@@ -23,6 +23,8 @@ from tare.platforms.base import (
     Statement,
     Verdict,
 )
+from tare.platforms.disk import require_room
+from tare.platforms.toolbox import image_needs
 from tare.platforms.xen_guest import Boots, guest_file
 from tare.platforms.xen_machine import XenMachine
 from tare.platforms.xen_options import XenOptions
@@ -121,10 +123,12 @@ class Xen:
         Raises:
             InputError: There is no such kernel, or it lacks what the devices need.
         """
+        await require_room(context.host, shape.disk)
+        devices = frozenset({"xen"} if options.devices == "paravirtual" else {"e1000", "ide"})
         image = await build_guest_image(
             context.builder,
             _kernel(context),
-            needs=frozenset({"xen"} if options.devices == "paravirtual" else {"e1000", "ide"}),
+            needs=devices | ({"ext4"} if shape.disk else frozenset()) | image_needs(context),
             agent=context.agent,
             cache=context.cache,
         )
@@ -177,7 +181,12 @@ async def launch(
     boots = await _brought(context.host, options, image)
     machine = XenMachine(context, options, spec)
     try:
-        await machine.run(lambda uuid: guest_file(options, spec, boots, uuid, append=append))
+        link = None if spec.network is None else await spec.network.vif(spec.name)
+        await machine.run(
+            lambda uuid, disks: guest_file(
+                options, spec, boots, uuid, disks=disks, link=link, append=append
+            )
+        )
     except BaseException:
         # What it died of counts, not what is left after it.
         with contextlib.suppress(MachineFault):

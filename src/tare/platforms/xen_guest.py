@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tare.platforms.base import MachineSpec
+from tare.platforms.disk import LABEL
+from tare.platforms.network import Link
 from tare.platforms.xen_options import XenOptions
 
 CHANNEL = "/dev/hvc0"
@@ -52,6 +54,8 @@ def guest_file(
     boots: Boots,
     uuid: str,
     *,
+    disks: Sequence[str] = (),
+    link: Link | None = None,
     append: Sequence[str] | None = None,
 ) -> str:
     """Return the text that ``xl create`` takes, xl.cfg(5).
@@ -61,9 +65,15 @@ def guest_file(
         spec: Name, shape, pinning.
         boots: What it boots.
         uuid: The domain's identity.
+        disks: Its disks, as :func:`tare.platforms.xen_disk.entry` writes each.
+        link: What its network card is connected to once it is built; nothing otherwise.
         append: The kernel command line, where it is to differ from the usual one.
     """
     arguments = kernel_arguments(options) if append is None else append
+    if spec.shape.disk:
+        arguments = (*arguments, f"tare.scratch={LABEL}")
+    if link is not None:
+        arguments = (*arguments, f"tare.net={link.word}")
     settings: dict[str, Value] = {
         "name": spec.name,
         "uuid": uuid,
@@ -92,12 +102,14 @@ def guest_file(
         settings["cpu_weight"] = weight
     if (cap := options.cap_of(spec.role)) is not None:
         settings["cap"] = cap
+    if disks:
+        settings["disk"] = disks
     settings |= _devices(options)
     return "".join(f"{name} = {_quoted(value)}\n" for name, value in settings.items())
 
 
 def _devices(options: XenOptions) -> Mapping[str, Value]:
-    # The script that would put a card on a bridge does nothing: no traffic.
+    # The script that would put a card on a bridge does nothing: Tare does so itself, or nobody.
     card = "script=/bin/true"
     if options.type != "hvm":
         return {"vif": [card]}

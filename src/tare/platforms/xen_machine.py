@@ -7,7 +7,7 @@ import contextlib
 import signal
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tare.agent.channel import StreamChannel
@@ -15,10 +15,12 @@ from tare.agent.client import AgentClient
 from tare.errors import MachineFault, TareError
 from tare.hosts import OwnedProcess, start_owned, xen, xen_output
 from tare.platforms.base import Context, MachineSpec
+from tare.platforms.disk import forget_file
 from tare.platforms.guest_hello import first_hello
 from tare.platforms.process_machine import owned_directory
 from tare.platforms.qemu_console import Console
 from tare.platforms.xen_console import ConsoleChannel
+from tare.platforms.xen_disk import GuestDisks, guest_disks
 from tare.platforms.xen_options import XenOptions
 from tare.platforms.xen_scheduling import held_settings, told_by_xen
 
@@ -60,6 +62,7 @@ class XenMachine:
         """The domain's number; 0 while it is not built."""
         self._options = options
         self._spec = spec
+        self._context = context
         self._host = context.host
         self._ledger = context.ledger
         self._held = contextlib.AsyncExitStack()
@@ -70,7 +73,7 @@ class XenMachine:
         self._watch: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._streams: list[asyncio.StreamWriter] = []
-        self._last_cost: dict[str, float] = {}
+        self._disks = GuestDisks()
         self._answered = False
         self._stopping = False
         self._stop: asyncio.Future[None] | None = None
@@ -137,6 +140,11 @@ class XenMachine:
             cost["dom0_cpu_s"] = known[0].cpu_s
         return cost
 
+    async def forget_disk(self) -> Mapping[str, Any]:
+        """Make the host forget what it caches of the machine's disk; see ``docs/disk.md``."""
+        file = self._disks.file
+        return {} if file is None else await forget_file(self._host, file)
+
     def console_tail(self) -> tuple[str, ...]:
         """Return the last lines of the console, oldest first."""
         return self._console.tail()
@@ -154,11 +162,11 @@ class XenMachine:
 
     # What launch() uses.
 
-    async def run(self, guest_file: Callable[[str], str]) -> None:
+    async def run(self, guest_file: Callable[[str, Sequence[str]], str]) -> None:
         """Build the domain, listen to it, and let it go.
 
         Args:
-            guest_file: Returns the text of the guest file for a domain's identity.
+            guest_file: Returns the text of the guest file for a domain's identity and disks.
 
         Raises:
             MachineFault: Xen refuses, in its own words.
@@ -168,8 +176,11 @@ class XenMachine:
         )
         settings = held_settings(self._host, self._ledger, self._options)
         held = await self._held.enter_async_context(settings)
+        self._disks = await self._held.enter_async_context(
+            guest_disks(self._context, self._options, self._spec)
+        )
         file = self._spec.workdir / "guest.cfg"
-        await self._host.write(file, guest_file(self.uuid).encode())
+        await self._host.write(file, guest_file(self.uuid, self._disks.entries).encode())
         self._held.push_async_callback(self._destroy, self._note_domain())
         # In the foreground: xl ends when the domain does, and says why. Paused: the console is to
         # be open, and everything proven, before the first instruction.
@@ -177,8 +188,11 @@ class XenMachine:
         self._process = await start_owned(self._host, self._ledger, argv)
         self._watch = asyncio.create_task(self._follow(self._process))
         await self._until_built()
+        await self._join_network()
         await self._listen()
         self.applied = await told_by_xen(self._host, self._options, self._spec, self.id, held)
+        if self._disks.told:
+            self.applied = {**self.applied, "disk": dict(self._disks.told)}
         await xen.asked(self._host, "unpause", str(self.id))
 
     def _note_domain(self) -> Any:
@@ -196,6 +210,14 @@ class XenMachine:
             f"{self.name}: xl did not build the domain within {_BUILT_S:g} s{self._last_said()}",
             xen.START_XENSTORED,
         )
+
+    async def _join_network(self) -> None:
+        if self._spec.network is None:
+            return
+        # The names that Xen gives them: of its own card, and of what QEMU emulates beside it.
+        for name in (f"vif{self.id}.0", f"vif{self.id}.0-emu"):
+            if await self._host.exists(f"/sys/class/net/{name}"):
+                await self._spec.network.join(name)
 
     async def _listen(self) -> None:
         path = f"/local/domain/{self.id}"
