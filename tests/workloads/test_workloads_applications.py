@@ -18,6 +18,7 @@ RESULT: dict[str, Any] = {
     "system_s": 0.25,
     "max_rss_bytes": 1 << 20,
     "output": "",
+    "checks": [{"path": "/tmp/x", "bytes": 1, "sha256": "0" * 64, "verified": True}],
 }
 NAMES = [*(program.name for program in PROGRAMS), "openssl-aes", "scimark", "kernel-compile"]
 
@@ -75,6 +76,18 @@ def test_a_rate_is_work_by_time() -> None:
     assert values["rate"] == TEXT_BYTES / 2
     assert values["wall-time"] == 2.0
     assert set(values) == {metric.name for metric in workload.metrics}
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "kernel-compile"])
+@pytest.mark.parametrize(
+    "checks", [[], None, [{"path": "/tmp/x", "verified": False}], [{"path": "/tmp/x"}], ["x"]]
+)
+def test_what_nobody_verified_does_not_count(name: str, checks: Any) -> None:
+    workload = WORKLOADS[name]
+    told = {**RESULT, "output": SCIMARK + "AES-128-CBC  1k\n"}
+    assert workload.observe(workload.parameters(), told)
+    with pytest.raises(ValueError, match="verified"):
+        workload.observe(workload.parameters(), {**told, "checks": checks})
 
 
 def test_scimark_is_read_whole_or_refused() -> None:

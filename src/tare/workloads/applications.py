@@ -16,7 +16,7 @@ from pydantic import Field
 from tare.study.quantities import Duration
 from tare.workloads.base import Metric, Parameters
 from tare.workloads.program import TIMES, times_of
-from tare.workloads.values import finite, own, per_second, words
+from tare.workloads.values import finite, own, per_second, shortened, words
 
 INPUTS = "/usr/share/tare/inputs"
 MIB = 1 << 20
@@ -106,6 +106,27 @@ def request_of(
     }
 
 
+def require_verified(result: Mapping[str, Any]) -> None:
+    """Refuse a result whose output was compared with nothing.
+
+    Args:
+        result: What the agent told; its ``checks`` say of each file whether it was verified.
+
+    Raises:
+        KeyError: It does not say what was checked.
+        ValueError: The toolbox did not know what is right, or nothing was checked.
+    """
+    checks = result["checks"]
+    if not isinstance(checks, list) or not checks:
+        raise ValueError(f"checks is {shortened(checks)}, not a list of what was verified")
+    for check in checks:
+        if not isinstance(check, Mapping) or check.get("verified") is not True:
+            raise ValueError(
+                f"checks: {shortened(check)} was not verified: the toolbox does not know what is "
+                "right; `tare image verify` tells whether it is damaged"
+            )
+
+
 @dataclass(eq=False)
 class Application:
     """A program that does a fixed piece of work.
@@ -164,8 +185,9 @@ class Application:
 
         Raises:
             KeyError: Something is missing.
-            ValueError: A value is no finite number, or no time passed.
+            ValueError: The output was not verified, a value is no finite number, or no time passed.
         """
+        require_verified(result)
         return {"rate": per_second(self.amount, result, "wall_s"), **times_of(result)}
 
 
@@ -313,8 +335,9 @@ class OpensslAes:
 
         Raises:
             KeyError: Its table is missing.
-            ValueError: A value is no finite number.
+            ValueError: The cipher's output was not verified, or a value is no finite number.
         """
+        require_verified(result)
         found = re.search(rf"^AES-128-CBC[ \t]+({NUMBER})k", words(result, "output"), re.MULTILINE)
         if found is None:
             raise KeyError("output: AES-128-CBC")
@@ -385,8 +408,9 @@ class Scimark:
 
         Raises:
             KeyError: A kernel is missing.
-            ValueError: A value is no finite number.
+            ValueError: The program was not verified, or a value is no finite number.
         """
+        require_verified(result)
         said = words(result, "output")
         values: dict[str, float] = {}
         for kernel, pattern in self.kernels.items():
