@@ -75,6 +75,27 @@ async def _release(host: Host, ledger: Ledger, entry: Entry) -> None:
         ledger.done(entry)
 
 
+async def held_unaltered(host: Host, ledger: Ledger) -> None:
+    """See that every setting still is what it was set to.
+
+    Raises:
+        MachineFault: Somebody else changed one, so what was measured meanwhile was measured under
+            other conditions; a machine that is started anew sets it again.
+    """
+    held = {
+        str(entry.details["path"]): str(entry.details["value"])
+        for entry in ledger.open_entries()
+        if entry.kind == "setting"
+    }
+    for path, value in held.items():
+        now = (await host.read(path)).decode().strip()
+        if now != value:
+            raise MachineFault(
+                f"somebody else set {path} to {now} in the meantime, and it was to be {value}",
+                transient=True,
+            )
+
+
 def _holders(ledger: Ledger, path: str) -> list[Entry]:
     return [
         entry
