@@ -179,7 +179,7 @@ def explained_table(groups: Sequence[Group]) -> Table[Group]:
         Column("scenario", lambda g: g.scenario, "Scenario"),
         Column("arm", lambda g: g.arm, "Arm", lambda g: marked(g.arm, g.emulated)),
         Column("emulated", lambda g: g.emulated),
-        Column("workload", lambda g: g.workload),
+        Column("workload", lambda g: g.workload, "Workload"),
         Column("parameters", lambda g: g.parameters),
         Column("blocks", lambda g: len(g.cells), "Cells", numeric=True),
         Column("gaps", lambda g: explained(g.cells).gaps, "Gaps", numeric=True),
@@ -200,7 +200,7 @@ def explained_table(groups: Sequence[Group]) -> Table[Group]:
         Column(
             "share_of_long_gaps",
             lambda g: explained(g.cells).share_of_long,
-            "Of these explained",
+            "Explained",
             lambda g: _share(explained(g.cells).share_of_long),
             numeric=True,
         ),
@@ -214,7 +214,7 @@ def explained_table(groups: Sequence[Group]) -> Table[Group]:
         Column(
             "clock_error_s",
             lambda g: max(cell.clock_error_ns for cell in g.cells) / 1e9,
-            "Clocks agree within",
+            "Clock error",
             lambda g: format_duration(max(_error(cell) for cell in g.cells) / 1e9),
             numeric=True,
         ),
@@ -235,7 +235,7 @@ def causes_table(groups: Sequence[Group]) -> Table[CauseLine]:
             "arm", lambda c: c.group.arm, "Arm", lambda c: marked(c.group.arm, c.group.emulated)
         ),
         Column("emulated", lambda c: c.group.emulated),
-        Column("workload", lambda c: c.group.workload),
+        Column("workload", lambda c: c.group.workload, "Workload"),
         Column("parameters", lambda c: c.group.parameters),
         Column("kind", lambda c: c.cause.kind),
         Column("who", lambda c: c.cause.who),

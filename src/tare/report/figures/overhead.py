@@ -28,6 +28,8 @@ from tare.report.words import (
 
 CROWDED = 56
 """With more effects than this a workload's arms share one row, without numbers."""
+MOST_ROWS = 50
+"""More are no overview: each workload then keeps its first headline; the sections have all."""
 
 
 def overhead_figure(
@@ -39,7 +41,7 @@ def overhead_figure(
     """
     names = Names(Part.of(summary.key) for summary in comparison.summaries)
     groups = _groups(
-        comparison.headlines,
+        overview(comparison),
         lambda key: f"{names.name(Part.of(key))} · {metric_name(key.metric)}",
     )
     if not groups:
@@ -54,6 +56,17 @@ def overhead_figure(
         narrow=painter(comparison, groups, looks, NARROW),
         emulated=_emulated(groups),
     )
+
+
+def overview(comparison: Comparison) -> tuple[Effect, ...]:
+    """Return the effects that the figure shows: all headlines, or of many each workload's first."""
+    drawn = tuple(effect for effect in comparison.headlines if cost(effect) is not None)
+    if len({effect.key for effect in drawn}) <= MOST_ROWS:
+        return drawn
+    first: dict[Part, Key] = {}
+    for effect in drawn:
+        first.setdefault(Part.of(effect.key), effect.key)
+    return tuple(effect for effect in drawn if first[Part.of(effect.key)] == effect.key)
 
 
 def metrics_figure(
