@@ -15,6 +15,10 @@ from numpy.typing import NDArray
 from tare.analysis.rundata import CellResult, RunData, SeriesEntry
 
 SERIES = "counters"
+ORIGINS = "origins_ns"
+"""The fact that says when the cell's common start was, on the clock of each role's counters."""
+HOST = "host_counters"
+"""The fact that says whether the host's counters were sampled, and why not."""
 PHASES = "phases"
 """The fact of a cell that lists its phases: ``name``, ``begin_s`` and ``end_s`` each."""
 LEAST_SAMPLES = 4
@@ -34,6 +38,8 @@ QUANTITIES: Mapping[str, str] = {
 """Each quantity's unit: shares of all CPUs' time, of one disk's time, bytes and requests."""
 
 Column = NDArray[np.float64]
+_OTHER_END = re.compile(r"net\.(lo|tare-[0-9a-f]{6}p)\.")
+"""The loopback, and the peer's end of Tare's networks: what passes it passed a machine's too."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,8 @@ class Track:
 
     Args:
         role: ``subject`` or ``host``.
-        time_s: The ends of the intervals, seconds since the first sample.
+        time_s: The ends of the intervals, seconds since the cell's common start; since the first
+            sample where that start was not recorded.
         values: By quantity of :data:`QUANTITIES`, one value an interval; a quantity whose counters
             this computer lacks is missing.
     """
@@ -103,7 +110,7 @@ def monitors(runs: Iterable[RunData]) -> tuple[Monitor, ...]:
         cells = {cell.cell: _Found(cell) for cell in run.cells if cell.status == "ok"}
         for entry in run.series:
             if entry.name == SERIES and entry.cell in cells:
-                track = _read(entry)
+                track = _read(entry, _origin(cells[entry.cell].cell.facts, entry.role))
                 if track is not None:
                     cells[entry.cell].tracks.append(track)
         found += [_monitor(each, run.emulated_arms) for each in cells.values() if each.tracks]
@@ -135,21 +142,36 @@ def phases_of(facts: Mapping[str, Any]) -> tuple[Phase, ...]:
     )
 
 
-def _read(entry: SeriesEntry) -> Track | None:
+def _origin(facts: Mapping[str, Any], role: str) -> int | None:
+    origins = facts.get(ORIGINS)
+    origin = origins.get(role) if isinstance(origins, Mapping) else None
+    return origin if isinstance(origin, int) else None
+
+
+def missing_host(cell: CellResult) -> str:
+    """Return why a cell lacks its host's counters; empty where it has them or none were due."""
+    told = cell.facts.get(HOST)
+    return str(told.get("reason") or "") if isinstance(told, Mapping) else ""
+
+
+def _read(entry: SeriesEntry, origin_ns: int | None) -> Track | None:
     try:
         table = pl.read_parquet(entry.path)
     except (OSError, pl.exceptions.PolarsError):
         return None
     columns = {name: table[name].to_numpy().astype(np.float64) for name in table.columns}
-    return track_of(entry.role, columns)
+    return track_of(entry.role, columns, origin_ns)
 
 
-def track_of(role: str, columns: Mapping[str, Column]) -> Track | None:
+def track_of(
+    role: str, columns: Mapping[str, Column], origin_ns: int | None = None
+) -> Track | None:
     """Return the rates between samples of counters; None with too few samples.
 
     Args:
         role: Whose counters.
         columns: ``time_ns`` and counters as the agent names them, one value a sample.
+        origin_ns: When on that clock the cell began; what ended before it is left out.
     """
     time = columns.get("time_ns")
     if time is None or len(time) < LEAST_SAMPLES:
@@ -160,10 +182,15 @@ def track_of(role: str, columns: Mapping[str, Column]) -> Track | None:
     if len(seconds) < LEAST_SAMPLES - 1:
         return None
     values = {**_cpu(clean), **_disks(clean, seconds), **_network(clean, seconds)}
+    begin_ns = clean["time_ns"][0] if origin_ns is None else float(origin_ns)
+    ends = (clean["time_ns"][1:] - begin_ns) / 1e9
+    kept = ends > 0
+    if not kept.any():
+        return None
     return Track(
         role=role,
-        time_s=tuple(np.cumsum(seconds).tolist()),
-        values={name: tuple(values[name].tolist()) for name in QUANTITIES if name in values},
+        time_s=tuple(ends[kept].tolist()),
+        values={name: tuple(values[name][kept].tolist()) for name in QUANTITIES if name in values},
     )
 
 
@@ -226,7 +253,7 @@ def _network(columns: Mapping[str, Column], seconds: Column) -> dict[str, Column
         return [
             name
             for name in columns
-            if name.startswith("net.") and name.endswith(suffix) and not name.startswith("net.lo.")
+            if name.startswith("net.") and name.endswith(suffix) and not _OTHER_END.match(name)
         ]
 
     received, sent = of(".rx_bytes"), of(".tx_bytes")

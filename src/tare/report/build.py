@@ -18,12 +18,13 @@ from tare.analysis.model import Comparison, RunData
 from tare.analysis.recordingcost import recording_costs
 from tare.analysis.references import Reference
 from tare.errors import InputError
-from tare.report import interference, monitoring
+from tare.report import course, interference, monitoring
 from tare.report.arrange import arranged
 from tare.report.beside import reference_section, write_beside
+from tare.report.course import courses_of
 from tare.report.drawing import Studio
 from tare.report.figures.frame import Figure
-from tare.report.figures.overhead import overhead_figure, shading_note
+from tare.report.figures.overhead import overhead_figure, overview, shading_note
 from tare.report.interference import interference_of
 from tare.report.longseries import (
     Pooled,
@@ -46,6 +47,7 @@ from tare.report.results import (
 from tare.report.sections import Draft, drafts, finish
 from tare.report.spikes import FIGURE, NOTE, spikes_of
 from tare.report.tables import Table
+from tare.report.unitcost import by_part, costs_of, unit_cost_table
 from tare.report.words import EMULATED, counted
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -116,16 +118,22 @@ def _build(
         hurt = interference_of(runs, comparison)
         if hurt is not None:
             studio.add([hurt.figure])
+        responses = courses_of(runs, comparison)
+        if responses is not None:
+            studio.add(responses.figures)
         watched = monitoring_of(runs)
         if watched is not None:
             studio.add(watched.figures)
         drawn = studio.drawn()
-    tables = _tables(runs, comparison, series)
+    costs = costs_of(comparison)
+    own_costs = by_part(costs)
+    tables = [*_tables(runs, comparison, series), unit_cost_table(comparison, costs)]
     files: list[str] = []
     own = [
         *(spikes.tables if spikes else ()),
         *([watched.table] if watched else ()),
         *([hurt.table] if hurt else ()),
+        *([responses.table] if responses else ()),
     ]
     for table in [*tables, *own]:
         files += _write_table(table, tables_folder)
@@ -138,7 +146,14 @@ def _build(
         overhead=drawn.get(overhead.name) if overhead else None,
         overhead_note=_overhead_note(comparison) if overhead else "",
         sections=[
-            finish(comparison, draft, series.get(draft.part, {}), of_series[draft.part], drawn)
+            finish(
+                comparison,
+                draft,
+                series.get(draft.part, {}),
+                of_series[draft.part],
+                drawn,
+                own_costs.get(draft.part, ()),
+            )
             for draft in sections
         ],
         files=files,
@@ -147,6 +162,11 @@ def _build(
         spikes_figure=Noted(drawn[FIGURE], NOTE) if FIGURE in drawn else None,
         interference=hurt.section if hurt else None,
         interference_figure=Noted(drawn[hurt.figure.name], interference.NOTE) if hurt else None,
+        course=responses.section if responses else None,
+        course_figures=[
+            Noted(drawn[figure.name], course.NOTE)
+            for figure in (responses.figures if responses else ())
+        ],
         monitoring=watched.section if watched else None,
         monitoring_figures=[
             Noted(drawn[figure.name], monitoring.NOTE)
@@ -172,6 +192,12 @@ def _overhead_note(comparison: Comparison) -> str:
     left_out = [effect for effect in comparison.headlines if effect.overhead is None]
     if left_out:
         text += f" {len(left_out)} effects without a ratio are only in the tables."
+    shown = len(overview(comparison)) + len(left_out)
+    if shown < len(comparison.headlines):
+        text += (
+            f" Of each workload only the first of its headline metrics is drawn here: "
+            f"{len(comparison.headlines) - shown} more effects are below, workload by workload."
+        )
     return text
 
 

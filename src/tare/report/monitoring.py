@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tare.analysis.formatting import format_quantity
-from tare.analysis.monitoring import QUANTITIES, Monitor, Track, monitors
+from tare.analysis.monitoring import QUANTITIES, Monitor, Track, missing_host, monitors
 from tare.analysis.rundata import RunData
 from tare.report.figures.frame import Figure
 from tare.report.figures.monitoring import WORDS, monitoring_figure
@@ -15,8 +16,9 @@ from tare.report.words import NONE, counted, marked
 
 MOST_FIGURES = 12
 NOTE = (
-    "Rates between samples of the kernel’s counters, the machine’s beside its host’s; both begin "
-    "with their first sample. A host’s counters hold everything that ran there."
+    "Rates between samples of the kernel’s counters, the machine’s beside its host’s, on one time "
+    "axis that begins with the cell; shaded is what neighbours did. A host’s counters hold "
+    "everything that ran there, and what it receives from a machine is what that sent."
 )
 
 
@@ -59,6 +61,7 @@ def monitoring_of(runs: Sequence[RunData]) -> Monitoring | None:
         f"{'is' if len(drawn) == 1 else 'are'} the last block’s longest, "
         f"{counted(len(drawn), 'cell')}; `tables/{table.name}.csv` has the means of all."
     )
+    lead += _without_host(runs)
     return Monitoring(
         MonitoringSection(lead, table.shown(rows=shown)),
         tuple(
@@ -66,6 +69,16 @@ def monitoring_of(runs: Sequence[RunData]) -> Monitoring | None:
             for number, monitor in enumerate(drawn, start=1)
         ),
         table,
+    )
+
+
+def _without_host(runs: Sequence[RunData]) -> str:
+    reasons = Counter(
+        reason for run in runs for cell in run.cells if (reason := missing_host(cell))
+    )
+    return "".join(
+        f" In {counted(cells, 'cell')} the host’s are missing: {reason}."
+        for reason, cells in reasons.items()
     )
 
 

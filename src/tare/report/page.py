@@ -10,6 +10,7 @@ from tare.analysis.formatting import format_duration
 from tare.analysis.model import Comparison, RunData
 from tare.report.again import Again, again
 from tare.report.beside import ReferenceSection
+from tare.report.course import CourseSection
 from tare.report.drawing import Drawn
 from tare.report.interference import InterferenceSection
 from tare.report.monitoring import MonitoringSection
@@ -57,6 +58,7 @@ class Section:
     flags: tuple[str, ...] = ()
     figures: tuple[Noted, ...] = ()
     effects: Shown | None = None
+    costs: Shown | None = None
     more: Shown | None = None
     values: Shown | None = None
     tails: Shown | None = None
@@ -114,6 +116,8 @@ class Page:
     monitoring_figures: tuple[Noted, ...] = ()
     interference: InterferenceSection | None = None
     interference_figure: Noted | None = None
+    course: CourseSection | None = None
+    course_figures: tuple[Noted, ...] = ()
 
 
 def make_page(
@@ -131,6 +135,8 @@ def make_page(
     monitoring_figures: Sequence[Noted] = (),
     interference: InterferenceSection | None = None,
     interference_figure: Noted | None = None,
+    course: CourseSection | None = None,
+    course_figures: Sequence[Noted] = (),
 ) -> Page:
     """Return the page's content."""
     runs = comparison.runs
@@ -188,6 +194,8 @@ def make_page(
         monitoring_figures=tuple(monitoring_figures),
         interference=interference,
         interference_figure=interference_figure,
+        course=course,
+        course_figures=tuple(course_figures),
     )
 
 
@@ -293,6 +301,10 @@ def _method(comparison: Comparison) -> tuple[str, ...]:
         f"tests (Benjamini–Hochberg). A difference counts when q is below {comparison.level:g} "
         f"and it is beyond the practical margin of ±{100 * comparison.margin:g} %"
         + (" and the noise floor of the A/A pair." if comparison.aa_pair else "."),
+        "What a unit of work costs the host is the CPU time of the machine’s own processes there "
+        "(of QEMU, of the container, of the agent on the bare host) per unit of work, averaged "
+        "over the cell; what the host’s kernel does for it elsewhere is only in the host’s "
+        "counters. Memory is what of the machine was resident at the cell’s end.",
         "A dead heat is a difference proven to lie within the margin; not distinguishable means "
         "that it drowns in the noise.",
     ]

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tare.analysis.model import ArmSummary, Comparison, Effect, Flag, Key, SeriesSummary
+from tare.analysis.unitcost import UnitCost
 from tare.report.drawing import Drawn
 from tare.report.figures.distribution import distribution_figure
 from tare.report.figures.frame import Figure
@@ -19,6 +20,7 @@ from tare.report.page import Noted, Section
 from tare.report.palette import Look
 from tare.report.results import effects_table, summaries_table
 from tare.report.svg import legible
+from tare.report.unitcost import unit_cost_table
 from tare.report.words import Names, Part, joined, marked, parameters_of, slug
 
 FEW = 14
@@ -97,6 +99,7 @@ def finish(
     series: Mapping[str, SeriesSummary],
     between: Sequence[Captioned],
     drawn: Mapping[str, Drawn],
+    costs: Sequence[UnitCost] = (),
 ) -> Section:
     """Return the section of ``draft``.
 
@@ -106,6 +109,7 @@ def finish(
         series: Its series by arm.
         between: The figures of its series.
         drawn: All drawn figures by name.
+        costs: What its work cost the host, one an arm.
     """
     effects, emulated = draft.effects, emulated_arms(comparison)
     headlines = [effect for effect in effects if effect.headline]
@@ -124,6 +128,7 @@ def finish(
             for figure, note in (*draft.first, *between, *draft.last)
         ),
         effects=whole.shown(hide=["what"], rows=shown) if shown else None,
+        costs=unit_cost_table(comparison, costs).shown(hide=["what", "blocks"]) if costs else None,
         more=whole.shown(hide=["what"]) if len(shown) < len(effects) else None,
         values=values.shown(hide=["what"], rows=draft.summaries),
         tails=tails.shown(hide=["what"]) if tails.rows else None,

@@ -1,0 +1,173 @@
+"""Response time over time, one panel an arm, with the phases of its neighbours shaded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tare.analysis.course import Course, Step
+from tare.report.figures.axes import linear_ticks, tick_label
+from tare.report.figures.canvas import Canvas
+from tare.report.figures.frame import Figure, Spec, log_ticks
+from tare.report.palette import ARMS, MARGIN, RULE, SOFT
+from tare.report.words import marked, short
+
+WIDE, NARROW = 720.0, 360.0
+LEFT, HEIGHT, SPACE, TOP = 62.0, 108.0, 44.0, 22.0
+MOST_POINTS = 240
+MEDIAN, P99, MAX, FAILED = ARMS[0], ARMS[1], ARMS[3], ARMS[6]
+LEGEND = (("median", MEDIAN), ("99th percentile", P99))
+
+
+@dataclass(frozen=True)
+class Ends:
+    """What all panels of a figure share: the time and the response times they span, in seconds."""
+
+    length_s: float
+    low_s: float
+    high_s: float
+
+
+def course_figure(courses: Sequence[Course], *, name: str, title: str) -> Figure:
+    """Return the courses of several arms, alike in their axes; at least one course."""
+    return Figure(
+        name=name,
+        title=title,
+        description="; ".join(_told(course) for course in courses),
+        spec=_drawn(courses, WIDE),
+        narrow=_drawn(courses, NARROW),
+        emulated=any(course.emulated for course in courses),
+        panels=len(courses),
+    )
+
+
+def _told(course: Course) -> str:
+    medians = sorted(step.median_s for step in course.steps if step.median_s > 0)
+    middle = medians[len(medians) // 2] if medians else math.nan
+    longest = max(step.max_s for step in course.steps)
+    failed = sum(step.failed for step in course.steps)
+    return (
+        f"{marked(course.arm, course.emulated)}: median {middle:.3g} s, longest {longest:.3g} s, "
+        f"{failed} failed"
+    )
+
+
+def thinned(course: Course, most: int = MOST_POINTS) -> tuple[tuple[Step, float], ...]:
+    """Return at most ``most`` steps, each with its end.
+
+    Of several in one: the medians' mean, the worst percentile and the longest, so that no long
+    response is lost.
+
+    Args:
+        course: The course.
+        most: The most steps.
+    """
+    width = max(1, -(-len(course.steps) // most))
+    found = []
+    for start in range(0, len(course.steps), width):
+        part = course.steps[start : start + width]
+        count = len(part)
+        step = Step(
+            part[0].begin_s,
+            sum(one.completed for one in part),
+            sum(one.failed for one in part),
+            sum(one.mean_s for one in part) / count,
+            sum(one.median_s for one in part) / count,
+            max(one.p99_s for one in part),
+            max(one.max_s for one in part),
+        )
+        found.append((step, part[-1].begin_s + course.interval_s))
+    return tuple(found)
+
+
+def ends_of(courses: Sequence[Course]) -> Ends:
+    """Return what the panels of ``courses`` have to span."""
+    lows = [step.median_s for course in courses for step in course.steps if step.median_s > 0]
+    highs = [step.max_s for course in courses for step in course.steps if step.max_s > 0]
+    low, high = min(lows, default=1e-3), max(highs, default=1.0)
+    return Ends(max(course.length_s for course in courses), low / 1.3, max(high, low * 2) * 1.6)
+
+
+def _drawn(courses: Sequence[Course], width: float) -> Spec:
+    canvas, ends = Canvas(width), ends_of(courses)
+    room = width - LEFT
+    x = LEFT
+    for word, ink in LEGEND:
+        canvas.rule(x, 8, x + 14, 8, ink, size=2)
+        canvas.text(x + 18, 8, word, size=11, ink=SOFT)
+        x += 34 + 6.4 * len(word)
+    canvas.point(x + 6, 8, MAX, "circle", size=8)
+    canvas.text(x + 14, 8, "longest", size=11, ink=SOFT)
+    top = TOP
+    for course in courses:
+        base = top + 18 + HEIGHT
+        canvas.text(
+            LEFT, top + 6, marked(short(course.arm, 40), course.emulated), size=12, bold=True
+        )
+        failed = sum(step.failed for step in course.steps)
+        if failed:
+            words = f"✕ {failed:,} failed"
+            canvas.text(width, top + 6, words, size=10, ink=SOFT, align="right")
+        _phases(canvas, course, ends, room, base)
+        _levels(canvas, ends, width, base)
+        _steps(canvas, course, ends, room, base, few=width <= NARROW)
+        _time_axis(canvas, ends, room, base, few=width <= NARROW)
+        top = base + SPACE - 18
+    return canvas.spec(top + 4)
+
+
+def _phases(canvas: Canvas, course: Course, ends: Ends, room: float, base: float) -> None:
+    for phase in course.phases:
+        x, x2 = (_x(time, ends, room) for time in (phase.begin_s, phase.end_s))
+        if x2 - x < 1:
+            continue
+        canvas.rect(x, base - HEIGHT, x2, base, MARGIN)
+        name = short(phase.name.removesuffix("-load"), max(3, int((x2 - x) / 5.2)))
+        canvas.text((x + x2) / 2, base - HEIGHT + 7, name, size=9, ink=SOFT, align="center")
+
+
+def _levels(canvas: Canvas, ends: Ends, width: float, base: float) -> None:
+    for tick in log_ticks(ends.low_s, ends.high_s, 4):
+        y = _y(tick, ends, base)
+        canvas.rule(LEFT, y, width, y, RULE)
+        canvas.text(LEFT - 6, y, tick_label(tick, "s"), size=10, ink=SOFT, align="right")
+
+
+def _steps(
+    canvas: Canvas, course: Course, ends: Ends, room: float, base: float, *, few: bool
+) -> None:
+    canvas.rule(LEFT, base, LEFT + room, base, RULE)
+    before: tuple[float, float, float] | None = None
+    for step, end in thinned(course, MOST_POINTS // 2 if few else MOST_POINTS):
+        x, x2 = (_x(time, ends, room) for time in (step.begin_s, end))
+        if step.failed:
+            canvas.text((x + x2) / 2, base - HEIGHT + 17, "✕", size=8, ink=FAILED, align="center")
+        if step.median_s <= 0:
+            before = None
+            continue
+        middle, high = (_y(value, ends, base) for value in (step.median_s, step.p99_s))
+        canvas.point((x + x2) / 2, _y(step.max_s, ends, base), MAX, "circle", size=3)
+        # What was not measured is not bridged.
+        if before is not None and x - before[0] < 2:
+            canvas.rule(x, before[2], x, high, P99, size=1)
+            canvas.rule(x, before[1], x, middle, MEDIAN, size=1.5)
+        canvas.rule(x, high, x2, high, P99, size=1)
+        canvas.rule(x, middle, x2, middle, MEDIAN, size=1.5)
+        before = (x2, middle, high)
+
+
+def _time_axis(canvas: Canvas, ends: Ends, room: float, base: float, *, few: bool) -> None:
+    for tick in linear_ticks(0.0, ends.length_s, 4 if few else 9):
+        x = _x(tick, ends, room)
+        canvas.rule(x, base, x, base + 4, RULE)
+        canvas.text(x, base + 12, tick_label(tick, "s"), ink=SOFT, size=10, align="center")
+
+
+def _x(time_s: float, ends: Ends, room: float) -> float:
+    return LEFT + min(max(time_s / ends.length_s, 0.0), 1.0) * room
+
+
+def _y(value_s: float, ends: Ends, base: float) -> float:
+    share = math.log(max(value_s, ends.low_s) / ends.low_s) / math.log(ends.high_s / ends.low_s)
+    return base - min(share, 1.0) * (HEIGHT - 22)
