@@ -16,7 +16,7 @@ from tare.hosts.xen_output import Domain
 XL = "xl"
 INSTALL = "apt-get install -y xen-system-amd64, then reboot and choose Xen in GRUB"
 START_XENSTORED = "start Xen's services, for example: systemctl start xenstored xenconsoled"
-COMMAND_S = 30.0
+COMMAND_S = 60.0
 """Longer than any of xl's commands takes, also under emulation; one that waits longer hangs."""
 DESTROY_S = 60.0
 _GONE_S = 15.0

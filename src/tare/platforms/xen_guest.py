@@ -114,7 +114,10 @@ def _devices(options: XenOptions) -> Mapping[str, Value]:
     if options.type != "hvm":
         return {"vif": [card]}
     emulated = options.devices == "emulated"
+    # Nothing boots from the network, so the card's firmware, which may be missing, is left out.
+    bare_card = {"device_model_args_hvm": ["-global", "e1000.romfile="]} if emulated else {}
     return {
+        **bare_card,
         "vif": [f"type=ioemu,model=e1000,{card}" if emulated else f"type=vif,{card}"],
         "serial": "pty",
         "vnc": 0,

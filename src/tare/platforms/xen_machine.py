@@ -27,8 +27,8 @@ from tare.platforms.xen_scheduling import held_settings, told_by_xen
 if TYPE_CHECKING:
     from tare.agent.client import Hello
 
-_BUILT_S = 60.0
-_CONSOLE_S = 20.0
+_BUILT_S = 120.0
+_CONSOLE_S = 30.0
 _LOOK_S = 0.1
 _GONE_S = 3.0
 _PANIC_S = 2.0
