@@ -64,6 +64,24 @@ def test_rates_are_per_second_and_shares_of_all_time() -> None:
     )
 
 
+def test_with_a_known_start_time_counts_from_there_and_what_was_before_is_left_out() -> None:
+    track = track_of("host", columns(), origin_ns=9_500_000_000)
+    assert track is not None
+    assert track.time_s == pytest.approx((0.5, 1.5))
+    assert track.values["cpu-user"] == pytest.approx((0.4, 0.4))
+    assert track_of("host", columns(), origin_ns=20_000_000_000) is None
+
+
+def test_what_passes_the_peers_end_passed_a_machines_too() -> None:
+    more = columns()
+    steps = np.arange(5, dtype=np.float64)
+    for name in ("tare-0a1b2cp", "tare-0a1b2c00"):
+        more |= {f"net.{name}.rx_bytes": steps * 100, f"net.{name}.tx_bytes": steps * 200}
+    track = track_of("host", more)
+    assert track is not None
+    assert track.mean("net-received") == pytest.approx(1600.0)
+
+
 def test_what_a_computer_lacks_is_missing_and_not_zero() -> None:
     some = {name: values for name, values in columns().items() if not name.startswith("net.")}
     track = track_of("host", some)

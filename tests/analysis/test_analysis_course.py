@@ -1,0 +1,145 @@
+"""Response times over a cell: steps, phases, and what each phase did, from known series."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from references.references_run import write_realtime_run
+from tare.analysis import load_run
+from tare.analysis.course import QUIET, SETTLE_S, Course, Step, courses, mean_of, phase_effects
+from tare.analysis.monitoring import Phase
+from tare.analysis.rundata import RunData, SeriesEntry
+from tare.report.course import effects_table
+from tare.report.figures.course import course_figure, ends_of, thinned
+
+PHASES = (Phase("cpu-load", 2.0, 4.0), Phase("net-load", 6.0, 8.0))
+
+
+def step(begin_s: float, mean_s: float, *, failed: int = 0) -> Step:
+    return Step(begin_s, 10, failed, mean_s, mean_s, 2 * mean_s, 3 * mean_s)
+
+
+def course(block: int = 1, arm: str = "bare", hurt: float = 4.0) -> Course:
+    """Ten seconds in steps of 100 ms: quiet at 1 ms, hurt while the CPU is loaded."""
+    steps = []
+    for number in range(100):
+        begin = number / 10
+        mean = 1e-3 * (hurt if 2.0 <= begin < 4.0 else 1.0) * 1.01**block
+        steps.append(step(begin, mean, failed=1 if 6.0 <= begin < 6.5 else 0))
+    return Course(
+        "run", f"b{block}", block, arm, "phases", "web", "{}", False, 0.1, tuple(steps), PHASES
+    )
+
+
+def test_each_phase_is_compared_with_the_quiet_time_of_its_own_cell() -> None:
+    found = phase_effects([course(1), course(2), course(3)], 0.95)
+    assert [effect.phase for effect in found] == [QUIET, "cpu-load", "net-load"]
+    quiet, cpu, net = found
+    assert quiet.slowdown is None and quiet.mean_s == pytest.approx(1e-3 * 1.01**2)
+    assert cpu.slowdown == pytest.approx(4.0) and cpu.blocks == 3
+    assert cpu.interval is not None and cpu.interval.holds(4.0)
+    assert not cpu.interval.holds(1.0)
+    assert net.slowdown == pytest.approx(1.0)
+    assert net.failed_share == pytest.approx(5 / 205)
+
+
+def test_what_follows_a_phase_at_once_counts_to_neither() -> None:
+    one = course()
+    begins = [each.begin_s for each in one.quiet()]
+    assert not [b for b in begins if 2.0 - 0.1 < b < 4.0 + SETTLE_S or 6.0 - 0.1 < b < 8.5]
+    inside = [each.begin_s for each in one.within(PHASES[0])]
+    assert min(inside) >= 2.0 and max(inside) + 0.1 <= 4.0 + 1e-9
+
+
+def test_a_single_block_has_an_effect_and_no_interval() -> None:
+    effect = phase_effects([course()], 0.95)[1]
+    assert effect.slowdown == pytest.approx(4.0) and effect.interval is None
+    assert effects_table([effect]).csv().count("\n") == 2
+
+
+def test_a_course_without_phases_has_no_effects_and_is_drawn_all_the_same() -> None:
+    alone = replace(course(), phases=())
+    assert phase_effects([alone], 0.95) == ()
+    figure = course_figure([alone, course(arm="vm")], name="course-1", title="web")
+    text = str(figure.spec)
+    assert "cpu" in text and "✕" in text and figure.panels == 2
+
+
+@given(
+    st.lists(st.floats(1e-7, 1e3), min_size=1, max_size=400),
+    st.integers(1, 60),
+)
+def test_no_long_response_is_lost_by_thinning(values: list[float], most: int) -> None:
+    steps = tuple(step(number / 10, value) for number, value in enumerate(values))
+    whole = replace(course(), steps=steps, phases=())
+    shown = thinned(whole, most)
+    assert len(shown) <= most
+    assert max(each.max_s for each, _ in shown) == max(each.max_s for each in steps)
+    assert sum(each.completed for each, _ in shown) == 10 * len(steps)
+    ends = ends_of([whole])
+    assert 0 < ends.low_s < ends.high_s
+
+
+def test_steps_count_by_their_requests() -> None:
+    many, few = replace(step(0, 1.0), completed=30), replace(step(1, 3.0), completed=10)
+    assert mean_of([many, few]) == pytest.approx(1.5)
+    assert mean_of([]) is None
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunData:
+    return load_run(write_realtime_run(tmp_path_factory.mktemp("run")))
+
+
+def with_series(run: RunData, path: Path) -> RunData:
+    cell = next(cell for cell in run.cells if cell.status == "ok")
+    phases = [{"name": "cpu-load", "begin_s": 0.2, "end_s": 0.4}]
+    cells = tuple(
+        replace(each, facts={**each.facts, "phases": phases}) if each is cell else each
+        for each in run.cells
+    )
+    entry = SeriesEntry(
+        run=run.run, cell=cell.cell, block=cell.block, arm=cell.arm, scenario=cell.scenario,
+        workload=cell.workload, parameters=cell.parameters, repeat=1, role="subject",
+        name="responses", path=path, columns={}, rows=0,
+    )  # fmt: skip
+    return replace(run, cells=cells, series=(entry,))
+
+
+def test_series_are_read_as_the_agent_writes_them(run: RunData, tmp_path: Path) -> None:
+    path = tmp_path / "responses.parquet"
+    pl.DataFrame(
+        {
+            "time_ns": [500_000_000 + 100_000_000 * n for n in range(4)],
+            "due": [5, 5, 0, 5],
+            "completed": [5, 4, 0, 5],
+            "failed": [0, 1, 0, 0],
+            "mean_ns": [1e6, 2e6, 0.0, 1e6],
+            "median_ns": [1_000_000, 2_000_000, 0, 1_000_000],
+            "p99_ns": [2_000_000, 3_000_000, 0, 1_000_000],
+            "max_ns": [2_000_000, 9_000_000, 0, 1_000_000],
+        }
+    ).write_parquet(path)
+    (found,) = courses([with_series(run, path)])
+    assert [each.begin_s for each in found.steps] == pytest.approx([0.5, 0.6, 0.8])
+    assert found.interval_s == pytest.approx(0.1)
+    second = found.steps[1]
+    assert (second.completed, second.failed) == (4, 1)
+    assert second.mean_s == pytest.approx(2e-3) and second.p99_s == pytest.approx(3e-3)
+    assert second.max_s == pytest.approx(9e-3)
+    assert found.phases == (Phase("cpu-load", 0.2, 0.4),)
+
+
+def test_a_series_that_cannot_be_read_is_left_out(run: RunData, tmp_path: Path) -> None:
+    path = tmp_path / "responses.parquet"
+    assert courses([with_series(run, path)]) == ()
+    path.write_bytes(b"not parquet")
+    assert courses([with_series(run, path)]) == ()
+    pl.DataFrame({"time_ns": [1, 2]}).write_parquet(path)
+    assert courses([with_series(run, path)]) == ()

@@ -1,0 +1,81 @@
+"""What a unit of work costs the host: from cells whose cost and work are known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import polars as pl
+import pytest
+
+from references.references_run import write_realtime_run
+from tare.analysis import load_run
+from tare.analysis.rundata import RunData
+from tare.analysis.unitcost import LEAST_CPU_S, unit_costs
+from tare.report.unitcost import per_unit
+
+MEASURED_S = 10.0
+
+
+def busy(arm: str) -> float:
+    return 2.0 if arm == "vm" else 1.0
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunData:
+    """On the bare machine one CPU does 1000 a second, in the guest two CPUs do 500."""
+    data = load_run(write_realtime_run(tmp_path_factory.mktemp("run")))
+    cells = tuple(
+        replace(
+            cell,
+            measured_s=MEASURED_S,
+            facts={"host_cost": {"cpu_s": busy(cell.arm) * MEASURED_S, "rss_bytes": 2.0**20}},
+        )
+        for cell in data.cells
+    )
+    rates = pl.when(pl.col("arm") == "vm").then(500.0).otherwise(1000.0)
+    observations = data.observations.with_columns(
+        rates.alias("value"),
+        pl.lit("1/s").alias("unit"),
+        pl.lit("typical").alias("kind"),
+        pl.lit(True).alias("headline"),
+    )
+    return replace(data, cells=cells, observations=observations)
+
+
+def test_cpu_time_is_divided_by_work_and_compared_within_blocks(run: RunData) -> None:
+    costs = unit_costs([run], "bare", 0.95)
+    assert costs
+    for cost in costs:
+        there = cost.arm == "vm"
+        assert cost.cpus == pytest.approx(2.0 if there else 1.0)
+        assert cost.per_unit_s == pytest.approx(4e-3 if there else 1e-3)
+        assert cost.rss_bytes == 2**20
+        assert (cost.ratio is None) == (cost.arm == "bare")
+        if there:
+            assert cost.ratio == pytest.approx(4.0) and cost.interval is not None
+            assert cost.interval.low <= 4.0001 and cost.interval.high >= 3.9999
+
+
+def test_a_duration_costs_the_cpu_time_of_one_run(run: RunData) -> None:
+    seconds = run.observations.with_columns(pl.lit("s").alias("unit"), value=pl.lit(3.0))
+    costs = unit_costs([replace(run, observations=seconds)], "bare", 0.95)
+    assert {cost.per_unit_s for cost in costs} == {pytest.approx(3.0), pytest.approx(6.0)}
+
+
+def test_without_cpu_time_worth_the_name_there_is_memory_alone(run: RunData) -> None:
+    idle = tuple(
+        replace(cell, facts={"host_cost": {"cpu_s": LEAST_CPU_S / 2, "rss_bytes": 5.0}})
+        for cell in run.cells
+    )
+    for cost in unit_costs([replace(run, cells=idle)], "bare", 0.95):
+        assert cost.per_unit_s is None and cost.rss_bytes == 5.0
+    nothing = tuple(replace(cell, facts={}) for cell in run.cells)
+    assert unit_costs([replace(run, cells=nothing)], "bare", 0.95) == ()
+    assert unit_costs([], "bare", 0.95) == ()
+
+
+def test_what_counts_bytes_is_told_per_gigabyte(run: RunData) -> None:
+    cost = unit_costs([run], "bare", 0.95)[0]
+    assert per_unit(replace(cost, unit="B/s", per_unit_s=2e-9)) == "2.00 s/GB"
+    assert per_unit(replace(cost, unit="1/s", per_unit_s=2e-6)) == "2.00 µs"
+    assert per_unit(replace(cost, per_unit_s=None)) == "–"
