@@ -20,7 +20,7 @@ from tare.platforms.base import (
 )
 from tare.platforms.network import chosen_way, offered_network, with_network
 from tare.run.bench import Bench
-from tare.run.toolbox import lacking_memory, study_needs, study_toolbox
+from tare.run.toolbox import lacking_memory, load_needs, study_needs, study_toolbox
 from tare.study.plan import ArmFacts, Plan, make_plan
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ async def _check_together(
             asked[key] = asyncio.ensure_future(check)
         tasks[name] = asked[key]
     verdicts = {name: await task for name, task in tasks.items()}
-    if any("network" in getattr(kind, "needs", ()) for kind in _kinds(bench, study)):
+    if "network" in study_needs(bench, study):
         for name in names:
             offered, reason = await offered_network(where, study.arms[name].platform)
             able = with_network(verdicts[name].capabilities, offered, reason)
@@ -123,6 +123,7 @@ def facts_of(bench: Bench, study: Study, verdicts: Mapping[str, Verdict]) -> dic
                 **lacking_disk(bench, study, name),
                 **lacking_network(bench, study, name, verdict.capabilities.network),
             },
+            loads_lack=lacking_loads(bench, study, name, verdict.capabilities.network),
             boot_s=estimates.get(study.arms[name].platform, SLOWEST_BOOT_S),
             slowdown=EMULATED_SLOWDOWN if verdict.emulated else 1.0,
             boot=boot_of(bench, study, name),
@@ -170,6 +171,21 @@ def lacking_network(
     except InputError as error:
         return dict.fromkeys(needing, f"needs a network: {error.message}")
     return {}
+
+
+def lacking_loads(bench: Bench, study: Study, arm: str, offered: frozenset[str]) -> dict[str, str]:
+    """Return the scenarios whose neighbours' loads cannot run on an arm, with the reason."""
+    lacking: dict[str, str] = {}
+    for name in study.scenarios:
+        needs = load_needs(bench, study, name)
+        if "disk" in needs and not study.shape_of(arm).disk:
+            lacking[name] = "its neighbours load their disks: write `shape: {disk: 1GiB}`"
+        if "network" in needs:
+            try:
+                chosen_way(study.arms[arm].options, offered)
+            except InputError as error:
+                lacking[name] = f"its neighbours load a network: {error.message}"
+    return lacking
 
 
 def _kinds(bench: Bench, study: Study) -> list[Workload]:

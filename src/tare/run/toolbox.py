@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tare.images.toolbox import prepare_toolbox
 from tare.platforms.base import ToolboxFiles
 from tare.study.quantities import format_size
+from tare.workloads.needs import needs_of
 
 if TYPE_CHECKING:
     from tare.images.toolbox_recipe import Kind
@@ -18,17 +19,22 @@ def study_needs(bench: Bench, study: Study) -> frozenset[str]:
     """Return what the study's workloads and neighbours need of a machine.
 
     Out of ``toolbox``, ``toolbox-build``, ``disk`` and ``network``; a workload says it in its
-    attribute ``needs``.
+    attribute ``needs``, and in ``needs_for`` what more its parameters need.
     """
     kinds = {spec.workload for spec in study.workloads.values()}
-    for scenario in study.scenarios.values():
-        kinds |= {neighbours.load for neighbours in scenario.neighbours}
-    return frozenset(
-        need
-        for kind in kinds
-        if kind in bench.workloads
-        for need in getattr(bench.workloads[kind], "needs", frozenset())
-    )
+    needed = [needs_of(bench.workloads[kind]) for kind in kinds if kind in bench.workloads]
+    needed += [load_needs(bench, study, scenario) for scenario in study.scenarios]
+    return frozenset[str]().union(*needed)
+
+
+def load_needs(bench: Bench, study: Study, scenario: str) -> frozenset[str]:
+    """Return what the loads of a scenario's neighbours need of their machines."""
+    needed: frozenset[str] = frozenset()
+    for wanted in study.scenarios[scenario].neighbours:
+        load = bench.workloads.get(wanted.load)
+        if load is not None:
+            needed |= needs_of(load, load.parameters.model_validate(dict(wanted.parameters)))
+    return needed
 
 
 async def study_toolbox(bench: Bench, study: Study) -> ToolboxFiles | None:

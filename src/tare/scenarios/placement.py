@@ -41,11 +41,15 @@ class HostCpus:
 
 @dataclass(frozen=True)
 class NeighbourPlacement:
-    """One neighbour: what it runs, and the host CPUs of its vCPUs (none: anywhere)."""
+    """One neighbour: what it runs, and the host CPUs of its vCPUs (none: anywhere).
+
+    ``memory`` is its own in bytes; None: as much as the subject has.
+    """
 
     load: str
     parameters: Mapping[str, Any]
     cpus: tuple[int, ...]
+    memory: int | None = None
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,9 @@ def place(scenario: Scenario, cpus: HostCpus, vcpus: int, can_pin: bool) -> Plac
         if wanted.cpus != "any" and wanted.cpus != "same" and count > len(pool):
             notes.append(f"{count} {wanted.load} neighbours share {_cpus(len(pool))}")
         neighbours += [
-            NeighbourPlacement(wanted.load, dict(wanted.parameters), _rotated(pool, number))
+            NeighbourPlacement(
+                wanted.load, dict(wanted.parameters), _rotated(pool, number), wanted.memory
+            )
             for number in range(count)
         ]
     return Placement(subject, tuple(neighbours), tuple(notes))

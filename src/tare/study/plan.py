@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from tare.errors import InputError
 from tare.scenarios.placement import HostCpus, Placement, Unplaceable, place
 from tare.study.knobs import lacking_knobs, starved_host
-from tare.study.model import Study, WorkloadSpec
+from tare.study.model import Scenario, Study, WorkloadSpec
 from tare.study.quantities import format_size
 
 
@@ -34,6 +34,7 @@ class ArmFacts:
         boot_s: Seconds a machine takes to start and stop, for the estimate.
         slowdown: How many times longer than natively a cell takes, for the estimate.
         lacks: Workload name to the reason why it cannot run on this arm.
+        loads_lack: Scenario to the reason why its neighbours' loads cannot run on this arm.
         knobs: The scheduler knobs that machines have here.
         missing_knobs: Knob to the reason why machines lack it.
         boot: What the host must be booted with; visits of one boot come one after another.
@@ -50,6 +51,7 @@ class ArmFacts:
     boot_s: float = 0.0
     slowdown: float = 1.0
     lacks: Mapping[str, str] = field(default_factory=dict)
+    loads_lack: Mapping[str, str] = field(default_factory=dict)
     knobs: frozenset[str] = frozenset()
     missing_knobs: Mapping[str, str] = field(default_factory=dict)
     boot: str = ""
@@ -288,6 +290,8 @@ def _visit(
     scenario = study.scenarios[name]
     if scenario.neighbours and not facts.neighbours:
         return Skip(arm, name, None, "needs neighbours, which this platform cannot run")
+    if reason := facts.loads_lack.get(name) or _little_memory(scenario, facts):
+        return Skip(arm, name, None, reason)
     vcpus = study.vcpus_of(arm, name, len(cpus.online))
     if vcpus > facts.max_vcpus:
         return Skip(arm, name, None, _too_many(vcpus, facts))
@@ -315,6 +319,17 @@ def _visit(
         study.records_host(arm, name),
         facts.boot,
         vcpus,
+    )
+
+
+def _little_memory(scenario: Scenario, facts: ArmFacts) -> str:
+    """Return why a neighbour has too little memory for this platform, or nothing."""
+    given = [each.memory for each in scenario.neighbours if each.memory is not None]
+    if not given or min(given) >= facts.min_memory:
+        return ""
+    return (
+        f"wants neighbours with {format_size(min(given))} of memory; "
+        f"this platform needs at least {format_size(facts.min_memory)}"
     )
 
 

@@ -13,6 +13,9 @@ from tare.workloads.ends import HTTP_PORT, NETWORK, End, Ends
 from tare.workloads.values import numbers, own
 
 PREPARATION_S = 1.5
+INTERVAL_S = 0.1
+USUAL_INTERVALS, MOST_INTERVALS = 3000, 20_000
+"""Of a course; the agent holds a histogram for each, and takes no more than the latter."""
 FOLDER = "/tmp/tare-nginx"
 
 CONFIGURATION = """\
@@ -79,9 +82,19 @@ class HttpLoadParameters(Parameters):
     timeout: Duration = Field(
         default=10.0, gt=0, le=3600, description="A request that takes longer is given up."
     )
-    interval: Duration = Field(
-        default=1.0, gt=0, le=3600, description="Of the series of response times."
+    interval: Duration | None = Field(
+        default=None,
+        ge=0.001,
+        le=3600,
+        description="Of the course of response times; if left out, 100 ms, or what makes "
+        "3000 intervals of a longer duration.",
     )
+
+
+def interval_of(asked: HttpLoadParameters) -> float:
+    """Return the seconds of an interval of the course, as asked or as fits the duration."""
+    wanted = asked.interval or max(INTERVAL_S, asked.duration / USUAL_INTERVALS)
+    return max(wanted, asked.duration / MOST_INTERVALS)
 
 
 class HttpLoad:
@@ -127,7 +140,7 @@ class HttpLoad:
             "seconds": asked.duration,
             "warmup_s": asked.warmup,
             "timeout_s": asked.timeout,
-            "interval_s": asked.interval,
+            "interval_s": interval_of(asked),
         }
         return Ends(
             port=HTTP_PORT,
