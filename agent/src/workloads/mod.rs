@@ -43,6 +43,8 @@ pub const ALL: &[(&str, Run)] = &[
     ("memory-bandwidth", memory_bandwidth::run),
     ("memory-latency", memory_latency::run),
     ("memory-load", memory_load::run),
+    ("net-echo", net::run_echo),
+    ("net-load", net::run_load),
     ("net-server", net::run_server),
     ("neural-net", bytemark::NEURAL_NET),
     ("numeric-sort", bytemark::NUMERIC_SORT),

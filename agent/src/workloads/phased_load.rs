@@ -4,13 +4,15 @@
 use crate::measure::params;
 use crate::workload::{Context, Failure, Run, Sink};
 use crate::workloads;
+use crate::workloads::net::{Meeting, Partner};
 use serde::Deserialize;
 use serde_json::{json, Value};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// The loads that may take turns; each works until it is stopped.
-const LOADS: [&str; 3] = ["cpu-load", "memory-load", "disk-load"];
+const LOADS: [&str; 4] = ["cpu-load", "memory-load", "disk-load", NETWORK];
+const NETWORK: &str = "net-load";
 /// How soon a stop from outside is noticed.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -28,6 +30,16 @@ struct Params {
     memory_bytes: Option<u64>,
     #[serde(default)]
     caches_bytes: Option<u64>,
+    /// Where a network load meets its partner.
+    #[serde(default)]
+    at: Option<Meeting>,
+}
+
+/// What one phase does.
+enum Load {
+    Alone(Run),
+    /// With the partner that was met before the start.
+    WithPartner,
 }
 
 /// A sink for the loads within: they neither wait nor report.
@@ -50,27 +62,33 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
             &format!("{name}: 0 to 1000000"),
         )?;
     }
-    let mut chosen: Vec<(&str, Run)> = Vec::new();
+    let mut chosen: Vec<(&str, Load)> = Vec::new();
     for name in &params.phases {
         match workloads::find(name) {
-            Some(run) if LOADS.contains(&name.as_str()) => chosen.push((name, run)),
+            Some(_) if name == NETWORK => chosen.push((name, Load::WithPartner)),
+            Some(run) if LOADS.contains(&name.as_str()) => chosen.push((name, Load::Alone(run))),
             _ => {
                 let known = LOADS.join(", ");
                 return Err(Failure(format!("phases: '{name}' is none of {known}")));
             }
         }
     }
+    let partner = partner(&params, context.stop)?;
     context.sink.barrier()?;
     let start = Instant::now();
     let mut told = Vec::new();
-    for (number, (name, run)) in chosen.iter().enumerate() {
+    for (number, (name, load)) in chosen.iter().enumerate() {
         let begin = params.gap_s + number as f64 * (params.phase_s + params.gap_s);
         if !sleep_until(start, begin, context.stop) {
             break;
         }
         let began = start.elapsed().as_secs_f64();
-        let result = phase(context, *run, &given(name, &params), params.phase_s)
-            .map_err(|failure| Failure(format!("{name}: {}", failure.0)))?;
+        let result = match (load, &partner) {
+            (Load::Alone(run), _) => phase(context, *run, &given(name, &params), params.phase_s),
+            (Load::WithPartner, Some(partner)) => partner.load(context.stop, Some(params.phase_s)),
+            (Load::WithPartner, None) => Err(Failure("there is no partner".into())),
+        }
+        .map_err(|failure| Failure(format!("{name}: {}", failure.0)))?;
         told.push(json!({
             "name": name,
             "begin_s": began,
@@ -82,12 +100,32 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
     while !context.stop.load(Ordering::Relaxed) {
         std::thread::sleep(LOOK);
     }
+    let mut warnings = Vec::new();
+    if told.len() < chosen.len() {
+        warnings.push(format!(
+            "only {} of {} phases had begun when it was stopped",
+            told.len(),
+            chosen.len()
+        ));
+    }
     Ok(json!({
         "seconds": start.elapsed().as_secs_f64(),
         "phases": told,
         "asked": chosen.len(),
-        "warnings": [],
+        "warnings": warnings,
     }))
+}
+
+/// Meet the partner, where any phase needs one, before anybody's start.
+fn partner(params: &Params, stop: &AtomicBool) -> Result<Option<Partner>, Failure> {
+    if !params.phases.iter().any(|name| name == NETWORK) {
+        return Ok(None);
+    }
+    let at = params
+        .at
+        .as_ref()
+        .ok_or("net-load: at: where is its partner to be met?")?;
+    at.meet(&at.listen()?, stop).map(Some)
 }
 
 fn given(name: &str, params: &Params) -> Value {
@@ -171,6 +209,31 @@ mod tests {
         );
         assert_eq!(result["phases"].as_array().unwrap().len(), 1, "{result}");
         assert_eq!(result["asked"], 2);
+        let warning = result["warnings"][0].as_str().unwrap();
+        assert!(warning.contains("1 of 2"), "{result}");
+    }
+
+    #[test]
+    fn the_network_takes_its_turn_with_a_partner() {
+        let port = std::net::TcpListener::bind("127.0.0.1:0")
+            .and_then(|listener| listener.local_addr())
+            .unwrap()
+            .port();
+        let at = json!({"port": port});
+        let echo = json!({"at": at});
+        let phases = json!({
+            "phases": ["net-load", "cpu-load", "net-load"], "phase_s": 0.1, "gap_s": 0.02, "at": at,
+        });
+        let partner = Collected::default();
+        let result = std::thread::scope(|scope| {
+            scope.spawn(|| partner.carry_out(workloads::net::run_echo, &echo, &[]));
+            carried_out(&phases, 1500)
+        });
+        let told = result["phases"].as_array().unwrap();
+        assert_eq!(told.len(), 3, "{result}");
+        for phase in [&told[0], &told[2]] {
+            assert!(phase["result"]["bytes"].as_u64().unwrap() > 0, "{result}");
+        }
     }
 
     #[test]
@@ -181,6 +244,10 @@ mod tests {
                 "tick",
             ),
             (json!({"phases": [], "phase_s": 1, "gap_s": 0}), "phases"),
+            (
+                json!({"phases": ["net-load"], "phase_s": 1, "gap_s": 0}),
+                "partner",
+            ),
             (
                 json!({"phases": ["cpu-load"], "phase_s": -1, "gap_s": 0}),
                 "phase_s",

@@ -348,13 +348,17 @@ fn series(context: &Context, params: &Params, tally: &Tally) {
             false => row.total.value_at_quantile(share),
         })
     };
-    let interval_ns = ns(params.interval_s);
+    // Since the common start, as all that goes on beside the requests is told.
+    let (first_ns, interval_ns) = (RUN_UP_NS + ns(params.warmup_s), ns(params.interval_s));
     Table::new()
         .u64s(
             "time_ns",
-            (0u64..).take(rows().len()).map(|n| n * interval_ns),
+            (0u64..)
+                .take(rows().len())
+                .map(|n| first_ns + n * interval_ns),
         )
         .u64s("due", rows().map(|row| row.due))
+        .u64s("completed", rows().map(|row| row.due - row.failed))
         .u64s("failed", rows().map(|row| row.failed))
         .f64s("mean_ns", rows().map(|row| row.total.mean()))
         .u64s("median_ns", at(0.5))

@@ -72,7 +72,7 @@ fn words(result: &Value) -> &str {
 #[test]
 fn each_request_has_a_connection_of_its_own() {
     let port = server(|_| Some(ANSWER.into()), 1);
-    let (result, collected) = load(port, json!({}));
+    let (result, collected) = load(port, json!({"warmup_s": 0.05}));
     assert!(result["completed"].as_u64().unwrap() > 20, "{result}");
     assert_eq!(result["failed"], 0, "{result}");
     assert_eq!(result["connect"]["count"], result["completed"]);
@@ -84,6 +84,13 @@ fn each_request_has_a_connection_of_its_own() {
         table.words(column).iter().sum()
     };
     assert_eq!(sum("responses", "due"), result["due"].as_u64().unwrap());
+    assert_eq!(sum("responses", "completed"), body / 5);
+    let times = series[0].words("time_ns");
+    let warmup_ns = 1e9 * 0.05;
+    assert!(
+        times[0] as f64 >= warmup_ns,
+        "since the common start: {times:?}"
+    );
     assert_eq!(
         sum("histogram", "count"),
         result["completed"].as_u64().unwrap()

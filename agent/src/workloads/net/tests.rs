@@ -101,3 +101,51 @@ fn an_address_of_another_machine_cannot_be_served() {
         "{found}"
     );
 }
+
+/// Run a network load against its partner for a moment, and stop it; what both found.
+fn loaded(load: Value, partner: Value) -> (Value, Value) {
+    let at = json!({"port": free_port(), "connections": 2});
+    let with = |mut params: Value| {
+        params["at"] = at.clone();
+        params
+    };
+    let (load, partner) = (with(load), with(partner));
+    let (loading, echoing) = (Collected::default(), Collected::default());
+    std::thread::scope(|scope| {
+        let echo = scope.spawn(|| echoing.carry_out(run_echo, &partner, &[]));
+        let server = scope.spawn(|| loading.carry_out(run_load, &load, &[]));
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        loading.stop();
+        (server.join().unwrap(), echo.join().unwrap())
+    })
+}
+
+#[test]
+fn a_network_load_sends_and_gets_everything_back() {
+    let (found, echoed) = loaded(json!({}), json!({}));
+    let (sent, received) = (&found["bytes_sent"], &found["bytes_received"]);
+    assert!(sent.as_u64().unwrap() > 1 << 20, "{found}");
+    assert_eq!(sent, received, "{found}");
+    assert_eq!(echoed["bytes"], *sent, "{found} {echoed}");
+}
+
+#[test]
+fn a_partner_that_leaves_early_is_a_failure() {
+    let (found, _) = loaded(json!({}), json!({"seconds": 0.05}));
+    let words = found["error"].as_str().unwrap_or_default();
+    assert!(words.contains("the partner of the network load"), "{found}");
+}
+
+#[test]
+fn a_network_load_without_a_partner_says_so() {
+    let at = json!({"port": free_port(), "patience_s": 0.05});
+    let (found, collected) = run_with(run_load, &json!({"at": at}), &[]);
+    let words = found["error"].as_str().unwrap();
+    assert!(words.contains("nobody connected"), "{found}");
+    assert_eq!(collected.barriers(), 0);
+    let (found, _) = run_with(run_echo, &json!({"at": at}), &[]);
+    assert!(
+        found["error"].as_str().unwrap().contains("cannot connect"),
+        "{found}"
+    );
+}
