@@ -193,15 +193,17 @@ impl Toolbox {
         if name.starts_with('/') {
             return self.require(name, name, "");
         }
-        let found = FOLDERS
-            .iter()
-            .map(|folder| format!("{folder}/{name}"))
-            .find(|path| self.exists(path));
-        found.ok_or_else(|| self.lacking(name, ""))
+        for folder in FOLDERS {
+            let path = format!("{folder}/{name}");
+            if self.exists(&path)? {
+                return Ok(path);
+            }
+        }
+        Err(self.lacking(name, ""))
     }
 
     fn require(&self, path: &str, name: &str, of: &str) -> Result<String, Failure> {
-        if self.exists(path) {
+        if self.exists(path)? {
             Ok(path.into())
         } else {
             Err(self.lacking(name, of))
@@ -214,8 +216,15 @@ impl Toolbox {
     }
 
     /// Whether there is anything at a path; where a link leads is only seen from inside.
-    fn exists(&self, path: &str) -> bool {
-        fs::symlink_metadata(self.outside(path)).is_ok()
+    fn exists(&self, path: &str) -> Result<bool, Failure> {
+        match fs::symlink_metadata(self.outside(path)) {
+            Ok(_) => Ok(true),
+            Err(error) => match error.raw_os_error() {
+                Some(libc::ENOENT | libc::ENOTDIR) => Ok(false),
+                // Part of the image cannot be read, which is no lack of a program.
+                _ => Err(Failure(format!("the toolbox is damaged: {path}: {error}"))),
+            },
+        }
     }
 }
 

@@ -101,6 +101,7 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
         toolbox,
         params: &params,
     };
+    job.require_programs()?;
     for step in &params.prepare {
         job.carry_out(step)?;
     }
@@ -153,6 +154,21 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
+    /// Name a program that the toolbox lacks before anything is started. What is named by its path
+    /// may yet be made by a step before.
+    fn require_programs(&self) -> Result<(), Failure> {
+        let params = self.params;
+        let steps = params.prepare.iter().chain(&params.before);
+        for step in steps.chain(&params.steps) {
+            match step.argv.first() {
+                Some(name) if name.starts_with('/') => {}
+                Some(name) => drop(self.toolbox.program(name)?),
+                None => return Err("argv: a program and its arguments".into()),
+            }
+        }
+        Ok(())
+    }
+
     fn carry_out(&self, step: &Step) -> Result<Outcome, Failure> {
         let program = Program {
             argv: step.argv.clone(),

@@ -200,6 +200,40 @@ def discard_toolbox(toolbox: Toolbox) -> None:
     shutil.rmtree(toolbox.image.parent, ignore_errors=True)
 
 
+async def make_image(host: Host, tools: Path, tree: Path, image: Path) -> None:
+    """Make a toolbox's image by a toolbox's own mkfs, so that every builder uses the same one.
+
+    Args:
+        host: The computer that builds.
+        tools: The tree of a toolbox, whose mkfs is used; it may be ``tree`` itself.
+        tree: What the image is to hold.
+        image: The file to write.
+
+    Raises:
+        InputError: The image cannot be made.
+    """
+    libraries = sorted(tools.glob("usr/lib/*-linux-gnu*"))
+    loaders = sorted((*tools.glob("usr/lib64/ld-linux*"), *tools.glob("usr/lib/ld-linux*")))
+    if not loaders:
+        raise InputError("the toolbox has no dynamic loader", "tare image build")
+    made = await host.run(
+        [
+            str(trees.inside(tools, f"/{loaders[0].relative_to(tools)}")),
+            *("--library-path", ":".join(map(str, libraries))),
+            str(tools / "usr/bin/mkfs.erofs"),
+            *("-T", "0", "--all-root", "-x", "-1", "-U", VOLUME_UUID),
+            str(image),
+            str(tree),
+        ],
+        timeout_s=_MAKE_S,
+    )
+    if not made.ok:
+        raise InputError(
+            f"the toolbox's image could not be made: {made.words()[-300:]}",
+            "free some space in the cache directory",
+        )
+
+
 @dataclass(frozen=True)
 class _Build:
     host: Host
@@ -242,7 +276,7 @@ class _Build:
         about.write_text(self._about(expected))
         await asyncio.to_thread(trees.make_uniform, tree)
         self.say(f"toolbox {self.kind}: making the image")
-        await self._make_image(tree)
+        await make_image(self.host, tree, tree, tree.parent / IMAGE)
         await asyncio.to_thread(self._publish, tree, folder)
 
     def _about(self, expected: Mapping[str, str]) -> str:
@@ -256,29 +290,6 @@ class _Build:
             "expected": dict(expected),
         }
         return json.dumps(told, indent=1, sort_keys=True) + "\n"
-
-    async def _make_image(self, tree: Path) -> None:
-        """Make the image by the toolbox's own mkfs, so that every builder uses the same one."""
-        libraries = sorted(tree.glob("usr/lib/*-linux-gnu*"))
-        loaders = sorted((*tree.glob("usr/lib64/ld-linux*"), *tree.glob("usr/lib/ld-linux*")))
-        if not loaders:
-            raise InputError("the toolbox has no dynamic loader", "tare image build")
-        made = await self.host.run(
-            [
-                str(trees.inside(tree, f"/{loaders[0].relative_to(tree)}")),
-                *("--library-path", ":".join(map(str, libraries))),
-                str(tree / "usr/bin/mkfs.erofs"),
-                *("-T", "0", "--all-root", "-x", "-1", "-U", VOLUME_UUID),
-                str(tree.parent / IMAGE),
-                str(tree),
-            ],
-            timeout_s=_MAKE_S,
-        )
-        if not made.ok:
-            raise InputError(
-                f"the toolbox's image could not be made: {made.words()[-300:]}",
-                "free some space in the cache directory",
-            )
 
     def _publish(self, tree: Path, folder: Path) -> None:
         box = tree.parent
