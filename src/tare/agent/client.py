@@ -51,7 +51,8 @@ class Outcome:
         value: The agent's result object.
         series: Binary series, in the order in which they came.
         timing: ``accepted_ns``, ``started_ns`` (all prepared, barrier passed) and ``ended_ns`` on
-            the machine's CLOCK_MONOTONIC_RAW; empty for what is no workload.
+            the machine's CLOCK_MONOTONIC_RAW, and ``stolen_ns``, what a hypervisor took from its
+            CPUs meanwhile as far as it tells; empty for what is no workload.
     """
 
     value: dict[str, Any]
@@ -71,6 +72,10 @@ class LoadHandle:
     def ended(self) -> bool:
         """Whether it has ended by itself, which loads should not."""
         return self._request.answer.done()
+
+    def on_end(self, tell: Callable[[], None]) -> None:
+        """Call ``tell`` when it ends, by itself or because it was asked to."""
+        self._request.answer.add_done_callback(lambda _: tell())
 
     async def stop(self, timeout_s: float = 30.0) -> Outcome:
         """Ask it to end, and return what it did.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,17 +15,17 @@ from tare.events import CellFinished, CellStarted, Observed
 from tare.events.hostsched import FACTS as HOST_FACTS
 from tare.run.diskside import disk_facts, forget_disk
 from tare.run.hostside import WATCHED, HostRecord, HostSide, HostTracing
+from tare.run.hostwatch import Counted, Counters, HostWatch
 from tare.run.neighbours import LoadReport, Loads, Neighbour, inner_cpus
 from tare.run.outputs import save_output
 from tare.run.series import save_series
 from tare.run.watching import Watch
-from tare.workloads import MachineFacts, agent_name, fitted
+from tare.workloads import MachineFacts, agent_name, ending, fitted
 from tare.workloads.ends import TwoEnded
 
 if TYPE_CHECKING:
     from tare.agent.client import Outcome
     from tare.agent.clocktrust import ClockReading
-    from tare.agent.series import Series
     from tare.events import EventLog
     from tare.platforms.base import Machine
     from tare.run.folder import RunFolder
@@ -73,7 +72,7 @@ class _Measured:
     skew_s: float | None
     cost: Mapping[str, float]
     host: HostRecord
-    counters: tuple[Series, ...]
+    counters: Counted
     host_cache: Mapping[str, Any]
 
 
@@ -88,6 +87,8 @@ async def carry_out_cell(
     host_trace: bool = False,
     lost: asyncio.Future[MachineFault] | None = None,
     peer: Peer | None = None,
+    watch: HostWatch | None = None,
+    unaltered: Callable[[], Awaitable[None]] | None = None,
 ) -> MachineFault | None:
     """Measure ``cell`` in ``subject`` and append its events.
 
@@ -102,12 +103,14 @@ async def carry_out_cell(
         host_trace: Whether the host's side is recorded where the workload can use it.
         lost: Set if the host is lost as a whole.
         peer: The other end of workloads that have two.
+        watch: What samples the host's counters beside the machine's.
+        unaltered: Raises MachineFault where the host is no longer as the machines need it.
 
     Returns:
         The fault if a machine was lost; the cell has failed then, and the machines with it.
     """
     workload = context.workloads[cell.kind]
-    parameters = workload.parameters.model_validate(dict(cell.parameters))
+    parameters = ending(workload, workload.parameters.model_validate(dict(cell.parameters)))
     context.log.append(
         CellStarted(
             cell=cell.id,
@@ -125,10 +128,21 @@ async def carry_out_cell(
         measured = await while_alive(
             machines,
             _measure(
-                context, cell, workload, parameters, subject, neighbours, facts, host_trace, peer
+                context,
+                cell,
+                workload,
+                parameters,
+                subject,
+                neighbours,
+                facts,
+                host_trace,
+                peer,
+                watch,
             ),
             lost,
         )
+        if unaltered is not None:
+            await unaltered()
         said = save_output(context.folder, cell.id, measured.outcome.value)
         logs = (*logs, said) if said else logs
         values = workload.observe(parameters, measured.outcome.value)
@@ -156,9 +170,10 @@ async def _measure(
     facts: MachineFacts,
     host_trace: bool,
     peer: Peer | None = None,
+    watch: HostWatch | None = None,
 ) -> _Measured:
     deadline_s = cell.deadline_s or LEAST_DEADLINE_S + DEADLINE_FACTOR * cell.expected_s
-    loads = Loads(neighbours, context.workloads, facts)
+    loads = Loads(neighbours, context.workloads, facts, peer)
     side = HostSide(
         context.tracing if host_trace and cell.kind in WATCHED else None,
         subject,
@@ -172,57 +187,57 @@ async def _measure(
             # When all files are made, and before any is measured.
             forgotten.update(await forget_disk(subject))
         await side.begin()
+        counters.start_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
 
     barrier = Barrier(1 + len(neighbours), begin)
     await side.open()
     before = await subject.host_cost()
     first = context.clocks.pop(subject.name, None) or await subject.agent.clock()
-    # Not beside a real-time workload, in whose loop every wake-up would show, nor where there
-    # would be no second sample to compare the first with.
+    # Not where there would be no second sample to compare the first with.
     counted = not workload.realtime and cell.expected_s >= LEAST_COUNTED_S
-    if counted:
-        await subject.agent.counters_start()
+    counters = Counters(subject, watch, counted)
+    await counters.begin(first)
     beginning = asyncio.ensure_future(loads.begin(barrier))
     began = time.monotonic()
-    watch = Watch(subject, lambda done, fields: context.on_progress(cell.id, done, fields))
+    progress = Watch(subject, lambda done, fields: context.on_progress(cell.id, done, fields))
     try:
         if isinstance(workload, TwoEnded):
             if peer is None:
                 raise WorkloadFault(f"{cell.kind} needs a peer, and this visit has none")
-            outcome = await peer.carry_out(
+            work = peer.carry_out(
                 workload.ends(parameters),
                 subject,
                 barrier=barrier,
                 deadline_s=deadline_s,
-                on_progress=watch.hear,
+                on_progress=progress.hear,
             )
         else:
-            outcome = await subject.agent.run(
+            work = subject.agent.run(
                 agent_name(workload),
                 fitted(workload, workload.request(parameters), facts),
                 cpus=inner_cpus(subject),
                 barrier=barrier,
                 deadline_s=deadline_s,
-                on_progress=watch.hear,
+                on_progress=progress.hear,
             )
+        outcome = await loads.beside(work)
         took_s = time.monotonic() - began
         host = await side.end(outcome)
         await beginning
         reports = await loads.end()
-        counters = (await subject.agent.counters_stop()).series if counted else ()
+        taken = await counters.end()
     except BaseException:
         await side.abandon()
-        if counted:
-            with suppress(TareError):
-                await subject.agent.counters_stop()
+        await counters.abandon()
         await _abandon(beginning, loads)
         raise
     finally:
-        await watch.end()
+        await progress.end()
     last = context.clocks[subject.name] = await subject.agent.clock()
     trust = judge(first, last, CLOCK_DRIFT_LIMIT_PPM)
     after = await subject.host_cost()
     cost = {name: after[name] - before.get(name, 0.0) for name in after if name.endswith("_s")}
+    cost |= {name: after[name] for name in after if name.endswith("_bytes")}
     # The measuring thread of a process has ended by now, so it tells of itself.
     cost.pop("threads_cpu_s", None)
     if cost.pop("threads_run_delay_s", None) is not None:
@@ -230,7 +245,7 @@ async def _measure(
         if isinstance(witness, Mapping) and "run_delay_s" in witness:
             cost["thread_run_delay_s"] = float(witness["run_delay_s"])
     skew_s = barrier.skew_ns * 1e-9 if neighbours and barrier.skew_ns is not None else None
-    return _Measured(outcome, trust, took_s, reports, skew_s, cost, host, counters, forgotten)
+    return _Measured(outcome, trust, took_s, reports, skew_s, cost, host, taken, forgotten)
 
 
 async def _abandon(beginning: asyncio.Future[None], loads: Loads) -> None:
@@ -282,8 +297,9 @@ def _tell(
     _observe(context, cell, workload, "subject", values)
     for report in measured.loads:
         _observe(context, cell, context.workloads[report.load], report.role, report.values)
-    for series in (*measured.outcome.series, *measured.counters):
-        context.log.append(save_series(context.folder, cell.id, "subject", series))
+    saved = [("subject", series) for series in measured.outcome.series]
+    for role, series in (*saved, *measured.counters.series):
+        context.log.append(save_series(context.folder, cell.id, role, series))
     if measured.host.series is not None:
         context.log.append(save_series(context.folder, cell.id, "host", measured.host.series))
     status, reason = ("ok", "")
@@ -294,7 +310,7 @@ def _tell(
             cell=cell.id,
             status="ok" if status == "ok" else "withheld",
             reason=reason,
-            warnings=tuple(str(text) for text in measured.outcome.value.get("warnings", ())),
+            warnings=(*_texts(measured.outcome.value), *_warnings(measured.loads)),
             logs=logs,
             measured_s=measured.took_s,
             facts={
@@ -305,11 +321,20 @@ def _tell(
                 "neighbours": [asdict(report) for report in measured.loads],
                 PHASES: next((report.phases for report in measured.loads if report.phases), ()),
                 HOST_FACTS: dict(measured.host.facts),
+                **measured.counters.facts,
                 **({"host_cache": dict(measured.host_cache)} if measured.host_cache else {}),
                 **disk_facts(measured.outcome.value),
             },
         )
     )
+
+
+def _texts(result: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(str(text) for text in result.get("warnings", ()))
+
+
+def _warnings(reports: Sequence[LoadReport]) -> tuple[str, ...]:
+    return tuple(f"{each.role}, {each.load}: {text}" for each in reports for text in each.warnings)
 
 
 def _observe(

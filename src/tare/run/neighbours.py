@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tare.errors import MachineFault, TareError, WorkloadFault
-from tare.workloads import MachineFacts, Workload, agent_name, fitted
+from tare.workloads import MachineFacts, Parameters, Workload, agent_name, fitted
+from tare.workloads.needs import needs_of
 
 if TYPE_CHECKING:
     from tare.agent.barrier import Barrier
     from tare.agent.client import LoadHandle
     from tare.platforms.base import Machine
+    from tare.run.peers import Peer
+
+T = TypeVar("T")
 
 LEAST_WANTED_SHARE = 0.9
 """A load that neither ran nor waited for a CPU for a tenth of the time was no load."""
@@ -40,12 +44,17 @@ def inner_cpus(machine: Machine) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A machine that loads the host while the subject measures."""
+    """A machine that loads the host while the subject measures.
+
+    ``memory`` and ``vcpus`` are its own where they are not those of the subject.
+    """
 
     role: str
     machine: Machine
     load: str
     parameters: Mapping[str, Any]
+    memory: int | None = None
+    vcpus: int | None = None
 
 
 @dataclass(frozen=True)
@@ -58,9 +67,11 @@ class LoadReport:
         values: The load's own metrics, in their units.
         ran_share: CPU time that its vCPUs, or a process's threads, had on the host, as a share of
             the time: 2 where two were busy throughout; None if unknown.
-        wanted_share: The same with the time that they were ready but another ran; None if unknown.
+        wanted_share: The same with the time that they were ready but another ran, by the host's
+            account or else by the guest's (steal time); None if unknown.
         busy: How many of them the load should have kept busy.
         phases: ``name``, ``begin_s`` and ``end_s`` of what it did in turn, since its start.
+        warnings: What it says itself that should be known.
     """
 
     role: str
@@ -70,15 +81,26 @@ class LoadReport:
     wanted_share: float | None
     busy: int = 1
     phases: tuple[Mapping[str, Any], ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass
 class Loads:
-    """The loads of one cell's neighbours."""
+    """The loads of one cell's neighbours.
+
+    Args:
+        neighbours: The machines.
+        workloads: All workloads by name.
+        facts: What the host knows of the subject; what a neighbour says of itself goes first.
+        peer: The partner of network loads.
+    """
 
     neighbours: tuple[Neighbour, ...]
     workloads: Mapping[str, Workload]
     facts: MachineFacts
+    peer: Peer | None = None
+    _ended: asyncio.Event = field(default_factory=asyncio.Event)
+    _partners: dict[str, LoadHandle] = field(default_factory=dict)
     _under_way: dict[str, LoadHandle] = field(default_factory=dict)
     _before: dict[str, Mapping[str, float]] = field(default_factory=dict)
     _began: float = 0.0
@@ -98,10 +120,74 @@ class Loads:
     async def _begin_one(self, neighbour: Neighbour, barrier: Barrier) -> None:
         load = self.workloads[neighbour.load]
         parameters = load.parameters.model_validate(dict(neighbour.parameters))
-        request = fitted(load, load.request(parameters), self.facts)
-        self._under_way[neighbour.role] = await neighbour.machine.agent.start_load(
-            agent_name(load), request, cpus=inner_cpus(neighbour.machine), barrier=barrier
+        facts = replace(
+            self.facts,
+            memory=neighbour.memory or self.facts.memory,
+            vcpus=neighbour.vcpus or self.facts.vcpus,
         )
+        request = fitted(load, load.request(parameters), facts)
+        if "network" in needs_of(load, parameters):
+            request["at"] = await self._meet_partner(neighbour, load, parameters)
+        try:
+            handle = await neighbour.machine.agent.start_load(
+                agent_name(load), request, cpus=inner_cpus(neighbour.machine), barrier=barrier
+            )
+        except WorkloadFault as error:
+            raise await self._with_partner(neighbour, error) from error
+        self._under_way[neighbour.role] = handle
+        handle.on_end(self._ended.set)
+
+    async def _meet_partner(
+        self, neighbour: Neighbour, load: Workload, parameters: Parameters
+    ) -> dict[str, Any]:
+        """Let the peer look for a network load; return where that is to wait for it."""
+        if self.peer is None:
+            raise WorkloadFault(f"{neighbour.load} needs a peer, and this visit has none")
+        number = [each.role for each in self.neighbours].index(neighbour.role)
+        partners = getattr(load, "partners", None)
+        at, handle = await self.peer.echo(
+            neighbour.machine, number, partners(parameters) if partners else 1
+        )
+        self._partners[neighbour.role] = handle
+        return at
+
+    async def _with_partner(self, neighbour: Neighbour, error: WorkloadFault) -> WorkloadFault:
+        """Return why a load failed: for what its partner says, where that failed too."""
+        partner = self._partners.pop(neighbour.role, None)
+        words = f"{neighbour.role} could not begin its {neighbour.load}: {error}"
+        try:
+            if partner is not None:
+                await partner.stop()
+        except WorkloadFault as other:
+            words += f" (and its partner: {other})"
+        except MachineFault:
+            pass
+        return WorkloadFault(words)
+
+    async def beside(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return what the subject's ``work`` returns, unless a load ends before it.
+
+        Raises:
+            WorkloadFault: A load ended, and why.
+            MachineFault: A neighbour is lost.
+        """
+        task = asyncio.ensure_future(work)
+        ended = asyncio.ensure_future(self._ended.wait())
+        either: set[asyncio.Future[Any]] = {task, ended}
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+        finally:
+            for each in either:
+                each.cancel()
+            await asyncio.gather(*either, return_exceptions=True)
+        for neighbour in self.neighbours:
+            handle = self._under_way.get(neighbour.role)
+            if handle is not None and handle.ended:
+                del self._under_way[neighbour.role]
+                raise await _why_ended(neighbour, handle)
+        raise WorkloadFault("a load ended before the subject")
 
     async def end(self) -> tuple[LoadReport, ...]:
         """Stop all loads that began, and tell what they did."""
@@ -114,7 +200,7 @@ class Loads:
     async def _end_one(self, neighbour: Neighbour) -> LoadReport:
         handle = self._under_way.pop(neighbour.role)
         if handle.ended:
-            raise WorkloadFault(f"{neighbour.role} ended its {neighbour.load} before the subject")
+            raise await _why_ended(neighbour, handle)
         load = self.workloads[neighbour.load]
         parameters = load.parameters.model_validate(dict(neighbour.parameters))
         threads = load.request(parameters).get("threads") or len(inner_cpus(neighbour.machine))
@@ -123,6 +209,8 @@ class Loads:
         if getattr(load, "keeps_busy", True):
             share = await self._proven(neighbour, max(1, threads))
         outcome = await handle.stop()
+        if share["wanted_share"] is None:
+            share["wanted_share"] = wanted_as_guests_see(share["ran_share"], outcome.timing)
         return LoadReport(
             role=neighbour.role,
             load=neighbour.load,
@@ -131,6 +219,7 @@ class Loads:
                 {name: phase[name] for name in ("name", "begin_s", "end_s")}
                 for phase in outcome.value.get("phases", ())
             ),
+            warnings=tuple(str(text) for text in outcome.value.get("warnings", ())),
             **share,
         )
 
@@ -155,7 +244,8 @@ class Loads:
             after = await neighbour.machine.host_cost()
             ran, waited = _passed(before, after, RAN), _passed(before, after, WAITED)
             if ran is None or waited is None:
-                return {"ran_share": None, "wanted_share": None, "busy": threads}
+                ran_share = None if ran is None else ran / max(now - self._began, 1e-3)
+                return {"ran_share": ran_share, "wanted_share": None, "busy": threads}
             busy, elapsed_s = _busy(threads, after), max(now - self._began, 1e-3)
             found.setdefault("ran_share", ran / elapsed_s)
             wanted_share = (ran + waited) / elapsed_s
@@ -173,12 +263,42 @@ class Loads:
 
     async def abandon(self) -> None:
         """Stop whatever is under way after the cell has failed; what it did is of no use."""
-        for role, handle in list(self._under_way.items()):
-            del self._under_way[role]
-            try:
-                await handle.stop()
-            except (MachineFault, WorkloadFault):
-                continue
+        for handles in (self._under_way, self._partners):
+            for role, handle in list(handles.items()):
+                del handles[role]
+                try:
+                    await handle.stop()
+                except (MachineFault, WorkloadFault):
+                    continue
+
+
+async def _why_ended(neighbour: Neighbour, handle: LoadHandle) -> WorkloadFault | MachineFault:
+    """Return why a load that should have gone on has ended."""
+    words = f"{neighbour.role} ended its {neighbour.load} before the subject"
+    try:
+        await handle.stop()
+    except WorkloadFault as error:
+        return WorkloadFault(f"{words}: {error}")
+    except MachineFault as fault:
+        return fault
+    return WorkloadFault(words)
+
+
+def wanted_as_guests_see(ran_share: float | None, timing: Mapping[str, int]) -> float | None:
+    """Return how much a load wanted to run where the host does not tell how long it waited.
+
+    Args:
+        ran_share: CPU time that it had on the host, as a share of the time; None if unknown.
+        timing: The load's own account, with the time stolen from it as its kernel was told.
+    """
+    names = ("started_ns", "ended_ns", "stolen_ns")
+    if ran_share is None or any(name not in timing for name in names):
+        return None
+    lasted_ns = timing["ended_ns"] - timing["started_ns"]
+    # A hypervisor that runs it for less than all of the time and tells of no steal tells nothing.
+    if lasted_ns <= 0 or timing["stolen_ns"] <= 0:
+        return None
+    return ran_share + timing["stolen_ns"] / lasted_ns
 
 
 def _passed(

@@ -23,9 +23,11 @@ from tare.workloads.ends import AGENT_PORT, End, Ends
 
 if TYPE_CHECKING:
     from tare.agent.barrier import Barrier
-    from tare.agent.client import ProgressCallback
+    from tare.agent.client import LoadHandle, ProgressCallback
     from tare.platforms.base import Context, Machine, MachineSpec
 
+PARTNER_PORT = 7200
+"""From here on the ports are at which neighbours' network loads wait for their partner."""
 READY_S = 20.0
 STOP_S = 30.0
 PROOF_S = 30.0
@@ -56,7 +58,7 @@ async def connected(context: Context, platform: str, options: Any) -> AsyncItera
         way = chosen_way(options, offered)
     except InputError as error:
         raise MachineFault(error.message, error.hint) from error
-    rooted = way in ("tap", "veth", "bridge")
+    rooted = way in ("tap", "vif", "veth", "bridge")
     async with owned_network(context, rooted) as network:
         yield Connection(network, way)
 
@@ -116,6 +118,31 @@ class Peer:
         about = {"server": served.value, "peer": {**cost, "way": link.way}}
         return replace(outcome, value={**outcome.value, **about})
 
+    async def echo(
+        self, neighbour: Machine, number: int, connections: int
+    ) -> tuple[dict[str, Any], LoadHandle]:
+        """Begin to look for a neighbour's network load, and to send back what it sends.
+
+        Args:
+            neighbour: The machine that carries it.
+            number: From 0; machines that share an address are told apart by it.
+            connections: How many to make.
+
+        Returns:
+            Where the load has to wait for it, as the agent takes it, and the partner under way.
+
+        Raises:
+            MachineFault: The peer is lost.
+            WorkloadFault: It could not begin.
+        """
+        link = self.network.links[neighbour.name]
+        # Of a user-mode network only the served ports lead to the machine.
+        port = AGENT_PORT if link.forwards else PARTNER_PORT + number
+        address, there = link.reach(port)
+        to = {"address": address, "port": there, "connections": connections}
+        handle = await self.machine.agent.start_load("net-echo", {"at": to})
+        return {"address": link.address, "port": port, "connections": connections}, handle
+
     async def prove(self, subject: Machine) -> None:
         """See that packets of full size get through to the subject and back.
 
@@ -125,7 +152,7 @@ class Peer:
         sizes: Mapping[str, Any] = {"request_bytes": 64 << 10, "response_bytes": 64 << 10}
         at = {"address": "{address}", "port": "{port}", **sizes}
         probe = {} if self.network.links[subject.name].forwards else {"probe_bytes": MTU}
-        short = {"seconds": 0.01, "warmup_s": 0.0, "timeout_s": 5.0}
+        short = {"seconds": 0.25, "warmup_s": 0.0, "timeout_s": 5.0}
         ends = Ends(
             port=AGENT_PORT,
             server=End("net-server", at),

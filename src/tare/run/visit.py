@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,12 +16,15 @@ from typing import TYPE_CHECKING, Any
 from tare.errors import MachineFault, TareError
 from tare.events import MachineReady, MachineStarting, MachineStopped
 from tare.hosts.cleanup import clean
+from tare.hosts.settings import held_unaltered
 from tare.platforms.base import Context, Machine, MachineSpec, Platform, Prepared, Shape
 from tare.platforms.process_machine import temporary_folder
-from tare.run.cell import CellContext, carry_out_cell, fail_cell, while_alive
+from tare.run.cell import LEAST_COUNTED_S, CellContext, carry_out_cell, fail_cell, while_alive
+from tare.run.hostwatch import HostWatch, host_watch
 from tare.run.neighbours import Neighbour
 from tare.run.peers import Connection, Peer, connected, require_network, started_peer
 from tare.run.slowlibraries import SlowLibraries
+from tare.workloads.needs import needs_of
 
 if TYPE_CHECKING:
     from tare.run.interrupt import StopRequest
@@ -89,11 +93,12 @@ class Visitor:
         arm = self.arms[visit.arm]
         context = await self._context(visit, arm)
         async with AsyncExitStack() as machines:
-            connection = await self._connection(arm, cells, context, machines)
+            connection = await self._connection(visit, arm, cells, context, machines)
             place = _Place(visit, arm, context, machines, connection)
             subject = await self._boot(place, visit.placement.subject, "subject")
             neighbours = await self._boot_neighbours(place)
             peer = await self._peer(place, subject)
+            watch = await self._watch(place, cells)
             await self._libraries.loaded()
             facts = replace(arm.facts, vcpus=visit.vcpus)
             for index, cell in enumerate(cells):
@@ -111,6 +116,8 @@ class Visitor:
                     visit.host_trace,
                     self.station.lost,
                     peer,
+                    watch,
+                    partial(held_unaltered, context.host, context.ledger),
                 )
                 if fault is not None:
                     again = fault.transient and attempts[cell.id] < TRIES
@@ -127,14 +134,33 @@ class Visitor:
         return replace(context, kernel=arm.kernel)
 
     async def _connection(
-        self, arm: ReadyArm, cells: Sequence[Cell], context: Context, machines: AsyncExitStack
+        self,
+        visit: Visit,
+        arm: ReadyArm,
+        cells: Sequence[Cell],
+        context: Context,
+        machines: AsyncExitStack,
     ) -> Connection | None:
-        kinds = {self.cells.workloads[cell.kind] for cell in cells}
-        if not any("network" in getattr(kind, "needs", ()) for kind in kinds):
+        known = self.cells.workloads
+        needed = [needs_of(known[cell.kind]) for cell in cells]
+        for wanted in visit.placement.neighbours:
+            load = known[wanted.load]
+            needed.append(needs_of(load, load.parameters.model_validate(dict(wanted.parameters))))
+        if not any("network" in needs for needs in needed):
             return None
         return await machines.enter_async_context(
             connected(context, arm.platform.name, arm.options)
         )
+
+    async def _watch(self, place: _Place, cells: Sequence[Cell]) -> HostWatch | None:
+        """Have the host's counters at hand where any cell is long enough for them."""
+        known = self.cells.workloads
+        if not any(
+            not known[cell.kind].realtime and cell.expected_s >= LEAST_COUNTED_S for cell in cells
+        ):
+            return None
+        watching = host_watch(place.context, place.visit.placement.subject)
+        return await place.machines.enter_async_context(watching)
 
     async def _peer(self, place: _Place, subject: Machine) -> Peer | None:
         if place.connection is None:
@@ -148,14 +174,23 @@ class Visitor:
         neighbours = []
         for number, wanted in enumerate(place.visit.placement.neighbours, start=1):
             role = f"neighbour-{number}"
-            machine = await self._boot(place, wanted.cpus, role)
-            neighbours.append(Neighbour(role, machine, wanted.load, wanted.parameters))
+            machine = await self._boot(place, wanted.cpus, role, wanted.memory)
+            memory = wanted.memory or place.arm.shape.memory
+            neighbours.append(
+                Neighbour(
+                    role, machine, wanted.load, wanted.parameters, memory, place.arm.shape.vcpus
+                )
+            )
         return tuple(neighbours)
 
-    async def _boot(self, place: _Place, cpus: tuple[int, ...], role: str) -> Machine:
+    async def _boot(
+        self, place: _Place, cpus: tuple[int, ...], role: str, memory: int | None = None
+    ) -> Machine:
         visit, arm, context = place.visit, place.arm, place.context
         name = self._newest = f"tare-{self.run}-{next(self._numbers)}-{role}"
-        shape = replace(arm.shape, vcpus=visit.vcpus) if role == "subject" else arm.shape
+        shape = replace(arm.shape, memory=memory or arm.shape.memory)
+        if role == "subject":
+            shape = replace(shape, vcpus=visit.vcpus)
         # Nobody can have made it beforehand: its name is known to nobody.
         workdir = temporary_folder(context.host) / f"{name}-{secrets.token_hex(4)}"
         spec = MachineSpec(name, shape, cpus, workdir, arm.realtime, role, arm.prepared.toolbox)
