@@ -257,7 +257,9 @@ async def test_a_guest_with_such_a_toolbox_says_so_and_goes_on(
         file.truncate(8192)
     machine = await guest(context, image)
     try:
-        with pytest.raises(WorkloadFault, match=r"the toolbox (on .* cannot be mounted|is damaged)"):
+        with pytest.raises(
+            WorkloadFault, match=r"the toolbox (on .* cannot be mounted|is damaged)"
+        ):
             await machine.agent.run("program", LACKING, deadline_s=60)
     finally:
         await machine.stop()
