@@ -84,6 +84,7 @@ def linux_arguments(options: LabOptions) -> tuple[str, ...]:
         "panic=-1",
         # As for guests: an emulated device interrupts far more often than a real one.
         "noirqdebug",
+        "no_timer_check",
         "cryptomgr.notests",
         "net.ifnames=0",
         *(("nokaslr",) if options.deterministic else ()),

@@ -106,6 +106,7 @@ class QemuMachine:
         return MachineFault(
             f"{self.name}: the guest did not answer within {timeout_s:g} s{self._last_line()}",
             console_tail=self.console_tail(),
+            transient=True,
         )
 
     def _as_told(self, hello: Hello) -> Hello:

@@ -98,6 +98,7 @@ class XenMachine:
         return MachineFault(
             f"{self.name}: the guest did not answer within {timeout_s:g} s{self._last_line()}",
             console_tail=self.console_tail(),
+            transient=True,
         )
 
     async def vcpu_threads(self) -> tuple[int, ...]:
