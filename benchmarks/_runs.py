@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,8 +51,15 @@ def tare_program() -> Path:
     return program
 
 
-def carry_out(study: Mapping[str, Any], *, seed: int = 1) -> CarriedOut:
+def carry_out(
+    study: Mapping[str, Any], *, seed: int = 1, look: Callable[[Path], None] = lambda _: None
+) -> CarriedOut:
     """Run ``tare run`` on ``study`` in a folder of its own, which is removed afterwards.
+
+    Args:
+        study: What stands in the study file.
+        seed: Determines the order of everything.
+        look: Is shown the run's folder before that is removed.
 
     Raises:
         Unmeasured: The command failed; with its last words.
@@ -82,6 +89,7 @@ def carry_out(study: Mapping[str, Any], *, seed: int = 1) -> CarriedOut:
         if done.returncode != 0:
             said = reasons(records) or tuple(done.stdout.strip().splitlines()[-3:])
             raise Unmeasured(f"tare run ended with {done.returncode}: {'; '.join(said)}")
+        look(out)
         return CarriedOut(spawned, ended, records)
 
 
