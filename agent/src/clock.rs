@@ -1,6 +1,9 @@
 //! The machine's clocks, and its cycle counter.
 
+use crate::measure::sched;
 use serde_json::{json, Value};
+use std::fs;
+use std::sync::OnceLock;
 
 fn read(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec {
@@ -46,6 +49,32 @@ pub fn counter() -> u64 {
     value
 }
 
+/// The word on the kernel's command line that makes work begin at multiples of so many nanoseconds.
+const ALIGN: &str = "tare.align";
+
+/// Wait for the next multiple of the time that the kernel's command line names; not at all where it
+/// names none.
+///
+/// Where time counts instructions, only the moment at which a request arrives comes from outside.
+/// Waiting for a moment that the machine's own clock names takes that out again, and costs nothing,
+/// since idle time passes at once.
+pub fn align() {
+    static PERIOD: OnceLock<Option<u64>> = OnceLock::new();
+    let period =
+        PERIOD.get_or_init(|| period_in(&fs::read_to_string("/proc/cmdline").unwrap_or_default()));
+    if let Some(period) = period {
+        sched::sleep_until((monotonic_ns() / period + 1) * period);
+    }
+}
+
+fn period_in(cmdline: &str) -> Option<u64> {
+    cmdline
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix(ALIGN)?.strip_prefix('='))
+        .and_then(|value| value.parse().ok())
+        .filter(|period| *period > 0)
+}
+
 /// All clocks at one moment, as the answer to the `clock` request.
 pub fn reading() -> Value {
     json!({
@@ -57,6 +86,21 @@ pub fn reading() -> Value {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn only_a_positive_period_counts() {
+        let period = super::period_in;
+        assert_eq!(period("quiet tare.align=1000 panic=-1\n"), Some(1000));
+        for wrong in [
+            "",
+            "tare.align",
+            "tare.align=0",
+            "tare.align=x",
+            "tare.aligned=5",
+        ] {
+            assert_eq!(period(wrong), None, "{wrong}");
+        }
+    }
+
     #[test]
     fn clocks_do_not_go_back() {
         let (raw, cycles) = (super::monotonic_raw_ns(), super::counter());

@@ -1,6 +1,6 @@
 //! The workloads under way, each in a thread of its own.
 
-use crate::measure::realtime;
+use crate::measure::{realtime, steal};
 use crate::outbox::Outbox;
 use crate::scheduling::Found;
 use crate::workload::{Context, Failure, Run, Sink};
@@ -63,6 +63,7 @@ impl Sink for Task {
                 return Err(Failure::from("stopped before the start signal"));
             }
         }
+        clock::align();
         self.started_ns
             .store(clock::monotonic_raw_ns(), Ordering::Relaxed);
         Ok(())
@@ -182,6 +183,8 @@ impl Runs {
         };
         let placed = sys::set_affinity(0, place);
         realtime::follow(self.given, 0);
+        clock::align();
+        let stolen_ns = steal::stolen_ns(&task.cpus);
         let accepted_ns = clock::monotonic_raw_ns();
         let context = Context {
             params,
@@ -194,6 +197,7 @@ impl Runs {
             Err(error) => Err(Failure(format!("cannot use CPUs {place:?}: {error}"))),
         };
         let ended_ns = clock::monotonic_raw_ns();
+        let stolen_ns = steal::stolen_ns(&task.cpus).saturating_sub(stolen_ns);
         // A workload may leave its thread at a real-time priority; sending needs none.
         let _ = sys::set_fifo(0);
         let answer = match outcome {
@@ -205,6 +209,7 @@ impl Runs {
                 };
                 answer["timing"] = json!({
                     "accepted_ns": accepted_ns, "started_ns": started_ns, "ended_ns": ended_ns,
+                    "stolen_ns": stolen_ns,
                 });
                 answer
             }

@@ -11,5 +11,6 @@ pub mod prefault;
 pub mod random;
 pub mod realtime;
 pub mod sched;
+pub mod steal;
 pub mod tsc;
 pub mod witness;
