@@ -24,7 +24,7 @@ from tare.platforms.oci import Oci, OciOptions
 from tare.platforms.qemu import Qemu
 from tare.platforms.qemu_options import QemuOptions
 from tare.run import neighbours
-from tare.run.neighbours import Loads, Neighbour
+from tare.run.neighbours import Loads, Neighbour, wanted_as_guests_see
 from tare.workloads import MachineFacts
 from tare.workloads.loads import CpuLoad
 
@@ -180,6 +180,15 @@ async def test_where_the_host_says_nothing_nothing_is_claimed() -> None:
     loads._before["neighbour-1"] = {}
     share = await loads._proven(neighbour, 1)
     assert (share["ran_share"], share["wanted_share"]) == (None, None)
+
+
+def test_a_guests_own_account_stands_in_where_the_host_tells_of_no_waiting() -> None:
+    timing = {"started_ns": 10**9, "ended_ns": 3 * 10**9, "stolen_ns": 10**9}
+    assert wanted_as_guests_see(0.5, timing) == pytest.approx(1.0)
+    assert wanted_as_guests_see(None, timing) is None
+    assert wanted_as_guests_see(0.5, {}) is None
+    # No hypervisor told this guest's kernel anything.
+    assert wanted_as_guests_see(0.5, {**timing, "stolen_ns": 0}) is None
 
 
 class Silent:
