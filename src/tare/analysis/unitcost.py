@@ -35,7 +35,7 @@ class UnitCost:
             CPU time.
         ratio: The same over the baseline's in the same block, geometric mean; None without.
         interval: Of the ratio, Student's t over blocks; None with fewer than two.
-        rss_bytes: Resident memory of the machine on the host at the cell's end, median over cells.
+        rss_bytes: Most resident memory of the machine that was seen on the host, median over cells.
         blocks: How many blocks.
     """
 

@@ -304,7 +304,7 @@ def _method(comparison: Comparison) -> tuple[str, ...]:
         "What a unit of work costs the host is the CPU time of the machine’s own processes there "
         "(of QEMU, of the container, of the agent on the bare host) per unit of work, averaged "
         "over the cell; what the host’s kernel does for it elsewhere is only in the host’s "
-        "counters. Memory is what of the machine was resident at the cell’s end.",
+        "counters. Memory is the most that was seen resident.",
         "A dead heat is a difference proven to lie within the margin; not distinguishable means "
         "that it drowns in the noise.",
     ]

@@ -15,7 +15,7 @@ from tare.events import CellFinished, CellStarted, Observed
 from tare.events.hostsched import FACTS as HOST_FACTS
 from tare.run.diskside import disk_facts, forget_disk
 from tare.run.hostside import WATCHED, HostRecord, HostSide, HostTracing
-from tare.run.hostwatch import Counted, Counters, HostWatch
+from tare.run.hostwatch import MEMORY, Counted, Counters, HostWatch
 from tare.run.neighbours import LoadReport, Loads, Neighbour, inner_cpus
 from tare.run.outputs import save_output
 from tare.run.series import save_series
@@ -238,6 +238,8 @@ async def _measure(
     after = await subject.host_cost()
     cost = {name: after[name] - before.get(name, 0.0) for name in after if name.endswith("_s")}
     cost |= {name: after[name] for name in after if name.endswith("_bytes")}
+    if counters.resident > cost.get(MEMORY, 0.0):
+        cost[MEMORY] = counters.resident
     # The measuring thread of a process has ended by now, so it tells of itself.
     cost.pop("threads_cpu_s", None)
     if cost.pop("threads_run_delay_s", None) is not None:

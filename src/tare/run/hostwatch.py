@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
 READY_S = 20.0
 GRACE_S = 2.0
-SERIES = "counters"
+LOOK_S = 1.0
+MEMORY = "rss_bytes"
 ORIGINS = "origins_ns"
 """The fact that says when the common start was, on the clock of each role's counters."""
 HOST = "host_counters"
@@ -97,6 +99,9 @@ class Counters:
     wanted: bool
     start_ns: int = 0
     """The common start, on the clock of this computer (CLOCK_MONOTONIC_RAW)."""
+    resident: float = 0.0
+    """The most bytes that the machine was seen to have resident on the host."""
+    _looking: asyncio.Task[None] | None = None
     _agents: dict[str, AgentClient] = field(default_factory=dict)
     _clocks: dict[str, ClockReading] = field(default_factory=dict)
 
@@ -112,6 +117,7 @@ class Counters:
         if not self.wanted:
             return
         await self.subject.agent.counters_start()
+        self._looking = asyncio.create_task(self._look())
         self._agents["subject"], self._clocks["subject"] = self.subject.agent, clock
         if self.host is None or self.host.agent is None:
             return
@@ -128,6 +134,7 @@ class Counters:
         Raises:
             MachineFault: The machine's agent is lost.
         """
+        await self._look_away()
         if not self.wanted:
             return Counted()
         series: list[tuple[str, Series]] = []
@@ -146,6 +153,19 @@ class Counters:
             facts[ORIGINS] = {role: self._origin(role) for role, _ in series}
         return Counted(tuple(series), facts)
 
+    async def _look(self) -> None:
+        # What a workload starts has ended when the cell has, and its memory is gone with it.
+        with suppress(TareError, OSError):
+            while True:
+                await asyncio.sleep(LOOK_S)
+                cost = await self.subject.host_cost()
+                self.resident = max(self.resident, cost.get(MEMORY, 0.0))
+
+    async def _look_away(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+
     def _origin(self, role: str) -> int:
         clock = self._clocks[role]
         ahead = clock.guest_ns - (clock.host_before_ns + clock.host_after_ns) // 2
@@ -153,6 +173,7 @@ class Counters:
 
     async def abandon(self) -> None:
         """Stop sampling after the cell has failed."""
+        await self._look_away()
         for agent in self._agents.values():
             with suppress(TareError):
                 await agent.counters_stop()

@@ -10,7 +10,7 @@ from tare.report.figures.axes import linear_ticks, tick_label
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Figure, Spec
 from tare.report.palette import ARMS, MARGIN, RULE, SOFT, Ink
-from tare.report.words import marked
+from tare.report.words import marked, short
 
 WIDE, NARROW = 720.0, 360.0
 LEFT, GAP, HEIGHT, SPACE = 62.0, 14.0, 64.0, 54.0
@@ -144,7 +144,8 @@ def _phases(canvas: Canvas, monitor: Monitor, left: float, room: float, base: fl
         x = left + phase.begin_s / monitor.length_s * room
         x2 = left + min(phase.end_s / monitor.length_s, 1.0) * room
         canvas.rect(x, base - HEIGHT, x2, base, MARGIN)
-        canvas.text((x + x2) / 2, base - HEIGHT + 7, phase.name, size=9, ink=SOFT, align="center")
+        name = short(phase.name.removesuffix("-load"), max(3, int((x2 - x) / 5.2)))
+        canvas.text((x + x2) / 2, base - HEIGHT + 7, name, size=9, ink=SOFT, align="center")
 
 
 def _lines(
