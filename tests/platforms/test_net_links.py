@@ -97,6 +97,18 @@ def test_qemu_connects_its_interface(link: Link | None, words: str) -> None:
     )
 
 
+def test_machines_of_one_network_are_told_apart_by_their_interfaces() -> None:
+    macs = {Link("tap", f"10.7.{third}.{last}", 24).mac for third in (8, 9) for last in (10, 11)}
+    assert len(macs) == 4 and all(mac.startswith("52:54:00:07:") for mac in macs)
+    kernel = Path("/k")
+    image = GuestImage(kernel, kernel, Path("/i"), "d", "6", True, 0.0)
+    places = Places(Path("/q"), Path("/a"), Path("/c"), Path("/e"))
+    for devices in ("paravirtual", "emulated"):
+        options = QemuOptions.model_validate({"devices": devices})
+        words = command(options, image, "tare-x", Shape(1, 1 << 28), places, link=TAP)
+        assert [word for word in words if word.endswith(",mac=52:54:00:07:08:0b")]
+
+
 def test_a_container_joins_the_namespace_that_was_made_for_it() -> None:
     def network(netns: str) -> dict[str, Any]:
         spec = ContainerSpec("tare-x", "/r", (0,), 1 << 26, netns=netns)

@@ -63,6 +63,16 @@ class Link:
     forwards: Mapping[int, int] = field(default_factory=dict)
 
     @property
+    def mac(self) -> str:
+        """The address of the machine's interface: as no other's on this network.
+
+        Of the range that QEMU's own default is from, with the last three parts of the IPv4 address,
+        which machines of one network do not share.
+        """
+        parts = ipaddress.IPv4Address(self.address).packed
+        return "52:54:00:" + ":".join(f"{part:02x}" for part in parts[1:])
+
+    @property
     def word(self) -> str:
         """What the agent is told: ``10.1.2.3/24,mtu=1500``."""
         mtu = "" if self.way == "loopback" else f",mtu={MTU}"

@@ -116,7 +116,7 @@ def command(
         # A port with nothing behind it, and a disk of zeros: no traffic, no file.
         *("-netdev", "hubport,id=net,hubid=0" if link is None else link.qemu()),
         *("-blockdev", _disk(options, places.disk)),
-        *_devices(options),
+        *_devices(options, link),
         *_toolbox(options, places.toolbox),
         "-S",
     ]
@@ -195,17 +195,19 @@ def _memory(options: QemuOptions, shape: Shape) -> tuple[str, ...]:
     return ("-m", size, "-object", backend)
 
 
-def _devices(options: QemuOptions) -> tuple[str, ...]:
+def _devices(options: QemuOptions, link: Link | None = None) -> tuple[str, ...]:
+    # By itself QEMU gives every guest the same address, and a bridge then loses their packets.
+    own = "" if link is None else f",mac={link.mac}"
     if options.devices == "paravirtual":
         return (
             *("-device", "virtio-serial-pci"),
             *("-device", f"virtserialport,chardev=agent,name={PORT}"),
-            *("-device", "virtio-net-pci,netdev=net,romfile="),
+            *("-device", f"virtio-net-pci,netdev=net,romfile={own}"),
             *("-device", f"virtio-blk-pci,{_disk_device(options)}"),
         )
     return (
         *("-device", "isa-serial,chardev=agent,index=1"),
-        *("-device", "e1000,netdev=net,romfile="),
+        *("-device", f"e1000,netdev=net,romfile={own}"),
         *("-device", f"ide-hd,bus=ide.0,{_disk_device(options)}"),
     )
 
