@@ -59,12 +59,20 @@ const ALIGN: &str = "tare.align";
 /// Waiting for a moment that the machine's own clock names takes that out again, and costs nothing,
 /// since idle time passes at once.
 pub fn align() {
-    static PERIOD: OnceLock<Option<u64>> = OnceLock::new();
-    let period =
-        PERIOD.get_or_init(|| period_in(&fs::read_to_string("/proc/cmdline").unwrap_or_default()));
-    if let Some(period) = period {
+    if let Some(period) = period() {
         sched::sleep_until((monotonic_ns() / period + 1) * period);
     }
+}
+
+/// Whether work begins at such moments. Then a machine that waits waits for no time at all, and no
+/// deadline says anything of the outside.
+pub fn aligned() -> bool {
+    period().is_some()
+}
+
+fn period() -> Option<u64> {
+    static PERIOD: OnceLock<Option<u64>> = OnceLock::new();
+    *PERIOD.get_or_init(|| period_in(&fs::read_to_string("/proc/cmdline").unwrap_or_default()))
 }
 
 fn period_in(cmdline: &str) -> Option<u64> {

@@ -216,8 +216,11 @@ impl Runs {
             Err(Failure(reason)) => protocol::error(Some(task.id), &reason),
         };
         let seq = self.finish(task.id, answer);
-        self.outbox
-            .see_arrived(seq, RESULT_INTERVAL, RESULT_ATTEMPTS);
+        // Sent again at once, it would be answered again, in the middle of the next run.
+        if !clock::aligned() {
+            self.outbox
+                .see_arrived(seq, RESULT_INTERVAL, RESULT_ATTEMPTS);
+        }
     }
 
     fn finish(&self, id: u64, answer: Value) -> u32 {
