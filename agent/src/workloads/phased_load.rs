@@ -8,6 +8,7 @@ use crate::workloads::net::{Meeting, Partner};
 use serde::Deserialize;
 use serde_json::{json, Value};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// The loads that may take turns; each works until it is stopped.
@@ -42,12 +43,23 @@ enum Load {
     WithPartner,
 }
 
-/// A sink for the loads within: they neither wait nor report.
-struct Within;
+/// A sink for the loads within: they neither wait nor report, but say when they are prepared.
+#[derive(Default)]
+struct Within {
+    prepared: OnceLock<Instant>,
+}
+
+impl Within {
+    /// How long the load has worked.
+    fn worked(&self) -> Duration {
+        self.prepared.get().map_or(Duration::ZERO, Instant::elapsed)
+    }
+}
 
 impl Sink for Within {
     fn progress(&self, _: f64, _: Value) {}
     fn barrier(&self) -> Result<(), Failure> {
+        self.prepared.get_or_init(Instant::now);
         Ok(())
     }
     fn series(&self, _: &str, _: usize, _: &[(&str, &str)], _: &[u8]) {}
@@ -135,21 +147,22 @@ fn given(name: &str, params: &Params) -> Value {
     json!({"memory_bytes": params.memory_bytes, "caches_bytes": params.caches_bytes})
 }
 
-/// Let one load work for `seconds`, or until all is to end.
+/// Let one load work for `seconds` once it is prepared, or until all is to end.
+///
+/// Touching much memory in an emulated machine may take as long as the phase itself.
 fn phase(context: &Context, run: Run, params: &Value, seconds: f64) -> Result<Value, Failure> {
-    let stop = AtomicBool::new(false);
+    let (stop, within) = (AtomicBool::new(false), Within::default());
     std::thread::scope(|scope| {
         let inner = Context {
             params,
             cpus: context.cpus,
             stop: &stop,
-            sink: &Within,
+            sink: &within,
         };
         let load = scope.spawn(move || run(&inner));
-        let start = Instant::now();
         while !load.is_finished()
             && !context.stop.load(Ordering::Relaxed)
-            && start.elapsed().as_secs_f64() < seconds
+            && within.worked().as_secs_f64() < seconds
         {
             std::thread::sleep(LOOK);
         }

@@ -211,10 +211,15 @@ class Loads:
         outcome = await handle.stop()
         if share["wanted_share"] is None:
             share["wanted_share"] = wanted_as_guests_see(share["ran_share"], outcome.timing)
+        try:
+            values = load.observe(parameters, outcome.value)
+        except (KeyError, ValueError, TypeError) as error:
+            words = error.args[0] if isinstance(error, ValueError) else repr(error)
+            raise WorkloadFault(f"{neighbour.role} did not load as it should: {words}") from error
         return LoadReport(
             role=neighbour.role,
             load=neighbour.load,
-            values=load.observe(parameters, outcome.value),
+            values=values,
             phases=tuple(
                 {name: phase[name] for name in ("name", "begin_s", "end_s")}
                 for phase in outcome.value.get("phases", ())
