@@ -1,6 +1,6 @@
 """What a unit of a machine's work costs its host: CPU time of the host, and memory.
 
-A cell's cost is taken over the whole cell, its preparation included, and a metric only over what is
+A cell's cost is taken from its start to its end, warm-up included, and a metric only over what is
 measured; so not the CPU time itself is divided by the work, but the host's CPUs that were busy for
 the machine on average (CPU seconds a second) by the work a second.
 """
@@ -17,7 +17,7 @@ from tare.analysis.results import Interval, Key
 from tare.analysis.rundata import CellResult, RunData
 
 SUBJECT = "subject"
-COST, CPU, MEMORY = "host_cost", "cpu_s", "rss_bytes"
+COST, CPU, MEMORY, WALL = "host_cost", "cpu_s", "rss_bytes", "wall_s"
 LEAST_CPU_S = 0.02
 """Two clock ticks of 10 ms, in which the kernel may count CPU time; less tells of no ratio."""
 
@@ -118,9 +118,11 @@ def _take(group: _Group, cell: CellResult, done: _Work) -> None:
     if MEMORY in cost:
         group.memory.append(float(cost[MEMORY]))
     cpu_s = float(cost.get(CPU, 0.0))
-    if CPU not in cost or cell.measured_s <= 0:
+    # Runs of old say only how long the whole cell took.
+    wall_s = float(cost.get(WALL) or cell.measured_s)
+    if CPU not in cost or wall_s <= 0:
         return
-    cpus = cpu_s / cell.measured_s
+    cpus = cpu_s / wall_s
     group.cpus.append(cpus)
     if done.value > 0 and cpu_s >= LEAST_CPU_S:
         each = cpus / done.value if done.unit.endswith("/s") else cpus * done.value

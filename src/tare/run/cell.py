@@ -13,9 +13,10 @@ from tare.agent.clocktrust import ClockTrust, judge
 from tare.errors import MachineFault, TareError, WorkloadFault
 from tare.events import CellFinished, CellStarted, Observed
 from tare.events.hostsched import FACTS as HOST_FACTS
+from tare.run.cost import CellCost
 from tare.run.diskside import disk_facts, forget_disk
 from tare.run.hostside import WATCHED, HostRecord, HostSide, HostTracing
-from tare.run.hostwatch import MEMORY, Counted, Counters, HostWatch
+from tare.run.hostwatch import Counted, Counters, HostWatch
 from tare.run.neighbours import LoadReport, Loads, Neighbour, inner_cpus
 from tare.run.outputs import save_output
 from tare.run.series import save_series
@@ -187,11 +188,12 @@ async def _measure(
             # When all files are made, and before any is measured.
             forgotten.update(await forget_disk(subject))
         await side.begin()
+        await cost.begin()
         counters.start_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
 
+    cost = CellCost(subject)
     barrier = Barrier(1 + len(neighbours), begin)
     await side.open()
-    before = await subject.host_cost()
     first = context.clocks.pop(subject.name, None) or await subject.agent.clock()
     # Not where there would be no second sample to compare the first with.
     counted = not workload.realtime and cell.expected_s >= LEAST_COUNTED_S
@@ -222,6 +224,7 @@ async def _measure(
             )
         outcome = await loads.beside(work)
         took_s = time.monotonic() - began
+        await cost.end()
         host = await side.end(outcome)
         await beginning
         reports = await loads.end()
@@ -235,19 +238,9 @@ async def _measure(
         await progress.end()
     last = context.clocks[subject.name] = await subject.agent.clock()
     trust = judge(first, last, CLOCK_DRIFT_LIMIT_PPM)
-    after = await subject.host_cost()
-    cost = {name: after[name] - before.get(name, 0.0) for name in after if name.endswith("_s")}
-    cost |= {name: after[name] for name in after if name.endswith("_bytes")}
-    if counters.resident > cost.get(MEMORY, 0.0):
-        cost[MEMORY] = counters.resident
-    # The measuring thread of a process has ended by now, so it tells of itself.
-    cost.pop("threads_cpu_s", None)
-    if cost.pop("threads_run_delay_s", None) is not None:
-        witness = outcome.value.get("witness")
-        if isinstance(witness, Mapping) and "run_delay_s" in witness:
-            cost["thread_run_delay_s"] = float(witness["run_delay_s"])
     skew_s = barrier.skew_ns * 1e-9 if neighbours and barrier.skew_ns is not None else None
-    return _Measured(outcome, trust, took_s, reports, skew_s, cost, host, taken, forgotten)
+    spent = cost.of(outcome, counters.resident)
+    return _Measured(outcome, trust, took_s, reports, skew_s, spent, host, taken, forgotten)
 
 
 async def _abandon(beginning: asyncio.Future[None], loads: Loads) -> None:

@@ -12,6 +12,7 @@ from tare.agent.channel import StreamChannel
 from tare.agent.client import AgentClient
 from tare.errors import TareError
 from tare.hosts import start_owned
+from tare.run.cost import MEMORY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 READY_S = 20.0
 GRACE_S = 2.0
 LOOK_S = 1.0
-MEMORY = "rss_bytes"
 ORIGINS = "origins_ns"
 """The fact that says when the common start was, on the clock of each role's counters."""
 HOST = "host_counters"

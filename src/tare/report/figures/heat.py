@@ -42,10 +42,14 @@ def heat_rows(hurts: Sequence[Hurt]) -> tuple[Row, ...]:
     for hurt in hurts:
         key = (hurt.arm, hurt.key.workload, hurt.key.parameters, hurt.key.metric)
         cells.setdefault(key, {})[hurt.key.scenario] = hurt
+    given: dict[str, set[str]] = {}
+    for _, workload, parameters, _ in cells:
+        given.setdefault(workload, set()).add(parameters)
     rows = []
-    for (arm, workload, _, metric), found in cells.items():
+    for (arm, workload, parameters, metric), found in cells.items():
         any_cell = next(iter(found.values()))
-        name = f"{workload}{_told(any_cell.key.parameters)}: {metric_name(metric)}"
+        told = _told(parameters) if len(given[workload]) > 1 else ""
+        name = f"{workload}{told}: {metric_name(metric)}"
         rows.append(Row(arm, any_cell.emulated, name, found))
     return tuple(rows)
 
