@@ -24,8 +24,9 @@ COUNTED = (
     *("-seed", "1"),
 )
 """One nanosecond for each instruction, and nothing of the outside world: clock or chance."""
-ALIGNED = ("norandmaps", "tare.align=1000000000")
-"""When a request arrives depends on the outside all the same, so work begins at the next second."""
+ALIGNED = ("norandmaps", "tare.align=60000000000")
+"""When a request arrives depends on the outside all the same, so work begins at the next minute,
+which all periods of the kernel's own housekeeping divide."""
 
 
 @dataclass(frozen=True)
