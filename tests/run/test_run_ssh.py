@@ -149,6 +149,19 @@ def test_a_study_runs_over_ssh_as_it_does_here(server: Sshd, tmp_path: Path) -> 
     assert (folder / "report.html").stat().st_size > 10_000
 
 
+def test_the_hosts_counters_are_sampled_over_ssh_too(server: Sshd, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    outcome = tare("run", written(server, tmp_path, duration="2500ms"), "--out", folder)
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+    for cell in finished(folder).values():
+        assert cell["facts"]["host_counters"] == {"sampled": True, "reason": ""}
+        assert set(cell["facts"]["origins_ns"]) == {"subject", "host"}
+    saved = [(e["role"], e["rows"]) for e in events(folder) if e["type"] == "series"]
+    assert [role for role, _ in saved] == ["subject", "host"] * 2
+    assert min(rows for _, rows in saved) >= 3
+    assert_nothing_is_left(folder, tmp_path)
+
+
 def test_a_killed_run_over_ssh_is_cleaned_and_resumed(server: Sshd, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     study = written(server, tmp_path, duration="4s")
