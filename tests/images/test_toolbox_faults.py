@@ -6,15 +6,16 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner, Result
 
 from images.toolbox_small import BUSYBOX, KEY, LACKING, STARTS, make_small, real_toolbox
+from tare.cli_image import image_app
 from tare.errors import WorkloadFault
 from tare.hosts import Ledger, LocalHost
 from tare.images.cache import MANIFEST, default_cache, file_digest
@@ -107,15 +108,8 @@ async def test_a_damaged_toolbox_is_built_anew_before_it_is_used(
     assert said[0] == "the toolbox base in the cache is damaged: building it anew"
 
 
-def tare(cache: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(Path(sys.executable).parent / "tare"), "image", *words],
-        env={**os.environ, "XDG_CACHE_HOME": str(cache.parent)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+def tare(cache: Path, *words: str) -> Result:
+    return CliRunner().invoke(image_app, words, env={"XDG_CACHE_HOME": str(cache.parent)})
 
 
 def test_verifying_keeps_what_is_intact(cached: Path) -> None:
@@ -123,7 +117,7 @@ def test_verifying_keeps_what_is_intact(cached: Path) -> None:
     assert listed.stdout.startswith("base")
     assert "1 packages" in listed.stdout
     done = tare(cached, "verify")
-    assert (done.returncode, done.stdout.split()[-1]) == (0, "intact")
+    assert (done.exit_code, done.stdout.split()[-1]) == (0, "intact")
     assert (cached / "toolbox" / KEY).exists()
 
 
@@ -131,7 +125,7 @@ def test_verifying_keeps_what_is_intact(cached: Path) -> None:
 def test_verifying_tells_and_removes_what_is_damaged(damage: Any, cached: Path) -> None:
     words = damage(cached / "toolbox" / KEY)
     done = tare(cached, "verify")
-    assert done.returncode == 1
+    assert done.exit_code == 1
     assert "damaged" in done.stdout
     assert words in done.stdout
     assert "`tare image build`, builds it anew" in done.stdout
