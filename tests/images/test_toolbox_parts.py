@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tare.errors import InputError
 from tare.images import toolbox_tree as trees
-from tare.images.cache import MANIFEST
+from tare.images.cache import MANIFEST, key_of
 from tare.images.packages import Package
 from tare.images.toolbox import toolboxes, verify_toolbox
 from tare.images.toolbox_check import snapshot, tree_problems
@@ -20,6 +20,7 @@ from tare.images.toolbox_inputs import INPUTS, game, hashes, scene, words
 from tare.images.toolbox_packages import _package
 from tare.images.toolbox_raw import bayer_scene, dng
 from tare.images.toolbox_recipe import (
+    FORMAT,
     KINDS,
     NOT_NEEDED,
     PACKAGES,
@@ -27,6 +28,8 @@ from tare.images.toolbox_recipe import (
     VOLUME_UUID,
     recipe_digest,
 )
+from tare.workloads import WORKLOADS
+from tare.workloads.applications import PROGRAMS as APPLICATIONS
 
 
 def tree_of(folder: Path) -> Path:
@@ -185,3 +188,14 @@ def test_the_identity_is_the_agents(agent_program: Path) -> None:
     known = bytes(int(part.strip(), 0) for part in numbers.split(",") if part.strip())
     assert known.hex() == VOLUME_UUID.replace("-", "")
     assert len(recipe_digest()) == 64
+
+
+def test_whoever_changes_an_application_has_the_toolbox_built_anew() -> None:
+    # A toolbox knows the checksum of what the applications wrote when it was built. Where one is
+    # asked to do something else, raise FORMAT, or toolboxes of before would call it wrong.
+    asked = {}
+    for name in (*(program.name for program in APPLICATIONS), "openssl-aes", "scimark"):
+        request = WORKLOADS[name].request(WORKLOADS[name].parameters())
+        asked[name] = {part: request[part] for part in ("prepare", "steps", "clean", "checks")}
+    known = {1: "577b33f6b6368583a80768da99a9b51cdd242f41542391fc8412d065457af677"}
+    assert known.get(FORMAT) == key_of(asked)
