@@ -105,6 +105,9 @@ async def told_by_xen(
     """
     listed = xen_output.vcpus(await xen.asked(host, "vcpu-list", str(id)))
     own = {vcpu.number: vcpu.hard for vcpu in listed if vcpu.domain == id}
+    if "all" in own.values() and await _cpus(host) == 1:
+        # So Xen writes the one CPU that there is.
+        own = {number: "0" if hard == "all" else hard for number, hard in own.items()}
     for number in range(spec.shape.vcpus if spec.cpus else 0):
         wanted = str(spec.cpus[number % len(spec.cpus)])
         if own.get(number) != wanted:
@@ -120,3 +123,7 @@ async def told_by_xen(
     if (cap := options.cap_of(spec.role)) is not None:
         proof["cap_percent"] = cap
     return {"scheduling": proof}
+
+
+async def _cpus(host: Host) -> int:
+    return int(xen_output.info(await xen.asked(host, "info")).get("nr_cpus", "0"))
