@@ -66,7 +66,9 @@ def courses_of(runs: Sequence[RunData], comparison: Comparison) -> CourseParts |
     )
     table = effects_table(effects)
     return CourseParts(
-        CourseSection(_lead(effects, chosen), table.shown() if effects else None),
+        CourseSection(
+            _lead(effects, chosen), table.shown(hide=_same(effects)) if effects else None
+        ),
         tuple(
             course_figure(
                 sorted(each, key=lambda course: places.get(course.arm, len(places))),
@@ -78,6 +80,12 @@ def courses_of(runs: Sequence[RunData], comparison: Comparison) -> CourseParts |
         ),
         table,
     )
+
+
+def _same(effects: Sequence[PhaseEffect]) -> list[str]:
+    """Return the columns that would say the same in every row."""
+    names = ("scenario", "workload")
+    return [name for name in names if len({getattr(effect, name) for effect in effects}) == 1]
 
 
 def _lead(

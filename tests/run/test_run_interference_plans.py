@@ -1,0 +1,95 @@
+"""The studies of neighbours as shipped: what the seed asks for, in the time they promise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tare.run.catalog import build_catalog
+from tare.run.checking import BOOT_ESTIMATE_S, EMULATED_SLOWDOWN
+from tare.scenarios.placement import HostCpus
+from tare.study.load import load_study
+from tare.study.model import Study
+from tare.study.plan import ArmFacts, Plan, make_plan
+from tare.workloads import WORKLOADS
+
+STUDIES = Path(__file__).parents[2] / "studies"
+NAMES = ("interference", "interference-short")
+LOADS = {"cpu": "cpu-load", "memory": "memory-load", "disk": "disk-load", "network": "net-load"}
+MINUTE, HOUR = 60.0, 3600.0
+
+
+def study(name: str) -> Study:
+    return load_study(STUDIES / f"{name}.yaml", build_catalog())
+
+
+def plan(chosen: Study, **lacking: str) -> Plan:
+    facts = {
+        arm: ArmFacts(
+            usable=True,
+            max_vcpus=4,
+            pinning=True,
+            boot_s=BOOT_ESTIMATE_S[chosen.arms[arm].platform],
+            slowdown=EMULATED_SLOWDOWN if chosen.arms[arm].platform == "qemu" else 1.0,
+        )
+        for arm in chosen.arms
+    }
+    if lacking:
+        facts["oci"] = replace(facts["oci"], loads_lack=lacking)
+    return make_plan(chosen, 1, facts, HostCpus((0, 1)), WORKLOADS)
+
+
+@pytest.mark.parametrize(
+    ("name", "limit_s"), [("interference", 6 * HOUR), ("interference-short", 15 * MINUTE)]
+)
+def test_a_study_takes_no_longer_than_promised(name: str, limit_s: float) -> None:
+    assert plan(study(name)).most_s < limit_s
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_three_neighbours_of_half_the_memory_carry_each_load(name: str) -> None:
+    chosen = study(name)
+    for scenario, load in LOADS.items():
+        (neighbours,) = chosen.scenarios[scenario].neighbours
+        assert (neighbours.load, neighbours.count) == (load, 3)
+    for scenario in (*LOADS, "phases"):
+        (neighbours,) = chosen.scenarios[scenario].neighbours
+        assert neighbours.memory == chosen.shape.memory // 2
+    assert not chosen.scenarios["alone"].neighbours
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_course_outlasts_all_phases_and_the_quiet_around_them(name: str) -> None:
+    chosen = study(name)
+    parameters = chosen.scenarios["phases"].neighbours[0].parameters
+    assert set(parameters["phases"]) == set(LOADS.values())
+    count, length, gap = len(parameters["phases"]), parameters["phase"], parameters["gap"]
+    course = chosen.workloads["web-course"].points[0]
+    ends = course["warmup"] + course["duration"]
+    assert gap > course["warmup"]
+    assert ends >= count * (length + gap) + gap
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_subject_is_measured_alone_and_beside_every_load(name: str) -> None:
+    planned = plan(study(name))
+    for arm in planned.arms:
+        found = {
+            visit.scenario: {cell.workload for cell in visit.cells}
+            for visit in planned.visits
+            if visit.arm == arm
+        }
+        matrix = {"http-load", "numeric-sort", "memory-bandwidth", "fio"}
+        assert found == {**dict.fromkeys(("alone", *LOADS), matrix), "phases": {"web-course"}}
+
+
+def test_an_arm_without_networks_is_measured_beside_the_other_loads() -> None:
+    planned = plan(study("interference"), network="no network", phases="no network")
+    found = {visit.scenario for visit in planned.visits if visit.arm == "oci"}
+    assert found == {"alone", "cpu", "memory", "disk"}
+    assert {(skip.scenario, skip.reason) for skip in planned.skipped if skip.arm == "oci"} == {
+        ("network", "no network"),
+        ("phases", "no network"),
+    }
