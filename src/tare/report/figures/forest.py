@@ -310,7 +310,7 @@ def _legend(
     entries = [(arm, emulated, looks[arm].ink, looks[arm].shape) for arm, emulated in shown.items()]
     for arm, emulated, ink, shape in [*entries, ("no difference declared", False, TIE, "circle")]:
         text = f"{short(arm, 30)} ({EMULATED})" if emulated else short(arm, 40)
-        width = 24 + 6.4 * len(text)
+        width = 30 + 7.2 * len(text)
         if x + width > layout.width and x > 8:
             x, y = 8.0, y + 20
         canvas.point(x, y, ink if arm != "baseline" else BASELINE, shape, hollow=emulated, size=60)
