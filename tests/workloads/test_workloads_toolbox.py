@@ -24,7 +24,7 @@ from tare.workloads.applications import PROGRAMS
 MIB = 1 << 20
 PATIENCE_S = 120.0
 # Emulated processors take many times longer.
-DEADLINE_S = 300.0
+DEADLINE_S = 480.0
 NAMES = [*(program.name for program in PROGRAMS), "openssl-aes", "scimark"]
 QUICK: dict[str, dict[str, Any]] = {"scimark": {"duration": "10 ms"}}
 PLACES = [
@@ -152,8 +152,8 @@ async def test_applications_run_in_a_guest_and_write_the_same(
 ) -> None:
     machine = await started(context, "qemu", toolbox, 384 * MIB)
     try:
-        # By its own processor, floating point and Java: other last bits would fail the check.
-        for name in present(toolbox, ("tidy", "oggenc", "scimark")):
+        # The emulated processor's floating point and AES: other last bits would fail the check.
+        for name in ("tidy", "openssl-aes", "oggenc"):
             await carried_out(machine, name, toolbox)
     finally:
         await machine.stop()
