@@ -58,7 +58,7 @@ class _Found:
 
 
 class Xen:
-    """The platform ``xen``."""
+    """Xen, driven by ``xl`` in its dom0."""
 
     name = "xen"
     options: type[PlatformOptions] = XenOptions
@@ -88,7 +88,9 @@ class Xen:
             kernel="the study's, booted by Xen itself",
             channel="Xen's console",
             needs=tuple(needs),
-            untested="Tried in the lab only, with Xen 4.17.",
+            untested="Tried in the lab only, with Xen 4.17."
+            if options.type != "hvm"
+            else "No guest of this type was booted yet, neither in the lab nor elsewhere.",
         )
 
     async def check(self, context: Context, options: XenOptions) -> Verdict:
