@@ -1,0 +1,289 @@
+"""A web server beside neighbours whose loads take turns: bare, in containers and in guests.
+
+Nothing here is timed: what is looked at is that everything that belongs to a cell is told, on one
+time axis, and that what goes wrong is told too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from tare.analysis import compare_runs, load_run
+from tare.analysis.course import courses
+from tare.analysis.monitoring import monitors
+from tare.analysis.unitcost import unit_costs
+from tare.report import build_report
+
+TARE = Path(sys.executable).parent / "tare"
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.guest,
+    pytest.mark.skipif(os.geteuid() != 0, reason="networks need root"),
+]
+PHASES = ("cpu-load", "memory-load", "disk-load", "net-load")
+
+STUDY = """
+study: neighbours
+baseline: bare
+blocks: {least: 2, most: 2}
+shape: {vcpus: 1, memory: 384MiB, disk: 128MiB}
+arms:
+  bare: {platform: bare}
+  oci: {platform: oci}
+  guest: {platform: qemu, accelerator: tcg}
+scenarios:
+  phases:
+    neighbours:
+      - load: phased-load
+        memory: 160MiB
+        parameters:
+          phases: [cpu-load, memory-load, disk-load, net-load]
+          phase: 500ms
+          gap: 500ms
+workloads:
+  http-load: {rate: 50, size: 4KiB, connections: 32, duration: 4500ms, warmup: 200ms}
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A state directory of the test's own, so that runs of the user are not in the way."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    yield tmp_path
+    # What a test that failed has left; nothing otherwise.
+    subprocess.run([TARE, "clean"], capture_output=True, timeout=120, check=False)
+
+
+def written(home: Path, text: str) -> Path:
+    path = home / "study.yaml"
+    path.write_text(text)
+    return path
+
+
+def carried_out(home: Path, text: str) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    folder = home / "run"
+    done = subprocess.run(
+        [TARE, "run", written(home, text), "--out", folder],
+        capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    return folder, done
+
+
+def events(folder: Path) -> list[dict[str, Any]]:
+    path = folder / "events.jsonl"
+    if not path.exists():
+        return []
+    whole = path.read_text().rpartition("\n")[0]
+    return [json.loads(line)["event"] for line in whole.splitlines()]
+
+
+def of_type(folder: Path, kind: str) -> list[dict[str, Any]]:
+    return [event for event in events(folder) if event["type"] == kind]
+
+
+def assert_nothing_is_left(home: Path) -> None:
+    ledgers = list((home / "state" / "tare" / "ledgers").glob("*.jsonl"))
+    assert not ledgers, f"ledgers still list something: {ledgers}"
+    links = subprocess.run(["ip", "-br", "link"], capture_output=True, text=True, check=True)
+    assert "tare-" not in links.stdout
+
+
+def test_phases_counters_and_response_times_share_one_axis(home: Path) -> None:
+    folder, done = carried_out(home, STUDY)
+    assert done.returncode == 0, done.stdout + done.stderr
+    cells = of_type(folder, "cell_finished")
+    assert [cell["status"] for cell in cells] == ["ok"] * 6, [cell["reason"] for cell in cells]
+    for cell in cells:
+        assert [phase["name"] for phase in cell["facts"]["phases"]] == list(PHASES)
+        assert cell["facts"]["host_counters"] == {"sampled": True, "reason": ""}
+        assert set(cell["facts"]["origins_ns"]) == {"subject", "host"}
+        assert cell["facts"]["host_cost"]["rss_bytes"] > 0
+        assert not [text for text in cell["warnings"] if "phases" in text]
+    run = load_run(folder)
+    for course in courses([run]):
+        assert [phase.name for phase in course.phases] == list(PHASES)
+        assert 0.2 <= course.steps[0].begin_s < 0.5
+        assert course.length_s == pytest.approx(4.7, abs=0.3)
+        assert all(course.within(phase) for phase in course.phases)
+        assert sum(step.completed + step.failed for step in course.steps) == 225
+    watched = monitors([run])
+    assert len(watched) == 6
+    for monitor in watched:
+        host, machine = monitor.track("host"), monitor.track("subject")
+        assert host is not None and machine is not None
+        # Both end with the cell, though each told by its own clock.
+        assert abs(host.time_s[-1] - machine.time_s[-1]) < 1.0
+        assert (host.mean("net-received") or 0) > 0
+    costs = unit_costs([run], "bare", 0.95)
+    assert {cost.arm for cost in costs} == {"bare", "oci", "guest"}
+    assert all(cost.rss_bytes for cost in costs)
+    told = [machine for machine in of_type(folder, "machine_ready") if "neighbour" in str(machine)]
+    guests = [m for m in told if m["placement"]["vcpu_threads"]]
+    assert guests and all(memory_of(machine) < 161 << 20 for machine in guests)
+    page = build_report([run], compare_runs([run]), home / "report").read_text()
+    for words in ("Response time over time", "its host", "Host CPUs busy", "net"):
+        assert words in page
+    assert (home / "report" / "tables" / "phases.csv").read_text().count("net-load") == 3
+    assert_nothing_is_left(home)
+
+
+def memory_of(machine: dict[str, Any]) -> int:
+    """Return what a guest says it has; a kernel keeps some for itself."""
+    return int(machine["proof"]["memory"]["total"])
+
+
+SHORT = """
+study: neighbours
+baseline: bare
+blocks: {{least: 2, most: 2}}
+shape: {{vcpus: 1, memory: 256MiB, disk: {disk}}}
+arms:
+  bare: {{platform: bare}}
+  {more}
+scenarios:
+  alone: {{}}
+  loaded:
+    neighbours: [{{load: {load}, parameters: {parameters}}}]
+workloads:
+  numeric-sort: {{duration: {duration}, scenarios: [loaded]}}
+  bitfield: {{duration: 200ms, scenarios: [{bitfield}]}}
+"""
+
+
+def short(load: str, parameters: str, **more: str) -> str:
+    usual = {"disk": "0", "more": "", "duration": "6s", "bitfield": "loaded"}
+    return SHORT.format(**{**usual, "load": load, "parameters": parameters, **more})
+
+
+@pytest.mark.parametrize(
+    ("arm", "more", "words"),
+    [
+        ("bare", "", "was killed by signal 9"),
+        ("oci", "oci: {platform: oci}", "killed"),
+        ("guest", "guest: {platform: qemu, accelerator: tcg}", "neighbour-1"),
+    ],
+)
+def test_a_neighbour_that_dies_in_a_phase_costs_its_cell_only(
+    home: Path, arm: str, more: str, words: str
+) -> None:
+    parameters = "{phases: [cpu-load, memory-load], phase: 5s, gap: 200ms}"
+    text = short("phased-load", parameters, more=more)
+    folder = home / "run"
+    process = subprocess.Popen(
+        [TARE, "run", written(home, text), "--out", folder],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    try:
+        victim = wait_for_victim(folder, arm, process)
+        os.kill(victim, signal.SIGKILL)
+        output, _ = process.communicate(timeout=300)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    cells = of_type(folder, "cell_finished")
+    lost = [cell for cell in cells if cell["status"] == "failed"]
+    names = [cell["cell"].split("[")[0] for cell in lost]
+    assert names == [f"b001/{arm}/loaded/numeric-sort"], (output, [c["reason"] for c in lost])
+    assert "neighbour-1" in lost[0]["reason"] and words in lost[0]["reason"], lost[0]["reason"]
+    assert_nothing_is_left(home)
+
+
+def wait_for_victim(folder: Path, arm: str, process: subprocess.Popen[str]) -> int:
+    """Return the process of an arm's first neighbour, once it is in its first phase."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            pytest.fail(f"the run ended: {process.communicate()[0]}")
+        begun = [
+            event["cell"]
+            for event in of_type(folder, "cell_started")
+            if event["cell"].startswith(f"b001/{arm}/loaded/numeric-sort")
+        ]
+        ended = [event["cell"] for event in of_type(folder, "cell_finished")]
+        if begun and not set(begun) <= set(ended):
+            time.sleep(1.5)
+            return process_of(folder, arm)
+        time.sleep(0.05)
+    pytest.fail("the cell never began")
+
+
+def process_of(folder: Path, arm: str) -> int:
+    starting = {
+        event["machine"]: event
+        for event in of_type(folder, "machine_starting")
+        if event["arm"] == arm and event["role"] == "neighbour-1"
+    }
+    name = list(starting)[-1]
+    ready = next(event for event in of_type(folder, "machine_ready") if event["machine"] == name)
+    threads = ready["placement"].get("vcpu_threads") or []
+    if threads:
+        status = Path(f"/proc/{threads[0]}/status").read_text()
+        return int(status.split("Tgid:")[1].split()[0])
+    pid = ready["proof"].get("pid")
+    if pid:
+        return int(pid)
+    return by_command(name)
+
+
+def by_command(name: str) -> int:
+    """Return the agent of a machine that is a process, by its console's folder or its cgroup."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes()
+            about = str((process / "fd/2").readlink()) + (process / "cgroup").read_text()
+        except OSError:
+            continue
+        if name in about and b"agent" in words and b"serve" in words:
+            return int(process.name)
+    pytest.fail(f"no process of {name}")
+
+
+def test_a_load_that_fails_ends_its_cell_at_once_with_its_reason(home: Path) -> None:
+    parameters = "{phases: [disk-load], phase: 5s, gap: 100ms}"
+    text = short("phased-load", parameters, disk="48MiB", bitfield="alone, loaded")
+    folder, done = carried_out(home, text)
+    cells = of_type(folder, "cell_finished")
+    lost = [cell for cell in cells if cell["status"] == "failed"]
+    assert {cell["cell"].split("/", 1)[1].split("[")[0] for cell in lost} == {
+        "bare/loaded/numeric-sort",
+        "bare/loaded/bitfield",
+    }, done.stdout
+    assert all("neighbour-" in cell["reason"] for cell in lost)
+    long = [cell for cell in lost if "numeric-sort" in cell["cell"]]
+    for cell in long:
+        assert "ended its phased-load before the subject" in cell["reason"]
+        assert "disk-load" in cell["reason"] and "room" in cell["reason"]
+    assert any(cell["status"] == "ok" for cell in cells)
+    assert_nothing_is_left(home)
+
+
+def test_a_network_load_beside_work_that_needs_no_network(home: Path) -> None:
+    user = "user: {platform: qemu, accelerator: tcg, network: user}"
+    text = short("net-load", "{}", more=user, duration="2s")
+    folder, done = carried_out(home, text)
+    assert done.returncode == 0, done.stdout + done.stderr
+    cells = of_type(folder, "cell_finished")
+    assert {cell["status"] for cell in cells} == {"ok"}, [cell["reason"] for cell in cells]
+    rates = [
+        event["value"]
+        for event in of_type(folder, "observation")
+        if event["role"].startswith("neighbour") and event["metric"] == "rate"
+    ]
+    assert len(rates) == 2 * 2 * 2 and min(rates) > 1e4
+    series = [event for event in of_type(folder, "series") if event["name"] == "counters"]
+    assert {event["role"] for event in series} == {"subject", "host"}
+    for event in series:
+        assert pl.read_parquet(folder / event["path"]).height >= 2
+    assert_nothing_is_left(home)
