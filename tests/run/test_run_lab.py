@@ -16,11 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 TARE = Path(sys.executable).parent / "tare"
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.guest,
-    pytest.mark.skip(reason="not yet confirmed on a quiet machine"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.guest]
 
 STUDY = """
 study: dying
@@ -54,16 +50,15 @@ def assert_nothing_is_left(home: Path) -> None:
     assert not list((home / "state" / "tare" / "ledgers").glob("*.jsonl"))
 
 
-def lost_at_a_time(folder: Path, arm: str) -> list[float]:
-    """The length in ms of the gap in which the middle of all lost time lies, for each cell."""
-    found = []
+def gaps_between(folder: Path, arm: str, least_ms: float, most_ms: float) -> int:
+    """How many of the subject's gaps in all cells of an arm were that long."""
+    found = 0
     for event in events(folder):
         if event["type"] == "series" and event["name"] == "gaps":
             _, named, _ = event["cell"].split("/", 2)
             if named == arm:
-                gaps = pl.read_parquet(folder / event["path"])["excess_ns"].sort() / 1e6
-                reached = gaps.cum_sum() >= gaps.sum() / 2
-                found.append(float(gaps.filter(reached).min()))  # type: ignore[arg-type]
+                lengths = pl.read_parquet(folder / event["path"])["excess_ns"] / 1e6
+                found += int(lengths.is_between(least_ms, most_ms).sum())
     return found
 
 
@@ -80,16 +75,27 @@ def test_xens_time_slice_is_what_a_contended_subject_loses(home: Path) -> None:
     assert not reasons
     checked = {e["arm"]: e for e in told if e["type"] == "platform_checked"}
     assert all(event["emulated"] for event in checked.values())
-    cells = [e for e in told if e["type"] == "cell_finished"]
+    # What failed for a passing reason was tried again.
+    cells = {e["cell"]: e for e in told if e["type"] == "cell_finished"}.values()
     assert [cell["reason"] for cell in cells if cell["status"] != "ok"] == []
     assert len(cells) == 2 * len(checked)
-    usual, shortest = lost_at_a_time(folder, "xen-pv"), lost_at_a_time(folder, "xen-pv-1ms")
-    # Fayyad-Kazan et al. (2013), tables 6 to 9: 30.08 ms and 1.08 ms on real hardware.
-    assert all(20 < each < 45 for each in usual), usual
-    assert all(0.5 < each < 6 for each in shortest), shortest
+    # Fayyad-Kazan et al. (2013), tables 6 to 9: 30.08 ms and 1.08 ms on real hardware. What else
+    # this computer does adds gaps of its own, so the slices are compared with one another.
+    long = {arm: gaps_between(folder, arm, 28, 33) for arm in ("xen-pv", "xen-pv-1ms")}
+    short = {arm: gaps_between(folder, arm, 0.8, 1.5) for arm in ("xen-pv", "xen-pv-1ms")}
+    assert long["xen-pv"] > 2 * long["xen-pv-1ms"], (long, short)
+    assert short["xen-pv-1ms"] > 2 * short["xen-pv"], (long, short)
+    # Beside a neighbour a subject has half the CPU, whatever the slice; Xen says for how long.
+    for cell in cells:
+        cost = cell["facts"]["host_cost"]
+        if cell["cell"].split("/")[1].startswith("xen"):
+            assert cost["dom0_cpu_s"] > 0
+            (neighbour,) = cell["facts"]["neighbours"]
+            assert neighbour["ran_share"] > 0.2
     assert_nothing_is_left(home)
 
 
+@pytest.mark.skip(reason="not yet confirmed on a quiet machine")
 @pytest.mark.timeout(900)
 def test_a_lab_killed_in_a_cell_is_booted_again_for_that_cell(home: Path) -> None:
     folder, study = home / "run", home / "dying.yaml"

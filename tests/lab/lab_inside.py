@@ -1,0 +1,68 @@
+"""One lab for the tests of a module: what they work with in it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tare.hosts import Host, Ledger, LocalHost
+from tare.images.cache import default_cache
+from tare.lab.host import Lab, lab_up
+from tare.lab.options import LabOptions
+from tare.platforms.base import Context, MachineSpec, Shape
+
+SHAPE = Shape(vcpus=1, memory=192 << 20)
+PATIENCE_S = 300.0
+OWN = 1
+"""The lab's CPU that guests are pinned to; its first one is left to everything else."""
+
+
+@dataclass
+class Inside:
+    """A lab that is up.
+
+    Args:
+        lab: The lab.
+        context: Where platforms work in it.
+        numbers: Makes names unique.
+    """
+
+    lab: Lab
+    context: Context
+    numbers: itertools.count[int]
+
+    @property
+    def host(self) -> Host:
+        """The way into it."""
+        return self.context.host
+
+    async def sh(self, script: str) -> str:
+        """Run a script in it, which must succeed; return what it printed."""
+        done = await self.host.run(["sh", "-c", script], timeout_s=60)
+        assert done.ok, done.words()
+        return done.stdout.decode()
+
+    def spec(self, role: str = "subject", shape: Shape = SHAPE) -> MachineSpec:
+        """Return a machine that is pinned to the CPU of its own."""
+        name = f"tare-test-{next(self.numbers)}-{role}"
+        return MachineSpec(name, shape, (OWN,), Path("/tmp") / name, True, role)
+
+
+@asynccontextmanager
+async def inside(
+    options: LabOptions, folder: Path, agent: Path, kernel: str
+) -> AsyncIterator[Inside]:
+    """Boot a lab; prove in the end that neither in it nor here anything is left in a ledger."""
+    here = LocalHost(agent)
+    local = Context(here, Ledger(folder / "here"), default_cache(), agent, kernel)
+    async with await lab_up(local, options, folder / "tare-lab") as lab:
+        ledger = Ledger(folder / "there", host=lab.host.name, boot=lab.host.boot_id)
+        context = replace(local, host=lab.host, here=here, ledger=ledger)
+        yield Inside(lab, context, itertools.count(1))
+        assert not ledger.open_entries()
+        ledger.close()
+    assert not local.ledger.open_entries()
+    local.ledger.close()

@@ -1,0 +1,130 @@
+"""KVM guests in a lab: KVM itself, on a processor that QEMU emulates, reached over SSH."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from lab.lab_inside import OWN, PATIENCE_S, SHAPE, Inside, inside
+from tare.hosts.threads import allowed_cpus
+from tare.lab.options import GIB, LabOptions
+from tare.platforms.qemu import Qemu, launch
+from tare.platforms.qemu_enlightenments import told_by_kvm
+from tare.platforms.qemu_machine import QemuMachine
+from tare.platforms.qemu_options import QemuOptions
+
+pytestmark = [
+    pytest.mark.guest,
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.skip(reason="not yet confirmed on a quiet machine"),
+]
+
+HUGE = "/sys/kernel/mm/hugepages/hugepages-2048kB"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def kvm_lab(
+    agent_program: Path, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Inside]:
+    folder = tmp_path_factory.mktemp("kvm")
+    async with inside(LabOptions("kvm", memory=2 * GIB), folder, agent_program, "rt") as found:
+        yield found
+
+
+def kvm(**options: Any) -> QemuOptions:
+    return QemuOptions.model_validate({"accelerator": "kvm", **options})
+
+
+@asynccontextmanager
+async def booted(
+    lab: Inside, options: QemuOptions, role: str = "subject"
+) -> AsyncIterator[tuple[QemuMachine, Mapping[str, Any]]]:
+    prepared = await Qemu().prepare(lab.context, options, SHAPE, True)
+    image = prepared.extra["image"]
+    machine = await launch(lab.context, options, image, lab.spec(role))
+    try:
+        yield machine, (await machine.ready(PATIENCE_S)).proof
+    finally:
+        await machine.stop()
+
+
+def features(proof: Mapping[str, Any]) -> tuple[str, ...]:
+    leaves = proof["hypervisor"]["leaves"]
+    return told_by_kvm(int(leaves.get("40000001.0", "0").split()[0], 16))
+
+
+async def test_what_this_kvm_does_not_know_is_refused_in_qemus_words(kvm_lab: Inside) -> None:
+    verdict = await Qemu().check(kvm_lab.context, kvm())
+    assert verdict.usable, verdict.reason
+    # KVM is the real one, but the processor below it is not.
+    assert verdict.emulated
+    unknown = await Qemu().check(kvm_lab.context, kvm(cpu="host,kvm-pv-nonsense=on"))
+    assert not unknown.usable
+    assert "kvm-pv-nonsense' not found" in unknown.reason
+
+
+async def test_two_guests_are_what_was_asked_for_and_share_a_cpu(kvm_lab: Inside) -> None:
+    asked = kvm(emulator_cpus="other", mlock=True, enlightenments={"remove": ["kvm-pv-eoi"]})
+    unlike = kvm(enlightenments={"kvm": False, "hyperv": True})
+    async with (
+        booted(kvm_lab, asked) as (subject, proof),
+        booted(kvm_lab, unlike, "neighbour-1") as (neighbour, other),
+    ):
+        assert proof["hypervisor"]["signatures"] == ["KVMKVMKVM"]
+        assert "kvm-clock" in proof["clocksource"]["available"]
+        assert "kvm-steal-time" in features(proof)
+        assert "kvm-pv-eoi" not in features(proof)
+        # This one knows nothing of KVM.
+        assert other["hypervisor"]["signatures"] == ["Microsoft Hv"]
+        assert "kvm-clock" not in other["clocksource"]["available"]
+        assert "hyperv_clocksource_tsc_page" in other["clocksource"]["available"]
+        for machine in (subject, neighbour):
+            (thread,) = await machine.vcpu_threads()
+            assert await allowed_cpus(kvm_lab.host, thread) == (OWN,)
+        assert subject.applied["emulator"]["cpus"] == [0]
+        locked = await kvm_lab.host.read(f"/proc/{subject.pid}/status")
+        (kib,) = [line.split()[1] for line in locked.splitlines() if line.startswith(b"VmLck")]
+        assert int(kib) << 10 >= SHAPE.memory
+        await share_the_cpu(subject, neighbour)
+    assert not kvm_lab.context.ledger.open_entries()
+
+
+async def share_the_cpu(subject: QemuMachine, neighbour: QemuMachine) -> None:
+    """Two busy vCPUs have one CPU: the host says so, and the guest feels it."""
+    load = await neighbour.agent.start_load("cpu-load", {"threads": 1})
+    before = await subject.host_cost()
+    tick = {"seconds": 2.0, "allow_untrusted_tsc": True}
+    contended = await subject.agent.run("tick", tick, deadline_s=PATIENCE_S)
+    after = await subject.host_cost()
+    await load.stop(PATIENCE_S)
+    assert after["vcpu_run_delay_s"] - before["vcpu_run_delay_s"] > 0.4
+    assert contended.value["stolen_share"] > 0.2
+    assert contended.timing["stolen_ns"] > 0.2e9
+
+
+async def test_huge_pages_of_the_host_carry_the_guests_memory(kvm_lab: Inside) -> None:
+    options = kvm(hugepages=True, devices="emulated")
+    none = await Qemu().check(kvm_lab.context, options)
+    assert not none.usable
+    assert "huge" in none.reason
+    # Memory is in pieces by now, so what is free has to be moved together first.
+    await kvm_lab.sh(
+        "echo 3 >/proc/sys/vm/drop_caches; echo 1 >/proc/sys/vm/compact_memory; "
+        f"echo {(SHAPE.memory >> 21) + 8} >{HUGE}/nr_hugepages"
+    )
+    free = int(await kvm_lab.sh(f"cat {HUGE}/free_hugepages"))
+    async with booted(kvm_lab, options) as (_, proof):
+        assert free - int(await kvm_lab.sh(f"cat {HUGE}/free_hugepages")) == SHAPE.memory >> 21
+        # Emulated devices beside the real hypervisor.
+        assert proof["hypervisor"]["signatures"] == ["KVMKVMKVM"]
+        assert {nic["driver"] for nic in proof["nics"]} == {"e1000"}
+    assert int(await kvm_lab.sh(f"cat {HUGE}/free_hugepages")) == free
+    await kvm_lab.sh(f"echo 0 >{HUGE}/nr_hugepages")
+    assert not kvm_lab.context.ledger.open_entries()
