@@ -172,7 +172,6 @@ async def test_a_domain_destroyed_by_others_is_told_while_it_works(xen_lab: Insi
     assert not xen_lab.context.ledger.open_entries()
 
 
-@UNCONFIRMED
 async def test_a_domain_that_survives_its_destruction_stays_on_record(xen_lab: Inside) -> None:
     machine = await begun(xen_lab, options())
     # Everything is Xen's own but this one command, which does as if it had obeyed.
@@ -194,7 +193,6 @@ async def test_a_domain_that_survives_its_destruction_stays_on_record(xen_lab: I
     assert await xen.find_domain(xen_lab.host, machine.name, machine.uuid) is None
 
 
-@UNCONFIRMED
 async def test_what_xen_refuses_is_told_in_its_words(xen_lab: Inside) -> None:
     with pytest.raises(MachineFault, match=r"[Cc]ap out of range"):
         async with booted(xen_lab, options(cap=2.0)):
