@@ -82,19 +82,41 @@ class Injection:
     """One disturbance; times in ns.
 
     Args:
-        begin_ns: Where it began, at the latest (the host's CLOCK_MONOTONIC_RAW).
-        end_ns: Where it ended, at the earliest.
-        length_ns: How long the CPU was taken, by the kernel's own account.
+        begin_ns: A moment that is surely within it (the host's CLOCK_MONOTONIC_RAW).
+        end_ns: A later one.
+        least_ns: How long the CPU was taken, at the least.
+        most_ns: How long, at the most.
     """
 
     begin_ns: int
     end_ns: int
-    length_ns: int
+    least_ns: int
+    most_ns: int
+
+    @classmethod
+    def stop(cls, begin_ns: int, end_ns: int) -> Injection:
+        """Return a stop by a quota, whose length the kernel's account tells exactly."""
+        return cls(begin_ns, end_ns, end_ns - begin_ns, end_ns - begin_ns)
+
+    @classmethod
+    def run(cls, begin_ns: int, end_ns: int, charged_ns: int) -> Injection:
+        """Return a run of a hog, which two clocks tell of that do not know each other.
+
+        Its own stamps leave out the switches to it and back. What the kernel charged it holds them,
+        and what the kernel does at a wake-up; but less than the stamps, where the hypervisor below
+        stole time.
+        """
+        both = (end_ns - begin_ns, charged_ns)
+        return cls(begin_ns, end_ns, min(both), max(both))
 
     @property
     def middle_ns(self) -> int:
         """A moment that is surely within it."""
         return (self.begin_ns + self.end_ns) // 2
+
+    def error_ns(self, found_ns: float) -> float:
+        """Return how far what was found is from all that can be true; 0 within."""
+        return found_ns - min(max(found_ns, self.least_ns), self.most_ns)
 
 
 @dataclass(frozen=True)
@@ -105,9 +127,7 @@ class Disturbed:
         cell: The gaps with their causes, as Tare sees them.
         value: The tick's result.
         facts: The recorder's facts.
-        injected: Each disturbance. A hog stamps its first and last instruction, and the kernel
-            tells what it charged the hog for, which holds the switches to it and back as well; a
-            quota's are the kernel's alone.
+        injected: Each disturbance.
         cut: Those that the beginning or the end of the measurement cuts in two.
     """
 
@@ -239,7 +259,7 @@ async def _measure(
         raise Unmeasured(cell.reason)
     last_ns = cell.first_ns + round(float(outcomes[0].value["seconds"]) * 1e9)
     if disturber is None:
-        times = tuple(Injection(begin, end, end - begin) for begin, end in stops)
+        times = tuple(Injection.stop(*stop) for stop in stops)
     else:
         columns = next(s.columns for s in outcomes[1].series if s.name == "runs")
         if "charged_ns" not in columns:
@@ -247,7 +267,7 @@ async def _measure(
         runs = zip(
             *(columns[name].tolist() for name in ("begin_ns", "end_ns", "charged_ns")), strict=True
         )
-        times = tuple(Injection(*run) for run in runs)
+        times = tuple(Injection.run(*run) for run in runs)
     met = [each for each in times if each.end_ns > cell.first_ns and each.begin_ns < last_ns]
     whole = tuple(each for each in met if each.begin_ns > cell.first_ns and each.end_ns < last_ns)
     cut = tuple(each for each in met if each not in whole)
