@@ -127,13 +127,17 @@ async def test_the_recorder_sees_a_thread_go_and_come_and_leaves_nothing(ledger:
             instance = Path(str(ledger.open_entries()[-1].details["path"]))
             for _ in range(2):
                 await recorder.begin(cpus, [os.getpid()])
-                sleeper = await asyncio.create_subprocess_exec("sleep", "0.05")
-                await sleeper.wait()
+                # Several, since some kernels of virtual machines do not record every switch.
+                sleepers = [await asyncio.create_subprocess_exec("sleep", "0.05") for _ in range(5)]
+                await asyncio.gather(*(sleeper.wait() for sleeper in sleepers))
                 taken = await recorder.end()
                 kinds = taken.columns["kind"]
                 switches = kinds == HostEvent.SWITCH
-                assert {sleeper.pid} <= set(taken.columns["who"][switches].tolist())
-                assert taken.comms[sleeper.pid]
+                seen = {each.pid for each in sleepers} & set(
+                    taken.columns["who"][switches].tolist()
+                )
+                assert seen
+                assert all(taken.comms[pid] for pid in seen)
                 woken = taken.columns["who"][kinds == HostEvent.WAKEUP].tolist()
                 assert set(woken) <= {os.getpid()}
                 times = taken.columns["time_ns"]
