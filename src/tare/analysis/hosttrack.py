@@ -74,18 +74,25 @@ class Episode:
         begin_ns: From when on it surely was so.
         end_ns: Until when it surely was so.
         cause: Why.
-        unseen_ns: By how much longer it may have been, where the kernel did not record a switch.
+        before_ns: By how much earlier it may have begun, where the kernel did not record a switch.
+        after_ns: By how much later it may have ended, for the same reason.
     """
 
     begin_ns: int
     end_ns: int
     cause: Cause
-    unseen_ns: int = 0
+    before_ns: int = 0
+    after_ns: int = 0
 
     @property
     def length_ns(self) -> int:
         """How long it was."""
         return self.end_ns - self.begin_ns
+
+    @property
+    def unseen_ns(self) -> int:
+        """By how much longer it may have been."""
+        return self.before_ns + self.after_ns
 
 
 @dataclass(frozen=True)
@@ -224,9 +231,10 @@ class _Follower:
                 if runnable:
                     self._waiting[other] = cpu
         elif kind == HostEvent.WAKEUP:
-            if self._cpu is not None and not self._running():
+            # It does not tell who runs; so it ends only a wait, which may end by it.
+            if self._cpu is not None and not self._running() and not self._ready:
                 self._absent(time_ns)
-                if who == self._thread and not self._ready:
+                if who == self._thread:
                     # From here on it is kept by whoever has the CPU that it is to run on.
                     self._ready = self._woken = True
                     self._cpu = other
@@ -290,11 +298,14 @@ class _Follower:
                 self._absent(surely)
                 if self.episodes and self.episodes[-1].end_ns == surely:
                     self.episodes[-1] = replace(
-                        self.episodes[-1],
-                        unseen_ns=self.episodes[-1].unseen_ns + max(0, time_ns - surely),
+                        self.episodes[-1], after_ns=max(0, time_ns - surely)
                     )
             self._cpu, self._since, self._began = cpu, time_ns, time_ns
         elif cpu == self._cpu:
+            if shown in self._helpers and self._ready and last > self._since:
+                # Both were held back or released together: it came when something happened here.
+                self._absent(last)
+                self._current[cpu] = shown
             self._absent(time_ns)
         self._current[cpu], self._arrived[cpu] = shown, time_ns
 
@@ -351,8 +362,7 @@ def joined(episodes: Iterable[Episode]) -> list[Episode]:
             if (both_interrupts and close <= JOINED_NS) or (
                 last.cause == episode.cause and close == 0
             ):
-                unseen = last.unseen_ns + episode.unseen_ns
-                result[-1] = Episode(last.begin_ns, episode.end_ns, last.cause, unseen)
+                result[-1] = replace(last, end_ns=episode.end_ns, after_ns=episode.after_ns)
                 continue
         result.append(episode)
     return result

@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from tare.analysis.hosttrack import Cause, Columns, Episode, Track
+from tare.analysis.hosttrack import IDLE_READY, WAKE_UP, Cause, Columns, Episode, Track
 from tare.events.hostsched import HostEvent
 
 THROTTLED = Cause("host throttling")
@@ -51,22 +51,35 @@ def blame_quota(track: Track, columns: Columns, quota: Quota) -> Track:
     return replace(track, episodes=_relabelled(track.episodes, best))
 
 
-def _absences(episodes: Sequence[Episode]) -> list[tuple[int, int, bool]]:
-    """Return when the thread was off its CPU, and whether it was ready when it left."""
-    found: list[tuple[int, int, bool]] = []
+@dataclass(frozen=True)
+class _Absence:
+    """A stretch that the thread was off its CPU: until when surely, and until when perhaps."""
+
+    begin_ns: int
+    end_ns: int
+    perhaps_ns: int
+    ready: bool
+
+
+def _absences(episodes: Sequence[Episode]) -> list[_Absence]:
+    found: list[_Absence] = []
     for episode in episodes:
         if "interrupt" in episode.cause.kind:
             continue
-        ready = episode.cause.kind != "platform"
-        if found and found[-1][1] == episode.begin_ns:
-            found[-1] = (found[-1][0], episode.end_ns, found[-1][2])
-        else:
-            found.append((episode.begin_ns, episode.end_ns, ready))
+        begin, ready = episode.begin_ns, episode.cause.kind != "platform"
+        if found and found[-1].end_ns == begin:
+            begin, ready = found[-1].begin_ns, found[-1].ready
+            found.pop()
+        found.append(_Absence(begin, episode.end_ns, _perhaps(episode), ready))
     return found
 
 
+def _perhaps(episode: Episode) -> int:
+    return episode.end_ns + episode.after_ns
+
+
 def _stops(
-    absences: Sequence[tuple[int, int, bool]], times: NDArray[np.int64], quota: Quota
+    absences: Sequence[_Absence], times: NDArray[np.int64], quota: Quota
 ) -> list[tuple[int, int]]:
     if not times.size:
         return []
@@ -74,21 +87,19 @@ def _stops(
     enough = USED_SHARE * quota.quota_ns - SLICE_NS
     stops = []
     for before, after in pairwise(marks):
-        for begin, end, ready in absences:
-            if end <= before or begin >= after:
-                continue
-            if ready and begin >= before and end > after:
-                ran = begin - before - _away(absences, before, begin)
+        for each in absences:
+            if each.ready and before <= each.begin_ns and each.begin_ns < after < each.perhaps_ns:
+                ran = each.begin_ns - before - _away(absences, before, each.begin_ns)
                 if ran >= enough:
-                    stops.append((begin, after))
+                    stops.append((each.begin_ns, after))
     return stops
 
 
-def _away(absences: Sequence[tuple[int, int, bool]], begin: int, end: int) -> int:
+def _away(absences: Sequence[_Absence], begin: int, end: int) -> int:
     return sum(
-        min(last, end) - max(first, begin)
-        for first, last, _ in absences
-        if last > begin and first < end
+        min(each.end_ns, end) - max(each.begin_ns, begin)
+        for each in absences
+        if each.end_ns > begin and each.begin_ns < end
     )
 
 
@@ -101,15 +112,18 @@ def _relabelled(
     for episode in episodes:
         while left and left[0][1] <= episode.begin_ns:
             left.pop(0)
-        if not left or left[0][0] >= episode.end_ns or "interrupt" in episode.cause.kind:
+        if not left or left[0][0] >= _perhaps(episode) or "interrupt" in episode.cause.kind:
             result.append(episode)
             continue
-        end = min(left[0][1], episode.end_ns)
+        end = min(left[0][1], _perhaps(episode))
         last = result[-1] if result else None
         if last and last.cause == THROTTLED and last.end_ns == episode.begin_ns:
-            result[-1] = replace(last, end_ns=end, unseen_ns=last.unseen_ns + episode.unseen_ns)
+            result[-1] = replace(last, end_ns=end)
         else:
-            result.append(Episode(episode.begin_ns, end, THROTTLED, episode.unseen_ns))
-        if end < episode.end_ns:
-            result.append(Episode(end, episode.end_ns, episode.cause))
+            result.append(Episode(episode.begin_ns, end, THROTTLED, episode.before_ns))
+        if end < _perhaps(episode):
+            # The period's timer released the thread, so an idle CPU was on its way back to it.
+            cause = WAKE_UP if episode.cause == IDLE_READY else episode.cause
+            until = max(end, episode.end_ns)
+            result.append(Episode(end, until, cause, after_ns=_perhaps(episode) - until))
     return tuple(result)
