@@ -261,6 +261,7 @@ SURE = Evidence(
         ({"estimate": 0.8, "interval": Interval(0.75, 0.85, "student-t", 0.95)}, "better"),
         ({"q": 0.06}, "undecided"),
         ({"q": None, "p": None}, "undecided"),
+        ({"interval": Interval(0.99, 1.45, "student-t", 0.95)}, "undecided"),
         ({"noise_floor": 0.3}, "not distinguishable"),
         ({"noise_floor": None}, "worse"),
         ({"margin": 0.3}, "dead heat"),
@@ -292,6 +293,9 @@ def test_an_undecided_sentence_says_what_is_missing() -> None:
     by_number = replace(SURE, q=0.06)
     text = sentence(by_number, "undecided", what="w", arm="a", baseline="b")
     assert "q = 0.06 (p = 0.0078 before correction for 5 tests)" in text
+    one_far_off = replace(SURE, interval=Interval(0.99, 1.45, "student-t", 0.95))
+    text = sentence(one_far_off, "undecided", what="w", arm="a", baseline="b")
+    assert "q = 0.02, but the interval holds no difference too" in text
     by_size = replace(SURE, margin=0.22)
     assert "maybe less than 22 %" in sentence(by_size, "undecided", what="w", arm="a", baseline="b")
 

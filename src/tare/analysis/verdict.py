@@ -1,9 +1,10 @@
 """From numbers to a verdict, by one rule for all metrics, and to a sentence.
 
-A difference is declared only when three things agree: the permutation test after correction for
-the number of tests (q < level), a size beyond the practical margin, and a size beyond the noise
-floor of the A/A pair. No difference is declared just as carefully: only when the whole interval
-lies within the margin. Everything else says what is missing.
+A difference is declared only when four things agree: the permutation test after correction for
+the number of tests (q < level), an interval that leaves "even" out, a size beyond the practical
+margin, and a size beyond the noise floor of the A/A pair. No difference is declared just as
+carefully: only when the whole interval lies within the margin. Everything else says what is
+missing.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ def judge(evidence: Evidence) -> VerdictWord:
       then no dead heat is declared either.
     - ``dead heat``: the whole interval lies within the margin.
     - ``not distinguishable``: the estimate lies within the A/A pair's noise floor.
-    - ``better``, ``worse`` (``differs`` where no direction is better): q below the level, and
-      the estimate beyond both margin and noise floor.
+    - ``better``, ``worse`` (``differs`` where no direction is better): q below the level, the
+      interval beside "even", and the estimate beyond both margin and noise floor. One block far
+      off the others can move the estimate beyond the margin and leave q small; not the interval.
     - ``undecided``: none of these.
 
     On a difference scale the margin is not defined (there is no size to relate it to) and only
@@ -61,7 +63,7 @@ def judge(evidence: Evidence) -> VerdictWord:
     floor = evidence.noise_floor
     if floor is not None and not beyond(evidence.estimate, floor, ratio=ratio):
         return "not distinguishable"
-    declared = evidence.q is not None and evidence.q < evidence.level
+    declared = evidence.q is not None and evidence.q < evidence.level and not _maybe_even(evidence)
     if declared and (not ratio or beyond(evidence.estimate, evidence.margin, ratio=True)):
         return _direction(evidence)
     return "undecided"
@@ -72,6 +74,12 @@ def _within(interval: Interval | None, margin: float) -> bool:
         return False
     ends = (interval.low, interval.high)
     return not any(beyond(end, margin, ratio=True) for end in ends)
+
+
+def _maybe_even(evidence: Evidence) -> bool:
+    even = 1 if evidence.scale == "ratio" else 0
+    interval = evidence.interval
+    return interval is not None and interval.low <= even <= interval.high
 
 
 def _direction(evidence: Evidence) -> VerdictWord:
@@ -134,6 +142,8 @@ def _missing(evidence: Evidence) -> str:
         if evidence.p is not None and evidence.p < evidence.level:
             text += f" (p = {_p(evidence.p)} before correction for {evidence.tests} tests)"
         return text
+    if _maybe_even(evidence):
+        return f"q = {_p(evidence.q)}, but the interval holds no difference too"
     return f"a difference (q = {_p(evidence.q)}), but maybe less than {percent(evidence.margin)}"
 
 

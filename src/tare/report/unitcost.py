@@ -98,7 +98,7 @@ def _work(cost: UnitCost) -> str:
     if not cost.key.metric:
         return NONE
     name = metric_name(cost.key.metric)
-    return name if cost.unit.endswith("/s") else f"one {name}"
+    return name if cost.unit.endswith("/s") else f"one {cost.key.workload} ({name})"
 
 
 def per_unit(cost: UnitCost) -> str:

@@ -27,6 +27,12 @@ FAR = 2.5
 NEAR = 1.3
 """Costs within this factor of 1 belong into the close-up."""
 
+SEPARATOR = " · "
+"""Between what was measured and its metric, in a label."""
+
+ONE_LINE = 40
+"""Characters that have room left of the rows."""
+
 
 @dataclass(frozen=True)
 class Group:
@@ -291,15 +297,23 @@ def paint_compact(
         if layout.stacked:
             canvas.text(0, start + 11, short(group.label, 54), size=12)
         else:
-            canvas.text(
-                layout.plot[0] - 14, (start + end) / 2, short(group.label, 48), align="right"
-            )
+            _beside(canvas, layout.plot[0] - 14, (start + end) / 2, group.label)
         for index, effect in enumerate(group.effects):
             mark_y = start + layout.header + (index + 0.5) * layout.row
             for panel in panels:
                 look = looks[effect.arm]
                 _mark(canvas, panel, effect, _ink(effect, looks), look, mark_y, size=36)
     return canvas.spec(y + 48)
+
+
+def _beside(canvas: Canvas, right: float, middle: float, label: str) -> None:
+    """Write a row's label left of it, on two lines where one has no room for it."""
+    what, _, metric = label.rpartition(SEPARATOR)
+    if len(label) <= ONE_LINE or not what:
+        canvas.text(right, middle, short(label, ONE_LINE), align="right")
+        return
+    canvas.text(right, middle - 7, short(what, ONE_LINE), align="right")
+    canvas.text(right, middle + 7, short(metric, ONE_LINE), align="right", ink=SOFT)
 
 
 def _legend(

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from tare.analysis.model import Comparison, Effect, Key
-from tare.report.figures.forest import DETAIL, NARROW, WIDE, Group, paint, paint_compact
+from tare.report.figures.forest import DETAIL, NARROW, SEPARATOR, WIDE, Group, paint, paint_compact
 from tare.report.figures.frame import Figure
 from tare.report.palette import Look
 from tare.report.words import (
@@ -42,7 +42,7 @@ def overhead_figure(
     names = Names(Part.of(summary.key) for summary in comparison.summaries)
     groups = _groups(
         overview(comparison),
-        lambda key: f"{names.name(Part.of(key))} · {metric_name(key.metric)}",
+        lambda key: f"{names.name(Part.of(key))}{SEPARATOR}{metric_name(key.metric)}",
     )
     if not groups:
         return None
