@@ -7,7 +7,6 @@ anything else on the computer takes their CPUs away. docs/benchmarks.md explains
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from benchmarks._agent import agent_of, agent_parser
 from benchmarks._results import Fact, Goal, Result, finish, machine_facts
 from benchmarks._runs import Unmeasured
 from benchmarks.tick_loop import no_throttling
@@ -220,21 +220,16 @@ def measure(bench: Bench, repeats: int, pairs: int) -> Result:
 
 def main(argv: list[str] | None = None) -> int:
     """Measure; return 0 when every goal was met."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.bytemark_peers", description=__doc__
-    )
-    parser.add_argument("--agent", type=Path, default=Path(sys.executable).parent / "tare-agent")
-    parser.add_argument("--cpu", type=int, default=max(os.sched_getaffinity(0)))
+    parser = agent_parser("bytemark_peers", __doc__)
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--pairs", type=int, default=3, help="of one thread and all threads")
     parser.add_argument("--seconds", type=float, default=1.0, help="of each kernel")
     options = parser.parse_args(argv)
     machine = machine_facts()
-    if not options.agent.is_file():
-        raise Unmeasured(f"{options.agent} is missing: run make setup")
+    agent = agent_of(options)
     cpus = tuple(sorted(os.sched_getaffinity(0)))
     with no_throttling() as before:
-        bench = Bench(options.agent.resolve(), options.cpu, cpus, options.seconds)
+        bench = Bench(agent, options.cpu, cpus, options.seconds)
         result = measure(bench, options.repeats, options.pairs)
     return finish(result, {**machine, "rt_runtime_us_before": before})
 

@@ -6,9 +6,7 @@ figure that stress-ng tells. docs/benchmarks.md explains what differs.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import re
 import shutil
 import statistics
@@ -20,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks._agent import agent_of, agent_parser
 from benchmarks._pairs import Pairs, Side, alternate, median_interval
 from benchmarks._results import Fact, Goal, Result, finish, machine_facts
 from benchmarks._runs import Unmeasured
@@ -190,19 +189,16 @@ def measure(bench: Bench, pairs: int) -> Result:
 
 def main(argv: list[str] | None = None) -> int:
     """Measure; return 0 when every goal was met."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.memory_peers", description=__doc__)
-    parser.add_argument("--agent", type=Path, default=Path(sys.executable).parent / "tare-agent")
-    parser.add_argument("--cpu", type=int, default=max(os.sched_getaffinity(0)))
+    parser = agent_parser("memory_peers", __doc__)
     parser.add_argument("--pairs", type=int, default=6)
     parser.add_argument("--array", type=int, default=128, help="MiB of each array")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
     options = parser.parse_args(argv)
     machine = machine_facts()
-    if not options.agent.is_file():
-        raise Unmeasured(f"{options.agent} is missing: run make setup")
+    agent = agent_of(options)
     with tempfile.TemporaryDirectory(prefix="tare-bench-") as scratch:
         bench = Bench(
-            options.agent.resolve(),
+            agent,
             options.cpu,
             Path(scratch),
             options.array * MIB,

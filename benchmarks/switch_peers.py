@@ -11,9 +11,7 @@ are left out, and named.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import re
 import shutil
 import statistics
@@ -26,6 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks._agent import agent_of, agent_parser
 from benchmarks._pairs import Pairs, Side, alternate, median_interval
 from benchmarks._results import Fact, Goal, Result, finish, machine_facts
 from benchmarks._runs import Unmeasured
@@ -276,19 +275,16 @@ def measure(bench: Bench, pairs: int) -> Result:
 
 def main(argv: list[str] | None = None) -> int:
     """Measure; return 0 when every goal was met."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.switch_peers", description=__doc__)
-    parser.add_argument("--agent", type=Path, default=Path(sys.executable).parent / "tare-agent")
-    parser.add_argument("--cpu", type=int, default=max(os.sched_getaffinity(0)))
+    parser = agent_parser("switch_peers", __doc__)
     parser.add_argument("--pairs", type=int, default=7)
     options = parser.parse_args(argv)
     machine = machine_facts()
-    if not options.agent.is_file():
-        raise Unmeasured(f"{options.agent} is missing: run make setup")
+    agent = agent_of(options)
     with (
         tempfile.TemporaryDirectory(prefix="tare-bench-") as scratch,
         no_throttling() as before,
     ):
-        bench = Bench(options.agent.resolve(), options.cpu, Path(scratch))
+        bench = Bench(agent, options.cpu, Path(scratch))
         result = measure(bench, options.pairs)
     return finish(result, {**machine, "rt_runtime_us_before": before})
 

@@ -9,7 +9,6 @@ Needs root (SCHED_FIFO, and real-time throttling off while it runs), oslat, and 
 
 from __future__ import annotations
 
-import argparse
 import array
 import contextlib
 import ctypes
@@ -27,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks._agent import agent_of, agent_parser
 from benchmarks._pairs import Pairs, Side, alternate, median_interval
 from benchmarks._results import Fact, Goal, Result, finish, machine_facts
 from benchmarks._runs import Unmeasured
@@ -300,15 +300,12 @@ def measure(bench: Bench, pairs: int, seconds: int) -> Result:
 
 def main(argv: list[str] | None = None) -> int:
     """Measure; return 0 when every goal was met."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.tick_loop", description=__doc__)
-    parser.add_argument("--agent", type=Path, default=Path(sys.executable).parent / "tare-agent")
-    parser.add_argument("--cpu", type=int, default=max(os.sched_getaffinity(0)))
+    parser = agent_parser("tick_loop", __doc__)
     parser.add_argument("--pairs", type=int, default=7)
     parser.add_argument("--seconds", type=int, default=2, help="of each run for samples/s")
     options = parser.parse_args(argv)
     machine = machine_facts()
-    if not options.agent.is_file():
-        raise Unmeasured(f"{options.agent} is missing: run make setup")
+    agent = agent_of(options)
     if shutil.which("oslat") is None:
         raise Unmeasured("oslat is missing: apt-get install rt-tests")
     allowed = os.sched_getaffinity(0)
@@ -317,7 +314,7 @@ def main(argv: list[str] | None = None) -> int:
             tempfile.TemporaryDirectory(prefix="tare-bench-") as scratch,
             no_throttling() as before,
         ):
-            bench = Bench(options.agent.resolve(), options.cpu, Path(scratch))
+            bench = Bench(agent, options.cpu, Path(scratch))
             result = measure(bench, options.pairs, options.seconds)
     finally:
         os.sched_setaffinity(0, allowed)

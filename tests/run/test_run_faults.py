@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +12,14 @@ from typing import Any
 
 import pytest
 
-TARE = Path(sys.executable).parent / "tare"
+from run.run_driving import (
+    Running,
+    assert_no_ledger_is_left,
+    assert_no_process_is_left,
+    events,
+    tare,
+)
+
 pytestmark = [pytest.mark.slow, pytest.mark.guest]
 
 STUDY = """
@@ -47,34 +52,6 @@ def study(home: Path) -> Path:
     return path
 
 
-def tare(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [TARE, *map(str, words)], capture_output=True, text=True, timeout=300, check=False
-    )
-
-
-class Running:
-    """A `tare` command under way, watched through its events."""
-
-    def __init__(self, folder: Path, *words: str | Path) -> None:
-        self.folder = folder
-        self.process = subprocess.Popen(
-            [TARE, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-
-    def wait_for(self, wanted: Callable[[dict[str, Any]], bool], limit_s: float = 90) -> None:
-        deadline = time.monotonic() + limit_s
-        while not any(wanted(event) for event in events(self.folder)):
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                output = self.process.communicate()[0]
-                pytest.fail(f"the awaited event never came; the command said: {output}")
-            time.sleep(0.02)
-
-    def end(self) -> tuple[int, str]:
-        output, _ = self.process.communicate(timeout=120)
-        return self.process.returncode, output
-
-
 Begin = Callable[..., Running]
 
 
@@ -91,14 +68,6 @@ def start(study: Path, home: Path) -> Iterator[Begin]:
         if running.process.poll() is None:
             running.process.kill()
             running.process.wait()
-
-
-def events(folder: Path) -> list[dict[str, Any]]:
-    path = folder / "events.jsonl"
-    if not path.exists():
-        return []
-    whole = path.read_text().rpartition("\n")[0]
-    return [json.loads(line)["event"] for line in whole.splitlines()]
 
 
 def measuring(arm: str) -> Callable[[dict[str, Any]], bool]:
@@ -129,15 +98,8 @@ def guest_threads(folder: Path) -> list[int]:
 def assert_nothing_is_left(folder: Path, home: Path) -> None:
     alive = [thread for thread in guest_threads(folder) if Path(f"/proc/{thread}").exists()]
     assert not alive, f"threads of machines survive: {alive}"
-    run = events(folder)[0]["run"]
-    for process in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = process.read_bytes()
-        except OSError:
-            continue
-        assert f"tare-{run}".encode() not in words, f"{process} survives: {words!r}"
-    ledgers = list((home / "state" / "tare" / "ledgers").glob("*.jsonl"))
-    assert not ledgers, f"ledgers still list something: {ledgers}"
+    assert_no_process_is_left(folder)
+    assert_no_ledger_is_left(home)
 
 
 def resumed_to_the_end(folder: Path, before: dict[str, str]) -> None:

@@ -6,11 +6,9 @@ time axis, and that what goes wrong is told too.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,13 +17,13 @@ from typing import Any
 import polars as pl
 import pytest
 
+from run.run_driving import TARE, assert_no_ledger_is_left, of_type
 from tare.analysis import compare_runs, load_run
 from tare.analysis.course import courses
 from tare.analysis.monitoring import monitors
 from tare.analysis.unitcost import unit_costs
 from tare.report import build_report
 
-TARE = Path(sys.executable).parent / "tare"
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.guest,
@@ -80,21 +78,8 @@ def carried_out(home: Path, text: str) -> tuple[Path, subprocess.CompletedProces
     return folder, done
 
 
-def events(folder: Path) -> list[dict[str, Any]]:
-    path = folder / "events.jsonl"
-    if not path.exists():
-        return []
-    whole = path.read_text().rpartition("\n")[0]
-    return [json.loads(line)["event"] for line in whole.splitlines()]
-
-
-def of_type(folder: Path, kind: str) -> list[dict[str, Any]]:
-    return [event for event in events(folder) if event["type"] == kind]
-
-
 def assert_nothing_is_left(home: Path) -> None:
-    ledgers = list((home / "state" / "tare" / "ledgers").glob("*.jsonl"))
-    assert not ledgers, f"ledgers still list something: {ledgers}"
+    assert_no_ledger_is_left(home)
     links = subprocess.run(["ip", "-br", "link"], capture_output=True, text=True, check=True)
     assert "tare-" not in links.stdout
 

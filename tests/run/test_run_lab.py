@@ -6,16 +6,15 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
 
+from run.run_driving import TARE, assert_no_ledger_is_left, events
+
 ROOT = Path(__file__).resolve().parents[2]
-TARE = Path(sys.executable).parent / "tare"
 pytestmark = [pytest.mark.slow, pytest.mark.guest]
 
 STUDY = """
@@ -36,18 +35,6 @@ workloads:
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return tmp_path
-
-
-def events(folder: Path) -> list[dict[str, Any]]:
-    path = folder / "events.jsonl"
-    if not path.exists():
-        return []
-    whole = path.read_text().rpartition("\n")[0]
-    return [json.loads(line)["event"] for line in whole.splitlines()]
-
-
-def assert_nothing_is_left(home: Path) -> None:
-    assert not list((home / "state" / "tare" / "ledgers").glob("*.jsonl"))
 
 
 def gaps_between(folder: Path, arm: str, least_ms: float, most_ms: float) -> int:
@@ -96,7 +83,7 @@ def test_xens_time_slice_is_what_a_contended_subject_loses(home: Path) -> None:
             assert cost["dom0_cpu_s"] > 0
             (neighbour,) = cell["facts"]["neighbours"]
             assert neighbour["ran_share"] > 0.2
-    assert_nothing_is_left(home)
+    assert_no_ledger_is_left(home)
 
 
 @pytest.mark.skip(reason="not yet confirmed on a quiet machine")
@@ -127,7 +114,7 @@ def test_a_lab_killed_in_a_cell_is_booted_again_for_that_cell(home: Path) -> Non
     assert cells[0]["transient"]
     assert [cell["status"] for cell in cells[1:]] == ["ok", "ok"]
     assert {e["attempt"] for e in told if e["type"] == "cell_started"} == {1, 2}
-    assert_nothing_is_left(home)
+    assert_no_ledger_is_left(home)
 
 
 def lab_process(home: Path) -> int:

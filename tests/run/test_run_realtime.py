@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import csv
-import json
 import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-TARE = Path(sys.executable).parent / "tare"
+from run.run_driving import TARE, events
+
 pytestmark = [pytest.mark.slow, pytest.mark.guest]
 
 STUDY = """
@@ -50,11 +48,6 @@ def tare(*words: str | Path) -> None:
         [TARE, *map(str, words)], capture_output=True, text=True, timeout=400, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def events(folder: Path) -> list[dict[str, Any]]:
-    lines = (folder / "events.jsonl").read_text().splitlines()
-    return [json.loads(line)["event"] for line in lines]
 
 
 def test_every_cell_is_measured_under_its_load(run: Path) -> None:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hosts.hosts_sshd import Sshd
+from run.run_driving import (
+    Running,
+    assert_no_ledger_is_left,
+    assert_no_process_is_left,
+    events,
+    tare,
+)
 
-TARE = Path(sys.executable).parent / "tare"
 pytestmark = [pytest.mark.slow]
 
 STUDY = """
@@ -70,52 +72,16 @@ def written(server: Sshd, folder: Path, arms: str = "", duration: str = "300ms")
     return path
 
 
-def tare(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [TARE, *map(str, words)], capture_output=True, text=True, timeout=400, check=False
-    )
-
-
-def events(folder: Path) -> list[dict[str, Any]]:
-    path = folder / "events.jsonl"
-    if not path.exists():
-        return []
-    whole = path.read_text().rpartition("\n")[0]
-    return [json.loads(line)["event"] for line in whole.splitlines()]
-
-
 def finished(folder: Path) -> dict[str, dict[str, Any]]:
     return {e["cell"]: e for e in events(folder) if e["type"] == "cell_finished"}
 
 
 def assert_nothing_is_left(folder: Path, home: Path) -> None:
+    assert_no_process_is_left(folder)
     run = events(folder)[0]["run"]
-    for process in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            words = process.read_bytes()
-            assert f"tare-{run}".encode() not in words, f"{process} survives: {words!r}"
     assert not list(Path("/tmp").glob(f"tare-{run}-*"))
     assert not list(Path("/sys/fs/cgroup").glob(f"*/tare-{run}-*"))
-    assert not list((home / "state" / "tare" / "ledgers").glob("*.jsonl"))
-
-
-class Running:
-    def __init__(self, folder: Path, *words: str | Path) -> None:
-        self.folder = folder
-        self.process = subprocess.Popen(
-            [TARE, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-
-    def wait_for(self, wanted: Callable[[dict[str, Any]], bool], limit_s: float = 120) -> None:
-        deadline = time.monotonic() + limit_s
-        while not any(wanted(event) for event in events(self.folder)):
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                pytest.fail(f"the awaited event never came: {self.process.communicate()[0]}")
-            time.sleep(0.02)
-
-    def end(self) -> tuple[int, str]:
-        output, _ = self.process.communicate(timeout=200)
-        return self.process.returncode, output
+    assert_no_ledger_is_left(home)
 
 
 def under_way(event: dict[str, Any]) -> bool:

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from tare.agent.client import AgentClient, Hello
 from tare.errors import MachineFault
 
 
-async def first_hello(
-    agent: AgentClient,
-    died: asyncio.Future[MachineFault],
-    silent: Callable[[], MachineFault],
-    *,
-    timeout_s: float,
-    gone_s: float,
-) -> Hello:
+class Guest(Protocol):
+    """What is asked of a machine whose guest is to speak first."""
+
+    name: str
+    agent: AgentClient
+    died: asyncio.Future[MachineFault]
+
+    def console_tail(self) -> tuple[str, ...]:
+        """Return the last lines of the guest's console."""
+        ...
+
+
+async def first_hello(guest: Guest, *, timeout_s: float, gone_s: float) -> Hello:
     """Return the agent's hello.
 
     Args:
-        agent: The client on the guest's channel.
-        died: Set when the machine ends.
-        silent: Makes the fault of a guest that lives and says nothing.
+        guest: Its agent is the client on its channel; ``died`` is set when the machine ends.
         timeout_s: How long the guest may take, in seconds.
         gone_s: How long after the channel's end the machine's own may come, in seconds.
 
@@ -31,17 +33,31 @@ async def first_hello(
         MachineFault: The machine ended, or did not answer in time.
     """
     # The deadline is kept here, so that whatever else fails is told by its own reason.
-    hello = asyncio.ensure_future(agent.hello(timeout_s + gone_s))
-    either: set[asyncio.Future[Any]] = {hello, died}
+    hello = asyncio.ensure_future(guest.agent.hello(timeout_s + gone_s))
+    either: set[asyncio.Future[Any]] = {hello, guest.died}
     try:
         await asyncio.wait(either, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         if hello.done():
             if (error := hello.exception()) is None:
                 return hello.result()
             # The channel's end reaches this process before the machine's own end does.
-            await asyncio.wait({died}, timeout=gone_s)
-            if not died.done():
+            await asyncio.wait({guest.died}, timeout=gone_s)
+            if not guest.died.done():
                 raise error
     finally:
         hello.cancel()
-    raise died.result() if died.done() else silent()
+    raise guest.died.result() if guest.died.done() else _silent(guest, timeout_s)
+
+
+def _silent(guest: Guest, timeout_s: float) -> MachineFault:
+    tail = guest.console_tail()
+    return MachineFault(
+        f"{guest.name}: the guest did not answer within {timeout_s:g} s{last_line(tail)}",
+        console_tail=tail,
+        transient=True,
+    )
+
+
+def last_line(console: tuple[str, ...]) -> str:
+    """Return the end of a sentence that quotes the last line of ``console``; empty without one."""
+    return f"; last console line: {console[-1]}" if console else ""

@@ -19,7 +19,7 @@ from tare.hosts.threads import run_delay, threads_of
 from tare.hosts.units import kernel_units
 from tare.platforms.base import Context, MachineSpec
 from tare.platforms.disk import OwnDisk, forget_file, owned_disk
-from tare.platforms.guest_hello import first_hello
+from tare.platforms.guest_hello import first_hello, last_line
 from tare.platforms.qemu_command import Places
 from tare.platforms.qemu_console import Console
 from tare.platforms.qemu_disk import prove_disk
@@ -92,22 +92,9 @@ class QemuMachine:
         Raises:
             MachineFault: QEMU or the guest ended, or the guest did not answer in time.
         """
-        hello = await first_hello(
-            self.agent,
-            self.died,
-            lambda: self._silent(timeout_s),
-            timeout_s=timeout_s,
-            gone_s=_GONE_S,
-        )
+        hello = await first_hello(self, timeout_s=timeout_s, gone_s=_GONE_S)
         self._answered = True
         return self._as_told(hello)
-
-    def _silent(self, timeout_s: float) -> MachineFault:
-        return MachineFault(
-            f"{self.name}: the guest did not answer within {timeout_s:g} s{self._last_line()}",
-            console_tail=self.console_tail(),
-            transient=True,
-        )
 
     def _as_told(self, hello: Hello) -> Hello:
         """Return the hello unless the guest sees another hypervisor than was asked for."""
@@ -323,7 +310,7 @@ class QemuMachine:
             return
         tail = self.console_tail()
         fault = MachineFault(
-            f"{self.name}: {reason}{self._last_line()}", console_tail=tail, transient=transient
+            f"{self.name}: {reason}{last_line(tail)}", console_tail=tail, transient=transient
         )
         self.died.set_result(fault)
 
@@ -352,10 +339,6 @@ class QemuMachine:
             if said := lines.strip().splitlines()[-3:]:
                 return "; ".join(line.removeprefix("qemu-system-x86_64: ") for line in said)
         return "it gave no reason"
-
-    def _last_line(self) -> str:
-        tail = self.console_tail()
-        return f"; last console line: {tail[-1]}" if tail else ""
 
     def _gone(self) -> bool:
         return self._process.returncode is not None

@@ -16,7 +16,7 @@ from tare.errors import MachineFault, TareError
 from tare.hosts import OwnedProcess, start_owned, xen, xen_output
 from tare.platforms.base import Context, MachineSpec
 from tare.platforms.disk import forget_file
-from tare.platforms.guest_hello import first_hello
+from tare.platforms.guest_hello import first_hello, last_line
 from tare.platforms.process_machine import owned_directory
 from tare.platforms.qemu_console import Console
 from tare.platforms.xen_console import ConsoleChannel
@@ -84,22 +84,9 @@ class XenMachine:
         Raises:
             MachineFault: The domain ended, or did not answer in time.
         """
-        hello = await first_hello(
-            self.agent,
-            self.died,
-            lambda: self._silent(timeout_s),
-            timeout_s=timeout_s,
-            gone_s=_GONE_S,
-        )
+        hello = await first_hello(self, timeout_s=timeout_s, gone_s=_GONE_S)
         self._answered = True
         return hello
-
-    def _silent(self, timeout_s: float) -> MachineFault:
-        return MachineFault(
-            f"{self.name}: the guest did not answer within {timeout_s:g} s{self._last_line()}",
-            console_tail=self.console_tail(),
-            transient=True,
-        )
 
     async def vcpu_threads(self) -> tuple[int, ...]:
         """Return nothing: Xen itself schedules vCPUs, which no thread of dom0 stands for."""
@@ -283,8 +270,9 @@ class XenMachine:
     def _fail(self, reason: str) -> None:
         if self._stopping or self.died.done():
             return
-        tail = (*self.console_tail(), *(f"xl: {line}" for line in self._said[-5:]))
-        fault = MachineFault(f"{self.name}: {reason}{self._last_line()}", console_tail=tail)
+        console = self.console_tail()
+        tail = (*console, *(f"xl: {line}" for line in self._said[-5:]))
+        fault = MachineFault(f"{self.name}: {reason}{last_line(console)}", console_tail=tail)
         self.died.set_result(fault)
         if hasattr(self, "agent"):
             self.agent.fail(fault)
@@ -320,10 +308,6 @@ class XenMachine:
                     "line)"
                 )
         return words
-
-    def _last_line(self) -> str:
-        tail = self.console_tail()
-        return f"; last console line: {tail[-1]}" if tail else ""
 
     def _last_said(self) -> str:
         return f"; xl said: {self._said[-1]}" if self._said else ""

@@ -19,6 +19,7 @@ from tare.analysis.beside import (
 from tare.analysis.formatting import format_quantity
 from tare.analysis.model import Interval
 from tare.analysis.references import Fact, Reference
+from tare.report.intervals import interval_columns
 from tare.report.svg import legible
 from tare.report.tables import Column, Shown, Table
 from tare.report.words import (
@@ -257,9 +258,7 @@ def tidy_table(side: SideBySide) -> Table[TidyRow]:
         Column(
             "estimate", lambda r: r.value.effect.estimate if r.value and r.value.effect else None
         ),
-        Column("low", lambda r: r.interval.low if r.interval else None),
-        Column("high", lambda r: r.interval.high if r.interval else None),
-        Column("method", lambda r: r.interval.method if r.interval else None),
+        *interval_columns(lambda r: r.interval),
         Column("blocks", _blocks),
         Column("remark", lambda r: r.why or r.one.table.remark),
     )

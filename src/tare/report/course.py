@@ -11,6 +11,7 @@ from tare.analysis.model import Comparison
 from tare.analysis.rundata import RunData
 from tare.report.figures.course import course_figure
 from tare.report.figures.frame import Figure
+from tare.report.intervals import interval_columns
 from tare.report.tables import Column, Shown, Table
 from tare.report.words import (
     NONE,
@@ -20,7 +21,6 @@ from tare.report.words import (
     marked,
     percent,
     ratio,
-    ratio_interval,
 )
 
 SUBJECT = "subject"
@@ -148,14 +148,7 @@ def effects_table(effects: Sequence[PhaseEffect]) -> Table[PhaseEffect]:
             lambda e: NONE if e.slowdown is None else ratio(e.slowdown),
             numeric=True,
         ),
-        Column("low", lambda e: e.interval.low if e.interval else None),
-        Column("high", lambda e: e.interval.high if e.interval else None),
-        Column(
-            "method",
-            lambda e: e.interval.method if e.interval else None,
-            "Interval",
-            lambda e: ratio_interval((e.interval.low, e.interval.high) if e.interval else None),
-        ),
+        *interval_columns(lambda e: e.interval),
         Column("blocks", lambda e: e.blocks, "Blocks", numeric=True),
     )
     caption = "Response times by phase of the neighbours, against the quiet time of the same cell"

@@ -10,8 +10,9 @@ from tare.analysis.model import Comparison
 from tare.analysis.rundata import RunData
 from tare.report.figures.frame import Figure
 from tare.report.figures.heat import MOST_ROWS, decided, heat_figure, heat_rows
+from tare.report.intervals import interval_columns
 from tare.report.tables import Column, Shown, Table
-from tare.report.words import counted, marked, metric_name, ratio, ratio_interval
+from tare.report.words import counted, marked, metric_name, ratio
 
 FIGURE = "interference"
 NOTE = (
@@ -82,14 +83,7 @@ def slowdowns_table(hurts: Sequence[Hurt]) -> Table[Hurt]:
         Column(
             "slowdown", lambda h: h.slowdown, "Slowdown", lambda h: ratio(h.slowdown), numeric=True
         ),
-        Column("low", lambda h: h.interval.low if h.interval else None),
-        Column("high", lambda h: h.interval.high if h.interval else None),
-        Column(
-            "method",
-            lambda h: h.interval.method if h.interval else None,
-            "Interval",
-            lambda h: ratio_interval((h.interval.low, h.interval.high) if h.interval else None),
-        ),
+        *interval_columns(lambda h: h.interval),
         Column("blocks", lambda h: h.blocks, "Blocks", numeric=True),
     )
     tone = lambda h: "emulated" if h.emulated else ""  # noqa: E731

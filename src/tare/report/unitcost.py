@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from tare.analysis.formatting import format_quantity, format_size
 from tare.analysis.model import Comparison
 from tare.analysis.unitcost import UnitCost, unit_costs
+from tare.report.intervals import interval_columns
 from tare.report.tables import Column, Table
 from tare.report.words import (
     NONE,
@@ -15,7 +16,6 @@ from tare.report.words import (
     marked,
     metric_name,
     ratio,
-    ratio_interval,
 )
 
 _LARGE = {"B/s": (1e9, "/GB")}
@@ -73,13 +73,7 @@ def unit_cost_table(comparison: Comparison, costs: Sequence[UnitCost]) -> Table[
             lambda c: NONE if c.ratio is None else ratio(c.ratio),
             numeric=True,
         ),
-        Column(
-            "low",
-            lambda c: c.interval.low if c.interval else None,
-            "Interval",
-            lambda c: ratio_interval((c.interval.low, c.interval.high) if c.interval else None),
-        ),
-        Column("high", lambda c: c.interval.high if c.interval else None),
+        *interval_columns(lambda c: c.interval),
         Column(
             "rss_bytes",
             lambda c: c.rss_bytes,

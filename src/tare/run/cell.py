@@ -23,6 +23,7 @@ from tare.run.series import save_series
 from tare.run.watching import Watch
 from tare.workloads import MachineFacts, agent_name, ending, fitted
 from tare.workloads.ends import TwoEnded
+from tare.workloads.needs import needs_of
 
 if TYPE_CHECKING:
     from tare.agent.client import Outcome
@@ -195,7 +196,7 @@ async def _measure(
         subject,
         {neighbour.role: neighbour.machine for neighbour in neighbours},
     )
-    uses_disk = "disk" in getattr(workload, "needs", ())
+    uses_disk = "disk" in needs_of(workload)
     forgotten: dict[str, Any] = {}
 
     async def begin() -> None:

@@ -22,6 +22,7 @@ from tare.platforms.network import chosen_way, offered_network, with_network
 from tare.run.bench import Bench
 from tare.run.toolbox import lacking_memory, load_needs, study_needs, study_toolbox
 from tare.study.plan import ArmFacts, Plan, make_plan
+from tare.workloads.needs import needs_of
 
 if TYPE_CHECKING:
     from tare.run.state import RunState
@@ -151,7 +152,7 @@ def lacking_disk(bench: Bench, study: Study, arm: str) -> dict[str, str]:
     return {
         name: f"{name} needs a disk of the machine's own: write `shape: {{disk: 1GiB}}`"
         for name in names
-        if "disk" in getattr(bench.workloads[name], "needs", ())
+        if "disk" in needs_of(bench.workloads[name])
     }
 
 
@@ -159,11 +160,7 @@ def lacking_network(
     bench: Bench, study: Study, arm: str, offered: frozenset[str]
 ) -> dict[str, str]:
     """Return the workloads that need a network, with the reason, where an arm has none."""
-    needing = [
-        kind.name
-        for kind in _kinds(bench, study)
-        if "network" in getattr(kind, "needs", frozenset())
-    ]
+    needing = [kind.name for kind in _kinds(bench, study) if "network" in needs_of(kind)]
     if not needing:
         return {}
     try:

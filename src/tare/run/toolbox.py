@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tare.images.toolbox import prepare_toolbox
 from tare.platforms.base import ToolboxFiles
 from tare.study.quantities import format_size
-from tare.workloads.needs import needs_of
+from tare.workloads.needs import needs_of, needs_of_loads
 
 if TYPE_CHECKING:
     from tare.images.toolbox_recipe import Kind
@@ -29,12 +29,7 @@ def study_needs(bench: Bench, study: Study) -> frozenset[str]:
 
 def load_needs(bench: Bench, study: Study, scenario: str) -> frozenset[str]:
     """Return what the loads of a scenario's neighbours need of their machines."""
-    needed: frozenset[str] = frozenset()
-    for wanted in study.scenarios[scenario].neighbours:
-        load = bench.workloads.get(wanted.load)
-        if load is not None:
-            needed |= needs_of(load, load.parameters.model_validate(dict(wanted.parameters)))
-    return needed
+    return needs_of_loads(bench.workloads, study.scenarios[scenario].neighbours)
 
 
 async def study_toolbox(bench: Bench, study: Study) -> ToolboxFiles | None:

@@ -24,7 +24,7 @@ from tare.run.hostwatch import HostWatch, host_watch
 from tare.run.neighbours import Neighbour
 from tare.run.peers import Connection, Peer, connected, require_network, started_peer
 from tare.run.slowlibraries import SlowLibraries
-from tare.workloads.needs import needs_of
+from tare.workloads.needs import needs_of, needs_of_loads
 
 if TYPE_CHECKING:
     from tare.run.interrupt import StopRequest
@@ -144,11 +144,10 @@ class Visitor:
         machines: AsyncExitStack,
     ) -> Connection | None:
         known = self.cells.workloads
-        needed = [needs_of(known[cell.kind]) for cell in cells]
-        for wanted in visit.placement.neighbours:
-            load = known[wanted.load]
-            needed.append(needs_of(load, load.parameters.model_validate(dict(wanted.parameters))))
-        if not any("network" in needs for needs in needed):
+        needs = needs_of_loads(known, visit.placement.neighbours).union(
+            *(needs_of(known[cell.kind]) for cell in cells)
+        )
+        if "network" not in needs:
             return None
         return await machines.enter_async_context(
             connected(context, arm.platform.name, arm.options)

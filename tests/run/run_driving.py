@@ -1,0 +1,71 @@
+"""Driving the command as a user does, and reading what it left behind."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TARE = Path(sys.executable).parent / "tare"
+Event = dict[str, Any]
+
+
+def tare(*words: str | Path, limit_s: float = 400) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [TARE, *map(str, words)], capture_output=True, text=True, timeout=limit_s, check=False
+    )
+
+
+def events(folder: Path) -> list[Event]:
+    path = folder / "events.jsonl"
+    if not path.exists():
+        return []
+    whole = path.read_text().rpartition("\n")[0]
+    return [json.loads(line)["event"] for line in whole.splitlines()]
+
+
+def of_type(folder: Path, kind: str) -> list[Event]:
+    return [event for event in events(folder) if event["type"] == kind]
+
+
+def assert_no_ledger_is_left(home: Path) -> None:
+    ledgers = list((home / "state" / "tare" / "ledgers").glob("*.jsonl"))
+    assert not ledgers, f"ledgers still list something: {ledgers}"
+
+
+def assert_no_process_is_left(folder: Path) -> None:
+    run = events(folder)[0]["run"]
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = process.read_bytes()
+        except OSError:
+            continue
+        assert f"tare-{run}".encode() not in words, f"{process} survives: {words!r}"
+
+
+class Running:
+    """A `tare` command under way, watched through its events."""
+
+    def __init__(self, folder: Path, *words: str | Path) -> None:
+        self.folder = folder
+        self.process = subprocess.Popen(
+            [TARE, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+
+    def wait_for(self, wanted: Callable[[Event], bool], limit_s: float = 120) -> None:
+        deadline = time.monotonic() + limit_s
+        while not any(wanted(event) for event in events(self.folder)):
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                output = self.process.communicate()[0]
+                pytest.fail(f"the awaited event never came; the command said: {output}")
+            time.sleep(0.02)
+
+    def end(self) -> tuple[int, str]:
+        output, _ = self.process.communicate(timeout=200)
+        return self.process.returncode, output
