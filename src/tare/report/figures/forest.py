@@ -30,8 +30,11 @@ NEAR = 1.3
 SEPARATOR = " · "
 """Between what was measured and its metric, in a label."""
 
-ONE_LINE = 40
+ONE_LINE = 45
 """Characters that have room left of the rows."""
+
+TWO_LINES = 34
+"""Pixels that a label on two lines needs."""
 
 
 @dataclass(frozen=True)
@@ -288,7 +291,7 @@ def paint_compact(
     places = []
     for group in groups:
         start = y
-        y += layout.header + layout.row * max(2, len(group.effects)) + 4
+        y += layout.header + max(layout.row * max(2, len(group.effects)) + 4, TWO_LINES)
         places.append((group, start, y))
     for panel in panels:
         _grid(canvas, panel, comparison, places, top, y + 4, layout)
