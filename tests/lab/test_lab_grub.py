@@ -31,7 +31,6 @@ pytestmark = [
     pytest.mark.guest,
     pytest.mark.slow,
     pytest.mark.timeout(900),
-    pytest.mark.skip(reason="written, and never run yet"),
 ]
 
 PACKAGES = ("grub-pc-bin", "grub-common", "grub2-common", "libdevmapper1.02.1")

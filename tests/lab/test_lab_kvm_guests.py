@@ -23,7 +23,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(900),
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.skip(reason="not yet confirmed on a quiet machine"),
 ]
 
 HUGE = "/sys/kernel/mm/hugepages/hugepages-2048kB"

@@ -31,7 +31,6 @@ pytestmark = [
 ]
 
 TICK = {"seconds": 2.0, "threshold_ns": 100_000, "allow_untrusted_tsc": True}
-UNCONFIRMED = pytest.mark.skip(reason="not yet confirmed on a quiet machine")
 NEVER_BOOTS = ("console=hvc0", "panic=-1", "rdinit=/nothing", "root=/dev/nothing")
 
 
@@ -141,6 +140,20 @@ async def test_a_pvh_guest_boots_and_measures(xen_lab: Inside) -> None:
     assert not xen_lab.context.ledger.open_entries()
 
 
+@pytest.mark.parametrize(("devices", "disk"), [("paravirtual", "xvde"), ("emulated", "sda")])
+async def test_an_hvm_guest_boots_with_either_kind_of_devices(
+    xen_lab: Inside, devices: str, disk: str
+) -> None:
+    shape = replace(SHAPE, disk=64 << 20)
+    async with booted(xen_lab, options(type="hvm", devices=devices), shape=shape) as machine:
+        hello = await machine.agent.hello(PATIENCE_S)
+        assert "XenVMMXenVMM" in hello.proof["hypervisor"]["signatures"]
+        assert hello.proof["scratch"]["device"] == disk
+        done = await machine.agent.run("numeric-sort", {"seconds": 0.2}, deadline_s=PATIENCE_S)
+        assert done.value["iterations_per_s"] > 0
+    assert not xen_lab.context.ledger.open_entries()
+
+
 async def test_more_memory_than_xen_has_is_refused_in_its_words(xen_lab: Inside) -> None:
     with pytest.raises(MachineFault, match="Xen did not build the domain") as fault:
         await begun(xen_lab, options(), shape=Shape(1, 8 * GIB))
@@ -159,7 +172,6 @@ async def test_a_kernel_that_panics_at_boot_is_told_with_its_last_words(xen_lab:
     assert not xen_lab.context.ledger.open_entries()
 
 
-@UNCONFIRMED
 async def test_a_domain_destroyed_by_others_is_told_while_it_works(xen_lab: Inside) -> None:
     async with booted(xen_lab, options()) as machine:
         work = asyncio.ensure_future(

@@ -86,7 +86,6 @@ def test_xens_time_slice_is_what_a_contended_subject_loses(home: Path) -> None:
     assert_no_ledger_is_left(home)
 
 
-@pytest.mark.skip(reason="not yet confirmed on a quiet machine")
 @pytest.mark.timeout(900)
 def test_a_lab_killed_in_a_cell_is_booted_again_for_that_cell(home: Path) -> None:
     folder, study = home / "run", home / "dying.yaml"

@@ -53,12 +53,14 @@ class Answer:
         reason: What was found, in one sentence.
         hint: A command to run, or empty.
         sure: Whether asking again would give the same answer.
+        fell: Whether the guest ended by itself instead of booting.
     """
 
     usable: bool
     reason: str
     hint: str = ""
     sure: bool = True
+    fell: bool = False
 
 
 async def kvm_device(host: Host, depth: Depth = "real") -> Answer:

@@ -288,7 +288,8 @@ class QemuMachine:
         if self._tasks:
             # QEMU's last words are still on their way through the streams.
             await asyncio.wait(self._tasks[:1], timeout=_GONE_S)
-        self._fail(await self._why(code))
+        # Where the guest fell before it spoke, another boot may well succeed (docs/lab.md).
+        self._fail(await self._why(code), transient=not code and not self._answered)
 
     async def _await_full_disk(self) -> None:
         """End the machine when the host has no room left for what it writes to its disk."""
@@ -303,7 +304,8 @@ class QemuMachine:
         """End the machine when its kernel panicked and then hangs instead of restarting."""
         await self._console.panicked.wait()
         await asyncio.sleep(_PANIC_S)
-        self._fail(f"the guest's kernel panicked: {self._console.panic}")
+        panic = f"the guest's kernel panicked: {self._console.panic}"
+        self._fail(panic, transient=not self._answered)
 
     def _fail(self, reason: str, *, transient: bool = False) -> None:
         if self._stopping or self.died.done():

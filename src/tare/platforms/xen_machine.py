@@ -252,7 +252,9 @@ class XenMachine:
         except (MachineFault, OSError, ValueError) as lost:
             self._fail(f"the host lost sight of it: {lost}")
             return
-        self._fail(await self._why(code))
+        # Where the guest fell before it spoke, another boot may well succeed (docs/lab.md).
+        fell_at_boot = self._built.done() and not self._answered
+        self._fail(await self._why(code), transient=fell_at_boot)
 
     def _hear(self, line: str) -> None:
         self._said.append(line)
@@ -265,14 +267,17 @@ class XenMachine:
         """End the machine when its kernel panicked and then hangs instead of crashing."""
         await self._console.panicked.wait()
         await asyncio.sleep(_PANIC_S)
-        self._fail(f"the guest's kernel panicked: {self._console.panic}")
+        panic = f"the guest's kernel panicked: {self._console.panic}"
+        self._fail(panic, transient=not self._answered)
 
-    def _fail(self, reason: str) -> None:
+    def _fail(self, reason: str, *, transient: bool = False) -> None:
         if self._stopping or self.died.done():
             return
         console = self.console_tail()
         tail = (*console, *(f"xl: {line}" for line in self._said[-5:]))
-        fault = MachineFault(f"{self.name}: {reason}{last_line(console)}", console_tail=tail)
+        fault = MachineFault(
+            f"{self.name}: {reason}{last_line(console)}", console_tail=tail, transient=transient
+        )
         self.died.set_result(fault)
         if hasattr(self, "agent"):
             self.agent.fail(fault)
