@@ -281,8 +281,8 @@ async def _look(host: Host, options: XenOptions) -> _Found:
     if options.type == "hvm" and (problem := await _no_device_model(host)):
         return replace(found, problem=problem[0], hint=problem[1])
     if options.devices == "emulated" and not await host.exists("/dev/net/tun"):
-        problem = "there is no /dev/net/tun, by which QEMU connects an emulated network card"
-        return replace(found, problem=problem, hint="modprobe tun")
+        lacking = "there is no /dev/net/tun, by which QEMU connects an emulated network card"
+        return replace(found, problem=lacking, hint="modprobe tun")
     pool = await pool_of(host, options)
     if pool is None:
         return replace(
