@@ -156,7 +156,11 @@ def test_a_package_is_unpacked_without_owners_devices_or_setuid(tmp_path: Path) 
 def test_modprobe_finds_all_that_a_module_needs() -> None:
     parts = [("kvm_amd", ("kvm", "ccp")), ("kvm", ("irqbypass",)), ("ccp", ()), ("irqbypass", ())]
     modules = [Module(name, Path(name), needs, b"") for name, needs in parts]
-    assert dependencies(modules).splitlines()[0] == "kvm_amd.ko: kvm.ko irqbypass.ko ccp.ko"
+    assert dependencies(modules).splitlines()[0] == "kvm_amd.ko: ccp.ko kvm.ko irqbypass.ko"
+    parts = [("bridge", ("llc", "stp")), ("stp", ("llc",)), ("llc", ())]
+    modules = [Module(name, Path(name), needs, b"") for name, needs in parts]
+    # Loaded from its end: stp needs llc, though bridge names llc first.
+    assert dependencies(modules).splitlines()[0] == "bridge.ko: stp.ko llc.ko"
     assert aliases([]) == ""
 
 

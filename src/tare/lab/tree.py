@@ -146,16 +146,18 @@ def add_modules(
 
 
 def dependencies(modules: Iterable[Module]) -> str:
-    """Return the text of ``modules.dep``: each module's file and the files it needs (depmod(8))."""
+    """Return the text of ``modules.dep``: each module's file and the files it needs (depmod(8)).
+
+    Whoever loads a module begins at the line's end, so each stands before what it needs itself.
+    """
     held = {module.name: module for module in modules}
 
     def all_needed(name: str) -> list[str]:
-        found: dict[str, None] = {}
+        first_loaded: dict[str, None] = {}
         for needed in held[name].depends:
             if needed in held:
-                found[needed] = None
-                found.update(dict.fromkeys(all_needed(needed)))
-        return list(found)
+                first_loaded |= dict.fromkeys([*reversed(all_needed(needed)), needed])
+        return list(reversed(first_loaded))
 
     lines = (
         " ".join([f"{name}.ko:", *(f"{needed}.ko" for needed in all_needed(name))]) for name in held
