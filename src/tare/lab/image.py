@@ -49,6 +49,10 @@ _MAKE_S = 300.0
 SBIN = {"PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"}
 
 
+_RECIPE = {"format": FORMAT, "modules": [*EARLY, *LATE]}
+"""What an image depends on besides its packages."""
+
+
 @dataclass(frozen=True)
 class LabImage:
     """What a lab host boots.
@@ -128,7 +132,7 @@ async def build_lab_image(host: Host, kernel: str, cache: Path) -> LabImage:
                     store.publish, draft / "kept", cache / "labs" / digest, facts
                 )
             note = draft / "note"
-            note.write_text(json.dumps({"lists": _lists_state(), "key": digest}))
+            note.write_text(json.dumps({"lists": _lists_state(), "recipe": _RECIPE, "key": digest}))
             remembered.parent.mkdir(exist_ok=True)
             note.replace(remembered)
     return LabImage(
@@ -153,7 +157,8 @@ def _lists_state() -> int:
 def _recall(remembered: Path, lists: int) -> str | None:
     try:
         note = json.loads(remembered.read_bytes())
-        return str(note["key"]) if not lists or note["lists"] == lists else None
+        same = note["recipe"] == _RECIPE and (not lists or note["lists"] == lists)
+        return str(note["key"]) if same else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -180,10 +185,9 @@ async def _packages(host: Host, kernel: str) -> tuple[tuple[PackageFile, ...], t
 def _digest(system: tuple[PackageFile, ...], linux: tuple[Package, ...]) -> str:
     return store.key_of(
         {
-            "format": FORMAT,
+            **_RECIPE,
             "packages": {part.file: part.digest for part in system},
             "linux": sorted(part.sha256 for part in linux),
-            "modules": [*EARLY, *LATE],
         }
     )
 
