@@ -42,6 +42,11 @@ def test_a_panic_is_seen_through_noise(noise: bytes) -> None:
     assert console.panicked.is_set()
 
 
+def test_an_exception_before_the_kernel_can_panic_is_one_too() -> None:
+    console = fed(b"[ 1.6] ACPI: INT_SRC_OVR (buPANIC: early exception 0x0d IP 10:ff error 0\n")
+    assert console.panic == "early exception 0x0d IP 10:ff error 0"
+
+
 def test_noise_without_end_is_bounded() -> None:
     console = fed(*[b"\xff\x00garbage" * 1000] * 50)
     assert sum(map(len, console.tail())) < 100_000

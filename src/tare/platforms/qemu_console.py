@@ -10,7 +10,7 @@ from collections import deque
 LINES = 40
 _LONGEST_LINE = 400
 _OUT_OF_MEMORY = re.compile(r"Out of memory: Kill(?:ed)? process \d+ \(([^)]*)\)")
-_PANIC = re.compile(r"Kernel panic - not syncing: (.*)")
+_PANIC = re.compile(r"Kernel panic - not syncing: (.*)|PANIC: (early exception .*)")
 # Escape sequences as firmware sends them, and other control characters.
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b.|[\x00-\x09\x0b-\x1f\x7f]")
 
@@ -62,7 +62,7 @@ class Console:
         if found := _OUT_OF_MEMORY.search(line):
             self.killed = found[1]
         if not self.panic and (found := _PANIC.search(line)):
-            self.panic = found[1].removesuffix("]---").strip()
+            self.panic = (found[1] or found[2]).removesuffix("]---").strip()
             self.panicked.set()
 
 
