@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import re
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,9 @@ def save_series(folder: RunFolder, cell: str, role: str, series: Series) -> Seri
         role: The role of the machine that made it.
         series: Equally long columns by name.
 
+    Raises:
+        OSError: It cannot be written, as on a full disk.
+
     Returns:
         Path (relative to the folder), columns with their types, rows and SHA-256 of the file.
     """
@@ -30,7 +34,10 @@ def save_series(folder: RunFolder, cell: str, role: str, series: Series) -> Seri
 
     path = folder.series / f"{file_stem(cell, role, series.name)}.parquet"
     frame = pl.DataFrame(series.columns)
-    frame.write_parquet(path, compression="zstd", compression_level=1)
+    # Not straight into the file: polars has an error of its own for a full disk.
+    written = io.BytesIO()
+    frame.write_parquet(written, compression="zstd", compression_level=1)
+    path.write_bytes(written.getbuffer())
     return SeriesSaved(
         cell=cell,
         role=role,
@@ -38,7 +45,7 @@ def save_series(folder: RunFolder, cell: str, role: str, series: Series) -> Seri
         path=folder.relative(path),
         columns={name: str(dtype) for name, dtype in frame.schema.items()},
         rows=frame.height,
-        sha256=_sha256(path.read_bytes()),
+        sha256=_sha256(written.getbuffer()),
     )
 
 
@@ -48,5 +55,5 @@ def file_stem(cell: str, role: str, name: str) -> str:
     return f"{readable}-{_sha256(cell.encode())[:8]}-{role}-{name}"
 
 
-def _sha256(data: bytes) -> str:
+def _sha256(data: bytes | memoryview) -> str:
     return hashlib.sha256(data).hexdigest()
