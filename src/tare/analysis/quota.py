@@ -88,7 +88,7 @@ def _stops(
     stops = []
     for before, after in pairwise(marks):
         for each in absences:
-            if each.ready and before <= each.begin_ns and each.begin_ns < after < each.perhaps_ns:
+            if each.ready and before <= each.begin_ns < after < each.perhaps_ns:
                 ran = each.begin_ns - before - _away(absences, before, each.begin_ns)
                 if ran >= enough:
                     stops.append((each.begin_ns, after))
