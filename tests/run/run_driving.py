@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -50,13 +50,20 @@ def assert_no_process_is_left(folder: Path) -> None:
 
 
 class Running:
-    """A `tare` command under way, watched through its events."""
+    """A `tare` command under way, watched through its events; as a context, it ends with it."""
 
     def __init__(self, folder: Path, *words: str | Path) -> None:
         self.folder = folder
         self.process = subprocess.Popen(
             [TARE, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
 
     def wait_for(self, wanted: Callable[[Event], bool], limit_s: float = 120) -> None:
         deadline = time.monotonic() + limit_s
@@ -66,6 +73,6 @@ class Running:
                 pytest.fail(f"the awaited event never came; the command said: {output}")
             time.sleep(0.02)
 
-    def end(self) -> tuple[int, str]:
-        output, _ = self.process.communicate(timeout=200)
+    def end(self, limit_s: float = 200) -> tuple[int, str]:
+        output, _ = self.process.communicate(timeout=limit_s)
         return self.process.returncode, output

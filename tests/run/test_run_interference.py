@@ -10,14 +10,14 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 
-from run.run_driving import TARE, assert_no_ledger_is_left, of_type
+from run.run_driving import TARE, Event, Running, assert_no_ledger_is_left, of_type, tare
 from tare.analysis import compare_runs, load_run
 from tare.analysis.course import courses
 from tare.analysis.monitoring import monitors
@@ -71,10 +71,7 @@ def written(home: Path, text: str) -> Path:
 
 def carried_out(home: Path, text: str) -> tuple[Path, subprocess.CompletedProcess[str]]:
     folder = home / "run"
-    done = subprocess.run(
-        [TARE, "run", written(home, text), "--out", folder],
-        capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
+    done = tare("run", written(home, text), "--out", folder, limit_s=600)
     return folder, done
 
 
@@ -165,43 +162,22 @@ def test_a_neighbour_that_dies_in_a_phase_costs_its_cell_only(
     parameters = "{phases: [cpu-load, memory-load], phase: 5s, gap: 200ms}"
     text = short("phased-load", parameters, more=more)
     folder = home / "run"
-    process = subprocess.Popen(
-        [TARE, "run", written(home, text), "--out", folder],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
-    try:
-        victim = wait_for_victim(folder, arm, process)
-        os.kill(victim, signal.SIGKILL)
-        output, _ = process.communicate(timeout=300)
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
+    with Running(folder, "run", written(home, text), "--out", folder) as running:
+        cell = f"b001/{arm}/loaded/numeric-sort"
+        running.wait_for(begins(cell))
+        time.sleep(1.5)  # the neighbour is in its first phase then
+        os.kill(process_of(folder, arm), signal.SIGKILL)
+        _, output = running.end(limit_s=300)
     cells = of_type(folder, "cell_finished")
     lost = [cell for cell in cells if cell["status"] == "failed"]
     names = [cell["cell"].split("[")[0] for cell in lost]
-    assert names == [f"b001/{arm}/loaded/numeric-sort"], (output, [c["reason"] for c in lost])
+    assert names == [cell], (output, [c["reason"] for c in lost])
     assert "neighbour-1" in lost[0]["reason"] and words in lost[0]["reason"], lost[0]["reason"]
     assert_nothing_is_left(home)
 
 
-def wait_for_victim(folder: Path, arm: str, process: subprocess.Popen[str]) -> int:
-    """Return the process of an arm's first neighbour, once it is in its first phase."""
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            pytest.fail(f"the run ended: {process.communicate()[0]}")
-        begun = [
-            event["cell"]
-            for event in of_type(folder, "cell_started")
-            if event["cell"].startswith(f"b001/{arm}/loaded/numeric-sort")
-        ]
-        ended = [event["cell"] for event in of_type(folder, "cell_finished")]
-        if begun and not set(begun) <= set(ended):
-            time.sleep(1.5)
-            return process_of(folder, arm)
-        time.sleep(0.05)
-    pytest.fail("the cell never began")
+def begins(cell: str) -> Callable[[Event], bool]:
+    return lambda event: event["type"] == "cell_started" and event["cell"].startswith(cell)
 
 
 def process_of(folder: Path, arm: str) -> int:

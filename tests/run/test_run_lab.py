@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import time
 from pathlib import Path
 
 import polars as pl
 import pytest
 
-from run.run_driving import TARE, assert_no_ledger_is_left, events, tare
+from run.run_driving import Running, assert_no_ledger_is_left, events, tare
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.slow, pytest.mark.guest]
@@ -85,22 +83,11 @@ def test_xens_time_slice_is_what_a_contended_subject_loses(home: Path) -> None:
 def test_a_lab_killed_in_a_cell_is_booted_again_for_that_cell(home: Path) -> None:
     folder, study = home / "run", home / "dying.yaml"
     study.write_text(STUDY)
-    running = subprocess.Popen(
-        [TARE, "run", study, "--out", folder],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    try:
-        while not any(event["type"] == "cell_started" for event in events(folder)):
-            assert running.poll() is None, running.communicate()[0]
-            time.sleep(0.05)
+    with Running(folder, "run", study, "--out", folder) as running:
+        running.wait_for(lambda event: event["type"] == "cell_started", limit_s=400)
         os.kill(lab_process(home), signal.SIGKILL)
-        output, _ = running.communicate()
-    finally:
-        running.kill()
-        running.wait()
-    assert running.returncode == 0, output
+        code, output = running.end(limit_s=400)
+    assert code == 0, output
     told = events(folder)
     cells = [e for e in told if e["type"] == "cell_finished"]
     assert len({cell["cell"] for cell in cells}) == 2
