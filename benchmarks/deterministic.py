@@ -2,7 +2,7 @@
 
 Each run boots the guest image afresh with one vCPU under QEMU's instruction counter, as the bare
 baseline of `lab: deterministic` does, and asks the agent for the same work in the same order. With
-``--kvm`` the same is done for a guest of KVM in a deterministic lab.
+``--lab`` the same is done for guests of KVM and of Xen, each the first one of a deterministic lab.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import asyncio
 import statistics
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,13 @@ from benchmarks._results import Fact, Goal, Result, finish, machine_facts
 from tare.agent.client import AgentClient
 from tare.hosts.ledger import Ledger
 from tare.images.build import GuestImage, build_guest_image
-from tare.images.ship import at_host
 from tare.lab.command import CPU_MODEL
 from tare.lab.host import lab_up
 from tare.lab.options import LabOptions
-from tare.platforms.base import Context, MachineSpec, Shape
-from tare.platforms.qemu import launch
+from tare.platforms import qemu, xen
+from tare.platforms.base import Context, Machine, MachineSpec, Shape
 from tare.platforms.qemu_options import QemuOptions
+from tare.platforms.xen_options import XenOptions
 from tare.run.session import local_context
 
 RUNS = 5
@@ -44,6 +45,9 @@ KERNEL = {"seconds": 0.2}
 TIMES = ("duration_min_s", "interval_mean_median_s", "duration_mean_s")
 COUNTS = ("gaps", "stolen_share")
 """The tick loop's figures that are looked at."""
+LAB_ARMS = ("kvm", "xen-pv", "xen-pvh")
+
+Boot = Callable[[int], Coroutine[Any, Any, dict[str, float]]]
 
 
 async def measure(agent: AgentClient) -> dict[str, float]:
@@ -56,16 +60,8 @@ async def measure(agent: AgentClient) -> dict[str, float]:
     return found
 
 
-async def one_boot(
-    context: Context, options: QemuOptions, image: GuestImage, folder: Path
-) -> dict[str, float]:
-    """Boot the guest image once and measure."""
-    kernel, initramfs = [
-        await at_host(context.host, file) for file in (image.boot_kernel, image.initramfs)
-    ]
-    image = replace(image, boot_kernel=kernel, initramfs=initramfs)
-    spec = MachineSpec(folder.name, Shape(1, MEMORY), (), folder, realtime=False)
-    machine = await launch(context, options, image, spec)
+async def measured(machine: Machine) -> dict[str, float]:
+    """Measure on a machine that was started, and stop it."""
     try:
         await machine.ready(READY_S)
         return await measure(machine.agent)
@@ -73,12 +69,20 @@ async def one_boot(
         await machine.stop()
 
 
-async def build() -> GuestImage:
-    """Return what all boots boot."""
+def machine_spec(folder: Path) -> MachineSpec:
+    """Return what is booted, named after its folder."""
+    return MachineSpec(folder.name, Shape(1, MEMORY), (), folder, realtime=False)
+
+
+async def build(kernel: str, need: str) -> GuestImage:
+    """Return what all boots of one kind boot."""
     async with working() as (context, _):
-        needs = frozenset({"virtio"})
         return await build_guest_image(
-            context.host, "cloud", needs=needs, agent=context.agent, cache=context.cache
+            context.host,
+            kernel,
+            needs=frozenset({need}),
+            agent=context.agent,
+            cache=context.cache,
         )
 
 
@@ -92,22 +96,32 @@ async def working() -> AsyncIterator[tuple[Context, Path]]:
         yield local_context(ledger), Path(folder)
 
 
-async def direct(image: GuestImage, run: int) -> dict[str, float]:
+async def direct(run: int) -> dict[str, float]:
     """Measure the image booted directly."""
+    image = await build("cloud", "virtio")
     async with working() as (context, folder):
         options = QemuOptions(accelerator="tcg", cpu=CPU_MODEL, clock="instructions")
-        return await one_boot(context, options, image, folder / f"tare-repeat-{run}")
+        spec = machine_spec(folder / f"tare-repeat-{run}")
+        return await measured(await qemu.launch(context, options, image, spec))
 
 
-async def in_kvm(image: GuestImage, run: int) -> dict[str, float]:
-    """Measure the image as a guest of KVM in a lab that is booted for it."""
+async def in_lab(arm: str, run: int) -> dict[str, float]:
+    """Measure the image as the first guest of a deterministic lab that is booted for it."""
+    kvm = arm == "kvm"
+    image = await build("generic", "virtio" if kvm else "xen")
     async with working() as (context, folder):
-        options = LabOptions("kvm", cpus=1, deterministic=True)
+        options = LabOptions("kvm" if kvm else "xen", cpus=1, deterministic=True)
         async with await lab_up(context, options, folder / "tare-lab", timeout_s=900) as lab:
             with Ledger(folder / "inside.jsonl", host=lab.host.name, boot=lab.host.boot_id) as held:
-                inside = replace(context, host=lab.host, ledger=held, here=context.host)
-                there = Path("/tmp") / f"tare-repeat-{run}"
-                return await one_boot(inside, QemuOptions(accelerator="kvm"), image, there)
+                inside = replace(
+                    context, host=lab.host, ledger=held, here=context.host, counted=True
+                )
+                spec = machine_spec(Path("/tmp") / f"tare-repeat-{run}")
+                if kvm:
+                    kvm_options = QemuOptions(accelerator="kvm")
+                    return await measured(await qemu.launch(inside, kvm_options, image, spec))
+                xen_options = XenOptions.model_validate({"type": arm.removeprefix("xen-")})
+                return await measured(await xen.launch(inside, xen_options, image, spec))
 
 
 def spread(values: Sequence[float]) -> float:
@@ -135,18 +149,21 @@ def main(argv: list[str] | None = None) -> int:
     """Boot, measure, compare; return 1 when a goal was missed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.deterministic", description=__doc__)
     parser.add_argument("--runs", type=int, default=RUNS, help=f"boots, {RUNS} by default")
-    parser.add_argument("--kvm", action="store_true", help="a guest of KVM too (minutes each)")
+    parser.add_argument(
+        "--lab", action="store_true", help="guests of KVM and Xen too (a minute for each boot)"
+    )
     asked = parser.parse_args(argv)
     machine = machine_facts()
-    kinds: dict[str, Any] = {"direct": direct, **({"kvm": in_kvm} if asked.kvm else {})}
-    image = asyncio.run(build())
+    kinds: dict[str, Boot] = {"direct": direct}
+    if asked.lab:
+        kinds |= {arm: partial(in_lab, arm) for arm in LAB_ARMS}
     goals: list[Goal] = []
     facts: list[Fact] = []
     samples: dict[str, list[float]] = {}
     for label, boot in kinds.items():
-        runs = [asyncio.run(boot(image, run)) for run in range(asked.runs)]
+        runs = [asyncio.run(boot(run)) for run in range(asked.runs)]
         found = judged(label, runs)
-        # What a lab's KVM guest does is told, and not judged: see docs/lab.md.
+        # What a lab's guests do is told, and not judged: see docs/lab.md.
         goals += found[0] if label == "direct" else []
         facts += found[1]
         samples |= {f"{label}: {name}": [run[name] for run in runs] for name in runs[0]}

@@ -131,6 +131,31 @@ async def test_a_pv_guest_is_pinned_weighed_and_has_a_disk_of_its_own(xen_lab: I
     assert "loop" not in await xen_lab.sh("losetup --list --noheadings -O NAME")
 
 
+async def test_a_guest_in_a_pool_of_its_own_goes_by_the_scheduler_of_that_pool(
+    xen_lab: Inside,
+) -> None:
+    created = "xl cpupool-create 'name=\"own\"' 'sched=\"credit2\"' 'cpus=[\"1\"]'"
+    await xen_lab.sh(f"xl cpupool-cpu-remove Pool-0 1 && {created}")
+    try:
+        chosen = options(cpupool="own", scheduler="credit2", weight=512, ratelimit="2ms")
+        verdict = await Xen().check(xen_lab.context, chosen)
+        assert verdict.usable, verdict.reason
+        async with booted(xen_lab, chosen) as machine:
+            told = machine.applied["scheduling"]
+            assert (told["scheduler"], told["pool"]) == ("credit2", "own")
+            assert (told["weight"], told["now"]["ratelimit"]) == (512, "2000")
+            listed = await xen_lab.sh("xl list -c")
+            (own,) = [line for line in listed.splitlines() if machine.name in line]
+            assert own.split()[-1] == "own"
+            done = await machine.agent.run("numeric-sort", {"seconds": 0.2}, deadline_s=PATIENCE_S)
+            assert done.value["iterations_per_s"] > 0
+        left = await xen.scheduler_values(xen_lab.host, "credit2", "own")
+        assert left["ratelimit"] != "2000"
+    finally:
+        await xen_lab.sh("xl cpupool-destroy own && xl cpupool-cpu-add Pool-0 1")
+    assert not xen_lab.context.ledger.open_entries()
+
+
 async def test_a_pvh_guest_boots_and_measures(xen_lab: Inside) -> None:
     async with booted(xen_lab, options(type="pvh")) as machine:
         hello = await machine.agent.hello(PATIENCE_S)

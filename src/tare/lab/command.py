@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tare.lab.image import LabImage
 from tare.lab.options import MIB, LabOptions
-from tare.platforms.qemu_command import COUNTED
+from tare.platforms import counting
 
 PROGRAM = "qemu-system-x86_64"
 
@@ -73,7 +73,7 @@ def cpu_model(options: LabOptions) -> str:
 
 def clock_arguments(options: LabOptions) -> tuple[str, ...]:
     """Return how the emulation runs and where its time comes from."""
-    return COUNTED if options.deterministic else ("-accel", "tcg,thread=multi")
+    return counting.QEMU if options.deterministic else ("-accel", "tcg,thread=multi")
 
 
 def linux_arguments(options: LabOptions) -> tuple[str, ...]:
@@ -87,7 +87,7 @@ def linux_arguments(options: LabOptions) -> tuple[str, ...]:
         "no_timer_check",
         "cryptomgr.notests",
         "net.ifnames=0",
-        *(("nokaslr",) if options.deterministic else ()),
+        *(("nokaslr", *counting.LINUX) if options.deterministic else ()),
         *options.kernel_arguments,
     )
 

@@ -30,6 +30,7 @@ BOOT_S = 240.0
 _DISK_LEAST = 2 * GIB
 _MEMORY_SPARE = 256 * MIB
 _CLOSE_S = 8.0
+_ENDLESS_S = 10**9
 _WHICH = "cat /sys/hypervisor/type 2>/dev/null; [ -c /dev/kvm ] && echo kvm; true"
 
 _T = TypeVar("_T")
@@ -199,7 +200,8 @@ async def lab_up(
     try:
         port = await outer.ssh_port()
         places.known_hosts.write_text(keys.known_hosts(port))
-        host = SshHost(ssh_options(places, port), context.agent, tell=tell)
+        reached = ssh_options(places, port, deterministic=options.deterministic)
+        host = SshHost(reached, context.agent, tell=tell)
         lab = Lab(options, image, places, outer, host, port, remove)
     except BaseException:
         await outer.stop()
@@ -213,10 +215,12 @@ async def lab_up(
     return lab
 
 
-def ssh_options(places: Places, port: int) -> SshOptions:
+def ssh_options(places: Places, port: int, *, deterministic: bool = False) -> SshOptions:
     """Return how a lab host is reached, given its port on this computer's loopback.
 
-    Its CPUs are emulated and may all be busy, so it is given more time than a real host.
+    Its CPUs are emulated and may all be busy, so it is given more time than a real host. Where its
+    time counts instructions, minutes in which it is idle pass at once, so that its own patience
+    says nothing of Tare.
     """
     return SshOptions(
         host="127.0.0.1",
@@ -227,7 +231,7 @@ def ssh_options(places: Places, port: int) -> SshOptions:
         connect_s=60.0,
         silence_s=30.0,
         patience_s=60.0,
-        lease_s=120,
+        lease_s=_ENDLESS_S if deterministic else 120,
     )
 
 

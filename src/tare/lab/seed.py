@@ -18,7 +18,9 @@ FAILED = "tare-lab: failed: "
 
 _APPLETS = ("sh", "cat", "cp", "echo", "insmod", "mkdir", "mount", "sleep", "switch_root")
 _INITTAB = "::sysinit:/etc/tare/start\n::ctrlaltdel:/usr/sbin/poweroff\n"
+# Where time counts instructions, the idle seconds of a login pass at once: no login is too slow.
 _SSHD = """\
+LoginGraceTime 0
 HostKey /etc/tare/host_key
 AuthorizedKeysFile /etc/tare/authorized_keys
 StrictModes no

@@ -191,6 +191,7 @@ class Context:
         here: This computer, where images are built; None where it is the host itself.
         needs: What the study's workloads need of its machines: ``toolbox``, ``toolbox-build``,
             ``disk``, ``network``.
+        counted: Whether the host's time counts instructions.
     """
 
     host: Host
@@ -200,6 +201,7 @@ class Context:
     kernel: str | None = None
     here: Host | None = None
     needs: frozenset[str] = frozenset()
+    counted: bool = False
 
     @property
     def builder(self) -> Host:

@@ -293,7 +293,8 @@ async def launch(
         if spec.toolbox is not None:
             places = replace(places, toolbox=await at_host(context.host, spec.toolbox.image))
         link = await _link(spec)
-        argv = command(options, there, spec.name, spec.shape, places, append=append, link=link)
+        words = kernel_arguments(options, counted=context.counted) if append is None else append
+        argv = command(options, there, spec.name, spec.shape, places, append=words, link=link)
         await machine.run(argv, spec.cpus)
     except BaseException:
         await machine.stop()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tare.images.build import GuestImage
+from tare.platforms import counting
 from tare.platforms.base import Shape
 from tare.platforms.disk import LABEL
 from tare.platforms.network import Link
@@ -16,17 +17,6 @@ PORT = "tare.agent"
 SERIAL = "/dev/ttyS1"
 DISK_NODE = "disk"
 _DISK_BYTES = 64 << 20
-
-COUNTED = (
-    *("-accel", "tcg,thread=single"),
-    *("-icount", "shift=0,sleep=off,align=off"),
-    *("-rtc", "base=2026-01-01T00:00:00,clock=vm"),
-    *("-seed", "1"),
-)
-"""One nanosecond for each instruction, and nothing of the outside world: clock or chance."""
-ALIGNED = ("norandmaps", "tare.align=60000000000")
-"""When a request arrives depends on the outside all the same, so work begins at the next minute,
-which all periods of the kernel's own housekeeping divide."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +31,9 @@ class Places:
     toolbox: Path | None = None
 
 
-def kernel_arguments(options: QemuOptions, channel: str | None = None) -> tuple[str, ...]:
+def kernel_arguments(
+    options: QemuOptions, channel: str | None = None, *, counted: bool = False
+) -> tuple[str, ...]:
     """Return the kernel command line: only what makes booting faster, or ends a dead guest.
 
     Nothing here changes what a workload measures (timer frequency, tickless modes, mitigations
@@ -50,6 +42,7 @@ def kernel_arguments(options: QemuOptions, channel: str | None = None) -> tuple[
     Args:
         options: The machine's options.
         channel: Where the agent finds its channel; by default what the devices offer.
+        counted: Whether its host's time counts instructions.
     """
     if channel is None:
         channel = PORT if options.devices == "paravirtual" else SERIAL
@@ -67,7 +60,7 @@ def kernel_arguments(options: QemuOptions, channel: str | None = None) -> tuple[
         # Self-tests of ciphers at every boot: 0.2 s under emulation.
         "cryptomgr.notests",
         f"tare.channel={channel}",
-        *(ALIGNED if options.clock == "instructions" else ()),
+        *(counting.LINUX if counted or options.clock == "instructions" else ()),
     )
 
 
@@ -175,7 +168,7 @@ def _accelerator(options: QemuOptions) -> tuple[str, ...]:
     if options.accelerator == "kvm":
         return ("-accel", "kvm")
     if options.clock == "instructions":
-        return COUNTED
+        return counting.QEMU
     return ("-accel", f"tcg,thread={options.threads}")
 
 

@@ -25,7 +25,7 @@ from tare.platforms.base import (
 )
 from tare.platforms.disk import require_room
 from tare.platforms.toolbox import image_needs
-from tare.platforms.xen_guest import Boots, guest_file
+from tare.platforms.xen_guest import Boots, guest_file, kernel_arguments
 from tare.platforms.xen_machine import XenMachine
 from tare.platforms.xen_options import XenOptions
 from tare.platforms.xen_scheduling import WITH_CAP, WITH_SLICE, WITH_WEIGHT, pool_of
@@ -88,9 +88,7 @@ class Xen:
             kernel="the study's, booted by Xen itself",
             channel="Xen's console",
             needs=tuple(needs),
-            untested="Tried in the lab only, with Xen 4.17."
-            if options.type != "hvm"
-            else "No guest of this type was booted yet, neither in the lab nor elsewhere.",
+            untested="Tried in the lab only, with Xen 4.17.",
         )
 
     async def check(self, context: Context, options: XenOptions) -> Verdict:
@@ -181,12 +179,13 @@ async def launch(
         MachineFault: Xen refused, with its own words; or its console is not served.
     """
     boots = await _brought(context.host, options, image)
+    words = kernel_arguments(options, counted=context.counted) if append is None else append
     machine = XenMachine(context, options, spec)
     try:
         link = None if spec.network is None else await spec.network.vif(spec.name)
         await machine.run(
             lambda uuid, disks: guest_file(
-                options, spec, boots, uuid, disks=disks, link=link, append=append
+                options, spec, boots, uuid, disks=disks, link=link, append=words
             )
         )
     except BaseException:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tare.platforms import counting
 from tare.platforms.base import MachineSpec
 from tare.platforms.disk import LABEL
 from tare.platforms.network import Link
@@ -25,8 +26,13 @@ class Boots:
     initramfs: Path
 
 
-def kernel_arguments(options: XenOptions) -> tuple[str, ...]:
-    """Return the kernel command line: only what makes booting faster, or ends a dead guest."""
+def kernel_arguments(options: XenOptions, *, counted: bool = False) -> tuple[str, ...]:
+    """Return the kernel command line: only what makes booting faster, or ends a dead guest.
+
+    Args:
+        options: The machine's options.
+        counted: Whether its host's time counts instructions.
+    """
     # An emulated serial port costs an exit to dom0 for each byte, so little is said on it.
     console = "ttyS0" if options.type == "hvm" else "hvc0"
     words = [
@@ -37,6 +43,7 @@ def kernel_arguments(options: XenOptions) -> tuple[str, ...]:
         # Self-tests of ciphers at every boot: 0.2 s under emulation.
         "cryptomgr.notests",
         f"tare.channel={CHANNEL}",
+        *(counting.LINUX if counted else ()),
     ]
     if options.type == "hvm":
         # An emulated UART interrupts once per byte, and the kernel takes 100,000 interrupts that

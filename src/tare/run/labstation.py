@@ -146,7 +146,11 @@ class LabStation:
         self._booted = (boot, block)
         self._watch = asyncio.create_task(self._follow(lab))
         self._inside = replace(
-            self.context, host=lab.host, ledger=ledger, here=self.context.builder
+            self.context,
+            host=lab.host,
+            ledger=ledger,
+            here=self.context.builder,
+            counted=self._spec.deterministic,
         )
         return self._inside
 
