@@ -23,9 +23,8 @@ from benchmarks._results import Fact, Goal, Result, finish, machine_facts
 from tare.agent.client import AgentClient
 from tare.hosts.ledger import Ledger
 from tare.images.build import GuestImage, build_guest_image
-from tare.lab.command import CPU_MODEL
 from tare.lab.host import lab_up
-from tare.lab.options import LabOptions
+from tare.lab.options import CPU_MODEL, LabOptions
 from tare.platforms import qemu, xen
 from tare.platforms.base import Context, Machine, MachineSpec, Shape
 from tare.platforms.qemu_options import QemuOptions

@@ -66,6 +66,15 @@ def test_pools_parameters_and_versions_are_read() -> None:
     assert read.version(facts) == "4.17.7"
 
 
+def test_a_domains_weight_and_cap_end_its_line() -> None:
+    shown = (
+        "Name                                ID Weight  Cap\n"
+        "tare-1121-1-subject                  9    512   50\n"
+    )
+    assert read.weight_and_cap(shown) == {"weight": 512, "cap_percent": 50}
+    assert read.weight_and_cap("Name  ID Weight  Cap\n") == {}
+
+
 def test_the_hosts_cpus_are_xens_and_not_dom0s() -> None:
     cpus = read.topology(INFO)
     assert cpus is not None
@@ -92,6 +101,7 @@ def test_no_text_upsets_a_reader(text: str) -> None:
     read.vcpus(text)
     read.pools(text)
     read.parameters(text)
+    read.weight_and_cap(text)
     read.topology(f"cpu_topology{text}")
     read.version(read.info(text))
     read.reason(text)

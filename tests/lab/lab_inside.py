@@ -45,10 +45,10 @@ class Inside:
         assert done.ok, done.words()
         return done.stdout.decode()
 
-    def spec(self, role: str = "subject", shape: Shape = SHAPE) -> MachineSpec:
-        """Return a machine that is pinned to the CPU of its own."""
+    def spec(self, role: str = "subject", shape: Shape = SHAPE, cpu: int = OWN) -> MachineSpec:
+        """Return a machine that is pinned to a CPU, by default the one for guests."""
         name = f"tare-test-{next(self.numbers)}-{role}"
-        return MachineSpec(name, shape, (OWN,), Path("/tmp") / name, True, role)
+        return MachineSpec(name, shape, (cpu,), Path("/tmp") / name, True, role)
 
 
 @asynccontextmanager
@@ -60,7 +60,9 @@ async def inside(
     local = Context(here, Ledger(folder / "here"), default_cache(), agent, kernel)
     async with await lab_up(local, options, folder / "tare-lab") as lab:
         ledger = Ledger(folder / "there", host=lab.host.name, boot=lab.host.boot_id)
-        context = replace(local, host=lab.host, here=here, ledger=ledger)
+        context = replace(
+            local, host=lab.host, here=here, ledger=ledger, counted=options.deterministic
+        )
         yield Inside(lab, context, itertools.count(1))
         assert not ledger.open_entries()
         ledger.close()

@@ -44,13 +44,13 @@ def kvm(**options: Any) -> QemuOptions:
 
 @asynccontextmanager
 async def booted(
-    lab: Inside, options: QemuOptions, role: str = "subject"
+    lab: Inside, options: QemuOptions, role: str = "subject", cpu: int = OWN
 ) -> AsyncIterator[tuple[QemuMachine, Mapping[str, Any]]]:
     prepared = await Qemu().prepare(lab.context, options, SHAPE, True)
     image = prepared.extra["image"]
 
     async def begun() -> tuple[QemuMachine, Mapping[str, Any]]:
-        machine = await launch(lab.context, options, image, lab.spec(role))
+        machine = await launch(lab.context, options, image, lab.spec(role, cpu=cpu))
         try:
             return machine, (await machine.ready(PATIENCE_S)).proof
         except BaseException:
@@ -143,3 +143,14 @@ async def test_huge_pages_of_the_host_carry_the_guests_memory(kvm_lab: Inside) -
     assert int(await kvm_lab.sh(f"cat {HUGE}/free_hugepages")) == free
     await kvm_lab.sh(f"echo 0 >{HUGE}/nr_hugepages")
     assert not kvm_lab.context.ledger.open_entries()
+
+
+async def test_a_lab_whose_idle_hours_pass_at_once_loses_nothing_meanwhile(
+    agent_program: Path, tmp_path: Path
+) -> None:
+    options = LabOptions("kvm", cpus=1, memory=2 * GIB, deterministic=True)
+    async with inside(options, tmp_path, agent_program, "generic") as lab:
+        assert await lab.sh("sleep 36000; echo ten hours later") == "ten hours later\n"
+        async with booted(lab, kvm(), cpu=0) as (machine, _):
+            done = await machine.agent.run("numeric-sort", {"seconds": 0.1}, deadline_s=PATIENCE_S)
+            assert done.value["iterations_per_s"] > 0

@@ -82,6 +82,14 @@ def test_the_kernel_is_told_nothing_that_changes_a_measurement() -> None:
         words = kernel_arguments(QemuOptions.model_validate({"devices": devices}))
         assert not any(word.startswith(changing) for word in words)
         assert f"tare.channel={channel}" in words
+        assert not any(word.startswith("tare.align") for word in words)
+
+
+def test_work_begins_at_whole_minutes_where_time_counts_instructions() -> None:
+    own = kernel_arguments(QemuOptions.model_validate({"clock": "instructions"}))
+    hosts = kernel_arguments(QemuOptions(), counted=True)
+    for words in (own, hosts):
+        assert "tare.align=60000000000" in words
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,11 @@ def test_the_kernel_speaks_where_the_agent_does_not_in_a_hvm_guest() -> None:
     assert written(options(type="hvm"))["serial"] == "pty"
 
 
+def test_work_begins_at_whole_minutes_where_the_hosts_time_counts_instructions() -> None:
+    assert "tare.align=60000000000" in kernel_arguments(options(), counted=True)
+    assert not any(word.startswith("tare.align") for word in kernel_arguments(options()))
+
+
 def test_emulated_devices_are_kept_from_being_unplugged() -> None:
     chosen = options(type="hvm", devices="emulated")
     assert "xen_emul_unplug=never" in kernel_arguments(chosen)
@@ -89,7 +94,9 @@ def test_emulated_devices_are_kept_from_being_unplugged() -> None:
         ({"timeslice": "1ms", "scheduler": "credit2"}, "use `scheduler: credit`"),
         ({"timeslice": "1ms", "ratelimit": "2ms"}, "longer than the time slice"),
         ({"ratelimit": "50us"}, "at least 100 µs"),
-        ({"ratelimit": "1ms", "scheduler": "null"}, "has no rate limit"),
+        ({"ratelimit": "1ms", "scheduler": "null"}, "null has no rate limit; use"),
+        ({"weight": 512, "scheduler": "rtds"}, "rtds has no weight; use"),
+        ({"neighbour_scheduling": {"cap": 0.5}, "scheduler": "rtds"}, "rtds has no cap; use"),
         ({"timeslice": "1ms", "scheduling": {"slice": "2ms"}}, "one for the whole pool"),
         ({"weight": 256, "scheduling": {"weight": 100}}, "given twice"),
         ({"scheduling": {"policy": "fifo"}}, "know no policy"),

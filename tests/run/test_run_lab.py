@@ -28,6 +28,20 @@ workloads:
   tick: {duration: 6s}
 """
 
+COUNTED = """
+study: counted
+host: lab
+lab: deterministic
+baseline: bare
+blocks: {least: 2, most: 2}
+shape: {vcpus: 1, memory: 192MiB}
+kernel: generic
+arms:
+  bare: {platform: bare}
+workloads:
+  tick: {duration: 500ms}
+"""
+
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -76,6 +90,23 @@ def test_xens_time_slice_is_what_a_contended_subject_loses(home: Path) -> None:
             assert cost["dom0_cpu_s"] > 0
             (neighbour,) = cell["facts"]["neighbours"]
             assert neighbour["ran_share"] > 0.2
+    assert_no_ledger_is_left(home)
+
+
+@pytest.mark.timeout(900)
+def test_counted_time_finds_the_same_to_the_last_digit_in_every_block(home: Path) -> None:
+    folder, study = home / "run", home / "counted.yaml"
+    study.write_text(COUNTED)
+    done = tare("run", study, "--out", folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told: dict[str, dict[str, float]] = {}
+    for event in events(folder):
+        if event["type"] == "observation":
+            block, _, metric = event["cell"].partition("/")
+            told.setdefault(block, {})[f"{metric} {event['metric']}"] = event["value"]
+    first, second = told.values()
+    assert len(first) > 10
+    assert first == second
     assert_no_ledger_is_left(home)
 
 

@@ -149,6 +149,19 @@ def parameters(shown: str) -> dict[str, int]:
     }
 
 
+def weight_and_cap(shown: str) -> dict[str, int]:
+    """Read a domain's line of ``xl sched-credit -d`` or ``sched-credit2 -d``.
+
+    Returns:
+        ``weight`` and ``cap_percent``; empty where no line ends with two numbers.
+    """
+    for line in reversed(shown.splitlines()):
+        last = line.split()[-2:]
+        if len(last) == 2 and all(word.isascii() and word.isdigit() for word in last):
+            return {"weight": int(last[0]), "cap_percent": int(last[1])}
+    return {}
+
+
 def topology(shown: str) -> HostCpus | None:
     """Read the host's CPUs from ``xl info -n``: dom0's kernel sees only its own vCPUs.
 

@@ -6,13 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tare.lab.image import LabImage
-from tare.lab.options import MIB, LabOptions
+from tare.lab.options import CPU_MODEL, MIB, LabOptions
 from tare.platforms import counting
 
 PROGRAM = "qemu-system-x86_64"
-
-CPU_MODEL = "EPYC"
-"""The processor that has AMD's SVM with nested paging, which QEMU's emulation offers."""
 
 XEN_CPU_MODEL = f"{CPU_MODEL},-smap,-smep,-monitor,+invtsc"
 """Without what Xen 4.17 cannot bear under emulation.

@@ -27,8 +27,8 @@ from tare.platforms.disk import require_room
 from tare.platforms.toolbox import image_needs
 from tare.platforms.xen_guest import Boots, guest_file, kernel_arguments
 from tare.platforms.xen_machine import XenMachine
-from tare.platforms.xen_options import XenOptions
-from tare.platforms.xen_scheduling import WITH_CAP, WITH_SLICE, WITH_WEIGHT, pool_of
+from tare.platforms.xen_options import WITH_SLICE, WITH_WEIGHT, XenOptions
+from tare.platforms.xen_scheduling import pool_of
 
 if TYPE_CHECKING:
     from tare.platforms.base import Machine
@@ -227,7 +227,7 @@ def _capabilities(options: XenOptions, scheduler: str) -> Capabilities:
         name: f"Xen's schedulers know no {name}"
         for name in ("policy", "fifo", "nice", "reservation")
     }
-    for knob, having in (("weight", WITH_WEIGHT), ("cap", WITH_CAP), ("slice", (WITH_SLICE,))):
+    for knob, having in (("weight", WITH_WEIGHT), ("cap", WITH_WEIGHT), ("slice", (WITH_SLICE,))):
         if scheduler in having:
             knobs.add(knob)
         else:
@@ -292,7 +292,11 @@ async def _look(host: Host, options: XenOptions) -> _Found:
     found = replace(found, scheduler=pool.scheduler)
     wanted = options.scheduler or (WITH_SLICE if options.slice_ms is not None else None)
     if wanted in (None, pool.scheduler):
-        return found
+        lacking = options.lacks(pool.scheduler)
+        if not lacking:
+            return found
+        runs = f"Xen's {pool.name} runs the scheduler {pool.scheduler}"
+        return replace(found, problem=f"{runs}, which has no {lacking}")
     return replace(
         found,
         problem=f"Xen's {pool.name} runs the scheduler {pool.scheduler}, not {wanted}",

@@ -25,6 +25,9 @@ LEAST_RATELIMIT_S = 100e-6
 MOST_RATELIMIT_S = 0.5
 """XEN_SYSCTL_SCHED_RATELIMIT_MIN and _MAX (xen/include/public/sysctl.h)."""
 DEFAULT_POOL = "Pool-0"
+WITH_SLICE = "credit"
+WITH_WEIGHT = ("credit", "credit2")
+"""They know weight, cap and rate limit."""
 
 
 def within_xen(wanted: Scheduling) -> Scheduling:
@@ -136,8 +139,10 @@ class XenOptions(PlatformOptions):
                 )
             if self.ratelimit is not None and self.ratelimit > self.slice_ms * 1e-3:
                 raise ValueError("the rate limit is longer than the time slice; lower it")
-        if self.scheduler in ("null", "rtds") and self.ratelimit is not None:
-            raise ValueError(f"the scheduler {self.scheduler} has no rate limit")
+        if self.scheduler is not None and (lacking := self.lacks(self.scheduler)):
+            raise ValueError(
+                f"the scheduler {self.scheduler} has no {lacking}; use `scheduler: credit2`"
+            )
         return self
 
     @model_serializer(mode="wrap")
@@ -149,6 +154,22 @@ class XenOptions(PlatformOptions):
             if asked:
                 values[name] = asked
         return {name: value for name, value in values.items() if value is not None}
+
+    def lacks(self, scheduler: str) -> str:
+        """Return the first thing asked for that a scheduler does not know; empty if none.
+
+        Source: xen/include/public/domctl.h, struct xen_domctl_scheduler_op: rtds has period and
+        budget, null has nothing.
+        """
+        both = (self.scheduling, self.neighbour_scheduling)
+        asked = {
+            "rate limit": self.ratelimit is not None,
+            "weight": self.weight is not None or any(one.weight is not None for one in both),
+            "cap": self.cap is not None or any(one.cap is not None for one in both),
+        }
+        if scheduler in WITH_WEIGHT:
+            return ""
+        return next((what for what, given in asked.items() if given), "")
 
     @property
     def pool(self) -> str:

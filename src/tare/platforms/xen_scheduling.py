@@ -9,13 +9,9 @@ from typing import Any
 from tare.errors import MachineFault
 from tare.hosts import Host, Ledger, xen, xen_output
 from tare.platforms.base import MachineSpec
-from tare.platforms.xen_options import XenOptions
+from tare.platforms.xen_options import WITH_WEIGHT, XenOptions
 
 LEAST_RATELIMIT_US = 100
-WITH_SLICE = "credit"
-WITH_RATELIMIT = ("credit", "credit2")
-WITH_WEIGHT = ("credit", "credit2", "rtds")
-WITH_CAP = ("credit", "credit2")
 
 
 async def pool_of(host: Host, options: XenOptions) -> xen_output.Pool | None:
@@ -63,7 +59,7 @@ async def held_settings(
             raise MachineFault(f"Xen has no CPU pool {options.pool}", "see `xl cpupool-list`")
         told: dict[str, Any] = {"scheduler": pool.scheduler, "pool": pool.name}
         asks = options.slice_ms is not None or options.ratelimit is not None
-        if asks and pool.scheduler in WITH_RATELIMIT:
+        if asks and pool.scheduler in WITH_WEIGHT:
             now = await _before(host, ledger, pool)
             wanted = wanted_parameters(options, now)
             if wanted:
@@ -116,13 +112,27 @@ async def told_by_xen(
                 f"{own.get(number, 'no CPU')}"
             )
     proof: dict[str, Any] = {**held, "vcpus": {str(key): value for key, value in own.items()}}
-    if held["scheduler"] in WITH_RATELIMIT:
+    if held["scheduler"] in WITH_WEIGHT:
         proof["now"] = await xen.scheduler_values(host, held["scheduler"], held["pool"])
-    if (weight := options.weight_of(spec.role)) is not None:
-        proof["weight"] = weight
-    if (cap := options.cap_of(spec.role)) is not None:
-        proof["cap_percent"] = cap
+    wanted_of_xen = {
+        "weight": options.weight_of(spec.role),
+        "cap_percent": options.cap_of(spec.role),
+    }
+    asked = {name: value for name, value in wanted_of_xen.items() if value is not None}
+    if asked:
+        found = await _weight_and_cap(host, held["scheduler"], id)
+        if any(found.get(name) != value for name, value in asked.items()):
+            raise MachineFault(f"{spec.name}: Xen was told {asked}, and says {found or 'nothing'}")
+        proof |= asked
     return {"scheduling": proof}
+
+
+async def _weight_and_cap(host: Host, scheduler: str, id: int) -> dict[str, int]:
+    """Return what Xen says of a domain; empty where its scheduler has no such thing."""
+    if scheduler not in WITH_WEIGHT:
+        return {}
+    shown = await xen.asked(host, f"sched-{scheduler}", "-d", str(id))
+    return xen_output.weight_and_cap(shown)
 
 
 async def _cpus(host: Host) -> int:

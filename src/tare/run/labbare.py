@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tare.errors import MachineFault
+from tare.lab.options import CPU_MODEL
 from tare.platforms.bare import BareOptions
 from tare.platforms.base import (
     Capabilities,
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
     from tare.platforms.base import Machine
     from tare.platforms.qemu_machine import QemuMachine
     from tare.study.hosting import LabSpec
-
-CPU_MODEL = "EPYC"
-"""The lab's own processor (tare.lab.command)."""
 
 
 class LabBare:
