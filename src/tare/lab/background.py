@@ -245,7 +245,8 @@ async def take_care(order: Mapping[str, Any], say: Callable[[dict[str, Any]], No
         _write(note)
         context = Context(LocalHost(agent), ledger, Path(order["cache"]), agent)
         say({"say": f"booting a lab with the hypervisor {options.hypervisor} …"})
-        async with await lab_up(context, options, folder) as lab:
+        lab = await lab_up(context, options, folder, tell=lambda words: say({"say": words}))
+        async with lab:
             # Whoever comes in by `tare lab ssh` needs no session of Tare's own.
             await lab.host.close()
             note = Note(note.caretaker, note.options, note.folder, lab.port)

@@ -9,6 +9,7 @@ import shutil
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -26,6 +27,8 @@ from tare.platforms.base import Context
 
 BOOT_S = 240.0
 """Seconds after which a lab host that is not ready is given up: some ten times what it takes."""
+FIRST_BOOT_S = 90.0
+"""The same for the first of its two boots: now and then one hangs (docs/lab.md)."""
 
 _DISK_LEAST = 2 * GIB
 _MEMORY_SPARE = 256 * MIB
@@ -163,14 +166,15 @@ async def lab_up(
     timeout_s: float = BOOT_S,
     cpus: tuple[int, ...] | None = None,
 ) -> Lab:
-    """Boot a lab host on this computer and log in to it.
+    """Boot a lab host on this computer and log in to it; once more where it falls silent.
 
     Args:
         context: Where it works: the ledger, the cache, the agent; its builder is this computer.
         options: What it is to be.
         workdir: A folder of its own, whose path has a part that begins with ``tare-``; made here,
             removed by :meth:`Lab.stop`. Names of sockets in it may have 107 bytes at most.
-        tell: Is called with a sentence when the connection to it breaks, or comes back.
+        tell: Is called with a sentence when it has to be booted again, or the connection to it
+            breaks or comes back.
         timeout_s: Seconds until it must be ready.
         cpus: CPUs of this computer for its CPUs, one to one in turn; by default all that this
             process may use; empty: anywhere.
@@ -179,6 +183,26 @@ async def lab_up(
         InputError: apt or QEMU is missing, or there is too little memory or disk.
         MachineFault: It did not boot, or runs another hypervisor than it should.
     """
+    boot = partial(_up, context, options, workdir, tell=tell, cpus=cpus)
+    try:
+        return await boot(timeout_s=min(FIRST_BOOT_S, timeout_s))
+    except MachineFault as fault:
+        if not fault.transient:
+            raise
+        if tell is not None:
+            tell(f"{fault.message}; it is booted once more")
+    return await boot(timeout_s=timeout_s)
+
+
+async def _up(
+    context: Context,
+    options: LabOptions,
+    workdir: Path,
+    *,
+    tell: Callable[[str], None] | None,
+    timeout_s: float,
+    cpus: tuple[int, ...] | None,
+) -> Lab:
     here = context.builder
     await check_room(here, options, workdir.parent)
     image = await build_lab_image(here, options.kernel, context.cache)

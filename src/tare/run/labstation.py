@@ -133,7 +133,7 @@ class LabStation:
         self._say(f"booting the lab with {_words(boot)}")
         folder = temporary_folder(self.context.host) / f"tare-lab-{secrets.token_hex(4)}"
         self._lost = None
-        lab = await lab_up(self.context, options, folder)
+        lab = await lab_up(self.context, options, folder, tell=self._say)
         try:
             # What is made in the lab ends with it, so its ledger ends with its folder.
             ledger = Ledger(
