@@ -208,7 +208,7 @@ class Qemu:
 
         async def boot() -> probe.Answer:
             for deadline_s in probe.BOOT_DEADLINES_S[depth]:
-                answer = await _boot_once(context, plain, prepared, deadline_s)
+                answer = await _boot_once(context, plain, prepared, depth, deadline_s)
                 if answer.usable:
                     break
             return answer
@@ -218,14 +218,20 @@ class Qemu:
 
 
 async def _boot_once(
-    context: Context, options: QemuOptions, prepared: Prepared, deadline_s: float
+    context: Context,
+    options: QemuOptions,
+    prepared: Prepared,
+    depth: probe.Depth,
+    deadline_s: float,
 ) -> probe.Answer:
     token = secrets.token_hex(4)
     workdir = Path("/tmp") / f"tare-probe-{token}"
     spec = MachineSpec(f"tare-probe-{token}", _PROBE_SHAPE, (), workdir, False, TRIAL)
     created = "module present, /dev/kvm opens and creates a virtual machine"
-    # The kernel is to say how far it came.
-    spoken = tuple(word for word in kernel_arguments(options) if word != "quiet")
+    words = kernel_arguments(options)
+    # The kernel is to say how far it came; where each byte that it says costs an emulated host
+    # milliseconds, only what went wrong.
+    spoken = words if depth == "emulated" else [word for word in words if word != "quiet"]
     append = ("earlyprintk=ttyS0", *spoken)
     try:
         machine = await launch(context, options, prepared.extra["image"], spec, append=append)
