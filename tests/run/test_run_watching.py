@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from tare.errors import MachineFault, WorkloadFault
+from tare.errors import MachineFault
 from tare.events import BlockFinished, BlockStarted, CellFinished, CellStarted, Record
 from tare.run.cell import require_possible
 from tare.run.progress import SILENCE_S, ProgressView, Tally
@@ -163,5 +163,5 @@ def test_the_bar_moves_within_a_long_cell() -> None:
 @pytest.mark.parametrize("value", [5.8e224, -2.5e21, 1e15])
 def test_what_no_machine_can_have_is_refused(value: float) -> None:
     require_possible({"excess-max": 0.03, "bandwidth": 2e10})
-    with pytest.raises(WorkloadFault, match=r"duration-max is .* rightly"):
+    with pytest.raises(MachineFault, match=r"duration-max is .* rightly"):
         require_possible({"excess-max": 0.03, "duration-max": value})

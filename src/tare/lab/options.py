@@ -10,13 +10,8 @@ from tare.errors import InputError
 Hypervisor = Literal["kvm", "xen", "none"]
 Scheduler = Literal["credit", "credit2"]
 
-CPU_MODEL = "EPYC,-avx"
-"""The processor that has AMD's SVM with nested paging, which QEMU's emulation offers.
-
-Without AVX: QEMU 7.2 forgets at times that a guest had turned it on. In a HVM guest of Xen,
-glibc's memcpy then died of an invalid opcode at its first ``vmovdqu``. No arm has it, so that all
-find the same instructions.
-"""
+CPU_MODEL = "EPYC"
+"""The processor that has AMD's SVM with nested paging, which QEMU's emulation offers."""
 
 MIB = 1 << 20
 GIB = 1 << 30

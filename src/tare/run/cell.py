@@ -169,12 +169,15 @@ def require_possible(values: Mapping[str, float]) -> None:
     """See that a machine can have had these values, in SI units.
 
     Raises:
-        WorkloadFault: One is so large that the machine cannot have calculated rightly. Guests of
-            Xen in an emulated host were seen to lose their floating-point registers.
+        MachineFault: One is so large that the machine cannot have calculated rightly, so nothing
+            more is asked of it. Guests in an emulated host were seen to lose their floating-point
+            registers.
     """
     for name, value in values.items():
         if abs(value) >= IMPOSSIBLE:
-            raise WorkloadFault(f"{name} is {value:g}, so the machine did not calculate rightly")
+            raise MachineFault(
+                f"{name} is {value:g}, so the machine did not calculate rightly", transient=True
+            )
 
 
 async def _measure(
