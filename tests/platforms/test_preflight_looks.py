@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -109,6 +111,19 @@ async def test_looks(name: str, files: dict[str, str | None], level: str, found:
 )
 async def test_looks_at_processes(name: str, processes: str, level: str) -> None:
     assert (await look(name, processes=processes)).level == level
+
+
+async def test_what_tare_itself_started_is_no_other_guest(tmp_path: Path) -> None:
+    program = tmp_path / "qemu-system-x86"
+    shutil.copy("/bin/sleep", program)
+    child = subprocess.Popen([program, "60"])
+    try:
+        own = "init\nqemu-system-x86\n"
+        assert (await look("guests", processes=own)).level == "ok"
+        assert (await look("guests", processes=f"{own}qemu-system-x86\n")).level == "bad"
+    finally:
+        child.kill()
+        child.wait()
 
 
 @given(st.sets(st.integers(0, 300), min_size=1))

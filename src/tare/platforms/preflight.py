@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import time
@@ -52,7 +53,27 @@ async def watch_load(host: Host) -> LoadWatch:
 
 def _own_cpu_s(host: Host) -> float:
     # Of another host, Tare itself uses next to nothing.
-    return sum(os.times()[:4]) if host.name == LOCAL else 0.0
+    return sum(os.times()[:4]) + sum(map(_cpu_s, _children(host))) if host.name == LOCAL else 0.0
+
+
+def _children(host: Host) -> list[Path]:
+    """Return the folders in /proc of what Tare itself started here, such as a lab of its own."""
+    if host.name != LOCAL:
+        return []
+    pids: list[str] = []
+    for thread in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            pids += thread.read_text().split()
+    return [Path("/proc") / pid for pid in pids]
+
+
+def _cpu_s(process: Path) -> float:
+    """Return the CPU seconds of a process; what has ended counts as Tare's own, see times(2)."""
+    with contextlib.suppress(OSError):
+        # utime and stime, proc(5), counted from after the name in brackets.
+        fields = (process / "stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
 
 
 async def preflight(
@@ -163,6 +184,9 @@ def _times(stat: str) -> tuple[int, ...]:
 
 async def _guests(host: Host) -> Check:
     names = await _processes(host)
+    for child in _children(host):
+        with contextlib.suppress(OSError, ValueError):
+            names.remove((child / "comm").read_text().strip())
     guests = [name for name in names if GUESTS.search(name)]
     containers = [name for name in names if CONTAINERS.search(name)]
     if not guests and not containers:
