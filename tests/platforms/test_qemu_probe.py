@@ -141,7 +141,7 @@ async def test_what_a_host_is_decides_how_long_a_boot_may_take(
     proof = json.dumps({"hypervisor": hypervisor}).encode()
     found = await probe.depth_of(FakeHost(lambda argv: Completed(0, proof, b"")), Path("/agent"))
     assert found == depth
-    assert min(probe.BOOT_DEADLINES_S["emulated"]) > 3 * max(probe.BOOT_DEADLINES_S["virtual"])
+    assert max(probe.BOOT_DEADLINES_S["emulated"]) > 60 > max(probe.BOOT_DEADLINES_S["virtual"])
 
 
 async def test_a_host_whose_agent_tells_nothing_may_be_virtual() -> None:

@@ -117,14 +117,14 @@ def test_counted_time_finds_the_same_in_every_block(home: Path) -> None:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    ("name", "options", "reason"),
+    ("name", "options", "reason", "transient"),
     [
-        ("kvm", "{platform: qemu, accelerator: kvm}", "the lab ended"),
-        ("bare", "{platform: bare}", "killed by SIGKILL"),
+        ("kvm", "{platform: qemu, accelerator: kvm}", "the lab ended", True),
+        ("bare", "{platform: bare}", "killed by SIGKILL", False),
     ],
 )
 def test_what_is_killed_in_a_cell_of_the_lab_is_booted_again_for_that_cell(
-    home: Path, name: str, options: str, reason: str
+    home: Path, name: str, options: str, reason: str, transient: bool
 ) -> None:
     folder, study = home / "run", home / "dying.yaml"
     study.write_text(STUDY.format(name=name, options=options))
@@ -137,6 +137,7 @@ def test_what_is_killed_in_a_cell_of_the_lab_is_booted_again_for_that_cell(
     cells = [e for e in told if e["type"] == "cell_finished"]
     assert len({cell["cell"] for cell in cells}) == 2
     assert reason in cells[0]["reason"]
+    assert cells[0]["transient"] == transient
     assert [cell["status"] for cell in cells[1:]] == ["ok", "ok"]
     assert {e["attempt"] for e in told if e["type"] == "cell_started"} == {1, 2}
     assert_no_ledger_is_left(home)

@@ -27,7 +27,7 @@ from tare.platforms.disk import require_room
 from tare.platforms.toolbox import image_needs
 from tare.platforms.xen_guest import Boots, guest_file, kernel_arguments
 from tare.platforms.xen_machine import XenMachine
-from tare.platforms.xen_options import WITH_SLICE, WITH_WEIGHT, XenOptions
+from tare.platforms.xen_options import CREDIT_SCHEDULERS, WITH_SLICE, XenOptions
 from tare.platforms.xen_scheduling import pool_of
 
 if TYPE_CHECKING:
@@ -227,7 +227,11 @@ def _capabilities(options: XenOptions, scheduler: str) -> Capabilities:
         name: f"Xen's schedulers know no {name}"
         for name in ("policy", "fifo", "nice", "reservation")
     }
-    for knob, having in (("weight", WITH_WEIGHT), ("cap", WITH_WEIGHT), ("slice", (WITH_SLICE,))):
+    for knob, having in (
+        ("weight", CREDIT_SCHEDULERS),
+        ("cap", CREDIT_SCHEDULERS),
+        ("slice", (WITH_SLICE,)),
+    ):
         if scheduler in having:
             knobs.add(knob)
         else:

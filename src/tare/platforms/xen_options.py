@@ -26,8 +26,8 @@ MOST_RATELIMIT_S = 0.5
 """XEN_SYSCTL_SCHED_RATELIMIT_MIN and _MAX (xen/include/public/sysctl.h)."""
 DEFAULT_POOL = "Pool-0"
 WITH_SLICE = "credit"
-WITH_WEIGHT = ("credit", "credit2")
-"""They know weight, cap and rate limit."""
+CREDIT_SCHEDULERS = ("credit", "credit2")
+"""The schedulers that know weight, cap and rate limit."""
 
 
 def within_xen(wanted: Scheduling) -> Scheduling:
@@ -161,14 +161,14 @@ class XenOptions(PlatformOptions):
         Source: xen/include/public/domctl.h, struct xen_domctl_scheduler_op: rtds has period and
         budget, null has nothing.
         """
+        if scheduler in CREDIT_SCHEDULERS:
+            return ""
         both = (self.scheduling, self.neighbour_scheduling)
         asked = {
             "rate limit": self.ratelimit is not None,
             "weight": self.weight is not None or any(one.weight is not None for one in both),
             "cap": self.cap is not None or any(one.cap is not None for one in both),
         }
-        if scheduler in WITH_WEIGHT:
-            return ""
         return next((what for what, given in asked.items() if given), "")
 
     @property

@@ -9,7 +9,7 @@ from typing import Any
 from tare.errors import MachineFault
 from tare.hosts import Host, Ledger, xen, xen_output
 from tare.platforms.base import MachineSpec
-from tare.platforms.xen_options import WITH_WEIGHT, XenOptions
+from tare.platforms.xen_options import CREDIT_SCHEDULERS, XenOptions
 
 LEAST_RATELIMIT_US = 100
 
@@ -59,7 +59,7 @@ async def held_settings(
             raise MachineFault(f"Xen has no CPU pool {options.pool}", "see `xl cpupool-list`")
         told: dict[str, Any] = {"scheduler": pool.scheduler, "pool": pool.name}
         asks = options.slice_ms is not None or options.ratelimit is not None
-        if asks and pool.scheduler in WITH_WEIGHT:
+        if asks and pool.scheduler in CREDIT_SCHEDULERS:
             now = await _before(host, ledger, pool)
             wanted = wanted_parameters(options, now)
             if wanted:
@@ -112,7 +112,7 @@ async def told_by_xen(
                 f"{own.get(number, 'no CPU')}"
             )
     proof: dict[str, Any] = {**held, "vcpus": {str(key): value for key, value in own.items()}}
-    if held["scheduler"] in WITH_WEIGHT:
+    if held["scheduler"] in CREDIT_SCHEDULERS:
         proof["now"] = await xen.scheduler_values(host, held["scheduler"], held["pool"])
     wanted_of_xen = {
         "weight": options.weight_of(spec.role),
@@ -129,7 +129,7 @@ async def told_by_xen(
 
 async def _weight_and_cap(host: Host, scheduler: str, id: int) -> dict[str, int]:
     """Return what Xen says of a domain; empty where its scheduler has no such thing."""
-    if scheduler not in WITH_WEIGHT:
+    if scheduler not in CREDIT_SCHEDULERS:
         return {}
     shown = await xen.asked(host, f"sched-{scheduler}", "-d", str(id))
     return xen_output.weight_and_cap(shown)
