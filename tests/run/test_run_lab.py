@@ -105,13 +105,8 @@ def test_counted_time_finds_the_same_in_every_block(home: Path) -> None:
             block, _, metric = event["cell"].partition("/")
             told.setdefault(block, {})[f"{metric} {event['metric']}"] = event["value"]
     first, second = told.values()
-    for metric in ("duration-min", "duration-median", "undisturbed"):
-        (name,) = [name for name in first if name.endswith(f" {metric}")]
-        assert first[name] == second[name]
-    # Now and then one timer interrupt more or less falls into a block: docs/lab.md.
-    for metric in ("slowdown", "sample-rate", "loop-rate"):
-        (name,) = [name for name in first if name.endswith(f" {metric}")]
-        assert first[name] == pytest.approx(second[name], rel=1e-5)
+    assert len(first) > 10
+    assert first == second
     assert_no_ledger_is_left(home)
 
 
