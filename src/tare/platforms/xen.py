@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -212,7 +213,8 @@ async def host_cpus(host: Host) -> HostCpus:
 async def _brought(host: Host, options: XenOptions, image: GuestImage) -> Boots:
     # A HVM guest's kernel is loaded by the firmware of its PC, which takes a bzImage.
     kernel = image.kernel if options.type == "hvm" else image.boot_kernel
-    return Boots(await at_host(host, kernel), await at_host(host, image.initramfs))
+    files = (at_host(host, kernel), at_host(host, image.initramfs))
+    return Boots(*await asyncio.gather(*files))
 
 
 def _kernel(context: Context) -> str:
