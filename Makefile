@@ -15,7 +15,8 @@ quick: setup  ## set up, run the quick study, name the report
 test:  ## set up what is missing and run all tests
 	@scripts/setup test
 	nice cargo test --quiet --manifest-path agent/Cargo.toml
-	$(PYTEST)
+	@# What measures or boots needs the computer for itself; the rest runs side by side.
+	@$(PYTEST) -n 2 -m "not slow"; side_by_side=$$?; $(PYTEST) -m slow && exit $$side_by_side
 
 lint:  ## types, style, layers, formats
 	@scripts/setup quick
