@@ -89,7 +89,8 @@ def test_qemu_connects_its_interface(link: Link | None, words: str) -> None:
     kernel = Path("/k")
     image = GuestImage(kernel, kernel, Path("/i"), "d", "6", True, 0.0)
     places = Places(Path("/q"), Path("/a"), Path("/c"), Path("/e"))
-    argv = command(QemuOptions(), image, "tare-x", Shape(1, 1 << 28), places, link=link)
+    shape = Shape(1, 1 << 28)
+    argv = command(QemuOptions(), image, "tare-x", shape, places, append=(), link=link)
     assert argv[argv.index("-netdev") + 1] == words
     told = argv[argv.index("-append") + 1].split()
     assert [word for word in told if word.startswith("tare.net=")] == (
@@ -105,7 +106,8 @@ def test_machines_of_one_network_are_told_apart_by_their_interfaces() -> None:
     places = Places(Path("/q"), Path("/a"), Path("/c"), Path("/e"))
     for devices in ("paravirtual", "emulated"):
         options = QemuOptions.model_validate({"devices": devices})
-        words = command(options, image, "tare-x", Shape(1, 1 << 28), places, link=TAP)
+        shape = Shape(1, 1 << 28)
+        words = command(options, image, "tare-x", shape, places, append=(), link=TAP)
         assert [word for word in words if word.endswith(",mac=52:54:00:07:08:0b")]
 
 

@@ -22,7 +22,9 @@ def places(folder: str = "/run/t") -> Places:
 
 
 def line(**options: object) -> list[str]:
-    return command(QemuOptions.model_validate(options), IMAGE, "tare-x", SHAPE, places())
+    chosen = QemuOptions.model_validate(options)
+    words = kernel_arguments(chosen)
+    return command(chosen, IMAGE, "tare-x", SHAPE, places(), append=words)
 
 
 def test_nothing_beyond_what_is_asked_for_is_in_the_machine() -> None:
@@ -72,7 +74,7 @@ def test_huge_pages_back_all_of_the_memory() -> None:
 
 
 def test_a_comma_in_a_path_stays_part_of_it() -> None:
-    argv = command(QemuOptions(), IMAGE, "tare-x", SHAPE, places("/tmp/a,b"))
+    argv = command(QemuOptions(), IMAGE, "tare-x", SHAPE, places("/tmp/a,b"), append=())
     assert any("path=/tmp/a,,b/qmp.sock" in word for word in argv)
 
 

@@ -39,7 +39,7 @@ def kvm(**options: Any) -> QemuOptions:
 
 
 def line(options: QemuOptions) -> list[str]:
-    return command(options, IMAGE, "tare-x", Shape(1, 256 * MIB), PLACES)
+    return command(options, IMAGE, "tare-x", Shape(1, 256 * MIB), PLACES, append=())
 
 
 def after(argv: list[str], word: str) -> str:

@@ -29,7 +29,7 @@ def options(**given: Any) -> XenOptions:
 
 
 def written(chosen: XenOptions, spec: MachineSpec = SPEC) -> dict[str, Any]:
-    text = guest_file(chosen, spec, BOOTS, UUID)
+    text = guest_file(chosen, spec, BOOTS, UUID, append=kernel_arguments(chosen))
     pairs = (line.partition(" = ") for line in text.splitlines())
     return {name: ast.literal_eval(value) for name, _, value in pairs}
 
@@ -53,7 +53,7 @@ def test_disks_and_networks_are_told_to_xen_and_to_the_agent() -> None:
     own = entry("xvde", "/dev/loop3", writable=True)
     tools = entry("xvdf", "/c/toolbox", writable=False)
     link = Link("vif", "10.1.2.10", 24, peer="10.1.2.2")
-    text = guest_file(options(), spec, BOOTS, UUID, disks=[own, tools], link=link)
+    text = guest_file(options(), spec, BOOTS, UUID, append=(), disks=[own, tools], link=link)
     found = {line.partition(" = ")[0]: line.partition(" = ")[2] for line in text.splitlines()}
     assert ast.literal_eval(found["disk"]) == [
         "format=raw,vdev=xvde,access=rw,target=/dev/loop3",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,7 +72,7 @@ def command(
     shape: Shape,
     places: Places,
     *,
-    append: tuple[str, ...] | None = None,
+    append: Sequence[str],
     link: Link | None = None,
 ) -> list[str]:
     """Return QEMU's arguments, the program first; the guest waits for ``cont``.
@@ -82,14 +83,14 @@ def command(
         name: The machine's name.
         shape: vCPUs and memory.
         places: Its sockets and logs.
-        append: The kernel command line; by default :func:`kernel_arguments`.
+        append: The kernel command line, as :func:`kernel_arguments` returns it.
         link: What its network interface is connected to; by default nothing.
     """
-    arguments = kernel_arguments(options) if append is None else append
+    words = [*append]
     if places.disk is not None:
-        arguments = (*arguments, f"tare.scratch={LABEL}")
+        words.append(f"tare.scratch={LABEL}")
     if link is not None:
-        arguments = (*arguments, f"tare.net={link.word}")
+        words.append(f"tare.net={link.word}")
     return [
         PROGRAM,
         *("-name", f"{name},debug-threads=on"),
@@ -101,7 +102,7 @@ def command(
         *("-smp", f"{shape.vcpus},sockets=1,cores={shape.vcpus},threads=1"),
         *_memory(options, shape),
         *("-kernel", str(image.boot_kernel), "-initrd", str(image.initramfs)),
-        *("-append", " ".join(arguments)),
+        *("-append", " ".join(words)),
         *("-chardev", f"socket,id=qmp,path={_escaped(places.qmp)},server=on,wait=off"),
         *("-mon", "chardev=qmp,mode=control"),
         *("-chardev", f"socket,id=console,path={_escaped(places.console)},server=on,wait=off"),

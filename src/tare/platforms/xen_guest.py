@@ -61,9 +61,9 @@ def guest_file(
     boots: Boots,
     uuid: str,
     *,
+    append: Sequence[str],
     disks: Sequence[str] = (),
     link: Link | None = None,
-    append: Sequence[str] | None = None,
 ) -> str:
     """Return the text that ``xl create`` takes, xl.cfg(5).
 
@@ -72,22 +72,22 @@ def guest_file(
         spec: Name, shape, pinning.
         boots: What it boots.
         uuid: The domain's identity.
+        append: The kernel command line, as :func:`kernel_arguments` returns it.
         disks: Its disks, as :func:`tare.platforms.xen_disk.entry` writes each.
         link: What its network card is connected to once it is built; nothing otherwise.
-        append: The kernel command line, where it is to differ from the usual one.
     """
-    arguments = kernel_arguments(options) if append is None else append
+    words = [*append]
     if spec.shape.disk:
-        arguments = (*arguments, f"tare.scratch={LABEL}")
+        words.append(f"tare.scratch={LABEL}")
     if link is not None:
-        arguments = (*arguments, f"tare.net={link.word}")
+        words.append(f"tare.net={link.word}")
     settings: dict[str, Value] = {
         "name": spec.name,
         "uuid": uuid,
         "type": options.type,
         "kernel": str(boots.kernel),
         "ramdisk": str(boots.initramfs),
-        "extra": " ".join(arguments),
+        "extra": " ".join(words),
         "memory": max(1, -(-spec.shape.memory // (1 << 20))),
         "vcpus": spec.shape.vcpus,
         # Xen emulates the counter otherwise where it must, which costs an exit for each reading.
