@@ -57,12 +57,17 @@ def show_plan(plan: Plan, console: Console) -> None:
     for number in range(1, min(BLOCKS_SHOWN, study.blocks.most) + 1):
         order = ", ".join(f"{visit.arm}/{visit.scenario}" for visit in plan.block(number))
         console.print(Text(f"block {number}: {order}", "dim"))
+    blocks = _range(str(study.blocks.least), str(study.blocks.most))
+    whole = _range(format_duration(plan.least_s), format_duration(plan.most_s))
+    cells = sum(len(visit.cells) for visit in plan.visits)
     console.print(
-        f"{study.blocks.least} to {study.blocks.most} blocks of "
-        f"{sum(len(visit.cells) for visit in plan.visits)} cells; about "
-        f"{format_duration(plan.block_s)} each, {format_duration(plan.least_s)} to "
-        f"{format_duration(plan.most_s)} in all; seed {plan.seed}"
+        f"{blocks} blocks of {cells} cells; about {format_duration(plan.block_s)} each, "
+        f"{whole} in all; seed {plan.seed}"
     )
+
+
+def _range(least: str, most: str) -> str:
+    return least if least == most else f"{least} to {most}"
 
 
 def _alike(plan: Plan) -> list[tuple[list[str], Visit]]:
