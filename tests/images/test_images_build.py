@@ -1,5 +1,7 @@
 import asyncio
 import json
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -100,6 +102,29 @@ async def test_an_entry_without_a_file_is_built_anew(
     first.initramfs.unlink()
     assert not (await build(kernel, agent, tmp_path / "cache")).cached
     assert first.initramfs.is_file()
+
+
+def age(folder: Path, days: float) -> None:
+    then = time.time() - days * 86400
+    os.utime(folder, (then, then))
+
+
+async def test_what_nobody_used_for_a_month_goes_when_something_new_is_built(
+    kernel: Path, agent: Path, tmp_path: Path
+) -> None:
+    cache = tmp_path / "cache"
+    used = (await build(kernel, agent, cache)).initramfs.parent
+    unused = (await build(kernel, agent, cache, needs=frozenset())).initramfs.parent
+    foreign = cache / "images" / "notes"
+    foreign.mkdir()
+    for folder in (used, unused, foreign):
+        age(folder, store.KEPT_DAYS + 1)
+    assert (await build(kernel, agent, cache)).cached
+    assert unused.is_dir()
+    agent.write_bytes(b"\x7fELF another agent")
+    new = (await build(kernel, agent, cache)).initramfs.parent
+    assert used.is_dir() and new.is_dir() and foreign.is_dir()
+    assert not unused.exists()
 
 
 async def test_many_builders_at_once_build_once(kernel: Path, agent: Path, tmp_path: Path) -> None:

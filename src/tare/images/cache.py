@@ -1,7 +1,9 @@
 """A cache of built things: found by what went into them, complete or not there at all.
 
 A folder appears under its key by one rename, with a manifest that holds the SHA-256 digest of
-every file in it. A folder whose files no longer agree with its manifest is built anew.
+every file in it. A folder whose files no longer agree with its manifest is built anew. One that
+nobody asked for in :data:`KEPT_DAYS` days is removed when something new is built: each version of a
+kernel or of Tare's agent makes images of its own.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +24,7 @@ from typing import Any
 from tare.errors import InputError
 
 MANIFEST = "manifest.json"
+KEPT_DAYS = 30
 _LOCK_RETRY_S = 0.02
 
 
@@ -44,7 +48,10 @@ def key_of(parts: Mapping[str, Any]) -> str:
 
 
 def load(folder: Path) -> dict[str, Any] | None:
-    """Return the facts of a cached folder, or None if it is missing, incomplete or altered."""
+    """Return the facts of a cached folder, or None if it is missing, incomplete or altered.
+
+    It counts as used by that.
+    """
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
         files: dict[str, str] = manifest["files"]
@@ -52,7 +59,11 @@ def load(folder: Path) -> dict[str, Any] | None:
         intact = all(file_digest(folder / name) == digest for name, digest in files.items())
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return facts if intact and isinstance(facts, dict) else None
+    if not intact or not isinstance(facts, dict):
+        return None
+    with contextlib.suppress(OSError):  # Of another user, say: then it is theirs to keep.
+        os.utime(folder)
+    return facts
 
 
 def publish(draft: Path, folder: Path, facts: Mapping[str, Any]) -> None:
@@ -101,6 +112,7 @@ async def exclusive(cache: Path) -> AsyncIterator[Path]:
             except BlockingIOError:
                 await asyncio.sleep(_LOCK_RETRY_S)
         _remove_stale(cache)
+        _remove_unused(cache)
         draft = Path(tempfile.mkdtemp(prefix="draft-", dir=cache))
         draft.chmod(0o755)
         try:
@@ -120,3 +132,11 @@ def _remove_stale(cache: Path) -> None:
     # Only a builder that was killed leaves a draft: the others hold the lock while theirs exists.
     for draft in cache.glob("draft-*"):
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def _remove_unused(cache: Path) -> None:
+    oldest = time.time() - KEPT_DAYS * 86400
+    for manifest in cache.glob(f"*/*/{MANIFEST}"):
+        with contextlib.suppress(OSError):
+            if manifest.parent.stat().st_mtime < oldest:
+                shutil.rmtree(manifest.parent, ignore_errors=True)
