@@ -14,7 +14,7 @@ from tare.errors import MachineFault
 from tare.hosts import Ledger, LocalHost
 from tare.hosts.ssh import SshHost
 from tare.images import ship
-from tare.images.cache import default_cache, file_digest
+from tare.images.cache import KEPT_DAYS, default_cache, file_digest
 from tare.images.ship import at_host
 from tare.platforms.base import Context, MachineSpec, Shape
 from tare.platforms.qemu import Qemu, launch
@@ -118,7 +118,7 @@ async def test_what_nobody_asks_for_is_removed_in_the_end(
     far: SshHost, sshd: Sshd, big: Path
 ) -> None:
     there = await at_host(far, big)
-    old = there.stat().st_mtime - (ship.KEPT_DAYS + 2) * 86_400
+    old = there.stat().st_mtime - (KEPT_DAYS + 2) * 86_400
     os.utime(there, (old, old))
     other = big.with_name("vmlinux")
     other.write_bytes(b"new")

@@ -118,9 +118,14 @@ async def start_time(host: Host, pid: int) -> int | None:
         stat = await host.read(f"/proc/{pid}/stat")
     except OSError:
         return None
-    # The command name, in parentheses, may itself hold spaces and parentheses.
-    fields = stat[stat.rindex(b")") + 2 :].split()
+    fields = stat_fields(stat)
     return None if fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+def stat_fields(stat: bytes) -> list[bytes]:
+    """Return the fields of ``/proc/PID/stat`` from the third on, proc(5)."""
+    # The command name, in parentheses, may itself hold spaces and parentheses.
+    return stat[stat.rindex(b")") + 2 :].split()
 
 
 async def find_by_token(host: Host, token: str) -> tuple[int, ...]:

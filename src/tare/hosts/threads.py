@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from tare.hosts.base import Host
+from tare.hosts.processes import stat_fields
 
 _LIST = 'for p; do set -- "$@" /proc/$p/task/*/comm; shift; done; exec grep -sH "" "$@"'
 _ALLOWED = re.compile(r"^Cpus_allowed_list:\s*(\S+)", re.MULTILINE)
@@ -71,12 +72,12 @@ async def realtime_limited(host: Host, thread: int) -> bool:
     SCHED_RR; the limit, the kernel's Documentation/scheduler/sched-rt-group.rst.
     """
     try:
-        stat = (await host.read(f"/proc/{thread}/stat")).decode(errors="replace")
+        stat = await host.read(f"/proc/{thread}/stat")
         runtime, period = [
             int(await host.read(f"/proc/sys/kernel/sched_rt_{name}_us"))
             for name in ("runtime", "period")
         ]
-        policy = int(stat[stat.rindex(")") + 2 :].split()[38])
+        policy = int(stat_fields(stat)[38])
     except (OSError, ValueError, IndexError):
         return False
     return policy in (1, 2) and 0 <= runtime < period

@@ -10,11 +10,10 @@ from pathlib import Path
 from tare.errors import MachineFault
 from tare.hosts import Host, Process
 from tare.hosts.local import LocalHost
-from tare.images.cache import file_digest
+from tare.images.cache import KEPT_DAYS, file_digest
 
 COPY_S = 900.0
 """What one copy may take; a connection that falls silent is noticed long before."""
-KEPT_DAYS = 30
 _PIECE = 1 << 18
 _GZIP = 31
 """What makes zlib write gzip's format (zlib.h, deflateInit2)."""

@@ -12,6 +12,7 @@ from tare.errors import TareError
 from tare.hosts import OwnedProcess, start_owned
 from tare.hosts.base import Host
 from tare.hosts.grants import granted_cpus
+from tare.hosts.processes import stat_fields
 from tare.hosts.threads import threads_of
 from tare.platforms.base import (
     Capabilities,
@@ -182,7 +183,7 @@ async def process_cost(host: Host, process: OwnedProcess) -> dict[str, float]:
     Fields 14 to 17 (clock ticks) and 24 (pages) of ``/proc/PID/stat``, proc(5).
     """
     stat = await host.read(f"/proc/{process.pid}/stat")
-    fields = stat[stat.rindex(b")") + 2 :].split()
+    fields = stat_fields(stat)
     ticks = sum(int(field) for field in fields[11:15])
     return {
         "cpu_s": ticks / os.sysconf("SC_CLK_TCK"),

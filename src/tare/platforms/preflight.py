@@ -15,6 +15,7 @@ from tare.errors import TareError
 from tare.events import Check
 from tare.hosts.base import Host
 from tare.hosts.ledger import LOCAL
+from tare.hosts.processes import stat_fields
 from tare.hosts.realtime import FAIR_SERVERS, RT_RUNTIME
 
 CPUS = "/sys/devices/system/cpu"
@@ -35,7 +36,7 @@ class LoadWatch:
 
     Args:
         times: The first eight counters over all CPUs in ``/proc/stat``, in ticks.
-        own_s: CPU seconds that this process and its ended children had used.
+        own_s: CPU seconds that this process and its children, ended or not, had used.
         began: ``time.monotonic()`` then.
     """
 
@@ -52,8 +53,9 @@ async def watch_load(host: Host) -> LoadWatch:
 
 
 def _own_cpu_s(host: Host) -> float:
-    # Of another host, Tare itself uses next to nothing.
-    return sum(os.times()[:4]) + sum(map(_cpu_s, _children(host))) if host.name == LOCAL else 0.0
+    if host.name != LOCAL:
+        return 0.0  # Of another host, Tare itself uses next to nothing.
+    return sum(os.times()[:4]) + sum(map(_cpu_s, _children(host)))
 
 
 def _children(host: Host) -> list[Path]:
@@ -70,8 +72,8 @@ def _children(host: Host) -> list[Path]:
 def _cpu_s(process: Path) -> float:
     """Return the CPU seconds of a process; what has ended counts as Tare's own, see times(2)."""
     with contextlib.suppress(OSError):
-        # utime and stime, proc(5), counted from after the name in brackets.
-        fields = (process / "stat").read_text().rpartition(")")[2].split()
+        # Fields 14 and 15 are user and system time, proc(5).
+        fields = stat_fields((process / "stat").read_bytes())
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     return 0.0
 

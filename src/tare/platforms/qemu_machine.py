@@ -15,6 +15,7 @@ from tare.agent.channel import StreamChannel
 from tare.agent.client import AgentClient
 from tare.errors import MachineFault, TareError
 from tare.hosts import OwnedProcess, start_owned
+from tare.hosts.processes import stat_fields
 from tare.hosts.threads import run_delay, threads_of
 from tare.hosts.units import kernel_units
 from tare.platforms.base import Context, MachineSpec
@@ -138,7 +139,7 @@ class QemuMachine:
         """
         process = f"/proc/{self._process.pid}"
         try:
-            stat = (await self._host.read(f"{process}/stat")).decode()
+            stat = await self._host.read(f"{process}/stat")
             status = (await self._host.read(f"{process}/status")).decode()
             schedstats = [
                 (await self._host.read(f"{process}/task/{thread}/schedstat")).split()
@@ -149,9 +150,8 @@ class QemuMachine:
             raise MachineFault(
                 f"{self.name} has ended", console_tail=self.console_tail()
             ) from error
-        # proc(5): after the command's name in parentheses come fields 3, 4, …; 14 and 15 are
-        # user and system time.
-        fields = stat[stat.rindex(")") + 2 :].split()
+        # Fields 14 and 15 are user and system time, proc(5).
+        fields = stat_fields(stat)
         cost = {
             "cpu_s": (int(fields[11]) + int(fields[12])) / units.ticks_per_s,
             # A zombie has neither line; huge pages are not in the former.
