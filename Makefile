@@ -1,10 +1,10 @@
-.PHONY: setup quick test lint fuzz bench docs clean help
+.PHONY: setup quick test acceptance lint fuzz bench docs architecture clean help
 
 TARE := .venv/bin/tare
 PYTEST := .venv/bin/python -m pytest
 
 help:  ## say what there is
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 setup:  ## system packages, .venv, the agent
 	@scripts/setup quick
@@ -14,9 +14,14 @@ quick: setup  ## set up, run the quick study, name the report
 
 test:  ## set up what is missing and run all tests
 	@scripts/setup test
-	nice cargo test --quiet --manifest-path agent/Cargo.toml
+	nice cargo test --locked --quiet --manifest-path agent/Cargo.toml
 	@# What measures or boots needs the computer for itself; the rest runs side by side.
-	@$(PYTEST) -n 2 -m "not slow"; side_by_side=$$?; $(PYTEST) -m slow && exit $$side_by_side
+	@$(PYTEST) -n 2 -m "not slow and not acceptance"; side_by_side=$$?; \
+	$(PYTEST) -m "slow and not acceptance" && exit $$side_by_side
+
+acceptance:  ## what takes longer than test: a newer QEMU, Debian 13, the least Rust
+	@scripts/setup test
+	@.venv/bin/python tests/acceptance.py
 
 lint:  ## types, style, layers, formats
 	@scripts/setup quick
@@ -24,12 +29,13 @@ lint:  ## types, style, layers, formats
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
 	.venv/bin/lint-imports --no-cache
+	.venv/bin/python scripts/declared_hooks.py
 	cargo fmt --manifest-path agent/Cargo.toml --check
-	cargo clippy --quiet --manifest-path agent/Cargo.toml --all-targets -- -D warnings
+	cargo clippy --locked --quiet --manifest-path agent/Cargo.toml --all-targets -- -D warnings
 
 fuzz:  ## every parser of outside bytes, for longer
 	@scripts/setup test
-	PROPTEST_CASES=200000 cargo test --release --quiet --manifest-path agent/Cargo.toml
+	PROPTEST_CASES=200000 cargo test --locked --release --quiet --manifest-path agent/Cargo.toml
 	TARE_FUZZ=1 $(PYTEST) -m fuzz
 
 bench:  ## the figures of benchmarks/, each against its peer in the same run
@@ -38,7 +44,9 @@ bench:  ## the figures of benchmarks/, each against its peer in the same run
 
 docs:  ## generate the reference of the study file, its JSON Schema, and the table of platforms
 	.venv/bin/python -m tare.run.reference
-	.venv/bin/python -m tare.platforms.catalogue
+
+architecture:  ## draw docs/architecture.md and its picture from the code
+	.venv/bin/python scripts/architecture.py
 
 clean:  ## remove what was built (not what was measured)
 	rm -rf .venv agent/target target dist

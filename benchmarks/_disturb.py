@@ -17,11 +17,11 @@ from benchmarks._quota import QuotaAccount
 from benchmarks._runs import Unmeasured
 from tare.agent.barrier import Barrier
 from tare.agent.client import Outcome
-from tare.analysis.spikecells import SpikeCell, match_cell
+from tare.analysis.spike_cells import SpikeCell, match_cell
 from tare.errors import TareError
-from tare.platforms import PLATFORMS
-from tare.platforms.base import Context, Machine, MachineSpec, Prepared, Shape
-from tare.run.hostside import HostSide, HostTracing
+from tare.platforms.contract import Context, Machine, MachineSpec, Prepared, Shape
+from tare.registry import installed
+from tare.run.host_trace import HostSide, HostTracing
 from tare.workloads import WORKLOADS, MachineFacts, fitted
 
 MEMORY = 256 << 20
@@ -170,7 +170,7 @@ async def disturb(
 async def _machine(
     context: Context, name: str, options: Mapping[str, Any], cpus: tuple[int, ...], role: str
 ) -> AsyncIterator[Machine]:
-    platform = PLATFORMS[name]
+    platform = installed().platforms[name]
     chosen = platform.options.model_validate(dict(options))
     shape = Shape(vcpus=max(1, len(cpus)) if role != "subject" else 1, memory=MEMORY)
     verdict = await platform.check(context, chosen)

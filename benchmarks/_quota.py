@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tare.hosts import Host
-from tare.hosts.threads import quota_files
-from tare.platforms.oci_cgroups import cgroup_mounts
+from tare.hosts.trace.threads import quota_files
+from tare.platforms.oci.cgroups import cgroup_mounts
 
 INTERVAL_S = 0.001
 Sample = tuple[int, int]

@@ -23,7 +23,7 @@ from benchmarks._agent import agent_of, agent_parser
 from benchmarks._results import Fact, Goal, Result, finish, machine_facts
 from benchmarks._runs import Unmeasured
 from benchmarks.tick_loop import no_throttling
-from tare.workloads.bytemark import KERNELS
+from tare.workloads.cpu.bytemark import KERNELS
 
 MOST_VARIATION = 0.02
 """The coefficient of variation that kernels are to keep to."""

@@ -22,14 +22,15 @@ from typing import Any
 from benchmarks._results import Fact, Goal, Result, finish, machine_facts
 from tare.agent.client import AgentClient
 from tare.errors import MachineFault
-from tare.hosts.ledger import Ledger
-from tare.images.build import GuestImage, build_guest_image
+from tare.hosts.ledger.ledger import Ledger
+from tare.images.guest_image import GuestImage, build_guest_image
 from tare.lab.host import lab_up
 from tare.lab.options import CPU_MODEL, LabOptions
-from tare.platforms import qemu, xen
-from tare.platforms.base import Context, Machine, MachineSpec, Shape
-from tare.platforms.qemu_options import QemuOptions
-from tare.platforms.xen_options import XenOptions
+from tare.platforms.contract import Context, Machine, MachineSpec, Shape
+from tare.platforms.qemu import platform as qemu
+from tare.platforms.qemu.options import QemuOptions
+from tare.platforms.xen import platform as xen
+from tare.platforms.xen.options import XenOptions
 from tare.run.session import local_context
 
 RUNS = 5

@@ -22,12 +22,12 @@ from benchmarks._disturb import (
 )
 from benchmarks._results import Fact, Goal, Result, finish, machine_facts
 from benchmarks._runs import Unmeasured
-from tare.analysis.hosttrack import Cause
-from tare.analysis.spikecells import explained
+from tare.analysis.host_track import Cause
+from tare.analysis.spike_cells import explained
 from tare.analysis.spikes import Spike
 from tare.errors import InputError
 from tare.hosts import Ledger, clean, host_lock, ledger_path
-from tare.run.hostside import host_tracing
+from tare.run.host_trace import host_tracing
 from tare.run.session import local_context
 
 TOTAL_WITHIN = 0.02
@@ -232,7 +232,7 @@ async def carry_out(
                             nominal = (1 - pattern.share) * float(done.value["seconds"]) * 1e3
                             facts.append(Fact(f"{what}: nominally withheld", nominal, "ms"))
         finally:
-            for sentence in await clean(context.host, ledger):
+            for sentence in await clean(context.host, ledger, {}):
                 print(f"  {sentence}")
             ledger.discard()
     return goals, rows, facts

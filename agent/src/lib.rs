@@ -1,22 +1,12 @@
 //! The agent: the small static program that measures inside a machine.
+//!
+//! Each room uses those below it only: `boot` starts the machine and hands it to `channel`, which
+//! carries out `workloads`; these use `tools`, `measure` and, at the bottom, `sys`.
 
-pub mod clock;
-pub mod counters;
-pub mod frame;
-pub mod init;
-pub mod keep;
-pub mod launch;
+pub mod boot;
+pub mod channel;
+pub mod contract;
 pub mod measure;
-pub mod network;
-pub mod outbox;
-pub mod program;
-pub mod proof;
-pub mod protocol;
-pub mod runs;
-pub mod scheduling;
-pub mod scratch;
-pub mod serve;
 pub mod sys;
-pub mod toolbox;
-pub mod workload;
+pub mod tools;
 pub mod workloads;

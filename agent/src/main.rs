@@ -1,14 +1,16 @@
 //! The command line of the agent. As PID 1 it is the machine's init.
 
-use serde_json::{json, Value};
-use std::fs::{File, OpenOptions};
-use std::os::fd::{AsRawFd, FromRawFd};
+use lexopt::prelude::*;
+use lexopt::{Error, Parser};
+use serde_json::json;
+use std::fs::OpenOptions;
 use std::process::ExitCode;
-use std::sync::atomic::AtomicBool;
-use std::sync::Mutex;
-use tare_agent::serve::{Origin, Role, Server};
-use tare_agent::workload::{Context, Failure, Sink};
-use tare_agent::{init, keep, launch, network, proof, scheduling, sys, toolbox, workloads};
+use tare_agent::boot::{init, network};
+use tare_agent::channel::serve::{Origin, Role, Server};
+use tare_agent::measure::proof;
+use tare_agent::sys;
+use tare_agent::tools::{arguments, keep, launch, reach, sched, tap, toolbox};
+use tare_agent::workloads::by_hand;
 
 const USAGE: &str = "\
 tare-agent serve [--device PATH]        serve a host on stdin and stdout, or on a device
@@ -23,42 +25,15 @@ tare-agent sched --threads LIST [--policy P] [--priority N] [--nice N] [--slice-
 tare-agent keep [--resume] [--lease SECONDS] DIR
                                         hold what Tare starts on this host, through breaks of its
                                         connection; ends with it after a lease without a word
+tare-agent tap NAME                     carry a tap's frames to and from standard output and input
+tare-agent reach ADDRESS:PORT BYTES...  print the largest size of packets that is answered from there
 tare-agent version";
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if std::process::id() == 1
-        && !matches!(
-            arguments.first().map(String::as_str),
-            Some("serve" | "run" | "exec" | "proof")
-        )
-    {
+    if std::process::id() == 1 && !serves_as_pid_1() {
         init::run();
     }
-    let outcome = match arguments.split_first() {
-        Some((command, rest)) => match command.as_str() {
-            "serve" => toolbox::enter_named().and_then(|()| serve(rest)),
-            "run" => toolbox::enter_named().and_then(|()| run(rest)),
-            "exec" => launch::parse(rest).and_then(|it| Err(launch::launch(&it))),
-            "sched" => scheduling::command(rest).map(|told| println!("{told}")),
-            "keep" => keep::keep(rest),
-            "proof" => {
-                println!("{:#}", proof::collect(&json!([])));
-                Ok(())
-            }
-            "version" | "--version" => {
-                println!("tare-agent {}", env!("CARGO_PKG_VERSION"));
-                Ok(())
-            }
-            "help" | "--help" | "-h" => {
-                println!("{USAGE}");
-                Ok(())
-            }
-            other => Err(format!("unknown command '{other}'\n{USAGE}")),
-        },
-        None => Err(USAGE.into()),
-    };
-    match outcome {
+    match command(Parser::from_env()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(reason) => {
             eprintln!("tare-agent: {reason}");
@@ -67,24 +42,57 @@ fn main() -> ExitCode {
     }
 }
 
-fn serve(arguments: &[String]) -> Result<(), String> {
-    let (input, output) = match arguments {
-        [] => {
-            // SAFETY: nothing else in this program uses stdin and stdout after this.
-            unsafe { (File::from_raw_fd(0), File::from_raw_fd(1)) }
+/// Whether a container's first process is to be no init: it was given a command.
+fn serves_as_pid_1() -> bool {
+    let word = std::env::args().nth(1);
+    matches!(word.as_deref(), Some("serve" | "run" | "exec" | "proof"))
+}
+
+fn command(mut parser: Parser) -> Result<(), Error> {
+    let word = match parser.next()? {
+        Some(Value(word)) => word.string()?,
+        Some(Long("version")) => "version".into(),
+        Some(Long("help") | Short('h')) => "help".into(),
+        Some(other) => return Err(other.unexpected()),
+        None => return Err(USAGE.into()),
+    };
+    match word.as_str() {
+        "serve" => {
+            toolbox::enter_named()?;
+            serve(parser)?;
         }
-        [flag, path] if flag == "--device" => {
-            let device = OpenOptions::new().read(true).write(true).open(path);
-            let device = device.map_err(|error| format!("{path}: {error}"))?;
-            let copy = device
-                .try_clone()
-                .map_err(|error| format!("{path}: {error}"))?;
+        "run" => {
+            toolbox::enter_named()?;
+            by_hand::run(parser)?;
+        }
+        "exec" => return Err(launch::launch(&launch::parse(parser)?).into()),
+        "sched" => println!("{}", sched::command(parser)?),
+        "keep" => keep::keep(parser)?,
+        "tap" => tap::carry(&arguments::words(parser)?)?,
+        "reach" => println!("{}", reach::command(&arguments::words(parser)?)?),
+        "proof" => println!("{:#}", proof::collect(&json!([]))),
+        "version" => println!("tare-agent {}", env!("CARGO_PKG_VERSION")),
+        "help" => println!("{USAGE}"),
+        other => return Err(format!("unknown command '{other}'\n{USAGE}").into()),
+    }
+    Ok(())
+}
+
+fn serve(mut parser: Parser) -> Result<(), Error> {
+    let (input, output) = match parser.next()? {
+        None => sys::standard_streams().map_err(|error| error.to_string())?,
+        Some(Long("device")) => {
+            let path = parser.value()?.string()?;
+            let said = |error| format!("{path}: {error}");
+            let opened = OpenOptions::new().read(true).write(true).open(&path);
+            let device = opened.map_err(said)?;
+            let copy = device.try_clone().map_err(said)?;
             (device, copy)
         }
-        _ => return Err(format!("serve takes nothing, or --device PATH\n{USAGE}")),
+        Some(other) => return Err(other.unexpected()),
     };
-    if sys::is_terminal(input.as_raw_fd()) {
-        sys::set_raw(input.as_raw_fd()).map_err(|error| format!("terminal: {error}"))?;
+    if sys::is_terminal(&input) {
+        sys::set_raw(&input).map_err(|error| format!("terminal: {error}"))?;
     }
     let mut origin = Origin::default();
     if let Ok(wanted) = std::env::var(network::VARIABLE) {
@@ -93,78 +101,5 @@ fn serve(arguments: &[String]) -> Result<(), String> {
     let server = Server::new(output, Role::Process, origin);
     server.speak_when_failing();
     server.serve(input);
-    Ok(())
-}
-
-/// Collects what a workload run by hand reports.
-struct Collector {
-    directory: Option<String>,
-    series: Mutex<Vec<Value>>,
-}
-
-impl Sink for Collector {
-    fn progress(&self, done: f64, fields: Value) {
-        eprintln!("{:5.1} % {fields}", 100.0 * done);
-    }
-
-    fn barrier(&self) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    fn series(&self, name: &str, rows: usize, columns: &[(&str, &str)], data: &[u8]) {
-        if let Some(directory) = &self.directory {
-            let path = format!("{directory}/{name}.bin");
-            if let Err(error) = std::fs::write(&path, data) {
-                eprintln!("tare-agent: {path}: {error}");
-            }
-        }
-        let entry = json!({"name": name, "rows": rows, "columns": columns});
-        self.series.lock().unwrap().push(entry);
-    }
-}
-
-fn run(arguments: &[String]) -> Result<(), String> {
-    let mut params = json!({});
-    let (mut name, mut cpus, mut directory) = (None, Vec::new(), None);
-    let mut rest = arguments.iter();
-    while let Some(argument) = rest.next() {
-        match argument.as_str() {
-            "--cpus" => cpus = launch::cpu_list(rest.next().ok_or("--cpus needs a list")?)?,
-            "--series" => {
-                directory = Some(rest.next().ok_or("--series needs a directory")?.clone())
-            }
-            text if name.is_none() => name = Some(text.to_string()),
-            text => {
-                params = serde_json::from_str(text)
-                    .map_err(|error| format!("the parameters are not JSON: {error}"))?;
-            }
-        }
-    }
-    let name = name.ok_or_else(|| format!("which workload?\n{USAGE}"))?;
-    let known = || {
-        workloads::ALL
-            .iter()
-            .map(|(name, _)| *name)
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
-    let run = workloads::find(&name)
-        .ok_or_else(|| format!("no workload '{name}'; there are: {}", known()))?;
-    if !cpus.is_empty() {
-        sys::set_affinity(0, &cpus).map_err(|error| format!("CPUs {cpus:?}: {error}"))?;
-    }
-    let collector = Collector {
-        directory,
-        series: Mutex::new(Vec::new()),
-    };
-    let context = Context {
-        params: &params,
-        cpus: &cpus,
-        stop: &AtomicBool::new(false),
-        sink: &collector,
-    };
-    let value = run(&context).map_err(|Failure(reason)| reason)?;
-    let series = collector.series.into_inner().unwrap_or_default();
-    println!("{}", json!({"value": value, "series": series}));
     Ok(())
 }

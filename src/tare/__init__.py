@@ -1,1 +1,1 @@
-"""."""
+"""Tare measures what virtualization costs."""

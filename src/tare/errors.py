@@ -37,3 +37,18 @@ class MachineFault(TareError):
 
 class WorkloadFault(TareError):
     """The agent says that a workload could not be carried out."""
+
+
+def heard(todo: str, tool: str, words: str) -> str:
+    """Return a hint that ends with a tool's own words: they help those who know the tool.
+
+    A reason and what to do about it are Tare's sentences; nobody has to know the tool for them.
+
+    Args:
+        todo: What to do; may be empty.
+        tool: What spoke, such as ``QEMU``.
+        words: What it said; empty if nothing.
+    """
+    line = " ".join(words.split())
+    said = f'({tool} said: "{line}")' if line else ""
+    return " ".join(part for part in (todo, said) if part)

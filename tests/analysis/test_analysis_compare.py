@@ -11,14 +11,15 @@ import pytest
 
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of, some, write_run
 from tare.analysis import compare_runs, load_run
-from tare.analysis.compare import Settings
-from tare.analysis.load import fold_run
+from tare.analysis.load import run_data
 from tare.analysis.model import Comparison, Effect, Interval, VerdictWord
 from tare.analysis.proofs import explanation, flatten, proof_differences
-from tare.analysis.rundata import MachineResult, RunData
+from tare.analysis.rundata import RunData
+from tare.analysis.settings import Settings
 from tare.analysis.verdict import Evidence, judge, sentence, significant
 from tare.errors import InputError
-from tare.events import CellFinished, Observed, Record
+from tare.events import CellFinished, Observed, Record, fold_records
+from tare.events.results import MachineResult
 
 
 def truth(qemu: float, bare: float = 1.0) -> dict[str, float]:
@@ -27,9 +28,8 @@ def truth(qemu: float, bare: float = 1.0) -> dict[str, float]:
 
 def fold(simulated: SimulatedRun, tmp_path: Path) -> RunData:
     events = events_of(simulated)
-    return fold_run(
-        tmp_path, [Record(seq=i, time=float(i), event=event) for i, event in enumerate(events)]
-    )
+    records = [Record(seq=i, time=float(i), event=event) for i, event in enumerate(events)]
+    return run_data(tmp_path, fold_records(records))
 
 
 def effects_by_metric(comparison: Comparison) -> dict[str, Effect]:
@@ -350,3 +350,44 @@ def test_proofs_without_a_baseline_and_odd_values() -> None:
     assert flatten({"a": {"b": None, "c": True, "d": []}}) == {"a.c": "True"}
     assert explanation("mitigations.meltdown")
     assert explanation("machine.product") == ""
+
+
+HERE_AND_THERE = {
+    "bare": {"on": "here"},
+    "vm": {"on": "here"},
+    "far": {"on": "there"},
+    "bare@there": {"on": "there"},
+}
+OWN = {"far": "bare@there", "bare@there": "bare@there"}
+
+
+def on_two_hosts(folder: Path, own: dict[str, str]) -> RunData:
+    """A host there that is twice as slow, on which an arm costs a tenth."""
+    times = {"bare": 1.0, "vm": 1.3, "far": 2.2, "bare@there": 2.0}
+    arms = {arm: "bare" for arm in times if arm in own or arm != "bare@there"}
+    metrics = [SimulatedMetric("took", {arm: times[arm] for arm in arms})]
+    run = fold(SimulatedRun(metrics, arms=arms, emulated=frozenset()), folder)
+    said = {"arms": {arm: HERE_AND_THERE[arm] for arm in arms}, "own_baselines": own, "aa": None}
+    return replace(run, study={**run.study, **said})
+
+
+def test_each_ratio_is_to_the_baseline_on_the_same_host(tmp_path: Path) -> None:
+    run = on_two_hosts(tmp_path, OWN)
+    comparison = compare_runs(run)
+    found = {(e.arm, e.baseline): e.estimate for e in comparison.effects}
+    assert set(found) == {("vm", "bare"), ("far", "bare@there")}
+    assert found["vm", "bare"] == pytest.approx(1.3, rel=0.03)
+    assert found["far", "bare@there"] == pytest.approx(1.1, rel=0.03)
+    against = {verdict.arm: verdict.sentence for verdict in comparison.arm_verdicts}
+    assert against["far"].startswith("far against bare@there: ")
+    assert not any("told apart" in note for note in comparison.notes)
+
+
+def test_without_a_baseline_on_its_host_an_arm_is_not_told_apart_from_it(tmp_path: Path) -> None:
+    comparison = compare_runs(on_two_hosts(tmp_path, {}))
+    found = {(e.arm, e.baseline): e.estimate for e in comparison.effects}
+    assert found["far", "bare"] == pytest.approx(2.2, rel=0.03)
+    assert (
+        "far ran on there, where the baseline bare could not run: what the arm costs and what the "
+        "host is cannot be told apart." in comparison.notes
+    )

@@ -14,7 +14,8 @@ from references.references_run import write_realtime_run
 from tare.analysis import load_run
 from tare.analysis.course import QUIET, SETTLE_S, Course, Step, courses, mean_of, phase_effects
 from tare.analysis.monitoring import Phase
-from tare.analysis.rundata import RunData, SeriesEntry
+from tare.analysis.rundata import RunData
+from tare.events.results import SeriesEntry
 from tare.report.course import effects_table
 from tare.report.figures.course import course_figure, ends_of, thinned
 

@@ -12,17 +12,17 @@ import pytest
 from numpy.typing import ArrayLike
 
 from analysis.analysis_simulate import nested_logs
-from tare.analysis.bootstrap import Nested, block_means, paired_interval
-from tare.analysis.logratio import mean_interval
-from tare.analysis.multiplicity import benjamini_hochberg
-from tare.analysis.permutation import sign_flip_p
-from tare.analysis.stopping import Value, decide
-from tare.analysis.tails import (
+from tare.analysis.statistics.bootstrap import Nested, block_means, paired_interval
+from tare.analysis.statistics.logratio import mean_interval
+from tare.analysis.statistics.multiplicity import benjamini_hochberg
+from tare.analysis.statistics.permutation import sign_flip_p
+from tare.analysis.statistics.tails import (
     boot_level_interval,
     median_interval,
     quantile_interval,
     quantile_ranks,
 )
+from tare.analysis.stopping import Value, decide
 
 TRUTH = float(np.log(1.25))
 

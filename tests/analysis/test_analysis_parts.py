@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from analysis.analysis_simulate import some
-from tare.analysis import (
+from tare.analysis import noise
+from tare.analysis.statistics import (
     bootstrap,
     dip,
     logratio,
     multiplicity,
-    noise,
     permutation,
     repeats,
     tails,
@@ -129,6 +129,37 @@ def test_median_intervals_hold_the_median(values: list[Any]) -> None:
     low, high = some(tails.median_interval(values, 0.95))
     slack = 1e-9 * max(1.0, *map(abs, values))
     assert low - slack <= float(np.median(values)) <= high + slack
+
+
+MANY = 600
+"""More metrics than are worked on at a time."""
+
+
+def test_many_metrics_at_once_are_judged_as_each_by_itself() -> None:
+    rows = np.random.default_rng(4).normal(0.02, 0.05, (MANY, 9))
+    alone = [float(permutation.sign_flip_p(row)) for row in rows]
+    assert permutation.sign_flip_p(rows).tolist() == alone
+
+
+def test_many_metrics_at_once_have_the_intervals_of_each_by_itself() -> None:
+    rows = np.random.default_rng(5).normal(0.02, 0.05, (2, MANY, 9))
+    arm, base = (
+        bootstrap.Nested(side[:, :, None, None], np.ones(9, np.int64), np.ones((9, 1), np.int64))
+        for side in rows
+    )
+    low, high = bootstrap.paired_interval(arm, base, 0.95, seed=3)
+    for i in (0, 255, 256, MANY - 1):
+        ours, theirs = (bootstrap.nest_singles(side[i].tolist()) for side in rows)
+        ends = bootstrap.paired_interval(ours, theirs, 0.95, seed=3)
+        assert (low[i], high[i]) == pytest.approx((float(ends[0][0]), float(ends[1][0])), rel=1e-12)
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=12))
+def test_single_values_nest_as_blocks_of_one_value(values: list[float]) -> None:
+    found, whole = bootstrap.nest_singles(values), bootstrap.nest([[[v]] for v in values])
+    for one, other in zip(found, whole, strict=True):
+        assert one.dtype == other.dtype
+        assert np.array_equal(one, other)
 
 
 def test_bootstrap_is_repeatable_and_degenerates_to_the_mean() -> None:

@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from tare.analysis.recordingcost import recording_costs
+from tare.analysis.recording_cost import recording_costs
 from tare.analysis.results import ArmSummary, BlockValue, Comparison, Key
 from tare.analysis.rundata import RunData
-from tare.report.recordingcost import recording_cost_table
+from tare.report.recording_cost import recording_cost_table
 
 KEY = Key("contention", "tick", "{}", "subject", "slowdown")
 BARE: dict[str, Any] = {"platform": "bare", "twin_of": None, "host_trace": None, "options": {}}

@@ -12,10 +12,10 @@ import pytest
 
 from analysis.analysis_simulate import some
 from tare.analysis import series
-from tare.analysis.histogram import Counter, Histogram, merge, thin
-from tare.analysis.rundata import SeriesEntry
 from tare.analysis.series import group_series, summarise_series
+from tare.analysis.statistics.histogram import Counter, Histogram, merge, thin
 from tare.analysis.steadiness import steadiness
+from tare.events.results import SeriesEntry
 
 
 def entry(

@@ -11,17 +11,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tare.analysis.hosttrack import (
-    Cause,
-    Episode,
-    Names,
-    columns_of,
-    follow,
-    joined,
-    track_thread,
+from analysis.spikes_threads import (
+    CPU,
+    DEVICE,
+    HOG,
+    IDLE,
+    NAMES,
+    PREEMPTED,
+    QEMU,
+    START_NS,
+    STOPPED,
+    SUBJECT,
+    TIMER,
+    WAITED,
+    Row,
 )
-from tare.analysis.quota import Quota, blame_quota
-from tare.analysis.spikecells import SpikeCell, causes, explained, match_cell
+from tare.analysis.host_track import Cause, Episode, columns_of, follow, joined, track_thread
+from tare.analysis.spike_cells import SpikeCell, causes, explained, match_cell
 from tare.analysis.spikes import (
     OWN_TICK,
     SWITCH_SLACK_NS,
@@ -33,28 +39,10 @@ from tare.analysis.spikes import (
     match,
     own_ticks,
 )
-from tare.events.hostsched import HostEvent, Vector
+from tare.events.host_schedule import HostEvent, Left, Vector
 
-SUBJECT, HOG, QEMU = 100, 200, 101
-CPU = 3
 LOOP_NS = 68_000
-START_NS = 5_000_000_000
-NAMES = Names(
-    {
-        SUBJECT: {"comm": "tare-tick", "role": "subject"},
-        QEMU: {"comm": "qemu-system-x86", "role": "subject"},
-        HOG: {"comm": "cpu-load", "role": "neighbour-1"},
-    },
-    {36: "virtio1-req.0"},
-)
-PREEMPTED = Cause("preempted", "neighbour-1 (cpu-load)")
-TIMER = Cause("timer interrupt")
-DEVICE = Cause("other interrupt", "virtio1-req.0")
-WAITED = Cause("platform")
-IDLE = Cause("idle though ready")
-WOKEN = Cause("wake-up")
-THROTTLED = Cause("host throttling")
-Row = tuple[int, int, int, int, int, int]
+LEFT = {WAITED: Left.WAITING, STOPPED: Left.STOPPED}
 
 
 @dataclass(frozen=True)
@@ -71,7 +59,7 @@ DISTURBANCES = st.lists(
         Disturbance,
         st.integers(2_000, 3_000_000),
         st.integers(10_000, 5_000_000),
-        st.sampled_from([PREEMPTED, TIMER, DEVICE, WAITED, IDLE]),
+        st.sampled_from([PREEMPTED, TIMER, DEVICE, WAITED, STOPPED, IDLE]),
     ),
     max_size=40,
 )
@@ -93,8 +81,8 @@ def rows_of(disturbances: Sequence[Disturbance], start_ns: int = START_NS) -> li
             rows.append((end, CPU, HostEvent.IRQ_EXIT, 36, SUBJECT, 0))
         else:
             other = HOG if each.cause == PREEMPTED else 0
-            ready = int(each.cause != WAITED)
-            rows.append((begin, CPU, HostEvent.SWITCH, other, SUBJECT, ready))
+            left = LEFT.get(each.cause, Left.READY)
+            rows.append((begin, CPU, HostEvent.SWITCH, other, SUBJECT, left))
             rows.append((end, CPU, HostEvent.SWITCH, SUBJECT, other, 1))
     rows.append((now + 50_000_000, CPU, HostEvent.SWITCH, 0, SUBJECT, 0))
     return rows
@@ -223,79 +211,11 @@ def test_dividing_loses_nothing(excess_ns: int, parts: list[tuple[int, Cause]]) 
         assert shares == {UNEXPLAINED: excess_ns}
 
 
-def test_a_wait_for_a_helper_that_was_preempted_is_the_preemptors() -> None:
-    now = START_NS
-    rows: list[Row] = [
-        (now, CPU, HostEvent.SWITCH, SUBJECT, 0, 0),
-        # The subject waits for QEMU's own thread, which then loses the CPU to a neighbour.
-        (now + 1_000_000, CPU, HostEvent.SWITCH, QEMU, SUBJECT, 0),
-        (now + 1_100_000, CPU, HostEvent.SWITCH, HOG, QEMU, 1),
-        (now + 2_100_000, CPU, HostEvent.SWITCH, QEMU, HOG, 1),
-        (now + 2_200_000, CPU, HostEvent.SWITCH, SUBJECT, QEMU, 0),
-    ]
-    track = track_thread(columns_of(rows), SUBJECT, NAMES)
-    assert [(each.length_ns, each.cause) for each in track.episodes] == [
-        (100_000, WAITED),
-        (1_000_000, PREEMPTED),
-        (100_000, WAITED),
-    ]
-
-
-def test_after_its_wake_up_a_thread_waits_for_whoever_has_the_cpu() -> None:
-    now = START_NS
-    rows: list[Row] = [
-        (now, CPU, HostEvent.SWITCH, SUBJECT, 0, 0),
-        (now + 1_000, CPU, HostEvent.SWITCH, HOG, SUBJECT, 0),
-        (now + 400_000, 0, HostEvent.WAKEUP, SUBJECT, CPU, 0),
-        (now + 3_000_000, CPU, HostEvent.SWITCH, SUBJECT, HOG, 1),
-    ]
-    track = track_thread(columns_of(rows), SUBJECT, NAMES)
-    assert [(each.length_ns, each.cause) for each in track.episodes] == [
-        (399_000, WAITED),
-        (2_600_000, PREEMPTED),
-    ]
-
-
-def test_a_switch_that_was_not_recorded_shows_by_who_runs_next() -> None:
-    now, tick = START_NS, Vector.LOCAL_TIMER
-    rows: list[Row] = [
-        (now, CPU, HostEvent.SWITCH, SUBJECT, 0, 0),
-        (now + 1_000_000, CPU, HostEvent.SWITCH, 0, SUBJECT, 1),
-        # Idle at its end is known; the switch back is not recorded, but later the subject runs.
-        (now + 3_000_000, CPU, HostEvent.QUOTA_PERIOD, 7, 0, 0),
-        (now + 5_000_000, CPU, HostEvent.VECTOR_ENTRY, tick, SUBJECT, 0),
-        (now + 5_003_000, CPU, HostEvent.VECTOR_EXIT, tick, SUBJECT, 0),
-        # It leaves unseen too.
-        (now + 9_000_000, CPU, HostEvent.SWITCH, SUBJECT, HOG, 1),
-    ]
-    track = track_thread(columns_of(rows), SUBJECT, NAMES)
-    assert track.missed == 2
-    assert [(each.length_ns, each.cause, each.unseen_ns) for each in track.episodes] == [
-        (2_000_000, IDLE, 2_000_000),
-        (3_000, TIMER, 0),
-        (1, PREEMPTED, 9_000_000 - 5_003_000 - 1),
-    ]
-    # What may have been unseen explains a gap that was longer than what was surely seen.
-    assert divide(2_900_000, track.episodes[:1]) == {IDLE: 2_900_000}
-
-
 def test_a_softirq_belongs_to_the_interrupt_that_raised_it() -> None:
     first = Episode(0, 3_000, DEVICE)
     second = Episode(3_400, 9_000, Cause("other interrupt", "net-rx"))
     later = Episode(50_000, 51_000, TIMER)
     assert joined([later, second, first]) == [Episode(0, 9_000, DEVICE), later]
-
-
-def test_the_thread_that_ran_most_is_the_one_that_measured() -> None:
-    rows: list[Row] = [
-        (START_NS, CPU, HostEvent.SWITCH, QEMU, 0, 0),
-        (START_NS + 10, CPU, HostEvent.SWITCH, SUBJECT, QEMU, 0),
-        (START_NS + 5_000, CPU, HostEvent.SWITCH, 0, SUBJECT, 0),
-    ]
-    track = follow(columns_of(rows), [QEMU, SUBJECT], NAMES)
-    assert track is not None
-    assert track.thread == SUBJECT
-    assert follow(columns_of([]), [SUBJECT], NAMES) is None
 
 
 @pytest.mark.parametrize("rate", [100, 250, 1000])
@@ -326,28 +246,6 @@ def test_what_takes_far_longer_than_a_tick_is_not_the_tick() -> None:
     assert found.tick_hz == 250
     assert found.spikes[40].cause == UNEXPLAINED
     assert {spike.cause for spike in found.spikes if spike.number != 40} == {OWN_TICK}
-
-
-def test_a_quota_is_blamed_even_where_others_use_its_time() -> None:
-    period, quota = 100_000_000, 60_000_000
-    rows: list[Row] = [(START_NS, CPU, HostEvent.SWITCH, SUBJECT, 0, 0)]
-    for number in range(5):
-        begin = START_NS + number * period
-        rows.append((begin + quota, CPU, HostEvent.SWITCH, HOG, SUBJECT, 1))
-        rows.append((begin + period, CPU, HostEvent.QUOTA_PERIOD, 7, HOG, 0))
-        rows.append((begin + period + 9_000, CPU, HostEvent.SWITCH, SUBJECT, HOG, 1))
-    # The same absence without the quota used up is the neighbour's.
-    last = START_NS + 5 * period
-    rows.append((last + 10_000_000, CPU, HostEvent.SWITCH, HOG, SUBJECT, 1))
-    rows.append((last + period, CPU, HostEvent.QUOTA_PERIOD, 7, HOG, 0))
-    rows.append((last + period + 9_000, CPU, HostEvent.SWITCH, SUBJECT, HOG, 1))
-    columns = columns_of(rows)
-    track = track_thread(columns, SUBJECT, NAMES)
-    blamed = blame_quota(track, columns, Quota(quota, period))
-    throttled = [each.length_ns for each in blamed.episodes if each.cause == THROTTLED]
-    assert throttled == [period - quota] * 5
-    assert max(e.length_ns for e in blamed.episodes if e.cause == PREEMPTED) > 80_000_000
-    assert sum(e.length_ns for e in blamed.episodes) == sum(e.length_ns for e in track.episodes)
 
 
 def facts_of(disturbances: Sequence[Disturbance], *, shared: bool) -> dict[str, Any]:

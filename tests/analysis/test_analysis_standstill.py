@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.analysis.hosttrack import (
+from tare.analysis.host_track import (
     IDLE_READY,
     WAKE_UP,
     Cause,
@@ -20,7 +20,7 @@ from tare.analysis.hosttrack import (
     columns_of,
     track_thread,
 )
-from tare.analysis.spikecells import SpikeCell, explained, limit_in_force
+from tare.analysis.spike_cells import SpikeCell, explained, limit_in_force
 from tare.analysis.spikes import UNEXPLAINED, Gaps, Matched, match
 from tare.analysis.standstill import (
     LEAST_STEAL_NS,
@@ -30,7 +30,7 @@ from tare.analysis.standstill import (
     blame_steal,
     settle_idle,
 )
-from tare.events.hostsched import HostEvent
+from tare.events.host_schedule import HostEvent
 
 SUBJECT, HOG, MIGRATION = 100, 200, 21
 HERE, THERE = 0, 1

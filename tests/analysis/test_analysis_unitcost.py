@@ -10,8 +10,8 @@ import pytest
 from references.references_run import write_realtime_run
 from tare.analysis import load_run
 from tare.analysis.rundata import RunData
-from tare.analysis.unitcost import LEAST_CPU_S, unit_costs
-from tare.report.unitcost import per_unit
+from tare.analysis.unit_cost import LEAST_CPU_S, unit_costs
+from tare.report.unit_cost import per_unit
 
 MEASURED_S = 10.0
 

@@ -19,10 +19,14 @@ from tare.events import (
     Event,
     EventLog,
     Observed,
+    Record,
     RunStarted,
     UnreadableStream,
     read_events,
 )
+from tare.events.observations import Seen, metric_of
+from tare.events.results import Observation
+from tare.events.stream import read_entries
 
 names = st.text(min_size=1, max_size=20)
 events: st.SearchStrategy[Event] = st.one_of(
@@ -150,3 +154,69 @@ def test_a_full_disk_leaves_no_half_event(tmp_path: Path, monkeypatch: pytest.Mo
             )
         monkeypatch.undo()
     assert [record.event for record in read_events(path)] == [BlockFinished(block=1)]
+
+
+odd = st.text(max_size=8) | st.sampled_from(['"', "\\", "\x00", "\ud7ff", "é", '","value":1}}'])
+observed = st.builds(
+    Observed,
+    cell=odd,
+    role=odd,
+    metric=odd,
+    unit=odd,
+    better=st.sampled_from(["higher", "lower", "neither"]),
+    kind=st.sampled_from(["typical", "tail", "maximum"]),
+    headline=st.booleans(),
+    value=st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**60), 2**60),
+)
+
+
+@given(st.lists(observed, min_size=1, max_size=8))
+def test_observations_are_read_fast_as_the_model_reads_them(
+    tmp_path_factory: pytest.TempPathFactory, happened: list[Observed]
+) -> None:
+    path = tmp_path_factory.mktemp("run") / "events.jsonl"
+    write(path, list(happened))
+    assert [seen_of(entry) for entry in read_entries(path)] == [
+        (event.cell, Observation(metric_of(event), event.value)) for event in happened
+    ]
+
+
+def seen_of(entry: Record | Seen) -> tuple[str, Observation]:
+    if isinstance(entry, Seen):
+        return entry.cell, entry.observation
+    assert isinstance(entry.event, Observed)
+    return entry.event.cell, Observation(metric_of(entry.event), entry.event.value)
+
+
+PLAIN = (
+    b'{"seq":0,"time":1.5,"event":{"type":"observation","cell":"c","role":"subject","metric":"m",'
+    b'"unit":"s","better":"lower","kind":"typical","headline":true,"value":1.25}}'
+)
+
+
+@pytest.mark.parametrize(
+    ("good", "bad"),
+    [
+        (b'"value":1.25', b'"value":1e999'),
+        (b'"value":1.25', b'"value":NaN'),
+        (b'"value":1.25', b'"value":01'),
+        (b'"better":"lower"', b'"better":"less"'),
+        (b'"metric":"m"', b'"metric":"\xff"'),
+        (b'"cell":"c"', b'"cell":"\xff"'),
+        (b'"seq":0', b'"seq":1'),
+        (b"}}", b"}}}"),
+        (b'"headline":true', b'"headline":true,"more":1'),
+    ],
+)
+def test_a_damaged_observation_is_refused_as_the_model_refuses_it(
+    tmp_path: Path, good: bytes, bad: bytes
+) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(PLAIN + b"\n")
+    assert isinstance(next(read_entries(path)), Seen)
+    path.write_bytes(PLAIN.replace(good, bad) + b"\n")
+    with pytest.raises(UnreadableStream) as strict:
+        read_events(path)
+    with pytest.raises(UnreadableStream) as fast:
+        list(read_entries(path))
+    assert str(fast.value) == str(strict.value)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from hosts.hosts_sshd import Sshd
+from hosts.hosts_sshd import Sshd, Way
 from tare.hosts import Host, LocalHost
-from tare.hosts.ssh import SshHost
+from tare.hosts.ssh.host import SshHost
 
 
 @pytest.fixture(scope="session")
@@ -30,3 +30,24 @@ async def host(request: pytest.FixtureRequest, agent_program: Path) -> AsyncIter
     options = request.getfixturevalue("shared_sshd").options()
     async with SshHost(options, agent_program) as host:
         yield host
+
+
+@pytest.fixture
+def sshd(tmp_path: Path) -> Iterator[Sshd]:
+    folder = tmp_path / "sshd"
+    folder.mkdir()
+    server = Sshd(folder)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+async def way(sshd: Sshd) -> AsyncIterator[Way]:
+    async with Way(sshd.port) as way:
+        public = (sshd.folder / "host_key.pub").read_text()
+        with sshd.known_hosts.open("a") as known:
+            known.write(f"[127.0.0.1]:{way.port} {public}")
+        yield way

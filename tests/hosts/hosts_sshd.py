@@ -17,8 +17,11 @@ from typing import Any
 
 import pytest
 
-from tare.hosts.ssh_options import SshOptions
+from tare.hosts import LocalHost
+from tare.hosts.processes import start_time
+from tare.hosts.ssh.options import SshOptions
 
+HERE = LocalHost()
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 
 
@@ -178,3 +181,26 @@ class Way:
         for writer in both:
             self._writers.discard(writer)
             writer.transport.abort()
+
+
+async def gone(pid: int) -> None:
+    deadline = time.monotonic() + 30
+    while await start_time(HERE, pid) is not None:
+        assert time.monotonic() < deadline, "the process lives on"
+        await asyncio.sleep(0.02)
+
+
+def keepers(sshd: Sshd) -> list[int]:
+    """Return the ids of the keepers that were started through this server."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = entry.read_bytes().split(b"\0")
+            environment = (entry.parent / "environ").read_bytes()
+            if b"--serve" in words and str(sshd.folder).encode() in environment:
+                found.append(int(entry.parent.name))
+    return found
+
+
+def folder_of(keeper: int) -> Path:
+    return Path(Path(f"/proc/{keeper}/cmdline").read_bytes().split(b"\0")[-2].decode())

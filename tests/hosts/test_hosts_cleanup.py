@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tare.hosts import Host, Ledger, LocalHost, changed_setting, clean, clean_all, ledger_path
-from tare.hosts.cleanup import remove_cgroup
+from tare.hosts.ledger.cleanup import remove_cgroup
 from tare.hosts.processes import find_by_token, start_time
+from tare.platforms.oci.leftovers import undo_container
 
 
 @pytest.fixture
@@ -24,9 +25,9 @@ async def test_a_setting_is_restored_after_a_kill(
     setting = tmp_path / "setting"
     setting.write_text("7\n")
     ledger.record("setting", path=str(setting), before="950000", value="7")
-    assert await clean(host, ledger) == [f"{setting} is 950000 again; Tare had set 7."]
+    assert await clean(host, ledger, {}) == [f"{setting} is 950000 again; Tare had set 7."]
     assert setting.read_text() == "950000\n"
-    assert await clean(host, ledger) == []
+    assert await clean(host, ledger, {}) == []
 
 
 async def test_a_setting_that_someone_else_set_is_left(
@@ -35,7 +36,7 @@ async def test_a_setting_that_someone_else_set_is_left(
     setting = tmp_path / "setting"
     setting.write_text("3\n")
     ledger.record("setting", path=str(setting), before="1", value="2")
-    (told,) = await clean(host, ledger)
+    (told,) = await clean(host, ledger, {})
     assert "left" in told
     assert setting.read_text() == "3\n"
     assert ledger.open_entries() == ()
@@ -69,7 +70,7 @@ async def test_the_process_of_an_entry_is_killed(host: Host, ledger: Ledger) -> 
     # As when Tare was killed before it could note the id, and after it.
     ledger.record("process", token="by-token", command="sleep")
     ledger.record("process", token="none", command="sleep", pid=other.pid, starttime=started)
-    told = await clean(host, ledger)
+    told = await clean(host, ledger, {})
     assert await process.wait() == -9
     assert await other.wait() == -9
     assert [
@@ -78,7 +79,7 @@ async def test_the_process_of_an_entry_is_killed(host: Host, ledger: Ledger) -> 
         True,
         True,
     ]
-    assert await clean(host, ledger) == []
+    assert await clean(host, ledger, {}) == []
 
 
 async def test_a_process_that_only_has_the_same_id_is_spared(host: Host, ledger: Ledger) -> None:
@@ -86,7 +87,7 @@ async def test_a_process_that_only_has_the_same_id_is_spared(host: Host, ledger:
     started = await start_time(host, process.pid)
     assert started is not None
     ledger.record("process", token="none", command="x", pid=process.pid, starttime=started - 1)
-    assert await clean(host, ledger) == []
+    assert await clean(host, ledger, {}) == []
     assert process.returncode is None
     process.kill()
     await process.wait()
@@ -101,7 +102,7 @@ async def test_a_process_of_an_earlier_boot_is_spared(host: Host, tmp_path: Path
         f'{{"token":"none","pid":{process.pid},"starttime":{started}}}}}\n'
     )
     with Ledger(path) as ledger:
-        assert await clean(host, ledger) == []
+        assert await clean(host, ledger, {}) == []
         assert ledger.open_entries() == ()
     assert process.returncode is None
     process.kill()
@@ -131,7 +132,7 @@ async def test_only_what_is_named_as_tare_names_it_is_removed(
     ledger.record("directory", path=f"{mine}/../precious")
     ledger.record("cgroup", path=str(mine))
     ledger.record("container", runtime="runc", root=str(foreign), id="precious")
-    told = await clean(host, ledger)
+    told = await clean(host, ledger, {"container": undo_container})
     assert not mine.exists()
     assert (foreign / "file").exists()
     assert sum(text.startswith("Left ") for text in told) == 4
@@ -146,14 +147,21 @@ async def test_a_link_is_removed_and_not_followed(
     link = tmp_path / "tare-link"
     link.symlink_to(foreign)
     ledger.record("directory", path=str(link))
-    await clean(host, ledger)
+    await clean(host, ledger, {})
     assert not link.exists()
     assert foreign.is_dir()
 
 
+async def test_what_no_installed_platform_made_stays(host: Host, ledger: Ledger) -> None:
+    ledger.record("jail", id="tare-r1-1-subject")
+    (told,) = await clean(host, ledger, {})
+    assert told.startswith("Could not undo jail tare-r1-1-subject: the platform that made it")
+    assert len(ledger.open_entries()) == 1
+
+
 async def test_what_cannot_be_undone_stays_in_the_ledger(host: Host, ledger: Ledger) -> None:
     ledger.record("setting", path="/proc/sys/kernel/ostype", before="Minix", value="Linux")
-    (told,) = await clean(host, ledger)
+    (told,) = await clean(host, ledger, {})
     assert told.startswith("Could not undo setting /proc/sys/kernel/ostype")
     assert len(ledger.open_entries()) == 1
 
@@ -188,7 +196,7 @@ async def test_every_ledger_is_cleaned_but_that_of_a_live_run(
         ledger.record("directory", path=str(live))
     with Ledger(ledger_path("live")) as ledger:
         ledger.record("directory", path=str(live))
-        told = await clean_all(LocalHost())
+        told = await clean_all(LocalHost(), {})
     assert not dead.exists()
     assert live.exists()
     assert told[0] == f"dead: Removed {dead}."

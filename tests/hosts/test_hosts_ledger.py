@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tare.errors import InputError
-from tare.hosts.ledger import Ledger, boot_id, ledger_path, replay, state_dir
+from tare.hosts.ledger.ledger import Ledger, boot_id, ledger_path, replay, state_dir
 
 DETAILS = st.dictionaries(st.sampled_from(["path", "pid", "token"]), st.text() | st.integers())
 ACTIONS = st.lists(
@@ -78,7 +78,7 @@ def test_a_record_is_on_the_file_before_record_returns(tmp_path: Path) -> None:
     ("line", "told"),
     [
         (b"nonsense", "line 2"),
-        (b'{"entry":0,"kind":"spaceship","boot":"","details":{}}', "unknown kind 'spaceship'"),
+        (b'{"entry":0,"kind":"../x","boot":"","details":{}}', "is no kind"),
         (b'{"amend":7,"details":{}}', "line 2"),
         (b"[]", "line 2"),
     ],
@@ -100,7 +100,7 @@ def test_a_newer_ledger_is_refused(tmp_path: Path) -> None:
 def test_a_full_disk_leaves_the_ledger_whole(tmp_path: Path) -> None:
     # A limit on file sizes fails in the middle of a line, as a full disk does.
     program = (
-        "import resource, sys; from pathlib import Path; from tare.hosts.ledger import Ledger\n"
+        "import resource, sys; from pathlib import Path; from tare.hosts import Ledger\n"
         "ledger = Ledger(Path(sys.argv[1])); ledger.record('file', path='/first')\n"
         "size = Path(sys.argv[1]).stat().st_size + 20\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))\n"
@@ -119,7 +119,7 @@ def test_a_full_disk_leaves_the_ledger_whole(tmp_path: Path) -> None:
 def test_a_ledger_in_use_cannot_be_opened_by_another_process(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     program = (
-        "import sys; from pathlib import Path; from tare.hosts.ledger import Ledger\n"
+        "import sys; from pathlib import Path; from tare.hosts.ledger.ledger import Ledger\n"
         "from tare.errors import InputError\n"
         "try: Ledger(Path(sys.argv[1]))\n"
         "except InputError as error: print(error)\n"

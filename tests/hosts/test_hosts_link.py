@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.hosts.ssh_link import CONTROL, DATA, Decoder, Frame, Link, encode, split_data
+from tare.hosts.ssh.link import CONTROL, DATA, Decoder, Frame, Link, encode, split_data
 
 FRAMES = st.builds(Frame, st.integers(0, 2), st.integers(0, 2**64 - 1), st.binary(max_size=40))
 

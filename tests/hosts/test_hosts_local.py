@@ -126,7 +126,7 @@ async def test_no_process_outlives_a_killed_tare(tmp_path: Path, agent_program: 
         kinds = [entry.kind for entry in ledger.open_entries()]
         token = ledger.open_entries()[1].details["token"]
         assert kinds == ["directory", "process"]
-        assert await clean(HOST, ledger) == [f"Removed {folder}."]
+        assert await clean(HOST, ledger, {}) == [f"Removed {folder}."]
     assert await find_by_token(HOST, token) == ()
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tare.errors import MachineFault
 from tare.hosts import Ledger, LocalHost
-from tare.hosts.settings import changed_setting, held_unaltered
+from tare.hosts.ledger.settings import changed_setting, held_unaltered
 
 
 async def test_what_somebody_else_sets_meanwhile_is_noticed_and_left(tmp_path: Path) -> None:

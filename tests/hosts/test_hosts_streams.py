@@ -12,7 +12,7 @@ import pytest
 from hosts.hosts_sshd import Sshd
 from tare.errors import InputError
 from tare.hosts import Host, LocalHost, tail
-from tare.hosts.ssh import SshHost
+from tare.hosts.ssh.host import SshHost
 from tare.hosts.topology import cpu_list, read_topology
 
 MANY = os.urandom(1 << 20) * 5

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.events.hostsched import HostEvent
+from tare.events.host_schedule import HostEvent, Left
 from tare.hosts import Ledger, LocalHost, clean
-from tare.hosts.threads import allowed_cpus, quota_files, run_delay, threads_of, throttled
-from tare.hosts.tracefs import NoTracing, mounted_tracefs, traced
-from tare.hosts.tracepages import page_events, parse_data_offset, parse_format
-from tare.hosts.tracing import as_columns, cpu_mask, host_recorder
+from tare.hosts.trace.pages import page_events, parse_data_offset, parse_format
+from tare.hosts.trace.recorder import as_columns, cpu_mask, host_recorder, how_left
+from tare.hosts.trace.threads import allowed_cpus, quota_files, run_delay, threads_of, throttled
+from tare.hosts.trace.tracefs import NoTracing, mounted_tracefs, traced
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="tracing the kernel needs root")
 
@@ -91,6 +91,19 @@ def test_masks_are_written_as_the_kernel_reads_them(cpus: tuple[int, ...], mask:
     assert cpu_mask(cpus) == mask
 
 
+@pytest.mark.parametrize(
+    ("prev_state", "left"),
+    [
+        # As the event's own print format names them: R, R+, S, D, T, t, X, I.
+        *((bits, Left.READY) for bits in (0x000, 0x100)),
+        *((bits, Left.WAITING) for bits in (0x01, 0x02, 0x10, 0x80)),
+        *((bits, Left.STOPPED) for bits in (0x04, 0x08)),
+    ],
+)
+def test_how_a_thread_left_is_told_by_its_state(prev_state: int, left: Left) -> None:
+    assert how_left(prev_state) == left
+
+
 def test_rows_become_columns_in_order_of_time() -> None:
     columns = as_columns([(5, 1, 0, 7, 8, 1), (2, 0, 1, 9, 0, 0)])
     assert columns["time_ns"].tolist() == [2, 5]
@@ -111,7 +124,7 @@ def test_a_mount_of_tares_own_is_nobodys_place_to_trace() -> None:
 
 async def test_another_host_cannot_be_traced_from_here(ledger: Ledger) -> None:
     host = LocalHost()
-    host.name = "elsewhere"
+    host.name, host.local = "elsewhere", False
     with pytest.raises(NoTracing, match="elsewhere"):
         async with traced(host, ledger):
             pass
@@ -161,17 +174,17 @@ async def test_clean_removes_what_a_killed_recorder_left(ledger: Ledger) -> None
     except NoTracing as why:
         pytest.skip(str(why))
     (instance / "events/sched/sched_switch/enable").write_text("1")
-    told = await clean(host, ledger)
+    told = await clean(host, ledger, {})
     assert any(instance.name in sentence for sentence in told)
     assert not instance.exists()
     assert ledger.open_entries() == ()
-    assert await clean(host, ledger) == []
+    assert await clean(host, ledger, {}) == []
 
 
 async def test_clean_leaves_what_does_not_look_like_tares(ledger: Ledger) -> None:
     ledger.record("trace", path="/sys/kernel/tracing/instances/somebody")
     ledger.record("mount", path="/mnt", type="tracefs")
-    told = await clean(LocalHost(), ledger)
+    told = await clean(LocalHost(), ledger, {})
     assert all(sentence.startswith("Left") for sentence in told)
     assert len(told) == 2
 

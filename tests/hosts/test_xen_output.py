@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tare.agent.framing import Decoder, Kind, encode
-from tare.hosts import xen_output as read
-from tare.platforms.xen_console import ATTENTION
+from tare.platforms.xen import output as read
+from tare.platforms.xen.console import ATTENTION
 
 LIST = """\
 Name                                        ID   Mem VCPUs\tState\tTime(s)   UUID

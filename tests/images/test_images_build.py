@@ -11,7 +11,7 @@ from images.test_images_cpio import unpack
 from tare.errors import InputError
 from tare.hosts import LocalHost
 from tare.images import cache as store
-from tare.images.build import GuestImage, build_guest_image
+from tare.images.guest_image import GuestImage, build_guest_image
 
 VIRTIO: dict[str, list[str]] = {
     "virtio_ring": [],

@@ -15,16 +15,16 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from images.toolbox_small import BUSYBOX, KEY, LACKING, STARTS, make_small, real_toolbox
-from tare.cli_image import image_app
+from tare.cli.image import image_app
 from tare.errors import WorkloadFault
 from tare.hosts import Ledger, LocalHost
 from tare.images.cache import MANIFEST, default_cache, file_digest
-from tare.images.toolbox import IMAGE, LISTING, TREE, make_image, prepare_toolbox
-from tare.images.toolbox_check import snapshot
-from tare.images.toolbox_packages import lists_state
-from tare.images.toolbox_recipe import ABOUT, recipe_digest
-from tare.platforms import PLATFORMS
-from tare.platforms.base import Context, Machine, MachineSpec, Shape, ToolboxFiles
+from tare.images.toolbox.check import snapshot
+from tare.images.toolbox.packages import lists_state
+from tare.images.toolbox.recipe import ABOUT, recipe_digest
+from tare.images.toolbox.toolbox import IMAGE, LISTING, TREE, make_image, prepare_toolbox
+from tare.platforms.contract import Context, Machine, MachineSpec, Shape, ToolboxFiles
+from tare.registry import installed
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="entering a toolbox needs root")
 needs_shell = pytest.mark.skipif(BUSYBOX is None, reason="busybox-static is not installed")
@@ -197,7 +197,7 @@ def context(tmp_path: Path, agent_program: Path) -> Iterator[Context]:
 async def test_a_machine_with_such_a_toolbox_says_so_and_goes_on(
     platform: str, context: Context, tree: Path
 ) -> None:
-    kind, name = PLATFORMS[platform], f"tare-test-{os.getpid()}-lacking"
+    kind, name = installed().platforms[platform], f"tare-test-{os.getpid()}-lacking"
     options, shape = kind.options.model_validate({}), Shape(1, 64 << 20)
     prepared = await kind.prepare(context, options, shape, False)
     files = ToolboxFiles(tree.parent / IMAGE, "0" * 64, tree)
@@ -220,7 +220,7 @@ async def lacks_a_program_and_goes_on(machine: Machine) -> None:
 
 
 async def guest(context: Context, image: Path) -> Machine:
-    kind, name = PLATFORMS["qemu"], f"tare-test-{os.getpid()}-lacking"
+    kind, name = installed().platforms["qemu"], f"tare-test-{os.getpid()}-lacking"
     options, shape = kind.options.model_validate({}), Shape(1, 192 << 20)
     own = replace(context, cache=default_cache(), kernel="cloud", needs=frozenset({"toolbox"}))
     prepared = await kind.prepare(own, options, shape, False)

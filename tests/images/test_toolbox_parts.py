@@ -11,15 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tare.errors import InputError
-from tare.images import toolbox_tree as trees
 from tare.images.cache import MANIFEST, key_of
-from tare.images.packages import Package
-from tare.images.toolbox import toolboxes, verify_toolbox
-from tare.images.toolbox_check import snapshot, tree_problems
-from tare.images.toolbox_inputs import INPUTS, game, hashes, scene, words
-from tare.images.toolbox_packages import _package
-from tare.images.toolbox_raw import bayer_scene, dng
-from tare.images.toolbox_recipe import (
+from tare.images.packages import Package, described
+from tare.images.toolbox import tree as trees
+from tare.images.toolbox.check import snapshot, tree_problems
+from tare.images.toolbox.inputs import INPUTS, game, hashes, scene, words
+from tare.images.toolbox.raw_picture import bayer_scene, dng
+from tare.images.toolbox.recipe import (
     FORMAT,
     KINDS,
     NOT_NEEDED,
@@ -28,8 +26,9 @@ from tare.images.toolbox_recipe import (
     VOLUME_UUID,
     recipe_digest,
 )
+from tare.images.toolbox.toolbox import toolboxes, verify_toolbox
 from tare.workloads import WORKLOADS
-from tare.workloads.applications import PROGRAMS as APPLICATIONS
+from tare.workloads.applications.programs import PROGRAMS as APPLICATIONS
 
 
 def tree_of(folder: Path) -> Path:
@@ -65,13 +64,22 @@ def test_what_programs_need_is_kept(name: str) -> None:
 
 def test_a_paragraph_of_apt_is_read() -> None:
     text = "Package: fio\nVersion: 3\nInstalled-Size: 7\nSHA256: ab\nDescription: a\n b: c\n"
-    assert _package(text) == Package("fio", "3", "ab", (), 7 << 10)
-    assert _package("Package: fio\n") is None
+    (fio,) = described(f"{text}\nPackage: fio\n")
+    assert fio == Package("fio", "3", "ab", (), 7 << 10)
+
+
+def test_of_several_choices_a_package_depends_on_the_first() -> None:
+    text = (
+        "Package: fio\nVersion: 1:3-1\nSHA256: ab\nPre-Depends: dpkg (>= 1.17.14)\n"
+        "Depends: libaio1 (>= 0.3.93) | libaio2, python3:any,\n libc6 (>= 2.34)\n"
+    )
+    (fio,) = described(text)
+    assert fio.depends == ("dpkg", "libaio1", "python3", "libc6")
 
 
 @given(st.text(max_size=200))
 def test_no_text_makes_the_reader_of_paragraphs_fail(text: str) -> None:
-    _package(text)
+    list(described(text))
 
 
 def test_numbers_and_words_are_the_same_everywhere() -> None:
@@ -181,7 +189,7 @@ def test_a_listed_toolbox_without_its_files_is_told(tmp_path: Path) -> None:
 
 
 def test_the_identity_is_the_agents(agent_program: Path) -> None:
-    source = Path(__file__).parents[2] / "agent/src/toolbox.rs"
+    source = Path(__file__).parents[2] / "agent/src/tools/toolbox.rs"
     text = source.read_text()
     start = text.index("const UUID: [u8; 16] = [")
     numbers = text[start : text.index("];", start)].partition("= [")[2]

@@ -7,10 +7,10 @@ import shutil
 from pathlib import Path
 
 from tare.hosts import LocalHost
-from tare.images import toolbox_tree as trees
 from tare.images.cache import default_cache
-from tare.images.toolbox import Toolbox, prepare_toolbox
-from tare.images.toolbox_recipe import ABOUT
+from tare.images.toolbox import tree as trees
+from tare.images.toolbox.recipe import ABOUT
+from tare.images.toolbox.toolbox import Toolbox, prepare_toolbox
 
 KEY = "5" * 64
 ABOUT_IT = {

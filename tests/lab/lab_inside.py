@@ -12,7 +12,7 @@ from tare.hosts import Host, Ledger, LocalHost
 from tare.images.cache import default_cache
 from tare.lab.host import Lab, lab_up
 from tare.lab.options import LabOptions
-from tare.platforms.base import Context, MachineSpec, Shape
+from tare.platforms.contract import Context, MachineSpec, Shape
 
 SHAPE = Shape(vcpus=1, memory=192 << 20)
 PATIENCE_S = 300.0
@@ -55,7 +55,7 @@ class Inside:
 async def inside(
     options: LabOptions, folder: Path, agent: Path, kernel: str
 ) -> AsyncIterator[Inside]:
-    """Boot a lab; prove in the end that neither in it nor here anything is left in a ledger."""
+    """Boot a lab; prove in the end that nothing is left: in its ledger, in the one here, of it."""
     here = LocalHost(agent)
     local = Context(here, Ledger(folder / "here"), default_cache(), agent, kernel)
     async with await lab_up(local, options, folder / "tare-lab") as lab:
@@ -66,5 +66,6 @@ async def inside(
         yield Inside(lab, context, itertools.count(1))
         assert not ledger.open_entries()
         ledger.close()
+    assert not lab.places.folder.exists()
     assert not local.ledger.open_entries()
     local.ledger.close()

@@ -13,7 +13,7 @@ import pytest
 from lab.lab_inside import PATIENCE_S
 from tare.errors import MachineFault
 from tare.hosts import Ledger, LocalHost
-from tare.hosts.ssh import SshHost
+from tare.hosts.ssh.host import SshHost
 from tare.images.cache import default_cache
 from tare.images.kernels import find_kernel
 from tare.lab.command import Places, command, linux_arguments, xen_arguments
@@ -22,9 +22,10 @@ from tare.lab.image import SBIN, LabImage, build_lab_image, make_file_system
 from tare.lab.options import GIB, MIB, LabOptions
 from tare.lab.outer import Outer
 from tare.lab.seed import Keys, initramfs, make_keys
-from tare.platforms import PLATFORMS
-from tare.platforms.base import Context
-from tare.run.sshstation import SshStation, running
+from tare.platforms.contract import Context
+from tare.registry import installed
+from tare.run.runhost.booted import running
+from tare.run.runhost.ssh import SshRunHost
 from tare.study.hosting import Boot
 
 pytestmark = [
@@ -194,18 +195,18 @@ async def test_a_host_is_rebooted_by_grub_into_what_an_arm_needs(
         now = await running(host)
         assert now.hypervisor == "none"
         afar = replace(context, host=host, here=here)
-        station = SshStation(host, afar, PLATFORMS, {}, menu, now, told.append)
+        run_host = SshRunHost(host, afar, installed().platforms, {}, menu, now, told.append)
         first = host.boot_id()
-        await station.under("none", 1)
+        await run_host.under("none", 1)
         assert host.boot_id() == first, "what runs already needs no reboot"
-        await station.under("xen:credit", 1)
+        await run_host.under("xen:credit", 1)
         assert host.boot_id() != first
-        assert await running(host) == station._now
-        assert station._now.scheduler == "credit"
-        assert station.cpus.online == (0, 1)
-        await station.under("none", 2)
+        assert await running(host) == run_host._now
+        assert run_host._now.scheduler == "credit"
+        assert run_host.cpus.online == (0, 1)
+        await run_host.under("none", 2)
         assert (await running(host)).hypervisor == "none"
         with pytest.raises(MachineFault, match="rebooted for xen and came back with no Xen"):
-            await station.under("xen", 2)
+            await run_host.under("xen", 2)
     assert any("rebooting" in sentence for sentence in told)
     assert not ledger.open_entries()

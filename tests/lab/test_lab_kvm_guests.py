@@ -12,12 +12,14 @@ import pytest_asyncio
 
 from lab.lab_inside import OWN, PATIENCE_S, SHAPE, Inside, inside
 from tare.errors import MachineFault
-from tare.hosts.threads import allowed_cpus
+from tare.hosts.trace.threads import allowed_cpus
 from tare.lab.options import GIB, LabOptions
-from tare.platforms.qemu import Qemu, launch
-from tare.platforms.qemu_enlightenments import told_by_kvm
-from tare.platforms.qemu_machine import QemuMachine
-from tare.platforms.qemu_options import QemuOptions
+from tare.platforms.contract import Context
+from tare.platforms.qemu.enlightenments import told_by_kvm
+from tare.platforms.qemu.machine import QemuMachine
+from tare.platforms.qemu.options import QemuOptions
+from tare.platforms.qemu.platform import Qemu, launch
+from tare.testing.conformance import PlatformCases
 
 pytestmark = [
     pytest.mark.guest,
@@ -40,6 +42,22 @@ async def kvm_lab(
 
 def kvm(**options: Any) -> QemuOptions:
     return QemuOptions.model_validate({"accelerator": "kvm", **options})
+
+
+class TestKvm(PlatformCases):
+    platform = Qemu()
+    options = kvm()
+    patience_s = PATIENCE_S
+    killed_words = "QEMU was killed by SIGKILL"
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def context(cls, kvm_lab: Inside) -> Context:
+        return kvm_lab.context
+
+    @classmethod
+    def cpus(cls, context: Context) -> tuple[int, ...]:
+        return (OWN,)
 
 
 @asynccontextmanager
@@ -82,7 +100,8 @@ async def test_what_this_kvm_does_not_know_is_refused_in_qemus_words(kvm_lab: In
     assert verdict.emulated
     unknown = await Qemu().check(kvm_lab.context, kvm(cpu="host,kvm-pv-nonsense=on"))
     assert not unknown.usable
-    assert "kvm-pv-nonsense' not found" in unknown.reason
+    assert unknown.reason == "QEMU does not start with these options"
+    assert "kvm-pv-nonsense' not found" in unknown.hint
 
 
 async def test_two_guests_are_what_was_asked_for_and_share_a_cpu(kvm_lab: Inside) -> None:

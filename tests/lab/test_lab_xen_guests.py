@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -14,14 +13,17 @@ import pytest_asyncio
 
 from lab.lab_inside import OWN, PATIENCE_S, SHAPE, Inside, inside
 from tare.errors import MachineFault
-from tare.hosts import xen
-from tare.hosts.cleanup import clean
+from tare.hosts.ledger.cleanup import clean
 from tare.lab.options import GIB, MIB, LabOptions
-from tare.platforms.base import Shape
-from tare.platforms.xen import Xen, host_cpus, launch
-from tare.platforms.xen_machine import XenMachine
-from tare.platforms.xen_options import XenOptions
-from tare.platforms.xen_scheduling import pool_of
+from tare.platforms.contract import Context, Shape
+from tare.platforms.xen import toolstack as xen
+from tare.platforms.xen.machine import XenMachine
+from tare.platforms.xen.options import XenOptions
+from tare.platforms.xen.platform import Xen, host_cpus, launch
+from tare.platforms.xen.scheduling import pool_of
+from tare.registry import installed
+from tare.testing.conformance import PlatformCases
+from tare.testing.machines import Running
 
 pytestmark = [
     pytest.mark.guest,
@@ -48,6 +50,39 @@ def options(**given: Any) -> XenOptions:
     return XenOptions.model_validate({"type": "pv", "scheduler": "credit", **given})
 
 
+class XenCases(PlatformCases):
+    platform = Xen()
+    patience_s = PATIENCE_S
+    killed_words = "destroyed from outside"
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def context(cls, xen_lab: Inside) -> Context:
+        return xen_lab.context
+
+    @classmethod
+    def cpus(cls, context: Context) -> tuple[int, ...]:
+        return (OWN,)
+
+    async def kill(self, running: Running) -> None:
+        assert isinstance(running.machine, XenMachine)
+        await xen.asked(running.context.host, "destroy", str(running.machine.id))
+
+
+class TestPv(XenCases):
+    options = XenOptions(type="pv", scheduler="credit")
+
+
+@pytest.mark.acceptance
+class TestPvh(XenCases):
+    options = XenOptions(type="pvh", scheduler="credit")
+
+
+@pytest.mark.acceptance
+class TestHvm(XenCases):
+    options = XenOptions(type="hvm", scheduler="credit")
+
+
 async def begun(
     lab: Inside,
     chosen: XenOptions,
@@ -70,6 +105,13 @@ async def booted(
         yield machine
     finally:
         await machine.stop()
+
+
+async def test_the_lab_has_a_toolstack_that_answers(xen_lab: Inside) -> None:
+    assert "Domain-0" in await xen_lab.sh("xl list")
+    info = await xen_lab.sh("xl info")
+    assert "xen_scheduler          : credit\n" in info
+    assert "hvm" in info
 
 
 async def test_what_the_lab_lacks_is_told_with_the_reason(xen_lab: Inside) -> None:
@@ -156,6 +198,8 @@ async def test_a_guest_in_a_pool_of_its_own_goes_by_the_scheduler_of_that_pool(
     assert not xen_lab.context.ledger.open_entries()
 
 
+# In `make test` the short study of hypervisors boots a PVH guest; a HVM guest takes minutes.
+@pytest.mark.acceptance
 async def test_a_pvh_guest_boots_and_measures(xen_lab: Inside) -> None:
     async with booted(xen_lab, options(type="pvh")) as machine:
         hello = await machine.agent.hello(PATIENCE_S)
@@ -165,6 +209,8 @@ async def test_a_pvh_guest_boots_and_measures(xen_lab: Inside) -> None:
     assert not xen_lab.context.ledger.open_entries()
 
 
+@pytest.mark.acceptance
+@pytest.mark.acceptance
 @pytest.mark.parametrize(("devices", "disk"), [("paravirtual", "xvde"), ("emulated", "sda")])
 async def test_an_hvm_guest_boots_with_either_kind_of_devices(
     xen_lab: Inside, devices: str, disk: str
@@ -197,20 +243,6 @@ async def test_a_kernel_that_panics_at_boot_is_told_with_its_last_words(xen_lab:
     assert not xen_lab.context.ledger.open_entries()
 
 
-async def test_a_domain_destroyed_by_others_is_told_while_it_works(xen_lab: Inside) -> None:
-    async with booted(xen_lab, options()) as machine:
-        work = asyncio.ensure_future(
-            machine.agent.run("numeric-sort", {"seconds": 60}, deadline_s=PATIENCE_S)
-        )
-        await asyncio.sleep(0.5)
-        await xen_lab.sh(f"xl destroy {machine.id}")
-        with pytest.raises(MachineFault):
-            await work
-        fault = await asyncio.wait_for(machine.died, PATIENCE_S)
-        assert "destroyed from outside" in fault.message
-    assert not xen_lab.context.ledger.open_entries()
-
-
 async def test_a_domain_that_survives_its_destruction_stays_on_record(xen_lab: Inside) -> None:
     machine = await begun(xen_lab, options())
     # Everything is Xen's own but this one command, which does as if it had obeyed.
@@ -226,7 +258,7 @@ async def test_a_domain_that_survives_its_destruction_stays_on_record(xen_lab: I
         await xen_lab.sh(f"rm {tool}")
     ledger = xen_lab.context.ledger
     assert "domain" in [entry.kind for entry in ledger.open_entries()]
-    told = await clean(xen_lab.host, ledger)
+    told = await clean(xen_lab.host, ledger, installed().undoers)
     assert any(f"Destroyed domain {machine.name}" in sentence for sentence in told), told
     assert not ledger.open_entries()
     assert await xen.find_domain(xen_lab.host, machine.name, machine.uuid) is None

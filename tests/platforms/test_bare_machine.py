@@ -11,7 +11,7 @@ import pytest
 from tare.errors import MachineFault
 from tare.hosts import Ledger, LocalHost
 from tare.platforms.bare import Bare, BareOptions
-from tare.platforms.base import Context, Machine, MachineSpec, Shape
+from tare.platforms.contract import Context, Machine, MachineSpec, Shape
 
 RT_RUNTIME = Path("/proc/sys/kernel/sched_rt_runtime_us")
 BARE = Bare()
@@ -89,21 +89,6 @@ async def test_throttling_is_off_until_the_last_machine_stops(context: Context) 
     assert RT_RUNTIME.read_text().strip() == "-1"
     await two.stop()
     assert RT_RUNTIME.read_text() == before
-
-
-async def test_a_killed_agent_is_told_at_once(context: Context) -> None:
-    machine = await start(context)
-    await machine.ready(20)
-    measuring = asyncio.ensure_future(
-        machine.agent.run("numeric-sort", {"seconds": 60.0}, deadline_s=90)
-    )
-    await asyncio.sleep(0.1)
-    os.kill(process_of(context), signal.SIGKILL)
-    fault = await asyncio.wait_for(machine.died, 10)
-    assert "killed by signal 9" in str(fault)
-    with pytest.raises(MachineFault):
-        await measuring
-    await machine.stop()
 
 
 async def test_an_agent_that_hangs_is_ended(context: Context) -> None:

@@ -18,9 +18,8 @@ from tare.errors import InputError, MachineFault, WorkloadFault
 from tare.hosts import Ledger, LocalHost, clean
 from tare.hosts.loops import attached, detach, mounted
 from tare.images.cache import default_cache
-from tare.platforms import PLATFORMS
-from tare.platforms.base import Context, Machine, MachineSpec, Shape
-from tare.platforms.disk import (
+from tare.platforms.contract import Context, Machine, MachineSpec, Shape
+from tare.platforms.linux.disk import (
     FILE,
     MOUNTED,
     block_words,
@@ -29,6 +28,7 @@ from tare.platforms.disk import (
     owned_disk,
     require_room,
 )
+from tare.registry import installed
 
 MIB = 1 << 20
 DISK = 48 * MIB
@@ -74,7 +74,7 @@ def context(tmp_path: Path, agent_program: Path) -> Iterator[Context]:
 async def running(
     context: Context, platform: str, options: dict[str, Any], folder: Path
 ) -> AsyncIterator[tuple[Machine, dict[str, Any]]]:
-    chosen = PLATFORMS[platform]
+    chosen = installed().platforms[platform]
     asked = chosen.options.model_validate(options)
     shape = Shape(1, MEMORY, DISK)
     prepared = await chosen.prepare(context, asked, shape, False)
@@ -117,7 +117,7 @@ async def test_every_arm_has_the_same_files_on_a_disk_that_is_proven(
         assert outcome.value["operations"] > 0
         assert outcome.value["disk"]["write_bytes_per_s"] > 0
         assert outcome.value["caches_dropped"] == ("files" if platform == "oci" else "all")
-        forgotten = await machine.forget_disk()  # type: ignore[attr-defined]
+        forgotten = await machine.forget_disk()
         assert forgotten["dropped"] != "nothing"
         # A disk that is too small is told before anything is measured.
         with pytest.raises(WorkloadFault, match="disk is too small"):
@@ -181,7 +181,7 @@ async def test_what_a_killed_run_left_mounted_is_undone(context: Context, tmp_pa
     file = given.workdir / FILE
     assert await mounted(host, disk.path)
     assert await attached(host, file)
-    told = await clean(host, ledger)
+    told = await clean(host, ledger, {})
     assert len(told) == 2
     assert not await mounted(host, disk.path)
     assert await attached(host, file) == ()

@@ -9,7 +9,7 @@ import pytest
 from tare.errors import InputError
 from tare.hosts import Ledger, LocalHost
 from tare.platforms.bare import Bare
-from tare.platforms.base import (
+from tare.platforms.contract import (
     Capabilities,
     Context,
     Machine,
@@ -19,6 +19,7 @@ from tare.platforms.base import (
     Prepared,
     Shape,
     Statement,
+    Variant,
     Verdict,
 )
 from tare.platforms.doctor import Finding, examine
@@ -28,20 +29,18 @@ class RuntimeOptions(PlatformOptions):
     runtime: str = "auto"
 
 
-class Told:
+class Told(Platform[RuntimeOptions]):
     """A platform whose checks are scripted."""
 
-    options: type[PlatformOptions] = RuntimeOptions
+    name = "oci"
+    options = RuntimeOptions
+    variants = tuple(Variant(name, {"runtime": name}) for name in ("crun", "runc", "runsc"))
 
-    def __init__(self, name: str, answers: Mapping[str, Verdict | Exception]) -> None:
-        self.name = name
+    def __init__(self, answers: Mapping[str, Verdict | Exception]) -> None:
         self._answers = answers
 
-    def emulated(self, options: Any) -> bool:
-        return False
-
     def describe(self, options: Any) -> str:
-        return self.name
+        return "scripted"
 
     def stated(self, options: Any) -> Statement:
         return Statement(ABLE, "its own", "a pipe")
@@ -75,10 +74,9 @@ def context(tmp_path: Path, agent_program: Path) -> Context:
 async def test_every_variant_is_told(context: Context) -> None:
     good = Verdict(True, "it runs", "", False, {"crun": "1"}, ABLE)
     oci = Told(
-        "oci",
         {"crun": good, "runc": InputError("no way", "do this"), "runsc": OSError("disk is gone")},
     )
-    platforms: dict[str, Platform] = {"bare": Bare(), "oci": oci}
+    platforms: dict[str, Platform[Any]] = {"bare": Bare(), "oci": oci}
     findings = await examine(context, platforms)
     assert [(found.platform, found.variant, found.usable) for found in findings] == [
         ("bare", "", True),
@@ -93,7 +91,12 @@ async def test_every_variant_is_told(context: Context) -> None:
         assert Finding.model_validate_json(found.model_dump_json()) == found
 
 
-async def test_an_unknown_platform_has_one_variant(context: Context) -> None:
+class Single(Told):
+    name = "new"
+    variants = (Variant(),)
+
+
+async def test_a_platform_without_variants_is_asked_once(context: Context) -> None:
     verdict = Verdict(False, "there is none", "get one", True, {}, ABLE)
-    (found,) = await examine(context, {"new": Told("new", {"auto": verdict})})
+    (found,) = await examine(context, {"new": Single({"auto": verdict})})
     assert (found.variant, found.emulated, found.hint) == ("", True, "get one")

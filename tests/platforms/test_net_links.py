@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
+import json
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +15,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tare.errors import InputError, MachineFault
-from tare.images.build import GuestImage
-from tare.platforms.base import Shape
-from tare.platforms.network import Link, choose_subnet, chosen_way, networks_in
-from tare.platforms.oci_bundle import ContainerSpec, configuration
-from tare.platforms.qemu_command import Places, command
-from tare.platforms.qemu_options import QemuOptions
+from tare.hosts import Completed, LocalHost
+from tare.images.guest_image import GuestImage
+from tare.platforms.contract import Shape
+from tare.platforms.linux.network import (
+    Link,
+    choose_subnet,
+    chosen_way,
+    free_subnet,
+    networks_in,
+)
+from tare.platforms.linux.network.subnets import Addresses
+from tare.platforms.oci.bundle import ContainerSpec, configuration
+from tare.platforms.qemu.command import Places, command
+from tare.platforms.qemu.options import QemuOptions
 from tare.run.peers import require_network
+from tare.study.platform_options import PlatformOptions
 
 TAP = Link("tap", "10.7.8.11", 24, "tare-abcdef01", "10.7.8.2")
 USER = Link("user", "10.0.2.15", 24, forwards={8080: 40001})
@@ -52,6 +64,49 @@ def test_a_chosen_network_is_private_and_free(
     assert subnet.is_private
     assert subnet.prefixlen == 24
     assert not any(subnet.overlaps(other) for other in taken)
+
+
+class Routed(LocalHost):
+    """A host that tells of these routes."""
+
+    def __init__(self, routes: Sequence[ipaddress.IPv4Network]) -> None:
+        super().__init__()
+        self._told = json.dumps([{"dst": str(route)} for route in routes]).encode()
+
+    async def run(self, argv: Sequence[str], **how: Any) -> Completed:
+        return Completed(0, self._told if "route" in argv else b"", b"")
+
+
+@given(routes=st.lists(st.lists(networks, max_size=4), min_size=1, max_size=4))
+def test_a_network_over_several_hosts_is_free_on_each(
+    routes: list[list[ipaddress.IPv4Network]],
+) -> None:
+    hosts = [Routed(taken) for taken in routes]
+    try:
+        subnet = asyncio.run(free_subnet(hosts))
+    except MachineFault:
+        assert any(network.prefixlen < 12 for taken in routes for network in taken)
+        return
+    assert subnet.prefixlen == 24
+    assert not any(subnet.overlaps(network) for taken in routes for network in taken)
+
+
+@given(hosts=st.integers(1, 40))
+def test_no_two_have_the_same_address(hosts: int) -> None:
+    addresses = Addresses(ipaddress.IPv4Network("10.7.8.0/24"), hosts)
+    given_out = [give(host) for host in range(hosts) for give in (addresses.bridge, addresses.peer)]
+    with pytest.raises(MachineFault, match="no address left"):
+        for number in range(256):
+            given_out.append(addresses.machine(number))
+    assert len(set(given_out)) == len(given_out) >= 240
+    assert all(ipaddress.IPv4Address(one) in addresses.subnet for one in given_out)
+    assert not {"10.7.8.0", "10.7.8.255"} & set(given_out)
+
+
+def test_a_network_on_one_host_gives_the_addresses_it_always_gave() -> None:
+    addresses = Addresses(ipaddress.IPv4Network("10.7.8.0/24"))
+    assert (addresses.bridge(0), addresses.peer(0)) == ("10.7.8.1", "10.7.8.2")
+    assert (addresses.machine(0), addresses.machine(1)) == ("10.7.8.10", "10.7.8.11")
 
 
 def test_routes_and_addresses_are_read_but_the_default_route_takes_nothing() -> None:
@@ -130,7 +185,7 @@ def test_the_first_way_on_offer_is_taken_unless_the_arm_asks() -> None:
     with pytest.raises(InputError, match="network: tap"):
         chosen_way(QemuOptions(network="tap"), frozenset({"user"}))
     with pytest.raises(InputError, match="no way"):
-        chosen_way(object(), frozenset())
+        chosen_way(PlatformOptions(), frozenset())
 
 
 def test_a_network_that_did_not_come_up_is_a_machines_fault() -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from tare.hosts import Ledger, LocalHost
-from tare.platforms.base import Context
-from tare.platforms.oci_bundle import ContainerSpec, Device, RealtimeShare, configuration
-from tare.platforms.oci_cgroups import parse_mounts
-from tare.platforms.oci_runtime import Runtime, root_file_system
+from tare.platforms.contract import Context
+from tare.platforms.oci.bundle import ContainerSpec, Device, RealtimeShare, configuration
+from tare.platforms.oci.cgroups import parse_mounts
+from tare.platforms.oci.runtime import Runtime, root_file_system
 
 HYBRID = """\
 31 23 0:27 / /sys/fs/cgroup rw shared:9 - tmpfs tmpfs rw,mode=755

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tare.events import Check
 from tare.hosts import Completed, LocalHost
-from tare.platforms.preflight import _ranges, preflight
+from tare.platforms.linux.preflight import _ranges, preflight
 
 CPUS = "/sys/devices/system/cpu"
 

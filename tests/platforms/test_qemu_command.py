@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from tare.images.build import GuestImage
-from tare.platforms.base import Shape
-from tare.platforms.qemu import Qemu
-from tare.platforms.qemu_command import Places, command, kernel_arguments
-from tare.platforms.qemu_machine import fits_socket
-from tare.platforms.qemu_options import QemuOptions
+from tare.images.guest_image import GuestImage
+from tare.platforms.contract import Shape
+from tare.platforms.qemu.command import Places, command, kernel_arguments
+from tare.platforms.qemu.machine import fits_socket
+from tare.platforms.qemu.options import QemuOptions
+from tare.platforms.qemu.platform import Qemu
 
 IMAGE = GuestImage(Path("/k"), Path("/elf"), Path("/initramfs"), "digest", "6.1-rt", True, 0.0)
 SHAPE = Shape(vcpus=3, memory=256 << 20)

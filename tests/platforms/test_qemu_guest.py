@@ -17,11 +17,11 @@ from tare.errors import InputError, MachineFault, WorkloadFault
 from tare.hosts import Ledger, LocalHost, clean
 from tare.hosts.processes import start_time
 from tare.images.cache import default_cache
-from tare.platforms.base import Context, MachineSpec, Prepared, Shape
-from tare.platforms.qemu import MIN_MEMORY, Qemu, launch
-from tare.platforms.qemu_command import kernel_arguments
-from tare.platforms.qemu_machine import QemuMachine
-from tare.platforms.qemu_options import QemuOptions
+from tare.platforms.contract import Context, MachineSpec, Prepared, Shape
+from tare.platforms.qemu.command import kernel_arguments
+from tare.platforms.qemu.machine import QemuMachine
+from tare.platforms.qemu.options import QemuOptions
+from tare.platforms.qemu.platform import MIN_MEMORY, Qemu, launch
 
 pytestmark = [pytest.mark.guest, pytest.mark.slow]
 
@@ -107,20 +107,6 @@ async def test_each_vcpu_is_pinned_in_turn(start: Start) -> None:
     assert [os.sched_getaffinity(thread) for thread in threads] == [
         {cpus[number % len(cpus)]} for number in range(3)
     ]
-
-
-async def test_a_killed_qemu_is_noticed_with_its_signal(
-    start: Start, context: Context, tmp_path: Path
-) -> None:
-    machine = await start()
-    await machine.ready(PATIENCE_S)
-    os.kill(machine.pid, signal.SIGKILL)
-    fault = await asyncio.wait_for(machine.died, 10)
-    assert "QEMU was killed by SIGKILL" in fault.message
-    with pytest.raises(MachineFault):
-        await machine.host_cost()
-    await machine.stop()
-    assert nothing_is_left(context, machine, tmp_path / "tare-m")
 
 
 async def test_a_killed_qemu_ends_the_wait_for_a_guest(start: Start) -> None:
@@ -223,15 +209,6 @@ async def test_the_cloud_kernel_has_no_emulated_devices(context: Context) -> Non
         await prepare(replace(context, kernel="cloud"), QemuOptions(devices="emulated"))
 
 
-async def test_tcg_is_usable_and_emulated(context: Context) -> None:
-    verdict = await Qemu().check(context, QemuOptions())
-    assert verdict.usable
-    assert verdict.emulated
-    assert verdict.versions["qemu"]
-    assert verdict.capabilities.pinning
-    assert verdict.capabilities.min_memory > 1 << 20
-
-
 async def test_kvm_is_usable_only_if_a_guest_boots(context: Context) -> None:
     verdict = await Qemu().check(context, QemuOptions(accelerator="kvm"))
     assert not verdict.emulated
@@ -266,9 +243,9 @@ from pathlib import Path
 from tare.hosts import Ledger, LocalHost, clean
 from tare.hosts.processes import start_time
 from tare.images.cache import default_cache
-from tare.platforms.base import Context, MachineSpec, Shape
-from tare.platforms.qemu import Qemu
-from tare.platforms.qemu_options import QemuOptions
+from tare.platforms.contract import Context, MachineSpec, Shape
+from tare.platforms.qemu.platform import Qemu
+from tare.platforms.qemu.options import QemuOptions
 
 async def main(folder, agent):
     context = Context(LocalHost(agent), Ledger(folder / "ledger"), default_cache(), agent, "rt")
@@ -302,6 +279,6 @@ async def test_when_tare_is_killed_qemu_ends_and_the_ledger_knows_the_rest(
     assert (tmp_path / "tare-m").exists()
     ledger = Ledger(tmp_path / "ledger")
     assert {entry.kind for entry in ledger.open_entries()} == {"directory", "process"}
-    await clean(host, ledger)
+    await clean(host, ledger, {})
     assert not ledger.open_entries()
     assert not (tmp_path / "tare-m").exists()

@@ -13,21 +13,21 @@ from images.images_fakes import FakeHost
 from tare.errors import InputError, MachineFault
 from tare.hosts import Completed, LocalHost
 from tare.hosts.units import kernel_units
-from tare.images.build import GuestImage
-from tare.platforms import probe
-from tare.platforms.base import Shape
-from tare.platforms.qemu import Qemu
-from tare.platforms.qemu_command import PROGRAM, Places, command, trial
-from tare.platforms.qemu_enlightenments import (
+from tare.images.guest_image import GuestImage
+from tare.platforms.contract import Shape
+from tare.platforms.qemu import kvm_trial as probe
+from tare.platforms.qemu.command import PROGRAM, Places, command, trial
+from tare.platforms.qemu.enlightenments import (
     HYPERV_FLAGS,
     KVM_FLAGS,
     Enlightenments,
     contradiction,
     told_by_kvm,
 )
-from tare.platforms.qemu_hugepages import lacking_pages, require_whole_pages
-from tare.platforms.qemu_options import QemuOptions
-from tare.platforms.qemu_threads import emulator_cpus
+from tare.platforms.qemu.huge_pages import lacking_pages, require_whole_pages
+from tare.platforms.qemu.options import QemuOptions
+from tare.platforms.qemu.platform import Qemu
+from tare.platforms.qemu.threads import emulator_cpus
 
 IMAGE = GuestImage(Path("/k"), Path("/elf"), Path("/initramfs"), "digest", "6.1-rt", True, 0.0)
 PLACES = Places(*(Path("/run/t") / name for name in ("qmp", "agent", "console", "log")))
@@ -187,7 +187,7 @@ async def test_a_flag_that_this_qemu_lacks_is_told_in_its_words() -> None:
     options = QemuOptions(cpu="max,kvm-pv-nonsense=on")
     answer = await probe.taken(LocalHost(), trial(options))
     assert not answer.usable
-    assert "kvm-pv-nonsense" in answer.reason
+    assert "kvm-pv-nonsense" in answer.words
     assert (await probe.taken(LocalHost(), trial(QemuOptions(cpu="max,kvm-pv-eoi=off")))).usable
 
 

@@ -12,14 +12,14 @@ import pytest
 from hosts.hosts_sshd import Sshd
 from tare.errors import MachineFault
 from tare.hosts import Ledger, LocalHost
-from tare.hosts.ssh import SshHost
+from tare.hosts.ssh.host import SshHost
 from tare.images import ship
 from tare.images.cache import KEPT_DAYS, default_cache, file_digest
 from tare.images.ship import at_host
-from tare.platforms.base import Context, MachineSpec, Shape
-from tare.platforms.qemu import Qemu, launch
-from tare.platforms.qemu_machine import QemuMachine
-from tare.platforms.qemu_options import QemuOptions
+from tare.platforms.contract import Context, MachineSpec, Shape
+from tare.platforms.qemu.machine import QemuMachine
+from tare.platforms.qemu.options import QemuOptions
+from tare.platforms.qemu.platform import Qemu, launch
 
 SHAPE = Shape(vcpus=1, memory=192 << 20)
 PATIENCE_S = 120.0

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,17 +8,12 @@ import pytest
 
 from images.images_fakes import FakeHost
 from tare.hosts import Completed, Ledger
-from tare.platforms import probe
-from tare.platforms.base import Context
-from tare.platforms.probe import Answer
-from tare.platforms.qemu import Qemu
-from tare.platforms.qemu_command import trial
-from tare.platforms.qemu_options import QemuOptions
-
-BOOT = {
-    "/proc/sys/kernel/random/boot_id": b"boot-1\n",
-    "/proc/sys/kernel/osrelease": b"6.1\n",
-}
+from tare.platforms.contract import Context
+from tare.platforms.qemu import kvm_trial as probe
+from tare.platforms.qemu.command import trial
+from tare.platforms.qemu.kvm_trial import Answer
+from tare.platforms.qemu.options import QemuOptions
+from tare.platforms.qemu.platform import Qemu
 
 
 def silent(argv: Sequence[str]) -> Completed:
@@ -52,79 +46,15 @@ async def test_a_device_that_creates_no_machine_says_so() -> None:
     words = b"qemu-system-x86_64: ioctl(KVM_CREATE_VM) failed: 16 Device or resource busy\n"
     answer = await probe.kvm_device(refusing(words))
     assert not answer.usable
-    assert answer.reason.startswith("/dev/kvm opens, but no virtual machine can be created: ioctl")
+    assert answer.reason == "/dev/kvm opens, but no virtual machine can be created"
+    assert answer.hint.endswith(
+        '(QEMU said: "ioctl(KVM_CREATE_VM) failed: 16 Device or resource busy")'
+    )
 
 
 async def test_a_device_that_works_so_far_is_no_more_than_that() -> None:
     answer = await probe.kvm_device(FakeHost(silent, {"/dev/kvm": b""}))
     assert answer == Answer(True, "/dev/kvm opens and creates a virtual machine")
-
-
-async def test_an_answer_is_remembered_until_something_changes(tmp_path: Path) -> None:
-    booted: list[str] = []
-
-    async def boot() -> Answer:
-        booted.append("once")
-        return Answer(False, "a guest did not boot within 8 s")
-
-    async def ask(image: str = "a", files: dict[str, bytes] = BOOT) -> Answer:
-        host = FakeHost(silent, files)
-        return await probe.remembered(tmp_path, host, "real", {"image": image}, boot)
-
-    first = await ask()
-    assert await ask() == first
-    assert len(booted) == 1
-    assert first.hint.startswith("rm ")
-    await ask(image="b")
-    await ask(files={**BOOT, "/proc/sys/kernel/random/boot_id": b"boot-2\n"})
-    assert len(booted) == 3
-    Path(first.hint.split()[1]).write_text("damaged")
-    await ask()
-    assert len(booted) == 4
-
-
-def booted_again(files: dict[str, bytes], **others: bytes) -> dict[str, bytes]:
-    return {**files, "/proc/sys/kernel/random/boot_id": b"boot-2\n", **others}
-
-
-async def test_an_emulated_host_is_the_same_at_each_of_its_boots(tmp_path: Path) -> None:
-    booted: list[bool] = []
-
-    async def ask(usable: bool, files: dict[str, bytes], name: str = "lab") -> bool:
-        async def boot() -> Answer:
-            booted.append(usable)
-            return Answer(usable, "found")
-
-        host = FakeHost(silent, files)
-        host.name = name
-        return (await probe.remembered(tmp_path, host, "emulated", {}, boot)).usable
-
-    # What did not work may be another time's bad luck, so it is asked again at the next boot.
-    assert not await ask(False, BOOT)
-    assert not await ask(True, BOOT)
-    assert await ask(True, booted_again(BOOT))
-    assert await ask(False, {**BOOT, "/proc/sys/kernel/random/boot_id": b"boot-3\n"})
-    assert booted == [False, True]
-    assert await ask(False, BOOT, "lab-by-another-port")
-    # This computer, another kernel or another processor is another matter.
-    assert not await ask(False, booted_again(BOOT), "local")
-    assert not await ask(False, {**BOOT, "/proc/sys/kernel/osrelease": b"6.2"})
-    assert not await ask(False, {**BOOT, "/proc/cpuinfo": b"flags : svm"})
-    assert booted == [False, True, False, False, False]
-
-
-async def test_whoever_asks_meanwhile_waits_for_the_answer(tmp_path: Path) -> None:
-    booted: list[str] = []
-
-    async def boot() -> Answer:
-        booted.append("once")
-        await asyncio.sleep(0.05)
-        return Answer(True, "a guest booted under KVM")
-
-    host = FakeHost(silent, BOOT)
-    asked = (probe.remembered(tmp_path, host, "virtual", {}, boot) for _ in range(3))
-    assert [each.usable for each in await asyncio.gather(*asked)] == [True] * 3
-    assert booted == ["once"]
 
 
 @pytest.mark.parametrize(
@@ -160,22 +90,34 @@ async def test_options_that_qemu_would_leave_out_are_an_answer() -> None:
 
     left_out = await probe.taken(answering(b"kvm-pv-ipi"), trial(options))
     assert not left_out.usable
-    assert "CPUID.40000001H:EAX.kvm-pv-ipi" in left_out.reason
+    assert left_out.reason == "this host has no kvm-pv-ipi for guests, which is asked for"
+    assert "CPUID.40000001H:EAX.kvm-pv-ipi" in left_out.hint
     # What nobody asked for by name may be missing: the model's own features.
     assert (await probe.taken(answering(b"kvm-pv-eoi"), trial(options))).usable
 
 
-async def test_an_answer_that_is_not_sure_is_not_remembered(tmp_path: Path) -> None:
-    booted: list[str] = []
+REFUSED = {
+    "KVM cannot run guests here": b"error: failed to set MSR 0x10a to 0x400000000c000069\n"
+    b"../../target/i386/kvm/kvm.c:3183: kvm_buf_set_msrs: Assertion `ret == cpu' failed.\n",
+    "QEMU may not lock its memory here": b"mlockall: Cannot allocate memory\n",
+    "QEMU does not start with these options": b"Property 'max-x86_64-cpu.foo' not found\n",
+}
 
-    async def boot() -> Answer:
-        booted.append("once")
-        return Answer(False, "the host was busy", "try again", sure=False)
 
-    for _ in range(2):
-        answer = await probe.remembered(tmp_path, FakeHost(silent, BOOT), "real", {}, boot)
-        assert answer.hint == "try again"
-    assert len(booted) == 2
+@pytest.mark.parametrize(("reason", "words"), REFUSED.items())
+async def test_a_refusal_is_a_sentence_with_what_to_do_before_qemus_words(
+    reason: str, words: bytes
+) -> None:
+    options = QemuOptions(accelerator="kvm")
+    answer = await probe.taken(refusing(b"qemu-system-x86_64: " + words), trial(options))
+    assert not answer.usable
+    assert answer.reason.startswith(reason)
+    todo, _, said = answer.hint.partition(" (QEMU said: ")
+    assert todo
+    assert said.startswith(f'"{words.decode().splitlines()[0]}')
+    # The words stand in one line, and nowhere else.
+    assert "\n" not in answer.hint
+    assert words.decode().splitlines()[0] not in f"{answer.reason} {todo}"
 
 
 async def test_a_host_without_qemu_says_what_to_install(tmp_path: Path) -> None:

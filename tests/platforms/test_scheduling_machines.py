@@ -16,13 +16,13 @@ from tare.hosts import Ledger, LocalHost, clean
 from tare.hosts.processes import kill_and_wait
 from tare.images.cache import default_cache
 from tare.platforms.bare import Bare
-from tare.platforms.base import Context, Machine, MachineSpec, Platform, Shape
-from tare.platforms.cpu_groups import cpu_group, offered_by_groups
-from tare.platforms.linux_scheduling import offered_by_threads
-from tare.platforms.oci import Oci
-from tare.platforms.oci_cgroups import cgroup_mounts
-from tare.platforms.qemu import Qemu
-from tare.platforms.scheduled import linux_knobs
+from tare.platforms.contract import Context, Machine, MachineSpec, Platform, Shape
+from tare.platforms.linux.cpu_groups import cpu_group, offered_by_groups
+from tare.platforms.linux.held_scheduling import linux_knobs
+from tare.platforms.linux.scheduling import offered_by_threads
+from tare.platforms.oci.cgroups import cgroup_mounts
+from tare.platforms.oci.platform import Oci
+from tare.platforms.qemu.platform import Qemu
 from tare.platforms.scheduling import Scheduling
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="scheduling others needs root")
@@ -58,7 +58,7 @@ def context(tmp_path: Path, agent_program: Path) -> Iterator[Context]:
 async def start(context: Context, tmp_path: Path) -> AsyncIterator[Start]:
     machines: list[Machine] = []
 
-    async def run(platform: Platform, scheduling: dict[str, Any], **more: Any) -> Machine:
+    async def run(platform: Platform[Any], scheduling: dict[str, Any], **more: Any) -> Machine:
         if "slice" in scheduling:
             offered, lacking = await offered_by_threads(context)
             if "slice" not in offered:
@@ -103,7 +103,7 @@ async def test_an_agent_that_does_not_run_lacks_knobs_and_says_why(
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
-async def test_threads_are_scheduled_as_asked(start: Start, platform: Platform) -> None:
+async def test_threads_are_scheduled_as_asked(start: Start, platform: Platform[Any]) -> None:
     machine = await start(platform, {"policy": "batch", "nice": -7, "slice": "3ms"})
     proof = machine.applied["scheduling"]
     (alike,) = proof["threads"]
@@ -119,7 +119,7 @@ async def test_threads_are_scheduled_as_asked(start: Start, platform: Platform) 
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
-async def test_a_real_time_machine_takes_its_cpu(start: Start, platform: Platform) -> None:
+async def test_a_real_time_machine_takes_its_cpu(start: Start, platform: Platform[Any]) -> None:
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("a real-time machine needs another CPU for the host")
     machine = await start(platform, {"policy": "fifo", "priority": 2})
@@ -132,7 +132,7 @@ async def test_a_real_time_machine_takes_its_cpu(start: Start, platform: Platfor
 
 @pytest.mark.parametrize("platform", PLATFORMS[:2])
 async def test_an_endless_real_time_load_can_still_be_stopped(
-    start: Start, platform: Platform
+    start: Start, platform: Platform[Any]
 ) -> None:
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("a real-time machine needs another CPU for the host")
@@ -149,7 +149,7 @@ async def test_an_endless_real_time_load_can_still_be_stopped(
 
 @pytest.mark.parametrize("platform", PLATFORMS)
 async def test_a_cap_takes_its_part_in_gaps_as_long_as_the_rest_of_its_period(
-    start: Start, context: Context, platform: Platform
+    start: Start, context: Context, platform: Platform[Any]
 ) -> None:
     if "cap" not in (await offered_by_groups(context.host))[0]:
         pytest.skip("no control groups with quotas here")
@@ -174,7 +174,7 @@ def throttled(folder: Path) -> int:
 @pytest.mark.parametrize("platform", PLATFORMS)
 @pytest.mark.parametrize(("asked", "shares"), [({"weight": 1000}, 10240), ({"nice": -10}, 9548)])
 async def test_a_group_weighs_what_was_asked(
-    start: Start, context: Context, platform: Platform, asked: dict[str, int], shares: int
+    start: Start, context: Context, platform: Platform[Any], asked: dict[str, int], shares: int
 ) -> None:
     machine = await start(platform, asked)
     proof = machine.applied["scheduling"]
@@ -194,7 +194,7 @@ async def test_a_group_weighs_what_was_asked(
 
 @pytest.mark.parametrize("platform", PLATFORMS[:1])
 async def test_neighbours_are_scheduled_by_their_own_knobs(
-    context: Context, tmp_path: Path, platform: Platform
+    context: Context, tmp_path: Path, platform: Platform[Any]
 ) -> None:
     options = platform.options.model_validate(
         {"scheduling": {"nice": -3}, "neighbour_scheduling": {"nice": 4}}
@@ -212,7 +212,7 @@ async def test_neighbours_are_scheduled_by_their_own_knobs(
 
 @pytest.mark.parametrize("platform", PLATFORMS[:1])
 async def test_a_machine_that_changed_its_mind_is_no_machine(
-    context: Context, tmp_path: Path, platform: Platform
+    context: Context, tmp_path: Path, platform: Platform[Any]
 ) -> None:
     options = platform.options.model_validate({"scheduling": {"nice": 3}})
     prepared = await platform.prepare(context, options, SHAPE, False)
@@ -259,7 +259,7 @@ async def test_clean_removes_the_group_of_a_killed_run(context: Context) -> None
         while str(inside.pid) not in (group.folder / "cgroup.procs").read_text().split():
             await asyncio.sleep(0.01)
     try:
-        told = await clean(context.host, context.ledger)
+        told = await clean(context.host, context.ledger, {})
     finally:
         await kill_and_wait(context.host, [inside.pid])
         await inside.wait()

@@ -10,21 +10,21 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tare.errors import InputError
-from tare.platforms.cpu_groups import (
+from tare.platforms.linux.cpu_groups import (
     container_resources,
     quota_of,
     shares_of,
     values_for,
     weight_of,
 )
-from tare.platforms.linux_scheduling import (
+from tare.platforms.linux.scheduling import (
     difference,
     flags,
     own_policy,
     within_linux,
 )
-from tare.platforms.qemu import Qemu
-from tare.platforms.qemu_options import QemuOptions
+from tare.platforms.qemu.options import QemuOptions
+from tare.platforms.qemu.platform import Qemu
 from tare.platforms.scheduling import FAIR, Scheduling
 from tare.run.catalog import build_catalog
 from tare.study.load import parse_study, restore_study

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from tare.platforms.base import TRIAL, MachineSpec, Shape
-from tare.platforms.network import Link
-from tare.platforms.xen_disk import entry
-from tare.platforms.xen_guest import Boots, guest_file, kernel_arguments
-from tare.platforms.xen_options import XenOptions
-from tare.platforms.xen_scheduling import wanted_parameters
+from tare.platforms.contract import TRIAL, MachineSpec, Shape
+from tare.platforms.linux.network import Link
+from tare.platforms.xen.disk import entry
+from tare.platforms.xen.guest import Boots, guest_file, kernel_arguments
+from tare.platforms.xen.options import XenOptions
+from tare.platforms.xen.scheduling import wanted_parameters
 
 BOOTS = Boots(Path("/c/vmlinux"), Path("/c/initramfs"))
 SPEC = MachineSpec("tare-t-1-subject", Shape(3, 192 << 20), (1, 2), Path("/tmp/tare-t"), True)

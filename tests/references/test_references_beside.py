@@ -15,12 +15,12 @@ from references.references_run import (
     write_realtime_run,
 )
 from report.report_page_reader import read
-from tare.analysis.beside import Beside, Row, SideBySide, set_beside
 from tare.analysis.model import Comparison
-from tare.analysis.references import load_reference
-from tare.cli import EXIT_INPUT, main
+from tare.cli.main import EXIT_INPUT, main
+from tare.references.pairing import Beside, Row, SideBySide, set_beside
+from tare.references.published import load_reference
 from tare.report import build_report
-from tare.report.beside import beside_table, tidy_table
+from tare.report.published import beside_table, tidy_table
 
 
 @pytest.fixture(scope="module")

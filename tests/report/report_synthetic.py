@@ -7,15 +7,13 @@ result.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import polars as pl
 
+from report.report_values import ArmSpec, CellSpec, observations_of, series_of
 from tare.analysis.compare import compare
 from tare.analysis.load import load_runs
 from tare.analysis.model import Comparison
@@ -45,23 +43,6 @@ from tare.events import (
 Fate = Literal["ok", "failed", "withheld"]
 
 
-@dataclass(frozen=True)
-class ArmSpec:
-    """How an invented arm behaves: factors of cost, spread, whether it is emulated or fails."""
-
-    platform: str = "bare"
-    cpu: float = 1.0
-    memory: float = 1.0
-    latency: float = 1.0
-    tail: float = 1.0
-    spread: float = 0.004
-    emulated: bool = False
-    usable: bool = True
-    reason: str = ""
-    options: dict[str, Any] = field(default_factory=dict)
-    versions: dict[str, str] = field(default_factory=dict)
-
-
 QUICK: dict[str, ArmSpec] = {
     "bare": ArmSpec(),
     "bare-again": ArmSpec(),
@@ -85,20 +66,12 @@ QUICK: dict[str, ArmSpec] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Cellspec:
-    """A workload's name and parameters, with its metrics as functions of an arm."""
-
-    workload: str
-    parameters: dict[str, Any]
-
-
 CELLS = (
-    Cellspec("tick", {"samples": 20000, "loop_s": 6.8e-05}),
-    Cellspec("switch", {"threads": 2, "rounds": 2000}),
-    Cellspec("switch", {"threads": 100, "rounds": 2000}),
-    Cellspec("memory-bandwidth", {"seconds": 1.0}),
-    Cellspec("numeric-sort", {"seconds": 1.0, "threads": 1}),
+    CellSpec("tick", {"samples": 20000, "loop_s": 6.8e-05}),
+    CellSpec("switch", {"threads": 2, "rounds": 2000}),
+    CellSpec("switch", {"threads": 100, "rounds": 2000}),
+    CellSpec("memory-bandwidth", {"seconds": 1.0}),
+    CellSpec("numeric-sort", {"seconds": 1.0, "threads": 1}),
 )
 
 
@@ -120,6 +93,7 @@ class Writer:
         aa: tuple[str, str] | None,
         blocks: int,
         unfit: str = "",
+        changes: tuple[str, ...] = (),
         **study: Any,
     ) -> None:
         resolved: dict[str, Any] = {
@@ -150,6 +124,7 @@ class Writer:
                     "kernel": "6.1.0-18-amd64",
                 },
                 versions={"tare": "0.1.0", "python": "3.11.2"},
+                changes=changes,
             )
         )
         self.log.append(
@@ -178,7 +153,7 @@ class Writer:
                 PlatformChecked(
                     arm=name, platform=arm.platform, options=arm.options, usable=arm.usable,
                     reason=arm.reason, emulated=arm.emulated, versions=arm.versions,
-                    hint="" if arm.usable else "run tare doctor",
+                    hint="" if arm.usable else "run tare doctor", mark=arm.mark,
                 )
             )  # fmt: skip
             if not arm.usable:
@@ -194,7 +169,7 @@ class Writer:
         number: int,
         *,
         fates: dict[tuple[str, str], Fate] | None = None,
-        cells: tuple[Cellspec, ...] = CELLS,
+        cells: tuple[CellSpec, ...] = CELLS,
         scenario: str = "pinned",
         series: bool = True,
         reason: str = "the guest panicked",
@@ -268,7 +243,7 @@ class Writer:
         )
 
     def _cell(
-        self, block: int, name: str, arm: ArmSpec, scenario: str, spec: Cellspec, repeat: int,
+        self, block: int, name: str, arm: ArmSpec, scenario: str, spec: CellSpec, repeat: int,
         boot: float, fate: Fate, reason: str, series: bool,
     ) -> None:  # fmt: skip
         inside = ",".join(f"{k}={v}" for k, v in spec.parameters.items())
@@ -280,10 +255,10 @@ class Writer:
         )  # fmt: skip
         if fate == "ok":
             noise = boot * float(np.exp(self.random.normal(0, arm.spread / 2)))
-            for observed in self._observe(cell, spec, arm, noise):
+            for observed in observations_of(self.random, cell, spec, arm, noise):
                 self.log.append(observed)
             if series and spec.workload == "tick":
-                self._save_series(cell, arm, block)
+                self._save_series(cell, arm)
         self.log.append(
             CellFinished(
                 cell=cell,
@@ -312,68 +287,8 @@ class Writer:
         )  # fmt: skip
         self.log.append(CellFinished(cell=cell, status="ok"))
 
-    def _observe(self, cell: str, spec: Cellspec, arm: ArmSpec, noise: float) -> list[Observed]:
-        def seen(metric: str, value: float, **more: Any) -> Observed:
-            settings = {"unit": "s", "better": "lower", "kind": "typical", **more}
-            return Observed(cell=cell, metric=metric, value=value, **settings)
-
-        heavy = float(np.exp(self.random.normal(0, 0.25)))
-        if spec.workload == "tick":
-            return [
-                seen("duration-median", 68e-6 * noise * (1.0 if not arm.emulated else 1.02)),
-                seen("slowdown", 1 + 0.004 * noise * arm.latency, unit="1", headline=True),
-                seen("duration-p99", 79e-6 * noise * arm.tail**0.5, kind="tail"),
-                seen("duration-p99.9", 95e-6 * noise * arm.tail, kind="tail"),
-                seen("duration-max", 310e-6 * heavy * arm.tail, kind="maximum"),
-                seen("gaps", float(self.random.poisson(4 * arm.tail)), unit="1"),
-            ]
-        if spec.workload == "switch":
-            threads = float(spec.parameters["threads"])
-            base = 1.3e-6 * (1 + threads / 400)
-            return [
-                seen("latency-median", base * noise * arm.latency, headline=True),
-                seen("latency-p99", 2.2 * base * noise * arm.latency, kind="tail"),
-                seen("latency-max", 60 * base * heavy * arm.tail, kind="maximum"),
-            ]
-        if spec.workload == "memory-bandwidth":
-            rates = {"copy": 11.2e9, "scale": 10.4e9, "add": 11.9e9, "triad": 11.8e9}
-            return [
-                seen(name, rate / noise / arm.memory, unit="B/s", better="higher",
-                     headline=name == "triad")
-                for name, rate in rates.items()
-            ]  # fmt: skip
-        return [
-            seen("iterations", 912 / noise / arm.cpu, unit="1/s", better="higher", headline=True)
-        ]
-
-    def _save_series(self, cell: str, arm: ArmSpec, block: int) -> None:
-        count = 20000
-        samples = 68e3 + self.random.gamma(2, 60, count)
-        period = 59
-        samples[::period] += 9e3 + self.random.gamma(2, 700, len(samples[::period]))
-        rare = self.random.random(count) < 0.0008 * arm.tail
-        samples[rare] += self.random.pareto(1.6, int(rare.sum())) * 2e4 * arm.tail
-        starts = np.cumsum(samples) - samples
-        edges = np.linspace(0, count, 257).astype(int)
-        spans = list(itertools.pairwise(edges))
-        scatter = pl.DataFrame(
-            {
-                "time_ns": np.array([starts[a] for a, _ in spans]).astype(np.uint64),
-                "min_ns": np.array([samples[a:b].min() for a, b in spans]),
-                "max_ns": np.array([samples[a:b].max() for a, b in spans]),
-                "samples": np.array([b - a for a, b in spans]).astype(np.uint64),
-            }
-        )
-        bins = np.geomspace(6e4, samples.max() * 1.01, 400)
-        counts, _ = np.histogram(samples, bins)
-        keep = counts > 0
-        histogram = pl.DataFrame(
-            {
-                "low_ns": bins[:-1][keep],
-                "width_ns": np.diff(bins)[keep],
-                "count": counts[keep].astype(np.uint64),
-            }
-        )
+    def _save_series(self, cell: str, arm: ArmSpec) -> None:
+        scatter, histogram = series_of(self.random, arm)
         for name, frame in (("scatter", scatter), ("histogram", histogram)):
             stem = hashlib.sha256(cell.encode()).hexdigest()[:12]
             path = f"series/{stem}-subject-{name}.parquet"
@@ -403,11 +318,12 @@ def write_run(
     seed: int = 7,
     fates: dict[int, dict[tuple[str, str], Fate]] | None = None,
     unfit: str = "",
+    changes: tuple[str, ...] = (),
     **block: Any,
 ) -> Path:
     """Write an invented run into ``folder``; ``fates`` maps block → (arm, workload) → status."""
     writer = Writer(folder, arms or QUICK, seed, title)
-    writer.begin(run=run, baseline=baseline, aa=aa, blocks=blocks, unfit=unfit)
+    writer.begin(run=run, baseline=baseline, aa=aa, blocks=blocks, unfit=unfit, changes=changes)
     for number in range(1, blocks + 1):
         cut = ended is None and number == blocks
         writer.block(number, fates=(fates or {}).get(number), cut=cut, **block)

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from report.report_synthetic import ArmSpec, comparison_of, write_run
+from report.report_synthetic import comparison_of, write_run
+from report.report_values import ArmSpec
 from tare.analysis.model import Comparison, SeriesSummary
 from tare.report.arrange import arranged
 from tare.report.drawing import draw
@@ -270,11 +271,18 @@ def simple(number: int) -> Figure:
 
 def test_many_figures_come_back_in_order_with_all_their_files(tmp_path: Path) -> None:
     figures = [simple(number) for number in range(9)]
-    drawn = draw(figures, tmp_path)
+    drawn = draw(figures, tmp_path, ("png", "pdf"))
     assert list(drawn) == [figure.name for figure in figures]
     for number, figure in enumerate(drawn.values()):
         assert f"figure {number}<" in figure.wide
     assert len(list(tmp_path.iterdir())) == 27
+
+
+def test_only_what_is_asked_for_is_drawn_beside_svg(tmp_path: Path) -> None:
+    drawn = draw([simple(1)], tmp_path, ("png",))
+    (figure,) = drawn.values()
+    assert {path.suffix for path in tmp_path.iterdir()} == {".svg", ".png"}
+    assert [name.rpartition(".")[2] for name in figure.files] == ["svg", "png"]
 
 
 def test_figures_are_drawn_even_when_the_helper_dies(

@@ -1,6 +1,7 @@
 """The page: one file, no network, nothing let through, honest about what is missing."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,13 +10,13 @@ import pytest
 from report.report_page_reader import Page, read
 from report.report_synthetic import (
     QUICK,
-    ArmSpec,
     Fate,
     comparison_of,
     hostile,
     json_hostile,
     write_run,
 )
+from report.report_values import ArmSpec
 from tare.analysis.model import Comparison
 from tare.errors import InputError
 from tare.report import build_report
@@ -33,7 +34,7 @@ def report(folder: Path, **settings: Any) -> tuple[Page, Comparison]:
 
 def report_of(folder: Path) -> tuple[Page, Comparison]:
     comparison = comparison_of(folder)
-    path = build_report(comparison.runs, comparison, folder)
+    path = build_report(comparison.runs, comparison, folder, formats=("png", "pdf"))
     return read(path.read_text(encoding="utf-8")), comparison
 
 
@@ -111,7 +112,8 @@ def test_the_first_screen_has_the_verdict_and_the_figure(quick: Quick) -> None:
     assert words.index("nothing measurable") < words.index("Cost against")
     for verdict in comparison.arm_verdicts:
         assert verdict.arm in words
-    assert "kvm has no values: /dev/kvm opens, but no guest booted within 20 s" in words
+    why = "/dev/kvm opens, but no guest booted within 20 s. To do: run tare doctor."
+    assert f"kvm has no values: {why}" in words
 
 
 def test_files_beside_the_page_exist_and_are_what_they_claim(quick: Quick) -> None:
@@ -267,6 +269,20 @@ def test_an_unfit_host_is_told_at_the_top(tmp_path: Path) -> None:
     page, _ = report(tmp_path, blocks=2, series=False, unfit="100% of the CPUs' time is in use")
     first = page.words.index("The host was not fit for measuring: load (100% of the CPUs' time")
     assert first < page.words.index("Cost against")
+
+
+def test_a_run_with_changes_says_how_to_do_just_that_again(tmp_path: Path) -> None:
+    changes = ("--host xen1", "--set 'shape={memory: 1GiB}'", "--blocks 2")
+    page, _ = report(tmp_path, blocks=2, series=False, changes=changes)
+    assert f"{' '.join(changes)} --seed 421337" in page.words
+    assert "Changed on the command line" in page.words
+
+
+def test_a_baseline_that_ran_elsewhere_is_told_with_what_it_means(tmp_path: Path) -> None:
+    mark = "in dom0 under Xen, not on the bare machine"
+    arms = {**QUICK, "bare": replace(QUICK["bare"], mark=mark)}
+    page, _ = report(tmp_path, blocks=2, series=False, arms=arms)
+    assert f"The baseline bare ran {mark}; all ratios are to that." in page.words
 
 
 def test_what_could_explain_a_result_is_grouped_over_arms(quick: Quick) -> None:

@@ -6,8 +6,8 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from tare.analysis.hosttrack import Cause, Episode, Track
-from tare.analysis.spikecells import SpikeCell
+from tare.analysis.host_track import Cause, Episode, Track
+from tare.analysis.spike_cells import SpikeCell
 from tare.analysis.spikes import UNEXPLAINED, Matched, Spike
 from tare.report.figures.spikes import timeline_figure, worst_spikes
 from tare.report.spikes import _groups, _lead, _notes, causes_table, explained_table

@@ -7,7 +7,8 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from report.report_synthetic import ArmSpec, comparison_of, write_run
+from report.report_synthetic import comparison_of, write_run
+from report.report_values import ArmSpec
 from tare.analysis.model import Comparison
 from tare.report import render_comparison
 

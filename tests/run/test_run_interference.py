@@ -21,7 +21,7 @@ from run.run_driving import TARE, Event, Running, assert_no_ledger_is_left, of_t
 from tare.analysis import compare_runs, load_run
 from tare.analysis.course import courses
 from tare.analysis.monitoring import monitors
-from tare.analysis.unitcost import unit_costs
+from tare.analysis.unit_cost import unit_costs
 from tare.report import build_report
 
 pytestmark = [

@@ -7,18 +7,24 @@ from pathlib import Path
 
 import pytest
 
+from tare.registry import installed
 from tare.run.catalog import build_catalog
-from tare.run.checking import BOOT_ESTIMATE_S, EMULATED_SLOWDOWN
-from tare.scenarios.placement import HostCpus
+from tare.run.checking import EMULATED_SLOWDOWN
 from tare.study.load import load_study
 from tare.study.model import Study
-from tare.study.plan import ArmFacts, Plan, make_plan
+from tare.study.placement import HostCpus
+from tare.study.plan import ArmFacts, HostFacts, Plan, make_plan
 from tare.workloads import WORKLOADS
 
 STUDIES = Path(__file__).parents[2] / "studies"
 NAMES = ("interference", "interference-short")
 LOADS = {"cpu": "cpu-load", "memory": "memory-load", "disk": "disk-load", "network": "net-load"}
 MINUTE, HOUR = 60.0, 3600.0
+
+
+def boot_s(study: Study, arm: str) -> float:
+    wanted = study.arms[arm]
+    return installed().platforms[wanted.platform].stated(wanted.options).boot_s
 
 
 def study(name: str) -> Study:
@@ -31,14 +37,14 @@ def plan(chosen: Study, **lacking: str) -> Plan:
             usable=True,
             max_vcpus=4,
             pinning=True,
-            boot_s=BOOT_ESTIMATE_S[chosen.arms[arm].platform],
+            boot_s=boot_s(chosen, arm),
             slowdown=EMULATED_SLOWDOWN if chosen.arms[arm].platform == "qemu" else 1.0,
         )
         for arm in chosen.arms
     }
     if lacking:
         facts["oci"] = replace(facts["oci"], loads_lack=lacking)
-    return make_plan(chosen, 1, facts, HostCpus((0, 1)), WORKLOADS)
+    return make_plan(chosen, 1, facts, {"": HostFacts(HostCpus((0, 1)))}, WORKLOADS)
 
 
 @pytest.mark.parametrize(
@@ -77,9 +83,9 @@ def test_every_subject_is_measured_alone_and_beside_every_load(name: str) -> Non
     planned = plan(study(name))
     for arm in planned.arms:
         found = {
-            visit.scenario: {cell.workload for cell in visit.cells}
-            for visit in planned.visits
-            if visit.arm == arm
+            batch.scenario: {cell.workload for cell in batch.cells}
+            for batch in planned.batches
+            if batch.arm == arm
         }
         matrix = {"http-load", "numeric-sort", "memory-bandwidth", "fio"}
         assert found == {**dict.fromkeys(("alone", *LOADS), matrix), "phases": {"web-course"}}
@@ -87,7 +93,7 @@ def test_every_subject_is_measured_alone_and_beside_every_load(name: str) -> Non
 
 def test_an_arm_without_networks_is_measured_beside_the_other_loads() -> None:
     planned = plan(study("interference"), network="no network", phases="no network")
-    found = {visit.scenario for visit in planned.visits if visit.arm == "oci"}
+    found = {batch.scenario for batch in planned.batches if batch.arm == "oci"}
     assert found == {"alone", "cpu", "memory", "disk"}
     assert {(skip.scenario, skip.reason) for skip in planned.skipped if skip.arm == "oci"} == {
         ("network", "no network"),

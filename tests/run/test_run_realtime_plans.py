@@ -4,17 +4,23 @@ from pathlib import Path
 
 import pytest
 
-from tare.analysis.references import PublishedScenario, load_reference
+from tare.references.published import PublishedScenario, load_reference
+from tare.registry import installed
 from tare.run.catalog import build_catalog
-from tare.run.checking import BOOT_ESTIMATE_S, EMULATED_SLOWDOWN
-from tare.scenarios.placement import HostCpus
+from tare.run.checking import EMULATED_SLOWDOWN
 from tare.study.load import load_study
 from tare.study.model import Study
-from tare.study.plan import ArmFacts, Plan, make_plan
+from tare.study.placement import HostCpus
+from tare.study.plan import ArmFacts, HostFacts, Plan, make_plan
 from tare.workloads import WORKLOADS
 
 STUDIES = Path(__file__).parents[2] / "studies"
 MINUTE = 60.0
+
+
+def boot_s(study: Study, arm: str) -> float:
+    wanted = study.arms[arm]
+    return installed().platforms[wanted.platform].stated(wanted.options).boot_s
 
 
 def study(name: str) -> Study:
@@ -28,12 +34,12 @@ def plan(name: str, cpus: int = 2) -> Plan:
             usable=arm != "kvm",
             max_vcpus=4,
             pinning=True,
-            boot_s=BOOT_ESTIMATE_S[chosen.arms[arm].platform],
+            boot_s=boot_s(chosen, arm),
             slowdown=EMULATED_SLOWDOWN if chosen.arms[arm].platform == "qemu" else 1.0,
         )
         for arm in chosen.arms
     }
-    return make_plan(chosen, 1, facts, HostCpus(tuple(range(cpus))), WORKLOADS)
+    return make_plan(chosen, 1, facts, {"": HostFacts(HostCpus(tuple(range(cpus))))}, WORKLOADS)
 
 
 @pytest.mark.parametrize(("name", "limit_min"), [("realtime", 90), ("realtime-short", 10)])
@@ -65,19 +71,19 @@ def test_the_seven_scenarios_are_those_of_the_source() -> None:
 
 def test_every_arm_runs_every_scenario_with_both_tests() -> None:
     planned = plan("realtime")
-    assert len(planned.visits) == 6 * 7
-    for visit in planned.visits:
-        assert [cell.kind for cell in visit.cells] == ["tick", "tick", *["switch"] * 5]
-    threads = [cell.parameters["threads"] for cell in planned.visits[0].cells[2:]]
+    assert len(planned.batches) == 6 * 7
+    for batch in planned.batches:
+        assert [cell.kind for cell in batch.cells] == ["tick", "tick", *["switch"] * 5]
+    threads = [cell.parameters["threads"] for cell in planned.batches[0].cells[2:]]
     assert threads == [2, 10, 100, 500, 1000]
 
 
 @pytest.mark.parametrize(("cpus", "neighbours"), [(1, 1), (2, 1), (4, 3), (8, 7)])
 def test_neighbours_fill_the_host(cpus: int, neighbours: int) -> None:
     counts = {
-        visit.scenario: len(visit.placement.neighbours)
-        for visit in plan("realtime", cpus).visits
-        if visit.arm == "bare"
+        batch.scenario: len(batch.placement.neighbours)
+        for batch in plan("realtime", cpus).batches
+        if batch.arm == "bare"
     }
     assert counts == {
         "one-to-all": 0,

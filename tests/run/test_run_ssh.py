@@ -19,6 +19,8 @@ from run.run_driving import (
     events,
     tare,
 )
+from tare.analysis import load_run
+from tare.analysis.compare import compare
 
 pytestmark = [pytest.mark.slow]
 
@@ -36,6 +38,40 @@ scenarios:
   contended: {{subject: {{cpus: pinned}}, neighbours: [{{load: cpu-load, cpus: same}}]}}
 workloads:
   numeric-sort: {{duration: {duration}}}
+"""
+TWO_HOSTS = """
+study: two
+baseline: bare
+blocks: {{least: 2, most: 2}}
+hosts:
+  here: local
+  there: {{ssh: 127.0.0.1, port: {port}, user: {user}, known-hosts: {known}, key: {key},
+           patience: 5s}}
+shape: {{vcpus: 1, memory: 128MiB}}
+arms:
+  bare: {{platform: bare, on: here}}
+  guest: {{platform: qemu, accelerator: tcg, on: here}}
+  far-guest: {{platform: qemu, accelerator: tcg, on: there}}
+workloads:
+  numeric-sort: {{duration: 300ms}}
+"""
+ROLES = """
+study: roles
+baseline: bare
+blocks: {{least: 2, most: 2}}
+hosts:
+  here: local
+  there: {{ssh: 127.0.0.1, port: {port}, user: {user}, known-hosts: {known}, key: {key},
+           patience: 5s}}
+shape: {{vcpus: 1, memory: 128MiB}}
+arms:
+  bare: {{platform: bare, on: here}}
+  box: {{platform: oci, on: here}}
+  guest: {{platform: qemu, accelerator: tcg, on: here}}
+scenarios:
+  apart: {{machines: {{peer: {{on: there}}}}}}
+workloads:
+  request-response: {{duration: 300ms}}
 """
 EVERY = """\
   guest: {platform: qemu, accelerator: tcg}
@@ -56,11 +92,13 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sshd]:
         server.stop()
 
 
-def written(server: Sshd, folder: Path, arms: str = "", duration: str = "300ms") -> Path:
+def written(
+    server: Sshd, folder: Path, arms: str = "", duration: str = "300ms", study: str = STUDY
+) -> Path:
     options = server.options()
     path = folder / "afar.yaml"
     path.write_text(
-        STUDY.format(
+        study.format(
             port=server.port,
             user=options.user,
             known=options.known_hosts,
@@ -113,6 +151,70 @@ def test_a_study_runs_over_ssh_as_it_does_here(server: Sshd, tmp_path: Path) -> 
     text = (folder / "events.jsonl").read_text()
     assert "PRIVATE KEY" not in text
     assert (folder / "report.html").stat().st_size > 10_000
+
+
+@pytest.mark.guest
+def test_one_run_is_carried_out_on_two_hosts_and_compares_within_each(
+    server: Sshd, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    study = written(server, tmp_path, study=TWO_HOSTS)
+    outcome = tare("run", study, "--out", folder)
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+    started = events(folder)[0]
+    assert set(started["host"]) == {"here", "there"}
+    assert started["host"]["there"]["name"].endswith(f"@127.0.0.1:{server.port}")
+    cells = finished(folder)
+    assert [cell["status"] for cell in cells.values()] == ["ok"] * 8, cells
+    arms = {cell.split("/")[1] for cell in cells}
+    assert arms == {"bare", "guest", "bare@there", "far-guest"}
+    machines = [e["machine"] for e in events(folder) if e["type"] == "machine_starting"]
+    assert len(machines) == len(set(machines)) == 8
+    checks = {check["name"] for e in events(folder) if e["type"] == "preflight"
+              for check in e["checks"]}  # fmt: skip
+    assert {name.rpartition(" on ")[2] for name in checks} == {"here", "there"}
+    effects = compare(load_run(folder)).effects
+    assert {(e.arm, e.baseline) for e in effects} == {
+        ("guest", "bare"),
+        ("far-guest", "bare@there"),
+    }
+    assert_nothing_is_left(folder, tmp_path)
+    planned = " ".join(tare("plan", study).stdout.split())
+    assert "bare@there: bare host on there (as checked" in planned
+
+
+@pytest.mark.guest
+@pytest.mark.skipif(os.geteuid() != 0, reason="networks need root")
+def test_the_machines_of_one_cell_are_on_two_hosts(server: Sshd, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    done = tare("run", written(server, tmp_path, study=ROLES), "--out", folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = events(folder)
+    ended = [event for event in told if event["type"] == "cell_finished"]
+    assert [cell["status"] for cell in ended] == ["ok"] * 6, ended
+    ready = {each["machine"]: each for each in told if each["type"] == "machine_ready"}
+    for cell in (event for event in told if event["type"] == "cell_started"):
+        assert set(cell["machines"]) == {"subject", "peer"}
+        networks = [ready[name]["placement"]["network"] for name in cell["machines"].values()]
+        assert len({network["address"] for network in networks}) == 2
+        assert all(network["joined"] == "bridge" for network in networks)
+        assert all(len(network["hosts"]) == 2 for network in networks)
+    assert_no_process_is_left(folder)
+    assert_no_ledger_is_left(tmp_path)
+
+
+@pytest.mark.guest
+def test_a_killed_run_on_two_hosts_is_resumed(server: Sshd, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    study = written(server, tmp_path, study=TWO_HOSTS.replace("300ms", "3s"))
+    running = Running(folder, "run", study, "--out", folder, "--arm", "bare,far-guest")
+    running.wait_for(under_way)
+    running.process.kill()
+    running.end()
+    outcome = tare("resume", folder)
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+    assert [cell["status"] for cell in finished(folder).values()] == ["ok"] * 6
+    assert_nothing_is_left(folder, tmp_path)
 
 
 def test_the_hosts_counters_are_sampled_over_ssh_too(server: Sshd, tmp_path: Path) -> None:

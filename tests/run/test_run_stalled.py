@@ -19,10 +19,10 @@ from tare.errors import MachineFault
 from tare.hosts import Ledger, LocalHost
 from tare.images.cache import default_cache
 from tare.platforms.bare import Bare, BareOptions
-from tare.platforms.base import Context, Machine, MachineSpec, Platform, Shape
-from tare.platforms.oci import Oci, OciOptions
-from tare.platforms.qemu import Qemu
-from tare.platforms.qemu_options import QemuOptions
+from tare.platforms.contract import Context, Machine, MachineSpec, Platform, Shape
+from tare.platforms.oci.platform import Oci, OciOptions
+from tare.platforms.qemu.options import QemuOptions
+from tare.platforms.qemu.platform import Qemu
 from tare.run import neighbours
 from tare.run.neighbours import Loads, Neighbour, wanted_as_guests_see
 from tare.workloads import MachineFacts
@@ -51,7 +51,7 @@ PLATFORMS = [
     ),
 ]
 LONG_S = 1.0
-Start = Callable[[Platform, Any, int], Awaitable[Loads]]
+Start = Callable[[Platform[Any], Any, int], Awaitable[Loads]]
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ async def start(tmp_path: Path, agent_program: Path) -> AsyncIterator[Start]:
         ledger = held.enter_context(Ledger(tmp_path / "ledger"))
         context = Context(LocalHost(agent_program), ledger, default_cache(), agent_program, "rt")
 
-        async def run(platform: Platform, options: Any, memory: int) -> Loads:
+        async def run(platform: Platform[Any], options: Any, memory: int) -> Loads:
             shape = Shape(1, memory)
             name = f"tare-test-{os.getpid()}-neighbour"
             prepared = await platform.prepare(context, options, shape, True)
@@ -90,7 +90,7 @@ async def members(loads: Loads) -> set[int]:
 
 @pytest.mark.parametrize(("platform", "options", "memory"), PLATFORMS)
 async def test_a_neighbour_that_works_wants_its_cpu_throughout(
-    start: Start, platform: Platform, options: Any, memory: int
+    start: Start, platform: Platform[Any], options: Any, memory: int
 ) -> None:
     loads = await start(platform, options, memory)
     await asyncio.sleep(LONG_S)
@@ -104,7 +104,7 @@ async def test_a_neighbour_that_works_wants_its_cpu_throughout(
 
 @pytest.mark.parametrize(("platform", "options", "memory"), PLATFORMS)
 async def test_a_neighbour_that_stands_still_is_told_without_waiting_for_it(
-    start: Start, platform: Platform, options: Any, memory: int
+    start: Start, platform: Platform[Any], options: Any, memory: int
 ) -> None:
     loads = await start(platform, options, memory)
     processes = await members(loads)

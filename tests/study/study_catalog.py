@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tare.study.model import Catalog
 from tare.study.plan import ArmFacts
+from tare.study.platform_options import PlatformOptions
 from tare.study.quantities import Duration, Size
 
 
@@ -15,14 +16,18 @@ class Options(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Bare(Options):
+class Bare(PlatformOptions):
     pass
 
 
-class Qemu(Options):
+class Qemu(PlatformOptions):
     accelerator: Literal["tcg", "kvm"] = "tcg"
     devices: Literal["paravirtual", "emulated"] = "paravirtual"
     cpu_model: str = Field("max", min_length=1)
+
+    @property
+    def wanted_devices(self) -> str:
+        return self.devices
 
 
 class Tick(Options):
@@ -47,8 +52,9 @@ class Load(Options):
 class FixedKind:
     """A workload that always takes two seconds."""
 
-    def __init__(self, parameters: type[BaseModel]) -> None:
+    def __init__(self, parameters: type[BaseModel], roles: frozenset[str] = frozenset()) -> None:
         self.parameters = parameters
+        self.roles = roles
 
     def expected_s(self, parameters: Any) -> float:
         assert isinstance(parameters, self.parameters)
@@ -65,6 +71,7 @@ CATALOG = Catalog(
         "phased-load": Load,
     },
     neighbours_only=frozenset({"phased-load"}),
+    roles=frozenset({"peer"}),
 )
 KINDS = {name: FixedKind(model) for name, model in CATALOG.workloads.items()}
 ABLE = ArmFacts(usable=True, max_vcpus=4, pinning=True, boot_s=1.0)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import groupby
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from study.study_catalog import ABLE, CATALOG, KINDS
-from tare.scenarios.placement import HostCpus
 from tare.study.hosting import HostSpec
+from tare.study.hosts_file import KnownHosts
 from tare.study.load import parse_study, restore_study
 from tare.study.model import Study
-from tare.study.plan import Plan, make_plan
+from tare.study.placement import HostCpus
+from tare.study.plan import ArmFacts, HostFacts, Plan, make_plan
 from tare.study.yamltext import StudyError
 
 ARMS = """
@@ -44,7 +46,8 @@ def problem(host: str) -> str:
 
 def plan_of(study: Study, seed: int, booted: bool) -> Plan:
     facts = {arm: replace(ABLE, boot=BOOTS[arm] if booted else "") for arm in study.arms}
-    return make_plan(study, seed, facts, HostCpus(online=(0, 1)), KINDS, 20.0 if booted else 0.0)
+    hosts = {"": HostFacts(HostCpus(online=(0, 1)), 20.0 if booted else 0.0)}
+    return make_plan(study, seed, facts, hosts, KINDS)
 
 
 def test_a_study_is_carried_out_here_unless_it_says_otherwise() -> None:
@@ -84,7 +87,7 @@ def test_a_stored_study_knows_its_host(host: str) -> None:
 @pytest.mark.parametrize(
     ("host", "said"),
     [
-        ("host: labs\n", "s.yaml:2:7: host: must be `local`, `lab` or {ssh: NAME}, not 'labs'"),
+        ("host: labs\n", "s.yaml:2:7: host: there is no host 'labs'; did you mean 'lab'?"),
         ("host: {shh: a}\n", "did you mean 'ssh'?"),
         ("host: {user: me}\n", "name the host, as in {ssh: NAME}"),
         ("host: {ssh: a, port: 99999}\n", "s.yaml:2:22: host.port: must be at most 65535"),
@@ -108,13 +111,13 @@ def test_a_lab_that_is_not_used_is_warned_of() -> None:
 @given(st.integers(0, 2**63 - 1), st.integers(1, 999))
 def test_visits_of_one_boot_come_together_and_nothing_is_lost(seed: int, block: int) -> None:
     study = parsed("host: lab\n")
-    visits = plan_of(study, seed, booted=True).block(block)
-    boots = [boot for boot, _ in groupby(visit.boot for visit in visits)]
+    batches = plan_of(study, seed, booted=True).block(block)
+    boots = [boot for boot, _ in groupby(batch.boot for batch in batches)]
     assert sorted(boots) == ["kvm", "none", "xen"]
-    assert all(BOOTS[visit.arm] == visit.boot for visit in visits)
+    assert all(BOOTS[batch.arm] == batch.boot for batch in batches)
     plain = plan_of(study, seed, booted=False).block(block)
-    assert {cell.id for visit in visits for cell in visit.cells} == {
-        cell.id for visit in plain for cell in visit.cells
+    assert {cell.id for batch in batches for cell in batch.cells} == {
+        cell.id for batch in plain for cell in batch.cells
     }
 
 
@@ -123,18 +126,18 @@ def test_a_host_of_one_boot_keeps_the_order_it_always_had(seed: int, block: int)
     study = parsed("")
     plain = plan_of(study, seed, booted=False)
     facts = {arm: replace(ABLE, boot="xen") for arm in study.arms}
-    same = make_plan(study, seed, facts, HostCpus(online=(0, 1)), KINDS)
-    order = [(visit.arm, visit.scenario) for visit in plain.block(block)]
-    assert order == [(visit.arm, visit.scenario) for visit in same.block(block)]
+    same = make_plan(study, seed, facts, {"": HostFacts(HostCpus(online=(0, 1)))}, KINDS)
+    order = [(batch.arm, batch.scenario) for batch in plain.block(block)]
+    assert order == [(batch.arm, batch.scenario) for batch in same.block(block)]
 
 
 def test_all_orders_of_boots_and_of_visits_within_a_boot_come_up() -> None:
     plan = plan_of(parsed("host: lab\n"), 1, booted=True)
     boots, within = set(), set()
     for number in range(1, 200):
-        visits = plan.block(number)
-        boots.add(tuple(boot for boot, _ in groupby(visit.boot for visit in visits)))
-        within.add(tuple(visit.arm for visit in visits if visit.boot == "kvm"))
+        batches = plan.block(number)
+        boots.add(tuple(boot for boot, _ in groupby(batch.boot for batch in batches)))
+        within.add(tuple(batch.arm for batch in batches if batch.boot == "kvm"))
     assert len(boots) == 6
     assert len(within) == 6
 
@@ -143,3 +146,150 @@ def test_the_estimate_counts_the_hosts_boots() -> None:
     study = parsed("host: lab\n")
     booted, plain = (plan_of(study, 1, booted=b) for b in (True, False))
     assert booted.block_s == pytest.approx(plain.block_s + 3 * 20.0)
+
+
+KNOWN = KnownHosts(Path("/home/me/hosts.yaml"), {"xen1": {"ssh": "x.example", "known-hosts": "k"}})
+TWO = "hosts: {k: {ssh: k.example, user: me}, x: xen1}\n"
+
+
+def on(host: str, **arms: str) -> Study:
+    text = f"study: x\n{host}{ARMS}"
+    for arm, name in arms.items():
+        text = text.replace(f"  {arm}: {{", f"  {arm}: {{on: {name}, ")
+    return parse_study(text.encode(), "s.yaml", CATALOG, hosts=KNOWN)
+
+
+def refused(host: str, **arms: str) -> str:
+    with pytest.raises(StudyError) as caught:
+        on(host, **arms)
+    message: str = caught.value.message
+    return message
+
+
+def test_a_host_may_be_named_from_the_hosts_file() -> None:
+    study = on("host: xen1\n")
+    assert (study.host.ssh, study.host.known_hosts) == ("x.example", "k")
+    assert study.hosts == {}
+    assert study.computers == {"": study.host}
+
+
+@pytest.mark.parametrize(
+    "host", ["hosts: {k: {ssh: k.example}}\n", "host: k\nhosts: {k: {ssh: k.example}, x: xen1}\n"]
+)
+def test_a_study_on_one_of_the_hosts_that_it_names_is_a_study_of_one_host(host: str) -> None:
+    study = on(host)
+    assert study.host.ssh == "k.example"
+    assert study.computers == {"": study.host}
+    assert all(arm.on is None for arm in study.arms.values())
+
+
+def test_every_arm_of_several_hosts_says_which_is_its_own() -> None:
+    study = on(TWO, x1="x", k2="local")
+    assert list(study.computers) == ["k", "local", "x"]
+    assert study.computers["x"].known_hosts == "k"
+    assert study.computers["k"].user == "me"
+    hosts = {arm: study.host_of(arm) for arm in study.arms if "@" not in arm}
+    assert hosts == {"base": "k", "base-again": "k", "k1": "k", "k2": "local", "x1": "x"}
+    assert restore_study(study.model_dump(mode="json"), CATALOG) == study
+
+
+def test_hosts_may_be_a_list_of_known_names() -> None:
+    assert list(on("hosts: [xen1, lab]\n", k1="lab").computers) == ["xen1", "lab"]
+
+
+def test_an_arm_may_name_a_known_host_without_more() -> None:
+    assert set(on("", x1="xen1").computers) == {"local", "xen1"}
+
+
+@pytest.mark.parametrize(
+    ("host", "arms", "said"),
+    [
+        (
+            TWO,
+            {"k1": "z"},
+            "arms.k1.on: there is no host 'z'; known: k, lab, local, x, xen1. A new",
+        ),
+        ("host: xen2\n", {}, "there is no host 'xen2'; did you mean 'xen1'? A new one"),
+        ("host: xen2\n", {}, "is named in /home/me/hosts.yaml, as `xen2: {ssh: ADDRESS}`"),
+        ("hosts: [xen1, yen]\n", {}, "s.yaml:2:15: hosts[1]: there is no host 'yen'"),
+        ("hosts: {k: {shh: a}}\n", {}, "s.yaml:2:13: hosts.k.shh: unknown key; did you mean 'ssh'"),
+        ("hosts: 7\n", {}, "s.yaml:2:8: hosts: must be names of hosts"),
+        (
+            "host: {ssh: a}\n",
+            {"x1": "xen1"},
+            "host: arms run on other hosts too, so this one needs",
+        ),
+    ],
+)
+def test_what_is_wrong_with_hosts_is_told_where_it_stands(
+    host: str, arms: dict[str, str], said: str
+) -> None:
+    assert said in refused(host, **arms)
+
+
+def test_the_baseline_is_run_on_each_host_that_has_arms() -> None:
+    study = on(TWO, x1="x", k2="local")
+    assert list(study.arms)[-2:] == ["base@local", "base@x"]
+    assert study.arms["base@x"].model_dump() == {**study.arms["base"].model_dump(), "on": "x"}
+    assert study.own_baselines == {
+        "k2": "base@local",
+        "x1": "base@x",
+        "base@local": "base@local",
+        "base@x": "base@x",
+    }
+    assert study.aa == ("base", "base-again")
+
+
+def test_an_arm_that_is_the_baseline_on_another_host_is_that_hosts_baseline() -> None:
+    text = f"study: x\n{TWO}{ARMS}".replace(
+        "  x1: {", "  base-x: {platform: bare, on: x}\n  x1: {on: x, "
+    )
+    study = parse_study(text.encode(), "s.yaml", CATALOG, hosts=KNOWN)
+    assert not [name for name in study.arms if "@" in name]
+    assert study.own_baselines == {"base-x": "base-x", "x1": "base-x"}
+
+
+def test_a_study_of_one_host_has_no_more_baselines() -> None:
+    study = on("")
+    assert list(study.arms) == ["base", "base-again", "k1", "k2", "x1"]
+    assert study.own_baselines == {}
+
+
+SEVERAL = {"k": HostFacts(HostCpus((0, 1)), 20.0), "x": HostFacts(HostCpus((0, 1, 2, 3)), 5.0)}
+
+
+def plan_on(study: Study, seed: int = 1, unusable: str = "") -> Plan:
+    able = {arm: replace(ABLE, boot=BOOTS.get(arm, "none")) for arm in study.arms}
+    lacking = {arm: ArmFacts(usable=False, reason="no room") for arm in able if arm == unusable}
+    return make_plan(study, seed, {**able, **lacking}, SEVERAL, KINDS)
+
+
+def test_machines_are_placed_on_the_cpus_of_their_own_host() -> None:
+    plan = plan_on(on(TWO, x1="x"))
+    pinned = {
+        batch.arm: batch.placement.subject for batch in plan.batches if batch.scenario == "two"
+    }
+    assert pinned["base"] == pinned["k1"] == (1,)
+    assert pinned["base@x"] == pinned["x1"] == (3,)
+    assert plan.boots == {"k": ("none", "kvm"), "x": ("xen", "none")}
+    assert plan.block_s == 2 * 20.0 + 2 * 5.0 + sum(batch.expected_s for batch in plan.batches)
+
+
+@given(st.integers(0, 2**63 - 1), st.integers(1, 999))
+def test_visits_of_one_boot_come_together_on_each_of_several_hosts(seed: int, block: int) -> None:
+    plan = plan_on(on(TWO, x1="x"), seed)
+    batches = plan.block(block)
+    for host, boots in plan.boots.items():
+        there = [boot for boot, _ in groupby(v.boot for v in batches if v.host == host)]
+        assert sorted(there) == sorted(boots)
+    assert {(v.arm, v.scenario) for v in batches} == {(v.arm, v.scenario) for v in plan.batches}
+    assert len(batches) == len(plan.batches)
+
+
+def test_where_the_baseline_cannot_run_arm_and_host_are_not_told_apart() -> None:
+    plan = plan_on(on(TWO, x1="x"), unusable="base@x")
+    assert plan.notes[0] == (
+        "x1 on x: arm and host cannot be told apart, because the baseline cannot run there; the "
+        "ratios are to base on k"
+    )
+    assert not any("told apart" in note for note in plan_on(on(TWO, x1="x")).notes)

@@ -2,31 +2,53 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tare.run.catalog import build_catalog
-from tare.scenarios.placement import HostCpus, NeighbourPlacement, Placement
 from tare.study.knobs import lacking_knobs, starved_host
 from tare.study.load import load_study
-from tare.study.plan import ArmFacts, Plan, make_plan
+from tare.study.placement import HostCpus, NeighbourPlacement, Placement
+from tare.study.plan import ArmFacts, HostFacts, Plan, make_plan
+from tare.study.platform_options import PlatformOptions
 from tare.workloads import WORKLOADS
 
 STUDY = Path(__file__).parents[2] / "studies" / "knobs.yaml"
 ALL = frozenset({"policy", "fifo", "nice", "weight", "cap", "slice"})
 
 
-def wants(*knobs: str) -> Any:
-    return SimpleNamespace(knobs=frozenset(knobs), realtime="fifo" in knobs)
+@dataclass(frozen=True)
+class Wants:
+    knobs: frozenset[str]
+
+    @property
+    def realtime(self) -> bool:
+        return "fifo" in self.knobs
 
 
-def options(subject: Any = None, neighbours: Any = None) -> Any:
-    return SimpleNamespace(scheduling=subject, neighbour_scheduling=neighbours)
+class Asked(PlatformOptions):
+    subject: Wants | None = None
+    neighbours: Wants | None = None
+
+    @property
+    def subject_scheduling(self) -> Wants | None:
+        return self.subject
+
+    @property
+    def neighbours_scheduling(self) -> Wants | None:
+        return self.neighbours
+
+
+def wants(*knobs: str) -> Wants:
+    return Wants(frozenset(knobs))
+
+
+def options(subject: Wants | None = None, neighbours: Wants | None = None) -> Asked:
+    return Asked(subject=subject, neighbours=neighbours)
 
 
 def planned(knobs: frozenset[str], cpus: int = 2, **reasons: str) -> Plan:
@@ -35,7 +57,7 @@ def planned(knobs: frozenset[str], cpus: int = 2, **reasons: str) -> Plan:
         usable=True, max_vcpus=4, pinning=True, knobs=knobs, missing_knobs=reasons, boot_s=1.0
     )
     every = dict.fromkeys(study.arms, facts)
-    return make_plan(study, 1, every, HostCpus(tuple(range(cpus))), WORKLOADS)
+    return make_plan(study, 1, every, {"": HostFacts(HostCpus(tuple(range(cpus))))}, WORKLOADS)
 
 
 def test_the_shipped_study_uses_every_knob_of_linux() -> None:
@@ -76,8 +98,8 @@ def test_real_time_machines_are_skipped_on_a_host_with_one_cpu() -> None:
 
 
 def test_platforms_without_such_options_lack_nothing() -> None:
-    assert lacking_knobs(SimpleNamespace(), frozenset(), {}) == ""
-    assert starved_host(SimpleNamespace(), Placement(), 4, HostCpus((0,))) == ""
+    assert lacking_knobs(PlatformOptions(), frozenset(), {}) == ""
+    assert starved_host(PlatformOptions(), Placement(), 4, HostCpus((0,))) == ""
 
 
 def test_the_neighbours_knobs_count_too() -> None:

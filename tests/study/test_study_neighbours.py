@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from study.study_catalog import ABLE, CATALOG, GOOD, KINDS
-from tare.scenarios.placement import HostCpus
 from tare.study.load import parse_study, restore_study
 from tare.study.model import Study
-from tare.study.plan import ArmFacts, Plan, make_plan
+from tare.study.placement import HostCpus
+from tare.study.plan import ArmFacts, HostFacts, Plan, make_plan
 from tare.study.yamltext import StudyError
 
 LINE = "{load: cpu-load, count: 2, cpus: same, parameters: {block-size: 1MiB}}"
@@ -24,13 +24,13 @@ def with_memory(written: str) -> Study:
 
 def plan_of(study: Study, facts: ArmFacts = ABLE) -> Plan:
     every = dict.fromkeys(study.arms, facts)
-    return make_plan(study, 1, every, HostCpus(online=(0, 1)), KINDS)
+    return make_plan(study, 1, every, {"": HostFacts(HostCpus(online=(0, 1)))}, KINDS)
 
 
 def memory_of(plan: Plan) -> set[int | None]:
-    crowded = [visit for visit in plan.visits if visit.scenario == "crowded"]
+    crowded = [batch for batch in plan.batches if batch.scenario == "crowded"]
     assert crowded
-    return {each.memory for visit in crowded for each in visit.placement.neighbours}
+    return {each.memory for batch in crowded for each in batch.placement.neighbours}
 
 
 def test_neighbours_have_the_memory_they_are_given_and_else_the_shapes() -> None:
@@ -54,15 +54,15 @@ def test_a_memory_that_is_none_is_told_by_line_and_key(written: str, expected: s
 
 def test_a_platform_that_needs_more_skips_the_scenario_with_the_reason() -> None:
     plan = plan_of(with_memory("64MiB"), replace(ABLE, min_memory=128 << 20))
-    assert not [visit for visit in plan.visits if visit.scenario == "crowded"]
+    assert not [batch for batch in plan.batches if batch.scenario == "crowded"]
     reasons = {skip.reason for skip in plan.skipped if skip.scenario == "crowded"}
-    assert len(reasons) == 1 and "neighbours with 64 MiB" in reasons.pop()
+    assert len(reasons) == 1 and "other machines with 64 MiB" in reasons.pop()
 
 
 def test_a_load_that_an_arm_cannot_carry_skips_the_scenario_with_the_reason() -> None:
     lacking = replace(ABLE, loads_lack={"crowded": "its neighbours load a network"})
     plan = plan_of(parse_study(GOOD.encode(), "s.yaml", CATALOG), lacking)
-    assert {visit.scenario for visit in plan.visits} == {"alone", "pinned"}
+    assert {batch.scenario for batch in plan.batches} == {"alone", "pinned"}
     assert {(skip.scenario, skip.reason) for skip in plan.skipped} == {
         ("crowded", "its neighbours load a network")
     }

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from study.study_catalog import ABLE, CATALOG, GOOD, KINDS
 from tare.errors import InputError
-from tare.scenarios.placement import HostCpus
+from tare.study.cells import cell_id
 from tare.study.load import parse_study
 from tare.study.model import Study
-from tare.study.plan import ArmFacts, Plan, cell_id, make_plan
+from tare.study.placement import HostCpus
+from tare.study.plan import ArmFacts, HostFacts, Plan, make_plan
 
 TWO_CPUS = HostCpus(online=(0, 1))
 
@@ -25,7 +26,7 @@ def small(text: str = GOOD) -> Study:
 
 def plan_of(study: Study, seed: int = 1, **facts: ArmFacts) -> Plan:
     every = {arm: facts.get(arm.replace("-", "_"), ABLE) for arm in study.arms}
-    return make_plan(study, seed, every, TWO_CPUS, KINDS)
+    return make_plan(study, seed, every, {"": HostFacts(TWO_CPUS)}, KINDS)
 
 
 @st.composite
@@ -69,28 +70,36 @@ def wanted_cells(study: Study) -> set[tuple[str, str, str, str, int]]:
 def test_each_block_holds_every_arm_and_scenario_once_with_all_its_cells(
     study: Study, seed: int, number: int
 ) -> None:
-    visits = plan_of(study, seed).block(number)
-    pairs = [(visit.arm, visit.scenario) for visit in visits]
+    batches = plan_of(study, seed).block(number)
+    pairs = [(batch.arm, batch.scenario) for batch in batches]
     assert len(pairs) == len(set(pairs))
     cells = [
         (cell.arm, cell.scenario, cell.workload, str(sorted(cell.parameters.items())), cell.repeat)
-        for visit in visits
-        for cell in visit.cells
+        for batch in batches
+        for cell in batch.cells
     ]
     assert len(cells) == len(set(cells))
     assert set(cells) == wanted_cells(study)
-    for visit in visits:
-        assert visit.cells
+    for batch in batches:
+        assert batch.cells
         assert all(
-            (cell.block, cell.arm, cell.scenario) == (number, visit.arm, visit.scenario)
-            for cell in visit.cells
+            (cell.block, cell.arm, cell.scenario) == (number, batch.arm, batch.scenario)
+            for cell in batch.cells
         )
+
+
+def test_keys_with_values_are_told_apart_in_a_cells_identity_and_do_not_fill_it() -> None:
+    metrics = {f"m{number}": {"regex": "x" * 500} for number in range(50)}
+    one, other = ({"metrics": metrics}, {"metrics": {**metrics, "m0": {"regex": "y"}}})
+    identities = [cell_id(1, "bare", "alone", "mine", point) for point in (one, other)]
+    assert len(set(identities)) == 2
+    assert max(map(len, identities)) < 60
 
 
 @given(studies())
 def test_every_cell_identity_is_unique_in_the_run(study: Study) -> None:
     plan = plan_of(study)
-    identities = [c.id for k in range(1, 12) for visit in plan.block(k) for c in visit.cells]
+    identities = [c.id for k in range(1, 12) for batch in plan.block(k) for c in batch.cells]
     assert len(identities) == len(set(identities))
 
 
@@ -113,11 +122,11 @@ def test_what_is_skipped_and_what_is_planned_make_the_whole(
         )
         for arm in study.arms
     }
-    plan = make_plan(study, 1, facts, TWO_CPUS, KINDS)
+    plan = make_plan(study, 1, facts, {"": HostFacts(TWO_CPUS)}, KINDS)
     planned = {
         (c.arm, c.scenario, c.workload, str(sorted(c.parameters.items())), c.repeat)
-        for visit in plan.block(1)
-        for c in visit.cells
+        for batch in plan.block(1)
+        for c in batch.cells
     }
     skipped = {
         cell
@@ -139,10 +148,10 @@ def test_blocks_differ_in_order_and_interleave_the_arms() -> None:
     firsts = {order[0][0] for order in orders}
     assert firsts == set(small().arms)
     inner = {
-        tuple(c.workload for c in visit.cells)
+        tuple(c.workload for c in batch.cells)
         for k in range(1, 20)
-        for visit in plan.block(k)
-        if (visit.arm, visit.scenario) == ("bare", "alone")
+        for batch in plan.block(k)
+        if (batch.arm, batch.scenario) == ("bare", "alone")
     }
     assert len(inner) > 15
 
@@ -168,8 +177,8 @@ def test_the_order_depends_on_nothing_of_the_process() -> None:
 
 
 def test_a_seed_keeps_its_order_across_versions() -> None:
-    visits = plan_of(small(), 42).block(1)
-    assert [f"{v.arm}/{v.scenario}" for v in visits][:3] == FIRST_OF_SEED_42
+    batches = plan_of(small(), 42).block(1)
+    assert [f"{v.arm}/{v.scenario}" for v in batches][:3] == FIRST_OF_SEED_42
 
 
 FIRST_OF_SEED_42 = ["qemu-em/crowded", "bare/crowded", "qemu-em/alone"]
@@ -201,7 +210,7 @@ def test_identities_hold_only_what_the_study_sets() -> None:
             None,
             "wants paravirtual devices; this platform offers emulated",
         ),
-        (replace(ABLE, neighbours=False), "crowded", "needs neighbours, which this platform"),
+        (replace(ABLE, neighbours=False), "crowded", "needs other machines, which this platform"),
         (replace(ABLE, pinning=False), "pinned", "needs vCPUs bound to host CPUs"),
     ],
 )
@@ -213,7 +222,17 @@ def test_what_an_arm_lacks_is_skipped_with_its_reason(
     assert (skip.arm, skip.workload) == ("qemu-pv", None)
     assert reason in skip.reason
     assert ("qemu-pv" in plan.arms) == (scenario is not None)
-    assert not any((v.arm, v.scenario) == ("qemu-pv", scenario) for v in plan.visits)
+    assert not any((v.arm, v.scenario) == ("qemu-pv", scenario) for v in plan.batches)
+
+
+def test_a_kernel_that_nothing_boots_is_told() -> None:
+    study = small()
+    named = study.arms["qemu-pv"].model_copy(update={"kernel": "cloud"})
+    study = study.model_copy(update={"arms": {**study.arms, "qemu-pv": named}})
+    assert not plan_of(study).skipped
+    (skip,) = plan_of(study, qemu_pv=replace(ABLE, boots_image=False)).skipped
+    assert skip.arm == "qemu-pv"
+    assert "remove `kernel`" in skip.reason
 
 
 def test_a_workload_an_arm_lacks_is_skipped_alone() -> None:
@@ -221,7 +240,7 @@ def test_a_workload_an_arm_lacks_is_skipped_alone() -> None:
     assert [(s.arm, s.workload, s.reason) for s in plan.skipped] == [
         ("qemu-pv", "switch", "no threads")
     ]
-    assert {c.kind for v in plan.visits if v.arm == "qemu-pv" for c in v.cells} == {
+    assert {c.kind for v in plan.batches if v.arm == "qemu-pv" for c in v.cells} == {
         "tick",
         "memory-bandwidth",
     }
@@ -257,18 +276,18 @@ def test_a_budget_limits_the_estimate_but_never_the_least() -> None:
 
 
 def test_a_neighbour_is_placed_with_its_parameters() -> None:
-    visit = next(v for v in plan_of(small()).visits if v.scenario == "crowded")
-    assert visit.placement.subject == (1,)
-    assert [n.cpus for n in visit.placement.neighbours] == [(1,), (1,)]
-    assert visit.placement.neighbours[0].parameters == {"block_size": 1 << 20}
+    batch = next(v for v in plan_of(small()).batches if v.scenario == "crowded")
+    assert batch.placement.subject == (1,)
+    assert [n.cpus for n in batch.placement.neighbours] == [(1,), (1,)]
+    assert batch.placement.neighbours[0].parameters == {"block_size": 1 << 20}
 
 
 def test_a_cell_tells_the_executor_what_it_needs() -> None:
-    visit = next(v for v in plan_of(small()).block(2) if v.scenario == "alone")
-    cell = next(c for c in visit.cells if c.workload == "again" and c.repeat == 2)
+    batch = next(v for v in plan_of(small()).block(2) if v.scenario == "alone")
+    cell = next(c for c in batch.cells if c.workload == "again" and c.repeat == 2)
     assert cell.kind == "tick"
     assert cell.deadline_s == 60.0
-    assert cell.id == f"b002/{visit.arm}/alone/again#2"
+    assert cell.id == f"b002/{batch.arm}/alone/again#2"
 
 
 MANY = """
@@ -291,7 +310,7 @@ workloads:
 def test_a_scenario_says_how_many_vcpus_the_subject_has() -> None:
     able = replace(ABLE, max_vcpus=3)
     plan = plan_of(small(MANY), bare=able, qemu=able)
-    found = {(visit.arm, visit.scenario): visit.vcpus for visit in plan.visits}
+    found = {(batch.arm, batch.scenario): batch.vcpus for batch in plan.batches}
     assert found == {
         ("bare", "one"): 1,
         ("qemu", "one"): 1,

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tare.workloads import WORKLOADS
-from tare.workloads.bonnie import PHASES, BonnieParameters, bonnie_values
-from tare.workloads.diskmetrics import DISK_METRICS, disk_values
-from tare.workloads.filebench import FilebenchParameters
-from tare.workloads.fio import FioParameters, command, fio_values
+from tare.workloads.disk.bonnie import PHASES, BonnieParameters, bonnie_values
+from tare.workloads.disk.filebench import FilebenchParameters
+from tare.workloads.disk.fio import FioParameters, command, fio_values
+from tare.workloads.disk.metrics import DISK_METRICS, disk_values
 
 CSV = (
     "1.98,2.00a,vm,1,1795284304,64M,,8192,5,567,14,301000,31,+++++,+++,872,15,+++++,+++,"

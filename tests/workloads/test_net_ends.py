@@ -9,23 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.platforms.network import SERVED
+from tare.platforms.linux.network import SERVED
 from tare.workloads import WORKLOADS
-from tare.workloads.ends import End, Ends, TwoEnded
-from tare.workloads.net_stream import iperf_answer
+from tare.workloads.network.ends import End, Ends
+from tare.workloads.network.stream import iperf_answer
 
 NAMES = ("net-stream", "request-response", "connect-request-response", "packet-rate", "http-load")
 
 
 def ends(name: str, **parameters: Any) -> Ends:
     workload = WORKLOADS[name]
-    assert isinstance(workload, TwoEnded)
-    return workload.ends(workload.parameters.model_validate(parameters))
+    both = workload.ends(workload.parameters.model_validate(parameters))
+    assert both is not None
+    return both
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_needs_a_network_and_serves_a_port_that_is_forwarded(name: str) -> None:
-    assert "network" in getattr(WORKLOADS[name], "needs", ())
+    assert "network" in WORKLOADS[name].needs
     both = ends(name)
     assert both.port in SERVED
     for end in (both.server, both.client):

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tare.images.toolbox_inputs import AUDIO_RATE, AUDIO_S, GAME_MOVES, INPUTS, PICTURE, TEXT_BYTES
-from tare.workloads import WORKLOADS, agent_name
-from tare.workloads.applications import INPUTS as INPUTS_AT
-from tare.workloads.applications import PROGRAMS
+from tare.images.toolbox.inputs import AUDIO_RATE, AUDIO_S, GAME_MOVES, INPUTS, PICTURE, TEXT_BYTES
+from tare.workloads import WORKLOADS
+from tare.workloads.applications.programs import INPUTS as INPUTS_AT
+from tare.workloads.applications.programs import PROGRAMS
 
 RESULT: dict[str, Any] = {
     "wall_s": 2.0,
@@ -44,9 +44,9 @@ def request(name: str, **parameters: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("name", NAMES)
 def test_each_is_the_agents_program_and_needs_the_toolbox(name: str) -> None:
     workload = WORKLOADS[name]
-    assert agent_name(workload) == "program"
-    assert "toolbox" in getattr(workload, "needs", ())
-    assert getattr(workload, "memory", 0) >= 128 << 20
+    assert workload.agent_name == "program"
+    assert "toolbox" in workload.needs
+    assert workload.memory >= 128 << 20
     assert request(name)["repeats"] >= 1
     assert workload.expected_s(workload.parameters()) > 0
 

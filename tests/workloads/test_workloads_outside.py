@@ -45,7 +45,7 @@ def good(name: str) -> dict[str, Any]:
     return SAMPLES[name].result(2.5)
 
 
-def read(workload: Workload, result: Any) -> dict[str, float] | None:
+def read(workload: Workload[Any], result: Any) -> dict[str, float] | None:
     """What is read from ``result``; None where it is refused as is documented."""
     try:
         values = workload.observe(parameters_of(workload.name), result)
@@ -73,7 +73,7 @@ def key_of(place: tuple[Any, ...]) -> str:
 
 @ALL
 @pytest.mark.parametrize("bad", NO_NUMBERS, ids=shortened)
-def test_what_is_no_finite_number_is_refused_by_its_name(workload: Workload, bad: Any) -> None:
+def test_what_is_no_finite_number_is_refused_by_its_name(workload: Workload[Any], bad: Any) -> None:
     told = good(workload.name)
     parameters = parameters_of(workload.name)
     usual = workload.observe(parameters, told)
@@ -91,7 +91,7 @@ def test_what_is_no_finite_number_is_refused_by_its_name(workload: Workload, bad
 
 
 @ALL
-def test_what_is_missing_is_named_or_left_out(workload: Workload) -> None:
+def test_what_is_missing_is_named_or_left_out(workload: Workload[Any]) -> None:
     told = good(workload.name)
     parameters = parameters_of(workload.name)
     usual = workload.observe(parameters, told)

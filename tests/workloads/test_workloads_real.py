@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tare.workloads import WORKLOADS, MachineFacts, fitted
-from tare.workloads.bytemark import REFERENCE_RATES
+from tare.workloads.cpu.bytemark import REFERENCE_RATES
 
 HERE = MachineFacts(emulated=True, memory=64 << 20)
 """The machine that tests run on may be anything: its counter is taken as it is."""

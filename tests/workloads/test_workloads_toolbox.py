@@ -15,11 +15,11 @@ import pytest
 from images.toolbox_small import real_toolbox
 from tare.hosts import Ledger, LocalHost
 from tare.images.cache import default_cache
-from tare.images.toolbox import Toolbox
-from tare.platforms import PLATFORMS
-from tare.platforms.base import Context, Machine, MachineSpec, Shape, ToolboxFiles
-from tare.workloads import WORKLOADS, MachineFacts, agent_name, fitted
-from tare.workloads.applications import PROGRAMS
+from tare.images.toolbox.toolbox import Toolbox
+from tare.platforms.contract import Context, Machine, MachineSpec, Shape, ToolboxFiles
+from tare.registry import installed
+from tare.workloads import WORKLOADS, MachineFacts, fitted
+from tare.workloads.applications.programs import PROGRAMS
 
 MIB = 1 << 20
 PATIENCE_S = 120.0
@@ -62,7 +62,7 @@ def context(tmp_path: Path, agent_program: Path) -> Iterator[Context]:
 async def started(
     context: Context, platform: str, toolbox: Toolbox, memory: int, disk: int = 0
 ) -> Machine:
-    kind, name = PLATFORMS[platform], f"tare-test-{os.getpid()}-tools"
+    kind, name = installed().platforms[platform], f"tare-test-{os.getpid()}-tools"
     options, shape = kind.options.model_validate({}), Shape(1, memory, disk)
     prepared = await kind.prepare(context, options, shape, False)
     files = ToolboxFiles(toolbox.image, toolbox.digest, toolbox.tree)
@@ -77,7 +77,7 @@ async def carried_out(machine: Machine, name: str, toolbox: Toolbox) -> dict[str
     workload = WORKLOADS[name]
     parameters = workload.parameters.model_validate({"runs": 1, **QUICK.get(name, {})})
     outcome = await machine.agent.run(
-        agent_name(workload), workload.request(parameters), deadline_s=DEADLINE_S
+        workload.agent_name, workload.request(parameters), deadline_s=DEADLINE_S
     )
     told = outcome.value
     assert told["repetitions"] == 1
@@ -87,7 +87,7 @@ async def carried_out(machine: Machine, name: str, toolbox: Toolbox) -> dict[str
     assert set(values) == {metric.name for metric in workload.metrics}
     assert min(value for metric, value in values.items() if metric != "system-time") > 0
     assert values["cpu-time"] >= values["system-time"] >= 0
-    assert 1 * MIB < values["max-rss"] < getattr(workload, "memory", 0)
+    assert 1 * MIB < values["max-rss"] < workload.memory
     return values
 
 
@@ -139,7 +139,7 @@ async def disk_values(machine: Machine, name: str, **parameters: Any) -> dict[st
     workload = WORKLOADS[name]
     asked = workload.parameters.model_validate(parameters)
     request = fitted(workload, workload.request(asked), MachineFacts(memory=256 * MIB))
-    outcome = await machine.agent.run(agent_name(workload), request, deadline_s=DEADLINE_S)
+    outcome = await machine.agent.run(workload.agent_name, request, deadline_s=DEADLINE_S)
     values = workload.observe(asked, outcome.value)
     assert set(values) <= {metric.name for metric in workload.metrics}
     assert values["disk-written"] > 0

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tare.workloads import WORKLOADS, Parameters
-from tare.workloads.applications import PROGRAMS, Scimark
-from tare.workloads.bonnie import PHASES
-from tare.workloads.bytemark import INDICES, REFERENCE_RATES
-from tare.workloads.diskmetrics import DISK_METRICS
-from tare.workloads.filebench import OPERATIONS
-from tare.workloads.memory_latency import STATED
+from tare.workloads.applications.programs import PROGRAMS
+from tare.workloads.applications.self_measured import Scimark
+from tare.workloads.cpu.bytemark import INDICES, REFERENCE_RATES
+from tare.workloads.disk.bonnie import PHASES
+from tare.workloads.disk.filebench import OPERATIONS
+from tare.workloads.disk.metrics import DISK_METRICS
+from tare.workloads.memory.latency import STATED
 
 Result = dict[str, Any]
 Values = dict[str, float]
@@ -67,7 +68,8 @@ class Sample:
 
 def parameters_of(name: str) -> Parameters:
     """Return the parameters of ``name``: the defaults, and what has none."""
-    return WORKLOADS[name].parameters.model_validate(dict(SAMPLES[name].parameters))
+    parameters: type[Parameters] = WORKLOADS[name].parameters
+    return parameters.model_validate(dict(SAMPLES[name].parameters))
 
 
 def result_of(name: str, number: float) -> Result:
@@ -223,6 +225,10 @@ def _program(parameters: Mapping[str, Any] | None = None, amount: float = 1.0) -
     return Sample(_times, lambda number: {"rate": amount / number}, parameters or {})
 
 
+def _command(number: float) -> Result:
+    return {"output": "", "user_s": number, **_times(number)}
+
+
 def _times_and(factors: Mapping[str, float]) -> Callable[[float], Values]:
     return lambda number: {name: number * factor for name, factor in factors.items()}
 
@@ -262,6 +268,7 @@ SAMPLES: Mapping[str, Sample] = {
     ),
     "http-load": Sample(_http),
     "program": _program({"argv": ["true"]}),
+    "command": Sample(_command, parameters={"argv": ["true"]}),
     "cpu-load": Sample(lambda number: {"operations_per_s": number}),
     "memory-load": Sample(lambda number: {"bytes_per_s": number}),
     "disk-load": Sample(lambda number: {"bytes_per_s": number}),

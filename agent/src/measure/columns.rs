@@ -1,6 +1,6 @@
 //! Lay out a binary series: fixed-width little-endian columns, one after the other.
 
-use crate::workload::Sink;
+use crate::contract::Sink;
 
 /// A table under construction; every column must have the same number of rows.
 #[derive(Default)]

@@ -1,6 +1,6 @@
 //! What a block device did while something was measured, from the kernel's own counters.
 
-use crate::scratch;
+use super::scratch;
 use serde_json::{json, Value};
 use std::fs;
 use std::path::{Path, PathBuf};

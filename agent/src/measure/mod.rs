@@ -1,16 +1,20 @@
-//! What the workloads measure with: the cycle counter, scheduling, prefaulted memory, histograms,
-//! random data.
+//! What measurements are made with, and what the machine says of itself.
 
+pub mod clock;
 pub mod columns;
+pub mod counters;
 pub mod disk;
 pub mod histogram;
 pub mod machine;
 pub mod pages;
 pub mod params;
 pub mod prefault;
+pub mod proof;
 pub mod random;
 pub mod realtime;
 pub mod sched;
+pub mod scheduling;
+pub mod scratch;
 pub mod steal;
 pub mod tsc;
 pub mod witness;

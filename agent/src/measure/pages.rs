@@ -1,5 +1,12 @@
 //! Memory in pages of a stated size, and the proof that it really lies in such pages.
 
+#![expect(
+    unsafe_code,
+    reason = "mappings are memory that the language knows nothing of"
+)]
+
+use super::prefault;
+use crate::sys;
 use std::fs;
 use std::io;
 use std::ptr::NonNull;
@@ -43,9 +50,8 @@ impl Pages {
     ///
     /// Fails where the kernel does not give all of it in such pages; says what it gave.
     pub fn map(length: usize, size: PageSize) -> Result<Self, String> {
-        // SAFETY: takes a name, returns a number.
-        let base_page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-        if base_page != PageSize::Small.bytes() as i64 {
+        let base_page = sys::page_size();
+        if base_page != PageSize::Small.bytes() as u64 {
             return Err(format!(
                 "this kernel's pages have {base_page} bytes, not 4096"
             ));
@@ -129,15 +135,11 @@ impl Pages {
     }
 
     fn start(&self) -> *mut u8 {
-        // SAFETY: `offset` is less than the room that was mapped beyond `length`.
-        unsafe { self.base.as_ptr().add(self.offset) }
+        self.base.as_ptr().wrapping_add(self.offset)
     }
 
     fn touch(&mut self) {
-        for word in self.words().iter_mut().step_by(PageSize::Small.bytes() / 8) {
-            // SAFETY: a valid, exclusive reference; volatile, so that the write really happens.
-            unsafe { std::ptr::write_volatile(word, 0) };
-        }
+        prefault::touch(self.words(), 0);
     }
 
     /// The memory, as 64-bit words.

@@ -1,6 +1,6 @@
 //! Read a workload's parameters.
 
-use crate::workload::Failure;
+use crate::contract::Failure;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 

@@ -1,8 +1,8 @@
 //! Make the calling thread as undisturbed as this machine allows, and say what was not allowed.
 
 use super::sched;
-use crate::scheduling;
-use crate::workload::Failure;
+use super::scheduling;
+use crate::contract::Failure;
 use serde_json::{json, Map, Value};
 use std::fs;
 
@@ -73,7 +73,7 @@ pub fn given() -> Option<scheduling::Found> {
 /// priority, from ever hearing of the host again.
 pub fn follow(given: Option<scheduling::Found>, above: i32) {
     if let Some(given) = given.filter(|it| it.policy == libc::SCHED_FIFO) {
-        let _ = sched::fifo((given.priority + above).min(sched::highest_priority()));
+        let _ = sched::fifo((given.priority + above).min(sched::HIGHEST_PRIORITY));
     }
 }
 

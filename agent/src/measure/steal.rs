@@ -1,14 +1,13 @@
 //! CPU time that others had while this machine wanted it, as its kernel learned from the hypervisor.
 
+use crate::sys;
 use std::fs;
 
 /// Nanoseconds stolen from these CPUs since the machine's start; from all of them where none is
 /// named. Nothing where no hypervisor tells (proc(5), `/proc/stat`).
 pub fn stolen_ns(cpus: &[usize]) -> u64 {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
-    // SAFETY: takes a name, returns a number.
-    let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
-    stolen_ticks(&text, cpus) * (1_000_000_000 / ticks)
+    stolen_ticks(&text, cpus) * (1_000_000_000 / sys::clock_ticks_per_s())
 }
 
 fn stolen_ticks(stat: &str, cpus: &[usize]) -> u64 {

@@ -1,6 +1,12 @@
 //! The processor's cycle counter, read in order, and tied to `CLOCK_MONOTONIC_RAW`.
 
-use crate::workload::Failure;
+#![expect(
+    unsafe_code,
+    reason = "instructions that the language has no words for"
+)]
+
+pub use super::clock::monotonic_raw_ns;
+use crate::contract::Failure;
 
 /// Two calibrations must agree within this share (MEASUREMENT.md).
 const AGREEMENT: f64 = 1e-3;
@@ -51,17 +57,6 @@ pub fn read_unordered() -> u64 {
         }
         ticks
     }
-}
-
-/// Read `CLOCK_MONOTONIC_RAW` in nanoseconds.
-pub fn monotonic_raw_ns() -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `time` outlives the call; this clock always exists on Linux ≥ 2.6.28.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_RAW, &mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// The counter and the kernel's raw clock at one moment.

@@ -1,6 +1,7 @@
 //! What the kernel counted on the measured CPU, before and after: interrupts, steal, preemption.
 
 use super::sched;
+use crate::sys;
 use serde_json::{json, Map, Value};
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,7 +23,7 @@ impl Witness {
             cpu,
             interrupts: interrupts(&read("/proc/interrupts"), cpu),
             steal_ticks: steal(&read("/proc/stat"), cpu),
-            nonvoluntary: sched::nonvoluntary_switches(),
+            nonvoluntary: sched::involuntary_switches(),
             run_delay_ns: run_delay(&read("/proc/thread-self/schedstat")),
         }
     }
@@ -42,20 +43,11 @@ impl Witness {
             "cpu": self.cpu,
             "interrupts": occurred,
             "interrupts_total": total,
-            "steal_s": self.steal_ticks.saturating_sub(before.steal_ticks) as f64 / clock_ticks(),
+            "steal_s": self.steal_ticks.saturating_sub(before.steal_ticks) as f64
+                / sys::clock_ticks_per_s() as f64,
             "nonvoluntary_switches": self.nonvoluntary.saturating_sub(before.nonvoluntary),
             "run_delay_s": self.run_delay_ns.saturating_sub(before.run_delay_ns) as f64 * 1e-9,
         })
-    }
-}
-
-fn clock_ticks() -> f64 {
-    // SAFETY: takes a name, returns a number.
-    let hz = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
-    if hz > 0 {
-        hz as f64
-    } else {
-        100.0
     }
 }
 
@@ -80,7 +72,7 @@ fn interrupts(text: &str, cpu: Option<usize>) -> BTreeMap<String, u64> {
         let count = cpus
             .iter()
             .zip(numbers)
-            .filter(|(column, _)| wanted.as_deref().map_or(true, |name| name == **column))
+            .filter(|(column, _)| wanted.as_deref().is_none_or(|name| name == **column))
             .map(|(_, number)| number)
             .sum();
         // A device's interrupt is known by its number and, at the line's end, the device.

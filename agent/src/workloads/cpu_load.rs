@@ -1,8 +1,8 @@
 //! `cpu-load`: endless arithmetic that fits in the first cache (a neighbour of scenario 3).
 
 use super::load;
+use crate::contract::{Context, Failure};
 use crate::measure::params;
-use crate::workload::{Context, Failure};
 use serde::Deserialize;
 use serde_json::{json, Value};
 

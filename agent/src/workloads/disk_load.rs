@@ -2,13 +2,12 @@
 //! keeps the host's disk busy).
 
 use super::load;
+use crate::contract::{Context, Failure};
 use crate::measure::params;
-use crate::scratch;
-use crate::workload::{Context, Failure};
+use crate::measure::scratch;
 use serde::Deserialize;
 use serde_json::{json, Value};
 use std::fs::{File, OpenOptions};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Mutex;
@@ -109,7 +108,7 @@ fn step(state: &mut State) -> std::io::Result<()> {
     if state.next % 2 == 0 {
         state.file.write_all_at(&state.data, at)?;
         state.file.sync_data()?;
-        crate::sys::forget_cached(state.file.as_raw_fd())?;
+        crate::sys::forget_cached(&state.file)?;
     } else {
         state.file.read_exact_at(&mut state.data, at)?;
     }

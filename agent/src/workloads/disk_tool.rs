@@ -4,13 +4,14 @@
 //! the disk meanwhile, and hands over what they wrote.
 
 use super::filebench::{forget_caches, room, Folder};
+use crate::contract::{Context, Failure};
 use crate::measure::columns::Table;
 use crate::measure::disk::Witness;
 use crate::measure::params;
-use crate::program::{Outcome, Program};
-use crate::toolbox::{self, Toolbox};
-use crate::workload::{Context, Failure};
-use crate::{scratch, sys};
+use crate::measure::scratch;
+use crate::sys;
+use crate::tools::program::{Outcome, Program};
+use crate::tools::toolbox::{self, Toolbox};
 use serde::Deserialize;
 use serde_json::{json, Value};
 use std::fs;

@@ -7,10 +7,11 @@
 //! The hog's stamps lie within what it takes: the CPU is not the subject's while the kernel switches
 //! to the hog and back either. So that thread also reads what the kernel charged the hog for each run.
 
+use crate::contract::{Context, Failure};
+use crate::measure::clock::monotonic_ns;
 use crate::measure::columns::Table;
 use crate::measure::{params, prefault, realtime, sched, tsc, witness};
 use crate::sys;
-use crate::workload::{Context, Failure};
 use serde::Deserialize;
 use serde_json::{json, Value};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
@@ -164,9 +165,9 @@ fn command(
 ) -> Result<Commanded, Failure> {
     let _aside = realtime::Aside::step(params.cpu.as_slice());
     realtime::settle(&[], params.priority, &mut Vec::new())?;
-    let settling = sched::monotonic_ns() + SETTLING_NS;
-    while !order.settled.load(Ordering::SeqCst) && sched::monotonic_ns() < settling {
-        sched::sleep_until(sched::monotonic_ns() + 1_000_000);
+    let settling = monotonic_ns() + SETTLING_NS;
+    while !order.settled.load(Ordering::SeqCst) && monotonic_ns() < settling {
+        sched::sleep_until(monotonic_ns() + 1_000_000);
     }
     context.sink.barrier()?;
     let start = tsc::Anchor::take();
@@ -174,7 +175,7 @@ fn command(
     let mut charged = prefault::touched(params.count as usize + 1, 0u64);
     charged.clear();
     let account = || witness::cpu_time_ns(order.thread.load(Ordering::SeqCst));
-    let mut next = sched::monotonic_ns() + params.period_ns;
+    let mut next = monotonic_ns() + params.period_ns;
     for asked in 1..=params.count {
         sched::sleep_until(next);
         if context.stop.load(Ordering::Relaxed) {
@@ -184,7 +185,7 @@ fn command(
         order.runs.store(asked, Ordering::SeqCst);
         hog.unpark();
         next += params.period_ns;
-        let now = sched::monotonic_ns();
+        let now = monotonic_ns();
         while next < now {
             next += params.period_ns;
             missed += 1;

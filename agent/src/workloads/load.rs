@@ -1,7 +1,7 @@
 //! What the endless loads share: threads that work in batches until the host says stop.
 
+use crate::contract::{Context, Failure};
 use crate::measure::{sched, tsc};
-use crate::workload::{Context, Failure};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 

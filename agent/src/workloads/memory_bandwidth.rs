@@ -4,9 +4,9 @@
 mod kernels;
 
 use super::load;
+use crate::contract::{Context, Failure};
 use crate::measure::columns::Table;
 use crate::measure::{machine, params, sched, tsc};
-use crate::workload::{Context, Failure};
 use kernels::{Element, Kernel, Part};
 use serde::Deserialize;
 use serde_json::{json, Map, Value};

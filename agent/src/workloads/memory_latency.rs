@@ -3,10 +3,10 @@
 
 mod chain;
 
+use crate::contract::{Context, Failure};
 use crate::measure::columns::Table;
 use crate::measure::pages::{PageSize, Pages};
 use crate::measure::{machine, params, sched, tsc};
-use crate::workload::{Context, Failure};
 use chain::Chain;
 use serde::Deserialize;
 use serde_json::{json, Map, Value};

@@ -2,8 +2,8 @@
 //! fills the memory bus; the seeds copied 9 MB on a machine with 8 MB of cache).
 
 use super::load;
+use crate::contract::{Context, Failure};
 use crate::measure::{machine, params, prefault};
-use crate::workload::{Context, Failure};
 use serde::Deserialize;
 use serde_json::{json, Value};
 

@@ -1,5 +1,6 @@
 //! All workloads, by name.
 
+pub mod by_hand;
 pub mod bytemark;
 pub mod cpu_load;
 pub mod disk_load;
@@ -20,7 +21,7 @@ pub mod testing;
 pub mod tick;
 pub mod tsc_loop;
 
-use crate::workload::Run;
+use crate::contract::Run;
 
 /// The workloads this agent can carry out.
 pub const ALL: &[(&str, Run)] = &[

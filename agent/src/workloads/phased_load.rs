@@ -1,8 +1,8 @@
 //! `phased-load`: several loads one after another, with quiet gaps between, so that a subject's
 //! answer to each can be seen in one course (figure 9 of seed 002).
 
+use crate::contract::{Context, Failure, Run, Sink};
 use crate::measure::params;
-use crate::workload::{Context, Failure, Run, Sink};
 use crate::workloads;
 use crate::workloads::net::{Meeting, Partner};
 use serde::Deserialize;

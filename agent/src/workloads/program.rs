@@ -1,10 +1,10 @@
 //! `program`: programs of the toolbox, run again and again; what they take and what they write.
 
+use crate::contract::{Context, Failure};
 use crate::measure::columns::Table;
 use crate::measure::params;
-use crate::program::{last_lines, Outcome, Program};
-use crate::toolbox::{self, Toolbox};
-use crate::workload::{Context, Failure};
+use crate::tools::program::{last_lines, Outcome, Program};
+use crate::tools::toolbox::{self, Toolbox};
 use serde::Deserialize;
 use serde_json::{json, Value};
 use sha2::{Digest, Sha256};

@@ -1,10 +1,10 @@
 //! `switch`: N threads of one priority on one CPU hand it round by yielding ("thread switch
 //! latency", seed 000, 6.2.2). Each stamps and yields; the next subtracts.
 
+use crate::contract::{Context, Failure};
 use crate::measure::histogram::{Histogram, BINS};
 use crate::measure::witness::Witness;
 use crate::measure::{params, realtime, sched, tsc};
-use crate::workload::{Context, Failure};
 use serde::Deserialize;
 use serde_json::{json, Value};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -230,13 +230,13 @@ impl Gate {
 /// it lets all threads go before it can be starved by the first of them.
 fn conduct(context: &Context, params: &Params, cpu: usize) -> Result<Played, Failure> {
     let mut warnings = Vec::new();
-    let policy = realtime::settle(&[], sched::highest_priority(), &mut warnings)?;
+    let policy = realtime::settle(&[], sched::HIGHEST_PRIORITY, &mut warnings)?;
     let hz = tsc::calibrate()?;
     let warm_up = WARM_UP_ROUNDS * params.threads as u64 + 100;
     let ring = Ring::new((REACH_S * hz) as u64, warm_up, params.samples);
     let gate = Gate::default();
     let live = || -> Result<(), Failure> {
-        let settled = realtime::settle(&[cpu], sched::highest_priority() - 1, &mut Vec::new());
+        let settled = realtime::settle(&[cpu], sched::HIGHEST_PRIORITY - 1, &mut Vec::new());
         gate.abandoned.fetch_or(settled.is_err(), SeqCst);
         if gate.pass(params.threads) {
             ring.turn(params.threads, context.stop);

@@ -1,6 +1,6 @@
 //! A sink for tests: collects what a workload hands over.
 
-use crate::workload::{Context, Failure, Run, Sink};
+use crate::contract::{Context, Failure, Run, Sink};
 use serde_json::{json, Value};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Mutex;

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tare.analysis.compare import compare as compare_runs
-    from tare.analysis.export import export_observations, tidy_frame
+    from tare.analysis.export import export_observations, tidy_frame, write_observations
     from tare.analysis.load import load_run, load_runs
     from tare.analysis.pilot import advise
     from tare.analysis.series import group_series, summarise_series
@@ -25,6 +25,7 @@ __all__ = [
     "load_runs",
     "summarise_series",
     "tidy_frame",
+    "write_observations",
 ]
 
 _HOMES = {
@@ -36,6 +37,7 @@ _HOMES = {
     "load_runs": ("load", "load_runs"),
     "summarise_series": ("series", "summarise_series"),
     "tidy_frame": ("export", "tidy_frame"),
+    "write_observations": ("export", "write_observations"),
 }
 
 

@@ -5,17 +5,13 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from tare.analysis.dip import two_humped
 from tare.analysis.effects import Estimate, Pair, estimate_all, pair_up, summarise_arm
 from tare.analysis.grouping import Measured, group, pooled
-from tare.analysis.logratio import relative_half_width
-from tare.analysis.multiplicity import benjamini_hochberg
 from tare.analysis.noise import noise_floor
-from tare.analysis.permutation import LEAST_BLOCKS, least_p
 from tare.analysis.proofs import proof_differences
 from tare.analysis.results import (
     ArmSummary,
@@ -29,55 +25,18 @@ from tare.analysis.results import (
     Interval,
     Key,
 )
-from tare.analysis.rundata import MachineResult, RunData
-from tare.analysis.seriesdata import SeriesKey
+from tare.analysis.rundata import RunData
+from tare.analysis.series_data import SeriesKey
+from tare.analysis.settings import Settings
+from tare.analysis.statistics.dip import two_humped
+from tare.analysis.statistics.logratio import relative_half_width
+from tare.analysis.statistics.multiplicity import benjamini_hochberg
+from tare.analysis.statistics.permutation import LEAST_BLOCKS, least_p
 from tare.analysis.steadiness import steadiness
-from tare.analysis.verdict import LEVEL, Evidence, judge, sentence
+from tare.analysis.verdict import Evidence, judge, sentence
 from tare.analysis.words import arm_verdict, described, marked, notes_on
 from tare.errors import InputError
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How to compare; by default what the study says.
-
-    Args:
-        baseline: The arm that the others are compared with.
-        aa_pair: Two arms that are the same, or None.
-        confidence: Nominal coverage of intervals.
-        margin: Practical margin, relative.
-        level: False discovery rate of verdicts.
-    """
-
-    baseline: str
-    aa_pair: tuple[str, str] | None
-    confidence: float = 0.95
-    margin: float = 0.02
-    level: float = LEVEL
-
-    @classmethod
-    def of(cls, runs: Sequence[RunData]) -> Settings:
-        """Return what the runs' studies say, which must agree on the baseline.
-
-        Raises:
-            InputError: There is no run, or the baselines differ.
-        """
-        if not runs:
-            raise InputError("there is no run to compare", "name at least one folder")
-        baselines = {run.baseline for run in runs}
-        if len(baselines) > 1:
-            raise InputError(
-                f"the runs have different baselines: {', '.join(sorted(baselines))}",
-                "compare runs of one study, or each run by itself",
-            )
-        study = runs[0].study
-        pair = study.get("aa")
-        return cls(
-            baseline=runs[0].baseline,
-            aa_pair=(str(pair[0]), str(pair[1])) if pair else None,
-            confidence=float(study.get("confidence") or 0.95),
-            margin=float(study.get("margin", 0.02)),
-        )
+from tare.events.results import MachineResult
 
 
 def compare(runs: RunData | Sequence[RunData], settings: Settings | None = None) -> Comparison:
@@ -166,9 +125,11 @@ class _Comparing:
                 (machine for run in self.runs for machine in run.machines),
                 settings.baseline,
                 self.arms,
+                settings.own_baselines,
             ),
             host_costs=host_costs(self.runs, self.emulated),
             notes=self._notes(len(blocks), effects),
+            own_baselines=settings.own_baselines,
         )
 
     def _control_pairs(self) -> list[Pair]:
@@ -185,8 +146,8 @@ class _Comparing:
             pair
             for key, measured in self.measured.items()
             for arm in self.arms
-            if arm not in (baseline, twin)
-            and (pair := pair_up(key, measured, arm, baseline)) is not None
+            if arm not in (self.settings.baseline_of(arm), twin)
+            and (pair := pair_up(key, measured, arm, self.settings.baseline_of(arm))) is not None
         ]
 
     def _effects(
@@ -306,12 +267,11 @@ class _Comparing:
         return self.summaries[pair.key, arm]
 
     def _arm_verdicts(self, effects: Sequence[Effect]) -> tuple[ArmVerdict, ...]:
-        compared = dict.fromkeys(effect.arm for effect in effects)
-        baseline = self.settings.baseline
+        compared = {effect.arm: effect.baseline for effect in effects}
         return tuple(
             arm_verdict(
                 arm,
-                marked(baseline, emulated=baseline in self.emulated),
+                marked(compared[arm], emulated=compared[arm] in self.emulated),
                 [effect for effect in effects if effect.arm == arm and effect.headline],
                 emulated=arm in self.emulated,
             )

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tare.analysis.logratio import mean_interval
 from tare.analysis.monitoring import Phase, phases_of
 from tare.analysis.results import Interval
-from tare.analysis.rundata import CellResult, RunData, SeriesEntry
+from tare.analysis.rundata import RunData
+from tare.analysis.statistics.logratio import mean_interval
+from tare.events.results import CellResult, SeriesEntry
 
 SERIES = "responses"
 QUIET = "quiet"

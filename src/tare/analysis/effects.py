@@ -10,12 +10,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tare.analysis.bootstrap import Nested, nest, paired_interval, seed_from
-from tare.analysis.grouping import Block, BlockId, Measured, block_values, logs_of
-from tare.analysis.logratio import deviation, error_of_mean
-from tare.analysis.permutation import sign_flip_p
+from tare.analysis.grouping import Block, BlockId, Measured, logs_of
 from tare.analysis.results import ArmSummary, BlockValue, Interval, IntervalMethod, Key, Scale
-from tare.analysis.tails import boot_level_interval, median_interval
+from tare.analysis.statistics.bootstrap import (
+    Nested,
+    nest,
+    nest_singles,
+    paired_interval,
+    seed_from,
+)
+from tare.analysis.statistics.logratio import deviation, error_of_mean
+from tare.analysis.statistics.permutation import sign_flip_p
+from tare.analysis.statistics.tails import boot_level_interval, median_interval
 
 
 @dataclass(frozen=True)
@@ -86,11 +92,10 @@ def pair_up(key: Key, measured: Measured, arm: str, baseline: str) -> Pair | Non
     if not shared:
         return None
     ratio = measured.positive((arm, baseline))
-    over = block_values({block: ours[block] for block in shared}, logs=ratio)
-    under = block_values({block: theirs[block] for block in shared}, logs=ratio)
+    over, under = measured.values(arm, logs=ratio), measured.values(baseline, logs=ratio)
     differences = tuple(
-        math.log(a.value) - math.log(b.value) if ratio else a.value - b.value
-        for a, b in zip(over, under, strict=True)
+        math.log(over[block]) - math.log(under[block]) if ratio else over[block] - under[block]
+        for block in shared
     )
     scale: Scale = "ratio" if ratio else "difference"
     return Pair(key, arm, baseline, measured, scale, shared, differences)
@@ -187,6 +192,9 @@ def _structure(pair: Pair, arm: str) -> tuple[tuple[int, ...], ...]:
 def _nested(pair: Pair, arm: str) -> Nested:
     values = pair.measured.arms[arm]
     blocks: list[Block] = [values[block] for block in pair.blocks]
+    if all(len(block) == 1 and len(block[0]) == 1 for block in blocks):
+        singles = [block[0][0] for block in blocks]
+        return nest_singles(list(map(math.log, singles)) if pair.scale == "ratio" else singles)
     return nest([logs_of(block) for block in blocks] if pair.scale == "ratio" else blocks)
 
 
@@ -200,7 +208,11 @@ def summarise_arm(
 ) -> ArmSummary:
     """Return one arm's values over all its blocks, whatever the other arms have."""
     blocks = measured.arms[arm]
-    values = block_values(blocks, logs=measured.positive((arm,)))
+    means = measured.values(arm, logs=measured.positive((arm,)))
+    values = tuple(
+        BlockValue(run, number, means[run, number], len(block))
+        for (run, number), block in blocks.items()
+    )
     sample = [one.value for one in values]
     everything = [v for block in blocks.values() for repeat in block for v in repeat]
     typical = measured.kind == "typical"

@@ -10,7 +10,7 @@ from typing import Literal
 import polars as pl
 
 from tare.analysis.rundata import RunData
-from tare.errors import InputError
+from tare.outputs import put_for_user
 
 Format = Literal["csv", "parquet", "json"]
 
@@ -97,12 +97,4 @@ def write_observations(runs: RunData | Sequence[RunData], path: Path, form: Form
     Raises:
         InputError: The file cannot be written; says why.
     """
-    partial = path.with_name(f".{path.name}.part")
-    try:
-        partial.write_bytes(export_observations(runs, form))
-        partial.replace(path)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise InputError(
-            f"cannot write {path}: {error.strerror or error}", "choose another file"
-        ) from error
+    put_for_user(path, export_observations(runs, form), "choose another file with --out")

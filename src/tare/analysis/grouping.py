@@ -9,7 +9,7 @@ from typing import cast
 
 import numpy as np
 
-from tare.analysis.results import Better, BlockValue, Key, Kind
+from tare.analysis.results import Better, Key, Kind
 from tare.analysis.rundata import RunData
 
 BlockId = tuple[str, int]
@@ -53,16 +53,38 @@ class Measured:
     kind: Kind
     headline: bool
     arms: dict[str, dict[BlockId, Block]] = field(default_factory=dict)
+    # Worked out once; not handed on by `replace`, which may give `arms` another meaning.
+    _values: dict[tuple[str, bool], dict[BlockId, float]] = field(
+        default_factory=dict, init=False, compare=False
+    )
+    _positive: dict[str, bool] = field(default_factory=dict, init=False, compare=False)
+
+    def values(self, arm: str, *, logs: bool) -> dict[BlockId, float]:
+        """Return each block's mean over its repeats' means, worked out once.
+
+        Args:
+            arm: One of ``arms``.
+            logs: Whether means are geometric; all values are above zero then.
+        """
+        if (arm, logs) not in self._values:
+            self._values[arm, logs] = {
+                block: _block_value(values, logs=logs) for block, values in self.arms[arm].items()
+            }
+        return self._values[arm, logs]
 
     def positive(self, arms: Sequence[str]) -> bool:
         """Whether all values of these arms are above zero, so that ratios exist."""
-        return all(
-            value > 0
-            for arm in arms
-            for block in self.arms.get(arm, {}).values()
-            for repeat in block
-            for value in repeat
-        )
+        return all(map(self._all_positive, arms))
+
+    def _all_positive(self, arm: str) -> bool:
+        if arm not in self._positive:
+            self._positive[arm] = all(
+                value > 0
+                for block in self.arms.get(arm, {}).values()
+                for repeat in block
+                for value in repeat
+            )
+        return self._positive[arm]
 
 
 def group(runs: Sequence[RunData]) -> dict[Key, Measured]:
@@ -71,13 +93,20 @@ def group(runs: Sequence[RunData]) -> dict[Key, Measured]:
     cells: dict[tuple[Key, str], dict[BlockId, dict[str, list[float]]]] = {}
     for run in runs:
         for row in run.observations.select(_COLUMNS).iter_rows():
+            run_id, number, arm, *_, unit, better, kind, headline, cell, value = row
             key = Key(*row[3:8])
             if key not in measured:
                 measured[key] = Measured(
-                    row[8], cast(Better, row[9]), cast(Kind, row[10]), bool(row[11])
+                    unit, cast(Better, better), cast(Kind, kind), bool(headline)
                 )
-            blocks = cells.setdefault((key, row[2]), {})
-            blocks.setdefault((row[0], row[1]), {}).setdefault(row[12], []).append(row[13])
+            blocks = cells.get((key, arm))
+            if blocks is None:
+                blocks = cells[key, arm] = {}
+            by_cell = blocks.get((run_id, number))
+            if by_cell is None:
+                blocks[run_id, number] = {cell: [value]}
+            else:
+                by_cell.setdefault(cell, []).append(value)
     for (key, arm), blocks in cells.items():
         measured[key].arms[arm] = {
             block: list(by_cell.values()) for block, by_cell in sorted(blocks.items())
@@ -85,20 +114,10 @@ def group(runs: Sequence[RunData]) -> dict[Key, Measured]:
     return measured
 
 
-def block_values(blocks: dict[BlockId, Block], *, logs: bool) -> tuple[BlockValue, ...]:
-    """Return each block's mean over its repeats' means.
-
-    Args:
-        blocks: Values by block.
-        logs: Whether means are geometric; all values are above zero then.
-    """
-    return tuple(
-        BlockValue(run, number, _block_value(block, logs=logs), len(block))
-        for (run, number), block in blocks.items()
-    )
-
-
 def _block_value(block: Block, *, logs: bool) -> float:
+    if len(block) == 1 and len(block[0]) == 1:
+        value = block[0][0]
+        return math.exp(math.log(value)) if logs else value
     if logs:
         means = [math.fsum(map(math.log, repeat)) / len(repeat) for repeat in block]
         return math.exp(math.fsum(means) / len(means))

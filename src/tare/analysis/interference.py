@@ -61,6 +61,8 @@ def interference(
     if not runs:
         return ()
     scenarios: Mapping[str, Any] = runs[0].study.get("scenarios") or {}
+    if not any(each.get("neighbours") for each in scenarios.values()):
+        return ()
     emulated = frozenset[str]().union(*(run.emulated_arms for run in runs))
     quiet = {name: _quiet_beside(name, scenarios) for name in scenarios}
     wanted: list[tuple[str, Pair]] = []
@@ -71,7 +73,7 @@ def interference(
                 alone = quiet.get(loaded)
                 if among is None or alone is None or alone not in by_scenario:
                     continue
-                pair = pair_up(replace(base, scenario=loaded), among, loaded, alone)
+                pair = pair_up(base._replace(scenario=loaded), among, loaded, alone)
                 if pair is not None and pair.scale == "ratio":
                     wanted.append((arm, pair))
     estimates = estimate_all([pair for _, pair in wanted], confidence, runs[0].run)
@@ -105,7 +107,7 @@ def _by_scenario(measured: Mapping[Key, Measured]) -> dict[Key, dict[str, Measur
     found: dict[Key, dict[str, Measured]] = {}
     for key, values in measured.items():
         if key.role == SUBJECT and values.headline and values.better != "neither":
-            found.setdefault(replace(key, scenario=""), {})[key.scenario] = values
+            found.setdefault(key._replace(scenario=""), {})[key.scenario] = values
     return found
 
 

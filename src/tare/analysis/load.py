@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
-from tare.analysis.fold import Fold
 from tare.analysis.rundata import OBSERVATION_COLUMNS, RunData
 from tare.errors import InputError
-from tare.events import Record, read_events
+from tare.events import Fold, read_fold
 
+_OF_CELL = (
+    "run",
+    "block",
+    "arm",
+    "platform",
+    "scenario",
+    "workload",
+    "parameters",
+    "repeat",
+    "cell",
+    "emulated",
+    "status",
+)
+_OF_METRIC = ("role", "metric", "unit", "better", "kind", "headline")
 _SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "run": pl.String,
     "block": pl.Int64,
@@ -52,7 +66,7 @@ def load_run(folder: Path) -> RunData:
             f"{folder} holds no run (there is no {path.name})",
             "name a folder that `tare run` wrote",
         )
-    return fold_run(folder, read_events(path))
+    return run_data(folder, read_fold(path))
 
 
 def load_runs(folders: Sequence[Path]) -> tuple[RunData, ...]:
@@ -73,19 +87,16 @@ def load_runs(folders: Sequence[Path]) -> tuple[RunData, ...]:
     return tuple(runs.values())
 
 
-def fold_run(folder: Path, records: Iterable[Record]) -> RunData:
-    """Fold a run's records.
+def run_data(folder: Path, fold: Fold) -> RunData:
+    """Return what a run's events add up to.
 
     Args:
         folder: Where the paths of series begin.
-        records: All records of the run in order.
+        fold: The fold of all events.
 
     Raises:
         InputError: The stream does not begin with the start of a run.
     """
-    fold = Fold(folder)
-    for record in records:
-        fold.take(record)
     started = fold.started
     if started is None:
         raise InputError(
@@ -111,10 +122,11 @@ def fold_run(folder: Path, records: Iterable[Record]) -> RunData:
         machines=fold.machine_results(),
         cells=fold.cell_results(),
         observations=observation_frame(fold),
-        series=fold.series(),
-        blocks_finished=tuple(fold.blocks_finished),
-        decisions=tuple(fold.decisions),
-        adapted=fold.adapted,
+        series=fold.series(folder),
+        blocks_finished=tuple(fold.block.finished),
+        decisions=tuple((each.block, each.go_on, each.reason) for each in fold.decisions),
+        adapted=fold.notes,
+        changes=started.changes,
         complete=ended is not None and ended.status == "complete",
         ended=None if ended is None else ended.status,
         end_reason="" if ended is None else ended.reason,
@@ -128,15 +140,12 @@ def fold_run(folder: Path, records: Iterable[Record]) -> RunData:
 
 def observation_frame(fold: Fold) -> pl.DataFrame:
     """Return one row per observation of the cells that count, columns `OBSERVATION_COLUMNS`."""
-    columns: dict[str, list[object]] = {name: [] for name in OBSERVATION_COLUMNS}
+    counted = [done for done in fold.finished.values() if done.result.status == "ok"]
     emulated = {name for name, check in fold.platforms.items() if check.emulated}
     platforms = {result.arm: result.platform for result in fold.platform_results()}
-    for done in fold.finished.values():
-        cell = done.result
-        if cell.status != "ok":
-            continue
-        for seen in done.observed:
-            row = (
+    cells = pl.DataFrame(
+        [
+            (
                 cell.run,
                 cell.block,
                 cell.arm,
@@ -146,16 +155,25 @@ def observation_frame(fold: Fold) -> pl.DataFrame:
                 cell.parameters,
                 cell.repeat,
                 cell.cell,
-                seen.role,
-                seen.metric,
-                seen.unit,
-                seen.better,
-                seen.kind,
-                seen.headline,
-                seen.value,
                 cell.arm in emulated,
                 cell.status,
             )
-            for name, value in zip(OBSERVATION_COLUMNS, row, strict=True):
-                columns[name].append(value)
-    return pl.DataFrame(columns, schema=_SCHEMA)
+            for cell in (done.result for done in counted)
+        ],
+        schema={name: _SCHEMA[name] for name in _OF_CELL},
+        orient="row",
+    )
+    metrics = {seen.metric: None for done in counted for seen in done.observed}
+    numbers = {metric: number for number, metric in enumerate(metrics)}
+    described = pl.DataFrame(
+        list(metrics), schema={name: _SCHEMA[name] for name in _OF_METRIC}, orient="row"
+    )
+    # Texts that many rows share are gathered by their number, not collected row by row.
+    of_cell = np.repeat(np.arange(len(counted)), [len(done.observed) for done in counted])
+    of_metric = np.fromiter(
+        (numbers[seen.metric] for done in counted for seen in done.observed), np.int64
+    )
+    values = np.fromiter((seen.value for done in counted for seen in done.observed), np.float64)
+    return pl.concat(
+        [cells[of_cell], described[of_metric], pl.DataFrame({"value": values})], how="horizontal"
+    ).select(OBSERVATION_COLUMNS)

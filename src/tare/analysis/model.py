@@ -24,22 +24,20 @@ from tare.analysis.results import (
     Scale,
     VerdictWord,
 )
-from tare.analysis.rundata import (
-    OBSERVATION_COLUMNS,
+from tare.analysis.rundata import OBSERVATION_COLUMNS, RunData
+from tare.analysis.series_data import (
+    Quantile,
+    SeriesKey,
+    SeriesSummary,
+)
+from tare.events.results import (
     CellResult,
     CheckResult,
     ImageUsed,
     MachineResult,
     PlatformResult,
-    RunData,
     SeriesEntry,
     SkippedPart,
-    Status,
-)
-from tare.analysis.seriesdata import (
-    Quantile,
-    SeriesKey,
-    SeriesSummary,
 )
 
 __all__ = [
@@ -72,6 +70,5 @@ __all__ = [
     "SeriesKey",
     "SeriesSummary",
     "SkippedPart",
-    "Status",
     "VerdictWord",
 ]

@@ -12,7 +12,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tare.analysis.rundata import CellResult, RunData, SeriesEntry
+from tare.analysis.rundata import RunData
+from tare.events.results import CellResult, SeriesEntry
 
 SERIES = "counters"
 ORIGINS = "origins_ns"

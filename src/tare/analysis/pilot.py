@@ -11,8 +11,8 @@ from statistics import fmean
 import numpy as np
 import polars as pl
 
-from tare.analysis.repeats import choose_repeats
 from tare.analysis.rundata import RunData
+from tare.analysis.statistics.repeats import choose_repeats
 
 LEAST_COST_S = 1e-3
 
@@ -65,8 +65,9 @@ def advise(pilot: RunData, precision: float, confidence: float) -> tuple[Advice,
     advices = []
     for key, ratios in _paired_log_ratios(pilot, baseline):
         arm, scenario, workload, parameters, _ = key
-        measuring = sum(cell_s[one, scenario, workload, parameters] for one in (arm, baseline))
-        booting = boot_s[arm] + boot_s[baseline]
+        base = pilot.own_baselines.get(arm, baseline)
+        measuring = sum(cell_s[one, scenario, workload, parameters] for one in (arm, base))
+        booting = boot_s[arm] + boot_s[base]
         repeated = ratios.shape[1] > 1
         costs = (measuring, booting) if repeated else (measuring + booting,)
         found = choose_repeats(
@@ -103,8 +104,9 @@ def _paired_log_ratios(pilot: RunData, baseline: str) -> Iterator[tuple[Key, np.
         place = (int(row["block"]), int(row["repeat"]))
         logs[arm, scenario, workload, parameters, metric][place] = math.log(row["value"])
     for key, values in logs.items():
-        base = logs.get((baseline, *key[1:]), {})
-        if key[0] == baseline:
+        against = pilot.own_baselines.get(key[0], baseline)
+        base = logs.get((against, *key[1:]), {})
+        if key[0] == against:
             continue
         shared = {place: value - base[place] for place, value in values.items() if place in base}
         ratios = _balanced(shared)

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from tare.analysis.results import ProofDifference
-from tare.analysis.rundata import MachineResult
+from tare.events.results import MachineResult
 
 ABSENT = "(absent)"
 _LONGEST = 240
@@ -65,7 +65,10 @@ _WORD_LISTS = ("cpu.flags", "cpu.bugs")
 
 
 def proof_differences(
-    machines: Iterable[MachineResult], baseline: str, arms: Sequence[str]
+    machines: Iterable[MachineResult],
+    baseline: str,
+    arms: Sequence[str],
+    own_baselines: Mapping[str, str] | None = None,
 ) -> tuple[ProofDifference, ...]:
     """Return how each arm's environment differs from the baseline's.
 
@@ -74,6 +77,7 @@ def proof_differences(
             left out.
         baseline: The baseline arm.
         arms: The arms to compare with it.
+        own_baselines: The baseline on its own host, for each arm on another than ``baseline``'s.
 
     Returns:
         Differences in order of arms; within an arm those that could explain a result first,
@@ -83,14 +87,12 @@ def proof_differences(
     for machine in machines:
         if machine.role == "subject" and machine.proof:
             proofs.setdefault(machine.arm, []).append(flatten(machine.proof))
-    base = proofs.get(baseline)
-    if base is None:
-        return ()
+    compared = {arm: (own_baselines or {}).get(arm, baseline) for arm in arms}
     return tuple(
         difference
-        for arm in arms
-        if arm != baseline and arm in proofs
-        for difference in _compare(arm, base, proofs[arm])
+        for arm, base in compared.items()
+        if arm != base and arm in proofs and base in proofs
+        for difference in _compare(arm, proofs[base], proofs[arm])
     )
 
 

@@ -14,8 +14,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from tare.analysis.hosttrack import IDLE_READY, WAKE_UP, Cause, Columns, Episode, Track
-from tare.events.hostsched import HostEvent
+from tare.analysis.host_track import IDLE_READY, WAKE_UP, Cause, Columns, Episode, Track
+from tare.events.host_schedule import HostEvent
 
 THROTTLED = Cause("host throttling")
 SLICE_NS = 5_000_000
@@ -66,7 +66,7 @@ def _absences(episodes: Sequence[Episode]) -> list[_Absence]:
     for episode in episodes:
         if "interrupt" in episode.cause.kind:
             continue
-        begin, ready = episode.begin_ns, episode.cause.kind != "platform"
+        begin, ready = episode.begin_ns, episode.cause.wanted_to_run
         if found and found[-1].end_ns == begin:
             begin, ready = found[-1].begin_ns, found[-1].ready
             found.pop()

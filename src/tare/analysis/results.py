@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 from tare.analysis.rundata import RunData
 
@@ -60,8 +61,7 @@ class Interval:
         return self.low <= value <= self.high
 
 
-@dataclass(frozen=True, order=True)
-class Key:
+class Key(NamedTuple):
     """What is compared between arms: one metric of one workload in one scenario.
 
     Args:
@@ -364,6 +364,7 @@ class Comparison:
         host_costs: What machines cost the host.
         notes: What the reader must know about the whole (few blocks, other hosts, resumed,
             withheld cells ...), as sentences.
+        own_baselines: The baseline on its own host, for each arm on another than ``baseline``'s.
     """
 
     runs: tuple[RunData, ...]
@@ -383,6 +384,12 @@ class Comparison:
     proof_differences: tuple[ProofDifference, ...]
     host_costs: tuple[HostCost, ...]
     notes: tuple[str, ...]
+    own_baselines: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def against(self) -> str:
+        """What arms are compared with, in words."""
+        return f"{self.baseline} on the same host" if self.own_baselines else self.baseline
 
     @property
     def headlines(self) -> tuple[Effect, ...]:

@@ -7,10 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from tare.events.results import (
+    CellResult,
+    CheckResult,
+    ImageUsed,
+    MachineResult,
+    PlatformResult,
+    SeriesEntry,
+    SkippedPart,
+)
+
 if TYPE_CHECKING:
     import polars as pl
-
-Status = Literal["ok", "failed", "withheld"]
 
 OBSERVATION_COLUMNS = (
     "run",
@@ -33,167 +41,6 @@ OBSERVATION_COLUMNS = (
     "status",
 )
 """Columns of `RunData.observations`, in order."""
-
-
-@dataclass(frozen=True)
-class CheckResult:
-    """One pre-flight check: its name, ``ok``/``warn``/``bad``, what was found, what to do."""
-
-    name: str
-    level: Literal["ok", "warn", "bad"]
-    found: str
-    hint: str = ""
-
-
-@dataclass(frozen=True)
-class PlatformResult:
-    """Whether an arm could run, and why not.
-
-    Args:
-        arm: The arm's name in the study.
-        platform: The platform's name (``bare``, ``qemu``, ``oci`` ...).
-        options: The arm's platform options as resolved.
-        usable: Whether its machines can be started here.
-        reason: Why it cannot (or how it was found usable).
-        hint: A command or a step that would help; may be empty.
-        emulated: Whether its results carry the mark of emulation.
-        versions: Programs by name, e.g. ``{"qemu": "7.2.9"}``.
-        capabilities: What it offers, as recorded.
-        description: What it is, in a phrase; empty in runs of old.
-    """
-
-    arm: str
-    platform: str
-    options: Mapping[str, Any]
-    usable: bool
-    reason: str
-    hint: str
-    emulated: bool
-    versions: Mapping[str, str]
-    capabilities: Mapping[str, Any]
-    description: str = ""
-
-
-@dataclass(frozen=True)
-class SkippedPart:
-    """An arm, or a scenario or workload of it, that did not run, with the reason."""
-
-    arm: str
-    scenario: str | None
-    workload: str | None
-    reason: str
-
-
-@dataclass(frozen=True)
-class ImageUsed:
-    """What the machines of an arm booted: kernel, content digest, and the seconds it took."""
-
-    arm: str
-    kernel: str
-    digest: str
-    cached: bool
-    took_s: float
-
-
-@dataclass(frozen=True)
-class MachineResult:
-    """One machine that was started.
-
-    Args:
-        machine: Its name.
-        block: The block it belonged to.
-        arm: Its arm.
-        scenario: Its scenario.
-        role: ``subject`` or a neighbour's role.
-        boot_s: Seconds from its start to the agent's hello; None if it never got there.
-        proof: Its environment proof, nested; empty if it never said hello.
-        placement: On which CPUs it was put, as recorded.
-        expected: Whether its end was asked for; None if it was not seen to end.
-        reason: Why it ended, if unexpectedly.
-        console_tail: Its last console lines, if it ended unexpectedly.
-        host_cost: What it cost the host, e.g. ``{"cpu_s": 12.1, "rss_bytes": 3e8}``.
-    """
-
-    machine: str
-    block: int
-    arm: str
-    scenario: str
-    role: str
-    boot_s: float | None
-    proof: Mapping[str, Any]
-    placement: Mapping[str, Any]
-    expected: bool | None
-    reason: str
-    console_tail: tuple[str, ...]
-    host_cost: Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class CellResult:
-    """One finished cell, whether it counts or not.
-
-    Args:
-        cell: Its identity, e.g. ``b003/qemu-pv/alone/tick[samples=20000]``.
-        run: The run's identity.
-        block: Its block.
-        arm: Its arm.
-        scenario: Its scenario.
-        workload: Its workload.
-        parameters: Its parameters as canonical JSON.
-        repeat: 1 for the first, from a ``#2`` at the end of the identity otherwise.
-        status: ``ok`` counts; ``failed`` and ``withheld`` are shown with their reason.
-        reason: Why it does not count.
-        warnings: What the user should know about it.
-        logs: Last lines, or paths relative to the folder, that help to find the reason.
-        measured_s: Seconds spent measuring.
-        facts: What the agent and the clock check told besides metrics (nested).
-        attempt: 1, or more after transient failures or a resumed run.
-    """
-
-    cell: str
-    run: str
-    block: int
-    arm: str
-    scenario: str
-    workload: str
-    parameters: str
-    repeat: int
-    status: Status
-    reason: str
-    warnings: tuple[str, ...]
-    logs: tuple[str, ...]
-    measured_s: float
-    facts: Mapping[str, Any]
-    attempt: int
-
-
-@dataclass(frozen=True)
-class SeriesEntry:
-    """One binary series of a finished cell, to be read by `tare.analysis.series`.
-
-    Args:
-        run: The run's identity.
-        cell: The cell it belongs to; block, arm, scenario, workload and parameters are its.
-        role: The machine's role.
-        name: ``histogram``, ``excess``, ``intervals``, ``samples`` or a workload's own.
-        path: The Parquet file, absolute.
-        columns: Column types by name.
-        rows: Number of rows.
-    """
-
-    run: str
-    cell: str
-    block: int
-    arm: str
-    scenario: str
-    workload: str
-    parameters: str
-    repeat: int
-    role: str
-    name: str
-    path: Path
-    columns: Mapping[str, str]
-    rows: int
 
 
 @dataclass(frozen=True)
@@ -229,6 +76,7 @@ class RunData:
         booting_s: Of it, booting.
         measuring_s: Of it, measuring.
         adapted: How scenarios were adapted to the host, one sentence each.
+        changes: The options of the command line that made the study differ from its file.
     """
 
     folder: Path
@@ -258,11 +106,35 @@ class RunData:
     booting_s: float
     measuring_s: float
     adapted: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
 
     @property
     def baseline(self) -> str:
         """The arm that the others are compared with."""
         return str(self.study["baseline"])
+
+    @property
+    def own_baselines(self) -> Mapping[str, str]:
+        """The baseline on its own host, for each arm on another host than the study's baseline.
+
+        Where that baseline could not run, an arm is compared with the study's.
+        """
+        usable = {platform.arm for platform in self.platforms if platform.usable}
+        told = self.study.get("own_baselines") or {}
+        return {str(arm): str(base) for arm, base in told.items() if base in usable}
+
+    @property
+    def apart_from_baseline(self) -> Mapping[str, str]:
+        """The host of each arm that is compared with a baseline on another host, by arm."""
+        arms = self.study.get("arms", {})
+        on = {arm: arms[arm].get("on") for arm in arms if isinstance(arms[arm], Mapping)}
+        own = self.own_baselines
+        return {
+            platform.arm: str(on[platform.arm])
+            for platform in self.platforms
+            if platform.usable and on.get(platform.arm) not in (None, on.get(self.baseline))
+            if platform.arm not in own
+        }
 
     @property
     def arms(self) -> tuple[str, ...]:

@@ -10,14 +10,15 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tare.analysis.dip import two_humped
-from tare.analysis.histogram import Counter, Histogram, merge, thin
 from tare.analysis.results import Flag, Interval
-from tare.analysis.rundata import RunData, SeriesEntry
-from tare.analysis.seriesdata import Quantile, SeriesKey, SeriesSummary
+from tare.analysis.rundata import RunData
+from tare.analysis.series_data import Quantile, SeriesKey, SeriesSummary
+from tare.analysis.statistics.dip import two_humped
+from tare.analysis.statistics.histogram import Counter, Histogram, merge, thin
+from tare.analysis.statistics.tails import median_interval
+from tare.analysis.statistics.warmup import courses, thinned
 from tare.analysis.steadiness import shape_flags
-from tare.analysis.tails import median_interval
-from tare.analysis.warmup import courses, thinned
+from tare.events.results import SeriesEntry
 
 Floats = NDArray[np.float64]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tare.analysis.hosttrack import Cause, Episode
+from tare.analysis.host_track import Cause, Episode
 
 Ints = NDArray[np.int64]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tare.analysis.hosttrack import IDLE_READY, WAKE_UP, Cause, Episode, Track, joined
+from tare.analysis.host_track import IDLE_READY, WAKE_UP, Cause, Episode, Track, joined
 from tare.analysis.spikes import Matched, Spike
 
 STOLEN = Cause("host's own steal")

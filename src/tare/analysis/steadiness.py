@@ -9,9 +9,10 @@ import numpy as np
 import polars as pl
 
 from tare.analysis.results import Flag, FlagKind
-from tare.analysis.rundata import RunData, SeriesEntry
-from tare.analysis.seriesdata import SeriesKey
-from tare.analysis.warmup import Shape, courses, thinned
+from tare.analysis.rundata import RunData
+from tare.analysis.series_data import SeriesKey
+from tare.analysis.statistics.warmup import Shape, courses, thinned
+from tare.events.results import SeriesEntry
 
 ITERATIONS = ("iteration_ns", "duration_ns")
 """Columns that hold one repetition's duration, beside one that says what was repeated."""

@@ -7,13 +7,12 @@ is narrow does not look at where the interval lies. Least blocks keep the width'
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from tare.analysis.logratio import mean_interval, relative_half_width
-from tare.analysis.tails import median_interval
-from tare.events import CellFinished, CellStarted, Observed, Record
-from tare.events.stream import canonical_json
+from tare.analysis.statistics.logratio import mean_interval, relative_half_width
+from tare.analysis.statistics.tails import median_interval
+from tare.events.results import FinishedCell
 
 
 class Value(NamedTuple):
@@ -48,36 +47,20 @@ class Decision(NamedTuple):
     half_width: float | None
 
 
-def headline_values(records: Iterable[Record]) -> list[Value]:
-    """Return the headline observations of all ``ok`` cells, for `decide`.
+def headline_values(cells: Iterable[FinishedCell]) -> Iterator[Value]:
+    """Yield the headline observations of all ``ok`` cells, for `decide`.
 
     Args:
-        records: The run's records so far, in order.
+        cells: The run's finished cells so far.
     """
-    started: dict[str, CellStarted] = {}
-    waiting: dict[str, list[Observed]] = {}
-    counted: dict[str, list[Value]] = {}
-    for record in records:
-        event = record.event
-        if isinstance(event, Observed):
-            if event.headline:
-                waiting.setdefault(event.cell, []).append(event)
-        elif isinstance(event, CellStarted):
-            started[event.cell] = event
-            waiting[event.cell] = []
-        elif isinstance(event, CellFinished) and event.cell in started:
-            seen = waiting.pop(event.cell, [])
-            cell = started.pop(event.cell)
-            counted[event.cell] = (
-                [_value(cell, one) for one in seen] if event.status == "ok" else []
-            )
-    return [value for values in counted.values() for value in values]
-
-
-def _value(cell: CellStarted, seen: Observed) -> Value:
-    parameters = canonical_json(cell.parameters)
-    key = (cell.scenario, cell.workload, parameters, seen.role, seen.metric)
-    return Value(cell.block, cell.arm, key, seen.value, seen.kind == "typical")
+    for done in cells:
+        cell = done.result
+        if cell.status != "ok":
+            continue
+        for metric, value in done.observed:
+            if metric.headline:
+                key = (cell.scenario, cell.workload, cell.parameters, metric.role, metric.name)
+                yield Value(cell.block, cell.arm, key, value, metric.kind == "typical")
 
 
 def decide(
@@ -89,6 +72,7 @@ def decide(
     most: int,
     precision: float,
     confidence: float = 0.95,
+    own_baselines: Mapping[str, str] | None = None,
 ) -> Decision:
     """Decide after a block whether to start another one.
 
@@ -100,6 +84,7 @@ def decide(
         most: Most number of blocks.
         precision: Asked relative half-width of every headline ratio's interval, e.g. 0.05.
         confidence: Of those intervals.
+        own_baselines: The baseline on its own host, for each arm on another than ``baseline``'s.
 
     Returns:
         Go on below ``least``; stop at ``most``; in between, go on while some headline ratio is
@@ -110,7 +95,7 @@ def decide(
         return Decision(False, f"{blocks_done} blocks are done, the most asked for", None)
     if blocks_done < least:
         return Decision(True, f"{blocks_done} of at least {least} blocks are done", None)
-    widest, where = _widest(values, baseline, confidence)
+    widest, where = _widest(values, baseline, own_baselines or {}, confidence)
     if widest is None:
         return Decision(True, "no headline ratio is known yet", None)
     share = "unknown" if math.isinf(widest) else f"± {100 * widest:.2g} %"
@@ -122,7 +107,9 @@ def decide(
     return Decision(True, f"{where} is known to {share}, {asked}", widest)
 
 
-def _widest(values: Iterable[Value], baseline: str, confidence: float) -> tuple[float | None, str]:
+def _widest(
+    values: Iterable[Value], baseline: str, own_baselines: Mapping[str, str], confidence: float
+) -> tuple[float | None, str]:
     logs: dict[Hashable, dict[str, dict[int, list[float]]]] = {}
     typical: dict[Hashable, bool] = {}
     for one in values:
@@ -133,11 +120,12 @@ def _widest(values: Iterable[Value], baseline: str, confidence: float) -> tuple[
     widest: float | None = None
     where = ""
     for key, arms in logs.items():
-        base = _means(arms.get(baseline, {}))
         for arm, blocks in arms.items():
+            against = own_baselines.get(arm, baseline)
+            base = _means(arms.get(against, {}))
             other = _means(blocks)
             ratios = [other[block] - base[block] for block in other if block in base]
-            if arm == baseline or len(ratios) < 2:
+            if arm == against or len(ratios) < 2:
                 continue
             width = _half_width(ratios, confidence, typical[key])
             if widest is None or width > widest:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from tare.analysis.results import ArmVerdict, Effect, Key
 from tare.analysis.rundata import RunData
 from tare.analysis.verdict import percent, significant
+from tare.events.results import PlatformResult
 
 
 def described(key: Key) -> str:
@@ -111,11 +112,27 @@ def notes_on(runs: Sequence[RunData], blocks: int, least: int) -> tuple[str, ...
                     f"{name} has {lost} {status} cell{'s' if lost > 1 else ''} of "
                     f"{len(run.cells)}; what they observed does not count."
                 )
+        notes += [
+            _elsewhere(platform, run.baseline)
+            for platform in run.platforms
+            if platform.usable and platform.mark
+        ]
+        notes += [
+            f"{arm} ran on {host}, where the baseline {run.baseline} could not run: what the arm "
+            "costs and what the host is cannot be told apart."
+            for arm, host in run.apart_from_baseline.items()
+        ]
     if any(run.emulated_arms for run in runs):
         notes.append(
             "Emulated arms show behaviour and relative instruction cost, not hardware speed."
         )
     return (*notes, *_between(runs))
+
+
+def _elsewhere(platform: PlatformResult, baseline: str) -> str:
+    if platform.arm != baseline:
+        return f"{platform.arm} ran {platform.mark}."
+    return f"The baseline {baseline} ran {platform.mark}; all ratios are to that."
 
 
 def _blocks(count: int) -> str:

@@ -1,5 +1,6 @@
 """The one stream of typed events that everything reads: progress, resume, analysis, report."""
 
+from tare.events.fold import Fold, fold_records, read_fold
 from tare.events.model import (
     STREAM_VERSION,
     BlockFinished,
@@ -37,6 +38,7 @@ __all__ = [
     "Decided",
     "Event",
     "EventLog",
+    "Fold",
     "ImageReady",
     "Interrupted",
     "MachineReady",
@@ -53,5 +55,7 @@ __all__ = [
     "SeriesSaved",
     "Skipped",
     "UnreadableStream",
+    "fold_records",
     "read_events",
+    "read_fold",
 ]

@@ -33,7 +33,11 @@ class Check(Base):
 
 
 class RunStarted(Base):
-    """The first event: what will be carried out, by which versions, from which seed."""
+    """The first event: what will be carried out, by which versions, from which seed.
+
+    ``study`` is the study as it is carried out; ``changes`` are the options of the command line
+    that made it differ from its file.
+    """
 
     type: Literal["run_started"] = "run_started"
     version: int = STREAM_VERSION
@@ -44,6 +48,7 @@ class RunStarted(Base):
     seed: int
     host: dict[str, Any]
     versions: dict[str, str]
+    changes: tuple[str, ...] = ()
 
 
 class RunResumed(Base):
@@ -62,7 +67,11 @@ class Preflight(Base):
 
 
 class PlatformChecked(Base):
-    """Whether an arm can run here, and why not."""
+    """Whether an arm can run here, and why not.
+
+    ``facts`` are all that planning went by, so that a resumed run is planned alike; runs of before
+    have none. ``mark`` says in words where it runs instead of where it should, such as in dom0.
+    """
 
     type: Literal["platform_checked"] = "platform_checked"
     arm: str
@@ -75,6 +84,8 @@ class PlatformChecked(Base):
     versions: dict[str, str] = Field(default_factory=dict)
     capabilities: dict[str, Any] = Field(default_factory=dict)
     description: str = ""
+    facts: dict[str, Any] = Field(default_factory=dict)
+    mark: str = ""
 
 
 class Skipped(Base):
@@ -112,7 +123,7 @@ class ImageReady(Base):
 
 
 class BlockStarted(Base):
-    """One fresh boot of every arm begins, in this order of ``arm/scenario`` visits."""
+    """One fresh boot of every arm begins, in this order of ``arm/scenario`` batches."""
 
     type: Literal["block_started"] = "block_started"
     block: int
@@ -152,7 +163,10 @@ class MachineStopped(Base):
 
 
 class CellStarted(Base):
-    """One arm × scenario × workload × parameters begins within a block."""
+    """One arm × scenario × workload × parameters begins within a block.
+
+    ``machines`` name the machine of each role in it; empty where it could not even be begun.
+    """
 
     type: Literal["cell_started"] = "cell_started"
     cell: str
@@ -162,6 +176,7 @@ class CellStarted(Base):
     workload: str
     parameters: dict[str, Any]
     attempt: int = 1
+    machines: dict[str, str] = Field(default_factory=dict)
 
 
 class Observed(Base):
@@ -206,7 +221,7 @@ class CellFinished(Base):
 
 
 class BlockFinished(Base):
-    """All visits of the block have ended."""
+    """All batches of the block have ended."""
 
     type: Literal["block_finished"] = "block_finished"
     block: int

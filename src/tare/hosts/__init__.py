@@ -1,12 +1,12 @@
 """The computers hypervisors run on: commands, files, streams, and a ledger of what was made."""
 
-from tare.hosts.base import Completed, Host, Process
-from tare.hosts.cleanup import clean, clean_all
-from tare.hosts.ledger import Entry, Ledger, ledger_path, state_dir
+from tare.hosts.contract import Completed, Host, Process
+from tare.hosts.ledger.cleanup import clean, clean_all
+from tare.hosts.ledger.ledger import Entry, Ledger, ledger_path, state_dir
+from tare.hosts.ledger.settings import changed_setting
 from tare.hosts.local import LocalHost
 from tare.hosts.lock import host_lock
 from tare.hosts.processes import OwnedProcess, start_owned
-from tare.hosts.settings import changed_setting
 from tare.hosts.tail import tail
 
 __all__ = [

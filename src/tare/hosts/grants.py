@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from tare.hosts.ledger import Ledger
+from tare.hosts.ledger.ledger import Ledger
 
 
 def granted_cpus(

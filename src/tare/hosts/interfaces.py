@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tare.errors import MachineFault
-from tare.hosts.base import Host
+from tare.hosts.contract import Host
 
 _IP_S = 20.0
 

@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from tare.errors import InputError, MachineFault
-from tare.hosts.base import STREAM_LIMIT, Completed, Process
-from tare.hosts.ledger import LOCAL, boot_id
+from tare.hosts.contract import STREAM_LIMIT, Completed, Host, Process
+from tare.hosts.ledger.ledger import LOCAL, boot_id
 from tare.hosts.terminal import open_terminal
 from tare.hosts.topology import cpu_list
-from tare.scenarios.placement import HostCpus
+from tare.study.placement import HostCpus
 
 CPU_DEVICES = Path("/sys/devices/system/cpu")
 
 
-class LocalProcess:
+class LocalProcess(Process):
     """A process that this one started."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
@@ -71,12 +71,14 @@ class LocalProcess:
         await self._process.wait()
 
 
-class LocalHost:
+class LocalHost(Host):
     """The computer that Tare itself runs on.
 
     Args:
         agent: The ``tare-agent`` program, which ties started processes to the life of this one.
     """
+
+    local = True
 
     def __init__(self, agent: Path | None = None) -> None:
         self.name = LOCAL
@@ -90,7 +92,7 @@ class LocalHost:
         timeout_s: float | None = None,
         env: Mapping[str, str] | None = None,
     ) -> Completed:
-        """Run a command to its end; see :class:`tare.hosts.base.Host`."""
+        """Run a command to its end; see :class:`tare.hosts.contract.Host`."""
         process = await _spawn(
             argv,
             stdin=asyncio.subprocess.PIPE if input is not None else asyncio.subprocess.DEVNULL,
@@ -117,7 +119,7 @@ class LocalHost:
         env: Mapping[str, str] | None = None,
         cpus: Sequence[int] | None = None,
     ) -> Process:
-        """Start a command that dies with this process; see :class:`tare.hosts.base.Host`."""
+        """Start a command that dies with this process; see :class:`tare.hosts.contract.Host`."""
         wrapped = [*self._tied(cpus), *argv]
         if log is None:
             return LocalProcess(await _spawn(wrapped, stderr=asyncio.subprocess.DEVNULL, env=env))

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tare.errors import InputError
-from tare.hosts.ledger import state_dir
+from tare.hosts.ledger.ledger import state_dir
 
 
 @contextmanager
@@ -19,7 +19,7 @@ def host_lock(run: str, path: Path | None = None) -> Iterator[None]:
 
     Args:
         run: The run's id, told to whoever comes second.
-        path: The lock file; in :func:`tare.hosts.ledger.state_dir` when not given.
+        path: The lock file; in :func:`tare.hosts.ledger.ledger.state_dir` when not given.
 
     Raises:
         InputError: Another run holds the host; the message names it and its process.

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from tare.errors import InputError
-from tare.hosts.base import Completed, Host
+from tare.hosts.contract import Completed, Host
 
 _TRIES = 20
 _PAUSE_S = 0.1

@@ -8,8 +8,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tare.hosts.base import Host, Process
-from tare.hosts.ledger import Entry, Ledger
+from tare.hosts.contract import Host, Process
+from tare.hosts.ledger.ledger import Entry, Ledger
 
 TOKEN_VARIABLE = "TARE_TOKEN"
 _FIND = f'grep -lszxF "{TOKEN_VARIABLE}=$1" /proc/[0-9]*/environ'

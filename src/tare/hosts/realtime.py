@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from tare.hosts.base import Host
-from tare.hosts.ledger import Ledger
-from tare.hosts.settings import changed_setting
+from tare.hosts.contract import Host
+from tare.hosts.ledger.ledger import Ledger
+from tare.hosts.ledger.settings import changed_setting
 
 RT_RUNTIME = Path("/proc/sys/kernel/sched_rt_runtime_us")
 FAIR_SERVERS = Path("/sys/kernel/debug/sched/fair_server")

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tare.hosts.base import Host
+from tare.hosts.contract import Host
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ import os
 import tty
 from pathlib import Path
 
-from tare.hosts.base import STREAM_LIMIT
+from tare.hosts.contract import STREAM_LIMIT
 
 
 class _TerminalProtocol(asyncio.StreamReaderProtocol):

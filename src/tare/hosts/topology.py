@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tare.scenarios.placement import HostCpus
+from tare.study.placement import HostCpus
 
 _SCRIPT = """cd /sys/devices/system/cpu &&
 grep -H . online cpu[0-9]*/topology/thread_siblings_list

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from tare.hosts.base import Host
+from tare.hosts.contract import Host
 
 _PAGE_SIZE, _TICKS = 6, 17
 """AT_PAGESZ and AT_CLKTCK of the auxiliary vector, getauxval(3)."""

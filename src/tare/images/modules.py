@@ -29,7 +29,7 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     "erofs": ("crc32c_generic", "erofs", "loop"),
     "squashfs": ("squashfs", "loop"),
 }
-"""The modules behind each need of :func:`tare.images.build.build_guest_image`."""
+"""The modules behind each need of :func:`tare.images.guest_image.build_guest_image`."""
 
 _SUFFIXES = (".ko", ".ko.xz", ".ko.zst", ".ko.gz")
 

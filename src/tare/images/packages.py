@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from debian import deb822
 
 from tare.errors import InputError
 from tare.hosts import Host
@@ -137,27 +140,27 @@ async def _show(host: Host, name: str) -> Package | None:
         return None
     if not shown.ok:
         return None
-    fields = {
-        key: value.strip()
-        for key, colon, value in (
-            line.partition(":") for line in shown.stdout.decode(errors="replace").splitlines()
+    return next(described(shown.stdout.decode(errors="replace")), None)
+
+
+def described(stanzas: str) -> Iterator[Package]:
+    """Yield the packages that ``apt-cache show`` describes; what has no file is left out."""
+    for stanza in deb822.Packages.iter_paragraphs(stanzas, use_apt_pkg=False):
+        if not {"Package", "Version", "SHA256"} <= set(stanza.keys()):
+            continue
+        needed = [
+            choices[0]["name"]
+            for field in ("Pre-Depends", "Depends")
+            if stanza.get(field)
+            for choices in deb822.PkgRelation.parse_relations(stanza[field])
+        ]
+        yield Package(
+            stanza["Package"],
+            stanza["Version"],
+            stanza["SHA256"],
+            tuple(needed),
+            int(stanza.get("Installed-Size", "0")) << 10,
         )
-        if colon and not key.startswith(" ")
-    }
-    if not {"Package", "Version", "SHA256"} <= fields.keys():
-        return None
-    depends = tuple(
-        re.split(r"[\s(:|]", part.strip(), maxsplit=1)[0]
-        for part in f"{fields.get('Pre-Depends', '')},{fields.get('Depends', '')}".split(",")
-        if part.strip()
-    )
-    return Package(
-        fields["Package"],
-        fields["Version"],
-        fields["SHA256"],
-        depends,
-        int(fields.get("Installed-Size", "0")) << 10,
-    )
 
 
 async def _update(host: Host) -> bool:

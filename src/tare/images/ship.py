@@ -9,7 +9,6 @@ from pathlib import Path
 
 from tare.errors import MachineFault
 from tare.hosts import Host, Process
-from tare.hosts.local import LocalHost
 from tare.images.cache import KEPT_DAYS, file_digest
 
 COPY_S = 900.0
@@ -79,7 +78,7 @@ async def at_host(host: Host, file: Path) -> Path:
         MachineFault: The host has no room for it, or did not get it as it is.
         OSError: The file cannot be read.
     """
-    if isinstance(host, LocalHost):
+    if host.local:
         return file
     digest = await asyncio.to_thread(file_digest, file)
     words = [digest, file.name, str(file.stat().st_size), str(KEPT_DAYS)]
@@ -114,7 +113,7 @@ async def host_cache(host: Host, here: Path) -> Path:
         host: The computer that is asked about.
         here: That folder on this computer.
     """
-    if isinstance(host, LocalHost):
+    if host.local:
         return here
     said = await host.run(["sh", "-c", _CACHE_HOME + 'printf %s "$home/tare"'], timeout_s=30)
     return Path(said.stdout.decode())

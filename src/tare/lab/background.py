@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from tare.errors import InputError, MachineFault, TareError
-from tare.hosts.cleanup import clean
-from tare.hosts.ledger import LAB, Ledger, LedgerInUse, ledger_path, state_dir
+from tare.hosts.ledger.cleanup import clean
+from tare.hosts.ledger.ledger import LAB, Ledger, LedgerInUse, ledger_path, state_dir
 from tare.hosts.local import LocalHost
 from tare.lab.command import Places
 from tare.lab.options import LabOptions
@@ -210,7 +210,7 @@ async def _clean(agent: Path | None = None) -> None:
     if path.exists():
         ledger = Ledger(path)
         try:
-            await clean(LocalHost(agent), ledger)
+            await clean(LocalHost(agent), ledger, {})
         finally:
             ledger.discard()
 
@@ -224,7 +224,7 @@ async def take_care(order: Mapping[str, Any], say: Callable[[dict[str, Any]], No
     """
     # Loaded here: whoever only goes there need not wait for it.
     from tare.lab.host import lab_up
-    from tare.platforms.base import Context
+    from tare.platforms.contract import Context
 
     agent = Path(order["agent"])
     values: dict[str, Any] = {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tare.lab.image import LabImage
 from tare.lab.options import CPU_MODEL, MIB, LabOptions
-from tare.platforms import counting
+from tare.platforms import counted_time as counting
 
 PROGRAM = "qemu-system-x86_64"
 

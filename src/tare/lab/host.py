@@ -16,14 +16,14 @@ from typing import Any, Self, TypeVar
 
 from tare.errors import InputError, MachineFault, TareError
 from tare.hosts import Host
-from tare.hosts.ssh import SshHost
-from tare.hosts.ssh_options import SshOptions
+from tare.hosts.ssh.host import SshHost
+from tare.hosts.ssh.options import SshOptions
 from tare.lab.command import PROGRAM, Places, command
 from tare.lab.image import LabImage, build_lab_image, make_file_system
 from tare.lab.options import GIB, MIB, Hypervisor, LabOptions
 from tare.lab.outer import Outer
 from tare.lab.seed import Keys, initramfs, make_keys
-from tare.platforms.base import Context
+from tare.platforms.contract import Context
 
 BOOT_S = 240.0
 """Seconds after which a lab host that is not ready is given up: some ten times what it takes."""

@@ -36,6 +36,7 @@ EARLY = ("virtio_pci", "virtio_blk", "ext4", "crc32c_generic", "overlay", "virti
 
 LATE = (
     *("virtio_console", "virtio_rng", "loop", "erofs", "squashfs", "tun", "tap", "bridge", "veth"),
+    "vxlan",
     *("kvm_amd", "kvm_intel", "vhost_net", "vhost_vsock", "msr"),
     *("xen_evtchn", "xen_gntdev", "xen_gntalloc", "xen_privcmd", "xenfs"),
     *("xen_netback", "xen_blkback", "xen_acpi_processor"),

@@ -54,4 +54,6 @@ case $hypervisor in
             -daemonize || fail "KVM makes no virtual machine"
         ;;
 esac
+# The SSH server is in the background before it listens, and writes this file afterwards.
+until [ -s /run/sshd.pid ]; do sleep 0.02; done
 say "ready after $(cut -d' ' -f1 /proc/uptime) s"

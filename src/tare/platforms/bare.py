@@ -2,39 +2,40 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
 
-from tare.errors import TareError
-from tare.hosts import OwnedProcess, start_owned
-from tare.hosts.base import Host
+from tare.errors import TareError, heard
+from tare.hosts import start_owned
 from tare.hosts.grants import granted_cpus
-from tare.hosts.processes import stat_fields
-from tare.hosts.threads import threads_of
-from tare.platforms.base import (
+from tare.hosts.trace.threads import threads_of
+from tare.platforms.contract import (
+    NO_HYPERVISOR,
     Capabilities,
     Context,
     Machine,
     MachineSpec,
-    PlatformOptions,
+    NetworkWays,
+    Platform,
     Prepared,
     Shape,
     Statement,
     Verdict,
 )
-from tare.platforms.disk import disk_variable, mounted_disk, require_room
-from tare.platforms.linux_scheduling import LinuxOptions, own_policy
-from tare.platforms.process_machine import (
+from tare.platforms.linux.disk import disk_variable, mounted_disk, require_room
+from tare.platforms.linux.held_scheduling import LINUX_KNOBS, Scheduled, linux_knobs
+from tare.platforms.linux.network import Link
+from tare.platforms.linux.process_machine import (
     CONSOLE,
     ProcessMachine,
     kernel_release,
     owned_directory,
+    process_cost,
 )
-from tare.platforms.scheduled import LINUX_KNOBS, Scheduled, linux_knobs
-from tare.platforms.toolbox import tree_environment
+from tare.platforms.linux.scheduling import LinuxOptions, own_policy
+from tare.platforms.linux.toolbox import tree_environment
 
 CHECK_S = 20.0
 MIN_MEMORY = 16 << 20
@@ -45,25 +46,17 @@ class BareOptions(LinuxOptions):
     """How the bare host schedules what runs on it."""
 
 
-class Bare:
+class Bare(Platform[BareOptions]):
     """The host itself, without any hypervisor in between."""
 
     name = "bare"
-    options: type[PlatformOptions] = BareOptions
+    options = BareOptions
 
-    def emulated(self, options: Any) -> bool:
-        """Return False: this is the hardware, or what the host takes for it."""
-        return False
-
-    def boot_of(self, options: Any) -> str:
-        """Return ``none``: no hypervisor may lie below."""
-        return "none"
-
-    def describe(self, options: Any) -> str:
+    def describe(self, options: BareOptions) -> str:
         """Return what reports call it."""
         return ", ".join(("bare host", *options.scheduling_words))
 
-    def stated(self, options: Any) -> Statement:
+    def stated(self, options: BareOptions) -> Statement:
         """Return what the bare host offers; nothing is tried for it."""
         return Statement(
             capabilities=Capabilities(
@@ -71,6 +64,8 @@ class Bare:
                 max_vcpus=0,
                 min_memory=MIN_MEMORY,
                 knobs=LINUX_KNOBS,
+                disk=frozenset({"mounted"}),
+                toolbox=frozenset({"tree"}),
                 notes=(
                     "memory is not limited to the shape: the bare host's processes share all of it",
                     "a machine that is not pinned keeps to the least used CPUs, as many as it "
@@ -79,9 +74,15 @@ class Bare:
             ),
             kernel="the host's own",
             channel="pipes of the agent's process",
+            host_boot=NO_HYPERVISOR,
+            network=NetworkWays(
+                rooted=frozenset({"bridge", "loopback"}), unprivileged=frozenset({"loopback"})
+            ),
+            boot_s=0.1,
+            emulated_boot_s=3.0,
         )
 
-    async def check(self, context: Context, options: Any) -> Verdict:
+    async def check(self, context: Context, options: BareOptions) -> Verdict:
         """Run the agent once, and tell what the bare host cannot do."""
         versions: dict[str, str] = {}
         agent = str(context.host_agent)
@@ -104,12 +105,14 @@ class Bare:
             notes=best.notes if fifo.ok else (*best.notes, f"{NO_FIFO} ({fifo.words()})"),
         )
         if not proof.ok:
-            reason = f"the agent does not run here: {proof.words()}"
-            return Verdict(False, reason, f"{agent} proof", False, versions, capabilities)
+            hint = heard(f"try it: {agent} proof", "it", proof.words())
+            return Verdict(
+                False, "the agent does not run here", hint, False, versions, capabilities
+            )
         return Verdict(True, "the agent runs here", "", False, versions, capabilities)
 
     async def prepare(
-        self, context: Context, options: Any, shape: Shape, realtime: bool
+        self, context: Context, options: BareOptions, shape: Shape, realtime: bool
     ) -> Prepared:
         """Return the running kernel; nothing has to be built."""
         await require_room(context.host, shape.disk)
@@ -117,7 +120,7 @@ class Bare:
         return Prepared(kernel=release, digest="", cached=True, took_s=0.0)
 
     async def start(
-        self, context: Context, options: Any, prepared: Prepared, spec: MachineSpec
+        self, context: Context, options: BareOptions, prepared: Prepared, spec: MachineSpec
     ) -> Machine:
         """Start the agent on as many CPUs as the machine has vCPUs."""
         async with AsyncExitStack() as held:
@@ -129,12 +132,12 @@ class Bare:
             scheduled = Scheduled(context, spec.name, wanted)
             await scheduled.hold(held, realtime=spec.realtime)
             tools = await tree_environment(context, spec, held)
-            link = None if spec.network is None else await spec.network.here(spec.name)
+            link, around = await _joined(spec)
             log = spec.workdir / CONSOLE
             process = await start_owned(
                 context.host,
                 context.ledger,
-                scheduled.around([str(context.host_agent), "serve"], threads=True),
+                scheduled.around([*around, str(context.host_agent), "serve"], threads=True),
                 log=log,
                 env={
                     **scheduled.environment,
@@ -151,7 +154,7 @@ class Bare:
                 return (process.pid,)
 
             async def cost() -> dict[str, float]:
-                return await process_cost(context.host, process)
+                return await process_cost(context.host, process.pid)
 
             async def prove() -> Mapping[str, Any]:
                 threads = await threads_of(context.host, [process.pid])
@@ -171,21 +174,18 @@ class Bare:
             )
 
 
+async def _joined(spec: MachineSpec) -> tuple[Link | None, list[str]]:
+    """Return how the agent is connected, and what comes before its command for that."""
+    if spec.network is None:
+        return None, []
+    if not spec.own_address:
+        return await spec.network.here(spec.name), []
+    link = await spec.network.namespace(spec.name)
+    # With a /sys of its own, in which the agent sees the interfaces of its namespace.
+    return link, ["ip", "netns", "exec", link.interface]
+
+
 async def _explain(code: int) -> str:
     if code < 0:
         return f"the agent on the bare host was killed by signal {-code}"
     return f"the agent on the bare host ended by itself with status {code}"
-
-
-async def process_cost(host: Host, process: OwnedProcess) -> dict[str, float]:
-    """Return a process's CPU seconds (with those of reaped children) and resident bytes.
-
-    Fields 14 to 17 (clock ticks) and 24 (pages) of ``/proc/PID/stat``, proc(5).
-    """
-    stat = await host.read(f"/proc/{process.pid}/stat")
-    fields = stat_fields(stat)
-    ticks = sum(int(field) for field in fields[11:15])
-    return {
-        "cpu_s": ticks / os.sysconf("SC_CLK_TCK"),
-        "rss_bytes": float(int(fields[21]) * os.sysconf("SC_PAGE_SIZE")),
-    }

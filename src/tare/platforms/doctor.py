@@ -10,16 +10,14 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from tare.errors import TareError
-from tare.platforms import PLATFORMS
-from tare.platforms.base import Capabilities, Context, Platform, Verdict
-
-VARIANTS: Mapping[str, tuple[tuple[str, Mapping[str, Any]], ...]] = {
-    "bare": (("", {}),),
-    "oci": tuple((name, {"runtime": name}) for name in ("crun", "runc", "runsc")),
-    "qemu": tuple((name, {"accelerator": name}) for name in ("tcg", "kvm")),
-    "xen": tuple((name, {"type": name}) for name in ("pv", "pvh", "hvm")),
-}
-"""For each platform the variants worth telling apart, with their options; others have one."""
+from tare.platforms.contract import (
+    NOTHING_AT_ALL,
+    Capabilities,
+    Context,
+    Platform,
+    Variant,
+    Verdict,
+)
 
 
 class Finding(BaseModel):
@@ -37,7 +35,7 @@ class Finding(BaseModel):
     capabilities: dict[str, Any]
 
 
-async def examine(context: Context, platforms: Mapping[str, Platform] = PLATFORMS) -> list[Finding]:
+async def examine(context: Context, platforms: Mapping[str, Platform[Any]]) -> list[Finding]:
     """Check every variant of every platform, all at once, for nothing is measured here.
 
     Args:
@@ -48,26 +46,23 @@ async def examine(context: Context, platforms: Mapping[str, Platform] = PLATFORM
         One finding for each variant, platforms in the order given.
     """
     asked = [
-        (platform, variant, options)
-        for name, platform in platforms.items()
-        for variant, options in VARIANTS.get(name, (("", {}),))
+        (platform, variant) for platform in platforms.values() for variant in platform.variants
     ]
     return list(await asyncio.gather(*(_examine_one(context, *question) for question in asked)))
 
 
-async def _examine_one(
-    context: Context, platform: Platform, variant: str, options: Mapping[str, Any]
-) -> Finding:
+async def _examine_one(context: Context, platform: Platform[Any], variant: Variant) -> Finding:
     try:
-        verdict = await platform.check(context, platform.options.model_validate(dict(options)))
+        verdict = await platform.check(
+            context, platform.options.model_validate(dict(variant.options))
+        )
     except (TareError, OSError) as error:
         hint = error.hint if isinstance(error, TareError) else ""
         message = error.message if isinstance(error, TareError) else str(error)
-        nothing = Capabilities(pinning=False, max_vcpus=0, min_memory=0, neighbours=False)
-        verdict = Verdict(False, message, hint, False, {}, nothing)
+        verdict = Verdict(False, message, hint, False, {}, NOTHING_AT_ALL)
     return Finding(
         platform=platform.name,
-        variant=variant,
+        variant=variant.name,
         usable=verdict.usable,
         reason=verdict.reason,
         hint=verdict.hint,

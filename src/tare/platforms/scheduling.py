@@ -91,7 +91,7 @@ class Scheduling(BaseModel):
             raise ValueError("a priority is for `policy: fifo`; the other policies know none")
         if self.policy == "fifo":
             for name in FAIR:
-                if getattr(self, name) is not None:
+                if name in self.given:
                     raise ValueError(
                         f"{name} has no effect under `policy: fifo`, which takes the CPU as long "
                         "as it wants; remove one of them"
@@ -105,9 +105,14 @@ class Scheduling(BaseModel):
         return self
 
     @property
+    def given(self) -> dict[str, Any]:
+        """What is asked for, by name."""
+        return {name: value for name, value in self if value is not None}
+
+    @property
     def knobs(self) -> frozenset[str]:
         """The capabilities that a platform must have for this."""
-        names = {name for name in (*FAIR, "reservation") if getattr(self, name) is not None}
+        names = {name for name in (*FAIR, "reservation") if name in self.given}
         if self.policy is not None:
             names.add("fifo" if self.policy == "fifo" else "policy")
         return frozenset(names)
@@ -133,11 +138,7 @@ class Scheduling(BaseModel):
         if self.policy is not None:
             level = f" {self.priority or DEFAULT_PRIORITY}" if self.realtime else ""
             parts.append(f"SCHED_{self.policy.upper()}{level}")
-        parts += [
-            f"{name} {getattr(self, name)}"
-            for name in ("nice", "weight")
-            if getattr(self, name) is not None
-        ]
+        parts += [f"{name} {self.given[name]}" for name in ("nice", "weight") if name in self.given]
         if self.cap is not None:
             parts.append(f"cap {_cpus(self.cap)} per {format_duration(self.period_s)}")
         if self.reservation is not None:

@@ -31,10 +31,11 @@ def again(run: RunData) -> Again:
         ("Study", run.study_path),
         ("Its SHA-256", run.study_sha256),
         ("Seed of the order", str(run.seed)),
+        *((("Changed on the command line", " ".join(run.changes)),) if run.changes else ()),
         *((f"Version of {name}", str(version)) for name, version in sorted(run.versions.items())),
     ]
     commands = (
-        f"tare run {study} --seed {run.seed}",
+        " ".join([f"tare run {study}", *run.changes, f"--seed {run.seed}"]),
         f"tare report {folder}",
         f"tare compare {folder}",
         f"tare export {folder} --format csv",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,20 +12,20 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from tare.analysis.beside import set_beside
 from tare.analysis.model import Comparison, RunData
-from tare.analysis.recordingcost import recording_costs
-from tare.analysis.references import Reference
+from tare.analysis.recording_cost import recording_costs
 from tare.errors import InputError
+from tare.outputs import put
+from tare.references.pairing import set_beside
+from tare.references.published import Reference
 from tare.report import course, interference, monitoring
 from tare.report.arrange import arranged
-from tare.report.beside import reference_section, write_beside
 from tare.report.course import courses_of
 from tare.report.drawing import Studio
 from tare.report.figures.frame import Figure
 from tare.report.figures.overhead import overhead_figure, overview, shading_note
 from tare.report.interference import interference_of
-from tare.report.longseries import (
+from tare.report.long_series import (
     Pooled,
     emulated_arms,
     pooled_series,
@@ -36,6 +35,7 @@ from tare.report.longseries import (
 from tare.report.monitoring import monitoring_of
 from tare.report.page import Noted, Page, make_page
 from tare.report.palette import css_variables, looks
+from tare.report.published import reference_section, write_beside
 from tare.report.results import (
     effects_table,
     host_cost_table,
@@ -44,10 +44,10 @@ from tare.report.results import (
     skipped_table,
     summaries_table,
 )
-from tare.report.sections import Draft, drafts, finish
+from tare.report.sections import Draft, WholeTables, drafts, finish, illustrated
 from tare.report.spikes import FIGURE, NOTE, spikes_of
 from tare.report.tables import Table
-from tare.report.unitcost import by_part, costs_of, unit_cost_table
+from tare.report.unit_cost import by_part, costs_of, unit_cost_table
 from tare.report.words import EMULATED, counted
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -59,18 +59,20 @@ def build_report(
     comparison: Comparison,
     out: Path,
     references: Sequence[Reference] = (),
+    formats: Sequence[str] = (),
 ) -> Path:
     """Write the report of ``runs`` into the folder ``out``.
 
-    ``out`` gets ``report.html`` (one self-contained page), ``figures/`` (each figure as SVG, PNG
-    and PDF) and ``tables/`` (each table as CSV and LaTeX). What an earlier report left there under
-    the same names is replaced.
+    ``out`` gets ``report.html`` (one self-contained page), ``figures/`` (each figure as SVG,
+    and as what else is asked for) and ``tables/`` (each table as CSV and LaTeX). What an earlier
+    report left there under the same names is replaced.
 
     Args:
         runs: The runs, as the comparison combined them.
         comparison: Their comparison.
         out: The folder; made if missing.
         references: Published values to set beside the runs' own; they enter no estimate.
+        formats: What each figure is drawn as beside SVG: ``png``, ``pdf``.
 
     Returns:
         The page's path.
@@ -79,16 +81,21 @@ def build_report(
         InputError: ``out`` cannot be written.
     """
     try:
-        return _build(runs, arranged(comparison), out, references)
+        return _build(runs, arranged(comparison), out, references, formats)
     except OSError as error:
+        place = Path(error.filename) if error.filename else out
         raise InputError(
-            f"{out}: the report cannot be written: {error.strerror or error}",
-            "give another folder with --out, or make room",
+            f"{place}: the report cannot be written: {error.strerror or error}",
+            "make room there and let it be written, then: tare report DIR",
         ) from error
 
 
 def _build(
-    runs: Sequence[RunData], comparison: Comparison, out: Path, references: Sequence[Reference]
+    runs: Sequence[RunData],
+    comparison: Comparison,
+    out: Path,
+    references: Sequence[Reference],
+    formats: Sequence[str],
 ) -> Path:
     figures_folder, tables_folder = out / "figures", out / "tables"
     for folder in (figures_folder, tables_folder):
@@ -97,7 +104,7 @@ def _build(
     style = looks(arms, comparison.baseline)
     overhead = overhead_figure(comparison, style)
     sections = drafts(comparison, style)
-    with Studio(figures_folder) as studio:
+    with Studio(figures_folder, formats) as studio:
         studio.add([*([overhead] if overhead else []), *_figures(sections)])
         # Reading series takes a while; the figures that do not need them are drawn meanwhile.
         series = pooled_series(comparison)
@@ -124,37 +131,44 @@ def _build(
         watched = monitoring_of(runs)
         if watched is not None:
             studio.add(watched.figures)
+        # All that needs no drawn figure is done while the helpers draw.
+        costs = costs_of(comparison)
+        own_costs = by_part(costs)
+        whole = WholeTables(
+            effects_table(comparison, "effects", comparison.effects), summaries_table(comparison)
+        )
+        tables = [*_tables(runs, comparison, series, whole), unit_cost_table(comparison, costs)]
+        files: list[str] = []
+        own = [
+            *(spikes.tables if spikes else ()),
+            *([watched.table] if watched else ()),
+            *([hurt.table] if hurt else ()),
+            *([responses.table] if responses else ()),
+        ]
+        for table in [*tables, *own]:
+            files += _write_table(table, tables_folder)
+        beside = [set_beside(comparison, reference) for reference in references]
+        for side in beside:
+            files += write_beside(side, tables_folder)
+        written = [
+            finish(
+                comparison,
+                draft,
+                series.get(draft.part, {}),
+                own_costs.get(draft.part, ()),
+                whole,
+            )
+            for draft in sections
+        ]
         drawn = studio.drawn()
-    costs = costs_of(comparison)
-    own_costs = by_part(costs)
-    tables = [*_tables(runs, comparison, series), unit_cost_table(comparison, costs)]
-    files: list[str] = []
-    own = [
-        *(spikes.tables if spikes else ()),
-        *([watched.table] if watched else ()),
-        *([hurt.table] if hurt else ()),
-        *([responses.table] if responses else ()),
-    ]
-    for table in [*tables, *own]:
-        files += _write_table(table, tables_folder)
-    beside = [set_beside(comparison, reference) for reference in references]
-    for side in beside:
-        files += write_beside(side, tables_folder)
     page = make_page(
         comparison,
         style,
         overhead=drawn.get(overhead.name) if overhead else None,
         overhead_note=_overhead_note(comparison) if overhead else "",
         sections=[
-            finish(
-                comparison,
-                draft,
-                series.get(draft.part, {}),
-                of_series[draft.part],
-                drawn,
-                own_costs.get(draft.part, ()),
-            )
-            for draft in sections
+            illustrated(section, draft, of_series[draft.part], drawn)
+            for section, draft in zip(written, sections, strict=True)
         ],
         files=files,
         references=[reference_section(side) for side in beside],
@@ -174,7 +188,7 @@ def _build(
         ],
     )
     path = out / PAGE
-    _replace(path, render(page))
+    put(path, render(page))
     return path
 
 
@@ -201,12 +215,14 @@ def _overhead_note(comparison: Comparison) -> str:
     return text
 
 
-def _tables(runs: Sequence[RunData], comparison: Comparison, series: Pooled) -> list[Table[Any]]:
+def _tables(
+    runs: Sequence[RunData], comparison: Comparison, series: Pooled, whole: WholeTables
+) -> list[Table[Any]]:
     emulated = frozenset[str]().union(*(run.emulated_arms for run in runs))
     tables: list[Table[Any]] = [
         effects_table(comparison, "overhead", comparison.headlines),
-        effects_table(comparison, "effects", comparison.effects),
-        summaries_table(comparison),
+        whole.effects,
+        whole.values,
         tails_table(comparison, series),
         host_cost_table(comparison),
         proof_table(comparison, emulated),
@@ -219,8 +235,8 @@ def _tables(runs: Sequence[RunData], comparison: Comparison, series: Pooled) -> 
 
 
 def _write_table(table: Table[Any], folder: Path) -> list[str]:
-    (folder / f"{table.name}.csv").write_text(table.csv(), encoding="utf-8")
-    (folder / f"{table.name}.tex").write_text(table.latex(), encoding="utf-8")
+    put(folder / f"{table.name}.csv", table.csv())
+    put(folder / f"{table.name}.tex", table.latex())
     return [f"tables/{table.name}.{extension}" for extension in ("csv", "tex")]
 
 
@@ -272,10 +288,3 @@ def prose(text: str) -> Markup:
         for place, piece in enumerate(pieces)
     ]
     return Markup("").join(code)
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write whole or not at all, so that a reader never sees half a page."""
-    fresh = path.with_suffix(".part")
-    fresh.write_text(text, encoding="utf-8")
-    os.replace(fresh, path)  # noqa: PTH105

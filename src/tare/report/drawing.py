@@ -1,4 +1,4 @@
-"""Draw figures: Vega-Lite to SVG for page and file, and from that PNG and PDF."""
+"""Draw figures: Vega-Lite to SVG for page and file, and from that PNG and PDF where asked for."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from types import TracebackType
 from typing import Self
 
 from tare.report.figures.frame import Figure
-from tare.report.painter import EXTENSIONS, Job, paint
+from tare.report.painter import EXTENSIONS, SVG, Job, paint
 from tare.report.svg import inline_svg
 
 WORTH_HELP = 5
-"""Fewer figures than this are drawn sooner without a helper process."""
+"""A helper process is worth its start for so many figures."""
 
 
 @dataclass(frozen=True)
@@ -34,20 +34,24 @@ class Drawn:
 
 
 class Studio:
-    """Draws figures into a folder, with a helper process where that saves time.
+    """Draws figures into a folder, with a helper process on each other CPU where that saves time.
 
     Use it as a context manager: hand figures over as they become known with :meth:`add`, and ask
-    for all of them at the end with :meth:`drawn`. The helper draws from the first figure on,
-    this process from the last one backwards, once asked.
+    for all of them at the end with :meth:`drawn`. Helpers draw from the first figure on, this
+    process from the last one backwards, once asked.
+
+    Args:
+        folder: Where the files go; it exists.
+        formats: What each figure is drawn as, out of `EXTENSIONS`; SVG always.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, formats: Sequence[str] = (SVG,)) -> None:
         self._folder = folder
+        self._formats = tuple(each for each in EXTENSIONS if each == SVG or each in formats)
         self._figures: dict[str, Figure] = {}
         self._waiting: deque[str] = deque()
         self._painted: dict[str, list[str]] = {}
-        self._helper: subprocess.Popen[bytes] | None = None
-        self._feeder: threading.Thread | None = None
+        self._helpers: list[tuple[subprocess.Popen[bytes], threading.Thread]] = []
 
     def __enter__(self) -> Self:
         return self
@@ -59,8 +63,9 @@ class Studio:
         trace: TracebackType | None,
     ) -> None:
         self._waiting.clear()
-        if self._helper is not None and kind is not None:
-            self._helper.kill()
+        if kind is not None:
+            for helper, _ in self._helpers:
+                helper.kill()
         self._join()
 
     def add(self, figures: Sequence[Figure]) -> None:
@@ -68,8 +73,10 @@ class Studio:
         for figure in figures:
             self._figures[figure.name] = figure
             self._waiting.append(figure.name)
-        if self._helper is None and len(self._waiting) >= WORTH_HELP and (os.cpu_count() or 1) > 1:
-            self._start_helper()
+        if not self._helpers:
+            spare = (os.cpu_count() or 1) - 1
+            for _ in range(min(spare, len(self._waiting) // WORTH_HELP)):
+                self._start_helper()
 
     def drawn(self) -> dict[str, Drawn]:
         """Draw what is left, wait for the helper, and return all figures in order of handing over.
@@ -89,7 +96,7 @@ class Studio:
 
     def _start_helper(self) -> None:
         try:
-            self._helper = subprocess.Popen(
+            helper = subprocess.Popen(
                 [sys.executable, "-m", "tare.report.painter"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -97,8 +104,9 @@ class Studio:
             )
         except OSError:
             return
-        self._feeder = threading.Thread(target=self._feed, args=(self._helper,), daemon=True)
-        self._feeder.start()
+        feeder = threading.Thread(target=self._feed, args=(helper,), daemon=True)
+        feeder.start()
+        self._helpers.append((helper, feeder))
 
     def _feed(self, helper: subprocess.Popen[bytes]) -> None:
         assert helper.stdin is not None and helper.stdout is not None
@@ -114,11 +122,9 @@ class Studio:
             pass  # the helper is gone; what it had in hand is drawn by this process
 
     def _join(self) -> None:
-        if self._feeder is not None:
-            self._feeder.join()
-            self._feeder = None
-        if self._helper is not None:
-            helper, self._helper = self._helper, None
+        helpers, self._helpers = self._helpers, []
+        for helper, feeder in helpers:
+            feeder.join()
             helper.kill()
             helper.wait()
             for pipe in (helper.stdin, helper.stdout):
@@ -129,7 +135,9 @@ class Studio:
     def _job(self, name: str) -> Job:
         figure = self._figures[name]
         stem = str(self._folder / figure.name)
-        return Job(stem=stem, spec=figure.spec, narrow=figure.narrow)
+        return Job(
+            stem=stem, spec=figure.spec, narrow=figure.narrow, extensions=list(self._formats)
+        )
 
     def _finish(self, name: str) -> Drawn:
         figure = self._figures[name]
@@ -141,7 +149,7 @@ class Studio:
             figure=figure,
             wide=dresses[0],
             narrow=dresses[1] if len(dresses) > 1 else None,
-            files=tuple(f"figures/{name}.{extension}" for extension in EXTENSIONS),
+            files=tuple(f"figures/{name}.{extension}" for extension in self._formats),
         )
 
 
@@ -153,16 +161,19 @@ def _taken(take: Callable[[], str]) -> str | None:
         return None
 
 
-def draw(figures: Sequence[Figure], folder: Path) -> dict[str, Drawn]:
-    """Draw all ``figures``, write NAME.svg, NAME.png and NAME.pdf into ``folder``.
+def draw(
+    figures: Sequence[Figure], folder: Path, formats: Sequence[str] = (SVG,)
+) -> dict[str, Drawn]:
+    """Draw all ``figures``, and write NAME.svg and so on into ``folder``.
 
     Args:
         figures: What to draw; names must be unique.
         folder: Exists already.
+        formats: What each is drawn as, out of `EXTENSIONS`; SVG always.
 
     Returns:
         The drawn figures by name.
     """
-    with Studio(folder) as studio:
+    with Studio(folder, formats) as studio:
         studio.add(figures)
         return studio.drawn()

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from tare.analysis.formatting import format_duration
 from tare.analysis.model import Comparison, RunData
 from tare.report.again import Again, again
-from tare.report.beside import ReferenceSection
 from tare.report.course import CourseSection
 from tare.report.drawing import Drawn
 from tare.report.interference import InterferenceSection
@@ -23,6 +22,7 @@ from tare.report.provenance import (
     platforms_table,
     run_facts,
 )
+from tare.report.published import ReferenceSection
 from tare.report.results import (
     effects_table,
     host_cost_table,

@@ -13,18 +13,24 @@ import sys
 from pathlib import Path
 from typing import Any, TypedDict
 
+from tare.outputs import put
+
 PIXELS_PER_UNIT = 2.0
 """PNG files are drawn at twice the SVG's size, for dense screens and print."""
 
-EXTENSIONS = ("svg", "png", "pdf")
+SVG = "svg"
+"""What every figure is drawn as: the page holds it."""
+EXTENSIONS = (SVG, "png", "pdf")
+"""What figures can be drawn as. PNG and PDF take longer than all else of a report together."""
 
 
 class Job(TypedDict):
-    """A figure to paint: the files ``stem``.svg, .png and .pdf, and SVG for the page."""
+    """A figure to paint: the files ``stem``.svg and so on, and SVG for the page."""
 
     stem: str
     spec: dict[str, Any]
     narrow: dict[str, Any] | None
+    extensions: list[str]
 
 
 def paint(job: Job) -> list[str]:
@@ -42,9 +48,11 @@ def paint(job: Job) -> list[str]:
 
     svg = svg_of(job["spec"])
     stem = job["stem"]
-    Path(f"{stem}.svg").write_text(svg, encoding="utf-8")
-    Path(f"{stem}.png").write_bytes(vl_convert.svg_to_png(svg, scale=PIXELS_PER_UNIT))
-    Path(f"{stem}.pdf").write_bytes(vl_convert.svg_to_pdf(svg))
+    put(Path(f"{stem}.svg"), svg)
+    if "png" in job["extensions"]:
+        put(Path(f"{stem}.png"), vl_convert.svg_to_png(svg, scale=PIXELS_PER_UNIT))
+    if "pdf" in job["extensions"]:
+        put(Path(f"{stem}.pdf"), vl_convert.svg_to_pdf(svg))
     return [svg] if job["narrow"] is None else [svg, svg_of(job["narrow"])]
 
 

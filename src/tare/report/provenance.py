@@ -11,7 +11,7 @@ from tare.analysis.formatting import format_duration, format_size
 from tare.analysis.model import CellResult, CheckResult, ImageUsed, PlatformResult, RunData
 from tare.report.svg import legible
 from tare.report.tables import Column, Table
-from tare.report.words import NONE, marked
+from tare.report.words import NONE, marked, why_absent
 
 
 def platforms_table(runs: Iterable[RunData]) -> Table[PlatformResult]:
@@ -28,21 +28,15 @@ def platforms_table(runs: Iterable[RunData]) -> Table[PlatformResult]:
             "description",
             lambda p: p.description,
             "What it is",
-            lambda p: p.description or p.platform,
+            lambda p: ", ".join(filter(None, (p.description or p.platform, p.mark))),
         ),
         Column("options", lambda p: compact(p.options), "Options"),
         Column("versions", lambda p: compact(p.versions), "Versions"),
         Column("usable", lambda p: p.usable, "Ran", lambda p: "yes" if p.usable else "no"),
-        Column("reason", lambda p: p.reason, "Why", _why),
+        Column("reason", lambda p: p.reason, "Why", lambda p: why_absent(p) or NONE),
     )
     tone = lambda p: "emulated" if p.emulated else ""  # noqa: E731
     return Table("platforms", "Arms and their platforms", columns, tuple(rows.values()), tone=tone)
-
-
-def _why(platform: PlatformResult) -> str:
-    if platform.usable or not platform.hint:
-        return platform.reason or NONE
-    return f"{platform.reason.rstrip('.')}. To do: {platform.hint}"
 
 
 def images_table(runs: Iterable[RunData]) -> Table[ImageUsed]:

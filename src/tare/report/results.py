@@ -31,6 +31,7 @@ from tare.report.words import (
     ratio,
     ratio_interval,
     short,
+    told,
 )
 
 
@@ -94,7 +95,7 @@ def effects_table(comparison: Comparison, name: str, effects: Iterable[Effect]) 
         Column("flags", lambda e: "; ".join(flag.text for flag in e.flags)),
     )
     caption = (
-        f"Effects against {comparison.baseline}, with {100 * comparison.confidence:.4g} % intervals"
+        f"Effects against {comparison.against}, with {100 * comparison.confidence:.4g} % intervals"
     )
     return Table(name, caption, columns, rows, tone=_tone)
 
@@ -223,13 +224,13 @@ def proof_table(comparison: Comparison, emulated: frozenset[str]) -> Table[Proof
         Column("arm", lambda d: d.arm, "Arm", lambda d: marked(d.arm, d.arm in emulated)),
         Column("emulated", lambda d: d.arm in emulated),
         Column("path", lambda d: d.path, "What"),
-        Column("baseline_value", lambda d: d.baseline_value, f"On {comparison.baseline}"),
+        Column("baseline_value", lambda d: d.baseline_value, f"On {comparison.against}"),
         Column("arm_value", lambda d: d.arm_value, "In the arm"),
         Column("explains", lambda d: d.explains),
         Column("why", lambda d: d.why, "How it could explain a result"),
         Column("varies", lambda d: d.varies),
     )
-    caption = f"Differences between the arms' environments and that of {comparison.baseline}"
+    caption = f"Differences between the arms' environments and that of {comparison.against}"
     return Table("environment", caption, columns, comparison.proof_differences)
 
 
@@ -269,10 +270,10 @@ def proof_groups_table(comparison: Comparison, emulated: frozenset[str]) -> Tabl
             "Arms",
             lambda g: ", ".join(marked(arm, arm in emulated) for arm in g.arms),
         ),
-        Column("differences", what, f"What differs from {comparison.baseline}"),
+        Column("differences", what, f"What differs from {comparison.against}"),
     )
     rows = tuple(ProofGroup(why, tuple(arms[why]), tuple(found[why])) for why in found)
-    caption = f"Differences from {comparison.baseline} that could explain a result"
+    caption = f"Differences from {comparison.against} that could explain a result"
     return Table("explaining", caption, columns, rows)
 
 
@@ -310,7 +311,7 @@ def lost_groups_table(runs: Iterable[RunData]) -> Table[LostGroup]:
     for run in runs:
         for cell in run.cells:
             if cell.status != "ok":
-                given = ", ".join(f"{k}={v}" for k, v in parameters_of(cell.parameters).items())
+                given = told(parameters_of(cell.parameters))
                 what = f"{cell.workload} {given} ({cell.scenario})"
                 kind = (cell.arm, cell.arm in run.emulated_arms, what, cell.status, cell.reason)
                 blocks.setdefault(kind, []).append(cell.block)

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tare.analysis.model import ArmSummary, Comparison, Effect, Flag, Key, SeriesSummary
-from tare.analysis.unitcost import UnitCost
+from tare.analysis.unit_cost import UnitCost
 from tare.report.drawing import Drawn
 from tare.report.figures.distribution import distribution_figure
 from tare.report.figures.frame import Figure
 from tare.report.figures.overhead import metrics_figure
-from tare.report.longseries import (
+from tare.report.long_series import (
     emulated_arms,
     series_flags,
     tails_table,
 )
 from tare.report.page import Noted, Section
 from tare.report.palette import Look
-from tare.report.results import effects_table, summaries_table
 from tare.report.svg import legible
-from tare.report.unitcost import unit_cost_table
-from tare.report.words import Names, Part, joined, marked, parameters_of, slug
+from tare.report.tables import Table
+from tare.report.unit_cost import unit_cost_table
+from tare.report.words import Names, Part, joined, marked, parameters_of, slug, told
 
 FEW = 14
 """Up to so many effects are all shown at once; more are folded behind the headline ones."""
@@ -65,18 +65,29 @@ class Draft:
         return [figure for figure, _ in (*self.first, *self.last)]
 
 
+@dataclass(frozen=True)
+class WholeTables:
+    """The tables of all effects and all values."""
+
+    effects: Table[Effect]
+    values: Table[ArmSummary]
+
+
 def drafts(comparison: Comparison, looks: Mapping[str, Look]) -> list[Draft]:
     """Return one draft per workload, parameters and scenario that has any value."""
     by_part: dict[Part, list[ArmSummary]] = {}
     for summary in comparison.summaries:
         by_part.setdefault(Part.of(summary.key), []).append(summary)
+    of_part: dict[Part, list[Effect]] = {}
+    for effect in comparison.effects:
+        of_part.setdefault(Part.of(effect.key), []).append(effect)
     names = Names(by_part)
     taken: set[str] = set()
     found = []
     for part, summaries in by_part.items():
         name = names.name(part)
         stem = _unique(slug(name), taken)
-        effects = [effect for effect in comparison.effects if Part.of(effect.key) == part]
+        effects = of_part.get(part, [])
         first, last = [], []
         # What neighbours did is shown in tables: it proves the load and is no result.
         own = part.role == SUBJECT
@@ -97,41 +108,52 @@ def finish(
     comparison: Comparison,
     draft: Draft,
     series: Mapping[str, SeriesSummary],
-    between: Sequence[Captioned],
-    drawn: Mapping[str, Drawn],
-    costs: Sequence[UnitCost] = (),
+    costs: Sequence[UnitCost],
+    whole: WholeTables,
 ) -> Section:
-    """Return the section of ``draft``.
+    """Return the section of ``draft``, but for its figures.
 
     Args:
         comparison: The whole comparison.
         draft: The section's draft.
         series: Its series by arm.
-        between: The figures of its series.
-        drawn: All drawn figures by name.
         costs: What its work cost the host, one an arm.
+        whole: The tables of the whole comparison, of which it shows its rows.
     """
     effects, emulated = draft.effects, emulated_arms(comparison)
     headlines = [effect for effect in effects if effect.headline]
-    whole = effects_table(comparison, draft.stem, effects)
     shown = effects if len(effects) <= FEW or not headlines else headlines
-    tails = tails_table(comparison, {draft.part: series})
-    values = summaries_table(comparison)
+    folded = len(shown) < len(effects)
+    tails = tails_table(comparison, {draft.part: series}) if series else None
     return Section(
         id=draft.stem,
         name=draft.name,
         subject=draft.part.role == SUBJECT,
         about=_about(draft.part),
         flags=_flags(effects, series_flags(series, emulated)),
-        figures=tuple(
-            Noted(drawn[figure.name], note)
-            for figure, note in (*draft.first, *between, *draft.last)
-        ),
-        effects=whole.shown(hide=["what"], rows=shown) if shown else None,
+        figures=(),
+        effects=whole.effects.shown(hide=["what"], rows=shown) if shown else None,
         costs=unit_cost_table(comparison, costs).shown(hide=["what", "blocks"]) if costs else None,
-        more=whole.shown(hide=["what"]) if len(shown) < len(effects) else None,
-        values=values.shown(hide=["what"], rows=draft.summaries),
-        tails=tails.shown(hide=["what"]) if tails.rows else None,
+        more=whole.effects.shown(hide=["what"], rows=effects) if folded else None,
+        values=whole.values.shown(hide=["what"], rows=draft.summaries),
+        tails=tails.shown(hide=["what"]) if tails and tails.rows else None,
+    )
+
+
+def illustrated(
+    section: Section, draft: Draft, between: Sequence[Captioned], drawn: Mapping[str, Drawn]
+) -> Section:
+    """Return ``section`` with its figures.
+
+    Args:
+        section: The section of ``draft``.
+        draft: What knows its own figures.
+        between: The figures of its series.
+        drawn: All drawn figures by name.
+    """
+    captioned = (*draft.first, *between, *draft.last)
+    return replace(
+        section, figures=tuple(Noted(drawn[figure.name], note) for figure, note in captioned)
     )
 
 
@@ -154,7 +176,7 @@ def _about(part: Part) -> str:
     words = [f"Scenario {part.scenario}"]
     given = parameters_of(part.parameters)
     if given:
-        words.append("parameters " + ", ".join(f"{k}={v}" for k, v in given.items()))
+        words.append(f"parameters {told(given)}")
     return legible("; ".join(words) + ".")
 
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from tare.analysis.formatting import format_duration
-from tare.analysis.hosttrack import Cause
-from tare.analysis.recordingcost import RecordingCost
+from tare.analysis.host_track import Cause
+from tare.analysis.recording_cost import RecordingCost
 from tare.analysis.rundata import RunData
-from tare.analysis.spikecells import LONG_NS, SpikeCell, causes, explained, spike_cells
+from tare.analysis.spike_cells import LONG_NS, SpikeCell, causes, explained, spike_cells
 from tare.report.figures.frame import Figure
 from tare.report.figures.spikes import timeline_figure, worst_spikes
-from tare.report.recordingcost import UNKNOWN, recording_cost_table
+from tare.report.recording_cost import UNKNOWN, recording_cost_table
 from tare.report.tables import Column, Shown, Table
 from tare.report.words import NONE, counted, marked
 

@@ -27,7 +27,7 @@ _REFERENCE = re.compile(r"url\(#([^)]+)\)")
 
 def legible(text: str) -> str:
     """Return outside ``text`` with what no XML may hold (control characters) shown as ``�``."""
-    return _CONTROL.sub("\ufffd", text)
+    return text if text.isprintable() else _CONTROL.sub("\ufffd", text)
 
 
 def inline_svg(svg: str, *, name: str, title: str, description: str) -> str:

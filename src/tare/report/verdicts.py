@@ -9,7 +9,17 @@ from dataclasses import dataclass
 from tare.analysis.model import ArmVerdict, Comparison, Effect
 from tare.report.palette import Look
 from tare.report.svg import legible
-from tare.report.words import Names, Part, cost, counted, joined, marked, ratio, short
+from tare.report.words import (
+    Names,
+    Part,
+    cost,
+    counted,
+    joined,
+    marked,
+    ratio,
+    short,
+    why_absent,
+)
 
 MANY = 4
 """More arms than this are counted in the lead, not named."""
@@ -36,7 +46,7 @@ def lead(comparison: Comparison) -> str:
     for verdict in comparison.arm_verdicts:
         if verdict.arm != comparison.baseline:
             groups[_class(verdict)].append(verdict)
-    base, blocks = short(comparison.baseline, NAME), comparison.blocks
+    base, blocks = short(comparison.against, NAME), comparison.blocks
     parts = {
         "even": (("costs", "cost"), f"nothing measurable against {base}"),
         "worse": (("costs", "cost"), f"more than {base}{_range(comparison, groups['worse'])}"),
@@ -97,7 +107,7 @@ def arm_lines(comparison: Comparison, looks: Mapping[str, Look]) -> tuple[ArmLin
         if verdict.arm != comparison.baseline
     ]
     absent = {
-        platform.arm: platform.reason
+        platform.arm: why_absent(platform)
         for run in comparison.runs
         for platform in run.platforms
         if platform.arm not in comparison.arms

@@ -7,9 +7,9 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from tare.analysis.model import Effect, Key
+from tare.analysis.model import Effect, Key, PlatformResult
 from tare.report.svg import legible
 
 EMULATED = "emulated"
@@ -21,8 +21,7 @@ DECLARED = frozenset({"better", "worse", "differs"})
 NONE = "–"
 
 
-@dataclass(frozen=True, order=True)
-class Part:
+class Part(NamedTuple):
     """What one section of the report is about: a workload with its parameters in a scenario."""
 
     scenario: str
@@ -46,9 +45,15 @@ class Names:
         for part in parts:
             seen[part.workload].append(parameters_of(part.parameters))
         self._telling = {workload: _varying(given) for workload, given in seen.items()}
+        self._known: dict[Part, str] = {}
 
     def name(self, part: Part) -> str:
         """Return a name such as ``switch threads=100`` or ``tick (pinned)``."""
+        if part not in self._known:
+            self._known[part] = self._made(part)
+        return self._known[part]
+
+    def _made(self, part: Part) -> str:
         given = parameters_of(part.parameters)
         telling = self._telling.get(part.workload, ())
         words = [part.workload, *(f"{k}={given[k]}" for k in telling if k in given)]
@@ -66,6 +71,11 @@ def parameters_of(text: str) -> Mapping[str, object]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def told(parameters: Mapping[str, object]) -> str:
+    """Return parameters for reading; those that hold keys of their own are in the study alone."""
+    return ", ".join(f"{k}={v}" for k, v in parameters.items() if not isinstance(v, dict))
 
 
 def _varying(given: Sequence[Mapping[str, object]]) -> tuple[str, ...]:
@@ -166,3 +176,10 @@ def marked(arm: str, emulated: bool) -> str:
 def slug(text: str) -> str:
     """Return ``text`` as a file name and element id: lower-case letters, digits and hyphens."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:60] or "part"
+
+
+def why_absent(platform: PlatformResult) -> str:
+    """Return why an arm did not run and what to do about it; empty where nobody knows why."""
+    if platform.usable or not platform.hint:
+        return platform.reason
+    return f"{platform.reason.rstrip('.')}. To do: {platform.hint}"

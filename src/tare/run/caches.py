@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tare.study.quantities import SIZE_UNITS
 
 if TYPE_CHECKING:
-    from tare.hosts.base import Host
+    from tare.hosts.contract import Host
 
 CACHES = "/sys/devices/system/cpu/cpu0/cache"
 MOST_LEVELS = 10

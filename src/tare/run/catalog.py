@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import inspect
 
-from tare.platforms import PLATFORMS
+from tare.registry import installed
 from tare.study.model import Catalog
-from tare.workloads import WORKLOADS
 
 
 def build_catalog() -> Catalog:
     """Return what a study may name: every platform's options and workload's parameters."""
-    summaries = {f"workload/{name}": workload.summary for name, workload in WORKLOADS.items()}
+    parts = installed()
+    summaries = {f"workload/{name}": workload.summary for name, workload in parts.workloads.items()}
     summaries |= {
-        f"platform/{name}": _first_paragraph(type(platform)) for name, platform in PLATFORMS.items()
+        f"platform/{name}": _first_paragraph(type(platform))
+        for name, platform in parts.platforms.items()
     }
     return Catalog(
-        platforms={name: platform.options for name, platform in PLATFORMS.items()},
-        workloads={name: workload.parameters for name, workload in WORKLOADS.items()},
+        platforms={name: platform.options for name, platform in parts.platforms.items()},
+        workloads={name: workload.parameters for name, workload in parts.workloads.items()},
         summaries=summaries,
+        roles=frozenset(role for kind in parts.workloads.values() for role in kind.roles),
         neighbours_only=frozenset(
-            name for name, kind in WORKLOADS.items() if getattr(kind, "neighbour_only", False)
+            name for name, kind in parts.workloads.items() if kind.neighbour_only
         ),
+        left_out={f"{part.kind}/{part.name}": part.because for part in parts.broken},
     )
 
 

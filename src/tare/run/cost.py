@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tare.agent.client import Outcome
-    from tare.platforms.base import Machine
+    from tare.platforms.contract import Machine
 
 MEMORY = "rss_bytes"
 WALL = "wall_s"

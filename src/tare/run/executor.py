@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from itertools import count
+from typing import TYPE_CHECKING, Any, Literal
 
 from tare.errors import InputError, TareError
 from tare.events import (
@@ -14,16 +15,19 @@ from tare.events import (
     BlockStarted,
     Decided,
     EventLog,
+    Fold,
     Interrupted,
     Planned,
+    PlatformChecked,
     Preflight,
     RunFinished,
     RunResumed,
     RunStarted,
     Skipped,
-    read_events,
 )
-from tare.run.bench import Bench, Decision, StudySource
+from tare.outputs import unwritable
+from tare.run.arm_facts import require_still_usable, restored_facts
+from tare.run.batch import BatchRunner
 from tare.run.caches import find_caches
 from tare.run.cell import CellContext
 from tare.run.checking import (
@@ -35,36 +39,52 @@ from tare.run.checking import (
     is_realtime,
     plan_study,
     prepare_arms,
-    recorded_facts,
 )
-from tare.run.hostside import HostTracing
 from tare.run.interrupt import StopRequest, listening
-from tare.run.state import RunState, fold
+from tare.run.setup import Decision, RunSetup, StudySource, platform_of
+from tare.run.sites import OtherHosts, ReadyArm
+from tare.run.toolbox import study_needs
 from tare.run.versions import run_versions
-from tare.run.visit import ReadyArm, Visitor
 from tare.study.quantities import format_duration
 from tare.workloads import MachineFacts
 
 if TYPE_CHECKING:
-    from tare.platforms.base import Prepared
+    from tare.platforms.contract import Prepared
     from tare.run.folder import RunFolder
+    from tare.study.cells import Batch, Cell
     from tare.study.model import Study
-    from tare.study.plan import Cell, Plan, Visit
+    from tare.study.plan import Plan
 
 
 async def execute(
-    bench: Bench, study: Study, source: StudySource, folder: RunFolder, run: str, seed: int
+    setup: RunSetup,
+    study: Study,
+    source: StudySource,
+    folder: RunFolder,
+    run: str,
+    seed: int,
+    fold: Fold,
 ) -> RunFinished | None:
     """Carry a study out from its beginning.
+
+    Args:
+        setup: What the run is carried out with.
+        study: What to measure.
+        source: Where the study came from.
+        folder: The run's folder.
+        run: The run's identity.
+        seed: Determines the order of everything.
+        fold: Takes the run's events as they happen.
 
     Returns:
         The last event, or None when the run was interrupted and can be resumed.
     """
-    verdicts = await check_arms(bench, study)
-    plan = plan_study(bench, study, seed, facts_of(bench, study, verdicts))
-    prepared = await prepare_arms(bench, study, plan)
-    with EventLog(folder.events) as log:
-        _subscribe(bench, log)
+    verdicts = await check_arms(setup, study)
+    facts = facts_of(setup, study, verdicts)
+    plan = plan_study(setup, study, seed, facts)
+    prepared = await prepare_arms(setup, study, plan)
+    with _appending(folder) as log:
+        _subscribe(setup, log, fold)
         log.append(
             RunStarted(
                 run=run,
@@ -72,63 +92,81 @@ async def execute(
                 study_path=source.path,
                 study_sha256=source.sha256,
                 seed=seed,
-                host=dict(bench.station.facts),
+                host=_facts_of_hosts(setup),
                 versions=run_versions(),
+                changes=source.changes,
             )
         )
-        for event in checked_events(bench, study, verdicts):
-            log.append(event)
-        for skip in plan.skipped:
-            log.append(
-                Skipped(
-                    arm=skip.arm,
-                    scenario=skip.scenario,
-                    workload=skip.workload,
-                    reason=skip.reason,
-                )
-            )
-        for image in image_events(prepared):
-            log.append(image)
-        log.append(
-            Planned(
-                blocks_most=study.blocks.most,
-                cells_per_block=sum(len(visit.cells) for visit in plan.block(1)),
-                expected_block_s=plan.block_s,
-                notes=plan.notes,
-            )
-        )
-        return await _Execution(bench, study, plan, prepared, folder, log, run).carry_out()
+        checked = checked_events(setup, study, verdicts, facts)
+        _tell_plan(log, fold, checked, plan, prepared)
+        return await _Execution(setup, study, plan, prepared, folder, log, run, fold).carry_out()
 
 
 async def resume(
-    bench: Bench, study: Study, started: RunStarted, state: RunState, folder: RunFolder
+    setup: RunSetup, study: Study, started: RunStarted, fold: Fold, folder: RunFolder
 ) -> RunFinished | None:
     """Go on with an interrupted run at its first unfinished cell.
 
     Args:
-        bench: What the run is carried out with.
+        setup: What the run is carried out with.
         study: The run's study.
         started: The run's first event.
-        state: The fold of its events so far.
+        fold: The fold of its events so far; takes those that follow.
         folder: The run's folder.
 
     Raises:
-        InputError: What the run would boot has changed since it began.
+        InputError: An arm cannot run any more, or what it would boot has changed since the run
+            began.
     """
-    verdicts = await check_arms(bench, study)
-    recorded = recorded_facts(bench, study, state, verdicts)
-    plan = plan_study(bench, study, started.seed, recorded)
-    prepared = await prepare_arms(bench, study, plan)
-    _require_same_images(state, prepared)
-    with EventLog(folder.events) as log:
-        _subscribe(bench, log)
+    verdicts = await check_arms(setup, study)
+    require_still_usable(fold.platforms, verdicts)
+    facts = restored_facts(fold.platforms, facts_of(setup, study, verdicts))
+    plan = plan_study(setup, study, started.seed, facts)
+    prepared = await prepare_arms(setup, study, plan)
+    _require_same_images(fold, prepared)
+    with _appending(folder) as log:
+        _subscribe(setup, log, fold)
         log.append(RunResumed(run=started.run, versions=run_versions()))
-        return await _Execution(bench, study, plan, prepared, folder, log, started.run).carry_out()
+        checked = checked_events(setup, study, verdicts, facts)
+        _tell_plan(log, fold, checked, plan, prepared)
+        execution = _Execution(setup, study, plan, prepared, folder, log, started.run, fold)
+        return await execution.carry_out()
 
 
-def _require_same_images(state: RunState, prepared: Mapping[str, Prepared]) -> None:
+def _tell_plan(
+    log: EventLog,
+    fold: Fold,
+    checked: Sequence[PlatformChecked],
+    plan: Plan,
+    prepared: Mapping[str, Prepared],
+) -> None:
+    """Append what goes before the first block, but for what a former process has told."""
+    for event in checked:
+        if event.arm not in fold.platforms:
+            log.append(event)
+    if fold.planned is not None:
+        return
+    for skip in plan.skipped:
+        log.append(
+            Skipped(
+                arm=skip.arm, scenario=skip.scenario, workload=skip.workload, reason=skip.reason
+            )
+        )
+    for image in image_events(prepared):
+        log.append(image)
+    log.append(
+        Planned(
+            blocks_most=plan.study.blocks.most,
+            cells_per_block=sum(len(batch.cells) for batch in plan.block(1)),
+            expected_block_s=plan.block_s,
+            notes=plan.notes,
+        )
+    )
+
+
+def _require_same_images(fold: Fold, prepared: Mapping[str, Prepared]) -> None:
     for arm, now in prepared.items():
-        then = state.images.get(arm, now.digest)
+        then = fold.first_digest(arm) or now.digest
         if then != now.digest:
             raise InputError(
                 f"what arm {arm} boots has changed since the run began "
@@ -137,9 +175,52 @@ def _require_same_images(state: RunState, prepared: Mapping[str, Prepared]) -> N
             )
 
 
-def _subscribe(bench: Bench, log: EventLog) -> None:
-    for subscriber in bench.subscribers:
+@contextmanager
+def _appending(folder: RunFolder) -> Iterator[EventLog]:
+    """Append to a run's events; what the disk refuses is told with the way to go on.
+
+    Raises:
+        InputError: The folder cannot be written.
+        TareError: The disk is full or failed during the run.
+    """
+    try:
+        log = EventLog(folder.events)
+    except OSError as error:
+        raise unwritable(folder.events, error, "let the folder be written, then begin") from error
+    try:
+        with log:
+            yield log
+    except OSError as error:
+        raise TareError(
+            f"{folder.path}: {error.strerror or error}",
+            f"make room, then go on with: tare resume {folder.path}",
+        ) from error
+
+
+def _facts_of_hosts(setup: RunSetup) -> dict[str, Any]:
+    """Return what identifies the host; where there are several, of each by its name."""
+    facts = {name: dict(run_host.facts) for name, run_host in setup.run_hosts.items()}
+    return facts.get("", {}) or facts
+
+
+def _subscribe(setup: RunSetup, log: EventLog, fold: Fold) -> None:
+    log.subscribe(fold.take)
+    for subscriber in setup.subscribers:
         log.subscribe(subscriber)
+
+
+def unfinished(plan: Plan, block: int, finished: Container[str]) -> list[tuple[Batch, list[Cell]]]:
+    """Return the batches of a block in their order, each with its cells that are not finished.
+
+    Args:
+        plan: The run's plan.
+        block: Number of the block, from 1.
+        finished: Identities of the cells that are.
+    """
+    return [
+        (batch, [cell for cell in batch.cells if cell.id not in finished])
+        for batch in plan.block(block)
+    ]
 
 
 class _Execution:
@@ -147,26 +228,24 @@ class _Execution:
 
     def __init__(
         self,
-        bench: Bench,
+        setup: RunSetup,
         study: Study,
         plan: Plan,
         prepared: Mapping[str, Prepared],
         folder: RunFolder,
         log: EventLog,
         run: str,
+        fold: Fold,
     ) -> None:
-        self._bench = bench
+        self._setup = setup
         self._study = study
         self._plan = plan
         self._prepared = prepared
         self._folder = folder
         self._log = log
         self._run = run
-        self._records = read_events(folder.events)
-        self._state = fold(self._records)
-        log.subscribe(self._records.append)
-        log.subscribe(self._state.take)
-        self._began = time.monotonic() - self._state.wall_s
+        self._fold = fold
+        self._began = time.monotonic() - fold.wall_s
 
     async def carry_out(self) -> RunFinished | None:
         task = asyncio.current_task()
@@ -180,73 +259,79 @@ class _Execution:
                     raise
                 task.uncancel()
                 return None
-            except OSError as error:
-                raise TareError(
-                    f"{self._folder.path}: {error.strerror or error}",
-                    f"make room, then go on with: tare resume {self._folder.path}",
-                ) from error
             except TareError as error:
                 return self._finish("failed", str(error))
         if stop.finishing:
             return None
-        return self._finish("complete", self._state.decided.reason if self._state.decided else "")
+        return self._finish("complete", self._fold.decided.reason if self._fold.decided else "")
 
     async def _blocks(self, stop: StopRequest) -> None:
-        self._log.append(Preflight(checks=await self._bench.preflight()))
+        self._log.append(Preflight(checks=await self._setup.preflight()))
         arms = await self._ready_arms()
+        numbers, others = count(1), OtherHosts(self._setup.run_hosts)
         async with AsyncExitStack() as held:
-            tracing = None
-            if any(visit.host_trace for visit in self._plan.visits):
-                tracing = await held.enter_async_context(self._bench.station.tracing())
-            await self._all_blocks(stop, arms, tracing)
+            runners = {
+                name: BatchRunner(
+                    run=self._run,
+                    cells=await self._cells_on(name, held),
+                    arms=arms,
+                    run_host=run_host,
+                    others=others,
+                    stop=stop,
+                    numbers=numbers,
+                )
+                for name, run_host in self._setup.run_hosts.items()
+            }
+            await self._all_blocks(stop, runners)
 
-    async def _all_blocks(
-        self, stop: StopRequest, arms: dict[str, ReadyArm], tracing: HostTracing | None
-    ) -> None:
-        visitor = Visitor(
-            run=self._run,
-            cells=CellContext(
-                folder=self._folder,
-                log=self._log,
-                workloads=self._bench.workloads,
-                on_progress=self._bench.on_progress,
-                tracing=tracing,
-                trusts_any_clock=self._bench.station.counts_instructions,
-            ),
-            arms=arms,
-            station=self._bench.station,
-            stop=stop,
+    async def _cells_on(self, host: str, held: AsyncExitStack) -> CellContext:
+        """Return what all cells on a host are carried out with."""
+        run_host = self._setup.run_hosts[host]
+        tracing = None
+        if any(batch.host_trace for batch in self._plan.batches if batch.host == host):
+            tracing = await held.enter_async_context(run_host.tracing())
+        return CellContext(
+            folder=self._folder,
+            log=self._log,
+            workloads=self._setup.workloads,
+            on_progress=self._setup.on_progress,
+            tracing=tracing,
+            trusts_any_clock=run_host.counts_instructions,
         )
+
+    async def _all_blocks(self, stop: StopRequest, runners: Mapping[str, BatchRunner]) -> None:
         for block in range(1, self._study.blocks.most + 1):
-            await self._block(visitor, block)
+            await self._block(runners, stop, block)
             if stop.finishing or not self._wants_another(block):
                 return
 
-    async def _block(self, visitor: Visitor, block: int) -> None:
-        visits = [(visit, self._pending(visit)) for visit in self._plan.block(block)]
-        if not any(pending for _, pending in visits):
+    async def _block(
+        self, runners: Mapping[str, BatchRunner], stop: StopRequest, block: int
+    ) -> None:
+        batches = unfinished(self._plan, block, self._fold.finished)
+        if not any(pending for _, pending in batches):
+            # The former process ended between the last cell and the end of its block.
+            if block not in self._fold.block.finished:
+                self._log.append(BlockFinished(block=block))
             return
         self._log.append(
             BlockStarted(
-                block=block, order=tuple(f"{visit.arm}/{visit.scenario}" for visit, _ in visits)
+                block=block, order=tuple(f"{batch.arm}/{batch.scenario}" for batch, _ in batches)
             )
         )
-        for visit, pending in visits:
-            if visitor.stop.finishing:
+        for batch, pending in batches:
+            if stop.finishing:
                 return
             if pending:
-                await visitor.carry_out(visit, pending)
-        if not visitor.stop.finishing:
+                await runners[batch.host].carry_out(batch, pending)
+        if not stop.finishing:
             self._log.append(BlockFinished(block=block))
 
-    def _pending(self, visit: Visit) -> list[Cell]:
-        return [cell for cell in visit.cells if cell.id not in self._state.finished_cells]
-
     def _wants_another(self, block: int) -> bool:
-        decided = self._state.decided
+        decided = self._fold.decided
         if decided is not None and decided.block >= block:
             return decided.go_on
-        decision = self._over_budget(block) or self._bench.decide(self._study, self._records, block)
+        decision = self._over_budget(block) or self._setup.decide(self._study, self._fold, block)
         self._log.append(Decided(block=block, go_on=decision.go_on, reason=decision.reason))
         return decision.go_on
 
@@ -258,22 +343,27 @@ class _Execution:
         return Decision(False, f"the budget of {format_duration(blocks.budget)} is spent")
 
     async def _ready_arms(self) -> dict[str, ReadyArm]:
-        caches = await find_caches(self._bench.context.host)
+        found = {
+            host: await find_caches(run_host.context.host)
+            for host, run_host in self._setup.run_hosts.items()
+        }
+        caches = {name: found[self._study.host_of(name)] for name in self._prepared}
         return {
             name: ReadyArm(
                 name,
-                self._bench.platforms[self._study.arms[name].platform],
+                platform_of(self._setup, self._study, name),
                 self._study.arms[name].options,
                 self._study.kernel_of(name),
                 prepared,
                 arm_shape(self._study, name),
-                is_realtime(self._bench, self._study),
+                is_realtime(self._setup, self._study),
                 MachineFacts(
-                    emulated=self._state.platforms[name].emulated,
+                    emulated=self._fold.platforms[name].emulated,
                     memory=arm_shape(self._study, name).memory,
-                    last_level_cache=caches.last_level,
-                    caches=caches.together,
+                    last_level_cache=caches[name].last_level,
+                    caches=caches[name].together,
                 ),
+                study_needs(self._setup, self._study),
             )
             for name, prepared in self._prepared.items()
         }
@@ -286,8 +376,8 @@ class _Execution:
             status=status,
             reason=reason,
             wall_s=time.monotonic() - self._began,
-            booting_s=self._state.booting_s,
-            measuring_s=self._state.measuring_s,
+            booting_s=self._fold.booting_s,
+            measuring_s=self._fold.measuring_s,
         )
         self._log.append(finished)
         return finished

@@ -10,13 +10,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tare.errors import MachineFault, TareError, WorkloadFault
-from tare.workloads import MachineFacts, Parameters, Workload, agent_name, fitted
-from tare.workloads.needs import needs_of
+from tare.workloads import MachineFacts, Metric, Parameters, Workload, fitted
 
 if TYPE_CHECKING:
     from tare.agent.barrier import Barrier
     from tare.agent.client import LoadHandle
-    from tare.platforms.base import Machine
+    from tare.platforms.contract import Machine
     from tare.run.peers import Peer
 
 T = TypeVar("T")
@@ -36,12 +35,6 @@ guest its vCPUs, of a process all its threads, of which only the load's are ever
 _VCPU = re.compile(r"vcpu\d+_run_delay_s")
 
 
-def inner_cpus(machine: Machine) -> tuple[int, ...]:
-    """Return which of its own CPUs a machine shared by several roles keeps for this one."""
-    cpus: tuple[int, ...] = getattr(machine, "inner_cpus", ())
-    return cpus
-
-
 @dataclass(frozen=True)
 class Neighbour:
     """A machine that loads the host while the subject measures.
@@ -55,6 +48,11 @@ class Neighbour:
     parameters: Mapping[str, Any]
     memory: int | None = None
     vcpus: int | None = None
+
+    def metrics(self, workloads: Mapping[str, Workload[Any]]) -> tuple[Metric, ...]:
+        """Return what its load tells, with these parameters."""
+        load = workloads[self.load]
+        return load.metrics_for(load.parameters.model_validate(dict(self.parameters)))
 
 
 @dataclass(frozen=True)
@@ -96,7 +94,7 @@ class Loads:
     """
 
     neighbours: tuple[Neighbour, ...]
-    workloads: Mapping[str, Workload]
+    workloads: Mapping[str, Workload[Any]]
     facts: MachineFacts
     peer: Peer | None = None
     _ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -126,11 +124,11 @@ class Loads:
             vcpus=neighbour.vcpus or self.facts.vcpus,
         )
         request = fitted(load, load.request(parameters), facts)
-        if "network" in needs_of(load, parameters):
+        if "network" in load.needs_for(parameters):
             request["at"] = await self._meet_partner(neighbour, load, parameters)
         try:
             handle = await neighbour.machine.agent.start_load(
-                agent_name(load), request, cpus=inner_cpus(neighbour.machine), barrier=barrier
+                load.agent_name, request, cpus=neighbour.machine.inner_cpus, barrier=barrier
             )
         except WorkloadFault as error:
             raise await self._with_partner(neighbour, error) from error
@@ -138,16 +136,13 @@ class Loads:
         handle.on_end(self._ended.set)
 
     async def _meet_partner(
-        self, neighbour: Neighbour, load: Workload, parameters: Parameters
+        self, neighbour: Neighbour, load: Workload[Any], parameters: Parameters
     ) -> dict[str, Any]:
         """Let the peer look for a network load; return where that is to wait for it."""
         if self.peer is None:
-            raise WorkloadFault(f"{neighbour.load} needs a peer, and this visit has none")
+            raise WorkloadFault(f"{neighbour.load} needs a peer, and this batch has none")
         number = [each.role for each in self.neighbours].index(neighbour.role)
-        partners = getattr(load, "partners", None)
-        at, handle = await self.peer.echo(
-            neighbour.machine, number, partners(parameters) if partners else 1
-        )
+        at, handle = await self.peer.echo(neighbour.machine, number, load.partners(parameters))
         self._partners[neighbour.role] = handle
         return at
 
@@ -203,10 +198,10 @@ class Loads:
             raise await _why_ended(neighbour, handle)
         load = self.workloads[neighbour.load]
         parameters = load.parameters.model_validate(dict(neighbour.parameters))
-        threads = load.request(parameters).get("threads") or len(inner_cpus(neighbour.machine))
+        threads = load.request(parameters).get("threads") or len(neighbour.machine.inner_cpus)
         # Before it is asked for its result: what stands still does not answer.
         share: dict[str, Any] = {"ran_share": None, "wanted_share": None}
-        if getattr(load, "keeps_busy", True):
+        if load.keeps_busy:
             share = await self._proven(neighbour, max(1, threads))
         outcome = await handle.stop()
         if share["wanted_share"] is None:

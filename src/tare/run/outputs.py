@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from tare.outputs import put
 from tare.run.series import file_stem
 
 if TYPE_CHECKING:
@@ -34,6 +35,6 @@ def save_output(folder: RunFolder, cell: str, result: Mapping[str, Any]) -> str:
         path = folder.outputs / f"{file_stem(cell, 'subject', key)}.{'txt' if plain else 'json'}"
         path.parent.mkdir(exist_ok=True)
         text = said if plain else json.dumps(said, indent=1)
-        path.write_text(str(text), encoding="utf-8", errors="replace")
+        put(path, str(text).encode(errors="replace"))
         return folder.relative(path)
     return ""

@@ -1,4 +1,4 @@
-"""The peer of a visit: an agent on the host, outside the machine, that speaks with it by network.
+"""The peer of a batch: an agent on the host, outside the machine, that speaks with it by network.
 
 The peer stands for a client or a server elsewhere. It runs in a network namespace of its own, on
 CPUs that the subject was not given, as far as there are any.
@@ -7,7 +7,7 @@ CPUs that the subject was not given, as far as there are any.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -15,19 +15,32 @@ from typing import TYPE_CHECKING, Any
 from tare.agent.client import Outcome
 from tare.errors import InputError, MachineFault, TareError, WorkloadFault
 from tare.hosts import start_owned
-from tare.platforms.bare import process_cost
-from tare.platforms.network import MTU, Network, chosen_way, offered_network, owned_network
-from tare.platforms.process_machine import CONSOLE, ProcessMachine, owned_directory
-from tare.platforms.toolbox import tree_environment
-from tare.workloads.ends import AGENT_PORT, End, Ends
+from tare.platforms.linux.network import (
+    Link,
+    Network,
+    SpanningNetwork,
+    chosen_way,
+    offered_network,
+    spanning_network,
+)
+from tare.platforms.linux.process_machine import (
+    CONSOLE,
+    ProcessMachine,
+    owned_directory,
+    process_cost,
+)
+from tare.platforms.linux.toolbox import tree_environment
+from tare.workloads.network.ends import AGENT_PORT, End, Ends
 
 if TYPE_CHECKING:
     from tare.agent.barrier import Barrier
     from tare.agent.client import LoadHandle, ProgressCallback
-    from tare.platforms.base import Context, Machine, MachineSpec
+    from tare.platforms.contract import Context, Machine, MachineSpec, Platform, PlatformOptions
 
 PARTNER_PORT = 7200
 """From here on the ports are at which neighbours' network loads wait for their partner."""
+ALONE = frozenset({"user", "loopback"})
+"""The ways on which a machine meets the peer and nobody else."""
 READY_S = 20.0
 STOP_S = 30.0
 PROOF_S = 30.0
@@ -35,39 +48,58 @@ PROOF_S = 30.0
 
 @dataclass(frozen=True)
 class Connection:
-    """How the machines of a visit are connected: the network, and the way an arm uses it."""
+    """How the machines of a batch are connected.
 
-    network: Network
+    Args:
+        whole: The network, over all hosts that they run on.
+        home: The name of the subject's host.
+        way: How the arm's machines join it.
+    """
+
+    whole: SpanningNetwork
+    home: str
     way: str
+
+    @property
+    def network(self) -> Network:
+        """What machines on the subject's host join."""
+        return self.whole.on(self.home)
 
 
 @asynccontextmanager
-async def connected(context: Context, platform: str, options: Any) -> AsyncIterator[Connection]:
-    """Hold the network of one visit.
+async def connected(
+    contexts: Sequence[Context], platform: Platform[Any], options: PlatformOptions, *, several: bool
+) -> AsyncIterator[Connection]:
+    """Hold the network of one batch.
 
     Args:
-        context: The host and the ledger.
+        contexts: The hosts with their ledgers, the subject's first.
         platform: The arm's platform.
         options: The arm's options.
+        several: Whether its machines have to reach each other, and not the peer alone.
 
     Raises:
         MachineFault: The machines cannot be connected as the arm asks.
     """
-    offered, _ = await offered_network(context, platform)
+    ways = platform.stated(options).network
+    offered = frozenset.intersection(
+        *[(await offered_network(context, ways))[0] for context in contexts]
+    )
+    if several:
+        offered -= ALONE
     try:
         way = chosen_way(options, offered)
     except InputError as error:
         raise MachineFault(error.message, error.hint) from error
-    rooted = way in ("tap", "vif", "veth", "bridge")
-    async with owned_network(context, rooted) as network:
-        yield Connection(network, way)
+    async with spanning_network(contexts, way not in ALONE) as whole:
+        yield Connection(whole, contexts[0].host.name, way)
 
 
 @dataclass(frozen=True)
 class Peer:
-    """The agent that talks with the subject."""
+    """The agent that talks with the subject: a process of the host, or a machine's."""
 
-    machine: ProcessMachine
+    machine: Machine
     network: Network
 
     async def carry_out(
@@ -94,12 +126,12 @@ class Peer:
             bind, reach = (link.address, ends.port), link.reach(ends.port)
         else:
             server, client = outside, subject.agent
-            if not link.peer:
+            if not (address := self._address(link)):
                 raise WorkloadFault(
                     "a machine with a user-mode network reaches nothing by itself, so the peer "
                     "cannot serve it: write `network: tap` (which needs root)"
                 )
-            bind = reach = (link.peer, ends.port)
+            bind = reach = (address, ends.port)
         before = await self.machine.host_cost()
         serving = await server.start_load(ends.server.workload, ends.server.at(*bind))
         try:
@@ -117,6 +149,11 @@ class Peer:
         cost = {name: after[name] - before[name] for name in ("cpu_s",)}
         about = {"server": served.value, "peer": {**cost, "way": link.way}}
         return replace(outcome, value={**outcome.value, **about})
+
+    def _address(self, link: Link) -> str:
+        """Return where a machine reaches the peer; empty: nowhere."""
+        own = self.network.links.get(self.machine.name)
+        return link.peer if own is None else own.address
 
     async def echo(
         self, neighbour: Machine, number: int, connections: int
@@ -143,22 +180,26 @@ class Peer:
         handle = await self.machine.agent.start_load("net-echo", {"at": to})
         return {"address": link.address, "port": port, "connections": connections}, handle
 
-    async def prove(self, subject: Machine) -> None:
+    async def prove(self, subject: Machine, seconds: float = 0.25) -> None:
         """See that packets of full size get through to the subject and back.
+
+        Args:
+            subject: The machine.
+            seconds: How long they are sent.
 
         Raises:
             WorkloadFault: They do not.
         """
         sizes: Mapping[str, Any] = {"request_bytes": 64 << 10, "response_bytes": 64 << 10}
         at = {"address": "{address}", "port": "{port}", **sizes}
-        probe = {} if self.network.links[subject.name].forwards else {"probe_bytes": MTU}
-        short = {"seconds": 0.25, "warmup_s": 0.0, "timeout_s": 5.0}
+        link = self.network.links[subject.name]
+        probe = {} if link.forwards else {"probe_bytes": link.mtu}
+        short = {"seconds": seconds, "warmup_s": 0.0, "timeout_s": 15.0}
         ends = Ends(
             port=AGENT_PORT,
             server=End("net-server", at),
             client=End("request-response", {**at, **probe, **short}),
         )
-        link = self.network.links[subject.name]
         serving = await subject.agent.start_load(
             ends.server.workload, ends.server.at(link.address, ends.port)
         )
@@ -223,7 +264,7 @@ async def started_peer(
             return (process.pid,)
 
         async def cost() -> dict[str, float]:
-            return await process_cost(host, process)
+            return await process_cost(host, process.pid)
 
         async def explain(code: int) -> str:
             return f"the peer's agent ended by itself with status {code}"

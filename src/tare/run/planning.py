@@ -1,65 +1,161 @@
-"""Show what a study would do here, and start nothing of it."""
+"""Show what a study would do, from what is remembered and assumed of its hosts, or found out."""
 
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
 
-from tare.platforms import PLATFORMS
-from tare.run.catalog import build_catalog
+from tare.hosts.local import LocalHost
+from tare.registry import installed
 from tare.run.checking import check_arms, facts_of, plan_study
-from tare.run.session import inspection_bench
-from tare.study.load import load_study
-from tare.study.plan import Plan, Visit, cell_label
+from tare.run.runhost.assumed import Believed, assumed_host, believed
+from tare.run.session import agent_path, inspection_setup
+from tare.run.setup import Grounds, Unasked, platform_of
+from tare.run.toolbox import require_additions, study_needs
+from tare.study.cells import Batch, cell_label
+from tare.study.plan import Plan
 from tare.study.quantities import format_duration
 
+if TYPE_CHECKING:
+    from tare.run.setup import StudySource
+    from tare.study.model import Study
+
 BLOCKS_SHOWN = 3
+FOUND_OUT = "checked now"
 
 
-async def plan_here(study_path: Path, seed: int | None) -> Plan:
-    """Plan the study at ``study_path`` for this host; only usability is tried out.
+@dataclass(frozen=True)
+class Outlook:
+    """What a study would do, and how sure that is.
 
     Args:
-        study_path: A study as YAML.
+        plan: What would run.
+        believed: What the plan goes by for each arm, and where that is from.
+        descriptions: Each arm in a phrase.
+        assumed: What of the hosts themselves had to be assumed, in sentences.
+        probed: Whether the arms were checked for it.
+    """
+
+    plan: Plan
+    believed: Mapping[str, Believed]
+    descriptions: Mapping[str, str]
+    assumed: tuple[str, ...] = ()
+    probed: bool = False
+
+
+async def plan_here(
+    study: Study, source: StudySource, seed: int | None, *, probe: bool = False
+) -> Outlook:
+    """Plan a study.
+
+    Nothing is started for it and no host is reached, unless ``probe`` says that every arm be
+    checked as at the beginning of a run.
+
+    Args:
+        study: What to plan.
+        source: Where it came from.
         seed: Overrides the study's own; a fresh one is drawn where neither is given.
+        probe: Whether to check for real.
 
     Raises:
-        InputError: The study cannot be used, or its baseline cannot run here.
+        InputError: The baseline cannot run there; or a host cannot be used, with ``probe``.
+        MachineFault: A host cannot be reached, with ``probe``.
     """
-    study = load_study(study_path, build_catalog())
+    if probe:
+        async with inspection_setup(study) as setup:
+            await require_additions(setup, setup.context.builder, study, Path(source.path))
+            verdicts = await check_arms(setup, study)
+            checked = {name: Believed(verdict, FOUND_OUT) for name, verdict in verdicts.items()}
+            return replace(_outlook(setup, study, seed, checked), probed=True)
+    # Which CPUs this computer has is read from files; nothing is started by that.
+    here = LocalHost(agent_path())
+    parts = installed()
+    cpus = here.topology()
+    hosts = {
+        name: assumed_host(spec, study.lab, parts.platforms, cpus)
+        for name, spec in study.computers.items()
+    }
+    grounds = Unasked(hosts, parts.workloads)
+    await require_additions(grounds, None, study, Path(source.path))
+    network = "network" in study_needs(grounds, study)
+    remembered = {
+        name: believed(hosts[study.host_of(name)], study, name, network) for name in study.arms
+    }
+    assumed = tuple(host.assumed for host in hosts.values() if host.assumed)
+    return replace(_outlook(grounds, study, seed, remembered), assumed=assumed)
+
+
+def _outlook(
+    grounds: Grounds, study: Study, seed: int | None, found: Mapping[str, Believed]
+) -> Outlook:
     chosen = seed if seed is not None else study.seed
-    async with inspection_bench(study) as bench:
-        facts = facts_of(bench, study, await check_arms(bench, study))
-        return plan_study(bench, study, secrets.randbits(32) if chosen is None else chosen, facts)
+    verdicts = {name: each.verdict for name, each in found.items()}
+    plan = plan_study(
+        grounds,
+        study,
+        secrets.randbits(32) if chosen is None else chosen,
+        facts_of(grounds, study, verdicts),
+    )
+    descriptions = {
+        name: platform_of(grounds, study, name).describe(arm.options)
+        for name, arm in study.arms.items()
+    }
+    return Outlook(plan, found, descriptions)
 
 
-def show_plan(plan: Plan, console: Console) -> None:
+def show_plan(outlook: Outlook, console: Console) -> None:
     """Print arms, skips, the order of the first blocks, cells and the time estimate."""
+    plan = outlook.plan
     study = plan.study
     console.print(Text(study.title, "bold"))
     for warning in study.warnings:
         console.print(Text(f"  ! {warning}", "yellow"))
+    for sentence in outlook.assumed:
+        console.print(Text(f"  ! {sentence}", "yellow"))
     for note in plan.notes:
         console.print(Text(f"  {note}"))
     for name in plan.arms:
-        arm = study.arms[name]
-        console.print(Text(f"  {name}: {PLATFORMS[arm.platform].describe(arm.options)}"))
+        said = outlook.believed[name]
+        place = f" on {study.host_of(name)}" if study.hosts else ""
+        console.print(Text(f"  {name}: {outlook.descriptions[name]}{place} ({said.source})"))
+        if said.verdict.mark:
+            console.print(Text(f"    ! {marked(study, name, said.verdict.mark)}", "yellow"))
     for skip in plan.skipped:
         what = "/".join(part for part in (skip.arm, skip.scenario, skip.workload) if part)
-        console.print(Text(f"  – {what} skipped: {skip.reason}", "yellow"))
-    for arms, visit in _alike(plan):
-        console.print(Text(f"{visit.scenario} on {', '.join(arms)}:", "bold"))
-        for cell in visit.cells:
+        source = "" if skip.arm in plan.arms else f" ({outlook.believed[skip.arm].source})"
+        console.print(Text(f"  – {what} skipped: {skip.reason}{source}", "yellow"))
+    _show_cells(plan, console)
+    if not outlook.probed:
+        console.print(
+            Text("nothing was started for this plan; with --probe every arm is checked", "dim")
+        )
+
+
+def marked(study: Study, arm: str, mark: str) -> str:
+    """Say in a sentence where an arm runs instead of where it should."""
+    what = f"the baseline {arm}" if arm == study.baseline else arm
+    ratios = ", and all ratios are to that" if arm == study.baseline else ""
+    return f"{what} runs {mark}{ratios}"
+
+
+def _show_cells(plan: Plan, console: Console) -> None:
+    study = plan.study
+    for arms, batch in _alike(plan):
+        console.print(Text(f"{batch.scenario} on {', '.join(arms)}:", "bold"))
+        for cell in batch.cells:
             console.print(Text(f"  {cell_label(cell.id)}: {format_duration(cell.expected_s)}"))
     for number in range(1, min(BLOCKS_SHOWN, study.blocks.most) + 1):
-        order = ", ".join(f"{visit.arm}/{visit.scenario}" for visit in plan.block(number))
+        order = ", ".join(f"{batch.arm}/{batch.scenario}" for batch in plan.block(number))
         console.print(Text(f"block {number}: {order}", "dim"))
     blocks = _range(str(study.blocks.least), str(study.blocks.most))
     whole = _range(format_duration(plan.least_s), format_duration(plan.most_s))
-    cells = sum(len(visit.cells) for visit in plan.visits)
+    cells = sum(len(batch.cells) for batch in plan.batches)
     console.print(
         f"{blocks} blocks of {cells} cells; about {format_duration(plan.block_s)} each, "
         f"{whole} in all; seed {plan.seed}"
@@ -70,10 +166,10 @@ def _range(least: str, most: str) -> str:
     return least if least == most else f"{least} to {most}"
 
 
-def _alike(plan: Plan) -> list[tuple[list[str], Visit]]:
-    """Group the visits that measure the same cells, in order."""
-    groups: dict[tuple[str, ...], tuple[list[str], Visit]] = {}
-    for visit in plan.visits:
-        cells = (visit.scenario, *(cell_label(cell.id) for cell in visit.cells))
-        groups.setdefault(cells, ([], visit))[0].append(visit.arm)
+def _alike(plan: Plan) -> list[tuple[list[str], Batch]]:
+    """Group the batches that measure the same cells, in order."""
+    groups: dict[tuple[str, ...], tuple[list[str], Batch]] = {}
+    for batch in plan.batches:
+        cells = (batch.scenario, *(cell_label(cell.id) for cell in batch.cells))
+        groups.setdefault(cells, ([], batch))[0].append(batch.arm)
     return list(groups.values())

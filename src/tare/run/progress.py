@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -15,12 +16,12 @@ from rich.text import Text
 
 from tare.events import (
     BlockFinished,
-    BlockStarted,
     CellFinished,
     CellStarted,
     Check,
     Decided,
     Event,
+    Fold,
     Interrupted,
     MachineReady,
     MachineStarting,
@@ -34,53 +35,54 @@ from tare.events import (
     RunStarted,
     Skipped,
 )
-from tare.study.plan import cell_label
+from tare.study.cells import cell_label
 from tare.study.quantities import format_duration
 
-Say = Callable[[Text], None]
 SILENCE_S = 60.0
-"""A long cell says so often where it is, where there is no terminal to show it live."""
+"""A long cell says so often where it is, where no panel shows it live."""
 
 
 @dataclass
 class Tally:
-    """Where the run stands: counts and times, folded from events."""
+    """Where the run stands: what its events add up to, and what is being done at this moment.
 
-    blocks: int
-    cells_per_block: int = 0
-    expected_block_s: float = 0.0
-    clock: Callable[[], float] = time.monotonic
-    block: int = 0
-    done_in_block: int = 0
-    done: int = 0
-    failed: int = 0
+    Args:
+        fold: The run's events so far.
+        most: The most blocks, until the events say more.
+        clock: Seconds since the epoch.
+    """
+
+    fold: Fold
+    most: int
+    clock: Callable[[], float] = time.time
     now: str = "getting ready"
     fraction: float = 0.0
     extra: str = ""
     cell_left_s: float = 0.0
-    in_block: bool = False
-    began: float = field(init=False)
-    block_began: float = field(init=False)
-    block_times: list[float] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        self.began = self.block_began = self.clock()
+    @property
+    def blocks(self) -> int:
+        """The most blocks that there will be."""
+        decided, planned = self.fold.decided, self.fold.planned
+        if decided is not None and not decided.go_on:
+            return decided.block
+        return planned.blocks_most if planned is not None else self.most
 
     @property
     def left_s(self) -> float | None:
         """Estimated seconds until all blocks are done, from the blocks so far; None: not known."""
-        per_block = (
-            sum(self.block_times) / len(self.block_times)
-            if self.block_times
-            else self.expected_block_s
-        )
+        block, planned = self.fold.block, self.fold.planned
+        if block.took_s:
+            per_block = sum(block.took_s) / len(block.took_s)
+        else:
+            per_block = planned.expected_block_s if planned is not None else 0.0
         if per_block <= 0:
             return None
-        blocks_after = self.blocks - max(self.block, 1)
-        if self.in_block:
-            in_this_block = max(per_block - (self.clock() - self.block_began), self.cell_left_s)
+        blocks_after = self.blocks - max(block.number, 1)
+        if block.under_way:
+            in_this_block = max(per_block - (self.clock() - block.began), self.cell_left_s)
         else:
-            in_this_block = 0.0 if self.block else per_block
+            in_this_block = 0.0 if block.number else per_block
         return blocks_after * per_block + max(in_this_block, 0.0)
 
     @property
@@ -94,19 +96,13 @@ class Tally:
     @property
     def share_done(self) -> float:
         """Cells done of all cells of the most blocks, from 0 to 1; of the current one its part."""
-        total = self.blocks * self.cells_per_block
-        return min((self.done + self.fraction) / total, 1.0) if total else 0.0
+        planned = self.fold.planned
+        total = self.blocks * planned.cells_per_block if planned is not None else 0
+        return min((len(self.fold.finished) + self.fraction) / total, 1.0) if total else 0.0
 
     def take(self, event: Event) -> None:
-        """Account for one more event."""
+        """Note what is being done now."""
         match event:
-            case Planned():
-                self.blocks = event.blocks_most
-                self.cells_per_block = event.cells_per_block
-                self.expected_block_s = event.expected_block_s
-            case BlockStarted():
-                self.block, self.done_in_block, self.in_block = event.block, 0, True
-                self.block_began = self.clock()
             case MachineStarting():
                 self._doing(f"{event.arm} / {event.scenario}: booting {event.role}")
             case MachineReady():
@@ -117,14 +113,6 @@ class Tally:
                 self._doing(f"{event.arm} / {event.scenario}: {cell_label(event.cell)}")
             case CellFinished():
                 self.fraction = 0.0
-                self.done += 1
-                self.done_in_block += 1
-                self.failed += event.status != "ok"
-            case BlockFinished():
-                self.block_times.append(self.clock() - self.block_began)
-                self.in_block = False
-            case Decided() if not event.go_on:
-                self.blocks = event.block
             case _:
                 pass
 
@@ -158,11 +146,17 @@ class Tally:
 
 
 class ProgressView:
-    """Shows a run on a terminal: a live panel there, plain lines elsewhere."""
+    """Shows a run: a live panel where the terminal can redraw it, plain lines elsewhere.
+
+    Args:
+        console: Where to.
+        tally: Where the run stands; its fold takes each event before the view does.
+    """
 
     def __init__(self, console: Console, tally: Tally) -> None:
         self.tally = tally
         self._console = console
+        self._redraws = console.is_terminal and can_redraw(os.environ.get("TERM", ""))
         self._spoke = tally.clock()
         self._live = Live(
             get_renderable=self._render,
@@ -172,19 +166,19 @@ class ProgressView:
         )
 
     def __enter__(self) -> ProgressView:
-        if self._console.is_terminal:
+        if self._redraws:
             self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._console.is_terminal:
+        if self._redraws:
             self._live.stop()
 
     def progress(self, cell: str, done: float, fields: Mapping[str, Any]) -> None:
-        """Show progress within a cell: at once on a terminal, as a line a minute elsewhere."""
+        """Show progress within a cell: at once in the panel, as a line a minute elsewhere."""
         self.tally.progress(cell, done, fields)
         now = self.tally.clock()
-        if not self._console.is_terminal and now - self._spoke >= SILENCE_S:
+        if not self._redraws and now - self._spoke >= SILENCE_S:
             self._spoke = now
             self._console.print(Text(f"  … {self.tally.doing}", "dim"), highlight=False)
 
@@ -196,16 +190,27 @@ class ProgressView:
             self._console.print(line, highlight=False)
 
     def _render(self) -> RenderableType:
-        tally = self.tally
+        tally, lost = self.tally, self.tally.fold.lost_cells
         grid = Table.grid(padding=(0, 1))
         grid.add_row(
-            Text(f"block {tally.block}/{tally.blocks}", style="bold"),
+            Text(f"block {tally.fold.block.number}/{tally.blocks}", style="bold"),
             ProgressBar(total=1.0, completed=tally.share_done, width=32),
             Text(f"{tally.share_done:4.0%}"),
             Text(tally.left, style="cyan"),
-            Text(f"{tally.failed} failed", style="red") if tally.failed else Text(""),
+            Text(f"{lost} failed", style="red") if lost else Text(""),
         )
         return Group(grid, Text(tally.doing, style="dim", no_wrap=True, overflow="ellipsis"))
+
+
+def can_redraw(terminal: str) -> bool:
+    """Return whether a kind of terminal can move its cursor back up.
+
+    On any other, rich would print the panel anew below itself.
+
+    Args:
+        terminal: As of ``$TERM``.
+    """
+    return terminal.lower() not in ("", "dumb", "unknown")
 
 
 def _lines(event: Event, tally: Tally) -> list[Text]:
@@ -218,7 +223,8 @@ def _lines(event: Event, tally: Tally) -> list[Text]:
             return [_check_line(check) for check in event.checks if check.level != "ok"]
         case PlatformChecked() if event.usable:
             mark = " (emulated)" if event.emulated else ""
-            return [Text(f"  ✓ {event.arm}{mark}: {event.reason}", "green")]
+            lines = [Text(f"  ✓ {event.arm}{mark}: {event.reason}", "green")]
+            return [*lines, *([Text(f"    ! runs {event.mark}", "yellow")] if event.mark else [])]
         case Skipped():
             what = "/".join(part for part in (event.arm, event.scenario, event.workload) if part)
             return [Text(f"  – {what} skipped: {event.reason}", "yellow")]
@@ -229,9 +235,7 @@ def _lines(event: Event, tally: Tally) -> list[Text]:
         case MachineStopped() if not event.expected:
             return [Text(f"    | {line}", "dim") for line in event.console_tail[-5:]]
         case BlockFinished():
-            took = format_duration(tally.block_times[-1])
-            left = f"; {tally.left}" if event.block < tally.blocks else ""
-            return [Text(f"block {event.block} done in {took}{left}", "dim")]
+            return [_block_line(event, tally)]
         case Decided() if not event.go_on:
             return [Text(f"no further block: {event.reason}")]
         case Interrupted():
@@ -248,6 +252,13 @@ def _lines(event: Event, tally: Tally) -> list[Text]:
             ]
         case _:
             return []
+
+
+def _block_line(event: BlockFinished, tally: Tally) -> Text:
+    took_s = tally.fold.block.last_took_s
+    took = "" if took_s is None else f" in {format_duration(took_s)}"
+    left = f"; {tally.left}" if event.block < tally.blocks else ""
+    return Text(f"block {event.block} done{took}{left}", "dim")
 
 
 def _check_line(check: Check) -> Text:

@@ -1,19 +1,21 @@
-"""Write the reference of the study file: ``python -m tare.run.reference [DIR]``."""
+"""Write what of the docs is made from the code: ``python -m tare.run.reference [DIR]``."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
+from tare.platforms import tables
+from tare.registry import installed
 from tare.run.catalog import build_catalog
 from tare.study.reference import render
-from tare.workloads import WORKLOADS
 
 
 def generated() -> dict[str, str]:
     """Return the generated files of ``docs/`` by name."""
-    metrics = {name: workload.metrics for name, workload in WORKLOADS.items()}
-    return render(build_catalog(), metrics)
+    parts = installed()
+    metrics = {name: workload.metrics for name, workload in parts.workloads.items()}
+    return {**render(build_catalog(), metrics), tables.PAGE: tables.render(parts.platforms)}
 
 
 def main(folder: Path) -> None:

@@ -8,6 +8,7 @@ import re
 from typing import TYPE_CHECKING
 
 from tare.events import SeriesSaved
+from tare.outputs import put
 
 if TYPE_CHECKING:
     from tare.agent.series import Series
@@ -37,7 +38,7 @@ def save_series(folder: RunFolder, cell: str, role: str, series: Series) -> Seri
     # Not straight into the file: polars has an error of its own for a full disk.
     written = io.BytesIO()
     frame.write_parquet(written, compression="zstd", compression_level=1)
-    path.write_bytes(written.getbuffer())
+    put(path, written.getbuffer())
     return SeriesSaved(
         cell=cell,
         role=role,

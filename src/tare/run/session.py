@@ -8,39 +8,39 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tare.errors import InputError, TareError
-from tare.events import Record
-from tare.hosts.cleanup import clean, clean_all
-from tare.hosts.ledger import Ledger, ledger_path, state_dir
+from tare.events import Fold, Record
+from tare.hosts.ledger.cleanup import clean, clean_all
+from tare.hosts.ledger.ledger import Ledger, ledger_path, state_dir
 from tare.hosts.local import LocalHost
 from tare.hosts.lock import host_lock
-from tare.platforms import PLATFORMS
-from tare.platforms.base import Context
-from tare.platforms.preflight import preflight, watch_load
-from tare.run.bench import Bench, Decide, Decision, StudySource
-from tare.run.hostfacts import facts_afar, host_facts
-from tare.run.station import LocalStation, Station
+from tare.platforms.contract import Context
+from tare.platforms.linux.preflight import preflight, watch_load
+from tare.registry import installed
+from tare.run.host_facts import facts_afar, host_facts
+from tare.run.runhost.contract import LocalRunHost, RunHost
+from tare.run.setup import Decide, Decision, RunSetup, StudySource
 from tare.study.model import Study
-from tare.workloads import WORKLOADS
 
 if TYPE_CHECKING:
     from tare.events import Check
     from tare.hosts import Host
-    from tare.hosts.ssh import SshHost
-    from tare.hosts.ssh_options import SshOptions
+    from tare.hosts.ssh.host import SshHost
+    from tare.hosts.ssh.options import SshOptions
+    from tare.study.hosting import HostSpec, LabSpec
 
 __all__ = [
     "agent_path",
     "cache_dir",
     "host_facts",
-    "inspection_bench",
-    "local_bench",
+    "inspection_setup",
     "local_context",
+    "local_setup",
     "new_run_id",
     "reach",
     "run_session",
@@ -72,9 +72,9 @@ def cache_dir() -> Path:
     return Path(base) / "tare"
 
 
-def study_source(path: Path) -> StudySource:
-    """Return where a study came from, with the SHA-256 of its bytes."""
-    return StudySource(str(path), hashlib.sha256(path.read_bytes()).hexdigest())
+def study_source(path: Path, changes: tuple[str, ...] = ()) -> StudySource:
+    """Return where a study came from, with the SHA-256 of its bytes and what was changed of it."""
+    return StudySource(str(path), hashlib.sha256(path.read_bytes()).hexdigest(), changes)
 
 
 def local_context(ledger: Ledger) -> Context:
@@ -84,32 +84,33 @@ def local_context(ledger: Ledger) -> Context:
 
 
 @contextmanager
-def local_bench() -> Iterator[Bench]:
+def local_setup() -> Iterator[RunSetup]:
     """Look at this computer without holding it: for the doctor, which measures nothing."""
     ledger = Ledger(ledger_path(f"look-{secrets.token_hex(4)}"))
     try:
-        station = LocalStation(local_context(ledger), PLATFORMS, host_facts())
-        yield _look(station)
+        run_host = LocalRunHost(local_context(ledger), installed().platforms, host_facts())
+        yield _look({"": run_host})
     finally:
         ledger.discard()
 
 
 @asynccontextmanager
-async def inspection_bench(study: Study) -> AsyncIterator[Bench]:
-    """Look at a study's host without holding it: for plans, which measure nothing."""
+async def inspection_setup(study: Study) -> AsyncIterator[RunSetup]:
+    """Look at a study's hosts without holding them: for plans, which measure nothing."""
     name = f"look-{secrets.token_hex(4)}"
-    async with _stationed(study, name, lambda _: None, hold=False) as station:
-        yield _look(station)
+    async with _run_host_of(study, name, lambda _: None, hold=False) as run_hosts:
+        yield _look(run_hosts)
 
 
-def _look(station: Station) -> Bench:
+def _look(run_hosts: Mapping[str, RunHost]) -> RunSetup:
     async def nothing() -> tuple[Check, ...]:
         return ()
 
-    return Bench(station=station, workloads=WORKLOADS, decide=_never, preflight=nothing)
+    workloads = installed().workloads
+    return RunSetup(run_hosts=run_hosts, workloads=workloads, decide=_never, preflight=nothing)
 
 
-def _never(study: Study, records: Sequence[Record], blocks_done: int) -> Decision:
+def _never(study: Study, fold: Fold, blocks_done: int) -> Decision:
     return Decision(go_on=False, reason="nothing is measured")
 
 
@@ -123,88 +124,106 @@ async def run_session(
     subscribers: tuple[Callable[[Record], None], ...],
     on_progress: Callable[[str, float, Mapping[str, Any]], None],
     say: Callable[[str], None],
-) -> AsyncIterator[Bench]:
-    """Hold a study's host for one run, and leave it as it was found.
+) -> AsyncIterator[RunSetup]:
+    """Hold a study's hosts for one run, and leave them as they were found.
 
     Raises:
-        InputError: Another run holds the host, or the host cannot be used.
-        MachineFault: The host cannot be reached.
+        InputError: Another run holds a host, or a host cannot be used.
+        MachineFault: A host cannot be reached.
     """
-    async with _stationed(study, run, say, hold=True) as station:
-        host = station.context.host
-        watch = await watch_load(host)
-        yield Bench(
-            station=station,
-            workloads=WORKLOADS,
+    async with _run_host_of(study, run, say, hold=True) as run_hosts:
+        watches = {name: await watch_load(each.context.host) for name, each in run_hosts.items()}
+
+        async def checks() -> tuple[Check, ...]:
+            found: list[Check] = []
+            for name, run_host in run_hosts.items():
+                context = run_host.context
+                there = await preflight(context.host, output, watches[name], context.builder)
+                found += [_named(check, name) for check in there]
+            return tuple(found)
+
+        yield RunSetup(
+            run_hosts=run_hosts,
+            workloads=installed().workloads,
             decide=decide,
-            preflight=lambda: preflight(host, output, watch, station.context.builder),
+            preflight=checks,
             say=say,
             subscribers=subscribers,
             on_progress=on_progress,
         )
 
 
+def _named(check: Check, host: str) -> Check:
+    """Return a check with the name of its host, where there are several."""
+    return check.model_copy(update={"name": f"{check.name} on {host}"}) if host else check
+
+
 @asynccontextmanager
-async def _stationed(
+async def _run_host_of(
     study: Study, run: str, say: Callable[[str], None], *, hold: bool
-) -> AsyncIterator[Station]:
-    """Reach the study's host, clear it of what killed runs left, and keep a ledger of it."""
+) -> AsyncIterator[Mapping[str, RunHost]]:
+    """Reach a study's hosts, clear them of what killed runs left, and keep a ledger of each."""
     async with AsyncExitStack() as held:
-        if study.host.kind == "ssh":
-            opening = _afar(study, run, say, hold=hold)
-        else:
-            opening = _here(study, run, say, hold=hold)
-        yield await held.enter_async_context(opening)
+        if hold and any(spec.kind != "ssh" for spec in study.computers.values()):
+            held.enter_context(host_lock(run))
+            await _clear(LocalHost(agent_path()), say)
+        run_hosts: dict[str, RunHost] = {}
+        for name, spec in study.computers.items():
+            ledger = f"{run}-{name}" if name else run
+            if spec.kind == "ssh":
+                opening = _afar(spec, run, ledger, say, hold=hold)
+            else:
+                opening = _here(spec, study.lab, ledger, say)
+            run_hosts[name] = await held.enter_async_context(opening)
+        yield run_hosts
 
 
 @asynccontextmanager
 async def _here(
-    study: Study, run: str, say: Callable[[str], None], *, hold: bool
-) -> AsyncIterator[Station]:
+    spec: HostSpec, lab: LabSpec, ledger_name: str, say: Callable[[str], None]
+) -> AsyncIterator[RunHost]:
     async with AsyncExitStack() as held:
-        if hold:
-            held.enter_context(host_lock(run))
-            await _clear(LocalHost(agent_path()), say)
-        ledger = await held.enter_async_context(_ledger(run, lambda: context.host, say))
+        ledger = await held.enter_async_context(_ledger(ledger_name, lambda: context.host, say))
         context = local_context(ledger)
-        station: Station = LocalStation(context, PLATFORMS, host_facts())
-        if study.host.kind == "lab":
-            from tare.run.labstation import LabStation
+        run_host: RunHost = LocalRunHost(context, installed().platforms, host_facts())
+        if spec.kind == "lab":
+            from tare.run.runhost.lab import LabRunHost
 
-            station = LabStation(context, PLATFORMS, host_facts(), study.lab, say)
-        held.push_async_callback(station.close)
-        yield station
+            run_host = LabRunHost(context, installed().platforms, host_facts(), lab, say)
+        held.push_async_callback(run_host.close)
+        yield run_host
 
 
 @asynccontextmanager
 async def _afar(
-    study: Study, run: str, say: Callable[[str], None], *, hold: bool
-) -> AsyncIterator[Station]:
+    spec: HostSpec, run: str, ledger_name: str, say: Callable[[str], None], *, hold: bool
+) -> AsyncIterator[RunHost]:
     # Loaded here: a run on this computer should not wait for it.
-    from tare.hosts.ssh import SshHost
-    from tare.run.sshstation import SshStation, remote_lock, running, ssh_options, way_of
+    from tare.hosts.ssh.host import SshHost
+    from tare.run.runhost.booted import running
+    from tare.run.runhost.ssh import SshRunHost, remote_lock, ssh_options, way_of
 
     agent = agent_path()
-    options = ssh_options(study.host)
+    options = ssh_options(spec)
     async with AsyncExitStack() as held:
         if hold:
             held.enter_context(host_lock(run, state_dir() / f"lock-{_slug(options)}"))
         host = await held.enter_async_context(SshHost(options, agent, tell=say))
         if hold:
             await _clear(host, say)
-        made = _ledger(run, lambda: host, say, afar=(host, way_of(options)))
+        made = _ledger(ledger_name, lambda: host, say, afar=(host, way_of(options)))
         ledger = await held.enter_async_context(made)
         if hold:
             await held.enter_async_context(remote_lock(host, ledger, run))
         context = Context(
             host=host, ledger=ledger, cache=cache_dir(), agent=agent, here=LocalHost(agent)
         )
-        yield SshStation(
+        yield SshRunHost(
             host,
             context,
-            PLATFORMS,
+            installed().platforms,
             await facts_afar(host),
-            study.host.boot,
+            spec.boot,
             await running(host),
             say,
         )
@@ -212,13 +231,13 @@ async def _afar(
 
 @asynccontextmanager
 async def _ledger(
-    run: str,
+    name: str,
     host: Callable[[], Host],
     say: Callable[[str], None],
     afar: tuple[SshHost, Mapping[str, Any]] | None = None,
 ) -> AsyncIterator[Ledger]:
-    """Keep a run's ledger, and undo in the end what is still open in it."""
-    path = ledger_path(run)
+    """Keep a run's ledger of one host, and undo in the end what is still open in it."""
+    path = ledger_path(name)
     if afar is None:
         ledger = Ledger(path)
     else:
@@ -230,7 +249,7 @@ async def _ledger(
             if ledger.open_entries() and afar is not None:
                 # One attempt for all of them: a host that is gone stays so for each.
                 await afar[0].connect()
-            for sentence in await clean(host(), ledger):
+            for sentence in await clean(host(), ledger, installed().undoers):
                 say(sentence)
         except TareError as error:
             say(f"What is left on {host().name} is listed for `tare clean`: {error}.")
@@ -238,7 +257,7 @@ async def _ledger(
 
 
 async def _clear(host: Host, say: Callable[[str], None]) -> None:
-    for sentence in await clean_all(host):
+    for sentence in await clean_all(host, installed().undoers):
         say(f"left behind by a killed run: {sentence}")
 
 
@@ -251,10 +270,10 @@ async def reach(way: Mapping[str, Any]) -> AsyncIterator[Host]:
     """Open another host by what a ledger says of the way to it.
 
     Raises:
-        InputError, MachineFault: As :meth:`tare.hosts.ssh.SshHost.connect` says.
+        InputError, MachineFault: As :meth:`tare.hosts.ssh.host.SshHost.connect` says.
     """
-    from tare.hosts.ssh import SshHost
-    from tare.run.sshstation import options_of
+    from tare.hosts.ssh.host import SshHost
+    from tare.run.runhost.ssh import options_of
 
     async with SshHost(options_of(way), agent_path()) as host:
         yield host

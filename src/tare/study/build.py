@@ -19,20 +19,15 @@ from tare.study.checking import (
     suggestion,
     takes_list,
 )
-from tare.study.model import (
-    Arm,
-    ArmFrame,
-    Catalog,
-    Scenario,
-    Shape,
-    Study,
-    StudyFrame,
-    WorkloadSpec,
-)
+from tare.study.model import Arm, ArmFrame, Catalog, Study, StudyFrame, WorkloadSpec
+from tare.study.scenario import Scenario
+from tare.study.shape import Shape
 from tare.study.yamltext import Path
 
 MOST_POINTS = 500
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
+COMPUTED = ("aa", "own_baselines")
+"""What a stored study tells beside what a user writes."""
 _PARTS = ("arms", "scenarios", "workloads")
 
 
@@ -62,13 +57,17 @@ class _Builder:
     def study(self, data: Mapping[str, Any]) -> Study | None:
         known = known_keys(
             [Study],
-            {k: v for k, v in data.items() if k not in _PARTS and k != "aa"}
-            if not self._style.kebab
-            else {k: v for k, v in data.items() if k not in _PARTS},
+            {
+                key: value
+                for key, value in data.items()
+                if key not in _PARTS and (self._style.kebab or key not in COMPUTED)
+            },
             (),
             self._style,
             self._findings,
+            without=["folder"] if self._style.kebab else [],
         )
+        folder = str(self._style.folder or known.pop("folder", ""))
         frame = checked(StudyFrame, known, (), self._style, self._findings)
         sections = {part: self._section(data, part) for part in _PARTS}
         shape = frame.shape if frame else Shape.model_validate({})
@@ -89,13 +88,13 @@ class _Builder:
             )
         if self._findings.found or frame is None:
             return None
-        parts: dict[str, Any] = {"arms": arms, "workloads": workloads}
+        parts: dict[str, Any] = {"arms": arms, "workloads": workloads, "folder": folder}
         if scenarios:
             parts["scenarios"] = scenarios
         return self._assemble(frame, parts)
 
     def _assemble(self, frame: StudyFrame, parts: Mapping[str, Any]) -> Study | None:
-        said = {name: getattr(frame, name) for name in StudyFrame.model_fields}
+        said = dict(frame)
         try:
             return Study.model_validate({**said, **parts})
         except ValidationError as error:
@@ -166,11 +165,7 @@ class _Builder:
         if "platform" in raw and not (
             isinstance(platform, str) and platform in self._catalog.platforms
         ):
-            findings.add(
-                (*path, "platform"),
-                f"there is no platform {shown(platform)}"
-                + suggestion(platform, self._catalog.platforms),
-            )
+            findings.add((*path, "platform"), self._catalog.without("platform", platform))
             return None
         if "platform" not in raw:
             findings.add((*path, "platform"), "is missing; add it")
@@ -258,15 +253,20 @@ class _Builder:
             for index, neighbour in enumerate(scenario.neighbours)
             for where in [(*path, "neighbours", index)]
         )
+        for role in scenario.machines:
+            if role not in self._catalog.roles:
+                self._findings.add(
+                    (*path, "machines", role),
+                    f"no workload works with a machine {role!r}"
+                    + suggestion(role, self._catalog.roles),
+                    key=True,
+                )
         return scenario.model_copy(update={"neighbours": neighbours})
 
     def _load(self, name: str, parameters: Mapping[str, Any], path: Path) -> dict[str, Any]:
         model = self._catalog.workloads.get(name)
         if model is None:
-            self._findings.add(
-                (*path, "load"),
-                f"there is no workload {name!r}" + suggestion(name, self._catalog.workloads),
-            )
+            self._findings.add((*path, "load"), self._catalog.without("workload", name))
             return {}
         where = (*path, "parameters")
         known = known_keys([model], parameters, where, self._style, self._findings)
@@ -286,7 +286,7 @@ class _Builder:
             at: Path = (*path, "workload") if "workload" in mapping else path
             self._findings.add(
                 at,
-                f"there is no workload {shown(name)}" + suggestion(name, self._catalog.workloads),
+                self._catalog.without("workload", name),
                 key="workload" not in mapping,
             )
             return None
@@ -378,7 +378,7 @@ class _Builder:
         path: Path,
     ) -> BaseModel | None:
         found = Findings()
-        point = checked(model, values, (), KeyStyle(kebab=False), found)
+        point = checked(model, values, (), KeyStyle(kebab=False, folder=self._style.folder), found)
         for where, message in found.found:
             head, rest = (str(where[0]), where[1:]) if where else ("", ())
             place = places.get(head, (self._style.written(head),) if head else ())
@@ -388,5 +388,5 @@ class _Builder:
 
 def _value_of(arm: Arm, field: str) -> Any:
     holder = arm if field in ArmFrame.model_fields else arm.options
-    value = getattr(holder, field, None)
+    value = dict(holder).get(field)
     return value.model_dump(mode="json") if isinstance(value, BaseModel) else value

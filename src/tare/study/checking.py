@@ -7,11 +7,13 @@ import json
 import types
 import typing
 from collections.abc import Iterable, Mapping
+from pathlib import Path as FilePath
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from tare.study.study_path import FOLDER
 from tare.study.yamltext import Path
 
 M = TypeVar("M", bound=BaseModel)
@@ -34,10 +36,17 @@ class Findings:
 
 
 class KeyStyle:
-    """How keys are written: in kebab-case in a study file, in snake_case in a stored study."""
+    """How keys and paths are written.
 
-    def __init__(self, *, kebab: bool) -> None:
+    Args:
+        kebab: Whether keys are in kebab-case, as in a study file, or in snake_case, as in a stored
+            study.
+        folder: What the paths of a study file are relative to; None: they are whole.
+    """
+
+    def __init__(self, *, kebab: bool, folder: FilePath | None = None) -> None:
         self.kebab = kebab
+        self.folder = folder
 
     def written(self, name: str) -> str:
         """Return the key a user writes for a model's field."""
@@ -100,7 +109,13 @@ def known_keys(
 def _inner(annotation: Any, value: Any, path: Path, style: KeyStyle, findings: Findings) -> Any:
     model = model_in(annotation)
     if model is None:
-        return value
+        named = named_model_in(annotation)
+        if named is None or not isinstance(value, Mapping):
+            return value
+        return {
+            name: _inner(named, item, (*path, name), style, findings)
+            for name, item in value.items()
+        }
     if isinstance(value, Mapping):
         return known_keys([model], value, path, style, findings)
     if isinstance(value, list):
@@ -123,6 +138,13 @@ def model_in(annotation: Any) -> type[BaseModel] | None:
     return None
 
 
+def named_model_in(annotation: Any) -> type[BaseModel] | None:
+    """Return the model of the values where a field maps names of the user's to models."""
+    if typing.get_origin(annotation) not in (dict, Mapping):
+        return None
+    return model_in(typing.get_args(annotation)[1])
+
+
 def takes_list(model: type[BaseModel], name: str) -> bool:
     """Whether a field's own value is a list, so that a list is no grid of values."""
     return _is_sequence(model.model_fields[name].annotation)
@@ -140,7 +162,9 @@ def checked(
 ) -> M | None:
     """Validate field names and plain values strictly; None when something was found."""
     try:
-        return model.model_validate_json(json.dumps(data, default=str), strict=True)
+        return model.model_validate_json(
+            json.dumps(data, default=str), strict=True, context={FOLDER: style.folder}
+        )
     except ValidationError as error:
         for detail in error.errors(include_url=False):
             where = _written_path(detail["loc"], style)
@@ -149,7 +173,9 @@ def checked(
 
 
 def _written_path(loc: tuple[str | int, ...], style: KeyStyle) -> Path:
-    return tuple(style.written(part) if isinstance(part, str) else part for part in loc)
+    # Of a mapping's key that is wrong, pydantic tells the key and this word.
+    named = loc[:-1] if loc[-1:] == ("[key]",) else loc
+    return tuple(style.written(part) if isinstance(part, str) else part for part in named)
 
 
 _TYPES = {

@@ -14,6 +14,8 @@ LEAST_LAB_MEMORY = 1 << 30
 MOST_LAB_CPUS = 64
 
 Kind = Literal["local", "ssh", "lab"]
+ALWAYS = ("local", "lab")
+"""The names of hosts that are always there: this computer, and an emulated one."""
 BOOTS = ("none", "kvm", "xen", "xen-credit")
 """What a host can be booted with; ``none`` is a kernel without a hypervisor below it."""
 
@@ -55,7 +57,9 @@ class Boot(Part):
     none: GrubEntry | None = Field(
         None, description="The kernel without a hypervisor below it; that of `kvm` if left out."
     )
-    kvm: GrubEntry | None = Field(None, description="The kernel whose KVM runs machines.")
+    kvm: GrubEntry | None = Field(
+        None, description="The kernel whose KVM runs machines; that of `none` if left out."
+    )
     xen: GrubEntry | None = Field(None, description="Xen, with its default scheduler.")
     xen_credit: GrubEntry | None = Field(
         None, description="Xen with `sched=credit`; where arms ask for that scheduler."
@@ -76,10 +80,22 @@ class Boot(Part):
         return found.entry if found else None
 
 
-class HostSpec(Part):
-    """The computer that machines run on: `local`, `lab`, or how another is reached over SSH."""
+def _or_name(schema: dict[str, Any]) -> None:
+    """Say in a schema that the name of a host may stand for the whole mapping."""
+    _or_words(*ALWAYS)(schema)
+    schema["anyOf"][0] = {"type": "string", "pattern": "^[a-z0-9][a-z0-9._-]{0,39}$"}
 
-    model_config = ConfigDict(json_schema_extra=_or_words("local", "lab"))
+
+def or_list_of_names(schema: dict[str, Any]) -> None:
+    """Say in a schema that a list of names may stand for a mapping of them."""
+    mapping = {key: schema.pop(key) for key in list(schema) if key != "description"}
+    schema["anyOf"] = [{"type": "array", "items": {"type": "string"}, "minItems": 1}, mapping]
+
+
+class HostSpec(Part):
+    """The computer that machines run on: its name, or how it is reached over SSH."""
+
+    model_config = ConfigDict(json_schema_extra=_or_name)
 
     kind: Kind = Field("local", description="`ssh` where the key of that name is given.")
     ssh: str | None = Field(
@@ -118,7 +134,7 @@ class HostSpec(Part):
     @classmethod
     def _from_word(cls, data: Any) -> Any:
         if isinstance(data, str):
-            if data not in ("local", "lab"):
+            if data not in ALWAYS:
                 raise ValueError(
                     f"must be `local`, `lab` or {{ssh: NAME}}, not {data!r}; "
                     f"for a host over SSH write {{ssh: {data}}}"

@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
 
-from tare.scenarios.placement import HostCpus, Placement
-
-OPTIONS = ("scheduling", "neighbour_scheduling")
-"""The options in which platforms that have knobs take them: the subject's, the neighbours'."""
+from tare.study.placement import HostCpus, Placement
+from tare.study.platform_options import PlatformOptions, WantedScheduling
 
 
-class Wanted(Protocol):
-    """What planning needs of an arm's scheduling."""
-
-    @property
-    def knobs(self) -> frozenset[str]:
-        """The capabilities that a platform must have for it."""
-        ...
-
-    @property
-    def realtime(self) -> bool:
-        """Whether a machine takes a CPU as long as it wants."""
-        ...
-
-
-def wanted_knobs(options: Any) -> frozenset[str]:
+def wanted_knobs(options: PlatformOptions) -> frozenset[str]:
     """Return all knobs that an arm's options ask for."""
     return frozenset().union(*(one.knobs for one in _both(options) if one is not None))
 
 
-def lacking_knobs(options: Any, offered: frozenset[str], reasons: Mapping[str, str]) -> str:
+def lacking_knobs(
+    options: PlatformOptions, offered: frozenset[str], reasons: Mapping[str, str]
+) -> str:
     """Return which knobs an arm wants and cannot have, and why; empty when it has all.
 
     Args:
@@ -48,7 +33,11 @@ def lacking_knobs(options: Any, offered: frozenset[str], reasons: Mapping[str, s
 
 
 def starved_host(
-    options: Any, placement: Placement, vcpus: int, cpus: HostCpus, others: int | None = None
+    options: PlatformOptions,
+    placement: Placement,
+    vcpus: int,
+    cpus: HostCpus,
+    others: int | None = None,
 ) -> str:
     """Return why a scenario would leave the host without a CPU; empty when it would not.
 
@@ -79,6 +68,5 @@ def starved_host(
     )
 
 
-def _both(options: Any) -> tuple[Wanted | None, Wanted | None]:
-    subject, neighbours = (getattr(options, name, None) for name in OPTIONS)
-    return subject, neighbours
+def _both(options: PlatformOptions) -> tuple[WantedScheduling | None, WantedScheduling | None]:
+    return options.subject_scheduling, options.neighbours_scheduling

@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path as FilePath
 from typing import Any
 
 from tare.errors import InputError
+from tare.study.baselines import with_baselines, without_added
 from tare.study.build import build_study
+from tare.study.changes import NONE, Changed, Changes, change
 from tare.study.checking import Findings, KeyStyle
+from tare.study.hosts_file import KnownHosts, hosts_path
 from tare.study.model import Catalog, Study
-from tare.study.yamltext import Problem, StudyError, parse
+from tare.study.named_hosts import name_hosts
+from tare.study.yamltext import Document, Path, Problem, StudyError, parse
 
 HINT = "every key is described in docs/study.md"
 
 
-def load_study(path: FilePath, catalog: Catalog) -> Study:
+def load_study(
+    path: FilePath,
+    catalog: Catalog,
+    changes: Changes = NONE,
+    hosts: KnownHosts | None = None,
+) -> Study:
     """Read a study file.
 
     Args:
         path: A YAML file.
         catalog: The platforms and workloads it may name.
+        changes: What the command line says otherwise.
+        hosts: The computers that it may name; none but those always there when not given.
 
     Raises:
-        InputError: It cannot be read, or something in it is wrong; the message has one line
-            per problem: file, line, column, key, and what to write instead.
+        InputError: It cannot be read, or something in it or in the changes is wrong; the message
+            has one line per problem: file, line and column, or option; key, and what to write
+            instead.
     """
     try:
         content = path.read_bytes()
@@ -34,33 +46,84 @@ def load_study(path: FilePath, catalog: Catalog) -> Study:
         raise InputError(f"{path}: there is no such file", hint) from None
     except IsADirectoryError:
         raise InputError(f"{path} is a folder", "name a YAML file in it") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"{path}: cannot be read: {reason}") from None
-    return parse_study(content, str(path), catalog)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except ValueError as error:
+        raise InputError(f"{path}: cannot be read: {error}") from None
+    return parse_study(content, str(path), catalog, changes, hosts, path.parent.resolve())
 
 
-def parse_study(content: bytes, name: str, catalog: Catalog) -> Study:
+def parse_study(
+    content: bytes,
+    name: str,
+    catalog: Catalog,
+    changes: Changes = NONE,
+    hosts: KnownHosts | None = None,
+    folder: FilePath | None = None,
+) -> Study:
     """Read a study from the bytes of its file.
 
     Args:
         content: YAML text in UTF-8.
         name: The file's name, for messages.
         catalog: The platforms and workloads it may name.
+        changes: What the command line says otherwise.
+        hosts: The computers that it may name; none but those always there when not given.
+        folder: What the paths in it are relative to; None: no path is looked at.
 
     Raises:
         InputError: As of :func:`load_study`.
     """
+    known = KnownHosts(hosts_path()) if hosts is None else hosts
+
+    def build(data: Mapping[str, Any]) -> tuple[Study | None, Findings]:
+        findings = Findings()
+        named = name_hosts(data, known, findings)
+        style = KeyStyle(kebab=True, folder=folder)
+        return build_study(named, catalog, style, findings), findings
+
     document = parse(content, name)
-    findings = Findings()
-    study = build_study(document.data, catalog, KeyStyle(kebab=True), findings)
-    problems = document.problems + [
-        Problem(message, path, document.place_of(path, key=key))
+    changed = change(document.data, changes)
+    # Where an option cannot be followed, what else is wrong would be told of another study.
+    if changed.problems:
+        raise StudyError(name, document.problems + changed.problems, HINT)
+    study, findings = build(changed.data)
+    if document.problems or findings.found or study is None:
+        already = build(document.data)[1] if changes != NONE else findings
+        found = _placed(findings, document, changed, already)
+        raise StudyError(name, document.problems + found, HINT)
+    return with_baselines(study)
+
+
+def _placed(
+    findings: Findings, document: Document, changed: Changed, already: Findings
+) -> list[Problem]:
+    """Say of everything found where it stands: in an option, or in the file."""
+
+    def option_of(path: Path, message: str) -> str:
+        if (path, message) in already.found:
+            return ""
+        return changed.option_at(path) or changed.option_below(path)
+
+    return [
+        Problem(message, path, None, option)
+        if (option := option_of(path, message))
+        else Problem(message, path, document.place_of(path, key=key))
         for (path, message), key in findings.found.items()
     ]
-    if problems or study is None:
-        raise StudyError(name, problems, HINT)
-    return study
+
+
+def wrong_in_study(path: FilePath, found: Iterable[tuple[Path, str]], hint: str = "") -> StudyError:
+    """Return the error for what came out as wrong only after a study had been read.
+
+    Args:
+        path: The study's file.
+        found: The keys that lead to what is wrong, and why it is.
+        hint: What to do.
+    """
+    document = parse(path.read_bytes(), str(path))
+    problems = [Problem(message, keys, document.place_of(keys)) for keys, message in found]
+    return StudyError(str(path), problems, hint)
 
 
 def restore_study(stored: Mapping[str, Any], catalog: Catalog) -> Study:
@@ -74,10 +137,10 @@ def restore_study(stored: Mapping[str, Any], catalog: Catalog) -> Study:
         InputError: It does not fit this version's catalog.
     """
     findings = Findings()
-    study = build_study(stored, catalog, KeyStyle(kebab=False), findings)
+    study = build_study(without_added(stored), catalog, KeyStyle(kebab=False), findings)
     if findings.found or study is None:
         problems = [Problem(message, path) for path, message in findings.found]
         raise StudyError(
             "the run's study", problems, "use the version of Tare that the run was begun with"
         )
-    return study
+    return with_baselines(study)

@@ -14,7 +14,6 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     Field,
     InstanceOf,
     SerializeAsAny,
@@ -22,14 +21,14 @@ from pydantic import (
     model_validator,
 )
 
-from tare.study.hosting import HostSpec, LabSpec, Part
-from tare.study.quantities import Duration, Size, format_size
+from tare.study.baselines import alike
+from tare.study.checking import shown, suggestion
+from tare.study.hosting import HostSpec, LabSpec, Part, or_list_of_names
+from tare.study.platform_options import PlatformOptions
+from tare.study.quantities import Duration
+from tare.study.scenario import Scenario
+from tare.study.shape import Shape
 
-LEAST_MEMORY = 32 << 20
-"""Bytes; below this no Linux kernel with an initramfs boots anywhere."""
-LEAST_DISK = 32 << 20
-"""Bytes; an ext4 of less has no room for its journal and anything else."""
-MOST_VCPUS = 4096
 FEWEST_BLOCKS_FOR_A_TEST = 8
 """A block-paired permutation test over fewer blocks cannot reach p < 0.01 (2/2^8 = 0.0078)."""
 
@@ -47,30 +46,24 @@ class Catalog:
         summaries: One sentence for a platform (``platform/NAME``) or workload
             (``workload/NAME``), for the reference.
         neighbours_only: Workloads that end when a subject does, so that none can be one.
+        roles: The roles of further machines that some workload works with.
+        left_out: Why a platform (``platform/NAME``) or workload (``workload/NAME``) that is
+            installed cannot be named.
     """
 
-    platforms: Mapping[str, type[BaseModel]]
+    platforms: Mapping[str, type[PlatformOptions]]
     workloads: Mapping[str, type[BaseModel]]
     summaries: Mapping[str, str] = field(default_factory=dict)
     neighbours_only: frozenset[str] = frozenset()
+    roles: frozenset[str] = frozenset()
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
-
-def _enough_memory(value: int) -> int:
-    if value < LEAST_MEMORY:
-        raise ValueError(
-            f"{format_size(value)} is too little memory for any machine; "
-            f"give at least {format_size(LEAST_MEMORY)}"
-        )
-    return value
-
-
-def _disk_or_none(value: int) -> int:
-    if value and value < LEAST_DISK:
-        raise ValueError(
-            f"{format_size(value)} is too small a disk for a file system with a journal; "
-            f"give at least {format_size(LEAST_DISK)}, or 0 for none"
-        )
-    return value
+    def without(self, kind: Literal["platform", "workload"], name: object) -> str:
+        """Return, for a name that there is not, a sentence that says so and what to do."""
+        missing = f"there is no {kind} {shown(name)}"
+        if reason := self.left_out.get(f"{kind}/{name}"):
+            return f"{missing}: {reason}"
+        return missing + suggestion(name, self.platforms if kind == "platform" else self.workloads)
 
 
 def _kernel_exists(value: str) -> str:
@@ -87,20 +80,6 @@ Kernel = Annotated[str, Field(min_length=1), AfterValidator(_kernel_exists)]
 
 
 _LAB = LabSpec.model_validate({})
-
-
-class Shape(Part):
-    """The size of a machine."""
-
-    vcpus: int = Field(1, ge=1, le=MOST_VCPUS, description="Number of virtual CPUs.")
-    memory: Annotated[Size, AfterValidator(_enough_memory)] = Field(
-        256 << 20, description="Main memory, in bytes or with a unit, at least 32 MiB."
-    )
-    disk: Annotated[Size, AfterValidator(_disk_or_none)] = Field(
-        0,
-        description="A disk of the machine's own, at least 32 MiB: an ext4 in a file of the host, "
-        "new for every machine, for workloads on files; 0: none.",
-    )
 
 
 class Blocks(Part):
@@ -152,6 +131,11 @@ class ArmFrame(Part):
     """What every arm has, whatever its platform."""
 
     platform: str = Field(description="The platform that runs the arm's machines.")
+    on: Slug | None = Field(
+        None,
+        description="The name of the host that it runs on, out of `hosts` or of the user's hosts "
+        "file; the study's `host` when left out.",
+    )
     twin_of: Slug | None = Field(
         None,
         description="The arm that this one repeats exactly, as an A/A pair: what differs "
@@ -174,105 +158,9 @@ class ArmFrame(Part):
 class Arm(ArmFrame):
     """One platform with its options, as compared with the baseline."""
 
-    options: SerializeAsAny[InstanceOf[BaseModel]] = Field(
+    options: SerializeAsAny[InstanceOf[PlatformOptions]] = Field(
         description="The platform's own options, written beside `platform`."
     )
-
-
-Where = Literal["any", "same", "other", "sibling", "other-node"]
-"""Where a neighbour runs, seen from the subject."""
-
-
-def _vcpus(value: object) -> object:
-    whole = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_VCPUS
-    if not whole and value != "all":
-        raise ValueError(f"must be a whole number from 1 to {MOST_VCPUS}, or `all`")
-    return value
-
-
-Vcpus = Annotated[
-    Annotated[int, Field(ge=1, le=MOST_VCPUS)] | Literal["all"], BeforeValidator(_vcpus)
-]
-
-
-class Subject(Part):
-    """Where the measured machine runs, and on how many CPUs."""
-
-    cpus: Literal["any", "pinned"] = Field(
-        "any",
-        description="`any`: the host's scheduler places the vCPUs; `pinned`: each vCPU is bound "
-        "to a host CPU of its own.",
-    )
-    vcpus: Vcpus | None = Field(
-        None,
-        description="How many vCPUs it has in this scenario, on every arm; `all`: one for each "
-        "CPU of the host; the shape's when left out. Scenarios that differ only in this show what "
-        "more CPUs bring: a machine is always compared with a baseline of as many.",
-    )
-
-
-def _count(value: object) -> object:
-    whole = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 1000
-    if not whole and value != "fill":
-        raise ValueError("must be a whole number from 1 to 1000, or `fill`")
-    return value
-
-
-class Neighbours(Part):
-    """Machines that load the host while the subject measures."""
-
-    load: str = Field(
-        description="The workload they run, such as `cpu-load` (arithmetic that fits in cache) "
-        "or `memory-load` (copying more than all caches hold)."
-    )
-    count: Annotated[int | Literal["fill"], BeforeValidator(_count)] = Field(
-        1,
-        description="How many machines; `fill` is one for each host CPU that the subject leaves "
-        "free, and at least one.",
-    )
-    cpus: Where = Field(
-        "any",
-        description="`same`: bound to the subject's CPUs; `other`: to other CPUs; `sibling`: to "
-        "the other hardware threads of the subject's cores; `other-node`: to another NUMA "
-        "node; `any`: wherever the host's scheduler puts them.",
-    )
-    memory: Annotated[Size, AfterValidator(_enough_memory)] | None = Field(
-        None,
-        description="Main memory of each, at least 32 MiB; the shape's when left out (seed 002 "
-        "gives neighbours half of what the subject has).",
-    )
-    parameters: dict[str, Any] = Field(
-        default_factory=dict, description="The load's own parameters."
-    )
-
-
-class Scenario(Part):
-    """Roles placed on the host's CPUs."""
-
-    summary: str = Field("", description="What the scenario is for, shown in the report.")
-    subject: Subject = Field(
-        default_factory=lambda: Subject.model_validate({}),
-        description="Where the measured machine runs.",
-    )
-    neighbours: tuple[Neighbours, ...] = Field(
-        (), description="Machines that load the host meanwhile."
-    )
-    host_trace: bool | None = Field(
-        None,
-        description="Whether the host's scheduling and interrupts are recorded while `tick` "
-        "measures, to name the cause of each gap. When left out: where there are neighbours. "
-        "An arm's own `host-trace` goes first.",
-    )
-
-    @model_validator(mode="after")
-    def _placed_relative_to_something(self) -> Scenario:
-        for wanted in self.neighbours:
-            if wanted.cpus != "any" and self.subject.cpus == "any":
-                raise ValueError(
-                    f"a neighbour on {wanted.cpus!r} CPUs needs a subject that stays in place; "
-                    "write `subject: {cpus: pinned}`, or `cpus: any` for the neighbour"
-                )
-        return self
 
 
 class WorkloadSpec(Part):
@@ -334,7 +222,14 @@ class StudyFrame(Part):
     host: HostSpec = Field(
         default_factory=lambda: HostSpec.model_validate({}),
         description="The computer that machines run on: `local`, which is this one, `lab`, which "
-        "is an emulated one, or how another is reached over SSH.",
+        "is an emulated one, a name from the user's hosts file, or how another is reached over "
+        "SSH. When left out: the first of `hosts`, else `local`.",
+    )
+    hosts: dict[Slug, HostSpec] = Field(
+        default_factory=dict,
+        description="Several computers by name, for arms that say `on` which they run on; each as "
+        "of `host`, or a list of names from the user's hosts file.",
+        json_schema_extra=or_list_of_names,
     )
     lab: LabSpec = Field(
         default_factory=lambda: LabSpec.model_validate({}),
@@ -368,6 +263,9 @@ class Study(StudyFrame):
     workloads: dict[Slug, WorkloadSpec] = Field(
         min_length=1, description="What is measured; each key is a label."
     )
+    folder: str = Field(
+        "", description="Where the study file was, to which the paths in it are relative."
+    )
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -375,6 +273,18 @@ class Study(StudyFrame):
         """The A/A pair that sets the noise floor: the baseline's twin if there is one."""
         pairs = self.twins
         return next((pair for pair in pairs if pair[0] == self.baseline), next(iter(pairs), None))
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def own_baselines(self) -> dict[str, str]:
+        """The baseline on its own host, for each arm on another host than the study's baseline."""
+        home = self.host_of(self.baseline)
+        there = {self.host_of(arm): arm for arm in reversed(self.arms) if alike(self, arm)}
+        return {
+            arm: there[host]
+            for arm in self.arms
+            if (host := self.host_of(arm)) != home and host in there
+        }
 
     @property
     def twins(self) -> tuple[tuple[str, str], ...]:
@@ -400,7 +310,8 @@ class Study(StudyFrame):
                 "no A/A pair, so no noise floor: add an arm "
                 f"`{self.baseline}-again: {{twin-of: {self.baseline}}}`"
             )
-        if self.host.kind != "lab" and "lab" in self.model_fields_set and self.lab != _LAB:
+        labs = any(host.kind == "lab" for host in self.computers.values())
+        if not labs and "lab" in self.model_fields_set and self.lab != _LAB:
             found.append("`lab` describes the computer of `host: lab`, and the host is another")
         for name in self.scenarios:
             if all(
@@ -409,6 +320,15 @@ class Study(StudyFrame):
             ):
                 found.append(f"scenario {name} has no workload that is measured in it")
         return tuple(found)
+
+    @property
+    def computers(self) -> Mapping[str, HostSpec]:
+        """All hosts that arms run on, by name; the name is empty where there is only one."""
+        return self.hosts or {"": self.host}
+
+    def host_of(self, arm: str) -> str:
+        """Return the name of the host that an arm runs on; empty where there is only one."""
+        return self.arms[arm].on or ""
 
     def shape_of(self, arm: str) -> Shape:
         """Return the machine size of an arm: its own, or else the study's."""

@@ -1,21 +1,21 @@
-"""Plan a study for one host: blocks of visits of cells, in an order drawn from a seed."""
+"""Plan a study for one host: blocks of batches of cells, in an order drawn from a seed."""
 
 from __future__ import annotations
 
-import json
 import random
-import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from pydantic import BaseModel
 
 from tare.errors import InputError
-from tare.scenarios.placement import HostCpus, Placement, Unplaceable, place
+from tare.study.cells import Batch, Cell, cell_id
 from tare.study.knobs import lacking_knobs, starved_host
-from tare.study.model import Scenario, Study, WorkloadSpec
+from tare.study.model import Study, WorkloadSpec
+from tare.study.placement import HostCpus, Unplaceable, place
 from tare.study.quantities import format_size
+from tare.study.scenario import Scenario
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,8 @@ class ArmFacts:
         loads_lack: Scenario to the reason why its neighbours' loads cannot run on this arm.
         knobs: The scheduler knobs that machines have here.
         missing_knobs: Knob to the reason why machines lack it.
-        boot: What the host must be booted with; visits of one boot come one after another.
+        boot: What the host must be booted with; batches of one boot come one after another.
+        boots_image: Whether its machines boot the kernel that an arm may name.
     """
 
     usable: bool
@@ -55,6 +56,7 @@ class ArmFacts:
     knobs: frozenset[str] = frozenset()
     missing_knobs: Mapping[str, str] = field(default_factory=dict)
     boot: str = ""
+    boots_image: bool = True
 
 
 class Kind(Protocol):
@@ -65,61 +67,14 @@ class Kind(Protocol):
         """The model of its parameters."""
         ...
 
+    @property
+    def roles(self) -> frozenset[str]:
+        """The roles of further machines that it works with."""
+        ...
+
     def expected_s(self, parameters: Any) -> float:
         """Return the seconds one cell takes on undisturbed hardware."""
         ...
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One arm × scenario × workload × parameters within a block.
-
-    Args:
-        id: Its identity within the run.
-        block: Number of the block, from 1.
-        arm: Name of the arm.
-        scenario: Name of the scenario.
-        workload: The study's label for the workload.
-        kind: The workload's name.
-        parameters: Those that the study sets, as plain values.
-        repeat: From 1.
-        deadline_s: The study's own limit, in seconds; None to derive one.
-        expected_s: Estimated seconds of measuring.
-    """
-
-    id: str
-    block: int
-    arm: str
-    scenario: str
-    workload: str
-    kind: str
-    parameters: Mapping[str, Any]
-    repeat: int = 1
-    deadline_s: float | None = None
-    expected_s: float = 0.0
-
-
-@dataclass(frozen=True)
-class Visit:
-    """One fresh boot of an arm for one scenario, and the cells measured in it, in order.
-
-    ``vcpus`` are the subject's.
-    """
-
-    block: int
-    arm: str
-    scenario: str
-    cells: tuple[Cell, ...]
-    placement: Placement
-    boot_s: float = 0.0
-    host_trace: bool = False
-    boot: str = ""
-    vcpus: int = 1
-
-    @property
-    def expected_s(self) -> float:
-        """Estimated seconds of booting and measuring."""
-        return self.boot_s + sum(cell.expected_s for cell in self.cells)
 
 
 @dataclass(frozen=True)
@@ -133,48 +88,79 @@ class Skip:
 
 
 @dataclass(frozen=True)
+class HostFacts:
+    """What was found out about one host.
+
+    Args:
+        cpus: Its CPUs.
+        boot_s: Seconds it takes to be booted otherwise, for the estimate.
+    """
+
+    cpus: HostCpus
+    boot_s: float = 0.0
+
+
+@dataclass(frozen=True)
 class Plan:
     """What will run, block by block.
 
     Args:
         study: What was planned.
         seed: Determines the order of everything.
-        visits: The visits of every block in the study's order, as of block 1.
+        batches: The batches of every block in the study's order, as of block 1.
         skipped: What will not run, and why.
-        host_boot_s: Estimated seconds to boot the host, for each boot of a block.
+        hosts: What was found out about each host, by name.
     """
 
     study: Study
     seed: int
-    visits: tuple[Visit, ...]
+    batches: tuple[Batch, ...]
     skipped: tuple[Skip, ...]
-    host_boot_s: float = 0.0
+    hosts: Mapping[str, HostFacts]
 
     @property
     def arms(self) -> tuple[str, ...]:
         """The arms that run, in the study's order."""
-        return tuple(dict.fromkeys(visit.arm for visit in self.visits))
+        return tuple(dict.fromkeys(batch.arm for batch in self.batches))
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """How scenarios were adapted to this host, one sentence each."""
+        """What is not told apart, and how scenarios were adapted to hosts; a sentence each."""
+        adapted = (
+            f"{batch.scenario}{f' on {batch.host}' if batch.host else ''}: {note}"
+            for batch in self.batches
+            for note in batch.placement.notes
+        )
+        return tuple(dict.fromkeys((*self._apart, *adapted)))
+
+    @property
+    def _apart(self) -> tuple[str, ...]:
+        """What is compared over two hosts, one sentence for each host without a baseline."""
+        study, run = self.study, self.arms
+        home, own = study.host_of(study.baseline), study.own_baselines
+        alone: dict[str, list[str]] = {}
+        for arm in run:
+            if (host := study.host_of(arm)) != home and own.get(arm) not in run:
+                alone.setdefault(host, []).append(arm)
         return tuple(
-            dict.fromkeys(
-                f"{visit.scenario}: {note}"
-                for visit in self.visits
-                for note in visit.placement.notes
-            )
+            f"{', '.join(arms)} on {host}: arm and host cannot be told apart, because the baseline "
+            f"cannot run there; the ratios are to {study.baseline} on {home}"
+            for host, arms in alone.items()
         )
 
     @property
     def block_s(self) -> float:
         """Estimated seconds of one block."""
-        return self.host_boot_s * len(self.boots) + sum(visit.expected_s for visit in self.visits)
+        booting = sum(self.hosts[host].boot_s * len(boots) for host, boots in self.boots.items())
+        return booting + sum(batch.expected_s for batch in self.batches)
 
     @property
-    def boots(self) -> tuple[str, ...]:
-        """What the host is booted with in each block, in the study's order."""
-        return tuple(dict.fromkeys(visit.boot for visit in self.visits))
+    def boots(self) -> Mapping[str, tuple[str, ...]]:
+        """What each host is booted with in each block, in the study's order."""
+        found: dict[str, dict[str, None]] = {}
+        for batch in self.batches:
+            found.setdefault(batch.host, {})[batch.boot] = None
+        return {host: tuple(boots) for host, boots in found.items()}
 
     @property
     def least_s(self) -> float:
@@ -188,51 +174,56 @@ class Plan:
         budget = self.study.blocks.budget
         return whole if budget is None else min(whole, max(self.least_s, budget + self.block_s))
 
-    def block(self, number: int) -> tuple[Visit, ...]:
-        """Return the visits of a block in random order, each with its cells in random order.
+    def block(self, number: int) -> tuple[Batch, ...]:
+        """Return the batches of a block in random order, each with its cells in random order.
 
         The order depends on the seed and ``number`` only, not on the process or on what ran
-        before, so that a resumed run goes on in the same order. Visits that need the host booted
-        alike come one after another, and the order of these boots is random too.
+        before, so that a resumed run goes on in the same order. Of the batches on one host, those
+        that need it booted alike come one after another; the order of these boots is random too.
 
         Args:
             number: From 1.
         """
         # A string seeds Random through SHA-512, which no process-wide hash seed touches.
         order = random.Random(f"{self.seed}/{number}")
-        visits = list(self.visits)
-        order.shuffle(visits)
-        if len(self.boots) > 1:
-            boots = list(self.boots)
-            order.shuffle(boots)
-            visits.sort(key=lambda visit: boots.index(visit.boot))
-        return tuple(_in_block(visit, number, order) for visit in visits)
+        batches = list(self.batches)
+        order.shuffle(batches)
+        for host, found in self.boots.items():
+            if len(found) > 1:
+                boots = list(found)
+                order.shuffle(boots)
+                places = [place for place, batch in enumerate(batches) if batch.host == host]
+                there = sorted(
+                    (batches[place] for place in places), key=lambda batch: boots.index(batch.boot)
+                )
+                for place, batch in zip(places, there, strict=True):
+                    batches[place] = batch
+        return tuple(batch.in_block(number, order) for batch in batches)
 
 
 def make_plan(
     study: Study,
     seed: int,
     facts: Mapping[str, ArmFacts],
-    cpus: HostCpus,
+    hosts: Mapping[str, HostFacts],
     kinds: Mapping[str, Kind],
-    host_boot_s: float = 0.0,
 ) -> Plan:
-    """Plan a study for one host; what cannot run is skipped with its reason.
+    """Plan a study for its hosts; what cannot run is skipped with its reason.
 
     Args:
         study: What to measure.
         seed: Determines the order of everything.
         facts: What was found out about each arm.
-        cpus: The host's CPUs.
+        hosts: What was found out about each host, by name.
         kinds: The workloads by name.
-        host_boot_s: Seconds the host takes to be booted otherwise, for the estimate.
 
     Raises:
         InputError: The baseline cannot run here at all, so nothing could be compared.
     """
-    visits: list[Visit] = []
+    batches: list[Batch] = []
     skipped: list[Skip] = []
     for arm in study.arms:
+        cpus = hosts[study.host_of(arm)].cpus
         if reason := _arm_lacks(study, arm, facts[arm], len(cpus.online)):
             skipped.append(Skip(arm, None, None, reason))
             continue
@@ -241,19 +232,20 @@ def make_plan(
             for label, spec in study.workloads.items()
             if spec.workload in facts[arm].lacks
         ]
+        skipped += _skipped_roles(study, arm, kinds)
         for scenario in study.scenarios:
-            planned = _visit(study, arm, scenario, facts[arm], cpus, kinds)
+            planned = _batch(study, arm, scenario, facts[arm], cpus, kinds)
             if isinstance(planned, Skip):
                 skipped.append(planned)
             elif planned.cells:
-                visits.append(planned)
-    if not any(visit.arm == study.baseline for visit in visits):
+                batches.append(planned)
+    if not any(batch.arm == study.baseline for batch in batches):
         reasons = "; ".join(skip.reason for skip in skipped if skip.arm == study.baseline)
         raise InputError(
             f"the baseline {study.baseline!r} cannot run here: {reasons or 'it has no cells'}",
             "change what it needs, or choose another arm as `baseline`",
         )
-    return Plan(study, seed, tuple(visits), tuple(skipped), host_boot_s)
+    return Plan(study, seed, tuple(batches), tuple(skipped), hosts)
 
 
 def _arm_lacks(study: Study, arm: str, facts: ArmFacts, host_cpus: int) -> str:
@@ -269,8 +261,10 @@ def _arm_lacks(study: Study, arm: str, facts: ArmFacts, host_cpus: int) -> str:
             f"wants {format_size(shape.memory)} of memory; "
             f"this platform needs at least {format_size(facts.min_memory)}"
         )
-    devices = getattr(study.arms[arm].options, "devices", None)
-    if facts.devices and isinstance(devices, str) and devices not in facts.devices:
+    if study.arms[arm].kernel and not facts.boots_image:
+        return "names a kernel, but its machines run one that is there already; remove `kernel`"
+    devices = study.arms[arm].options.wanted_devices
+    if facts.devices and devices and devices not in facts.devices:
         return f"wants {devices} devices; this platform offers {', '.join(sorted(facts.devices))}"
     return lacking_knobs(study.arms[arm].options, facts.knobs, facts.missing_knobs)
 
@@ -279,24 +273,24 @@ def _too_many(vcpus: int, facts: ArmFacts) -> str:
     return f"wants {vcpus} vCPUs; this platform allows at most {facts.max_vcpus} here"
 
 
-def _visit(
+def _batch(
     study: Study,
     arm: str,
     name: str,
     facts: ArmFacts,
     cpus: HostCpus,
     kinds: Mapping[str, Kind],
-) -> Visit | Skip:
+) -> Batch | Skip:
     scenario = study.scenarios[name]
-    if scenario.neighbours and not facts.neighbours:
-        return Skip(arm, name, None, "needs neighbours, which this platform cannot run")
+    if (scenario.neighbours or scenario.machines) and not facts.neighbours:
+        return Skip(arm, name, None, "needs other machines, which this platform cannot run")
     if reason := facts.loads_lack.get(name) or _little_memory(scenario, facts):
         return Skip(arm, name, None, reason)
     vcpus = study.vcpus_of(arm, name, len(cpus.online))
     if vcpus > facts.max_vcpus:
         return Skip(arm, name, None, _too_many(vcpus, facts))
     try:
-        placement = place(scenario, cpus, vcpus, facts.pinning)
+        placement = place(scenario, cpus, vcpus, facts.pinning, study.host_of(arm))
     except Unplaceable as lacking:
         return Skip(arm, name, None, str(lacking))
     options, others = study.arms[arm].options, study.shape_of(arm).vcpus
@@ -305,11 +299,13 @@ def _visit(
     cells = tuple(
         cell
         for label, spec in study.workloads.items()
-        if spec.workload not in facts.lacks and (spec.scenarios is None or name in spec.scenarios)
+        if spec.workload not in facts.lacks
+        and (spec.scenarios is None or name in spec.scenarios)
+        and not _without_role(scenario, kinds[spec.workload])
         for cell in _cells(arm, name, label, spec, facts, kinds[spec.workload])
     )
-    boots = 1 + len(placement.neighbours)
-    return Visit(
+    boots = 1 + len(placement.neighbours) + len(placement.companions)
+    return Batch(
         1,
         arm,
         name,
@@ -319,16 +315,36 @@ def _visit(
         study.records_host(arm, name),
         facts.boot,
         vcpus,
+        study.host_of(arm),
     )
 
 
+def _skipped_roles(study: Study, arm: str, kinds: Mapping[str, Kind]) -> list[Skip]:
+    """Return the workloads that have no role for a machine of a scenario they are to run in."""
+    return [
+        Skip(arm, name, label, f"{spec.workload} works with no machine `{role}`")
+        for name, scenario in study.scenarios.items()
+        for label, spec in study.workloads.items()
+        if spec.scenarios is None or name in spec.scenarios
+        for role in [_without_role(scenario, kinds[spec.workload])]
+        if role
+    ]
+
+
+def _without_role(scenario: Scenario, kind: Kind) -> str:
+    """Return a machine of a scenario that a workload has no role for, or nothing."""
+    return next(iter(sorted(set(scenario.machines) - kind.roles)), "")
+
+
 def _little_memory(scenario: Scenario, facts: ArmFacts) -> str:
-    """Return why a neighbour has too little memory for this platform, or nothing."""
-    given = [each.memory for each in scenario.neighbours if each.memory is not None]
+    """Return why another machine has too little memory for this platform, or nothing."""
+    own = [each.memory for each in scenario.neighbours]
+    own += [each.memory for each in scenario.machines.values()]
+    given = [memory for memory in own if memory is not None]
     if not given or min(given) >= facts.min_memory:
         return ""
     return (
-        f"wants neighbours with {format_size(min(given))} of memory; "
+        f"wants other machines with {format_size(min(given))} of memory; "
         f"this platform needs at least {format_size(facts.min_memory)}"
     )
 
@@ -352,62 +368,3 @@ def _cells(
                 deadline_s=spec.deadline,
                 expected_s=expected_s,
             )
-
-
-def _in_block(visit: Visit, number: int, order: random.Random) -> Visit:
-    cells = [
-        replace(
-            cell,
-            block=number,
-            id=cell_id(
-                number, cell.arm, cell.scenario, cell.workload, cell.parameters, cell.repeat
-            ),
-        )
-        for cell in visit.cells
-    ]
-    order.shuffle(cells)
-    return replace(visit, block=number, cells=tuple(cells))
-
-
-def cell_id(
-    block: int,
-    arm: str,
-    scenario: str,
-    workload: str,
-    parameters: Mapping[str, Any],
-    repeat: int = 1,
-) -> str:
-    """Return a cell's identity, such as ``b003/qemu-pv/pinned/tick[samples=20000]#2``.
-
-    Args:
-        block: Number of the block, from 1.
-        arm: Name of the arm.
-        scenario: Name of the scenario.
-        workload: The study's label for the workload.
-        parameters: Those that the study sets, as plain values; they are put in order of name.
-        repeat: From 1; the first bears no number.
-    """
-    inside = ",".join(f"{key}={_plain(parameters[key])}" for key in sorted(parameters))
-    point = f"[{inside}]" if inside else ""
-    number = f"#{repeat}" if repeat > 1 else ""
-    return f"b{block:03d}/{arm}/{scenario}/{workload}{point}{number}"
-
-
-def cell_label(cell: str) -> str:
-    """Return what of a cell's identity names the work: ``tick[samples=20000]``."""
-    return cell.split("/", 3)[-1]
-
-
-_BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
-        value = int(value)
-    # Words that JSON reads otherwise keep their quotes, so that no two values look alike.
-    if isinstance(value, str) and _BARE.fullmatch(value) and value not in _JSON_WORDS:
-        return value
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))
-
-
-_JSON_WORDS = ("true", "false", "null", "NaN", "Infinity")

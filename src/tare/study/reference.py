@@ -9,21 +9,13 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel
 
-from tare.study.checking import model_in
+from tare.study.checking import model_in, named_model_in
 from tare.study.hosting import Boot, HostSpec, LabSpec
-from tare.study.model import (
-    ArmFrame,
-    Blocks,
-    Catalog,
-    Neighbours,
-    Scenario,
-    Shape,
-    StudyFrame,
-    Subject,
-    WorkloadSpec,
-)
+from tare.study.model import ArmFrame, Blocks, Catalog, StudyFrame, WorkloadSpec
 from tare.study.quantities import format_duration, format_size
+from tare.study.scenario import Companion, Neighbours, Scenario, Subject
 from tare.study.schema import Schema, kebab, properties_of, required_of, study_schema
+from tare.study.shape import Shape
 
 
 class MetricLike(Protocol):
@@ -85,11 +77,11 @@ def render_markdown(catalog: Catalog, metrics: Mapping[str, Sequence[MetricLike]
         _ARMS,
         _table(ArmFrame),
     ]
-    for name, model in sorted(catalog.platforms.items()):
+    for name, options in sorted(catalog.platforms.items()):
         parts += [f"### Platform `{name}`\n", *_summary(catalog, f"platform/{name}")]
         # What every arm has is said once; the arm's own key is what counts.
-        own = set(model.model_fields) - set(ArmFrame.model_fields)
-        parts.append(_table(model, ArmFrame.model_fields) if own else "It has no options.\n")
+        own = set(options.model_fields) - set(ArmFrame.model_fields)
+        parts.append(_table(options, ArmFrame.model_fields) if own else "It has no options.\n")
     for name, model in _nested(catalog.platforms.values()).items():
         parts += [f"### `{name}`\n", f"{inspect.cleandoc(model.__doc__ or '')}\n", _table(model)]
     parts += [
@@ -100,6 +92,8 @@ def render_markdown(catalog: Catalog, metrics: Mapping[str, Sequence[MetricLike]
         _table(Subject),
         "### `neighbours`, each\n",
         _table(Neighbours),
+        "### `machines`, each\n",
+        _table(Companion),
         "## Workloads\n",
         _WORKLOADS,
         _table(WorkloadSpec, without=["points"], optional=["workload"]),
@@ -107,6 +101,9 @@ def render_markdown(catalog: Catalog, metrics: Mapping[str, Sequence[MetricLike]
     for name, model in sorted(catalog.workloads.items()):
         parts += [f"### Workload `{name}`\n", *_summary(catalog, f"workload/{name}")]
         parts.append(_table(model) if model.model_fields else "It has no parameters.\n")
+        for key, inner in _nested([model]).items():
+            meaning = inspect.cleandoc(inner.__doc__ or "")
+            parts += [f"#### `{key}` of `{name}`\n", f"{meaning}\n", _table(inner)]
         if metrics.get(name):
             parts.append(_metrics(metrics[name]))
     return "\n".join(parts)
@@ -117,7 +114,7 @@ def _nested(models: Iterable[type[BaseModel]]) -> dict[str, type[BaseModel]]:
     found: dict[str, type[BaseModel]] = {}
     for model in models:
         for name, info in model.model_fields.items():
-            inner = model_in(info.annotation)
+            inner = model_in(info.annotation) or named_model_in(info.annotation)
             if inner is not None and inner not in found.values():
                 found[kebab(name)] = inner
     return found
@@ -232,6 +229,18 @@ A study is one YAML file that says what to measure. `tare plan FILE` shows what 
 `tare run FILE` carries it out. Whatever is wrong in it is told at once, with line and column,
 before anything starts.
 
+Both commands may change the study without touching the file, and what they change is checked like
+the file, written into the run's events, and told in its report:
+
+```sh
+tare run studies/realtime.yaml --host xen1                    # where: local, lab, or a host by name
+tare run FILE --arm kvm,xen-pv --scenario pinned --workload tick --blocks 8   # less of it
+tare run FILE --set shape.memory=1GiB --set arms.kvm.cpu=EPYC --set workloads.tick.samples=1000
+```
+
+`--arm` keeps the baseline. `--set` takes a path of keys and a value as YAML; what stands in a list
+is counted from 0, as in `scenarios.loaded.neighbours[0].count=2`.
+
 ```yaml
 study: my-hosts
 baseline: bare
@@ -264,8 +273,27 @@ _HOST = """\
 ```yaml
 host: local                      # this computer; so it is when left out
 host: lab                        # an emulated computer with KVM and Xen: docs/lab.md
+host: xen1                       # a name from ~/.config/tare/hosts.yaml: docs/hosts.md
 host: {ssh: xen1.example, user: root, known-hosts: keys/known_hosts}
 ```
+
+Arms may run on different computers. `hosts` names them, and `on` says which is an arm's own;
+names from the user's hosts file and `local` and `lab` need no entry. An arm without `on` runs on
+`host`, or on the first of `hosts`.
+
+```yaml
+hosts:
+  kvm1: {ssh: 10.0.0.2}
+  xen1: {ssh: xen1.example}
+arms:
+  bare: {platform: bare, on: kvm1}         # is run on xen1 too, as bare@xen1
+  kvm: {platform: qemu, accelerator: kvm, on: kvm1}
+  xen: {platform: xen, on: xen1}
+```
+
+The baseline is run on each host that has arms, and every ratio is to the baseline on the same
+host. An arm that is the baseline in all but `on` is that host's baseline. Where the baseline cannot
+run, plan and report say that arm and host cannot be told apart.
 
 No secret stands in a study: it says where one is found. docs/hosts.md tells what a host over
 SSH must have, and what happens when it is lost.

@@ -8,13 +8,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from tare.study.checking import takes_list
-from tare.study.model import (
-    ArmFrame,
-    Catalog,
-    Scenario,
-    StudyFrame,
-    WorkloadSpec,
-)
+from tare.study.model import ArmFrame, Catalog, StudyFrame, WorkloadSpec
+from tare.study.scenario import Scenario
 
 Schema = dict[str, Any]
 _NAMES = {"pattern": "^[a-z0-9][a-z0-9._-]{0,39}$"}

@@ -30,15 +30,24 @@ class Place:
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing wrong with a study: where, and what to write instead."""
+    """One thing wrong with a study: where, and what to write instead.
+
+    Args:
+        message: What is wrong.
+        path: The keys that lead to it.
+        place: Where it stands in the file.
+        option: The option of the command line that it stands in, where it is not of the file.
+    """
 
     message: str
     path: Path = ()
     place: Place | None = None
+    option: str = ""
 
     def show(self, name: str) -> str:
-        """Return ``file:line:column: key: message``."""
+        """Return ``file:line:column: key: message``, or ``option: key: message``."""
         where = f"{name}:{self.place.line}:{self.place.column}" if self.place else name
+        where = self.option or where
         key = dotted(self.path)
         return f"{where}: {key}: {self.message}" if key else f"{where}: {self.message}"
 
@@ -55,6 +64,24 @@ class StudyError(InputError):
             lines.append(f"{name}: and {len(ordered) - MOST_SHOWN} more problems")
         super().__init__("\n".join(lines), hint)
         self.problems = tuple(ordered)
+
+
+@dataclass(frozen=True)
+class Sort:
+    """What a file is, for messages.
+
+    Args:
+        name: With its article.
+        lines: What its lines look like.
+        described: Where that is described.
+    """
+
+    name: str
+    lines: str
+    described: str
+
+
+STUDY = Sort("a study", "lines like `study: NAME`, `arms:`, `workloads:`", "docs/study.md")
 
 
 @dataclass
@@ -84,12 +111,13 @@ def dotted(path: Path) -> str:
     return text
 
 
-def parse(content: bytes, name: str) -> Document:
-    """Parse the bytes of a study file.
+def parse(content: bytes, name: str, sort: Sort = STUDY) -> Document:
+    """Parse the bytes of a study, or of another file that is a mapping.
 
     Args:
         content: The file's bytes.
         name: The file's name, for messages.
+        sort: What the file is, for messages.
 
     Returns:
         The document; duplicate keys and the like are in its ``problems``, so that they can be
@@ -98,31 +126,54 @@ def parse(content: bytes, name: str) -> Document:
     Raises:
         StudyError: It is no YAML mapping at all.
     """
-    text = _decode(content, name)
-    try:
-        _refuse_dangers(text, name)
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.reader.ReaderError as error:
-        place = _place_at(text, error.position)
-        message = f"character {error.character!r} cannot stand in a study; is this a text file?"
-        raise StudyError(name, [Problem(message, place=place)]) from None
-    except yaml.MarkedYAMLError as error:
-        raise StudyError(name, [_syntax_problem(error)]) from None
-    except (yaml.YAMLError, ValueError, OverflowError) as error:
-        raise StudyError(name, [Problem(f"no YAML: {error}")]) from None
+    root = _composed(_decode(content, name, sort), name, sort)
     if root is None or (isinstance(root, yaml.ScalarNode) and root.value == ""):
-        raise StudyError(name, [Problem("the file is empty; see docs/study.md for an example")])
+        message = f"the file is empty; see {sort.described} for an example"
+        raise StudyError(name, [Problem(message)])
     if not isinstance(root, yaml.MappingNode):
-        message = "a study is a mapping: lines like `study: NAME`, `arms:`, `workloads:`"
+        message = f"{sort.name} is a mapping: {sort.lines}"
         raise StudyError(name, [Problem(message, place=_place(root.start_mark))])
     document = Document({})
     document.data = _Reader(document).mapping(root, ())
     return document
 
 
-def _decode(content: bytes, name: str) -> str:
+def parse_value(text: str, path: Path) -> tuple[Any, list[Problem]]:
+    """Parse one value as it may stand behind a key, such as ``1GiB`` or ``{cpus: pinned}``.
+
+    Args:
+        text: YAML in one piece.
+        path: The keys that lead to the value, for messages.
+
+    Returns:
+        The value, and what is wrong with it; no problem has a place.
+    """
+    document = Document({})
+    try:
+        root = _composed(text, "", STUDY)
+    except StudyError as error:
+        return None, [Problem(problem.message, path) for problem in error.problems]
+    value = None if root is None else _Reader(document).value(root, path)
+    return value, [Problem(each.message, each.path or path) for each in document.problems]
+
+
+def _composed(text: str, name: str, sort: Sort) -> yaml.Node | None:
+    try:
+        _refuse_dangers(text, name)
+        return yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.reader.ReaderError as error:
+        place = _place_at(text, error.position)
+        message = f"character {error.character!r} cannot stand in {sort.name}; is this a text file?"
+        raise StudyError(name, [Problem(message, place=place)]) from None
+    except yaml.MarkedYAMLError as error:
+        raise StudyError(name, [_syntax_problem(error)]) from None
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        raise StudyError(name, [Problem(f"no YAML: {error}")]) from None
+
+
+def _decode(content: bytes, name: str, sort: Sort) -> str:
     if len(content) > MOST_BYTES:
-        message = f"{len(content)} bytes; a study is a text file of at most {MOST_BYTES} bytes"
+        message = f"{len(content)} bytes; {sort.name} is a text file of at most {MOST_BYTES} bytes"
         raise StudyError(name, [Problem(message)])
     try:
         return content.decode("utf-8-sig")
@@ -130,7 +181,7 @@ def _decode(content: bytes, name: str) -> str:
         before = content[: error.start]
         line = before.count(b"\n") + 1
         column = error.start - (before.rfind(b"\n") + 1) + 1
-        message = "no UTF-8 text; is this a study file?"
+        message = f"no UTF-8 text; is this {sort.name}?"
         raise StudyError(name, [Problem(message, place=Place(line, column))]) from None
 
 

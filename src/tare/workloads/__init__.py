@@ -4,28 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
-from tare.workloads.applications import PROGRAMS, OpensslAes, Scimark
-from tare.workloads.base import Better, Kind, Metric, Parameters, Workload
-from tare.workloads.bonnie import Bonnie
-from tare.workloads.bytemark import KERNELS, Bytemark
-from tare.workloads.filebench import Filebench
-from tare.workloads.fio import Fio
-from tare.workloads.http_load import HttpLoad
-from tare.workloads.kernel_compile import KernelCompile
+from tare.workloads.applications.command import Command
+from tare.workloads.applications.kernel_compile import KernelCompile
+from tare.workloads.applications.program import Program
+from tare.workloads.applications.programs import PROGRAMS
+from tare.workloads.applications.self_measured import OpensslAes, Scimark
+from tare.workloads.contract import Better, Kind, Metric, Parameters, Workload
+from tare.workloads.cpu.bytemark import KERNELS, Bytemark
+from tare.workloads.disk.bonnie import Bonnie
+from tare.workloads.disk.filebench import Filebench
+from tare.workloads.disk.fio import Fio
 from tare.workloads.loads import CpuLoad, DiskLoad, MemoryLoad, PhasedLoad
-from tare.workloads.machine import MachineFacts, agent_name, ending, fitted
-from tare.workloads.memory_bandwidth import MemoryBandwidth
-from tare.workloads.memory_latency import MemoryLatency
-from tare.workloads.net_exchange import ConnectRequestResponse, RequestResponse
-from tare.workloads.net_load import NetLoad
-from tare.workloads.net_stream import NetStream
-from tare.workloads.packet_rate import PacketRate
-from tare.workloads.program import Program
-from tare.workloads.switch import Switch
-from tare.workloads.tick import Tick
+from tare.workloads.machine import MachineFacts, fitted
+from tare.workloads.memory.bandwidth import MemoryBandwidth
+from tare.workloads.memory.latency import MemoryLatency
+from tare.workloads.network.exchange import ConnectRequestResponse, RequestResponse
+from tare.workloads.network.http import HttpLoad
+from tare.workloads.network.load import NetLoad
+from tare.workloads.network.packet_rate import PacketRate
+from tare.workloads.network.stream import NetStream
+from tare.workloads.realtime.switch import Switch
+from tare.workloads.realtime.tick import Tick
 
-_ALL: tuple[Workload, ...] = (
+OWN: tuple[Workload[Any], ...] = (
     Tick(),
     Switch(),
     MemoryBandwidth(),
@@ -45,6 +48,7 @@ _ALL: tuple[Workload, ...] = (
     PacketRate(),
     HttpLoad(),
     Program(),
+    Command(),
     CpuLoad(),
     MemoryLoad(),
     DiskLoad(),
@@ -52,7 +56,9 @@ _ALL: tuple[Workload, ...] = (
     PhasedLoad(),
 )
 
-WORKLOADS: Mapping[str, Workload] = MappingProxyType({workload.name: workload for workload in _ALL})
+WORKLOADS: Mapping[str, Workload[Any]] = MappingProxyType(
+    {workload.name: workload for workload in OWN}
+)
 """Every workload by its name, in the order in which reports show them."""
 
 __all__ = [
@@ -63,7 +69,5 @@ __all__ = [
     "Metric",
     "Parameters",
     "Workload",
-    "agent_name",
-    "ending",
     "fitted",
 ]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
 from tare.study.quantities import Duration, Size
-from tare.workloads.base import Metric, Parameters
-from tare.workloads.values import mapping, number, numbers, own, shortened
+from tare.workloads.contract import Metric, Need, Parameters, Workload
+from tare.workloads.values import mapping, number, numbers, shortened
 
 MEASURED_S = 5.0
 """How long a load works when it is measured itself and no duration is given."""
@@ -46,32 +46,31 @@ class MemoryLoadParameters(CpuLoadParameters):
     )
 
 
-class _Load:
-    parameters: type[Parameters] = CpuLoadParameters
-    realtime = False
+L = TypeVar("L", bound=CpuLoadParameters)
 
-    def request(self, parameters: Parameters) -> dict[str, Any]:
+
+class _Load(Workload[L]):
+    def request(self, parameters: L) -> dict[str, Any]:
         """Return the agent's parameters: seconds, bytes, counts."""
-        asked = own(CpuLoadParameters, parameters)
-        known = {"threads": asked.threads, "seconds": asked.duration}
+        known = {"threads": parameters.threads, "seconds": parameters.duration}
         return {name: value for name, value in known.items() if value is not None}
 
-    def ending(self, parameters: Parameters) -> Parameters:
+    def ending(self, parameters: L) -> L:
         """Return the parameters with which it ends by itself, as what is measured has to."""
-        asked = own(CpuLoadParameters, parameters)
-        return asked.model_copy(update={"duration": asked.duration or MEASURED_S})
+        return parameters.model_copy(update={"duration": parameters.duration or MEASURED_S})
 
-    def expected_s(self, parameters: Parameters) -> float:
+    def expected_s(self, parameters: L) -> float:
         """Estimate the seconds of one cell, should the load be measured itself."""
-        return own(CpuLoadParameters, parameters).duration or MEASURED_S
+        return parameters.duration or MEASURED_S
 
 
-class CpuLoad(_Load):
+class CpuLoad(_Load[CpuLoadParameters]):
     """The CPU-load machine of the seeds' scenarios 3 to 5."""
 
     name = "cpu-load"
     summary = "Endless arithmetic that fits in the first cache."
-    metrics: tuple[Metric, ...] = (
+    parameters = CpuLoadParameters
+    metrics = (
         Metric(
             "rate",
             "1/s",
@@ -81,19 +80,19 @@ class CpuLoad(_Load):
         ),
     )
 
-    def observe(self, parameters: Parameters, result: Mapping[str, Any]) -> dict[str, float]:
+    def observe(self, parameters: CpuLoadParameters, result: Mapping[str, Any]) -> dict[str, float]:
         """Return the rate of work."""
         return numbers(result, {"rate": "operations_per_s"})
 
 
-class MemoryLoad(_Load):
+class MemoryLoad(_Load[MemoryLoadParameters]):
     """The memory-load machine of the seeds' scenarios 6 and 7."""
 
     name = "memory-load"
     summary = "Endless copying of a block larger than all caches together."
-    parameters: type[Parameters] = MemoryLoadParameters
+    parameters = MemoryLoadParameters
     from_machine = ("memory_bytes", "caches_bytes")
-    metrics: tuple[Metric, ...] = (
+    metrics = (
         Metric(
             "rate",
             "B/s",
@@ -103,12 +102,13 @@ class MemoryLoad(_Load):
         ),
     )
 
-    def request(self, parameters: Parameters) -> dict[str, Any]:
+    def request(self, parameters: MemoryLoadParameters) -> dict[str, Any]:
         """Return the agent's parameters: seconds, bytes, counts."""
-        asked = own(MemoryLoadParameters, parameters)
-        return super().request(parameters) | {"block_bytes": asked.block}
+        return super().request(parameters) | {"block_bytes": parameters.block}
 
-    def observe(self, parameters: Parameters, result: Mapping[str, Any]) -> dict[str, float]:
+    def observe(
+        self, parameters: MemoryLoadParameters, result: Mapping[str, Any]
+    ) -> dict[str, float]:
         """Return the rate of work."""
         return numbers(result, {"rate": "bytes_per_s"})
 
@@ -123,24 +123,25 @@ class DiskLoadParameters(CpuLoadParameters):
     )
 
 
-class DiskLoad(_Load):
+class DiskLoad(_Load[DiskLoadParameters]):
     """A neighbour that keeps the host's disk busy (seed 002, section IV.G)."""
 
     name = "disk-load"
     summary = "Endless writing through to, and reading from, the machine's own disk."
-    parameters: type[Parameters] = DiskLoadParameters
+    parameters = DiskLoadParameters
     needs = frozenset({"disk"})
     keeps_busy = False
-    metrics: tuple[Metric, ...] = (
+    metrics = (
         Metric("rate", "B/s", "higher", "Bytes written and read per second.", headline=True),
     )
 
-    def request(self, parameters: Parameters) -> dict[str, Any]:
+    def request(self, parameters: DiskLoadParameters) -> dict[str, Any]:
         """Return the agent's parameters: seconds, bytes, counts."""
-        asked = own(DiskLoadParameters, parameters)
-        return super().request(parameters) | {"file_bytes": asked.file}
+        return super().request(parameters) | {"file_bytes": parameters.file}
 
-    def observe(self, parameters: Parameters, result: Mapping[str, Any]) -> dict[str, float]:
+    def observe(
+        self, parameters: DiskLoadParameters, result: Mapping[str, Any]
+    ) -> dict[str, float]:
         """Return the rate of work."""
         return numbers(result, {"rate": "bytes_per_s"})
 
@@ -159,7 +160,7 @@ class PhasedLoadParameters(Parameters):
     gap: Duration = Field(default=3.0, ge=0, le=86400, description="Quiet before each.")
 
 
-class PhasedLoad:
+class PhasedLoad(Workload[PhasedLoadParameters]):
     """Loads that take turns, with quiet between them (seed 002, figure 9)."""
 
     name = "phased-load"
@@ -167,39 +168,38 @@ class PhasedLoad:
         "Several loads one after another, with quiet gaps, shaded in the report's courses; a "
         "neighbour only, as it ends when the subject does."
     )
-    parameters: type[Parameters] = PhasedLoadParameters
-    realtime = False
+    parameters = PhasedLoadParameters
     keeps_busy = False
     neighbour_only = True
     from_machine = ("memory_bytes", "caches_bytes")
-    metrics: tuple[Metric, ...] = (
-        Metric("phases", "1", "neither", "Phases that were carried out."),
-    )
+    metrics = (Metric("phases", "1", "neither", "Phases that were carried out."),)
 
-    def request(self, parameters: Parameters) -> dict[str, Any]:
+    def request(self, parameters: PhasedLoadParameters) -> dict[str, Any]:
         """Return the agent's parameters: names and seconds."""
-        asked = own(PhasedLoadParameters, parameters)
-        return {"phases": list(asked.phases), "phase_s": asked.phase, "gap_s": asked.gap}
+        return {
+            "phases": list(parameters.phases),
+            "phase_s": parameters.phase,
+            "gap_s": parameters.gap,
+        }
 
-    def needs_for(self, parameters: Parameters) -> frozenset[str]:
+    def needs_for(self, parameters: PhasedLoadParameters) -> frozenset[Need]:
         """Return what the loads that take turns need of a machine."""
-        needed = {"disk-load": "disk", "net-load": "network"}
-        asked = own(PhasedLoadParameters, parameters)
-        return frozenset(needed[name] for name in asked.phases if name in needed)
+        needed: Mapping[str, Need] = {"disk-load": "disk", "net-load": "network"}
+        return frozenset(needed[name] for name in parameters.phases if name in needed)
 
-    def expected_s(self, parameters: Parameters) -> float:
+    def expected_s(self, parameters: PhasedLoadParameters) -> float:
         """Estimate the seconds of all phases and gaps."""
-        asked = own(PhasedLoadParameters, parameters)
-        return len(asked.phases) * (asked.phase + asked.gap) + asked.gap
+        return len(parameters.phases) * (parameters.phase + parameters.gap) + parameters.gap
 
-    def observe(self, parameters: Parameters, result: Mapping[str, Any]) -> dict[str, float]:
+    def observe(
+        self, parameters: PhasedLoadParameters, result: Mapping[str, Any]
+    ) -> dict[str, float]:
         """Return how many phases there were.
 
         Raises:
             KeyError: Something is missing.
             ValueError: A phase did no work, or tells of it in no number.
         """
-        asked = own(PhasedLoadParameters, parameters)
         phases = result["phases"]
         if not isinstance(phases, list) or not all(isinstance(each, Mapping) for each in phases):
             raise ValueError(f"phases is {shortened(phases)}, not a list of keys with values")
@@ -210,6 +210,6 @@ class PhasedLoad:
                 raise KeyError(f"phases: result: one of {', '.join(_WORK)}")
             lasted = number(phase, "end_s") - number(phase, "begin_s")
             # One that the subject's end cut short may not have come to do anything.
-            if lasted >= asked.phase and not any(amount > 0 for amount in amounts):
+            if lasted >= parameters.phase and not any(amount > 0 for amount in amounts):
                 raise ValueError(f"the phase {shortened(phase['name'])} did no work")
         return {"phases": float(len(phases))}

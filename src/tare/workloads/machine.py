@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tare.workloads.base import Parameters, Workload
+from tare.workloads.contract import Workload
 
 
 @dataclass(frozen=True)
@@ -44,15 +44,9 @@ class MachineFacts:
         return {name: value for name, value in known.items() if value is not None}
 
 
-def agent_name(workload: Workload) -> str:
-    """Return what the agent calls a workload: its own name, unless it says ``carried_out_by``.
-
-    Several workloads of the host may be one of the agent's with different parameters.
-    """
-    return str(getattr(workload, "carried_out_by", workload.name))
-
-
-def fitted(workload: Workload, request: Mapping[str, Any], facts: MachineFacts) -> dict[str, Any]:
+def fitted(
+    workload: Workload[Any], request: Mapping[str, Any], facts: MachineFacts
+) -> dict[str, Any]:
     """Return ``request`` with the facts that ``workload`` takes; what it says itself stays.
 
     Args:
@@ -60,15 +54,7 @@ def fitted(workload: Workload, request: Mapping[str, Any], facts: MachineFacts) 
         request: What `Workload.request` returned.
         facts: What the host knows of the machine.
     """
-    takes: tuple[str, ...] = getattr(workload, "from_machine", ())
-    known = {name: value for name, value in facts.as_params().items() if name in takes}
+    known = {
+        name: value for name, value in facts.as_params().items() if name in workload.from_machine
+    }
     return known | dict(request)
-
-
-def ending(workload: Workload, parameters: Parameters) -> Parameters:
-    """Return the parameters with which ``workload`` ends by itself, as what is measured has to.
-
-    Loads work until they are stopped, unless they are told for how long; nobody stops the subject.
-    """
-    limited = getattr(workload, "ending", None)
-    return parameters if limited is None else limited(parameters)

@@ -1,24 +1,11 @@
-"""What a workload needs of a machine, which may depend on its parameters."""
+"""What workloads need of their machines with the parameters they are given."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from tare.workloads.base import Parameters, Workload
-
-
-def needs_of(workload: Workload, parameters: Parameters | None = None) -> frozenset[str]:
-    """Return what a workload needs, out of ``toolbox``, ``toolbox-build``, ``disk``, ``network``.
-
-    Args:
-        workload: Says it in its attribute ``needs``, and in ``needs_for`` what more some parameters
-            need.
-        parameters: Its parameters; None: only what it needs whatever they are.
-    """
-    always: frozenset[str] = getattr(workload, "needs", frozenset())
-    more: Callable[[Parameters], frozenset[str]] | None = getattr(workload, "needs_for", None)
-    return always if parameters is None or more is None else always | more(parameters)
+from tare.workloads.contract import Need, Workload
 
 
 class Load(Protocol):
@@ -35,11 +22,19 @@ class Load(Protocol):
         ...
 
 
-def needs_of_loads(workloads: Mapping[str, Workload], loads: Iterable[Load]) -> frozenset[str]:
-    """Return what these loads need of their machines; see `needs_of`. Unknown ones need nothing."""
-    needed: frozenset[str] = frozenset()
+def needs_of(workload: Workload[Any], points: Iterable[Mapping[str, Any]]) -> frozenset[Need]:
+    """Return what a workload needs of its machine with any of these sets of parameters."""
+    given = (workload.parameters.model_validate(dict(point)) for point in points)
+    return frozenset[Need]().union(*map(workload.needs_for, given))
+
+
+def needs_of_loads(
+    workloads: Mapping[str, Workload[Any]], loads: Iterable[Load]
+) -> frozenset[Need]:
+    """Return what these loads need of their machines together. Unknown ones need nothing."""
+    needed: frozenset[Need] = frozenset()
     for wanted in loads:
         load = workloads.get(wanted.load)
         if load is not None:
-            needed |= needs_of(load, load.parameters.model_validate(dict(wanted.parameters)))
+            needed |= needs_of(load, [wanted.parameters])
     return needed

@@ -4,23 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
-from tare.workloads.base import Parameters
-
-P = TypeVar("P", bound=Parameters)
 MOST_SHOWN = 80
-
-
-def own(model: type[P], parameters: Parameters) -> P:
-    """Return ``parameters`` as the workload's own model.
-
-    Raises:
-        TypeError: They are another workload's.
-    """
-    if not isinstance(parameters, model):
-        raise TypeError(f"{type(parameters).__name__} given where {model.__name__} belongs")
-    return parameters
 
 
 def number(result: Mapping[str, Any], path: str | Sequence[str]) -> float:

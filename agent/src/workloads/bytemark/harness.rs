@@ -1,9 +1,9 @@
 //! Repeat a kernel on 1 to N threads for a least time, in batches that are timed and verified.
 
 use super::Kernel;
+use crate::contract::{Context, Failure};
 use crate::measure::columns::Table;
 use crate::measure::{params, sched, tsc};
-use crate::workload::{Context, Failure};
 use crate::workloads::load;
 use serde::Deserialize;
 use serde_json::{json, Value};

@@ -237,7 +237,7 @@ mod tests {
         let (mut text, mut counts) = (Vec::new(), (1, 1));
         for symbol in 0.. {
             let count = counts.0.min(BYTES - text.len());
-            text.extend(std::iter::repeat(symbol).take(count));
+            text.extend(std::iter::repeat_n(symbol, count));
             counts = (counts.1, counts.0 + counts.1);
             if text.len() == BYTES {
                 break;

@@ -14,8 +14,8 @@ mod numeric_sort;
 mod soft_float;
 mod string_sort;
 
+use crate::contract::{Context, Failure, Run};
 use crate::measure::columns::Table;
-use crate::workload::{Context, Failure, Run};
 use harness::{alone, batches, Batch, Crew};
 use serde_json::{json, Map, Value};
 

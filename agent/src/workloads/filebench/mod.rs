@@ -10,10 +10,10 @@ mod personality;
 mod stage;
 mod worker;
 
+use crate::contract::{Context, Failure};
 use crate::measure::disk::Witness;
-use crate::scratch;
+use crate::measure::scratch;
 use crate::sys;
-use crate::workload::{Context, Failure};
 use account::Account;
 use params::{Plan, Work};
 use serde_json::{json, Value};

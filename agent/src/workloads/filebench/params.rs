@@ -3,8 +3,8 @@
 use super::micro::Micro;
 use super::personality::{Personality, Table};
 use super::worker::ALIGN;
+use crate::contract::Failure;
 use crate::measure::params;
-use crate::workload::Failure;
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -1,3 +1,5 @@
+//! The workload with each personality and each micro-benchmark, on a disk that is a folder.
+
 use super::account::Op;
 use super::personality::Personality;
 use super::*;

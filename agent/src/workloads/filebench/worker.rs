@@ -6,7 +6,6 @@ use crate::measure::random::Random;
 use crate::sys;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Instant;
@@ -200,12 +199,12 @@ pub fn forget_caches(
     folder: &Path,
     files: impl Iterator<Item = std::path::PathBuf>,
 ) -> io::Result<&'static str> {
-    sys::sync_file_system(File::open(folder)?.as_raw_fd())?;
+    sys::sync_file_system(&File::open(folder)?)?;
     if fs::write("/proc/sys/vm/drop_caches", "3").is_ok() {
         return Ok("all");
     }
     for path in files {
-        sys::forget_cached(File::open(path)?.as_raw_fd())?;
+        sys::forget_cached(&File::open(path)?)?;
     }
     Ok("files")
 }

@@ -10,11 +10,11 @@ mod response;
 mod schedule;
 mod tally;
 
-use crate::clock::monotonic_ns;
+use crate::contract::{Context, Failure};
+use crate::measure::clock::monotonic_ns;
 use crate::measure::columns::Table;
 use crate::measure::{params, sched};
 use crate::sys;
-use crate::workload::{Context, Failure};
 use engine::{Engine, Plan, Span};
 use schedule::{Arrivals, Schedule};
 use serde::Deserialize;

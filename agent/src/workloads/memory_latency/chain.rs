@@ -1,6 +1,8 @@
 //! A chain of pointers through a working set, in random order: each load says where the next one
 //! goes, so that nothing can be fetched ahead.
 
+#![expect(unsafe_code, reason = "the pointers in memory are what is measured")]
+
 use crate::measure::random::Random;
 
 /// Caches move memory in pieces of this size, or twice that.

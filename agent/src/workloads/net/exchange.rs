@@ -2,9 +2,9 @@
 //! other, one after the other on each of some connections, or each over a connection of its own.
 
 use super::{reach, MOST_BYTES};
-use crate::clock::monotonic_ns;
+use crate::contract::{Context, Failure};
+use crate::measure::clock::monotonic_ns;
 use crate::measure::{params, sched};
-use crate::workload::{Context, Failure};
 use crate::workloads::http::{count, durations, summary};
 use hdrhistogram::Histogram;
 use serde::Deserialize;

@@ -5,14 +5,13 @@
 //! does so before the common start, so that the load itself may begin whenever it is to.
 
 use super::reach;
+use crate::contract::{Context, Failure};
 use crate::measure::params;
 use crate::sys;
-use crate::workload::{Context, Failure};
 use serde::Deserialize;
 use serde_json::{json, Value};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -69,7 +68,7 @@ impl Meeting {
         let since = Instant::now();
         let mut streams = Vec::new();
         while streams.len() < self.connections {
-            if sys::wait_readable(listener.as_raw_fd(), Some(WAIT.as_millis() as i32))? {
+            if sys::wait_readable(listener, Some(WAIT))? {
                 let (stream, _) = listener.accept()?;
                 streams.push(prepared(stream)?);
             } else if since.elapsed().as_secs_f64() > self.patience_s {

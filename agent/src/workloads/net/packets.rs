@@ -1,10 +1,10 @@
 //! `packet-rate`: small datagrams, as many as go out; the other end counts what arrives.
 
 use super::reach;
-use crate::clock::monotonic_ns;
+use crate::contract::{Context, Failure};
+use crate::measure::clock::monotonic_ns;
 use crate::measure::{params, sched};
-use crate::sys::sockets::{self, BATCH};
-use crate::workload::{Context, Failure};
+use crate::sys::datagrams::{self, BATCH};
 use serde::Deserialize;
 use serde_json::{json, Value};
 use std::io::ErrorKind;
@@ -106,7 +106,7 @@ fn send(
     let (mut sent, mut refused) = (0, 0);
     while monotonic_ns() < end && !stop.load(Ordering::Relaxed) {
         for _ in 0..ROUNDS {
-            match sockets::send_many(&socket, &datagram, BATCH) {
+            match datagrams::send_many(&socket, &datagram, BATCH) {
                 Ok(count) => sent += count as u64,
                 Err(error)
                     if error.raw_os_error() == Some(libc::ENOBUFS)

@@ -1,10 +1,10 @@
 //! `serve-program`: a program of the toolbox that serves a port until stopped; the load against it
 //! begins once it listens.
 
+use crate::contract::{Context, Failure};
 use crate::measure::params;
-use crate::program::{last_lines, Program};
-use crate::toolbox;
-use crate::workload::{Context, Failure};
+use crate::tools::program::{last_lines, Program};
+use crate::tools::toolbox;
 use serde::Deserialize;
 use serde_json::{json, Value};
 use std::collections::BTreeMap;

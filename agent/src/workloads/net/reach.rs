@@ -1,8 +1,8 @@
 //! Whether the other end is there, and whether whole packets get through to it.
 
 use super::PROBE;
-use crate::sys::sockets;
-use crate::workload::Failure;
+use crate::contract::Failure;
+use crate::sys::datagrams;
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,7 +55,7 @@ pub fn probe(to: SocketAddrV4, bytes: usize) -> Result<(), Failure> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(told)?;
     socket.connect(to).map_err(told)?;
     socket.set_read_timeout(Some(ANSWER)).map_err(told)?;
-    sockets::never_fragment(&socket).map_err(told)?;
+    datagrams::never_fragment(&socket).map_err(told)?;
     let mut datagram = PROBE.to_vec();
     datagram.resize(bytes.saturating_sub(HEADERS).max(PROBE.len()), 0x5a);
     let mut back = vec![0; datagram.len() + 1];

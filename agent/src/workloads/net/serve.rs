@@ -1,15 +1,14 @@
 //! `net-server`: answers requests over TCP, counts datagrams, and sends probes back, until stopped.
 
 use super::{MOST_BYTES, PROBE};
-use crate::clock::monotonic_ns;
+use crate::contract::{Context, Failure};
+use crate::measure::clock::monotonic_ns;
 use crate::measure::params;
-use crate::sys::{self, sockets};
-use crate::workload::{Context, Failure};
+use crate::sys::{self, datagrams};
 use serde::Deserialize;
 use serde_json::{json, Value};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -105,7 +104,7 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
 }
 
 fn accept(listener: &TcpListener) -> io::Result<Option<TcpStream>> {
-    if !sys::wait_readable(listener.as_raw_fd(), Some(WAIT.as_millis() as i32))? {
+    if !sys::wait_readable(&listener, Some(WAIT))? {
         return Ok(None);
     }
     match listener.accept() {
@@ -176,11 +175,11 @@ fn receive(udp: &UdpSocket, stop: &AtomicBool) -> io::Result<Datagrams> {
             Peeked::Probe => {
                 let (length, from) = udp.recv_from(&mut first)?;
                 // Where the way back is too narrow, the asker hears nothing, and says so.
-                let _ = sockets::never_fragment(udp);
+                let _ = datagrams::never_fragment(udp);
                 let _ = udp.send_to(&first[..length], from);
                 continue;
             }
-            Peeked::Data => match sockets::receive_many(udp, &mut first, &mut rest) {
+            Peeked::Data => match datagrams::receive_many(udp, &mut first, &mut rest) {
                 Ok(received) => received,
                 Err(error) if is_wait(&error) => continue,
                 Err(error) => return Err(error),

@@ -1,7 +1,7 @@
 //! Both ends against each other, over the loopback.
 
 use super::*;
-use crate::workload::Run;
+use crate::contract::Run;
 use crate::workloads::testing::{run_with, Collected};
 use serde_json::{json, Value};
 use std::net::TcpListener;

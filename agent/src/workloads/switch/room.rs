@@ -1,8 +1,8 @@
 //! Whether the machine has room for the ring: all its memory is locked, so what does not fit ends
 //! the machine rather than the workload.
 
+use crate::contract::Failure;
 use crate::measure::machine;
-use crate::workload::Failure;
 
 /// What one thread takes: its stack with what the C library and Rust add to it (a second stack for
 /// signals, thread-local storage), and in the kernel another stack, its descriptor, its mappings

@@ -6,6 +6,11 @@
 //! load, add and store run while the counter is read, which takes some twenty cycles; before the
 //! fence they would be waited for, and after the read they would queue behind its microcode.
 
+#![expect(
+    unsafe_code,
+    reason = "the compiler must not see through the busy loop"
+)]
+
 use crate::measure::histogram::{Histogram, BINS};
 use crate::measure::{prefault, tsc};
 

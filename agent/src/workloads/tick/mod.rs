@@ -6,9 +6,9 @@ mod progress;
 mod report;
 mod walk;
 
+use crate::contract::{Context, Failure};
 use crate::measure::witness::Witness;
 use crate::measure::{params, prefault, realtime, sched, tsc};
-use crate::workload::{Context, Failure};
 use chain::Recorder;
 use progress::{Board, Pace};
 use serde::Deserialize;
@@ -118,7 +118,7 @@ fn check(params: &Params) -> Result<(), Failure> {
     params::require(
         params
             .seconds
-            .map_or(true, |seconds| seconds > 0.0 && seconds <= 1e6),
+            .is_none_or(|seconds| seconds > 0.0 && seconds <= 1e6),
         "seconds: above 0, at most a million",
     )?;
     params::require(
@@ -136,7 +136,7 @@ fn check(params: &Params) -> Result<(), Failure> {
     params::require(
         params
             .priority
-            .map_or(true, |priority| (0..=99).contains(&priority)),
+            .is_none_or(|priority| (0..=99).contains(&priority)),
         "priority: 0 to 99",
     )?;
     params::require(
@@ -160,7 +160,7 @@ fn measure(
     };
     let policy = realtime::settle(
         cpus,
-        params.priority.unwrap_or_else(sched::highest_priority),
+        params.priority.unwrap_or(sched::HIGHEST_PRIORITY),
         &mut warnings,
     )?;
     let pinned = (context.cpus.len() == 1).then(|| context.cpus[0]);

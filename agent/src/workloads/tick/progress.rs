@@ -6,7 +6,7 @@
 //! counts along by the CPU time that the machine gets.
 
 use super::walk::Plan;
-use crate::workload::Sink;
+use crate::contract::Sink;
 use serde_json::{json, Map, Value};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -122,7 +122,7 @@ mod tests {
             self.0.lock().unwrap().push((done, fields));
         }
 
-        fn barrier(&self) -> Result<(), crate::workload::Failure> {
+        fn barrier(&self) -> Result<(), crate::contract::Failure> {
             Ok(())
         }
 

@@ -2,9 +2,9 @@
 
 use super::walk::Interval;
 use super::{Measured, Params};
+use crate::contract::{Failure, Sink};
 use crate::measure::columns::Table;
 use crate::measure::realtime::Quiet;
-use crate::workload::{Failure, Sink};
 use serde_json::{json, Value};
 
 /// The calibration and the whole run must agree on the counter's rate within this share.

@@ -3,8 +3,8 @@
 use super::chain::{Extremes, Recorder};
 use super::progress::Board;
 use super::{Params, DEFAULT_SAMPLES};
+use crate::contract::Failure;
 use crate::measure::{machine, tsc};
-use crate::workload::Failure;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The longest stretch between two looks at the stop flag.

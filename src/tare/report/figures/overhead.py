@@ -50,7 +50,7 @@ def overhead_figure(
     painter = paint_compact if count > CROWDED else paint
     return Figure(
         name=name,
-        title=f"Cost against {short(comparison.baseline, 40)}",
+        title=f"Cost against {short(comparison.against, 40)}",
         description=_describe(comparison, groups),
         spec=painter(comparison, groups, looks, WIDE),
         narrow=painter(comparison, groups, looks, NARROW),
@@ -89,7 +89,7 @@ def metrics_figure(
     painter = paint_compact if count > CROWDED // 2 else paint
     return Figure(
         name=name,
-        title=f"{part}: cost by metric, against {short(comparison.baseline, 40)}",
+        title=f"{part}: cost by metric, against {short(comparison.against, 40)}",
         description=_describe(comparison, groups),
         spec=painter(comparison, groups, looks, DETAIL),
         emulated=_emulated(groups),
@@ -111,7 +111,7 @@ def _groups(effects: Sequence[Effect], label: Callable[[Key], str]) -> list[Grou
 def _describe(comparison: Comparison, groups: Sequence[Group]) -> str:
     sentences = [
         f"{marked(e.arm, e.emulated)}, {e.key.workload} {metric_name(e.key.metric)}: "
-        f"{ratio(cost(e) or math.nan)} the cost of {comparison.baseline}, {e.verdict}"
+        f"{ratio(cost(e) or math.nan)} the cost of {e.baseline}, {e.verdict}"
         for group in groups
         for e in group.effects
     ]

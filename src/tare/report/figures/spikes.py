@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tare.analysis.formatting import format_duration
-from tare.analysis.hosttrack import CauseKind, Episode
-from tare.analysis.spikecells import SpikeCell
+from tare.analysis.host_track import CauseKind, Episode
+from tare.analysis.spike_cells import SpikeCell
 from tare.analysis.spikes import Spike
 from tare.report.figures.axes import linear_ticks, tick_label
 from tare.report.figures.canvas import Canvas
@@ -28,6 +28,7 @@ INKS: dict[CauseKind, Ink] = {
     "other interrupt": ARMS[2],
     "host throttling": ARMS[3],
     "platform": ARMS[4],
+    "stopped": ARMS[9],
     "guest's own tick": ARMS[5],
     "wake-up": ARMS[6],
     "idle though ready": ARMS[7],

@@ -1,0 +1,327 @@
+//! The agent as PID 1 of a machine of its own.
+//!
+//! PID 1 itself only prepares the machine, reaps children, and ends the machine when the agent
+//! (its first child) ends, whatever the reason: a machine never waits in silence.
+
+use super::{network, scratch};
+use crate::channel::frame::{encode, Kind, OUT_OF_BAND};
+use crate::channel::protocol;
+use crate::channel::serve::{Ending, Origin, Role, Server};
+use crate::sys::{self, Off, Side};
+use rustix::mount::MountFlags;
+use serde_json::{json, Value};
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The modules to load, in order: one path a line, parameters behind it.
+const MODULES: &str = "/etc/tare/modules";
+/// How long the channel's device may take to appear.
+const CHANNEL_WAIT: Duration = Duration::from_secs(5);
+/// How long an announcement is waited for: short, for devices that appear without one.
+const EVENT_WAIT: Duration = Duration::from_millis(50);
+/// The port that is looked for when the kernel command line names none.
+const DEFAULT_CHANNEL: &str = "tare.agent";
+
+/// Prepare the machine, serve, and end the machine.
+pub fn run() -> ! {
+    let mut origin = Origin::default();
+    origin.mark("init");
+    let mut notes = mount_all();
+    origin.mark("mounted");
+    let words = Words::read();
+    let off = words.off();
+    origin.settings = settle();
+    origin.mark("settled");
+    let events = sys::device_events().ok();
+    notes.extend(load_modules());
+    origin.mark("modules");
+    if let Some(label) = words.get("tare.scratch") {
+        match scratch::mount(label) {
+            Ok(()) => origin.mark("scratch"),
+            Err(reason) => notes.push(reason),
+        }
+    }
+    raise_loopback();
+    if let Some(wanted) = words.get(network::WORD) {
+        origin.network = network::set_up(wanted);
+        if let Some(error) = origin.network["error"].as_str() {
+            notes.push(format!("network: {error}"));
+        }
+        origin.mark("network");
+    }
+    for note in &notes {
+        say(note);
+    }
+    let wanted = words.get("tare.channel").unwrap_or(DEFAULT_CHANNEL);
+    match open_channel(wanted, events) {
+        Ok(channel) => {
+            origin.mark("channel");
+            let reason = supervise(channel, origin);
+            if let Some(reason) = reason {
+                say(&reason);
+            }
+        }
+        Err(reason) => say(&reason),
+    }
+    sys::end_machine(off);
+    // Where the kernel cannot power off, it may restart; hypervisors are told to take that for an end.
+    sys::end_machine(Off::Reboot);
+    panic!("the kernel refuses to end the machine");
+}
+
+/// Write a line to the console, where there is one.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "tare: {text}");
+}
+
+/// Serve in a child, and reap until it ends. Returns why, where it was not as asked.
+fn supervise(channel: File, origin: Origin) -> Option<String> {
+    let copies = channel
+        .try_clone()
+        .and_then(|input| Ok((input, channel.try_clone()?)));
+    let (input, output) = match copies {
+        Ok(copies) => copies,
+        Err(error) => return Some(format!("the channel cannot be used: {error}")),
+    };
+    match sys::fork() {
+        Err(error) => Some(format!("the agent cannot be started: {error}")),
+        Ok(Side::Child) => {
+            // Rather the applications than the agent, when memory runs out.
+            let _ = fs::write("/proc/self/oom_score_adj", "-900");
+            let server = Server::new(output, Role::Init, origin);
+            server.speak_when_failing();
+            match server.serve(input) {
+                Ending::Shutdown | Ending::HostLost => std::process::exit(0),
+            }
+        }
+        Ok(Side::Parent(agent)) => loop {
+            match sys::wait_child() {
+                Ok((child, ended)) if child == agent => {
+                    let reason = match ended {
+                        Ok(0) => return None,
+                        Ok(code) => format!("the agent ended with code {code}"),
+                        Err(how) => format!("the agent was {how}"),
+                    };
+                    last_words(&channel, &reason);
+                    return Some(reason);
+                }
+                Ok(_) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Some(format!("the agent cannot be waited for: {error}")),
+            }
+        },
+    }
+}
+
+fn last_words(mut channel: &File, reason: &str) {
+    // Nobody at the other end: a waiting write would wait for ever.
+    if !sys::wait_writable(&channel).unwrap_or(false) || sys::set_blocking(&channel, true).is_err()
+    {
+        return;
+    }
+    let payload = protocol::fatal(reason).to_string();
+    let _ = channel.write_all(&encode(Kind::Message, OUT_OF_BAND, payload.as_bytes()));
+    sys::drain(&channel);
+}
+
+fn mount_all() -> Vec<String> {
+    let quiet = MountFlags::NOSUID | MountFlags::NOEXEC;
+    let device = MountFlags::NOSUID;
+    let temporary = MountFlags::NOSUID | MountFlags::NODEV;
+    let mounts = [
+        ("/dev", "devtmpfs", device, "mode=0755"),
+        ("/proc", "proc", quiet, ""),
+        ("/sys", "sysfs", quiet, ""),
+        ("/dev/pts", "devpts", quiet, "mode=0620,ptmxmode=0666"),
+        ("/dev/shm", "tmpfs", temporary, "mode=1777"),
+        ("/tmp", "tmpfs", temporary, "mode=1777"),
+        ("/run", "tmpfs", temporary, "mode=0755"),
+    ];
+    let mut notes = Vec::new();
+    for (target, kind, flags, data) in mounts {
+        let _ = fs::create_dir_all(target);
+        if let Err(error) = sys::mount(kind, target, kind, flags, data) {
+            // A kernel may have mounted some of these itself.
+            if error.raw_os_error() != Some(libc::EBUSY) {
+                notes.push(format!("{target} cannot be mounted: {error}"));
+            }
+        }
+    }
+    // Only newer kernels have something to set there; not having it is no fault.
+    let _ = sys::mount("debugfs", "/sys/kernel/debug", "debugfs", quiet, "");
+    notes
+}
+
+/// The words of the kernel's command line.
+struct Words(Vec<String>);
+
+impl Words {
+    fn read() -> Self {
+        let line = fs::read_to_string("/proc/cmdline").unwrap_or_default();
+        Self(line.split_whitespace().map(String::from).collect())
+    }
+
+    fn get(&self, key: &str) -> Option<&str> {
+        let found = self.0.iter().rev().find_map(|word| {
+            word.strip_prefix(key)
+                .and_then(|rest| rest.strip_prefix('='))
+        });
+        found.filter(|value| !value.is_empty())
+    }
+
+    /// Without ACPI (and outside Xen) a machine cannot switch itself off, and would hang.
+    fn off(&self) -> Off {
+        match self.get("tare.off") {
+            Some("reboot") => Off::Reboot,
+            Some(_) => Off::Power,
+            None if Path::new("/sys/firmware/acpi").exists() => Off::Power,
+            None if Path::new("/sys/hypervisor/type").exists() => Off::Power,
+            None => Off::Reboot,
+        }
+    }
+}
+
+/// Settings without which the kernel itself would disturb the measurements, or wait in silence.
+fn settle() -> Value {
+    let mut wanted: Vec<(PathBuf, &str)> = [
+        ("/proc/sys/kernel/panic", "-1"),
+        ("/proc/sys/kernel/panic_on_oops", "1"),
+        ("/proc/sys/kernel/sched_rt_runtime_us", "-1"),
+        ("/proc/sys/kernel/watchdog", "0"),
+        (
+            "/sys/module/rcupdate/parameters/rcu_cpu_stall_suppress",
+            "1",
+        ),
+    ]
+    .into_iter()
+    .map(|(path, value)| (PathBuf::from(path), value))
+    .collect();
+    if let Ok(cpus) = fs::read_dir("/sys/kernel/debug/sched/fair_server") {
+        wanted.extend(cpus.flatten().map(|cpu| (cpu.path().join("runtime"), "0")));
+    }
+    let read = |path: &Path| {
+        fs::read_to_string(path)
+            .map(|text| text.trim().to_string())
+            .ok()
+    };
+    let mut settings = Vec::new();
+    for (path, value) in wanted {
+        let before = read(&path);
+        if before.is_none() {
+            continue;
+        }
+        let _ = fs::write(&path, value);
+        settings.push(json!({
+            "name": path.display().to_string(), "before": before, "after": read(&path),
+        }));
+    }
+    Value::Array(settings)
+}
+
+fn load_modules() -> Vec<String> {
+    let list = fs::read_to_string(MODULES).unwrap_or_default();
+    let mut notes = Vec::new();
+    for line in list
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+    {
+        let (path, parameters) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+        let loaded = File::open(path).and_then(|file| sys::load_module(&file, parameters.trim()));
+        if let Err(error) = loaded {
+            let error = match error.raw_os_error() {
+                // The kernel's answer to an unknown symbol.
+                Some(libc::ENOENT) if Path::new(path).exists() => {
+                    "something it needs is not loaded yet".to_string()
+                }
+                _ => error.to_string(),
+            };
+            notes.push(format!("module {path}: {error}"));
+        }
+    }
+    notes
+}
+
+fn raise_loopback() {
+    let _ = sys::raise_interface("lo");
+}
+
+/// Open the device that leads to the host, waiting for the kernel to announce it.
+fn open_channel(wanted: &str, events: Option<OwnedFd>) -> Result<File, String> {
+    let since = Instant::now();
+    loop {
+        if let Some(path) = find_channel(wanted) {
+            let opened = OpenOptions::new().read(true).write(true).open(&path);
+            match opened {
+                Ok(file) => {
+                    // A port's waiting write would never return when the host is gone.
+                    let prepared = if sys::is_terminal(&file) {
+                        sys::set_raw(&file)
+                    } else {
+                        sys::set_blocking(&file, false)
+                    };
+                    prepared.map_err(|error| format!("{}: {error}", path.display()))?;
+                    return Ok(file);
+                }
+                Err(error) if since.elapsed() > CHANNEL_WAIT => {
+                    return Err(format!(
+                        "the channel {} cannot be opened: {error}",
+                        path.display()
+                    ));
+                }
+                Err(_) => {}
+            }
+        }
+        if since.elapsed() > CHANNEL_WAIT {
+            return Err(format!("there is no channel '{wanted}' in this machine"));
+        }
+        match &events {
+            Some(events) => {
+                if sys::wait_readable(events, Some(EVENT_WAIT)).unwrap_or(false) {
+                    sys::discard(events);
+                }
+            }
+            None => std::thread::sleep(Duration::from_millis(2)),
+        }
+    }
+}
+
+fn find_channel(wanted: &str) -> Option<PathBuf> {
+    if wanted.starts_with('/') {
+        let path = PathBuf::from(wanted);
+        return path.exists().then_some(path);
+    }
+    let ports = fs::read_dir("/sys/class/virtio-ports").ok()?;
+    ports.flatten().find_map(|port| {
+        let name = fs::read_to_string(port.path().join("name")).ok()?;
+        let device = Path::new("/dev").join(port.file_name());
+        (name.trim() == wanted && device.exists()).then_some(device)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_word_of_a_key_counts() {
+        let words = Words(
+            "quiet tare.channel=/dev/ttyS1 tare.channelx=1 tare.off=reboot tare.channel=tare.agent"
+                .split(' ')
+                .map(String::from)
+                .collect(),
+        );
+        assert_eq!(words.get("tare.channel"), Some("tare.agent"));
+        assert_eq!(words.get("tare"), None);
+        assert_eq!(words.off(), Off::Reboot);
+    }
+
+    #[test]
+    fn a_device_that_is_not_there_is_not_found() {
+        assert_eq!(find_channel("/dev/tare-nothing"), None);
+        assert_eq!(find_channel("/dev/null"), Some(PathBuf::from("/dev/null")));
+    }
+}

@@ -1,0 +1,180 @@
+//! The machine's one network interface: set up by init as the kernel command line says, or, where
+//! the host has set it up, looked at; and told of with the proof.
+
+use crate::measure::proof;
+use crate::sys;
+use serde_json::{json, Value};
+use std::net::Ipv4Addr;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+/// The word of the kernel command line, and for a process the variable of its environment.
+pub const WORD: &str = "tare.net";
+pub const VARIABLE: &str = "TARE_NET";
+
+/// How long a link may take to come up.
+const LINK_WAIT: Duration = Duration::from_secs(5);
+
+/// What the host wants the interface to be: `10.1.2.3/24,mtu=1500`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wanted {
+    address: Ipv4Addr,
+    prefix: u8,
+    mtu: Option<u32>,
+}
+
+impl FromStr for Wanted {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = |what: &str| format!("{WORD}={text}: {what}");
+        let mut parts = text.split(',');
+        let (address, prefix) = parts
+            .next()
+            .and_then(|first| first.split_once('/'))
+            .ok_or_else(|| bad("ADDRESS/PREFIX is missing"))?;
+        let mut wanted = Self {
+            address: address.parse().map_err(|_| bad("no IPv4 address"))?,
+            prefix: prefix.parse().map_err(|_| bad("no prefix length"))?,
+            mtu: None,
+        };
+        if !(1..=32).contains(&wanted.prefix) {
+            return Err(bad("the prefix length is not 1 to 32"));
+        }
+        for part in parts {
+            match part.split_once('=') {
+                Some(("mtu", mtu)) => {
+                    let mtu = mtu.parse().map_err(|_| bad("the MTU is no number"))?;
+                    wanted.mtu = Some(mtu);
+                }
+                _ => return Err(bad(&format!("'{part}' is not known"))),
+            }
+        }
+        Ok(wanted)
+    }
+}
+
+/// Set the interface up, and tell what came of it.
+pub fn set_up(text: &str) -> Value {
+    told(text, |wanted| {
+        let name = proof::nic_names()
+            .into_iter()
+            .next()
+            .ok_or("this machine has no network interface: no driver took its device")?;
+        let at = |what: &str, error: std::io::Error| format!("{name}: {what}: {error}");
+        if let Some(mtu) = wanted.mtu {
+            sys::set_mtu(&name, mtu).map_err(|error| at(&format!("MTU {mtu}"), error))?;
+        }
+        sys::set_address(&name, wanted.address, wanted.prefix)
+            .map_err(|error| at("its address cannot be set", error))?;
+        sys::raise_interface(&name).map_err(|error| at("it cannot be brought up", error))?;
+        Ok(name)
+    })
+}
+
+/// Look whether the interface is as the host says it made it.
+pub fn look(text: &str) -> Value {
+    told(text, |wanted| {
+        let all = proof::interface_names();
+        let has = |name: &String| sys::address(name).is_ok_and(|found| found == wanted.address);
+        all.into_iter()
+            .find(has)
+            .ok_or_else(|| format!("no interface here has the address {}", wanted.address))
+    })
+}
+
+fn told(text: &str, prepare: impl FnOnce(&Wanted) -> Result<String, String>) -> Value {
+    let prepared = text
+        .parse()
+        .and_then(|wanted| Ok((prepare(&wanted)?, wanted)));
+    let (name, wanted) = match prepared {
+        Ok(prepared) => prepared,
+        Err(reason) => return json!({ "error": reason }),
+    };
+    let since = Instant::now();
+    let has_link = || proof::number(format!("/sys/class/net/{name}/carrier")) == Some(1);
+    while !has_link() && since.elapsed() < LINK_WAIT {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let mut about = proof::nic(&name);
+    about["error"] = problem(&wanted, &name, has_link()).into();
+    // A bridge that the host made for one visit has a name by chance, which would look like a
+    // difference between machines.
+    if name.starts_with("tare-") {
+        about["name"] = Value::Null;
+    }
+    about
+}
+
+/// What is wrong with the interface; `None` where it is as wanted.
+fn problem(wanted: &Wanted, name: &str, link: bool) -> Option<String> {
+    if !link {
+        let waited = LINK_WAIT.as_secs();
+        return Some(format!("{name} has no link after {waited} s"));
+    }
+    match sys::address(name) {
+        Ok(address) if address == wanted.address => {}
+        Ok(address) => {
+            return Some(format!(
+                "{name} has the address {address}, not {}",
+                wanted.address
+            ))
+        }
+        Err(error) => return Some(format!("{name} has no address: {error}")),
+    }
+    let mtu = proof::number(format!("/sys/class/net/{name}/mtu"));
+    match wanted.mtu {
+        Some(wanted) if mtu != Some(wanted.into()) => Some(format!(
+            "{name} has an MTU of {}, not {wanted}",
+            mtu.unwrap_or_default()
+        )),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_word_says_address_prefix_and_mtu() {
+        let wanted: Wanted = "10.1.2.3/24,mtu=1400".parse().unwrap();
+        assert_eq!(wanted.address, Ipv4Addr::new(10, 1, 2, 3));
+        assert_eq!((wanted.prefix, wanted.mtu), (24, Some(1400)));
+        for bad in [
+            "",
+            "10.1.2.3",
+            "10.1.2/24",
+            "10.1.2.3/33",
+            "10.1.2.3/24,mtu=x",
+            "10.1.2.3/24,y=1",
+        ] {
+            assert!(bad.parse::<Wanted>().unwrap_err().contains(bad));
+        }
+    }
+
+    #[test]
+    fn what_is_there_is_found_and_what_is_not_is_told() {
+        let about = look("127.0.0.1/8");
+        assert_eq!(about["name"], "lo", "{about}");
+        assert!(about["error"].is_null(), "{about}");
+        let about = look("127.0.0.1/8,mtu=1234");
+        assert!(
+            about["error"].as_str().unwrap().contains("not 1234"),
+            "{about}"
+        );
+        let about = look("192.0.2.77/24");
+        assert!(
+            about["error"].as_str().unwrap().contains("192.0.2.77"),
+            "{about}"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_fail(text in ".{0,40}") {
+            let _ = text.parse::<Wanted>();
+        }
+    }
+}

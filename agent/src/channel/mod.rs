@@ -1,0 +1,7 @@
+//! The conversation with the host: frames, requests, the runs they start, and what is owed to it.
+
+pub mod frame;
+pub mod outbox;
+pub mod protocol;
+pub mod runs;
+pub mod serve;

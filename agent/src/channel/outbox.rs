@@ -1,0 +1,389 @@
+//! What the agent sends: numbered, kept until the host has it, and sent again when asked.
+
+use super::frame::{encode, Kind, HEADER, MAX_PAYLOAD, OUT_OF_BAND, TRAILER};
+use super::protocol;
+use crate::sys;
+use serde_json::{json, Value};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Series travel in chunks of this size, so that damage on a slow line costs little.
+const CHUNK: usize = 64 << 10;
+/// How much unacknowledged data is kept before series wait for the host.
+const WINDOW: usize = 4 << 20;
+/// A host that acknowledges nothing for this long is not waited for any more.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often a port is looked at whose host has not come yet.
+const UNCONNECTED_PAUSE: Duration = Duration::from_millis(2);
+
+struct Kept {
+    seq: u32,
+    bytes: Vec<u8>,
+}
+
+struct State {
+    stream: File,
+    next_seq: u32,
+    /// Everything before this sequence number has arrived.
+    acknowledged: u32,
+    kept: VecDeque<Kept>,
+    kept_bytes: usize,
+    /// Something was sent: the host has been there.
+    connected: bool,
+    lost: bool,
+}
+
+/// The sending half of a channel, shared by all threads.
+pub struct Outbox {
+    state: Mutex<State>,
+    moved: Condvar,
+}
+
+impl Outbox {
+    pub fn new(stream: File) -> Self {
+        let state = State {
+            stream,
+            next_seq: 0,
+            acknowledged: 0,
+            kept: VecDeque::new(),
+            kept_bytes: 0,
+            connected: false,
+            lost: false,
+        };
+        Self {
+            state: Mutex::new(state),
+            moved: Condvar::new(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Send a message; its sequence number.
+    pub fn send(&self, message: &Value) -> u32 {
+        let mut payload = message.to_string().into_bytes();
+        if payload.len() > MAX_PAYLOAD {
+            let reason = format!("the answer is too long ({} bytes)", payload.len());
+            let id = message.get("id").and_then(Value::as_u64);
+            payload = protocol::error(id, &reason).to_string().into_bytes();
+        }
+        self.lock().send(Kind::Message, &payload)
+    }
+
+    /// Send a binary series in chunks, waiting for the host where too much is on its way.
+    pub fn send_series(
+        &self,
+        id: u64,
+        name: &str,
+        rows: usize,
+        columns: &[(&str, &str)],
+        data: &[u8],
+    ) {
+        let mut offset = 0;
+        loop {
+            let chunk = &data[offset..data.len().min(offset + CHUNK)];
+            let header = json!({
+                "id": id, "name": name, "rows": rows, "columns": columns,
+                "offset": offset, "total": data.len(),
+            });
+            let payload = protocol::series_payload(&header, chunk);
+            self.wait_for_room().send(Kind::Series, &payload);
+            offset += chunk.len();
+            if offset >= data.len() {
+                return;
+            }
+        }
+    }
+
+    fn wait_for_room(&self) -> MutexGuard<'_, State> {
+        let mut state = self.lock();
+        let since = Instant::now();
+        while state.kept_bytes > WINDOW && !state.lost {
+            let left = PATIENCE.saturating_sub(since.elapsed());
+            if left.is_zero() {
+                break;
+            }
+            let (next, _) = self
+                .moved
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner);
+            state = next;
+        }
+        state
+    }
+
+    /// The host has everything up to and including `seq`.
+    pub fn acknowledge(&self, seq: u32) {
+        let mut state = self.lock();
+        if seq >= state.next_seq {
+            return;
+        }
+        state.acknowledged = state.acknowledged.max(seq + 1);
+        while state.kept.front().is_some_and(|kept| kept.seq <= seq) {
+            state.forget_oldest();
+        }
+        self.moved.notify_all();
+    }
+
+    /// Send frames again; says which are no longer kept.
+    pub fn resend(&self, seqs: &[u32]) {
+        let mut state = self.lock();
+        let mut missing = Vec::new();
+        for seq in seqs {
+            if !state.repeat(*seq) {
+                missing.push(*seq);
+            }
+        }
+        if !missing.is_empty() {
+            // In its order it would wait for the very frames that are gone.
+            state.send_at_once(&protocol::gone(&missing));
+        }
+    }
+
+    /// Wait until the host has acknowledged `seq`, sending it again every `interval`; gives up
+    /// after `attempts`.
+    pub fn see_arrived(&self, seq: u32, interval: Duration, attempts: u32) {
+        for _ in 0..attempts {
+            let since = Instant::now();
+            let mut state = self.lock();
+            loop {
+                if state.acknowledged > seq || state.lost {
+                    return;
+                }
+                let left = interval.saturating_sub(since.elapsed());
+                if left.is_zero() {
+                    break;
+                }
+                let (next, _) = self
+                    .moved
+                    .wait_timeout(state, left)
+                    .unwrap_or_else(PoisonError::into_inner);
+                state = next;
+            }
+            state.repeat(seq);
+        }
+    }
+
+    /// The host is gone: nothing is sent any more, and nobody waits.
+    pub fn close(&self) {
+        self.lock().lost = true;
+        self.moved.notify_all();
+    }
+
+    /// Send the last message, and return when it has left the machine as far as can be told.
+    pub fn send_last(&self, message: &Value) {
+        let mut state = self.lock();
+        // A write that waits returns when the hypervisor has taken the data.
+        let _ = sys::set_blocking(&state.stream, true);
+        if sys::wait_writable(&state.stream).unwrap_or(false) {
+            state.send(Kind::Message, message.to_string().as_bytes());
+        }
+        sys::drain(&state.stream);
+    }
+
+    /// Last words, outside the order, even when another thread is in the middle of sending.
+    pub fn send_fatal(&self, reason: &str) {
+        if let Ok(mut state) = self.state.try_lock() {
+            state.send_at_once(&protocol::fatal(reason));
+        }
+    }
+
+    /// Send a message outside the order: it is neither kept nor repeated.
+    pub fn send_at_once(&self, message: &Value) {
+        self.lock().send_at_once(message);
+    }
+}
+
+impl State {
+    fn send(&mut self, kind: Kind, payload: &[u8]) -> u32 {
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        let bytes = encode(kind, seq, payload);
+        self.write(&bytes);
+        self.kept_bytes += bytes.len();
+        self.kept.push_back(Kept { seq, bytes });
+        let most = WINDOW + CHUNK + HEADER + TRAILER + MAX_PAYLOAD;
+        while self.kept_bytes > most && self.kept.len() > 1 {
+            self.forget_oldest();
+        }
+        seq
+    }
+
+    fn send_at_once(&mut self, message: &Value) {
+        let bytes = encode(Kind::Message, OUT_OF_BAND, message.to_string().as_bytes());
+        self.write(&bytes);
+    }
+
+    fn repeat(&mut self, seq: u32) -> bool {
+        let Some(kept) = self.kept.iter().position(|kept| kept.seq == seq) else {
+            // What was acknowledged is not missed.
+            return seq < self.acknowledged;
+        };
+        let bytes = std::mem::take(&mut self.kept[kept].bytes);
+        self.write(&bytes);
+        self.kept[kept].bytes = bytes;
+        true
+    }
+
+    fn forget_oldest(&mut self) {
+        if let Some(kept) = self.kept.pop_front() {
+            self.kept_bytes -= kept.bytes.len();
+        }
+    }
+
+    fn write(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() && !self.lost {
+            match self.stream.write(bytes) {
+                Ok(0) => self.lost = true,
+                Ok(count) => {
+                    self.connected = true;
+                    bytes = &bytes[count..];
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait(),
+                // Reading from the channel will end too, and that ends the agent.
+                Err(_) => self.lost = true,
+            }
+        }
+    }
+
+    /// Wait for room. A port without a host has none ever: fatal, once there was a host.
+    fn wait(&mut self) {
+        if !sys::wait_writable(&self.stream).unwrap_or(false) {
+            self.lost = self.connected;
+            std::thread::sleep(UNCONNECTED_PAUSE);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::channel::frame::{Decoder, Frame};
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
+
+    struct Far(UnixStream, Decoder);
+
+    impl Far {
+        /// The next frame that the host gets.
+        fn next(&mut self) -> Frame {
+            let mut buffer = [0u8; 1 << 16];
+            loop {
+                if let Some(frame) = self.1.next_frame() {
+                    return frame;
+                }
+                let count = self.0.read(&mut buffer).unwrap();
+                assert!(count > 0, "the outbox has closed the stream");
+                self.1.push(&buffer[..count]);
+            }
+        }
+
+        fn next_message(&mut self) -> (u32, Value) {
+            let frame = self.next();
+            let message = serde_json::from_slice(&frame.payload).unwrap();
+            (frame.seq, message)
+        }
+    }
+
+    fn pair() -> (Arc<Outbox>, Far) {
+        let (near, far) = UnixStream::pair().unwrap();
+        let near = File::from(std::os::fd::OwnedFd::from(near));
+        (Arc::new(Outbox::new(near)), Far(far, Decoder::new()))
+    }
+
+    #[test]
+    fn what_is_kept_is_sent_again_and_what_is_gone_is_named() {
+        let (outbox, mut far) = pair();
+        for number in 0..3 {
+            assert_eq!(outbox.send(&json!({ "n": number })), number);
+        }
+        outbox.acknowledge(0);
+        outbox.resend(&[1, 2, 7, 0]);
+        let seen: Vec<u32> = (0..5).map(|_| far.next_message().0).collect();
+        assert_eq!(seen, [0, 1, 2, 1, 2]);
+        let gone = (OUT_OF_BAND, json!({"type": "gone", "seqs": [7]}));
+        assert_eq!(far.next_message(), gone);
+    }
+
+    #[test]
+    fn an_acknowledgement_from_the_future_changes_nothing() {
+        let (outbox, mut far) = pair();
+        outbox.send(&json!({}));
+        outbox.acknowledge(u32::MAX);
+        outbox.resend(&[0]);
+        assert_eq!((far.next().seq, far.next().seq), (0, 0));
+    }
+
+    #[test]
+    fn a_result_is_sent_again_until_it_has_arrived() {
+        let (outbox, mut far) = pair();
+        let seq = outbox.send(&json!({"type": "result"}));
+        let waiting = outbox.clone();
+        let thread = std::thread::spawn(move || {
+            waiting.see_arrived(seq, Duration::from_millis(5), u32::MAX);
+        });
+        assert_eq!((far.next().seq, far.next().seq), (seq, seq));
+        outbox.acknowledge(seq);
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn series_wait_for_the_host_and_arrive_whole() {
+        let (outbox, mut far) = pair();
+        let data: Vec<u8> = (0..3 * WINDOW).map(|at| (at % 251) as u8).collect();
+        let (sender, sent) = (outbox.clone(), data.clone());
+        let thread = std::thread::spawn(move || {
+            sender.send_series(9, "s", sent.len(), &[("v", "u8")], &sent);
+        });
+        // As a host does, this one reads on while its acknowledgements are on their way.
+        let (frames, arrived) = std::sync::mpsc::channel();
+        std::thread::spawn(move || while frames.send(far.next()).is_ok() {});
+        let mut received = Vec::new();
+        while received.len() < data.len() {
+            let frame = arrived.recv().unwrap();
+            assert_eq!(frame.kind, Kind::Series);
+            let at = frame
+                .payload
+                .iter()
+                .position(|byte| *byte == b'\n')
+                .unwrap();
+            let header: Value = serde_json::from_slice(&frame.payload[..at]).unwrap();
+            assert_eq!(header["offset"], received.len());
+            received.extend_from_slice(&frame.payload[at + 1..]);
+            outbox.acknowledge(frame.seq);
+            let kept = outbox.lock().kept_bytes;
+            assert!(kept <= WINDOW + 2 * CHUNK, "{kept} bytes are kept");
+        }
+        thread.join().unwrap();
+        assert!(received == data);
+    }
+
+    #[test]
+    fn nothing_waits_for_a_host_that_is_gone() {
+        let (outbox, far) = pair();
+        drop(far);
+        let data = vec![0; 2 * WINDOW];
+        outbox.send_series(1, "s", data.len(), &[("v", "u8")], &data);
+        let seq = outbox.send(&json!({}));
+        outbox.see_arrived(seq, Duration::from_secs(3600), 1);
+    }
+
+    #[test]
+    fn an_answer_that_is_too_long_is_an_error() {
+        let (outbox, mut far) = pair();
+        let long = "x".repeat(MAX_PAYLOAD);
+        outbox.send(&json!({"type": "result", "id": 4, "value": long}));
+        let (_, message) = far.next_message();
+        assert_eq!(
+            (&message["type"], &message["id"]),
+            (&json!("error"), &json!(4))
+        );
+    }
+}

@@ -1,0 +1,93 @@
+//! The machine's clocks, and its cycle counter.
+
+use super::{sched, tsc};
+use crate::sys;
+use serde_json::{json, Value};
+use std::fs;
+use std::sync::OnceLock;
+
+/// Nanoseconds of CLOCK_MONOTONIC_RAW: what the machine's own oscillator says, undisciplined.
+#[inline]
+pub fn monotonic_raw_ns() -> u64 {
+    sys::clock_ns(libc::CLOCK_MONOTONIC_RAW)
+}
+
+/// Nanoseconds of CLOCK_MONOTONIC: what timers go by.
+#[inline]
+pub fn monotonic_ns() -> u64 {
+    sys::clock_ns(libc::CLOCK_MONOTONIC)
+}
+
+/// Nanoseconds since 1970.
+pub fn realtime_ns() -> u64 {
+    sys::clock_ns(libc::CLOCK_REALTIME)
+}
+
+/// The word on the kernel's command line that makes work begin at multiples of so many nanoseconds.
+const ALIGN: &str = "tare.align";
+
+/// Wait for the next multiple of the time that the kernel's command line names; not at all where it
+/// names none.
+///
+/// Where time counts instructions, only the moment at which a request arrives comes from outside.
+/// Waiting for a moment that the machine's own clock names takes that out again, and costs nothing,
+/// since idle time passes at once.
+pub fn align() {
+    if let Some(period) = period() {
+        sched::sleep_until((monotonic_ns() / period + 1) * period);
+    }
+}
+
+/// Whether work begins at such moments. Then a machine that waits waits for no time at all, and no
+/// deadline says anything of the outside.
+pub fn aligned() -> bool {
+    period().is_some()
+}
+
+fn period() -> Option<u64> {
+    static PERIOD: OnceLock<Option<u64>> = OnceLock::new();
+    *PERIOD.get_or_init(|| period_in(&fs::read_to_string("/proc/cmdline").unwrap_or_default()))
+}
+
+fn period_in(cmdline: &str) -> Option<u64> {
+    cmdline
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix(ALIGN)?.strip_prefix('='))
+        .and_then(|value| value.parse().ok())
+        .filter(|period| *period > 0)
+}
+
+/// All clocks at one moment, as the answer to the `clock` request.
+pub fn reading() -> Value {
+    json!({
+        "monotonic_raw_ns": monotonic_raw_ns(),
+        "realtime_ns": realtime_ns(),
+        "tsc": tsc::read(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn only_a_positive_period_counts() {
+        let period = super::period_in;
+        assert_eq!(period("quiet tare.align=1000 panic=-1\n"), Some(1000));
+        for wrong in [
+            "",
+            "tare.align",
+            "tare.align=0",
+            "tare.align=x",
+            "tare.aligned=5",
+        ] {
+            assert_eq!(period(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn clocks_do_not_go_back() {
+        let (raw, cycles) = (super::monotonic_raw_ns(), super::tsc::read());
+        assert!(super::monotonic_raw_ns() >= raw);
+        assert!(super::tsc::read() >= cycles);
+        assert!(super::realtime_ns() > 1_600_000_000_000_000_000);
+    }
+}

@@ -1,0 +1,115 @@
+//! The machine's own disk: where it is, and what it is.
+//!
+//! A machine of its own has it at `/scratch`; a process of the host is told by a variable where it is.
+
+use crate::sys;
+use serde_json::{json, Value};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Where a machine of its own has its disk.
+pub const PLACE: &str = "/scratch";
+/// What tells a process of the host where the disk is.
+pub const VARIABLE: &str = "TARE_SCRATCH";
+
+/// Where the machine's own disk is; `None` where it has none.
+pub fn path() -> Option<PathBuf> {
+    if let Some(told) = std::env::var_os(VARIABLE).filter(|told| !told.is_empty()) {
+        return Some(told.into());
+    }
+    let (place, root) = (fs::metadata(PLACE).ok()?, fs::metadata("/").ok()?);
+    (place.dev() != root.dev()).then(|| PLACE.into())
+}
+
+/// The kernel's folder about the block device that holds `path`; none for file systems without one.
+pub fn device_folder(path: &Path) -> Option<PathBuf> {
+    let device = fs::metadata(path).ok()?.dev();
+    let (major, minor) = (libc::major(device), libc::minor(device));
+    fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()
+}
+
+/// What the machine's own disk is, for the environment proof; null where it has none.
+pub fn proof() -> Value {
+    let Some(path) = path() else {
+        return Value::Null;
+    };
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let (kind, options) = mounted(&mounts, &path).unwrap_or_default();
+    let folder = device_folder(&path);
+    let read = |name: &str| {
+        let folder = folder.as_ref()?;
+        // The queue of a partition is its disk's.
+        let places = [folder.join(name), folder.parent()?.join(name)];
+        let found = places
+            .iter()
+            .find_map(|place| fs::read_to_string(place).ok())?;
+        Some(found.trim().to_string())
+    };
+    let scheduler = read("queue/scheduler").map(|text| {
+        text.split_once('[')
+            .and_then(|(_, rest)| rest.split_once(']'))
+            .map_or(text.clone(), |(word, _)| word.to_string())
+    });
+    json!({
+        "file_system": kind,
+        "options": options,
+        "bytes": sys::space(&path).map(|space| space.total).ok(),
+        "device": folder.as_ref().and_then(|folder| kind_of(folder)),
+        "cache": read("queue/write_cache"),
+        "scheduler": scheduler,
+        "loop_direct_io": read("loop/dio"),
+    })
+}
+
+/// A block device's name without its number, which differs by chance: `loop`, `vda`.
+fn kind_of(folder: &Path) -> Option<String> {
+    let name = folder.file_name()?.to_string_lossy().into_owned();
+    Some(if name.starts_with("loop") {
+        "loop".into()
+    } else {
+        name
+    })
+}
+
+/// The type and options of the file system mounted at `path` or at the nearest folder above it
+/// (fields of mountinfo: proc(5)).
+fn mounted(mounts: &str, path: &Path) -> Option<(String, String)> {
+    let wanted = path.to_string_lossy();
+    mounts
+        .lines()
+        .filter_map(|line| {
+            let (left, right) = line.split_once(" - ")?;
+            let left: Vec<&str> = left.split(' ').collect();
+            let (place, options) = (*left.get(4)?, *left.get(5)?);
+            let below = Path::new(wanted.as_ref()).starts_with(place);
+            let kind = right.split(' ').next()?;
+            below.then(|| (place.len(), kind.to_string(), options.to_string()))
+        })
+        // Of several at one place, the last hides the others.
+        .max_by_key(|(length, ..)| *length)
+        .map(|(_, kind, options)| (kind, options))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_nearest_mount_counts() {
+        let mounts = "1 0 8:1 / / rw,relatime shared:1 - ext4 /dev/vda rw\n\
+                      2 1 7:0 / /tmp/tare-x/tare-scratch rw,nosuid - xfs /dev/loop0 rw\n\
+                      3 1 0:9 / /tmp/tare rw - tmpfs tmpfs rw\n";
+        let found = mounted(mounts, Path::new("/tmp/tare-x/tare-scratch/a")).unwrap();
+        assert_eq!(found, ("xfs".to_string(), "rw,nosuid".to_string()));
+        assert_eq!(mounted(mounts, Path::new("/home")).unwrap().0, "ext4");
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_the_parser_fail(text in "([a-z0-9/:-]{0,6} ?){0,30}\\PC{0,60}") {
+            let _ = mounted(&text, Path::new("/a/b"));
+        }
+    }
+}

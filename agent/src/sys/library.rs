@@ -1,0 +1,34 @@
+//! Clocks and constants that the C library reads without entering the kernel.
+//!
+//! Not by rustix: it finds the kernel's own code for clocks in the auxiliary vector, which kernels
+//! before 6.4 show in `/proc` alone, and init reads clocks before there is a `/proc`.
+
+#![expect(unsafe_code, reason = "rustix cannot do it in init, as said above")]
+
+/// What a clock shows, in nanoseconds.
+#[inline]
+pub fn clock_ns(clock: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is valid for the call's only write. A clock that is not there leaves it alone.
+    unsafe { libc::clock_gettime(clock, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// The size of a page of memory, in bytes.
+pub fn page_size() -> u64 {
+    constant(libc::_SC_PAGESIZE)
+}
+
+/// How many of the ticks in which `/proc` counts time make a second.
+pub fn clock_ticks_per_s() -> u64 {
+    constant(libc::_SC_CLK_TCK).max(1)
+}
+
+fn constant(name: libc::c_int) -> u64 {
+    // SAFETY: takes a name and returns a number.
+    let value = unsafe { libc::sysconf(name) };
+    value.max(0) as u64
+}

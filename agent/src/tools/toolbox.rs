@@ -1,0 +1,259 @@
+//! The toolbox: found, mounted, and known by what it says of itself.
+//!
+//! A machine of its own has it as a disk, which is mounted at the first use; a container has it as
+//! its root; a process of the host is told where the tree is, and enters mounts of its own.
+
+use crate::contract::Failure;
+use crate::measure::scratch;
+use crate::sys;
+use rustix::mount::{mount_bind, mount_bind_recursive, mount_remount, MountFlags};
+use serde_json::Value;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// Where a machine of its own has the toolbox.
+pub const PLACE: &str = "/toolbox";
+/// What tells a process of the host where the toolbox's tree is.
+pub const VARIABLE: &str = "TARE_TOOLBOX";
+/// What the toolbox says of itself.
+const ABOUT: &str = "etc/tare/toolbox.json";
+/// The list that only a machine of its own holds.
+const OWN_MACHINE: &str = "/etc/tare/modules";
+/// How long the disk's device may take to appear.
+const DEVICE_WAIT: Duration = Duration::from_secs(10);
+/// Where erofs has its superblock, its magic number and UUID in that (the kernel's
+/// fs/erofs/erofs_fs.h), and the UUID that all toolboxes have.
+const SUPERBLOCK: u64 = 1024;
+const MAGIC: u32 = 0xE0F5_E1E2;
+const UUID_AT: usize = 48;
+const UUID: [u8; 16] = [
+    0x74, 0x61, 0x72, 0x65, 0x20, 0x74, 0x4f, 0x6f, 0x8c, 0x62, 0x6f, 0x78, 0, 0, 0, 1,
+];
+/// Where programs are looked for that the toolbox does not name.
+const FOLDERS: [&str; 5] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/games"];
+
+/// The toolbox of this machine.
+pub struct Toolbox {
+    root: PathBuf,
+    about: Value,
+}
+
+static FOUND: OnceLock<Result<Toolbox, String>> = OnceLock::new();
+
+/// The toolbox, found and mounted at the first call.
+pub fn open() -> Result<&'static Toolbox, Failure> {
+    let found = FOUND.get_or_init(|| Toolbox::new(find()?));
+    found.as_ref().map_err(|reason| Failure(reason.clone()))
+}
+
+/// Enter the toolbox that the host named, if it did. Only to be called while there is one thread.
+pub fn enter_named() -> Result<(), String> {
+    let Some(tree) = std::env::var_os(VARIABLE).filter(|tree| !tree.is_empty()) else {
+        return Ok(());
+    };
+    let tree = PathBuf::from(tree);
+    if !tree.join(ABOUT).is_file() {
+        return Err(format!("there is no toolbox at {}", tree.display()));
+    }
+    let place = tree.display();
+    let say = |error: io::Error| format!("the toolbox at {place} cannot be entered: {error}");
+    enter(&tree).map_err(say)
+}
+
+fn enter(tree: &Path) -> io::Result<()> {
+    sys::own_mounts()?;
+    mount_bind(tree, tree)?;
+    let read_only = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID;
+    mount_remount(tree, read_only, "")?;
+    // Not the host's own: there programs would find, and leave, other people's files.
+    let temporary = |name| {
+        let flags = MountFlags::NOSUID | MountFlags::NODEV;
+        sys::mount("tmpfs", tree.join(name), "tmpfs", flags, "mode=1777")
+    };
+    temporary("tmp")?;
+    temporary("run")?;
+    furnish(tree, &["proc", "sys", "dev"])?;
+    temporary("dev/shm")?;
+    if let Some(disk) = scratch::path() {
+        mount_bind(disk, tree.join("scratch"))?;
+    }
+    Ok(())
+}
+
+/// Let the programs in `root` see what the machine has at these places.
+fn furnish(root: &Path, names: &[&str]) -> io::Result<()> {
+    for name in names {
+        mount_bind_recursive(format!("/{name}"), root.join(name))?;
+    }
+    Ok(())
+}
+
+fn find() -> Result<PathBuf, String> {
+    if let Some(tree) = std::env::var_os(VARIABLE).filter(|tree| !tree.is_empty()) {
+        return Ok(tree.into());
+    }
+    if Path::new("/").join(ABOUT).is_file() {
+        return Ok("/".into());
+    }
+    if !Path::new(OWN_MACHINE).exists() {
+        return Err("this machine was given no toolbox".into());
+    }
+    let root = PathBuf::from(PLACE);
+    if !root.join(ABOUT).is_file() {
+        mount()?;
+    }
+    Ok(root)
+}
+
+fn mount() -> Result<(), String> {
+    let since = Instant::now();
+    let device = loop {
+        if let Some(device) = disk() {
+            break device;
+        }
+        if since.elapsed() > DEVICE_WAIT {
+            return Err("no disk with the toolbox appeared in this machine".into());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let source = device.display().to_string();
+    let say = |error: io::Error| format!("the toolbox on {source} cannot be mounted: {error}");
+    fs::create_dir_all(PLACE).map_err(say)?;
+    let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
+    sys::mount(&source, PLACE, "erofs", flags, "").map_err(say)?;
+    let mut names = vec!["proc", "sys", "dev", "tmp", "run"];
+    if scratch::path().is_some() {
+        names.push("scratch");
+    }
+    furnish(Path::new(PLACE), &names).map_err(say)
+}
+
+fn disk() -> Option<PathBuf> {
+    let mut names: Vec<_> = fs::read_dir("/sys/class/block").ok()?.flatten().collect();
+    names.sort_by_key(|entry| entry.file_name());
+    names
+        .into_iter()
+        .map(|entry| Path::new("/dev").join(entry.file_name()))
+        .find(|device| holds_toolbox(device).unwrap_or(false))
+}
+
+fn holds_toolbox(device: &Path) -> io::Result<bool> {
+    let mut block = [0; 128];
+    File::open(device)?.read_exact_at(&mut block, SUPERBLOCK)?;
+    Ok(is_toolbox(&block))
+}
+
+fn is_toolbox(superblock: &[u8; 128]) -> bool {
+    superblock[..4] == MAGIC.to_le_bytes() && superblock[UUID_AT..UUID_AT + 16] == UUID
+}
+
+impl Toolbox {
+    fn new(root: PathBuf) -> Result<Self, String> {
+        let about = root.join(ABOUT);
+        let damaged = |reason: String| format!("the toolbox is damaged: {ABOUT}: {reason}");
+        let text = fs::read(&about).map_err(|error| damaged(error.to_string()))?;
+        let about = serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
+        Ok(Self { root, about })
+    }
+
+    /// The directory that programs take for `/`.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Where the agent finds what programs know as `path`.
+    pub fn outside(&self, path: &str) -> PathBuf {
+        self.root.join(path.trim_start_matches('/'))
+    }
+
+    /// Which toolbox it is: its kind, and the digest of what it was made from.
+    pub fn identity(&self) -> Value {
+        serde_json::json!({"kind": self.about["kind"], "key": self.about["key"]})
+    }
+
+    /// The checksum (SHA-256, hex) of what an application writes, as found when it was built.
+    pub fn expected(&self, name: &str) -> Option<&str> {
+        self.about["expected"][name].as_str()
+    }
+
+    /// The path of a program by its name, or a path that is given; within the toolbox.
+    pub fn program(&self, name: &str) -> Result<String, Failure> {
+        let known = &self.about["programs"][name];
+        if let Some(path) = known["path"].as_str() {
+            let package = known["package"].as_str().unwrap_or("?");
+            return self.require(path, name, &format!(" of the package {package}"));
+        }
+        if name.starts_with('/') {
+            return self.require(name, name, "");
+        }
+        for folder in FOLDERS {
+            let path = format!("{folder}/{name}");
+            if self.exists(&path)? {
+                return Ok(path);
+            }
+        }
+        Err(self.lacking(name, ""))
+    }
+
+    fn require(&self, path: &str, name: &str, of: &str) -> Result<String, Failure> {
+        if self.exists(path)? {
+            Ok(path.into())
+        } else {
+            Err(self.lacking(name, of))
+        }
+    }
+
+    fn lacking(&self, name: &str, of: &str) -> Failure {
+        let kind = self.about["kind"].as_str().unwrap_or("?");
+        Failure(format!("the toolbox ({kind}) has no program {name}{of}"))
+    }
+
+    /// Whether there is anything at a path; where a link leads is only seen from inside.
+    fn exists(&self, path: &str) -> Result<bool, Failure> {
+        match fs::symlink_metadata(self.outside(path)) {
+            Ok(_) => Ok(true),
+            Err(error) => match error.raw_os_error() {
+                Some(libc::ENOENT | libc::ENOTDIR) => Ok(false),
+                // Part of the image cannot be read, which is no lack of a program.
+                _ => Err(Failure(format!("the toolbox is damaged: {path}: {error}"))),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_toolbox_is_known_by_magic_and_uuid() {
+        let mut block = [0; 128];
+        block[..4].copy_from_slice(&[0xE2, 0xE1, 0xF5, 0xE0]);
+        assert!(!is_toolbox(&block));
+        block[48..64].copy_from_slice(&UUID);
+        assert!(is_toolbox(&block));
+    }
+
+    #[test]
+    fn a_missing_program_is_named_with_its_package() {
+        let about = json!({"kind": "base", "programs": {
+            "fio": {"path": "/no/such/fio", "package": "fio-package"},
+        }});
+        let toolbox = Toolbox {
+            root: "/proc/self".into(),
+            about,
+        };
+        let Failure(reason) = toolbox.program("fio").unwrap_err();
+        assert!(
+            reason.contains("fio of the package fio-package"),
+            "{reason}"
+        );
+        assert!(toolbox.program("nothing-such").is_err());
+        assert_eq!(toolbox.program("/status").unwrap(), "/status");
+    }
+}

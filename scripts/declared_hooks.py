@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""Fail where code finds out by other ways than the contract what a part is or can.
+
+Platforms, workloads, machines and hosts declare every hook on their base classes, and state what
+they are. So nobody else has to probe them: by getattr or hasattr, by isinstance against one of
+their classes, or by comparing a platform's or workload's name. Run by ``make lint``.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import tare
+from tare.hosts.contract import Host
+from tare.platforms.contract import Machine, Platform
+from tare.registry import installed
+from tare.workloads.contract import Workload
+
+ROOMS = ("run", "study", "platforms", "hosts", "workloads", "lab", "images")
+ALLOWED = {
+    ("images/toolbox/expected.py", "scimark"): "the one program that may be missing",
+    ("lab/", "xen"): "the hypervisor that a lab boots, not a platform",
+    ("run/runhost/", "xen"): "the hypervisor that a host is booted with, not a platform",
+    ("study/hosting.py", "getattr(spec, name)"): "spec is a pydantic model, name one of its fields",
+}
+"""File or folder, and the name or words there; why it is no probing of a part."""
+SOURCE = Path(tare.__file__).parent
+
+
+def main() -> int:
+    """Print each finding with its place; return 1 if there is any."""
+    parts = installed()
+    names = frozenset(parts.platforms) | frozenset(parts.workloads)
+    homes = concrete_classes()
+    used: set[tuple[str, str]] = set()
+    found = 0
+    for path in sorted(path for room in ROOMS for path in (SOURCE / room).rglob("*.py")):
+        place = str(path.relative_to(SOURCE))
+        for line, what, why in probes(path.read_text(encoding="utf-8"), place, names, homes):
+            allowed = {key for key in ALLOWED if place.startswith(key[0]) and what == key[1]}
+            used |= allowed
+            if allowed:
+                continue
+            found += 1
+            print(f"{path}:{line}: `{what}`: {why}")
+    for place, what in sorted(set(ALLOWED) - used):
+        found += 1
+        print(f"{SOURCE / place}: `{what}` is allowed, and not there any more")
+    return 1 if found else 0
+
+
+def concrete_classes() -> dict[str, str]:
+    """Return the folder or file of every class that is a part, by the class's name."""
+    for module in pkgutil.walk_packages([str(SOURCE)], "tare."):
+        if module.name.split(".")[1] in ROOMS:
+            importlib.import_module(module.name)
+    homes: dict[str, str] = {}
+    waiting: list[type[Any]] = [Platform, Workload, Machine, Host]
+    while waiting:
+        kinds: list[type[Any]] = waiting.pop().__subclasses__()
+        for kind in kinds:
+            homes[kind.__name__] = home_of(kind.__module__)
+            waiting.append(kind)
+    return homes
+
+
+def home_of(module: str) -> str:
+    """Return where a part lives: its own folder, or the file where it has no folder of its own."""
+    parts = module.split(".")[1:]
+    return "/".join(parts[:2]) + ("/" if len(parts) > 2 else ".py")
+
+
+def probes(
+    source: str, place: str, names: frozenset[str], homes: dict[str, str]
+) -> Iterator[tuple[int, str, str]]:
+    """Give each probing in a module: its line, its words or the name, and what is wrong with it.
+
+    Args:
+        source: The module's text.
+        place: Its path below ``tare``.
+        names: The names of all platforms and workloads.
+        homes: The classes of parts, each with the place in which it may be known.
+    """
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            yield from _calls(node, node.func.id, place, homes)
+        elif isinstance(node, ast.Compare):
+            yield from _comparisons(node, place, names)
+
+
+def _calls(
+    node: ast.Call, function: str, place: str, homes: dict[str, str]
+) -> Iterator[tuple[int, str, str]]:
+    words = ast.unparse(node)
+    if function in ("getattr", "hasattr"):
+        yield node.lineno, words, "declare the hook on the contract, with a default"
+    if function in ("isinstance", "issubclass") and len(node.args) == 2:
+        asked = {name.split(".")[-1] for name in map(ast.unparse, ast.walk(node.args[1]))
+                 if name.replace(".", "").isidentifier()}  # fmt: skip
+        for kind in sorted(asked & homes.keys()):
+            if not place.startswith(homes[kind]):
+                yield node.lineno, words, f"ask the contract, not whether it is a {kind}"
+
+
+def _comparisons(
+    node: ast.Compare, place: str, names: frozenset[str]
+) -> Iterator[tuple[int, str, str]]:
+    constants = {
+        part.value
+        for side in (node.left, *node.comparators)
+        for part in ast.walk(side)
+        if isinstance(part, ast.Constant) and isinstance(part.value, str)
+    }
+    for name in sorted(constants & names):
+        if not place.startswith(f"platforms/{name}"):
+            yield node.lineno, name, f"ask for what it states: {ast.unparse(node)}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

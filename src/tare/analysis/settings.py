@@ -1,0 +1,60 @@
+"""How runs are compared: by default as their study says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tare.analysis.rundata import RunData
+from tare.analysis.verdict import LEVEL
+from tare.errors import InputError
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to compare; by default what the study says.
+
+    Args:
+        baseline: The arm that the others are compared with.
+        aa_pair: Two arms that are the same, or None.
+        confidence: Nominal coverage of intervals.
+        margin: Practical margin, relative.
+        level: False discovery rate of verdicts.
+        own_baselines: The baseline on its own host, for each arm on another than ``baseline``'s.
+    """
+
+    baseline: str
+    aa_pair: tuple[str, str] | None
+    confidence: float = 0.95
+    margin: float = 0.02
+    level: float = LEVEL
+    own_baselines: Mapping[str, str] = field(default_factory=dict)
+
+    def baseline_of(self, arm: str) -> str:
+        """Return the arm that an arm is compared with: itself, for a baseline."""
+        return self.own_baselines.get(arm, self.baseline)
+
+    @classmethod
+    def of(cls, runs: Sequence[RunData]) -> Settings:
+        """Return what the runs' studies say, which must agree on the baseline.
+
+        Raises:
+            InputError: There is no run, or the baselines differ.
+        """
+        if not runs:
+            raise InputError("there is no run to compare", "name at least one folder")
+        baselines = {run.baseline for run in runs}
+        if len(baselines) > 1:
+            raise InputError(
+                f"the runs have different baselines: {', '.join(sorted(baselines))}",
+                "compare runs of one study, or each run by itself",
+            )
+        study = runs[0].study
+        pair = study.get("aa")
+        return cls(
+            baseline=runs[0].baseline,
+            aa_pair=(str(pair[0]), str(pair[1])) if pair else None,
+            confidence=float(study.get("confidence") or 0.95),
+            margin=float(study.get("margin", 0.02)),
+            own_baselines={arm: base for run in runs for arm, base in run.own_baselines.items()},
+        )

@@ -1,0 +1,304 @@
+"""The gaps of a run's cells with their causes, read from the run's folder and summed up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from tare.analysis.host_track import Cause, Episode, Names, Track, follow
+from tare.analysis.quota import THROTTLED, Quota, blame_quota
+from tare.analysis.rundata import RunData
+from tare.analysis.spikes import Gaps, Matched, Spike, match
+from tare.analysis.standstill import blame_steal, settle_idle
+from tare.events.host_schedule import FACTS, SERIES
+from tare.events.results import CellResult, SeriesEntry
+
+GAPS = "gaps"
+LONG_NS = 10_000
+"""From here on a gap is an interruption: what is shorter is mostly caches and memory at work, which
+no event of the host shows. The sources' clock tick takes 8 to 10 us."""
+
+
+@dataclass(frozen=True)
+class CauseRow:
+    """What one cause did.
+
+    Args:
+        cause: The cause.
+        count: Gaps of which it took most.
+        total_ns: Time it took, in all gaps.
+        longest_ns: The longest that it took from one gap.
+    """
+
+    cause: Cause
+    count: int
+    total_ns: int
+    longest_ns: int
+
+
+@dataclass(frozen=True)
+class SpikeCell:
+    """One cell with its gaps and what the host says of them.
+
+    Args:
+        run: The run's identity.
+        cell: The cell's.
+        block: Its block.
+        arm: Its arm.
+        scenario: Its scenario.
+        workload: Its workload.
+        parameters: Its parameters as canonical JSON.
+        emulated: Whether its results carry the mark of emulation.
+        matched: The gaps with their causes; None where nothing was recorded.
+        reason: Why nothing was recorded.
+        track: What the host did to the measuring thread.
+        first_ns: The host's clock when the first sample began.
+        clock_error_ns: How wrong the alignment of the clocks can be by the readings alone.
+        lost_events: Events that the recorder had no room for.
+        not_logged: Gaps that the guest's log had no room for.
+        steal_s: What a hypervisor below the host took from its CPUs meanwhile.
+        throttled_s: For how long a quota stopped the subject's control group.
+    """
+
+    run: str
+    cell: str
+    block: int
+    arm: str
+    scenario: str
+    workload: str
+    parameters: str
+    emulated: bool
+    matched: Matched | None
+    reason: str = ""
+    track: Track | None = None
+    first_ns: int = 0
+    clock_error_ns: int = 0
+    lost_events: int = 0
+    not_logged: int = 0
+    steal_s: float = 0.0
+    throttled_s: float = 0.0
+
+    @property
+    def spikes(self) -> tuple[Spike, ...]:
+        """The gaps; none where nothing was recorded."""
+        return self.matched.spikes if self.matched else ()
+
+
+@dataclass(frozen=True)
+class Explained:
+    """How much of what was lost has a cause.
+
+    Args:
+        gaps: Number of gaps.
+        explained: Of them, those whose greatest part has a cause.
+        lost_ns: Time that gaps took.
+        explained_ns: Of it, what has a cause.
+        long: Number of gaps from `LONG_NS` on.
+        long_explained: Of them, those whose greatest part has a cause.
+    """
+
+    gaps: int
+    explained: int
+    lost_ns: int
+    explained_ns: int
+    long: int
+    long_explained: int
+
+    @property
+    def share_of_long(self) -> float | None:
+        """Share of the gaps from `LONG_NS` on with a cause; None without such gaps."""
+        return self.long_explained / self.long if self.long else None
+
+    @property
+    def share_of_gaps(self) -> float | None:
+        """Share of gaps with a cause; None without gaps."""
+        return self.explained / self.gaps if self.gaps else None
+
+    @property
+    def share_of_time(self) -> float | None:
+        """Share of the lost time with a cause; None without any."""
+        return self.explained_ns / self.lost_ns if self.lost_ns else None
+
+
+def spike_cells(runs: Iterable[RunData]) -> tuple[SpikeCell, ...]:
+    """Return the cells of which the host's side was to be recorded, with their gaps' causes.
+
+    Cells that do not count are left out, and so are those that were not to be recorded.
+    """
+    found = []
+    for run in runs:
+        series: dict[tuple[str, str], SeriesEntry] = {
+            (entry.cell, entry.name): entry for entry in run.series
+        }
+        for cell in run.cells:
+            facts = cell.facts.get(FACTS)
+            if cell.status == "ok" and isinstance(facts, Mapping) and _wanted(facts):
+                found.append(_read(run, cell, facts, series))
+    return tuple(found)
+
+
+def _wanted(facts: Mapping[str, Any]) -> bool:
+    return bool(facts.get("recorded")) or "not asked" not in str(facts.get("reason", ""))
+
+
+def _read(
+    run: RunData,
+    cell: CellResult,
+    facts: Mapping[str, Any],
+    series: Mapping[tuple[str, str], SeriesEntry],
+) -> SpikeCell:
+    whose: dict[str, Any] = {
+        "run": cell.run,
+        "cell": cell.cell,
+        "block": cell.block,
+        "arm": cell.arm,
+        "scenario": cell.scenario,
+        "workload": cell.workload,
+        "parameters": cell.parameters,
+        "emulated": cell.arm in run.emulated_arms,
+    }
+    if not facts.get("recorded"):
+        return SpikeCell(**whose, matched=None, reason=str(facts.get("reason", "")))
+    try:
+        host = _columns(series[cell.cell, SERIES])
+        logged = _columns(series[cell.cell, GAPS]) if (cell.cell, GAPS) in series else None
+        return match_cell(whose, facts, host, logged)
+    except (KeyError, TypeError, ValueError, OSError, pl.exceptions.PolarsError) as error:
+        reason = f"the recording cannot be read: {error!r}"
+        return SpikeCell(**whose, matched=None, reason=reason)
+
+
+def _columns(entry: SeriesEntry) -> dict[str, Any]:
+    return {series.name: series.to_numpy() for series in pl.read_parquet(entry.path)}
+
+
+def match_cell(
+    whose: Mapping[str, Any],
+    facts: Mapping[str, Any],
+    host: Mapping[str, Any],
+    logged: Mapping[str, Any] | None,
+) -> SpikeCell:
+    """Match one cell's gaps.
+
+    Args:
+        whose: The fields of `SpikeCell` that say whose it is.
+        facts: The recorder's facts, of ``CellFinished.facts``.
+        host: The series ``host-sched``.
+        logged: The series ``gaps``; None when there was no gap.
+    """
+    names = Names(
+        {int(thread): known for thread, known in facts["threads"].items()},
+        {int(number): name for number, name in facts["irqs"].items()},
+    )
+    track = follow(host, [int(thread) for thread in facts["subject_threads"]], names)
+    if track is None:
+        return SpikeCell(**whose, matched=None, reason="the measuring thread was not seen to run")
+    held = facts.get("throttled", {})
+    if held.get("quota_ns"):
+        track = blame_quota(track, host, Quota(int(held["quota_ns"]), int(held["period_ns"])))
+    track = settle_idle(track, limit_in_force(facts))
+    gaps, first_ns = placed_gaps(facts, logged)
+    episodes = within(track.episodes, first_ns, gaps, float(facts["tick"]["seconds"]))
+    matched = match(gaps, episodes, own_tick=not facts["clock"]["shared"])
+    stolen_ns = round(float(facts.get("steal_s", 0.0)) * 1e9)
+    matched = blame_steal(matched, stolen_ns, len(facts.get("cpus", ())))
+    return SpikeCell(
+        **whose,
+        matched=matched,
+        track=track,
+        first_ns=first_ns + matched.shift_ns,
+        clock_error_ns=gaps.error_ns,
+        lost_events=int(facts.get("lost", 0)),
+        not_logged=max(0, int(facts["tick"].get("gaps") or 0) - len(gaps.begin_ns)),
+        steal_s=float(facts.get("steal_s", 0.0)),
+        throttled_s=float(facts.get("throttled", {}).get("seconds", 0.0)),
+    )
+
+
+def limit_in_force(facts: Mapping[str, Any]) -> Cause | None:
+    """Return as what an idle CPU counts for a thread that was ready, if a limit was in force.
+
+    Args:
+        facts: The recorder's facts: ``throttled`` with the kernel's account of the group's quota,
+            ``realtime`` with the limit on real-time threads, where the measuring thread is one.
+    """
+    if facts.get("throttled", {}).get("times"):
+        return THROTTLED
+    if facts.get("realtime", {}).get("limited"):
+        return Cause("host throttling", "limit on real-time threads")
+    return None
+
+
+def placed_gaps(facts: Mapping[str, Any], logged: Mapping[str, Any] | None) -> tuple[Gaps, int]:
+    """Return the gaps by the host's clock, and when the first sample began.
+
+    The log counts from the first sample by the cycle counter. Where the machine's
+    CLOCK_MONOTONIC_RAW is the host's own, anchors at both ends give its place on that; elsewhere
+    the counter was read together with the host's clock before and after the cell, and ran evenly
+    in between.
+    """
+    tick, clock = facts["tick"], facts["clock"]
+    placed = tick["clock"]
+    since = np.array(logged["time_ns"] if logged else [], dtype=np.float64)
+    excess = np.array(logged["excess_ns"] if logged else [], dtype=np.int64)
+    error = float(placed["error_ns"])
+    if clock["shared"]:
+        first = int(placed["first_raw_ns"])
+        length = max(1.0, float(tick["seconds"]) * 1e9)
+        stretch = (int(placed["last_raw_ns"]) - first) / length
+    else:
+        a, b = clock["first"], clock["last"]
+        error += max(int(a["error_ns"]), int(b["error_ns"]))
+        tick_ns = (int(b["host_ns"]) - int(a["host_ns"])) / max(
+            1, int(b["ticks"]) - int(a["ticks"])
+        )
+        passed = (int(placed["first_ticks"]) - int(a["ticks"])) * tick_ns
+        first = int(a["host_ns"]) + round(passed)
+        stretch = tick_ns * float(tick["tsc_hz"]) / 1e9
+    begin = first + np.rint(since * stretch).astype(np.int64)
+    undisturbed = int(float(tick["undisturbed_s"]) * 1e9)
+    return Gaps(begin, excess, undisturbed, int(error) + 1), first
+
+
+def within(
+    episodes: Sequence[Episode], first_ns: int, gaps: Gaps, seconds: float
+) -> tuple[Episode, ...]:
+    """Return the episodes that lie within the measured time, give or take the clocks' error."""
+    begin, end = first_ns - gaps.error_ns, first_ns + int(seconds * 1e9) + gaps.error_ns
+    return tuple(each for each in episodes if each.begin_ns >= begin and each.end_ns <= end)
+
+
+def causes(cells: Iterable[SpikeCell]) -> tuple[CauseRow, ...]:
+    """Sum up what each cause took in all these cells, the greatest total first."""
+    count: dict[Cause, int] = {}
+    total: dict[Cause, int] = {}
+    longest: dict[Cause, int] = {}
+    for cell in cells:
+        for spike in cell.spikes:
+            count[spike.cause] = count.get(spike.cause, 0) + 1
+            for cause, taken in spike.parts:
+                total[cause] = total.get(cause, 0) + taken
+                longest[cause] = max(longest.get(cause, 0), taken)
+    rows = [
+        CauseRow(cause, count.get(cause, 0), total.get(cause, 0), longest.get(cause, 0))
+        for cause in count.keys() | total.keys()
+    ]
+    return tuple(sorted(rows, key=lambda row: (-row.total_ns, row.cause)))
+
+
+def explained(cells: Iterable[SpikeCell]) -> Explained:
+    """Return how much of what these cells lost has a cause."""
+    spikes = [spike for cell in cells for spike in cell.spikes]
+    long = [spike for spike in spikes if spike.excess_ns >= LONG_NS]
+    return Explained(
+        gaps=len(spikes),
+        explained=sum(spike.cause.explains for spike in spikes),
+        lost_ns=sum(spike.excess_ns for spike in spikes),
+        explained_ns=sum(spike.excess_ns - spike.unexplained_ns for spike in spikes),
+        long=len(long),
+        long_explained=sum(spike.cause.explains for spike in long),
+    )

@@ -1,0 +1,139 @@
+"""How often to repeat at each level, from a pilot and the price of each level.
+
+Source: Kalibera & Jones, "Rigorous Benchmarking in Reasonable Time" (ISMM 2013), §6, with the
+corrected estimator T²ᵢ = S²ᵢ − S²ᵢ₋₁ ÷ rᵢ₋₁: the variance of means one level down is divided by
+how many values those means are made of.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tare.analysis.statistics.logratio import t_quantile
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """What a pilot advises.
+
+    Args:
+        per_level: Repeats at each level below the block, lowest (iterations) first.
+        blocks: Blocks needed for the asked half-width; None if none was asked.
+        variance: T² of each level, lowest first, the block's last; in squared units of the
+            pilot's values. Estimates of 0 may come out negative and are kept so.
+        half_width: The half-width to be expected with ``blocks``.
+        cost_s: Seconds the whole experiment would take; None without ``blocks``.
+    """
+
+    per_level: tuple[int, ...]
+    blocks: int | None
+    variance: tuple[float, ...]
+    half_width: float | None
+    cost_s: float | None
+
+
+def level_variances(pilot: ArrayLike) -> tuple[float, ...]:
+    """Return the unbiased variance T² that each level adds, lowest level first.
+
+    Args:
+        pilot: Balanced values, highest level first: shape ``(blocks, repeats, iterations)``, or
+            any number of axes ≥ 1, each at least 2 long.
+
+    Raises:
+        ValueError: An axis is shorter than 2: its variance cannot be estimated.
+    """
+    values = np.asarray(pilot, dtype=np.float64)
+    if values.ndim < 1 or min(values.shape) < 2:
+        raise ValueError("a pilot needs at least two of everything at every level")
+    variances: list[float] = []
+    below = 0.0
+    while values.ndim:
+        # S² of this level: the mean variance among siblings.
+        spread = float(values.var(axis=-1, ddof=1).mean())
+        variances.append(spread - below)
+        below = spread / values.shape[-1]
+        values = values.mean(axis=-1)
+    return tuple(variances)
+
+
+def choose_repeats(
+    pilot: ArrayLike,
+    costs_s: ArrayLike,
+    *,
+    half_width: float | None = None,
+    confidence: float = 0.95,
+    most: int = 100,
+    least_blocks: int = 8,
+) -> Repeats:
+    """Return the repeats that reach a precision in the least time.
+
+    rᵢ = √(cᵢ₊₁ ÷ cᵢ · T²ᵢ ÷ T²ᵢ₊₁), rounded up: a level is worth repeating as far as it is noisy
+    and cheap compared with the level above.
+
+    Args:
+        pilot: As in `level_variances`; logs of values, for a precision of ratios.
+        costs_s: Seconds that one more of each level costs by itself, lowest level first: an
+            iteration; starting a repeat with its warm-up; booting a block's machine.
+        half_width: Asked half-width of the mean, in the pilot's unit.
+        confidence: Of that half-width.
+        most: Most repeats of a level, taken when nothing above it varies.
+        least_blocks: Least blocks; eight is the least that a permutation test can use.
+
+    Raises:
+        ValueError: A cost is not above 0, or there are not as many as levels.
+    """
+    values = np.asarray(pilot, dtype=np.float64)
+    costs = np.asarray(costs_s, dtype=np.float64)
+    variances = level_variances(values)
+    if costs.shape != (len(variances),) or not np.all(costs > 0):
+        raise ValueError(f"{len(variances)} levels need as many costs, each above 0 s")
+    per_level = tuple(_repeats_of(i, variances, costs, most) for i in range(len(variances) - 1))
+    if half_width is None:
+        return Repeats(per_level, None, variances, None, None)
+    spread = _block_variance(variances, per_level)
+    blocks = least_blocks
+    while blocks < 100_000 and _reach(spread, blocks, confidence) > half_width:
+        blocks += 1
+    price = _price(costs, per_level)
+    reached = _reach(spread, blocks, confidence)
+    return Repeats(per_level, blocks, variances, reached, blocks * price)
+
+
+def _repeats_of(level: int, variances: tuple[float, ...], costs: np.ndarray, most: int) -> int:
+    own = variances[level]
+    if own <= 0:
+        return 1
+    price = 0.0
+    # A level above that does not vary is never repeated: its price adds to the next one's.
+    for above in range(level + 1, len(variances)):
+        price += float(costs[above])
+        if variances[above] > 0:
+            optimum = math.sqrt(price / float(costs[level]) * own / variances[above])
+            # The slack keeps a product that is whole but for rounding from being rounded up.
+            return min(most, max(1, math.ceil(optimum - 1e-9)))
+    return most
+
+
+def _block_variance(variances: tuple[float, ...], per_level: tuple[int, ...]) -> float:
+    """Return the variance of one block's mean with these repeats."""
+    total, size = 0.0, 1
+    for variance, repeats in zip(reversed(variances), (*reversed(per_level), 1), strict=True):
+        total += max(variance, 0.0) / size
+        size *= repeats
+    return total
+
+
+def _reach(spread: float, blocks: int, confidence: float) -> float:
+    return t_quantile(confidence, blocks - 1) * math.sqrt(spread / blocks)
+
+
+def _price(costs: np.ndarray, per_level: tuple[int, ...]) -> float:
+    """Return the seconds of one block: its own cost, and its repeats' with theirs."""
+    price = float(costs[0])
+    for repeats, cost in zip(per_level, costs[1:], strict=True):
+        price = repeats * price + float(cost)
+    return price

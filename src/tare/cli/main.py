@@ -1,0 +1,329 @@
+"""The commands; thin."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import sys
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from tare.cli.image import image_app
+from tare.cli.lab import lab_app
+from tare.cli.study import study_app
+from tare.cli.study_options import (
+    Arms,
+    Blocks,
+    Host,
+    HostsFile,
+    Scenarios,
+    Seed,
+    StudyFile,
+    Values,
+    Workloads,
+    changes_of,
+    read_study,
+)
+from tare.errors import InputError, TareError
+from tare.outputs import unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tare.events import Fold, RunFinished
+    from tare.run.setup import Decision
+    from tare.study.model import Study
+
+EXIT_FAULT = 1
+EXIT_INPUT = 2
+EXIT_INTERRUPTED = 130
+
+app = typer.Typer(
+    name="tare",
+    help="Measures what virtualization costs, against the bare machine, with honest error bars.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(lab_app, name="lab")
+app.add_typer(image_app, name="image")
+app.add_typer(study_app, name="study")
+
+RunDir = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run.")]
+
+
+class Format(StrEnum):
+    """What observations can be exported as."""
+
+    csv = "csv"
+    parquet = "parquet"
+    json = "json"
+
+
+class Picture(StrEnum):
+    """What figures can be drawn as beside SVG."""
+
+    png = "png"
+    pdf = "pdf"
+
+
+@app.command()
+def doctor(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
+    """Say what this host offers, platform by platform, why not, and what to do."""
+    from tare.platforms.doctor import examine
+    from tare.platforms.linux.tracing_check import examine_tracing
+    from tare.registry import installed
+    from tare.run.session import host_facts, local_setup
+
+    with local_setup() as setup:
+        findings = asyncio.run(examine(setup.context, installed().platforms))
+        tracing = asyncio.run(examine_tracing(setup.context))
+    if as_json:
+        facts = {
+            "host": host_facts(),
+            "tracing": tracing.model_dump(mode="json"),
+            "platforms": [f.model_dump(mode="json") for f in findings],
+            "left_out": [dataclasses.asdict(part) for part in installed().broken],
+        }
+        print(json.dumps(facts, indent=2))
+        return
+    console = _console()
+    for finding in findings:
+        emulated = " [emulated]" if finding.emulated else ""
+        name = " ".join(part for part in (finding.platform, finding.variant) if part)
+        _found(console, f"{name}{emulated}", finding.usable, finding.reason, finding.hint)
+    _found(console, "host tracing", tracing.usable, tracing.reason, tracing.hint)
+    for part in installed().broken:
+        _found(console, f"{part.kind} {part.name}", False, part.because, part.hint)
+
+
+def _found(console: Console, name: str, usable: bool, reason: str, hint: str) -> None:
+    mark, style = ("✓", "green") if usable else ("✗", "yellow")
+    console.print(Text(f"{mark} {name}: {reason}", style))
+    if hint and not usable:
+        console.print(Text(f"    {hint}"))
+
+
+@app.command()
+def plan(
+    study: StudyFile,
+    host: Host = "",
+    arm: Arms = None,
+    workload: Workloads = None,
+    scenario: Scenarios = None,
+    blocks: Blocks = None,
+    values: Values = None,
+    seed: Seed = None,
+    hosts: HostsFile = None,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Check every arm for real, as a run does.")
+    ] = False,
+    pilot: Annotated[
+        Path | None, typer.Option(help="The folder of a run that advises on blocks and repeats.")
+    ] = None,
+) -> None:
+    """Show the blocks and cells that would run, with a time estimate; start nothing.
+
+    What hosts offer is remembered from earlier runs, or assumed; the plan says which.
+    For example: tare plan studies/realtime.yaml --host xen1 --arm kvm --blocks 3
+    """
+    from tare.run.planning import plan_here, show_plan
+
+    changes = changes_of(host, arm, workload, scenario, blocks, values)
+    wanted, source = read_study(study, changes, hosts)
+    show_plan(asyncio.run(plan_here(wanted, source, seed, probe=probe)), _console())
+    if pilot is not None:
+        from tare.analysis import advise, load_run
+        from tare.report import render_advice
+
+        precision = wanted.blocks.precision
+        advice = advise(load_run(pilot), precision, wanted.confidence)
+        render_advice(advice, precision, _console())
+
+
+@app.command()
+def run(
+    study: StudyFile,
+    host: Host = "",
+    arm: Arms = None,
+    workload: Workloads = None,
+    scenario: Scenarios = None,
+    blocks: Blocks = None,
+    values: Values = None,
+    out: Annotated[Path | None, typer.Option(help="A new folder for the run.")] = None,
+    seed: Seed = None,
+    hosts: HostsFile = None,
+) -> None:
+    """Carry a study out, with live progress, and write its report.
+
+    For example: tare run studies/realtime.yaml --host xen1 --arm xen-pv,xen-hvm --blocks 8
+    """
+    from tare.run.foreground import carry_out
+
+    changes = changes_of(host, arm, workload, scenario, blocks, values)
+    wanted, source = read_study(study, changes, hosts)
+    folder = out or Path("runs") / f"{study.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+    _end(folder, asyncio.run(carry_out(wanted, source, folder, seed, _decide, _console())))
+
+
+@app.command()
+def resume(directory: RunDir) -> None:
+    """Go on after a crash, kill or Ctrl-C, at the first unfinished cell."""
+    from tare.run.foreground import go_on
+
+    _end(directory, asyncio.run(go_on(directory, _decide, _console())))
+
+
+@app.command()
+def report(
+    directory: RunDir,
+    reference: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Set published values beside the run's own."),
+    ] = None,
+    figures: Annotated[
+        list[Picture] | None,
+        typer.Option(help="Draw each figure as this too, beside SVG; takes longer."),
+    ] = None,
+) -> None:
+    """Build the report anew, from the events alone."""
+    formats = tuple(each.value for each in figures or ())
+    _write_report(directory, _console(), reference or (), formats)
+
+
+@app.command()
+def export(
+    directory: RunDir,
+    as_format: Annotated[Format, typer.Option("--format", help="File format.")] = Format.csv,
+    out: Annotated[Path | None, typer.Option(help="A file; standard output otherwise.")] = None,
+) -> None:
+    """Write tidy observations, one row each."""
+    from tare.analysis import export_observations, load_run, write_observations
+
+    if as_format is Format.parquet and out is None and sys.stdout.isatty():
+        raise InputError("Parquet is binary", "name a file with --out")
+    loaded = load_run(directory)
+    if out is None:
+        sys.stdout.buffer.write(export_observations(loaded, as_format.value))
+        sys.stdout.buffer.flush()
+    else:
+        write_observations(loaded, out, as_format.value)
+
+
+@app.command()
+def compare(
+    directories: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of runs.")],
+) -> None:
+    """Show estimates and tests as a table."""
+    from tare.analysis import compare_runs, load_run
+    from tare.report import render_comparison
+
+    runs = [load_run(directory) for directory in directories]
+    render_comparison(compare_runs(runs), _console())
+
+
+@app.command()
+def clean() -> None:
+    """Remove whatever a killed run left behind; its ledger says what."""
+    from tare.hosts.ledger.cleanup import clean_all
+    from tare.hosts.local import LocalHost
+    from tare.hosts.lock import host_lock
+    from tare.registry import installed
+    from tare.run.session import agent_path, reach
+
+    with host_lock("clean"):
+        done = asyncio.run(clean_all(LocalHost(agent_path()), installed().undoers, reach))
+    for sentence in done:
+        print(sentence)
+    print("clean" if not done else f"{len(done)} things cleaned")
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    from tare.run.versions import tare_version
+
+    print(tare_version())
+
+
+def _console() -> Console:
+    return Console(highlight=False)
+
+
+def _decide(study: Study, fold: Fold, blocks_done: int) -> Decision:
+    from tare.analysis.stopping import decide, headline_values
+    from tare.run.setup import Decision
+
+    judged = decide(
+        headline_values(fold.finished.values()),
+        baseline=study.baseline,
+        blocks_done=blocks_done,
+        least=study.blocks.least,
+        most=study.blocks.most,
+        precision=study.blocks.precision,
+        confidence=study.confidence,
+        own_baselines={
+            arm: base for arm, base in study.own_baselines.items() if fold.platforms[base].usable
+        },
+    )
+    return Decision(judged.go_on, judged.reason)
+
+
+def _write_report(
+    directory: Path,
+    console: Console,
+    references: Sequence[str] = (),
+    formats: Sequence[str] = (),
+) -> None:
+    from tare.analysis import compare_runs, load_run
+    from tare.references.published import load_reference
+    from tare.report import build_report
+    from tare.run.folder import open_folder
+
+    folder = open_folder(directory)
+    published = [load_reference(name) for name in dict.fromkeys(references)]
+    data = load_run(folder.path)
+    page = build_report([data], compare_runs([data]), folder.path, published, formats)
+    console.print(Text(f"report: {page}", "bold"))
+
+
+def _end(directory: Path, finished: RunFinished | None) -> None:
+    console = _console()
+    _write_report(directory, console)
+    if finished is None:
+        console.print(Text(f"interrupted; go on with: tare resume {directory}", "yellow"))
+        raise typer.Exit(EXIT_INTERRUPTED)
+    if finished.status != "complete":
+        raise typer.Exit(EXIT_FAULT)
+
+
+def main() -> int:
+    """Run the command line; return its exit status."""
+    try:
+        app(standalone_mode=True)
+    except InputError as error:
+        return _say_error(error, EXIT_INPUT)
+    except TareError as error:
+        return _say_error(error, EXIT_FAULT)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        return EXIT_FAULT
+    except OSError as error:
+        return _say_error(unusable(error), EXIT_INPUT)
+    return 0
+
+
+def _say_error(error: TareError, status: int) -> int:
+    print(f"tare: {error.message}", file=sys.stderr)
+    if error.hint:
+        print(f"      {error.hint}", file=sys.stderr)
+    return status

@@ -1,0 +1,98 @@
+"""The options by which a command line names a study and changes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from tare.run.setup import StudySource
+    from tare.study.changes import Changes
+    from tare.study.model import Study
+
+StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="A study, as a YAML file.")]
+Seed = Annotated[int | None, typer.Option(help="Seed of the random order.")]
+Host = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="Run all arms on this host: local, lab, or a name from the hosts file.",
+    ),
+]
+HostsFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="The hosts file; ~/.config/tare/hosts.yaml when not given."),
+]
+Arms = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--arm", metavar="A,B", help="Only these arms and the baseline, as in --arm kvm,xen-pv."
+    ),
+]
+Workloads = Annotated[
+    list[str] | None,
+    typer.Option("--workload", metavar="W", help="Only these workloads, by their labels."),
+]
+Scenarios = Annotated[
+    list[str] | None, typer.Option("--scenario", metavar="S", help="Only these scenarios.")
+]
+Blocks = Annotated[
+    int | None, typer.Option(metavar="N", help="Exactly so many blocks, no fewer and no more.")
+]
+Values = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Set one value of the study, as YAML, as in --set shape.memory=1GiB or "
+        "--set workloads.tick.samples=1000 or --set arms.kvm.cpu=EPYC. May be repeated.",
+    ),
+]
+
+
+def changes_of(
+    host: str,
+    arms: list[str] | None,
+    workloads: list[str] | None,
+    scenarios: list[str] | None,
+    blocks: int | None,
+    values: list[str] | None,
+) -> Changes:
+    """Return what the options change of a study; names may be given one by one or with commas."""
+    from tare.study.changes import Changes
+
+    return Changes(
+        host=host,
+        arms=_names(arms),
+        workloads=_names(workloads),
+        scenarios=_names(scenarios),
+        blocks=blocks,
+        values=tuple(values or ()),
+    )
+
+
+def read_study(path: Path, changes: Changes, hosts: Path | None) -> tuple[Study, StudySource]:
+    """Read a study with its changes.
+
+    Args:
+        path: The study's file.
+        changes: What the command line says otherwise.
+        hosts: The hosts file that it names.
+
+    Raises:
+        InputError: The study, the changes or the hosts file cannot be used.
+    """
+    from tare.run.catalog import build_catalog
+    from tare.run.session import study_source
+    from tare.study.hosts_file import load_hosts
+    from tare.study.load import load_study
+
+    study = load_study(path, build_catalog(), changes, load_hosts(hosts))
+    return study, study_source(path, changes.words)
+
+
+def _names(given: list[str] | None) -> tuple[str, ...]:
+    listed = (name.strip() for each in given or () for name in each.split(","))
+    return tuple(dict.fromkeys(filter(None, listed)))

@@ -1,0 +1,355 @@
+"""What a run's events add up to: progress, resume, analysis and report ask this alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tare.events.model import (
+    BlockFinished,
+    BlockStarted,
+    CellFinished,
+    CellStarted,
+    Decided,
+    ImageReady,
+    MachineReady,
+    MachineStarting,
+    MachineStopped,
+    Observed,
+    Planned,
+    PlatformChecked,
+    Preflight,
+    Record,
+    RunFinished,
+    RunResumed,
+    RunStarted,
+    SeriesSaved,
+    Skipped,
+)
+from tare.events.observations import metric_of
+from tare.events.results import (
+    CellResult,
+    CheckResult,
+    FinishedCell,
+    ImageUsed,
+    MachineResult,
+    Observation,
+    PlatformResult,
+    SeriesEntry,
+    SkippedPart,
+)
+from tare.events.stream import canonical_json, read_entries
+
+_REPEAT = re.compile(r"#(\d+)$")
+
+
+@dataclass
+class OpenCell:
+    """A cell that has begun and not ended: dropped if it begins again."""
+
+    started: CellStarted
+    observed: list[Observation] = field(default_factory=list)
+    saved: list[SeriesSaved] = field(default_factory=list)
+
+
+@dataclass
+class OpenMachine:
+    """A machine's events so far."""
+
+    starting: MachineStarting
+    ready: MachineReady | None = None
+    stopped: MachineStopped | None = None
+
+
+@dataclass
+class BlockCourse:
+    """Which block is under way, and how long the blocks before it took.
+
+    Args:
+        number: The newest block; 0 before the first.
+        under_way: Whether it has begun in this process and not ended.
+        began: When it began, in seconds since the epoch.
+        took_s: Seconds of each block that one process began and ended.
+        last_took_s: Seconds of the newest block that ended, None where several processes shared it.
+        finished: Numbers of the blocks that ended.
+    """
+
+    number: int = 0
+    under_way: bool = False
+    began: float = 0.0
+    took_s: list[float] = field(default_factory=list)
+    last_took_s: float | None = None
+    finished: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Fold:
+    """The fold: feed it every record in order with :meth:`take`, then ask.
+
+    Of a cell that was begun more than once (a crash, a retry) only what was observed between its
+    last start and its end counts. What was under way when a process ended never happened.
+    """
+
+    started: RunStarted | None = None
+    started_at: float = 0.0
+    resumed: int = 0
+    checks: tuple[CheckResult, ...] = ()
+    platforms: dict[str, PlatformChecked] = field(default_factory=dict)
+    skipped: list[SkippedPart] = field(default_factory=list)
+    images: dict[tuple[str, str], ImageUsed] = field(default_factory=dict)
+    planned: Planned | None = None
+    block: BlockCourse = field(default_factory=BlockCourse)
+    machines: list[OpenMachine] = field(default_factory=list)
+    finished: dict[str, FinishedCell] = field(default_factory=dict)
+    decisions: list[Decided] = field(default_factory=list)
+    ended: RunFinished | None = None
+    wall_s: float = 0.0
+    booting_s: float = 0.0
+    measuring_s: float = 0.0
+    _process_began: float = 0.0
+    _open: dict[str, OpenCell] = field(default_factory=dict)
+    _machine: dict[str, OpenMachine] = field(default_factory=dict)
+
+    def take(self, record: Record) -> None:
+        """Account for one more record."""
+        event = record.event
+        if isinstance(event, Observed):
+            self.observe(event.cell, Observation(metric_of(event), event.value))
+            return
+        if isinstance(event, RunStarted | RunResumed):
+            self._process_began = record.time - self.wall_s
+        self.wall_s = max(self.wall_s, record.time - self._process_began)
+        match event:
+            case RunStarted():
+                self.started, self.started_at = event, record.time
+            case RunResumed():
+                self._open.clear()
+                self.block.under_way = False
+                self.resumed, self.ended = self.resumed + 1, None
+            case Preflight():
+                self.checks = tuple(
+                    CheckResult(check.name, check.level, check.found, check.hint)
+                    for check in event.checks
+                )
+            case Planned():
+                self.planned = event
+            case PlatformChecked():
+                self.platforms[event.arm] = event
+            case Skipped():
+                part = SkippedPart(event.arm, event.scenario, event.workload, event.reason)
+                if part not in self.skipped:
+                    self.skipped.append(part)
+            case ImageReady():
+                self.images.setdefault(
+                    (event.arm, event.digest),
+                    ImageUsed(event.arm, event.kernel, event.digest, event.cached, event.took_s),
+                )
+            case CellStarted():
+                self._open[event.cell] = OpenCell(event)
+            case SeriesSaved():
+                if event.cell in self._open:
+                    self._open[event.cell].saved.append(event)
+            case CellFinished():
+                self._finish(event)
+            case BlockStarted() | BlockFinished():
+                self._take_block(event, record.time)
+            case Decided():
+                self.decisions.append(event)
+            case RunFinished():
+                self.ended = event
+            case MachineStarting() | MachineReady() | MachineStopped():
+                self._take_machine(event)
+            case _:
+                pass
+
+    def observe(self, cell: str, seen: Observation) -> None:
+        """Account for one more value of a cell."""
+        if cell in self._open:
+            self._open[cell].observed.append(seen)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How scenarios were adapted to the host, one sentence each."""
+        return self.planned.notes if self.planned is not None else ()
+
+    @property
+    def decided(self) -> Decided | None:
+        """The newest word on whether another block follows."""
+        return self.decisions[-1] if self.decisions else None
+
+    @property
+    def lost_cells(self) -> int:
+        """How many cells ended without counting."""
+        return sum(done.result.status != "ok" for done in self.finished.values())
+
+    def first_digest(self, arm: str) -> str | None:
+        """Return the digest of what an arm booted when the run began; None if it is not known."""
+        return next((image.digest for image in self.images.values() if image.arm == arm), None)
+
+    def cell_results(self) -> tuple[CellResult, ...]:
+        """Return all cells that ended, in order of their first end."""
+        return tuple(done.result for done in self.finished.values())
+
+    def platform_results(self) -> tuple[PlatformResult, ...]:
+        """Return one result per arm, in the study's order, unchecked arms as not usable."""
+        arms = self.started.study.get("arms", {}) if self.started else {}
+        named = dict(arms) if isinstance(arms, dict) else {}
+        names = [*named, *(arm for arm in self.platforms if arm not in named)]
+        return tuple(self._platform_result(name, named.get(name, {})) for name in names)
+
+    def machine_results(self) -> tuple[MachineResult, ...]:
+        """Return all machines in order of start."""
+        return tuple(_machine_result(machine) for machine in self.machines)
+
+    def series(self, folder: Path) -> tuple[SeriesEntry, ...]:
+        """Return the series of all cells that count.
+
+        Args:
+            folder: Where their paths begin.
+        """
+        return tuple(
+            _series_entry(done.result, saved, folder)
+            for done in self.finished.values()
+            if done.result.status == "ok"
+            for saved in done.saved
+        )
+
+    def _take_block(self, event: BlockStarted | BlockFinished, time: float) -> None:
+        course = self.block
+        if isinstance(event, BlockStarted):
+            course.number, course.under_way, course.began = event.block, True, time
+            return
+        course.last_took_s = time - course.began if course.under_way else None
+        if course.last_took_s is not None:
+            course.took_s.append(course.last_took_s)
+        course.under_way = False
+        course.finished.append(event.block)
+
+    def _take_machine(self, event: MachineStarting | MachineReady | MachineStopped) -> None:
+        match event:
+            case MachineStarting():
+                self._machine[event.machine] = OpenMachine(event)
+                self.machines.append(self._machine[event.machine])
+            case MachineReady():
+                self.booting_s += event.boot_s
+                if event.machine in self._machine:
+                    self._machine[event.machine].ready = event
+            case MachineStopped():
+                if event.machine in self._machine:
+                    self._machine[event.machine].stopped = event
+
+    def _finish(self, event: CellFinished) -> None:
+        self.measuring_s += event.measured_s
+        cell = self._open.pop(event.cell, None)
+        if cell is None or self.started is None:
+            return
+        repeat = _REPEAT.search(event.cell)
+        before = self.finished.get(event.cell)
+        warnings = event.warnings
+        if before is not None and before.result.status != "ok":
+            earlier = f"attempt {before.result.attempt} {before.result.status}"
+            warnings = (f"{earlier}: {before.result.reason}", *warnings)
+        start = cell.started
+        result = CellResult(
+            cell=event.cell,
+            run=self.started.run,
+            block=start.block,
+            arm=start.arm,
+            scenario=start.scenario,
+            workload=start.workload,
+            parameters=canonical_json(start.parameters),
+            repeat=int(repeat.group(1)) if repeat else 1,
+            status=event.status,
+            reason=event.reason,
+            warnings=warnings,
+            logs=event.logs,
+            measured_s=event.measured_s,
+            facts=event.facts,
+            attempt=start.attempt,
+        )
+        self.finished[event.cell] = FinishedCell(result, tuple(cell.observed), tuple(cell.saved))
+
+    def _platform_result(self, arm: str, spec: dict[str, object]) -> PlatformResult:
+        check = self.platforms.get(arm)
+        if check is None:
+            reasons = [s.reason for s in self.skipped if s.arm == arm and s.workload is None]
+            reason = reasons[0] if reasons else "it was not checked before the run ended"
+            platform = str(spec.get("platform", ""))
+            return PlatformResult(arm, platform, {}, False, reason, "", False, {}, {})
+        return PlatformResult(
+            arm=arm,
+            platform=check.platform,
+            options=check.options,
+            usable=check.usable,
+            reason=check.reason,
+            hint=check.hint,
+            emulated=check.emulated,
+            versions=check.versions,
+            capabilities=check.capabilities,
+            description=check.description,
+            mark=check.mark,
+        )
+
+
+def fold_records(records: Iterable[Record]) -> Fold:
+    """Fold all ``records`` of a run, in order."""
+    folded = Fold()
+    for record in records:
+        folded.take(record)
+    return folded
+
+
+def read_fold(path: Path) -> Fold:
+    """Fold the events in a file without keeping them.
+
+    Args:
+        path: An ``events.jsonl`` file.
+
+    Raises:
+        UnreadableStream: As :func:`tare.events.read_events` says.
+    """
+    folded = Fold()
+    for entry in read_entries(path):
+        if isinstance(entry, Record):
+            folded.take(entry)
+        else:
+            folded.observe(entry.cell, entry.observation)
+    return folded
+
+
+def _series_entry(cell: CellResult, saved: SeriesSaved, folder: Path) -> SeriesEntry:
+    return SeriesEntry(
+        run=cell.run,
+        cell=cell.cell,
+        block=cell.block,
+        arm=cell.arm,
+        scenario=cell.scenario,
+        workload=cell.workload,
+        parameters=cell.parameters,
+        repeat=cell.repeat,
+        role=saved.role,
+        name=saved.name,
+        path=folder / saved.path,
+        columns=saved.columns,
+        rows=saved.rows,
+    )
+
+
+def _machine_result(machine: OpenMachine) -> MachineResult:
+    ready, stopped = machine.ready, machine.stopped
+    return MachineResult(
+        machine=machine.starting.machine,
+        block=machine.starting.block,
+        arm=machine.starting.arm,
+        scenario=machine.starting.scenario,
+        role=machine.starting.role,
+        boot_s=ready.boot_s if ready else None,
+        proof=ready.proof if ready else {},
+        placement=ready.placement if ready else {},
+        expected=stopped.expected if stopped else None,
+        reason=stopped.reason if stopped else "",
+        console_tail=stopped.console_tail if stopped else (),
+        host_cost=stopped.host_cost if stopped else {},
+    )

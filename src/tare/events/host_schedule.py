@@ -1,0 +1,67 @@
+"""The series ``host-sched``: what the host's kernel did on the subject's CPUs, event by event.
+
+Columns, one row an event in order of time:
+
+========= ===== ==============================================================================
+time_ns   u64   the host's CLOCK_MONOTONIC_RAW
+cpu       u16   the host CPU
+kind      u8    a :class:`HostEvent`
+who       u32   SWITCH: the thread that runs from now on; WAKEUP: the thread; IRQ_*: the
+                interrupt's number; SOFTIRQ_*: its vector; VECTOR_*: a :class:`Vector`;
+                QUOTA_PERIOD: a mark of the control group whose quota is granted anew
+other     u32   SWITCH: the thread that ran until now; WAKEUP: the CPU it is to run on; all
+                others: the thread that runs on the CPU at that moment
+runnable  u8    SWITCH: how the thread that ran until now left (:class:`Left`); 0 otherwise
+========= ===== ==============================================================================
+
+Thread 0 is the CPU's idle task. Names of threads and interrupts are in the cell's facts.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+SERIES = "host-sched"
+FACTS = "host_trace"
+"""The key of the recorder's facts in ``CellFinished.facts``."""
+
+IDLE = 0
+
+
+class Left(IntEnum):
+    """How a thread left its CPU. Runs recorded before Tare knew of STOPPED have WAITING for it."""
+
+    WAITING = 0
+    """It waits for something."""
+    READY = 1
+    """It still wants to run."""
+    STOPPED = 2
+    """A signal or a debugger stopped it."""
+
+
+class HostEvent(IntEnum):
+    """What happened."""
+
+    SWITCH = 0
+    WAKEUP = 1
+    IRQ_ENTRY = 2
+    IRQ_EXIT = 3
+    SOFTIRQ_ENTRY = 4
+    SOFTIRQ_EXIT = 5
+    VECTOR_ENTRY = 6
+    VECTOR_EXIT = 7
+    QUOTA_PERIOD = 8
+
+
+class Vector(IntEnum):
+    """An interrupt that belongs to no device."""
+
+    LOCAL_TIMER = 1
+    RESCHEDULE = 2
+    CALL_FUNCTION = 3
+    CALL_FUNCTION_SINGLE = 4
+    IRQ_WORK = 5
+    X86_PLATFORM_IPI = 6
+    THERMAL_APIC = 7
+    ERROR_APIC = 8
+    SPURIOUS_APIC = 9

@@ -1,0 +1,69 @@
+"""The lines of observations, which are most of a stream, read without the model of all events.
+
+Only the form in which :class:`tare.events.stream.EventLog` writes them is known here. Any other
+line, and so any damaged one, is left to the model, which says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tare.events.model import Observed
+from tare.events.results import Metric, Observation
+
+_TEXT = rb'"[^"\\\x00-\x1f]*"'
+_NUMBER = rb"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?"
+_LINE = re.compile(
+    rb'\{"seq":(0|[1-9]\d{0,17}),"time":%(number)s,"event":\{"type":"observation",'
+    rb'"cell":(%(text)s),'
+    rb'("role":%(text)s,"metric":%(text)s,"unit":%(text)s,"better":"(?:higher|lower|neither)",'
+    rb'"kind":"(?:typical|tail|maximum)","headline":(?:true|false)),'
+    rb'"value":(%(number)s)\}\}' % {b"number": _NUMBER, b"text": _TEXT}
+)
+
+
+class Seen(NamedTuple):
+    """An observation with its place in the stream and its cell."""
+
+    seq: int
+    cell: str
+    observation: Observation
+
+
+@dataclass
+class ObservationReader:
+    """Reads lines; what they have in common is kept once."""
+
+    _cells: dict[bytes, str] = field(default_factory=dict)
+    _metrics: dict[bytes, Metric] = field(default_factory=dict)
+
+    def read(self, line: bytes) -> Seen | None:
+        """Return the observation that ``line`` holds, or None where the model has to look at it."""
+        match = _LINE.fullmatch(line)
+        if match is None:
+            return None
+        seq, cell_text, metric_text, number = match.groups()
+        value = float(number)
+        if not math.isfinite(value):
+            return None
+        try:
+            cell = self._cells.get(cell_text) or self._cell(cell_text)
+            metric = self._metrics.get(metric_text) or self._metric(metric_text)
+        except UnicodeDecodeError:
+            return None
+        return Seen(int(seq), cell, Observation(metric, value))
+
+    def _cell(self, text: bytes) -> str:
+        return self._cells.setdefault(text, text[1:-1].decode())
+
+    def _metric(self, text: bytes) -> Metric:
+        event = Observed.model_validate_json(f'{{"cell":"","value":0,{text.decode()}}}')
+        return self._metrics.setdefault(text, metric_of(event))
+
+
+def metric_of(event: Observed) -> Metric:
+    """Return what was observed, without the value."""
+    return Metric(event.role, event.metric, event.unit, event.better, event.kind, event.headline)

@@ -1,0 +1,200 @@
+"""What a run's events add up to, as data. Nothing here does anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tare.events.model import Better, CellStatus, Kind, Level, SeriesSaved
+
+
+class Metric(NamedTuple):
+    """What was observed of which machine of a cell, without the value."""
+
+    role: str
+    name: str
+    unit: str
+    better: Better
+    kind: Kind
+    headline: bool
+
+
+class Observation(NamedTuple):
+    """One value of one metric, in the metric's unit."""
+
+    metric: Metric
+    value: float
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """One pre-flight check: its name, ``ok``/``warn``/``bad``, what was found, what to do."""
+
+    name: str
+    level: Level
+    found: str
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class PlatformResult:
+    """Whether an arm could run, and why not.
+
+    Args:
+        arm: The arm's name in the study.
+        platform: The platform's name (``bare``, ``qemu``, ``oci`` ...).
+        options: The arm's platform options as resolved.
+        usable: Whether its machines can be started here.
+        reason: Why it cannot (or how it was found usable).
+        hint: A command or a step that would help; may be empty.
+        emulated: Whether its results carry the mark of emulation.
+        versions: Programs by name, e.g. ``{"qemu": "7.2.9"}``.
+        capabilities: What it offers, as recorded.
+        description: What it is, in a phrase; empty in runs of old.
+        mark: Where it runs instead of where it should, in words; empty: where it should.
+    """
+
+    arm: str
+    platform: str
+    options: Mapping[str, Any]
+    usable: bool
+    reason: str
+    hint: str
+    emulated: bool
+    versions: Mapping[str, str]
+    capabilities: Mapping[str, Any]
+    description: str = ""
+    mark: str = ""
+
+
+@dataclass(frozen=True)
+class SkippedPart:
+    """An arm, or a scenario or workload of it, that did not run, with the reason."""
+
+    arm: str
+    scenario: str | None
+    workload: str | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class ImageUsed:
+    """What the machines of an arm booted: kernel, content digest, and the seconds it took."""
+
+    arm: str
+    kernel: str
+    digest: str
+    cached: bool
+    took_s: float
+
+
+@dataclass(frozen=True)
+class MachineResult:
+    """One machine that was started.
+
+    Args:
+        machine: Its name.
+        block: The block it belonged to.
+        arm: Its arm.
+        scenario: Its scenario.
+        role: ``subject`` or a neighbour's role.
+        boot_s: Seconds from its start to the agent's hello; None if it never got there.
+        proof: Its environment proof, nested; empty if it never said hello.
+        placement: On which CPUs it was put, as recorded.
+        expected: Whether its end was asked for; None if it was not seen to end.
+        reason: Why it ended, if unexpectedly.
+        console_tail: Its last console lines, if it ended unexpectedly.
+        host_cost: What it cost the host, e.g. ``{"cpu_s": 12.1, "rss_bytes": 3e8}``.
+    """
+
+    machine: str
+    block: int
+    arm: str
+    scenario: str
+    role: str
+    boot_s: float | None
+    proof: Mapping[str, Any]
+    placement: Mapping[str, Any]
+    expected: bool | None
+    reason: str
+    console_tail: tuple[str, ...]
+    host_cost: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """One finished cell, whether it counts or not.
+
+    Args:
+        cell: Its identity, e.g. ``b003/qemu-pv/alone/tick[samples=20000]``.
+        run: The run's identity.
+        block: Its block.
+        arm: Its arm.
+        scenario: Its scenario.
+        workload: Its workload.
+        parameters: Its parameters as canonical JSON.
+        repeat: 1 for the first, from a ``#2`` at the end of the identity otherwise.
+        status: ``ok`` counts; ``failed`` and ``withheld`` are shown with their reason.
+        reason: Why it does not count.
+        warnings: What the user should know about it.
+        logs: Last lines, or paths relative to the folder, that help to find the reason.
+        measured_s: Seconds spent measuring.
+        facts: What the agent and the clock check told besides metrics (nested).
+        attempt: 1, or more after transient failures or a resumed run.
+    """
+
+    cell: str
+    run: str
+    block: int
+    arm: str
+    scenario: str
+    workload: str
+    parameters: str
+    repeat: int
+    status: CellStatus
+    reason: str
+    warnings: tuple[str, ...]
+    logs: tuple[str, ...]
+    measured_s: float
+    facts: Mapping[str, Any]
+    attempt: int
+
+
+@dataclass(frozen=True)
+class SeriesEntry:
+    """One binary series of a finished cell, to be read by `tare.analysis.series`.
+
+    Args:
+        run: The run's identity.
+        cell: The cell it belongs to; block, arm, scenario, workload and parameters are its.
+        role: The machine's role.
+        name: ``histogram``, ``excess``, ``intervals``, ``samples`` or a workload's own.
+        path: The Parquet file, absolute.
+        columns: Column types by name.
+        rows: Number of rows.
+    """
+
+    run: str
+    cell: str
+    block: int
+    arm: str
+    scenario: str
+    workload: str
+    parameters: str
+    repeat: int
+    role: str
+    name: str
+    path: Path
+    columns: Mapping[str, str]
+    rows: int
+
+
+@dataclass(frozen=True)
+class FinishedCell:
+    """A cell that ended, with what was observed since its last start."""
+
+    result: CellResult
+    observed: tuple[Observation, ...]
+    saved: tuple[SeriesSaved, ...]

@@ -1,0 +1,168 @@
+"""What a host is: a computer that runs commands, holds files and opens streams."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tare.study.placement import HostCpus
+
+STREAM_LIMIT = 1 << 20
+"""Bytes that a stream's reader holds before the other end has to wait."""
+
+
+@dataclass(frozen=True)
+class Completed:
+    """What a finished command left: its exit status (negative: the signal) and its output."""
+
+    returncode: int
+    stdout: bytes
+    stderr: bytes
+
+    @property
+    def ok(self) -> bool:
+        """Whether the command said that it succeeded."""
+        return self.returncode == 0
+
+    def words(self) -> str:
+        """Return what the command itself said last: of its errors, else of its output."""
+        said = self.stderr.strip() or self.stdout.strip()
+        return said.decode(errors="replace")
+
+
+class Process(ABC):
+    """A running command on a host; it dies with Tare."""
+
+    @property
+    @abstractmethod
+    def pid(self) -> int:
+        """The process id on its host."""
+
+    @property
+    @abstractmethod
+    def returncode(self) -> int | None:
+        """The exit status, negative for a signal; None while it runs."""
+
+    @property
+    @abstractmethod
+    def stdin(self) -> asyncio.StreamWriter:
+        """The stream that the process reads."""
+
+    @property
+    @abstractmethod
+    def stdout(self) -> asyncio.StreamReader:
+        """The stream that the process writes."""
+
+    @abstractmethod
+    async def wait(self) -> int:
+        """Return the exit status once the process has ended."""
+
+    @abstractmethod
+    async def terminate(self) -> None:
+        """Ask the process to end (SIGTERM); nothing happens if it already has."""
+
+    @abstractmethod
+    async def kill(self) -> None:
+        """End the process at once (SIGKILL) and reap it; nothing happens if it already ended."""
+
+
+class Host(ABC):
+    """A computer that a hypervisor runs on, reached locally or over SSH."""
+
+    name: str
+    """How reports and ledgers call it; the same for the same computer."""
+    local: bool = False
+    """Whether it is the computer that Tare itself runs on, whose files are Tare's own too."""
+
+    @property
+    def agent(self) -> Path | None:
+        """Where the host has its own copy of the agent; None: where this computer has it."""
+        return None
+
+    @abstractmethod
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        input: bytes | None = None,
+        timeout_s: float | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> Completed:
+        """Run a command to its end.
+
+        Args:
+            argv: The command and its arguments; no shell is involved.
+            input: Bytes for its standard input, which is empty otherwise.
+            timeout_s: Seconds after which it is killed.
+            env: Variables added to the environment.
+
+        Returns:
+            Exit status and output; a status other than 0 is not an error here.
+
+        Raises:
+            MachineFault: It did not end in time; or the host cannot be reached.
+            InputError: There is no such command.
+        """
+
+    @abstractmethod
+    async def start(
+        self,
+        argv: Sequence[str],
+        *,
+        log: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        cpus: Sequence[int] | None = None,
+    ) -> Process:
+        """Start a command that lives on, and that dies with Tare whatever ends Tare.
+
+        Args:
+            argv: The command and its arguments; no shell is involved.
+            log: A file that standard error is appended to; thrown away otherwise.
+            env: Variables added to the environment.
+            cpus: The host CPUs that it may use; all otherwise.
+
+        Returns:
+            The running process with its standard input and output as streams.
+        """
+
+    @abstractmethod
+    async def read(self, path: str | Path) -> bytes:
+        """Return a file's content; raises OSError."""
+
+    @abstractmethod
+    async def write(self, path: str | Path, data: bytes) -> None:
+        """Write a file (or a setting under /proc or /sys) in one piece; raises OSError."""
+
+    @abstractmethod
+    async def exists(self, path: str | Path) -> bool:
+        """Return whether there is a file or directory at ``path``."""
+
+    @abstractmethod
+    async def remove(self, path: str | Path) -> None:
+        """Remove a file or a whole directory; nothing happens if it is not there."""
+
+    @abstractmethod
+    async def connect_unix(
+        self, path: str | Path
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Open a stream to a listening UNIX socket; raises OSError."""
+
+    @abstractmethod
+    async def open_terminal(
+        self, path: str | Path
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Open a terminal, such as a guest's console, for all byte values; raises OSError.
+
+        Its reader is at its end once the terminal's other side is closed.
+        """
+
+    @abstractmethod
+    def boot_id(self) -> str:
+        """Return the id that the host's kernel gave its boot; empty where it gives none."""
+
+    @abstractmethod
+    def topology(self) -> HostCpus:
+        """Return the CPUs this process may use on the host, their siblings and NUMA nodes."""

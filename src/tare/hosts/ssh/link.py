@@ -1,0 +1,135 @@
+"""A stream of frames that outlives the connections it travels over: Tare's end of it.
+
+Each message and each piece of a stream has a number. It is kept until the other end has said
+that it arrived, and sent again over the next connection; what comes twice is left out. The other
+end is ``agent/src/tools/keep/link.rs``, which also says how a frame is laid out.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+CONTROL, MESSAGE, DATA = range(3)
+LONGEST = 4 << 20
+TELL_AFTER = 256 << 10
+_LENGTH = struct.Struct("<I")
+_HEAD = struct.Struct("<BQ")
+_STREAM = struct.Struct("<I")
+
+
+class Frame(NamedTuple):
+    """One frame: its kind, its number (0 for control frames), and what it carries."""
+
+    kind: int
+    number: int
+    payload: bytes
+
+
+def encode(frame: Frame) -> bytes:
+    """Return a frame as bytes: length (u32 LE, of the rest), kind, number (u64 LE), payload."""
+    head = _HEAD.pack(frame.kind, frame.number)
+    return _LENGTH.pack(len(head) + len(frame.payload)) + head + frame.payload
+
+
+class Decoder:
+    """Cuts bytes, in pieces of any size, into frames."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Return the frames that are whole now.
+
+        Raises:
+            ValueError: The bytes are no frames, as when a login prints something.
+        """
+        self._bytes += data
+        frames: list[Frame] = []
+        while len(self._bytes) >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._bytes)
+            if not _HEAD.size <= length <= LONGEST:
+                raise ValueError(f"a frame of {length} bytes")
+            end = _LENGTH.size + length
+            if len(self._bytes) < end:
+                break
+            kind, number = _HEAD.unpack_from(self._bytes, _LENGTH.size)
+            payload = bytes(self._bytes[_LENGTH.size + _HEAD.size : end])
+            frames.append(Frame(kind, number, payload))
+            del self._bytes[:end]
+        return frames
+
+
+class Link:
+    """What was sent and received so far, whatever connection it went over."""
+
+    def __init__(self) -> None:
+        self._kept: deque[tuple[int, bytes]] = deque()
+        self._sent = 0
+        self._received = 0
+        self._untold = 0
+        self._write: Callable[[bytes], None] | None = None
+
+    def greeting(self) -> bytes:
+        """Return what a new connection begins with."""
+        return self._control(hello=True)
+
+    def resume(self, write: Callable[[bytes], None], theirs: int) -> None:
+        """Go on over a connection whose other end has received the frames up to ``theirs``."""
+        self.arrived(theirs)
+        self._write = write
+        for _, data in self._kept:
+            write(data)
+
+    def cut(self) -> None:
+        """Note that the connection is gone: what is sent waits for the next."""
+        self._write = None
+
+    def message(self, value: Mapping[str, Any]) -> None:
+        """Send a JSON object."""
+        self._send(MESSAGE, json.dumps(value, separators=(",", ":")).encode())
+
+    def data(self, stream: int, data: bytes) -> None:
+        """Send a piece of a stream."""
+        self._send(DATA, _STREAM.pack(stream) + data)
+
+    def ask(self) -> None:
+        """Tell the other end what arrived here, and ask what arrived there."""
+        if self._write is not None:
+            self._write(self._control(asks=True))
+
+    def arrived(self, theirs: int) -> None:
+        """Forget what the other end has received."""
+        while self._kept and self._kept[0][0] <= theirs:
+            self._kept.popleft()
+
+    def is_new(self, frame: Frame) -> bool:
+        """Return whether a frame is the next one; it counts as received then."""
+        if frame.number != self._received + 1:
+            return False
+        self._received = frame.number
+        self._untold += len(frame.payload)
+        if self._untold >= TELL_AFTER and self._write is not None:
+            self._write(self._control())
+        return True
+
+    def _send(self, kind: int, payload: bytes) -> None:
+        self._sent += 1
+        data = encode(Frame(kind, self._sent, payload))
+        self._kept.append((self._sent, data))
+        if self._write is not None:
+            self._write(data)
+
+    def _control(self, **said: bool) -> bytes:
+        self._untold = 0
+        payload = json.dumps({"received": self._received, **said}).encode()
+        return encode(Frame(CONTROL, 0, payload))
+
+
+def split_data(payload: bytes) -> tuple[int, bytes]:
+    """Return the stream that a data frame belongs to, and its piece of it."""
+    (stream,) = _STREAM.unpack_from(payload)
+    return int(stream), payload[_STREAM.size :]

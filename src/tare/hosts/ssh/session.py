@@ -1,0 +1,223 @@
+"""A session with a host's keeper: requests and streams, over connections that may break."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tare.errors import InputError, MachineFault
+from tare.hosts.ssh.link import CONTROL, DATA, Frame, Link, split_data
+from tare.hosts.ssh.options import SshOptions
+from tare.hosts.ssh.streams import Incoming, Outgoing
+from tare.hosts.ssh.wire import Ended, Wire
+
+_FINISH_S = 5.0
+
+Fault = InputError | MachineFault
+
+
+class Session:
+    """What Tare has on one host, held there by a keeper.
+
+    Args:
+        options: How the host is reached.
+        agent: The agent's program here, copied to the host.
+        tell: Is called with a sentence when the connection breaks, comes back, or is lost.
+    """
+
+    def __init__(self, options: SshOptions, agent: Path, tell: Callable[[str], None]) -> None:
+        self._name = options.name
+        self._tell = tell
+        self._link = Link()
+        self._wire = Wire(options, agent, self._link, self._take, tell)
+        self._last_id = 0
+        self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._exits: dict[int, asyncio.Future[int]] = {}
+        self._incoming: dict[int, Incoming] = {}
+        self._outgoing: dict[int, Outgoing] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._closing = False
+        self.fault: Fault | None = None
+        """Why the host is lost, once it is."""
+
+    @property
+    def agent(self) -> str:
+        """The agent's program on the host."""
+        return self._wire.agent
+
+    @property
+    def keeper(self) -> tuple[int, str]:
+        """The keeper's process id and directory on the host."""
+        return self._wire.keeper_pid, self._wire.keeper
+
+    @property
+    def boot(self) -> str:
+        """The id of the boot that this session began in."""
+        return self._wire.boot
+
+    async def open(self) -> None:
+        """Log in, copy the agent where needed, and start a keeper; raises as Wire does."""
+        await self._wire.open()
+        self._task = asyncio.create_task(self._live())
+
+    async def close(self) -> None:
+        """End all that was started on the host, and the connection."""
+        self._closing = True
+        if self._task is None:
+            return
+        if self.fault is None:
+            self._link.message({"op": "finish", "id": self._next_id()})
+            await asyncio.wait([self._task], timeout=_FINISH_S)
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        self._wire.close()
+        self._fail(Ended(f"the connection to {self._name} was closed"))
+
+    async def _live(self) -> None:
+        try:
+            await self._wire.live(lambda: self._closing)
+        except (InputError, MachineFault) as fault:
+            self._tell(f"{fault.message[0].upper()}{fault.message[1:]}.")
+            self._fail(fault)
+        except Exception as error:
+            self._fail(MachineFault(f"{self._name}: {error!r}", transient=True))
+            raise
+        finally:
+            self._wire.close()
+
+    def _next_id(self) -> int:
+        self._last_id += 1
+        return self._last_id
+
+    def message(self, value: dict[str, Any]) -> None:
+        """Send a message."""
+        if self.fault is None:
+            self._link.message(value)
+
+    def data(self, stream: int, data: bytes) -> None:
+        """Send a piece of a stream."""
+        if self.fault is None:
+            self._link.data(stream, data)
+
+    def begin(self, op: str, **fields: Any) -> tuple[int, asyncio.Future[dict[str, Any]]]:
+        """Send a request; returns its id, and the future of its answer."""
+        if self.fault is not None:
+            raise again(self.fault)
+        number = self._next_id()
+        answer = self._answers[number] = asyncio.get_running_loop().create_future()
+        answer.add_done_callback(lambda _: self._answers.pop(number, None))
+        self._link.message({"op": op, "id": number, **fields})
+        return number, answer
+
+    async def request(self, op: str, **fields: Any) -> dict[str, Any]:
+        """Send a request and return its answer.
+
+        Raises:
+            OSError: The host's kernel refuses it.
+            MachineFault: The host is lost.
+        """
+        return await self.begin(op, **fields)[1]
+
+    def kill(self, number: int) -> None:
+        """Kill a process and what is in its group, without waiting; by its request's id."""
+        whole = {"process": number, "signal": int(signal.SIGKILL), "group": True}
+        self.message({"op": "signal", "id": 0, **whole})
+
+    def incoming(self, stream: int, *, ends_with_error: bool = False) -> Incoming:
+        """Return the near end of a stream that comes from the host."""
+        end = self._incoming[stream] = Incoming(self, stream, ends_with_error=ends_with_error)
+        return end
+
+    def outgoing(self, stream: int, *, whole: bool) -> Outgoing:
+        """Return the near end of a stream that goes to the host."""
+        end = self._outgoing[stream] = Outgoing(self, stream, whole=whole)
+        return end
+
+    def over(self, stream: int) -> None:
+        """Forget a stream to the host."""
+        self._outgoing.pop(stream, None)
+
+    def exit_of(self, number: int) -> asyncio.Future[int]:
+        """Return the future of a process's exit status, by the id of the request to start it."""
+        ended = self._exits[number] = asyncio.get_running_loop().create_future()
+        # Whoever waits is told of a lost host; that nobody does is no mistake.
+        ended.add_done_callback(lambda it: it.cancelled() or it.exception())
+        return ended
+
+    def _take(self, frame: Frame) -> None:
+        if frame.kind == CONTROL:
+            self._link.arrived(int(json.loads(frame.payload)["received"]))
+        elif self._link.is_new(frame):
+            if frame.kind == DATA:
+                stream, data = split_data(frame.payload)
+                if incoming := self._incoming.get(stream):
+                    incoming.take(data)
+            else:
+                self._take_message(json.loads(frame.payload))
+
+    def _take_message(self, said: dict[str, Any]) -> None:
+        if "credit" in said:
+            if outgoing := self._outgoing.get(said["credit"]):
+                outgoing.grant(said["bytes"])
+        elif "end" in said:
+            if incoming := self._incoming.pop(said["end"], None):
+                incoming.end(said["errno"])
+        elif "exited" in said:
+            self._take_exit(said["exited"], said["code"])
+        elif "done" in said:
+            answer = self._answers.get(said["done"])
+            if answer is not None and not answer.done():
+                answer.set_result(said)
+        elif "failed" in said:
+            code = said["errno"]
+            self._drop(said["failed"])
+            refused = self._answers.get(said["failed"])
+            if refused is not None and not refused.done():
+                refused.set_exception(OSError(code, os.strerror(code)))
+
+    def _take_exit(self, number: int, code: int) -> None:
+        ended = self._exits.pop(number, None)
+        if ended is not None and not ended.done():
+            ended.set_result(code)
+        if outgoing := self._outgoing.pop(2 * number, None):
+            outgoing.stop(BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)))
+
+    def _drop(self, number: int) -> None:
+        for stream in (2 * number, 2 * number + 1):
+            self._incoming.pop(stream, None)
+            if outgoing := self._outgoing.pop(stream, None):
+                outgoing.stop()
+        self._exits.pop(number, None)
+
+    def _fail(self, fault: Fault) -> None:
+        if self.fault is not None:
+            return
+        self.fault = fault
+        self._link.cut()
+        for answer in list(self._answers.values()):
+            with contextlib.suppress(asyncio.InvalidStateError):
+                answer.set_exception(again(fault))
+        for ended in self._exits.values():
+            with contextlib.suppress(asyncio.InvalidStateError):
+                ended.set_exception(again(fault))
+        broken = ConnectionResetError(errno.ECONNRESET, fault.message)
+        for incoming in self._incoming.values():
+            incoming.fail(broken)
+        for outgoing in list(self._outgoing.values()):
+            outgoing.stop(broken)
+        self._incoming.clear()
+        self._outgoing.clear()
+
+
+def again(fault: Fault) -> Fault:
+    """Return a fault like this one: each raise of one object would add to its traceback."""
+    if isinstance(fault, MachineFault):
+        return type(fault)(fault.message, fault.hint, transient=fault.transient)
+    return type(fault)(fault.message, fault.hint)

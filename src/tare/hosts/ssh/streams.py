@@ -1,0 +1,186 @@
+"""The ends of streams that travel over a session, as asyncio's own readers and writers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any, Protocol
+
+from tare.hosts.contract import STREAM_LIMIT
+
+WINDOW = 1 << 20
+"""Bytes of one stream, in one direction, that may be under way; the keeper's number too."""
+
+_CHUNK = 64 << 10
+_HIGH, _LOW = 256 << 10, 64 << 10
+
+
+class Sender(Protocol):
+    """What streams need of a session."""
+
+    def message(self, value: dict[str, Any]) -> None:
+        """Send a message."""
+
+    def data(self, stream: int, data: bytes) -> None:
+        """Send a piece of a stream."""
+
+    def over(self, stream: int) -> None:
+        """Note that nothing goes to the host over a stream any more."""
+
+
+class Incoming(asyncio.ReadTransport):
+    """A stream from the host, read through ``reader``; it comes no faster than it is read."""
+
+    def __init__(self, sender: Sender, stream: int, *, ends_with_error: bool = False) -> None:
+        super().__init__()
+        self.reader = asyncio.StreamReader(limit=STREAM_LIMIT)
+        self.reader.set_transport(self)
+        self._sender = sender
+        self._stream = stream
+        self._ends_with_error = ends_with_error
+        self._paused = False
+        self._owed = 0
+
+    def take(self, data: bytes) -> None:
+        """Take what came."""
+        self._owed += len(data)
+        self.reader.feed_data(data)
+        self._pay()
+
+    def end(self, errno: int) -> None:
+        """Take the end of the stream; with an error number where reading failed."""
+        if errno and self._ends_with_error:
+            self.reader.set_exception(OSError(errno, os.strerror(errno)))
+        else:
+            self.reader.feed_eof()
+
+    def fail(self, error: Exception) -> None:
+        """Let the reader know that nothing comes any more."""
+        if not self.reader.at_eof():
+            self.reader.set_exception(error)
+
+    def pause_reading(self) -> None:
+        """Let the other end wait once it has used up its credit."""
+        self._paused = True
+
+    def resume_reading(self) -> None:
+        """Take more."""
+        self._paused = False
+        self._pay()
+
+    def is_reading(self) -> bool:
+        """Return whether more is wanted."""
+        return not self._paused
+
+    def _pay(self) -> None:
+        # In a few large payments: each costs a message.
+        if not self._paused and self._owed >= WINDOW // 4:
+            self._sender.message({"op": "credit", "stream": self._stream, "bytes": self._owed})
+            self._owed = 0
+
+
+class Outgoing(asyncio.WriteTransport):
+    """A stream to the host, written through ``writer``; it goes no faster than it is taken.
+
+    Args:
+        sender: The session.
+        stream: The stream's number there.
+        whole: Whether closing it ends the other direction too, as for a socket.
+    """
+
+    def __init__(self, sender: Sender, stream: int, *, whole: bool) -> None:
+        super().__init__()
+        loop = asyncio.get_running_loop()
+        self._sender = sender
+        self._stream = stream
+        self._whole = whole
+        self._buffer = bytearray()
+        self._credit = WINDOW
+        self._paused = self._ending = self._ended = self._closing = self._over = False
+        self._loop = loop
+        self._protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader())
+        self._protocol.connection_made(self)
+        self.writer = asyncio.StreamWriter(self, self._protocol, None, loop)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send bytes as far as the other end takes them, and keep the rest for later."""
+        if not self._closing and not self._ending:
+            self._buffer += data
+            self._flush()
+
+    def grant(self, count: int) -> None:
+        """Note that the other end takes more bytes."""
+        self._credit += count
+        self._flush()
+
+    def stop(self, error: Exception | None = None) -> None:
+        """Note that nobody reads the other end any more: what is written is thrown away."""
+        self._closing = True
+        self._buffer.clear()
+        self._finish(error)
+
+    def write_eof(self) -> None:
+        """End the stream after what was written."""
+        self._ending = True
+        self._flush()
+
+    def can_write_eof(self) -> bool:
+        """Return that a stream can be ended."""
+        return True
+
+    def close(self) -> None:
+        """End the stream after what was written; a socket or terminal is closed with it."""
+        self._closing = True
+        self._flush()
+
+    def abort(self) -> None:
+        """Close without sending the rest."""
+        self._buffer.clear()
+        self.close()
+
+    def is_closing(self) -> bool:
+        """Return whether it was closed."""
+        return self._closing
+
+    def get_write_buffer_size(self) -> int:
+        """Return how many bytes wait here."""
+        return len(self._buffer)
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Return ``default``: there is nothing to tell."""
+        return default
+
+    def _flush(self) -> None:
+        while self._buffer and self._credit:
+            piece = bytes(self._buffer[: min(_CHUNK, self._credit)])
+            del self._buffer[: len(piece)]
+            self._credit -= len(piece)
+            self._sender.data(self._stream, piece)
+        if len(self._buffer) > _HIGH and not self._paused:
+            self._paused = True
+            self._protocol.pause_writing()
+        elif len(self._buffer) <= _LOW and self._paused:
+            self._paused = False
+            self._protocol.resume_writing()
+        if self._buffer or self._over:
+            return
+        if self._closing and self._whole:
+            self._say("drop")
+        elif (self._closing or self._ending) and not self._ended:
+            self._say("end")
+            self._ended = True
+        if self._closing:
+            self._finish(None)
+
+    def _say(self, what: str) -> None:
+        self._sender.message({"op": what, "stream": self._stream})
+
+    def _finish(self, error: Exception | None) -> None:
+        if self._over:
+            return
+        self._over = True
+        if self._paused:
+            self._paused = False
+            self._protocol.resume_writing()
+        self._sender.over(self._stream)
+        self._loop.call_soon(self._protocol.connection_lost, error)

@@ -1,0 +1,225 @@
+"""The connections of a session: opened, watched, and opened again when they break."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import asyncssh
+
+from tare.errors import InputError, MachineFault, TareError
+from tare.hosts.ssh.connect import Door, UnknownKey, boot_of, log_in, prepare, reason
+from tare.hosts.ssh.link import Decoder, Frame, Link
+from tare.hosts.ssh.options import SshOptions
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
+_READ = 1 << 18
+_NO_KEEPER = "there is no keeper"
+
+Front = asyncssh.SSHClientProcess[bytes]
+
+
+class Broken(Exception):
+    """The connection is gone; the text says how."""
+
+
+class Ended(MachineFault):
+    """The host is lost, and all that Tare started there is known to have ended."""
+
+
+class Wire:
+    """The way to the keeper on one host.
+
+    Args:
+        options: How the host is reached.
+        agent: The agent's program here, copied to the host.
+        link: What goes over the connections.
+        take: Is called with every frame that comes.
+        tell: Is called with a sentence when the connection breaks and when it is back.
+    """
+
+    def __init__(
+        self,
+        options: SshOptions,
+        agent: Path,
+        link: Link,
+        take: Callable[[Frame], None],
+        tell: Callable[[str], None],
+    ) -> None:
+        self._options = options
+        self._program = agent
+        self._link = link
+        self._take = take
+        self._tell = tell
+        self._decoder = Decoder()
+        self._door: Door | None = None
+        self._front: Front | None = None
+        self.boot = ""
+        self.keeper_pid = 0
+
+    @property
+    def keeper(self) -> str:
+        """The keeper's directory on the host."""
+        return self._opened.keeper
+
+    @property
+    def agent(self) -> str:
+        """The agent's program on the host."""
+        return self._opened.agent
+
+    @property
+    def _opened(self) -> Door:
+        if self._door is None:
+            raise ValueError("the host was not connected")
+        return self._door
+
+    async def open(self) -> None:
+        """Log in, copy the agent where needed, and start a keeper.
+
+        Raises:
+            InputError, MachineFault: As :func:`tare.hosts.ssh.connect.log_in` says.
+        """
+        connection = await log_in(self._options)
+        try:
+            async with asyncio.timeout(4 * self._options.connect_s):
+                self._door = await prepare(connection, self._program, self._options)
+                self._front = await self._greet(connection, resume=False)
+        except (OSError, asyncssh.Error, Broken) as error:
+            connection.abort()
+            words = str(error) if isinstance(error, Broken) else reason(error)
+            raise MachineFault(
+                f"{self._options.name} runs no agent: {words}", transient=True
+            ) from error
+        except BaseException:
+            connection.abort()
+            raise
+
+    def close(self) -> None:
+        """Cut the connection."""
+        self._link.cut()
+        if self._door is not None:
+            self._door.connection.abort()
+
+    async def live(self, closing: Callable[[], bool]) -> None:
+        """Take what comes, over as many connections as that needs, until ``closing()``.
+
+        Raises:
+            UnknownKey: The host shows another key now.
+            Ended: The host was rebooted, or ended what was started there.
+            MachineFault: The connection did not come back.
+        """
+        while self._front is not None:
+            how = await self._listen(self._front)
+            self._link.cut()
+            if closing():
+                return
+            self._tell(f"The connection to {self._options.name} broke ({how}).")
+            broke = time.monotonic()
+            self._front = await self._again(how)
+            took = time.monotonic() - broke
+            self._tell(f"{self._options.name} is connected again after {took:.1f} s.")
+
+    async def _greet(self, connection: asyncssh.SSHClientConnection, *, resume: bool) -> Front:
+        how = ["--resume"] if resume else []
+        lease = ["--lease", str(self._options.lease_s)]
+        command = [self._opened.agent, "keep", *how, *lease, self._opened.keeper]
+        front = await connection.create_process(shlex.join(command), encoding=None)
+        front.stdin.write(self._link.greeting())
+        self._decoder = Decoder()
+        frames: list[Frame] = []
+        try:
+            async with asyncio.timeout(self._options.connect_s):
+                while not frames:
+                    data = await front.stdout.read(_READ)
+                    if not data:
+                        said = (await front.stderr.read()).decode(errors="replace").strip()
+                        raise Broken(said or "the connection ended")
+                    frames = self._decoder.feed(data)
+        except TimeoutError:
+            raise Broken("no word from the agent") from None
+        except ValueError as error:
+            raise Broken(f"something else than the agent speaks ({error})") from error
+        hello = json.loads(frames[0].payload)
+        self.boot, self.keeper_pid = hello["boot"], int(hello["pid"])
+        self._link.resume(lambda data: _write(front, data), int(hello["received"]))
+        for frame in frames[1:]:
+            self._take(frame)
+        return front
+
+    async def _listen(self, front: Front) -> str:
+        """Take what comes until the connection breaks; returns how it did."""
+        asking = asyncio.create_task(self._ask())
+        try:
+            while True:
+                async with asyncio.timeout(self._options.silence_s):
+                    data = await front.stdout.read(_READ)
+                if not data:
+                    return "it was closed"
+                for frame in self._decoder.feed(data):
+                    self._take(frame)
+        except TimeoutError:
+            return f"nothing came for {self._options.silence_s:g} s"
+        except (OSError, asyncssh.Error) as error:
+            return reason(error)
+        finally:
+            asking.cancel()
+
+    async def _ask(self) -> None:
+        while True:
+            await asyncio.sleep(self._options.silence_s / 4)
+            self._link.ask()
+
+    async def _again(self, how: str) -> Front:
+        self._opened.connection.abort()
+        deadline = time.monotonic() + self._options.patience_s
+        pause = _FIRST_PAUSE_S
+        last: Exception = Broken(how)
+        while (left := deadline - time.monotonic()) > 0:
+            try:
+                async with asyncio.timeout(left):
+                    return await self._try_again()
+            except (UnknownKey, Ended):
+                raise
+            # A host that comes up refuses connections, and then logins, for a while.
+            except (InputError, MachineFault, Broken, OSError, asyncssh.Error) as error:
+                last = error
+            await asyncio.sleep(min(pause, max(0.0, deadline - time.monotonic())))
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+        words = last.message if isinstance(last, TareError) else reason(last)
+        raise MachineFault(
+            f"the connection to {self._options.name} broke ({how}) and did not come back within "
+            f"{self._options.patience_s:g} s: {words}",
+            f"what Tare started there ends by itself within {self._options.lease_s} s",
+            transient=True,
+        )
+
+    async def _try_again(self) -> Front:
+        name = self._options.name
+        connection = await log_in(self._options)
+        try:
+            if await boot_of(connection) != self.boot:
+                raise Ended(f"{name} was rebooted: what ran there has ended", transient=True)
+            front = await self._greet(connection, resume=True)
+        except BaseException as error:
+            connection.abort()
+            if isinstance(error, Broken) and _NO_KEEPER in str(error):
+                raise Ended(
+                    f"{name} is back, but what ran there has ended: it had heard nothing from "
+                    "Tare for too long, or its keeper was killed",
+                    transient=True,
+                ) from error
+            raise
+        self._door = Door(connection, self._opened.agent, self._opened.keeper)
+        return front
+
+
+def _write(front: Front, data: bytes) -> None:
+    # What does not get through is sent again over the next connection.
+    try:
+        front.stdin.write(data)
+    except (OSError, asyncssh.Error):
+        front.close()

@@ -1,0 +1,162 @@
+"""What the host knows of threads: names, CPUs, run delay, and whether a quota stopped them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from tare.hosts.contract import Host
+from tare.hosts.processes import stat_fields
+
+_LIST = 'for p; do set -- "$@" /proc/$p/task/*/comm; shift; done; exec grep -sH "" "$@"'
+_ALLOWED = re.compile(r"^Cpus_allowed_list:\s*(\S+)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Throttled:
+    """How often and for how many seconds a CPU quota has stopped a control group so far."""
+
+    times: int
+    seconds: float
+
+
+async def threads_of(host: Host, pids: Sequence[int]) -> dict[int, str]:
+    """Return the names of all threads of some processes, by thread id; ended ones are left out."""
+    listed = await host.run(["sh", "-c", _LIST, "sh", *map(str, pids)], timeout_s=10)
+    threads: dict[int, str] = {}
+    for line in listed.stdout.decode(errors="replace").splitlines():
+        path, _, name = line.partition(":")
+        thread = PurePosixPath(path).parent.name
+        if thread.isdigit():
+            threads[int(thread)] = name
+    return threads
+
+
+async def allowed_cpus(host: Host, thread: int) -> tuple[int, ...]:
+    """Return the CPUs that a thread may run on; empty when it has ended."""
+    try:
+        status = (await host.read(f"/proc/{thread}/status")).decode(errors="replace")
+    except OSError:
+        return ()
+    found = _ALLOWED.search(status)
+    cpus: list[int] = []
+    for part in found[1].split(",") if found else ():
+        first, _, last = part.partition("-")
+        cpus.extend(range(int(first), int(last or first) + 1))
+    return tuple(cpus)
+
+
+async def run_delay(host: Host, threads: Sequence[int]) -> tuple[float, float]:
+    """Return the seconds that threads ran, and that they were ready but another ran.
+
+    Source: ``/proc/PID/schedstat``, the kernel's Documentation/scheduler/sched-stats.rst. Threads
+    that have ended count nothing.
+    """
+    ran = waited = 0
+    for thread in threads:
+        try:
+            fields = (await host.read(f"/proc/{thread}/schedstat")).split()
+        except OSError:
+            continue
+        ran += int(fields[0])
+        waited += int(fields[1])
+    return ran * 1e-9, waited * 1e-9
+
+
+async def realtime_limited(host: Host, thread: int) -> bool:
+    """Return whether the kernel's limit on real-time threads can hold this one back.
+
+    Source: the policy is field 41 of ``/proc/PID/stat`` (proc(5)), 1 and 2 being SCHED_FIFO and
+    SCHED_RR; the limit, the kernel's Documentation/scheduler/sched-rt-group.rst.
+    """
+    try:
+        stat = await host.read(f"/proc/{thread}/stat")
+        runtime, period = [
+            int(await host.read(f"/proc/sys/kernel/sched_rt_{name}_us"))
+            for name in ("runtime", "period")
+        ]
+        policy = int(stat_fields(stat)[38])
+    except (OSError, ValueError, IndexError):
+        return False
+    return policy in (1, 2) and 0 <= runtime < period
+
+
+async def quota_files(host: Host, thread: int, cpu_mount: Path | None) -> tuple[Path, ...]:
+    """Return the ``cpu.stat`` of a thread's control group and of all groups above it.
+
+    Args:
+        host: Where the thread runs.
+        thread: Its id.
+        cpu_mount: Where the hierarchy with the ``cpu`` controller is mounted.
+    """
+    if cpu_mount is None:
+        return ()
+    try:
+        listed = (await host.read(f"/proc/{thread}/cgroup")).decode()
+    except OSError:
+        return ()
+    for line in listed.splitlines():
+        number, controllers, path = line.split(":", 2)
+        if "cpu" in controllers.split(",") or (number == "0" and cpu_mount.name == "unified"):
+            group = PurePosixPath(path)
+            folders = [group, *group.parents]
+            return tuple(
+                cpu_mount / str(folder).lstrip("/") / "cpu.stat"
+                for folder in folders
+                if str(folder) != "/"
+            )
+    return ()
+
+
+@dataclass(frozen=True)
+class CpuQuota:
+    """The CPU time that a control group may use in each period, both in nanoseconds."""
+
+    quota_ns: int
+    period_ns: int
+
+
+async def quota_of(host: Host, files: Sequence[Path]) -> CpuQuota | None:
+    """Return the quota of the nearest control group that has one.
+
+    Args:
+        host: Where the groups are.
+        files: Their ``cpu.stat`` from the nearest on, as :func:`quota_files` returns them.
+    """
+    for path in files:
+        try:
+            if await host.exists(path.parent / "cpu.max"):
+                words = (await host.read(path.parent / "cpu.max")).decode().split()
+            else:
+                words = [
+                    (await host.read(path.parent / f"cpu.cfs_{name}_us")).decode().strip()
+                    for name in ("quota", "period")
+                ]
+        except OSError:
+            continue
+        if words[0] not in ("max", "-1"):
+            return CpuQuota(int(words[0]) * 1000, int(words[1]) * 1000)
+    return None
+
+
+async def throttled(host: Host, files: Sequence[Path]) -> Throttled:
+    """Return what quotas have taken so far, in the group where they took most.
+
+    Source: ``nr_throttled`` and ``throttled_time`` (ns, version 1) or ``throttled_usec``
+    (version 2), the kernel's Documentation/scheduler/sched-bwc.rst.
+    """
+    most = Throttled(0, 0.0)
+    for path in files:
+        try:
+            text = (await host.read(path)).decode()
+        except OSError:
+            continue
+        values = dict(line.split() for line in text.splitlines() if line.count(" ") == 1)
+        times = int(values.get("nr_throttled", 0))
+        seconds = int(values.get("throttled_time", 0)) * 1e-9
+        seconds = seconds or int(values.get("throttled_usec", 0)) * 1e-6
+        if (seconds, times) > (most.seconds, most.times):
+            most = Throttled(times, seconds)
+    return most

@@ -1,0 +1,1 @@
+"""The toolbox: the applications as one read-only file system, the same for every machine."""

@@ -1,0 +1,172 @@
+"""What the toolbox is made of: Debian packages, what is left out of them, and the programs in it.
+
+There are two toolboxes: ``base`` for almost everything, and ``build``, which holds all of ``base``
+and what compiles a kernel.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+Kind = Literal["base", "build"]
+KINDS: tuple[Kind, ...] = ("base", "build")
+
+FORMAT = 1
+"""Raised whenever the same recipe is to give other bytes, so that old toolboxes are not reused."""
+
+VOLUME_UUID = "74617265-2074-4f6f-8c62-6f7800000001"
+"""The UUID of every toolbox's file system, by which an agent knows the disk (``tare tOol.box``)."""
+
+ABOUT = "etc/tare/toolbox.json"
+"""What the toolbox says of itself: its key, its programs, and what they are expected to write."""
+
+INPUTS = "usr/share/tare/inputs"
+"""Where the applications' inputs are."""
+
+KERNEL_SOURCE = "usr/src/linux"
+"""Where the kernel's source is, in the toolbox ``build``."""
+
+_BASE = (
+    "bonnie++",
+    "bzip2",
+    "coreutils",
+    "dash",
+    "dcraw",
+    "e2fsprogs",
+    "erofs-utils",
+    "fio",
+    "gnugo",
+    "grep",
+    "iperf3",
+    "nginx-light",
+    "openjdk-17-jre-headless | default-jre-headless",
+    "openssl",
+    "povray",
+    "povray-includes",
+    "stress-ng",
+    "sysbench",
+    "tidy",
+    "vorbis-tools",
+)
+_BUILD = (
+    "bc",
+    "binutils",
+    "bison",
+    "findutils",
+    "flex",
+    "gcc",
+    "libc6-dev",
+    "libelf-dev",
+    "linux-source",
+    "make",
+    "mawk",
+    "sed",
+    "tar",
+    "xz-utils",
+)
+PACKAGES: Mapping[Kind, tuple[str, ...]] = {"base": _BASE, "build": (*_BASE, *_BUILD)}
+"""The packages that are asked for; apt adds what they depend on. ``a | b``: the first there is."""
+
+NOT_NEEDED = re.compile(
+    r"(lib)?python3.*|(lib)?perl(-modules.*|5.*)?|lib.*-perl|usrmerge|adduser|passwd|debconf"
+    r"|sensible-utils|init-system-helpers|libsemanage.*|util-linux-extra|fonts-.*|media-types"
+    r"|readline-common|ca-certificates|dpkg|dmsetup|iproute2|libapparmor1-profiles"
+)
+"""Packages that others depend on for their installation, or for what nobody uses here."""
+
+LEFT_OUT = (
+    "./etc/init.d",
+    "./etc/systemd",
+    "./lib/systemd",
+    "./usr/lib/systemd",
+    "./usr/share/bash-completion",
+    "./usr/share/bug",
+    "./usr/share/doc/*/NEWS*",
+    "./usr/share/doc/*/README*",
+    "./usr/share/doc/*/TODO*",
+    "./usr/share/doc/*/changelog*",
+    "./usr/share/doc/*/examples",
+    "./usr/share/doc/*/html",
+    "./usr/share/doc-base",
+    "./usr/share/i18n",
+    "./usr/share/info",
+    "./usr/share/lintian",
+    "./usr/share/locale",
+    "./usr/share/man",
+    "./var/cache",
+    "./var/log",
+)
+"""What is not unpacked; licences are."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program of the toolbox: where it is, and the package that brings it."""
+
+    path: str
+    package: str
+
+
+_BASE_PROGRAMS = {
+    "bonnie++": Program("/usr/sbin/bonnie++", "bonnie++"),
+    "bzip2": Program("/bin/bzip2", "bzip2"),
+    "cat": Program("/bin/cat", "coreutils"),
+    "dcraw": Program("/usr/bin/dcraw", "dcraw"),
+    "fio": Program("/usr/bin/fio", "fio"),
+    "gnugo": Program("/usr/games/gnugo", "gnugo"),
+    "grep": Program("/bin/grep", "grep"),
+    "iperf3": Program("/usr/bin/iperf3", "iperf3"),
+    "java": Program("/usr/bin/java", "openjdk-17-jre-headless"),
+    "mkfs.erofs": Program("/usr/bin/mkfs.erofs", "erofs-utils"),
+    "mkfs.ext4": Program("/sbin/mkfs.ext4", "e2fsprogs"),
+    "nginx": Program("/usr/sbin/nginx", "nginx"),
+    "oggdec": Program("/usr/bin/oggdec", "vorbis-tools"),
+    "oggenc": Program("/usr/bin/oggenc", "vorbis-tools"),
+    "openssl": Program("/usr/bin/openssl", "openssl"),
+    "povray": Program("/usr/bin/povray", "povray"),
+    "sh": Program("/bin/sh", "dash"),
+    "stress-ng": Program("/usr/bin/stress-ng", "stress-ng"),
+    "sysbench": Program("/usr/bin/sysbench", "sysbench"),
+    "tidy": Program("/usr/bin/tidy", "tidy"),
+}
+_BUILD_PROGRAMS = {
+    "bc": Program("/usr/bin/bc", "bc"),
+    "bison": Program("/usr/bin/bison", "bison"),
+    "flex": Program("/usr/bin/flex", "flex"),
+    "gcc": Program("/usr/bin/gcc", "gcc"),
+    "ld": Program("/usr/bin/ld", "binutils"),
+    "make": Program("/usr/bin/make", "make"),
+}
+PROGRAMS: Mapping[Kind, Mapping[str, Program]] = {
+    "base": _BASE_PROGRAMS,
+    "build": {**_BASE_PROGRAMS, **_BUILD_PROGRAMS},
+}
+"""Programs by name; a toolbox that lacks one of them is not published."""
+
+KERNEL_KEPT = (
+    "Kbuild", "Kconfig", "Makefile", "arch/Kconfig", "arch/x86", "block", "certs", "crypto",
+    "drivers/base", "drivers/char", "drivers/clocksource", "drivers/firmware", "drivers/irqchip",
+    "drivers/platform/x86", "drivers/rtc", "drivers/tty", "drivers/video", "fs/*.[ch]", "fs/proc",
+    "fs/ramfs", "fs/nls", "fs/notify", "fs/iomap", "fs/kernfs", "fs/sysfs", "fs/devpts", "include",
+    "init", "io_uring", "ipc", "kernel", "lib", "mm", "net/*.[ch]", "scripts", "security/*.[ch]",
+    "sound/*.[ch]", "tools/arch/x86", "tools/build", "tools/include", "tools/lib", "tools/objtool",
+    "tools/scripts", "usr", "virt",
+)  # fmt: skip
+"""Of the kernel's source what its smallest configuration compiles (``*``: not across ``/``).
+
+Everywhere else only makefiles and configuration files are kept, which the build always reads.
+"""
+
+
+def recipe_digest() -> str:
+    """Return the SHA-256 (hex) of everything in Tare that decides what a toolbox holds."""
+    digest = hashlib.sha256(f"{FORMAT}\n".encode())
+    here = Path(__file__).parent
+    for name in ("recipe", "inputs", "raw_picture", "tree"):
+        digest.update((here / f"{name}.py").read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,192 @@
+"""What every platform is: options, a statement, a verdict about this host, and machines that run.
+
+A platform is one way to run a machine on a host. It states what it is and can; what it does not
+state is skipped with the reason. One file or folder per platform subclasses :class:`Platform`, in
+Tare or in a package of its own; docs/extending.md walks through one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from tare.platforms.machine import (
+    SUBJECT,
+    TRIAL,
+    Machine,
+    MachineSpec,
+    Shape,
+    ToolboxFiles,
+)
+from tare.platforms.statement import (
+    ANY_BOOT,
+    KVM_BOOT,
+    NO_HYPERVISOR,
+    NOTHING_AT_ALL,
+    TAKES_HOST,
+    Capabilities,
+    NetworkWays,
+    Statement,
+    Variant,
+    Verdict,
+)
+from tare.study.platform_options import PlatformOptions
+
+if TYPE_CHECKING:
+    from tare.hosts import Host
+    from tare.hosts.ledger.ledger import Ledger
+    from tare.hosts.ledger.undoing import Undo
+
+__all__ = [
+    "ANY_BOOT",
+    "KVM_BOOT",
+    "NOTHING_AT_ALL",
+    "NO_HYPERVISOR",
+    "SUBJECT",
+    "TAKES_HOST",
+    "TRIAL",
+    "Capabilities",
+    "Context",
+    "Machine",
+    "MachineSpec",
+    "NetworkWays",
+    "Platform",
+    "PlatformOptions",
+    "Prepared",
+    "Shape",
+    "Statement",
+    "ToolboxFiles",
+    "Variant",
+    "Verdict",
+    "undoers_of",
+]
+
+O = TypeVar("O", bound=PlatformOptions)  # noqa: E741 - the options, as DESIGN names them
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What :meth:`Platform.prepare` made ready before the first block.
+
+    Args:
+        kernel: Version of the kernel the machines run.
+        digest: SHA-256 (hex) of everything that boots; empty when nothing does.
+        cached: Whether it was found ready.
+        took_s: Seconds spent.
+        toolbox: The applications, where a workload of the study needs them.
+        extra: The platform's own data, passed back to :meth:`Platform.start`.
+    """
+
+    kernel: str
+    digest: str
+    cached: bool
+    took_s: float
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    toolbox: ToolboxFiles | None = None
+
+
+@dataclass(frozen=True)
+class Context:
+    """Where platforms work.
+
+    Args:
+        host: The computer the machines run on.
+        ledger: Takes note of everything before it is created.
+        cache: Directory for images and remembered verdicts.
+        agent: The static agent program, on this computer.
+        kernel: The study's kernel (``rt``, ``cloud``, a package or a file); None means the
+            real-time kernel for real-time workloads and the cloud kernel for the others.
+        here: This computer, where images are built; None where it is the host itself.
+        needs: What the study's workloads need of its machines: ``toolbox``, ``toolbox-build``,
+            ``disk``, ``network``.
+        counted: Whether the host's time counts instructions.
+    """
+
+    host: Host
+    ledger: Ledger
+    cache: Path
+    agent: Path
+    kernel: str | None = None
+    here: Host | None = None
+    needs: frozenset[str] = frozenset()
+    counted: bool = False
+
+    @property
+    def builder(self) -> Host:
+        """The computer that builds images: this one, whatever the host is."""
+        return self.here or self.host
+
+    @property
+    def host_agent(self) -> Path:
+        """The agent's program on the host: a host reached from afar holds a copy of its own."""
+        return self.host.agent or self.agent
+
+
+class Platform(ABC, Generic[O]):
+    """One way to run a machine on a host.
+
+    The first paragraph of a subclass's docstring is its summary in the docs.
+    """
+
+    name: ClassVar[str]
+    """How studies name it."""
+    options: type[O]
+    """The model of its options."""
+    variants: ClassVar[tuple[Variant, ...]] = (Variant(),)
+    """The ways to use it that are worth telling apart."""
+    undoers: ClassVar[Mapping[str, Undo]] = {}
+    """How what its machines leave on a host is undone, by the kind of the ledger's entry.
+
+    Only for kinds of its own: processes, files, directories, mounts, control groups, settings and
+    network interfaces are undone for every platform."""
+
+    @abstractmethod
+    def describe(self, options: O) -> str:
+        """Return a short phrase for reports, such as ``QEMU TCG, paravirtual devices``."""
+
+    @abstractmethod
+    def stated(self, options: O) -> Statement:
+        """Return what it offers where the host lacks nothing; nothing is tried for it."""
+
+    @abstractmethod
+    async def check(self, context: Context, options: O) -> Verdict:
+        """Find out whether machines can be started here; never raises for what is missing."""
+
+    @abstractmethod
+    async def prepare(self, context: Context, options: O, shape: Shape, realtime: bool) -> Prepared:
+        """Build or find what the machines boot.
+
+        Args:
+            context: Where to work.
+            options: The arm's options.
+            shape: The size of the arm's machines.
+            realtime: Whether the study wants a real-time kernel where it names none.
+
+        Raises:
+            InputError: An option names something that does not exist.
+        """
+
+    @abstractmethod
+    async def start(
+        self, context: Context, options: O, prepared: Prepared, spec: MachineSpec
+    ) -> Machine:
+        """Start a machine and return at once; :meth:`Machine.ready` waits for its agent.
+
+        Whatever it creates on the host is noted in ``context.ledger`` first. What it made before a
+        fault it removes itself.
+
+        Raises:
+            MachineFault: It could not be started.
+        """
+
+    def emulated(self, options: O) -> bool:
+        """Return whether results show behaviour only, not hardware speed."""
+        return self.stated(options).emulated
+
+
+def undoers_of(platforms: Iterable[Platform[Any]]) -> Mapping[str, Undo]:
+    """Return how these platforms' own kinds of ledger entries are undone."""
+    return {kind: undo for platform in platforms for kind, undo in platform.undoers.items()}

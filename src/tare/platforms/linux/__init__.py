@@ -1,0 +1,1 @@
+"""What platforms on a Linux host share: networks, disks, schedulers, control groups."""

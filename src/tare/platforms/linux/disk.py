@@ -1,0 +1,360 @@
+"""A disk of a machine's own: a file of the host with a fresh ext4 in it, the same in every arm.
+
+The host formats the file (which needs no root), so that every machine starts from the same blocks.
+A guest gets the file as a disk; a process or container gets it mounted through a loop device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import tempfile
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tare.errors import InputError, MachineFault
+from tare.hosts.contract import Completed, Host
+from tare.hosts.ledger.ledger import Ledger
+from tare.hosts.loops import detach, unmount_fully
+from tare.platforms.contract import Context, MachineSpec
+from tare.study.quantities import format_size
+
+LABEL = "tare-scratch"
+"""The label by which the agent finds the disk among others."""
+VARIABLE = "TARE_SCRATCH"
+"""Tells an agent that is a process of the host where the disk is mounted."""
+INSIDE = "/scratch"
+"""Where machines with a file system of their own have the disk."""
+
+FILE = "disk.img"
+MOUNTED = "tare-scratch"
+SPARE = 64 << 20
+"""Bytes of the host's disk that are left for everything else."""
+_TOOL_S = 120.0
+_IN_MEMORY = frozenset({"tmpfs", "ramfs"})
+_ELSEWHERE = Path("/var/tmp")
+# The same identity in every machine, so that directories hash alike: the order of files in a
+# directory, and with it what a workload does, is part of what must not differ.
+_IDENTITY = "74617265-0000-4000-8000-000000000001"
+_FORMAT = (
+    *("-q", "-F", "-t", "ext4", "-L", LABEL, "-m", "0", "-U", _IDENTITY),
+    # Nothing is left for the kernel to initialise behind the measurement's back.
+    "-E",
+    f"nodiscard,lazy_itable_init=0,lazy_journal_init=0,root_owner=0:0,hash_seed={_IDENTITY}",
+)
+_PREZEROED = ",assume_storage_prezeroed=1"
+"""Known to mke2fs from 1.47 on: a new file reads as zeros, so none have to be written."""
+
+NO_TOOLS = "apt-get install -y e2fsprogs util-linux"
+
+
+@dataclass(frozen=True)
+class OwnDisk:
+    """A formatted file of the host.
+
+    Args:
+        file: The file.
+        size: Its size in bytes.
+        reserved: Whether the host's file system has set the space aside, so that it cannot run
+            out while the machine runs.
+    """
+
+    file: Path
+    size: int
+    reserved: bool
+
+
+async def require_room(host: Host, size: int, folder: Path | None = None) -> None:
+    """Refuse a study whose machines' disks the host has no room or no tools for.
+
+    Args:
+        host: Where the machines will run.
+        size: Bytes of one machine's disk; nothing is looked at for 0.
+        folder: Where the disk will be; by default where temporary files go.
+
+    Raises:
+        InputError: The host's disk is too full, or mkfs.ext4 is missing there.
+    """
+    if not size:
+        return
+    found = await _tool(host, "mkfs.ext4", "-V")
+    if not found.ok:
+        raise InputError("mkfs.ext4, which formats the machines' disks, does not run", NO_TOOLS)
+    place = await _place(host, folder or Path(tempfile.gettempdir()))
+    if (reason := await _lacks_room(host, place, size)) is not None:
+        raise InputError(reason, f"make room (df -h {place}), or take a smaller `disk`")
+
+
+@asynccontextmanager
+async def owned_disk(context: Context, spec: MachineSpec) -> AsyncIterator[OwnDisk | None]:
+    """Make the disk that a machine's shape asks for, and remove it in the end.
+
+    Args:
+        context: Where; the ledger is told before anything is created.
+        spec: The machine; its folder must exist.
+
+    Yields:
+        The disk; None where the shape has none.
+
+    Raises:
+        MachineFault: The host's disk is full, or the file cannot be formatted.
+    """
+    if not spec.shape.disk:
+        yield None
+        return
+    host = context.host
+    place = await _place(host, spec.workdir)
+    async with contextlib.AsyncExitStack() as held:
+        if place != spec.workdir:
+            place = place / f"{spec.name}-disk"
+            await held.enter_async_context(_folder(host, context.ledger, place))
+        size = spec.shape.disk
+        if (reason := await _lacks_room(host, place, size)) is not None:
+            raise MachineFault(f"{spec.name}: {reason}", f"make room: df -h {place}")
+        file = place / FILE
+        try:
+            reserved = await _make_file(host, spec.name, file, size)
+            await _format(host, spec.name, file)
+            yield OwnDisk(file, size, reserved)
+        finally:
+            await host.remove(file)
+
+
+@dataclass(frozen=True)
+class MountedDisk:
+    """A disk as a process of the host finds it.
+
+    Args:
+        path: Where it is mounted.
+        told: How, for the record.
+    """
+
+    path: Path
+    told: Mapping[str, Any]
+
+
+@asynccontextmanager
+async def mounted_disk(context: Context, spec: MachineSpec) -> AsyncIterator[MountedDisk | None]:
+    """Make and mount the disk of a machine that shares the host's kernel.
+
+    Where the host has no loop devices, or Tare may not use them, the disk is a directory on the
+    host's own file system, and the record says so.
+
+    Yields:
+        The mounted disk; None where the shape has none.
+
+    Raises:
+        MachineFault: The host's disk is full.
+    """
+    async with owned_disk(context, spec) as disk:
+        if disk is None:
+            yield None
+            return
+        host, ledger = context.host, context.ledger
+        folder = disk.file.parent / MOUNTED
+        async with contextlib.AsyncExitStack() as held:
+            await _made(host, folder)
+            try:
+                device, direct = await held.enter_async_context(on_loop(host, ledger, disk.file))
+                await held.enter_async_context(_mounted(host, ledger, device, folder))
+                how = "with direct I/O" if direct else "through the host's page cache"
+                told = {
+                    "attached": f"loop device {how}",
+                    "file_system": "ext4",
+                    "bytes": disk.size,
+                    "reserved": disk.reserved,
+                }
+            except NoLoop as refusal:
+                await host.remove(disk.file)
+                told = {
+                    "attached": "a directory on the host's own file system",
+                    "reason": str(refusal),
+                }
+            yield MountedDisk(folder, told)
+
+
+class NoLoop(Exception):
+    """No loop device can be had; the text says why."""
+
+
+@asynccontextmanager
+async def on_loop(host: Host, ledger: Ledger, file: Path) -> AsyncIterator[tuple[str, bool]]:
+    """Attach a file to a loop device, which the ledger is told before.
+
+    Args:
+        host: Where the file is.
+        ledger: Takes note.
+        file: A file whose path has a part that begins with ``tare-``.
+
+    Yields:
+        The device, and whether it goes past the host's page cache.
+
+    Raises:
+        NoLoop: The host has none, or does not let Tare use it.
+    """
+    entry = ledger.record("loop", path=str(file))
+    try:
+        device, direct = await _attach(host, file)
+        yield device, direct
+    finally:
+        await detach(host, file)
+        ledger.done(entry)
+
+
+async def _attach(host: Host, file: Path) -> tuple[str, bool]:
+    said = "there is no losetup"
+    for wanted in ("on", "off"):
+        done = await _tool(host, "losetup", "--find", "--show", f"--direct-io={wanted}", str(file))
+        device = done.stdout.decode().strip()
+        if done.ok and device.startswith("/dev/"):
+            name = device.removeprefix("/dev/")
+            with contextlib.suppress(OSError):
+                direct = (await host.read(f"/sys/block/{name}/loop/dio")).strip() == b"1"
+                return device, direct
+            return device, False
+        await detach(host, file)
+        said = done.words() or said
+    raise NoLoop(f"no loop device can be had: {said}")
+
+
+@asynccontextmanager
+async def _mounted(host: Host, ledger: Ledger, device: str, folder: Path) -> AsyncIterator[None]:
+    entry = ledger.record("mount", path=str(folder), type="ext4")
+    try:
+        done = await _tool(host, "mount", "-t", "ext4", "-o", "nosuid,nodev", device, str(folder))
+        if not done.ok:
+            raise NoLoop(f"{device} cannot be mounted: {done.words()}")
+        yield
+    finally:
+        await unmount_fully(host, folder)
+        ledger.done(entry)
+
+
+@asynccontextmanager
+async def _folder(host: Host, ledger: Ledger, path: Path) -> AsyncIterator[None]:
+    entry = ledger.record("directory", path=str(path))
+    try:
+        await _made(host, path)
+        yield
+    finally:
+        await host.remove(path)
+        ledger.done(entry)
+
+
+async def _made(host: Host, path: Path) -> None:
+    done = await host.run(["mkdir", "-p", "-m", "700", str(path)], timeout_s=30)
+    if not done.ok:
+        raise MachineFault(f"{path} cannot be made: {done.words()}")
+
+
+async def _make_file(host: Host, name: str, file: Path, size: int) -> bool:
+    """Make a file of zeros; return whether its space is set aside."""
+    done = await _tool(host, "fallocate", "-l", str(size), str(file))
+    if done.ok:
+        return True
+    if b"No space left" in done.stderr:
+        raise MachineFault(f"{name}: the host's disk is full: {done.words()}")
+    done = await _tool(host, "truncate", "-s", str(size), str(file))
+    if not done.ok:
+        raise MachineFault(f"{name}: its disk cannot be made: {done.words()}")
+    return False
+
+
+async def _format(host: Host, name: str, file: Path) -> None:
+    done = await _tool(host, "mkfs.ext4", *_FORMAT[:-1], _FORMAT[-1] + _PREZEROED, str(file))
+    if not done.ok and b"assume_storage_prezeroed" in done.stderr + done.stdout:
+        done = await _tool(host, "mkfs.ext4", *_FORMAT, str(file))
+    if not done.ok:
+        raise MachineFault(f"{name}: its disk cannot be formatted: {done.words()}", NO_TOOLS)
+
+
+async def _place(host: Host, folder: Path) -> Path:
+    """Return where disks can be: a disk that is kept in memory would be none."""
+    for place in (folder, _ELSEWHERE):
+        kind = await host.run(["stat", "-f", "-c", "%T", str(place)], timeout_s=30)
+        if kind.stdout.decode().strip() not in _IN_MEMORY:
+            return place
+    return folder
+
+
+async def _lacks_room(host: Host, folder: Path, size: int) -> str | None:
+    done = await host.run(["df", "-B1", "--output=avail", str(folder)], timeout_s=30)
+    found = re.findall(rb"\d+", done.stdout)
+    if not done.ok or not found:
+        return None
+    free = int(found[-1])
+    if free >= size + SPARE:
+        return None
+    return (
+        f"the host's disk is full: a machine's disk of {format_size(size)} is wanted in {folder}, "
+        f"where {free >> 20} MiB are free"
+    )
+
+
+async def _tool(host: Host, program: str, *arguments: str) -> Completed:
+    """Run a tool of administrators, which is not on everybody's path."""
+    script = 'PATH="$PATH:/usr/sbin:/sbin" exec "$@"'
+    return await host.run(["sh", "-c", script, "sh", program, *arguments], timeout_s=_TOOL_S)
+
+
+async def forget_file(host: Host, file: Path) -> dict[str, Any]:
+    """Make the host forget what it caches of a machine's disk.
+
+    Returns:
+        ``dropped``, and the bytes that were cached ``before`` and ``after``, where the host can
+        tell. Source of the method: posix_fadvise(2), POSIX_FADV_DONTNEED, which dd(1) uses.
+    """
+    before = await _cached(host, file)
+    await host.run(["sync", str(file)], timeout_s=_TOOL_S)
+    done = await host.run(["dd", f"if={file}", "iflag=nocache", "count=0"], timeout_s=_TOOL_S)
+    told: dict[str, Any] = {"dropped": "the disk's file" if done.ok else "nothing"}
+    after = await _cached(host, file)
+    if before is not None and after is not None:
+        told |= {"cached_bytes_before": before, "cached_bytes_after": after}
+    return told
+
+
+async def _cached(host: Host, file: Path) -> int | None:
+    try:
+        done = await host.run(["fincore", "-b", "-n", "-o", "RES", str(file)], timeout_s=30)
+        return int(done.stdout) if done.ok else None
+    except (InputError, ValueError):
+        return None
+
+
+async def forget_everything(host: Host, folder: Path) -> dict[str, Any]:
+    """Make the host forget all that it caches of files, where Tare may (Linux, vm.rst)."""
+    await host.run(["sync", "-f", str(folder)], timeout_s=_TOOL_S)
+    try:
+        await host.write("/proc/sys/vm/drop_caches", b"3\n")
+    except OSError as error:
+        return {"dropped": "nothing", "reason": error.strerror or str(error)}
+    return {"dropped": "all caches of files"}
+
+
+def block_words(said: Sequence[Mapping[str, Any]], node: str) -> dict[str, Any] | None:
+    """Return how QEMU says that it caches a node.
+
+    Args:
+        said: The answer to QMP's ``query-block`` (QEMU's QMP reference, BlockdevCacheInfo).
+        node: The node's name.
+    """
+    for device in said:
+        inserted = device.get("inserted") or {}
+        if inserted.get("node-name") == node:
+            cache = inserted.get("cache") or {}
+            return {key: cache.get(key) for key in ("writeback", "direct", "no-flush")}
+    return None
+
+
+def disk_variable(disk: MountedDisk | None, inside: str | None = None) -> dict[str, str]:
+    """Return what tells an agent where its disk is.
+
+    Args:
+        disk: The disk; None where there is none.
+        inside: Where the agent finds it, if not where the host does.
+    """
+    return {} if disk is None else {VARIABLE: inside or str(disk.path)}

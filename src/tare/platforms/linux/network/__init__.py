@@ -1,0 +1,30 @@
+"""Isolated networks between machines and a peer, made for one batch and then removed.
+
+A bridge without any way out connects the machines of a host with a peer, which has a network
+namespace of its own, so that whatever runs on the host itself (the bare arm) reaches it through
+the kernel's network stack too, and not over the loopback. Where the machines are on several hosts,
+each host has a bridge, and the bridges are joined. See docs/network.md.
+"""
+
+from tare.platforms.linux.network.host_network import Network
+from tare.platforms.linux.network.link import MTU, SERVED, VARIABLE, Link
+from tare.platforms.linux.network.spanning import SpanningNetwork, owned_network, spanning_network
+from tare.platforms.linux.network.subnets import choose_subnet, free_subnet, networks_in
+from tare.platforms.linux.network.ways import chosen_way, offered_network, with_network
+
+__all__ = [
+    "MTU",
+    "SERVED",
+    "VARIABLE",
+    "Link",
+    "Network",
+    "SpanningNetwork",
+    "choose_subnet",
+    "chosen_way",
+    "free_subnet",
+    "networks_in",
+    "offered_network",
+    "owned_network",
+    "spanning_network",
+    "with_network",
+]

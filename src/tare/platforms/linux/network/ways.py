@@ -1,0 +1,71 @@
+"""Which ways to a network are open on a host, and which of them an arm takes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tare.errors import InputError, MachineFault
+from tare.platforms.contract import Capabilities, Context, NetworkWays, PlatformOptions
+from tare.study.platform_options import AUTO
+
+_ASK_S = 20.0
+_INSTALL = "apt-get install -y iproute2"
+
+
+async def offered_network(context: Context, ways: NetworkWays) -> tuple[frozenset[str], str]:
+    """Find out which of a platform's ways to a network are open on a host.
+
+    Args:
+        context: The host.
+        ways: What the platform states.
+
+    Returns:
+        The ways, and the reason where those that need root are not among them.
+    """
+    if not ways.rooted:
+        return ways.unprivileged, "" if ways.unprivileged else "its machines have no networks"
+    host = context.host
+    try:
+        version = await host.run(["ip", "-V"], timeout_s=_ASK_S)
+        who = await host.run(["id", "-u"], timeout_s=_ASK_S)
+    except (InputError, MachineFault) as error:
+        return ways.unprivileged, f"no bridge can be made: {error.message}; {_INSTALL}"
+    if not version.ok:
+        return ways.unprivileged, f"no bridge can be made without ip: {_INSTALL}"
+    if who.stdout.strip() != b"0":
+        return ways.unprivileged, "bridges and taps need root"
+    if ways.device and not await host.exists(ways.device):
+        module = ways.device.rpartition("/")[2]
+        return ways.unprivileged, f"taps need {ways.device}: modprobe {module}"
+    return ways.rooted | ways.unprivileged, ""
+
+
+def with_network(capabilities: Capabilities, offered: frozenset[str], reason: str) -> Capabilities:
+    """Return capabilities with what was found out about networks."""
+    notes = (*capabilities.notes, *((reason,) if reason else ()))
+    return replace(capabilities, network=offered, notes=notes)
+
+
+def chosen_way(options: PlatformOptions, offered: frozenset[str]) -> str:
+    """Return the way that an arm's machines are connected, out of those on offer.
+
+    Args:
+        options: The arm's options.
+        offered: The platform's capability.
+
+    Raises:
+        InputError: The way that the arm asks for is not on offer, or none is.
+    """
+    wanted = options.wanted_network
+    order = ("tap", "vif", "bridge", "veth", "user", "loopback")
+    if wanted != AUTO:
+        if wanted in offered:
+            return wanted
+        raise InputError(
+            f"`network: {wanted}` is not on offer here",
+            "write `network: auto`, or run as root",
+        )
+    for way in order:
+        if way in offered:
+            return way
+    raise InputError("there is no way to connect its machines to a network here", "run as root")

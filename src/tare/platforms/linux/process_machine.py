@@ -1,0 +1,251 @@
+"""A machine that is a process of the host, with its agent on the other end of its pipes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+from tare.agent.channel import StreamChannel
+from tare.agent.client import AgentClient, Hello
+from tare.errors import MachineFault, TareError
+from tare.hosts import Host, Ledger, OwnedProcess
+from tare.hosts.processes import stat_fields
+from tare.hosts.trace.threads import run_delay, threads_of
+from tare.platforms.contract import Machine
+from tare.platforms.linux.disk import MountedDisk, forget_everything
+
+CONSOLE = "console.log"
+TAIL_LINES = 20
+WORKING = "tare-"
+"""How the agent's names of threads that carry a workload begin, as does its main one's."""
+MAIN = "tare-agent"
+GRACE_S = 2.0
+
+
+class ProcessMachine(Machine):
+    """The bare host's agent, or a container's.
+
+    Args:
+        name: The machine's name.
+        process: What carries the agent on its standard input and output.
+        log: The file that its standard error goes to: its console.
+        host: Where it runs.
+        members: Returns the ids of its processes; may raise OSError once it has ended.
+        cost: Returns ``cpu_s`` and ``rss_bytes`` so far; may raise OSError once it has ended.
+        explain: Says in a sentence why it ended, from its exit status.
+        held: What to give back when it has stopped: files, cgroups, settings.
+        force: Ends it when it does not end by itself, before the process itself is killed.
+        prove: Says once the agent is there what the host does for the machine; raises
+            MachineFault where that is not what was asked for.
+        disk: The disk of its own, where it has one.
+    """
+
+    shares_clock = True
+
+    def __init__(
+        self,
+        name: str,
+        process: OwnedProcess,
+        log: Path,
+        *,
+        host: Host,
+        members: Callable[[], Awaitable[tuple[int, ...]]],
+        cost: Callable[[], Awaitable[dict[str, float]]],
+        explain: Callable[[int], Awaitable[str]],
+        held: AsyncExitStack,
+        force: Callable[[], Awaitable[None]] | None = None,
+        prove: Callable[[], Awaitable[Mapping[str, Any]]] | None = None,
+        disk: MountedDisk | None = None,
+    ) -> None:
+        self.name = name
+        self.applied: Mapping[str, Any] = {}
+        self._prove = prove
+        self._disk = disk
+        self.agent = AgentClient(StreamChannel(process.stdout, process.stdin), name=name)
+        self.died: asyncio.Future[MachineFault] = asyncio.get_running_loop().create_future()
+        self._process = process
+        self._log = log
+        self._host = host
+        self._members = members
+        self._cost = cost
+        self._last_cost = {"cpu_s": 0.0, "rss_bytes": 0.0}
+        self._explain = explain
+        self._held = held
+        self._force = force
+        self._stopping: asyncio.Task[None] | None = None
+        self._tail: tuple[str, ...] = ()
+        self._watcher = asyncio.create_task(self._watch(), name=f"{name} watcher")
+
+    async def _watch(self) -> None:
+        try:
+            code = await self._process.wait()
+            if self._stopping is not None:
+                return
+            reason = await self._explain(code)
+            await self._read_tail()
+            fault = MachineFault(f"{self.name}: {reason}", console_tail=self._tail)
+        except MachineFault as lost:
+            fault = lost
+        if self._stopping is None:
+            self.died.set_result(fault)
+            self.agent.fail(fault)
+
+    async def ready(self, timeout_s: float) -> Hello:
+        """Wait for the agent's hello; see :class:`tare.platforms.contract.Machine`."""
+        hello = asyncio.ensure_future(self.agent.hello(timeout_s))
+        either: set[asyncio.Future[Any]] = {hello, self.died}
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if hello.done() and hello.exception() is not None:
+                # The end of the pipe is often seen a moment before the end of the process.
+                await asyncio.wait({self.died}, timeout=0.5)
+            if self.died.done():
+                raise self.died.result()
+            said = await hello
+        finally:
+            hello.cancel()
+            await asyncio.gather(hello, return_exceptions=True)
+        if self._prove is not None:
+            self.applied = await self._prove()
+        if self._disk is not None:
+            self.applied = {**self.applied, "disk": dict(self._disk.told)}
+        return said
+
+    async def vcpu_threads(self) -> tuple[int, ...]:
+        """Return nothing: there are no virtual CPUs."""
+        return ()
+
+    async def measuring_threads(self) -> tuple[int, ...]:
+        """Return the agent's threads that carry a workload: those that it gave a name."""
+        named = (await self.threads()).items()
+        return tuple(thread for thread, comm in named if comm.startswith(WORKING) and comm != MAIN)
+
+    async def ran_s(self, threads: tuple[int, ...]) -> float:
+        """Return the CPU seconds that some of its threads have had; ended ones count nothing."""
+        return (await run_delay(self._host, threads))[0]
+
+    async def threads(self) -> dict[int, str]:
+        """Return the names of its threads by id; none once it has ended."""
+        with contextlib.suppress(OSError):
+            return await threads_of(self._host, await self._members())
+        return {}
+
+    async def host_cost(self) -> dict[str, float]:
+        """Return what it used so far, and the bytes resident now (the last known ones).
+
+        ``threads_cpu_s`` and ``threads_run_delay_s`` are the seconds that its present threads ran,
+        and that they were ready but another ran.
+        """
+        with contextlib.suppress(OSError, ValueError, LookupError):
+            cost = await self._cost()
+            if threads := tuple(await self.threads()):
+                ran, waited = await run_delay(self._host, threads)
+                cost |= {"threads_cpu_s": ran, "threads_run_delay_s": waited}
+            self._last_cost = cost
+        return self._last_cost
+
+    async def forget_disk(self) -> Mapping[str, Any]:
+        """Make the host forget what it caches of files, where there is a disk of its own."""
+        if self._disk is None:
+            return {}
+        return await forget_everything(self._host, self._disk.path)
+
+    def console_tail(self) -> tuple[str, ...]:
+        """Return the last lines that were written to standard error, as last looked at."""
+        return self._tail
+
+    async def _read_tail(self) -> None:
+        with contextlib.suppress(OSError, TareError):
+            self._tail = await tail(self._host, self._log)
+
+    async def stop(self) -> None:
+        """Ask the agent to end, then end it, and remove what it left; may be called again."""
+        if self._stopping is None:
+            self._stopping = asyncio.ensure_future(self._stop())
+        await asyncio.shield(self._stopping)
+
+    async def _stop(self) -> None:
+        try:
+            if self._process.returncode is None:
+                await self._end()
+            await self._watcher
+            await self.agent.close()
+        finally:
+            await self._read_tail()
+            await self._held.aclose()
+
+    async def _end(self) -> None:
+        with contextlib.suppress(TareError, OSError, TimeoutError):
+            async with asyncio.timeout(GRACE_S):
+                await self.agent.shutdown()
+                await self._process.wait()
+        if self._process.returncode is None and self._force is not None:
+            await self._force()
+        await self._process.end(0.0 if self._force is None else GRACE_S)
+
+
+async def tail(host: Host, path: Path, lines: int = TAIL_LINES) -> tuple[str, ...]:
+    """Return the last lines of a log of the host that may hold anything; none if it is gone."""
+    told = await host.run(["tail", "-c", "16384", str(path)], timeout_s=GRACE_S)
+    text = told.stdout.decode(errors="replace")
+    return tuple(line for line in text.splitlines() if line.strip())[-lines:]
+
+
+@contextlib.asynccontextmanager
+async def owned_directory(host: Host, ledger: Ledger, path: Path) -> AsyncIterator[Path]:
+    """Create a directory that the ledger knows of, and remove it in the end.
+
+    Raises:
+        MachineFault: It cannot be made.
+    """
+    entry = ledger.record("directory", path=str(path))
+    made = await host.run(["mkdir", "-p", "-m", "700", str(path)], timeout_s=30)
+    if not made.ok:
+        ledger.done(entry)
+        raise MachineFault(made.words(), "check the disk's free space")
+    try:
+        yield path
+    finally:
+        await host.remove(path)
+        ledger.done(entry)
+
+
+def temporary_folder(host: Host) -> Path:
+    """Return where a host keeps what lasts no longer than a run."""
+    return Path(tempfile.gettempdir() if host.local else "/tmp")
+
+
+async def kernel_release(host: Host) -> str:
+    """Return the version of the host's kernel; raises OSError where it does not say."""
+    return (await host.read("/proc/sys/kernel/osrelease")).decode().strip()
+
+
+async def children_of(host: Host, pid: int) -> tuple[int, ...]:
+    """Return the ids of the processes that one has started; raises OSError once it has ended."""
+    listed = await host.read(f"/proc/{pid}/task/{pid}/children")
+    return tuple(int(child) for child in listed.split())
+
+
+async def process_cost(host: Host, *pids: int) -> dict[str, float]:
+    """Return processes' CPU seconds (with those of reaped children) and resident bytes.
+
+    Fields 14 to 17 (clock ticks) and 24 (pages) of ``/proc/PID/stat``, proc(5).
+
+    Raises:
+        OSError: One has ended.
+    """
+    ticks = pages = 0
+    for pid in pids:
+        fields = stat_fields(await host.read(f"/proc/{pid}/stat"))
+        ticks += sum(int(field) for field in fields[11:15])
+        pages += int(fields[21])
+    return {
+        "cpu_s": ticks / os.sysconf("SC_CLK_TCK"),
+        "rss_bytes": float(pages * os.sysconf("SC_PAGE_SIZE")),
+    }

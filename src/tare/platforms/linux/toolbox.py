@@ -1,0 +1,71 @@
+"""The toolbox as machines get it: as a disk, as a container's root, or as a tree of the host."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from tare.errors import MachineFault
+from tare.images.ship import at_host
+from tare.platforms.contract import Context, MachineSpec
+
+VARIABLE = "TARE_TOOLBOX"
+"""What tells an agent that is a process of the host where the tree is."""
+
+_MOUNT_S = 60.0
+_MODULES = {"toolbox": "erofs", "toolbox-build": "erofs"}
+
+
+def image_needs(context: Context) -> frozenset[str]:
+    """Return what the study's needs add to those of a guest's devices, as ``images`` names them."""
+    return frozenset(_MODULES[need] for need in context.needs if need in _MODULES)
+
+
+async def tree_environment(
+    context: Context, spec: MachineSpec, held: AsyncExitStack
+) -> dict[str, str]:
+    """Return the variable by which an agent on the host finds the toolbox; see `tree_at_host`."""
+    tree = await tree_at_host(context, spec, held)
+    return {} if tree is None else {VARIABLE: str(tree)}
+
+
+async def tree_at_host(context: Context, spec: MachineSpec, held: AsyncExitStack) -> Path | None:
+    """Return the toolbox's tree on the host: the cache's own here, the mounted image elsewhere.
+
+    Args:
+        context: The host, and the ledger.
+        spec: The machine; an image is mounted below its folder.
+        held: What unmounts it in the end.
+
+    Returns:
+        The tree; None where the machine needs no toolbox.
+
+    Raises:
+        MachineFault: The host cannot mount the image.
+    """
+    host, toolbox = context.host, spec.toolbox
+    if toolbox is None:
+        return None
+    if host.local:
+        return toolbox.tree
+    image = await at_host(host, toolbox.image)
+    place = spec.workdir / "tare-toolbox"
+    entry = context.ledger.record("mount", path=str(place), type="erofs")
+
+    async def unmount() -> None:
+        done = await host.run(["umount", str(place)], timeout_s=_MOUNT_S)
+        if done.ok:
+            context.ledger.done(entry)
+
+    await host.run(["mkdir", "-p", str(place)], timeout_s=_MOUNT_S)
+    mounted = await host.run(
+        ["mount", "-t", "erofs", "-o", "ro,loop", str(image), str(place)], timeout_s=_MOUNT_S
+    )
+    if not mounted.ok:
+        context.ledger.done(entry)
+        raise MachineFault(
+            f"{host.name}: the toolbox cannot be mounted: {mounted.words()}",
+            "the host needs the kernel module erofs, and root",
+        )
+    held.push_async_callback(unmount)
+    return place

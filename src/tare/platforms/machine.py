@@ -1,0 +1,149 @@
+"""One machine: what it is to be, and what can be asked of it while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tare.errors import MachineFault
+
+if TYPE_CHECKING:
+    from tare.agent.client import AgentClient, Hello
+    from tare.platforms.linux.network import Network
+
+SUBJECT = "subject"
+"""The role of the machine that is measured."""
+TRIAL = "trial"
+"""The role of a machine that is started only to see whether it starts."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A machine's size: number of vCPUs, memory and a disk of its own in bytes (0: no disk)."""
+
+    vcpus: int
+    memory: int
+    disk: int = 0
+
+
+@dataclass(frozen=True)
+class ToolboxFiles:
+    """The toolbox as a machine gets it, read-only.
+
+    Args:
+        image: The file system image, for machines that attach disks.
+        digest: SHA-256 (hex) of the image.
+        tree: The same files as a directory, for machines that share the host's kernel.
+    """
+
+    image: Path
+    digest: str
+    tree: Path
+
+
+@dataclass(frozen=True)
+class MachineSpec:
+    """One machine to start.
+
+    Args:
+        name: ``tare-<run>-<n>-<role>``, unique on the host.
+        shape: vCPUs and memory.
+        cpus: Host CPUs for the vCPUs: vCPU i runs on ``cpus[i % len(cpus)]``; empty = anywhere.
+        workdir: A directory for sockets and logs; created on start, removed on stop.
+        realtime: Whether the machine carries a real-time workload.
+        role: :data:`SUBJECT`, ``neighbour-1`` and so on, or :data:`TRIAL`.
+        toolbox: The applications, where a workload of the batch needs them.
+        network: What it is to be connected to, where a workload of the batch needs that.
+        way: How, as :class:`tare.platforms.statement.NetworkWays` names it.
+        own_address: Whether it needs an address of its own there, which machines that are processes
+            of the host would otherwise share.
+    """
+
+    name: str
+    shape: Shape
+    cpus: tuple[int, ...]
+    workdir: Path
+    realtime: bool
+    role: str = SUBJECT
+    toolbox: ToolboxFiles | None = None
+    network: Network | None = None
+    way: str = ""
+    own_address: bool = False
+
+
+class Machine(ABC):
+    """One running guest, container, or the bare host itself.
+
+    A platform returns it from :meth:`tare.platforms.contract.Platform.start`, with these set:
+
+    Args:
+        name: As its specification says.
+        agent: The conversation with the agent in it.
+        died: Set if the machine ends unexpectedly, with its name, the reason and its last console
+            lines; not set where it was asked to stop.
+    """
+
+    name: str
+    agent: AgentClient
+    died: asyncio.Future[MachineFault]
+    applied: Mapping[str, Any] = {}
+    """What the host was seen to do for the machine once it is ready.
+
+    ``scheduling``: how it is scheduled; its ``vcpus`` lists for each vCPU its host CPUs in words,
+    where vCPUs are no threads of the host. ``disk``: the disk of its own, with its ``bytes``."""
+    shares_clock: bool = False
+    """Whether the machine's CLOCK_MONOTONIC_RAW is the host's own."""
+    inner_cpus: tuple[int, ...] = ()
+    """Which of its own CPUs a machine that several roles share keeps for this one; empty: all."""
+
+    @abstractmethod
+    async def ready(self, timeout_s: float) -> Hello:
+        """Wait for the agent's hello.
+
+        Raises:
+            MachineFault: The machine died, or did not answer within ``timeout_s`` seconds.
+        """
+
+    @abstractmethod
+    async def stop(self) -> None:
+        """Stop it, cleanly and then hard, and remove what it left; may be called again."""
+
+    @abstractmethod
+    async def host_cost(self) -> dict[str, float]:
+        """Return what the machine cost the host so far.
+
+        ``cpu_s`` (CPU seconds) and ``rss_bytes`` where the host tells of them; platforms may add
+        more. Cheap enough to be asked before and after every cell.
+        """
+
+    async def vcpu_threads(self) -> tuple[int, ...]:
+        """Return the host thread id of each vCPU, in order; empty when there are none."""
+        return ()
+
+    async def measuring_threads(self) -> tuple[int, ...]:
+        """Return the host ids of the threads that carry a workload which waits for its start."""
+        return ()
+
+    async def ran_s(self, threads: tuple[int, ...]) -> float:
+        """Return the CPU seconds that some of its threads have had; cheap enough to ask often."""
+        return 0.0
+
+    async def threads(self) -> dict[int, str]:
+        """Return the names of all the machine's threads on the host, by id."""
+        return {}
+
+    async def forget_disk(self) -> Mapping[str, Any]:
+        """Make the host forget what it caches of the machine's disk.
+
+        Returns:
+            What was done, for the cell's record; empty where there is nothing to forget.
+        """
+        return {}
+
+    def console_tail(self) -> tuple[str, ...]:
+        """Return the last lines of the console, oldest first."""
+        return ()

@@ -1,0 +1,1 @@
+"""Containers, run by an OCI runtime."""

@@ -1,0 +1,164 @@
+"""The control groups of one container: where they are, what they tell, and their removal."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tare.hosts.contract import Host
+from tare.hosts.ledger.cleanup import remove_cgroup
+from tare.hosts.ledger.ledger import Ledger
+from tare.platforms.oci.bundle import RealtimeShare
+
+PERIOD_US = 1_000_000
+ADMITTED_US = 10_000
+"""Enough to be admitted as real-time; with throttling off nothing more is needed."""
+THROTTLED_US = 900_000
+"""What to ask for where throttling stays on; the kernel's own share is 950,000."""
+
+
+@dataclass(frozen=True)
+class CgroupMounts:
+    """Where the host mounts its control groups.
+
+    Args:
+        folders: Every mounted hierarchy.
+        controllers: For each controller of version 1, its hierarchy.
+        unified: The hierarchy of version 2, which holds the other controllers.
+    """
+
+    folders: tuple[Path, ...]
+    controllers: dict[str, Path]
+    unified: Path | None
+
+    def of(self, controller: str, name: str) -> Path | None:
+        """Return the directory of the group ``name`` in a controller's hierarchy."""
+        base = self.controllers.get(controller, self.unified)
+        return base / name if base else None
+
+
+def parse_mounts(mountinfo: str) -> CgroupMounts:
+    """Find the control groups in ``/proc/self/mountinfo``, proc(5).
+
+    Args:
+        mountinfo: Its text.
+
+    Returns:
+        The mounts of versions 1 and 2; of a hierarchy mounted twice, the first.
+    """
+    folders: list[Path] = []
+    controllers: dict[str, Path] = {}
+    unified: Path | None = None
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        kind, _, options = after.partition(" ")
+        if kind not in ("cgroup", "cgroup2"):
+            continue
+        where = Path(before.split()[4])
+        folders.append(where)
+        if kind == "cgroup2":
+            unified = unified or where
+        else:
+            for option in options.split()[-1].split(","):
+                controllers.setdefault(option, where)
+    return CgroupMounts(tuple(dict.fromkeys(folders)), controllers, unified)
+
+
+async def cgroup_mounts(host: Host) -> CgroupMounts:
+    """Return where the host mounts its control groups."""
+    return parse_mounts((await host.read("/proc/self/mountinfo")).decode())
+
+
+@asynccontextmanager
+async def owned_cgroups(
+    host: Host, ledger: Ledger, mounts: CgroupMounts, name: str
+) -> AsyncIterator[None]:
+    """Note the groups that a runtime is about to create, and see that they are gone after."""
+    entries = [ledger.record("cgroup", path=str(folder / name)) for folder in mounts.folders]
+    try:
+        yield
+    finally:
+        for entry in entries:
+            await remove_cgroup(host, str(entry.details["path"]))
+            ledger.done(entry)
+
+
+async def realtime_share(host: Host, mounts: CgroupMounts, throttled: bool) -> RealtimeShare | None:
+    """Return what to ask for real-time threads, where the kernel shares that out by group.
+
+    With CONFIG_RT_GROUP_SCHED and version 1, a new group's share is 0 and SCHED_FIFO is refused
+    in it (Documentation/scheduler/sched-rt-group.rst). Version 2 has no such file.
+
+    Args:
+        host: The host.
+        mounts: Its control groups.
+        throttled: Whether real-time throttling stays on while the container runs.
+    """
+    cpu = mounts.controllers.get("cpu")
+    if cpu is None or not await host.exists(cpu / "cpu.rt_runtime_us"):
+        return None
+    return RealtimeShare(THROTTLED_US if throttled else ADMITTED_US, PERIOD_US)
+
+
+async def limits_swap(host: Host, mounts: CgroupMounts) -> bool:
+    """Return whether the kernel can limit a group's swap."""
+    if "memory" in mounts.controllers:
+        return await host.exists(mounts.controllers["memory"] / "memory.memsw.limit_in_bytes")
+    # In version 2 the root group has no such file, but each of its children does.
+    return mounts.unified is not None and await host.exists("/proc/swaps")
+
+
+async def oom_kills(host: Host, mounts: CgroupMounts, name: str) -> int:
+    """Return how many processes the kernel killed because the group was out of memory."""
+    folder = mounts.of("memory", name)
+    if folder is None:
+        return 0
+    told = "memory.oom_control" if "memory" in mounts.controllers else "memory.events"
+    return int((await _pairs(host, folder / told)).get("oom_kill", 0))
+
+
+async def cgroup_members(host: Host, mounts: CgroupMounts, name: str) -> tuple[int, ...]:
+    """Return the ids of the processes in a group.
+
+    Raises:
+        OSError: The group is gone.
+    """
+    folder = mounts.of("cpuacct", name) or mounts.folders[0] / name
+    listed = (await host.read(folder / "cgroup.procs")).split()
+    return tuple(int(pid) for pid in listed)
+
+
+async def cgroup_cost(host: Host, mounts: CgroupMounts, name: str) -> dict[str, float]:
+    """Return what a group cost: CPU seconds so far, and resident bytes now.
+
+    Raises:
+        OSError: The group is gone, or its controllers are not there.
+    """
+    return {
+        "cpu_s": await _cpu_seconds(host, mounts, name),
+        "rss_bytes": await _resident(host, mounts, name),
+    }
+
+
+async def _cpu_seconds(host: Host, mounts: CgroupMounts, name: str) -> float:
+    folder = mounts.of("cpuacct", name)
+    if folder is None:
+        raise FileNotFoundError("no cpuacct controller")
+    if "cpuacct" in mounts.controllers:
+        return int(await host.read(folder / "cpuacct.usage")) / 1e9
+    return (await _pairs(host, folder / "cpu.stat"))["usage_usec"] / 1e6
+
+
+async def _resident(host: Host, mounts: CgroupMounts, name: str) -> float:
+    folder = mounts.of("memory", name)
+    if folder is None:
+        raise FileNotFoundError("no memory controller")
+    stat = await _pairs(host, folder / "memory.stat")
+    return float(stat["total_rss"] if "memory" in mounts.controllers else stat["anon"])
+
+
+async def _pairs(host: Host, path: Path) -> dict[str, int]:
+    text = (await host.read(path)).decode()
+    return {key: int(value) for key, value in (line.split() for line in text.splitlines())}

@@ -1,0 +1,298 @@
+"""Containers: the agent in its own namespaces and control groups, run by an OCI runtime."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, Literal
+
+from pydantic import Field
+
+from tare.errors import InputError, heard
+from tare.hosts import start_owned
+from tare.hosts.contract import Host
+from tare.hosts.grants import granted_cpus
+from tare.hosts.trace.threads import threads_of
+from tare.platforms.contract import (
+    NO_HYPERVISOR,
+    Capabilities,
+    Context,
+    Machine,
+    MachineSpec,
+    NetworkWays,
+    Platform,
+    Prepared,
+    Shape,
+    Statement,
+    Variant,
+    Verdict,
+)
+from tare.platforms.linux.cpu_groups import container_resources, values_for, version_of
+from tare.platforms.linux.disk import INSIDE, disk_variable, mounted_disk, require_room
+from tare.platforms.linux.held_scheduling import LINUX_KNOBS, Scheduled, linux_knobs
+from tare.platforms.linux.process_machine import (
+    CONSOLE,
+    ProcessMachine,
+    kernel_release,
+    owned_directory,
+)
+from tare.platforms.linux.scheduling import LinuxOptions, own_policy
+from tare.platforms.linux.toolbox import tree_at_host
+from tare.platforms.oci.bundle import AGENT_INSIDE, ContainerSpec, Device
+from tare.platforms.oci.cgroups import (
+    CgroupMounts,
+    cgroup_cost,
+    cgroup_members,
+    cgroup_mounts,
+    limits_swap,
+    oom_kills,
+    realtime_share,
+)
+from tare.platforms.oci.leftovers import undo_container
+from tare.platforms.oci.runtime import (
+    AUTOMATIC,
+    TRIAL_S,
+    Runtime,
+    RuntimeName,
+    Trial,
+    owned_container,
+    root_file_system,
+    try_runtimes,
+)
+
+MIN_MEMORY = 16 << 20
+IDLE_DEVICE = "/dev/cpu_dma_latency"
+KILLED = 128 + 9
+"""What a runtime returns for a container whose first process was killed (SIGKILL)."""
+
+SANDBOX_LACKS = frozenset({"policy", "fifo", "nice", "slice"})
+"""What gVisor keeps from the host's kernel: it schedules threads by itself."""
+
+
+class OciOptions(LinuxOptions):
+    """How containers are run."""
+
+    runtime: Literal["auto", "crun", "runc", "runsc"] = Field(
+        default="auto",
+        description="The OCI runtime; auto takes the first of crun and runc that works here.",
+    )
+
+
+class Oci(Platform[OciOptions]):
+    """Containers through an OCI runtime."""
+
+    name = "oci"
+    options = OciOptions
+    variants = tuple(Variant(name, {"runtime": name}) for name in ("crun", "runc", "runsc"))
+    undoers = MappingProxyType({"container": undo_container})
+
+    def describe(self, options: OciOptions) -> str:
+        """Return what reports call it."""
+        runtime = "container" if options.runtime == "auto" else f"container ({options.runtime})"
+        return ", ".join((runtime, *options.scheduling_words))
+
+    def stated(self, options: OciOptions) -> Statement:
+        """Return what containers offer; nothing is tried for it."""
+        sandboxed = options.runtime == "runsc"
+        return Statement(
+            capabilities=Capabilities(
+                pinning=True,
+                max_vcpus=0,
+                min_memory=MIN_MEMORY,
+                knobs=LINUX_KNOBS - SANDBOX_LACKS if sandboxed else LINUX_KNOBS,
+                disk=frozenset({"mounted"}),
+                toolbox=frozenset({"tree"}),
+                notes=(
+                    "a container that is not pinned keeps to the least used CPUs, as many as it "
+                    "has vCPUs",
+                ),
+            ),
+            kernel="gVisor's, on the host's own" if sandboxed else "the host's own",
+            channel="pipes of the container's first process",
+            host_boot=NO_HYPERVISOR,
+            network=NetworkWays(rooted=frozenset({"veth"})),
+            boot_s=0.4,
+            needs=("crun or runc" if options.runtime == "auto" else options.runtime, "root"),
+            untested="It was never run: no computer of the tests has it." if sandboxed else "",
+        )
+
+    async def check(self, context: Context, options: OciOptions) -> Verdict:
+        """Run a trivial container, and remember the runtime's own words when it does not."""
+        trials = await try_runtimes(context, _wanted(options))
+        versions = {trial.runtime.name: trial.version for trial in trials if trial.version}
+        versions["linux"] = await kernel_release(context.host)
+        refusals = "; ".join(_refusal(trial) for trial in trials if not trial.usable)
+        chosen = trials[-1]
+        knobs, missing = await _knobs(context, chosen.runtime)
+        capabilities = replace(
+            self.stated(options).capabilities,
+            knobs=knobs,
+            missing_knobs=missing,
+            max_vcpus=len(context.host.topology().online),
+        )
+        if not chosen.usable:
+            return Verdict(False, refusals, _hint(trials), False, versions, capabilities)
+        reason = f"{chosen.runtime.name} {chosen.version} ran a container"
+        if refusals:
+            reason += f" ({refusals})"
+        return Verdict(True, reason, "", False, versions, capabilities)
+
+    async def prepare(
+        self, context: Context, options: OciOptions, shape: Shape, realtime: bool
+    ) -> Prepared:
+        """Choose the runtime and make the root file system.
+
+        Raises:
+            InputError: No runtime works here any more.
+        """
+        began = time.monotonic()
+        await require_room(context.host, shape.disk)
+        trials = await try_runtimes(context, _wanted(options))
+        if not trials[-1].usable:
+            raise InputError("; ".join(map(_refusal, trials)), _hint(trials))
+        root = await root_file_system(context)
+        return Prepared(
+            kernel=await kernel_release(context.host),
+            digest=root.name,
+            cached=True,
+            took_s=time.monotonic() - began,
+            extra={"runtime": trials[-1].runtime},
+        )
+
+    async def start(
+        self, context: Context, options: OciOptions, prepared: Prepared, spec: MachineSpec
+    ) -> Machine:
+        """Start a container that holds the agent alone."""
+        runtime: Runtime = prepared.extra["runtime"]
+        host, ledger = context.host, context.ledger
+        mounts = await cgroup_mounts(host)
+        async with AsyncExitStack() as held:
+            await held.enter_async_context(owned_directory(host, ledger, spec.workdir))
+            disk = await held.enter_async_context(mounted_disk(context, spec))
+            scheduled = Scheduled(context, spec.name, own_policy(options.scheduling_of(spec.role)))
+            throttled = await scheduled.hold(held, realtime=spec.realtime, group=False)
+            cpu, unified = container_resources(scheduled.wanted, version_of(mounts))
+            tree = await tree_at_host(context, spec, held)
+            link = None if spec.network is None else await spec.network.namespace(spec.name)
+            variables = {} if link is None else link.variable
+            container = ContainerSpec(
+                name=spec.name,
+                toolbox=None if tree is None else str(tree),
+                root=str(await root_file_system(context)),
+                cpus=granted_cpus(host.topology().online, ledger, spec.cpus, spec.shape.vcpus),
+                memory=spec.shape.memory,
+                swap_limit=await limits_swap(host, mounts),
+                realtime=await realtime_share(host, mounts, throttled),
+                devices=await _devices(host),
+                cpu=cpu,
+                unified=unified,
+                args=scheduled.inside((AGENT_INSIDE, "serve")),
+                env=tuple(
+                    {**scheduled.environment, **disk_variable(disk, INSIDE), **variables}.items()
+                ),
+                netns="" if link is None else f"/run/netns/{link.interface}",
+                scratch=None if disk is None else str(disk.path),
+            )
+            command = await held.enter_async_context(
+                owned_container(context, runtime, mounts, container, spec.workdir)
+            )
+            log = spec.workdir / CONSOLE
+            process = await start_owned(host, ledger, command, log=log)
+
+            async def members() -> tuple[int, ...]:
+                return await cgroup_members(host, mounts, spec.name)
+
+            async def prove() -> Mapping[str, Any]:
+                pids = await members()
+                values = values_for(scheduled.wanted, version_of(mounts))
+                if values and (folder := mounts.of("cpu", spec.name)) is not None:
+                    scheduled.adopt(folder, values)
+                return await scheduled.prove(tuple(await threads_of(host, pids)), pids[0])
+
+            async def cost() -> dict[str, float]:
+                return await cgroup_cost(host, mounts, spec.name)
+
+            async def explain(code: int) -> str:
+                return await _explain(host, mounts, runtime, spec, code)
+
+            async def force() -> None:
+                state = spec.workdir / "state"
+                await host.run(runtime.command(state, "kill", spec.name, "KILL"), timeout_s=TRIAL_S)
+
+            return ProcessMachine(
+                spec.name,
+                process,
+                log,
+                host=host,
+                members=members,
+                cost=cost,
+                explain=explain,
+                held=held.pop_all(),
+                force=force,
+                prove=prove,
+                disk=disk,
+            )
+
+
+async def _knobs(context: Context, runtime: Runtime) -> tuple[frozenset[str], dict[str, str]]:
+    knobs, missing = await linux_knobs(context)
+    if runtime.name != "runsc":
+        return knobs, missing
+    inside = "gVisor schedules threads by itself: the host's kernel never hears of it"
+    lost = knobs & SANDBOX_LACKS
+    return knobs - lost, {**missing, **dict.fromkeys(lost, inside)}
+
+
+def _wanted(options: OciOptions) -> tuple[RuntimeName, ...]:
+    return AUTOMATIC if options.runtime == "auto" else (options.runtime,)
+
+
+def _refusal(trial: Trial) -> str:
+    if not trial.version:
+        return trial.words
+    return f"{trial.runtime.name} {trial.version} does not run a container here"
+
+
+def _hint(trials: tuple[Trial, ...]) -> str:
+    hint = _todo(trials)
+    for trial in trials:
+        if trial.version and trial.words:
+            hint = heard(hint, trial.runtime.name, trial.words.strip().splitlines()[-1])
+    return hint
+
+
+def _todo(trials: tuple[Trial, ...]) -> str:
+    missing = [trial.runtime.name for trial in trials if not trial.version]
+    if missing:
+        return f"apt-get install {missing[-1]}"
+    if any(trial.runtime.name == "crun" for trial in trials):
+        return "apt-get install runc"
+    return f"{trials[-1].runtime.name} --version && mount -t cgroup,cgroup2"
+
+
+async def _devices(host: Host) -> tuple[Device, ...]:
+    told = await host.run(["stat", "-c", "%t %T", IDLE_DEVICE], timeout_s=TRIAL_S)
+    if not told.ok:
+        return ()
+    major, minor = (int(number, 16) for number in told.stdout.split())
+    return (Device(IDLE_DEVICE, major, minor),)
+
+
+async def _explain(
+    host: Host, mounts: CgroupMounts, runtime: Runtime, spec: MachineSpec, code: int
+) -> str:
+    megabytes = spec.shape.memory >> 20
+    try:
+        out_of_memory = await oom_kills(host, mounts, spec.name) > 0
+    except (OSError, ValueError):
+        out_of_memory = False
+    if out_of_memory:
+        return f"the kernel killed the container: it needed more than its {megabytes} MiB"
+    if code == KILLED:
+        return "the container's agent was killed (SIGKILL), by whom is not known"
+    if code < 0:
+        return f"{runtime.name}, which runs the container, was killed by signal {-code}"
+    return f"the container ended by itself: {runtime.name} returned {code}"

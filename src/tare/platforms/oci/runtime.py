@@ -1,0 +1,219 @@
+"""The OCI runtimes: how each is called, and which of them really runs a container here."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tare.errors import InputError, MachineFault, TareError
+from tare.hosts.contract import Completed, Host
+from tare.images.ship import host_cache
+from tare.platforms.contract import Context
+from tare.platforms.linux.process_machine import owned_directory, temporary_folder
+from tare.platforms.oci.bundle import AGENT_INSIDE, DIRECTORIES, ContainerSpec, configuration
+from tare.platforms.oci.cgroups import CgroupMounts, cgroup_mounts, owned_cgroups, realtime_share
+
+RuntimeName = Literal["crun", "runc", "runsc"]
+AUTOMATIC: tuple[RuntimeName, ...] = ("crun", "runc")
+TRIAL_S = 15.0
+TRIAL_MEMORY = 64 << 20
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """One OCI runtime as it is called here.
+
+    Args:
+        name: Its command.
+        flags: Options before the subcommand.
+        keeps: Whether ``run --keep`` leaves the control groups of a container that has ended,
+            so that an out-of-memory kill can still be told.
+    """
+
+    name: str
+    flags: tuple[str, ...] = ()
+    keeps: bool = False
+
+    def command(self, root: Path, *words: str) -> list[str]:
+        """Return the call of a subcommand, with the runtime's state under ``root``."""
+        return [self.name, "--root", str(root), *self.flags, *words]
+
+    def run_command(self, root: Path, bundle: Path, name: str) -> list[str]:
+        """Return the call that runs a container to its end, in the foreground."""
+        keep = ("--keep",) if self.keeps else ()
+        return self.command(root, "run", *keep, "--bundle", str(bundle), name)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What became of a trivial container: whether it ran, and the runtime's own words if not."""
+
+    runtime: Runtime
+    usable: bool
+    words: str
+    version: str
+
+
+async def try_runtimes(context: Context, wanted: tuple[RuntimeName, ...]) -> tuple[Trial, ...]:
+    """Run a trivial container with one runtime after the other, up to the first that can.
+
+    Args:
+        context: Where to try.
+        wanted: The runtimes, the preferred first.
+
+    Returns:
+        The trials that were made; only the last one can be usable.
+    """
+    trials: list[Trial] = []
+    for name in wanted:
+        trials.append(await try_runtime(context, name))
+        if trials[-1].usable:
+            break
+    return tuple(trials)
+
+
+async def try_runtime(context: Context, name: RuntimeName) -> Trial:
+    """Run a trivial container with one runtime; never raises for what is missing."""
+    version = ""
+    try:
+        version = await _version(context.host, name)
+    except InputError:
+        return Trial(Runtime(name), False, f"{name} is not installed", "")
+    except (TareError, OSError) as error:
+        return Trial(Runtime(name), False, str(error), "")
+    last = Trial(Runtime(name), False, f"{name} cannot be called", version)
+    for flags in _flag_sets(name):
+        try:
+            runtime = Runtime(name, flags, await _keeps(context.host, name))
+            done = await _trivial(context, runtime)
+        except (TareError, OSError) as error:
+            last = Trial(Runtime(name, flags), False, str(error), version)
+            continue
+        if done.ok:
+            return Trial(runtime, True, "", version)
+        last = Trial(runtime, False, done.words() or f"status {done.returncode}", version)
+    return last
+
+
+def _flag_sets(name: RuntimeName) -> tuple[tuple[str, ...], ...]:
+    if name != "runsc":
+        return ((),)
+    return tuple((f"--platform={platform}", "--network=none") for platform in ("systrap", "ptrace"))
+
+
+async def _version(host: Host, name: str) -> str:
+    said = (await host.run([name, "--version"], timeout_s=5)).stdout.decode(errors="replace")
+    first = said.splitlines()[0] if said.strip() else ""
+    return first.removeprefix(name).strip().removeprefix("version").strip()
+
+
+async def _keeps(host: Host, name: str) -> bool:
+    if name == "runsc":
+        return False
+    said = await host.run([name, "run", "--help"], timeout_s=5)
+    return b"--keep" in said.stdout + said.stderr
+
+
+async def _trivial(context: Context, runtime: Runtime) -> Completed:
+    mounts = await cgroup_mounts(context.host)
+    name = f"tare-trial-{secrets.token_hex(4)}"
+    online = context.host.topology().online
+    spec = ContainerSpec(
+        name=name,
+        root=str(await root_file_system(context)),
+        cpus=online[:1],
+        memory=TRIAL_MEMORY,
+        realtime=await realtime_share(context.host, mounts, throttled=False),
+        args=(AGENT_INSIDE, "proof"),
+    )
+    workdir = temporary_folder(context.host) / name
+    async with (
+        owned_directory(context.host, context.ledger, workdir),
+        owned_container(context, runtime, mounts, spec, workdir) as command,
+    ):
+        return await context.host.run(command, timeout_s=TRIAL_S)
+
+
+@asynccontextmanager
+async def owned_container(
+    context: Context, runtime: Runtime, mounts: CgroupMounts, spec: ContainerSpec, workdir: Path
+) -> AsyncIterator[list[str]]:
+    """Note a container in the ledger and write its bundle; delete it in the end.
+
+    Args:
+        context: Where it will run.
+        runtime: What will run it.
+        mounts: The host's control groups.
+        spec: What it is.
+        workdir: An existing directory for the bundle and the runtime's state.
+
+    Yields:
+        The command that runs it in the foreground.
+    """
+    bundle, state = workdir / "bundle", workdir / "state"
+    made = await context.host.run(["mkdir", "-m", "700", str(bundle)], timeout_s=TRIAL_S)
+    if not made.ok:
+        raise MachineFault(f"{spec.name}: {made.words()}")
+    text = json.dumps(configuration(spec), indent=1)
+    await context.host.write(bundle / "config.json", text.encode())
+    async with owned_cgroups(context.host, context.ledger, mounts, spec.name):
+        entry = context.ledger.record(
+            "container",
+            runtime=runtime.name,
+            root=str(state),
+            id=spec.name,
+            cpus=list(spec.cpus),
+        )
+        try:
+            yield runtime.run_command(state, bundle, spec.name)
+        finally:
+            if await context.host.exists(state / spec.name) or runtime.name == "runsc":
+                await context.host.run(
+                    runtime.command(state, "delete", "--force", spec.name), timeout_s=TRIAL_S
+                )
+            context.ledger.done(entry)
+
+
+_LAY_OUT = (
+    'set -e; test -d "$1" && exit; mkdir -p "${1%/*}"; '
+    'made=$(mktemp -d "${1%/*}/tare-root-XXXXXX"); '
+    'cp "$2" "$made$3"; chmod 755 "$made" "$made$3"; shift 3; '
+    'for name in "$@"; do mkdir "$made/$name"; done; '
+)
+
+
+async def root_file_system(context: Context) -> Path:
+    """Return a directory of the host that holds the agent and mount points, made once per agent.
+
+    Args:
+        context: The host, and where this computer keeps such things.
+
+    Raises:
+        MachineFault: It cannot be made there.
+    """
+    host = context.host
+    digest = root_digest(await asyncio.to_thread(context.agent.read_bytes))
+    folder = (await host_cache(host, context.cache)) / "oci" / digest
+    if await host.exists(folder):
+        return folder
+    # Another check may make the same at the same time: whoever is second removes its own.
+    script = f'whole="$1"; {_LAY_OUT}mv -T "$made" "$whole" || rm -r "$made"; test -d "$whole"'
+    words = [str(folder), str(context.host_agent), AGENT_INSIDE, *DIRECTORIES]
+    made = await host.run(["sh", "-c", script, "sh", *words], timeout_s=TRIAL_S)
+    if not made.ok:
+        raise MachineFault(f"{host.name}: {folder} cannot be made: {made.words()}")
+    return folder
+
+
+def root_digest(program: bytes) -> str:
+    """Return the SHA-256 (hex) of what a root file system is made from."""
+    digest = hashlib.sha256(program)
+    digest.update("\0".join((AGENT_INSIDE, *DIRECTORIES)).encode())
+    return digest.hexdigest()

@@ -1,0 +1,1 @@
+"""QEMU on a host: KVM where a guest really boots, or TCG, which emulates the processor."""

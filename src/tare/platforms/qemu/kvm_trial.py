@@ -1,0 +1,186 @@
+"""Whether KVM really runs guests on a host: only booting one tells.
+
+There are computers where ``/dev/kvm`` opens and creates virtual machines, and yet no stock kernel
+boots: it spins. :mod:`tare.platforms.qemu.kvm_memory` remembers what was found.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal
+
+from tare.errors import InputError, MachineFault, TareError, heard
+from tare.hosts import Completed, Host
+from tare.platforms.qemu.command import PROGRAM
+
+Depth = Literal["real", "virtual", "emulated"]
+"""What a host itself is: hardware, a guest of a hypervisor, or software (QEMU's TCG)."""
+
+BOOT_DEADLINES_S: Mapping[Depth, tuple[float, ...]] = MappingProxyType(
+    {"real": (8.0,), "virtual": (12.0,), "emulated": (60.0, 120.0, 120.0)}
+)
+"""How long each guest that tries KVM may take, in turn, until one boots.
+
+A guest that KVM really runs is up in less than two seconds, in a guest in a few more. On an
+emulated processor each exit costs thousands of emulated instructions, and it takes 7 to 20 s; one
+of some 25 falls there or spins for ever, though the next boots (docs/lab.md)."""
+
+TOUCH_S: Mapping[Depth, float] = MappingProxyType(
+    {"real": 20.0, "virtual": 20.0, "emulated": 120.0}
+)
+"""How long QEMU may take to be there and to end again, on a host that is busy."""
+
+WITHOUT_KVM = (
+    "use a host on hardware, or one whose hypervisor offers nested virtualization in full; "
+    "`accelerator: tcg` needs no KVM"
+)
+"""What to do where KVM is there, and yet runs no guest."""
+
+_TCG = "TCGTCGTCGTCG"
+
+_GREETING = b'{"execute":"qmp_capabilities"}\n{"execute":"quit"}\n'
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was found about KVM on a host.
+
+    Args:
+        usable: Whether a guest booted.
+        reason: What was found, in one sentence.
+        todo: What to do, or empty.
+        sure: Whether asking again would give the same answer.
+        words: What QEMU or the guest's console said of it, or empty.
+        speaker: Who said that.
+    """
+
+    usable: bool
+    reason: str
+    todo: str = ""
+    sure: bool = True
+    words: str = ""
+    speaker: str = "QEMU"
+
+    @property
+    def hint(self) -> str:
+        """What to do, and after it what was said."""
+        return heard(self.todo, self.speaker, self.words)
+
+
+async def kvm_device(host: Host, depth: Depth = "real") -> Answer:
+    """Find out whether KVM creates a virtual machine at all, without booting one."""
+    if not await host.exists("/dev/kvm"):
+        return await _no_device(host)
+    argv = [PROGRAM, "-machine", "none", "-accel", "kvm", "-nodefaults", "-no-user-config"]
+    argv += ["-display", "none", "-S", "-qmp", "stdio"]
+    try:
+        made = await host.run(argv, input=_GREETING, timeout_s=TOUCH_S[depth])
+    except (MachineFault, InputError) as error:
+        return Answer(False, f"/dev/kvm is there, but QEMU cannot use it: {error.message}")
+    if made.ok:
+        return Answer(True, "/dev/kvm opens and creates a virtual machine")
+    words = _complaint(made)
+    if "Permission denied" in words:
+        return Answer(
+            False,
+            "/dev/kvm may not be opened by this user",
+            "usermod -aG kvm $USER, then log in again",
+        )
+    return Answer(
+        False,
+        "/dev/kvm opens, but no virtual machine can be created",
+        "end other hypervisors that use the processor, and look at: dmesg | grep -i kvm",
+        words=words,
+    )
+
+
+async def _no_device(host: Host) -> Answer:
+    with contextlib.suppress(OSError):
+        flags = (await host.read("/proc/cpuinfo")).split()
+        for flag, module in ((b"vmx", "kvm_intel"), (b"svm", "kvm_amd")):
+            if flag in flags:
+                return Answer(False, "there is no /dev/kvm", f"modprobe {module}")
+    return Answer(
+        False,
+        "there is no /dev/kvm: the processor offers no virtualization here",
+        "turn virtualization on in the firmware, or nested virtualization in the hypervisor below",
+    )
+
+
+async def taken(host: Host, argv: Sequence[str], depth: Depth = "real") -> Answer:
+    """Find out whether this QEMU takes some options as they are, without running a guest.
+
+    Args:
+        host: Where QEMU is.
+        argv: A command that reads its orders from standard input; see ``qemu_command.trial``.
+        depth: What the host is.
+    """
+    tried = await host.run(argv, input=_GREETING, timeout_s=TOUCH_S[depth])
+    if not tried.ok:
+        return _refused(argv, _complaint(tried))
+    # It goes on without what is missing, which would be an arm under a wrong name.
+    missing = [line for line in _lines(tried) if "doesn't support requested feature" in line]
+    asked = {word.partition("=")[0] for word in argv[argv.index("-cpu") + 1].split(",")[1:]}
+    for line in missing:
+        for flag in sorted(one.lstrip("+") for one in asked):
+            if f".{flag} " in f"{line} ":
+                return Answer(
+                    False,
+                    f"this host has no {flag} for guests, which is asked for",
+                    "leave it out, or use a host that has it",
+                    words=line,
+                )
+    return Answer(True, "QEMU takes these options")
+
+
+def _refused(argv: Sequence[str], words: str) -> Answer:
+    for telling, reason, todo in _REFUSALS:
+        if telling in words:
+            return Answer(False, reason, todo, words=words)
+    # Without what makes it wait for a monitor's orders, for somebody who tries it by hand.
+    tried = shlex.join([PROGRAM, *argv[argv.index("-machine") :]])
+    return Answer(
+        False, "QEMU does not start with these options", f"try them: {tried}", words=words
+    )
+
+
+_REFUSALS = (
+    (
+        "failed to set MSR",
+        "KVM cannot run guests here: it refuses to set up their processor",
+        WITHOUT_KVM,
+    ),
+    (
+        "mlockall",
+        "QEMU may not lock its memory here",
+        "allow it: ulimit -l unlimited; or leave `mlock` out",
+    ),
+)
+"""What in QEMU's words tells which reason, and what to do about it."""
+
+
+def _complaint(ended: Completed) -> str:
+    return "; ".join(_lines(ended)[:3]) or f"it ended with {ended.returncode}"
+
+
+def _lines(ended: Completed) -> list[str]:
+    said = ended.stderr.decode(errors="replace").strip().splitlines()
+    return [line.removeprefix(f"{PROGRAM}: ") for line in said]
+
+
+async def depth_of(host: Host, agent: Path) -> Depth:
+    """Return what a host itself is, as CPUID tells the agent there; virtual where it tells not."""
+    try:
+        told = await host.run([str(agent), "proof"], timeout_s=TOUCH_S["emulated"])
+        seen = json.loads(told.stdout)["hypervisor"]
+        if _TCG in seen["signatures"]:
+            return "emulated"
+        return "virtual" if seen["announced"] else "real"
+    except (TareError, ValueError, KeyError, TypeError):
+        return "virtual"

@@ -1,0 +1,370 @@
+"""One running QEMU machine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tare.agent.channel import StreamChannel
+from tare.agent.client import AgentClient
+from tare.errors import MachineFault, TareError
+from tare.hosts import OwnedProcess, start_owned
+from tare.hosts.processes import stat_fields
+from tare.hosts.trace.threads import run_delay, threads_of
+from tare.hosts.units import kernel_units
+from tare.platforms.contract import Context, Machine, MachineSpec
+from tare.platforms.guest_hello import first_hello, last_line
+from tare.platforms.linux.disk import OwnDisk, forget_file, owned_disk
+from tare.platforms.linux.held_scheduling import Scheduled
+from tare.platforms.qemu.command import Places
+from tare.platforms.qemu.console import Console
+from tare.platforms.qemu.disk import prove_disk
+from tare.platforms.qemu.enlightenments import contradiction
+from tare.platforms.qemu.options import QemuOptions
+from tare.platforms.qemu.qmp import Monitor
+from tare.platforms.qemu.sockets import reached
+from tare.platforms.qemu.threads import emulator_cpus, prove_placement
+
+if TYPE_CHECKING:
+    from tare.agent.client import Hello
+    from tare.hosts import Entry
+
+_RETRY_S = 0.004
+_GONE_S = 2.0
+_PANIC_S = 1.0
+_POWER_OFF_S = 3.0
+_QUIT_S = 2.0
+_RESIDENT = re.compile(r"^(?:VmRSS|HugetlbPages):\s+(\d+) kB", re.MULTILINE)
+# The kernel's limit is 108 bytes with the final NUL (unix(7)).
+_LONGEST_SOCKET = 107
+
+
+class QemuMachine(Machine):
+    """A guest in QEMU; made by :func:`launch`."""
+
+    def __init__(
+        self,
+        context: Context,
+        options: QemuOptions,
+        spec: MachineSpec,
+        places: Places,
+        scheduled: Scheduled,
+    ) -> None:
+        self.name = spec.name
+        self._options = options
+        self.agent: AgentClient
+        self._opened = False
+        """Whether there is an agent to speak with yet."""
+        self.died: asyncio.Future[MachineFault] = asyncio.get_running_loop().create_future()
+        self.applied: Mapping[str, Any] = {}
+        self._scheduled = scheduled
+        self._held = contextlib.AsyncExitStack()
+        self._host = context.host
+        self._ledger = context.ledger
+        self._places = places
+        self._folders: list[tuple[Entry, Path]] = []
+        self._process: OwnedProcess
+        self._monitor: Monitor | None = None
+        self._console = Console()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._streams: list[asyncio.StreamWriter] = []
+        self._watch: asyncio.Task[None] | None = None
+        self._threads: tuple[int, ...] = ()
+        self._elsewhere: tuple[int, ...] = ()
+        self._answered = False
+        self._disk: OwnDisk | None = None
+        self._stopping = False
+        self._stop: asyncio.Future[None] | None = None
+
+    @property
+    def pid(self) -> int:
+        """The process id of QEMU on its host."""
+        return self._process.pid
+
+    async def ready(self, timeout_s: float) -> Hello:
+        """Wait for the agent's hello.
+
+        Raises:
+            MachineFault: QEMU or the guest ended, or the guest did not answer in time.
+        """
+        hello = await first_hello(self, timeout_s=timeout_s, gone_s=_GONE_S)
+        self._answered = True
+        return self._as_told(hello)
+
+    def _as_told(self, hello: Hello) -> Hello:
+        """Return the hello unless the guest sees another hypervisor than was asked for."""
+        seen = hello.proof.get("hypervisor")
+        wanted = self._options.enlightenments
+        differs = contradiction(wanted, seen) if wanted.asks and isinstance(seen, Mapping) else ""
+        if differs:
+            raise MachineFault(
+                f"{self.name}: enlightenments are not as asked for: {differs}",
+                console_tail=self.console_tail(),
+            )
+        return hello
+
+    async def vcpu_threads(self) -> tuple[int, ...]:
+        """Return the host thread id of each vCPU, in order."""
+        return self._threads
+
+    async def measuring_threads(self) -> tuple[int, ...]:
+        """Return the vCPUs' threads: whatever the guest runs, it runs on them."""
+        return self._threads
+
+    async def ran_s(self, threads: tuple[int, ...]) -> float:
+        """Return the CPU seconds that some of its threads have had; ended ones count nothing."""
+        return (await run_delay(self._host, threads))[0]
+
+    async def threads(self) -> dict[int, str]:
+        """Return the names of QEMU's threads by id."""
+        return await threads_of(self._host, [self._process.pid])
+
+    async def host_cost(self) -> dict[str, float]:
+        """Return what QEMU cost the host so far.
+
+        Returns:
+            ``cpu_s``: CPU seconds of all its threads; ``rss_bytes``: resident memory;
+            ``vcpu_cpu_s`` and ``vcpu_run_delay_s``: seconds that the vCPU threads ran, and that
+            they were ready but another ran (``/proc/PID/task/TID/schedstat``, the kernel's
+            Documentation/scheduler/sched-stats.rst); ``vcpuN_run_delay_s`` for each.
+
+        Raises:
+            MachineFault: It has ended.
+        """
+        process = f"/proc/{self._process.pid}"
+        try:
+            stat = await self._host.read(f"{process}/stat")
+            status = (await self._host.read(f"{process}/status")).decode()
+            schedstats = [
+                (await self._host.read(f"{process}/task/{thread}/schedstat")).split()
+                for thread in self._threads
+            ]
+            units = await kernel_units(self._host)
+        except (OSError, IndexError) as error:
+            raise MachineFault(
+                f"{self.name} has ended", console_tail=self.console_tail()
+            ) from error
+        # Fields 14 and 15 are user and system time, proc(5).
+        fields = stat_fields(stat)
+        cost = {
+            "cpu_s": (int(fields[11]) + int(fields[12])) / units.ticks_per_s,
+            # A zombie has neither line; huge pages are not in the former.
+            "rss_bytes": sum(1024.0 * int(kib) for kib in _RESIDENT.findall(status)),
+            "vcpu_cpu_s": sum(int(each[0]) for each in schedstats) * 1e-9,
+            "vcpu_run_delay_s": sum(int(each[1]) for each in schedstats) * 1e-9,
+        }
+        for number, each in enumerate(schedstats):
+            cost[f"vcpu{number}_run_delay_s"] = int(each[1]) * 1e-9
+        return cost
+
+    def console_tail(self) -> tuple[str, ...]:
+        """Return the last lines of the console, oldest first."""
+        return self._console.tail()
+
+    async def stop(self) -> None:
+        """Ask the guest to power off, then QEMU to quit, then kill it; remove what it left."""
+        if self._stop is None:
+            # Shielded: a stop that was begun goes on when whoever asked for it is cancelled.
+            self._stop = asyncio.ensure_future(self._end_and_remove())
+        await asyncio.shield(self._stop)
+
+    async def _end_and_remove(self) -> None:
+        self._stopping = True
+        try:
+            await self._end()
+            if self._watch is not None:
+                await self._watch
+            if self._monitor is not None:
+                await self._monitor.close()
+            if self._opened:
+                with contextlib.suppress(TareError, OSError):
+                    await self.agent.close()
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            for stream in self._streams:
+                stream.close()
+            await self._held.aclose()
+            for entry, folder in reversed(self._folders):
+                # A host that is lost keeps it, and the ledger its entry.
+                with contextlib.suppress(TareError):
+                    await self._host.remove(folder)
+                    self._ledger.done(entry)
+
+    # What launch() uses.
+
+    async def make_folder(self, folder: Path) -> None:
+        """Create a folder that :meth:`stop` removes."""
+        entry = self._ledger.record("directory", path=str(folder))
+        self._folders.append((entry, folder))
+        made = await self._host.run(["mkdir", "-p", "-m", "700", str(folder)], timeout_s=30)
+        if not made.ok:
+            raise MachineFault(f"{self.name}: {made.words()}", "check the disk's free space")
+
+    async def make_disk(self, context: Context, spec: MachineSpec) -> Path | None:
+        """Make the disk that the shape asks for, which :meth:`stop` removes; None without one."""
+        self._disk = await self._held.enter_async_context(owned_disk(context, spec))
+        return None if self._disk is None else self._disk.file
+
+    async def forget_disk(self) -> Mapping[str, Any]:
+        """Make the host forget what it caches of the machine's disk; see ``docs/disk.md``."""
+        return {} if self._disk is None else await forget_file(self._host, self._disk.file)
+
+    async def run(self, argv: Sequence[str], cpus: Sequence[int]) -> None:
+        """Start QEMU paused, listen to it, pin and schedule its vCPUs, and let the guest go."""
+        await self._scheduled.hold(self._held, realtime=False)
+        started = self._scheduled.around(argv, threads=False)
+        online = self._host.topology().online
+        # What QEMU starts later, such as threads for a disk, inherits this.
+        self._elsewhere = emulator_cpus(self._options.emulator_cpus, cpus, online)
+        self._process = await start_owned(
+            self._host,
+            self._ledger,
+            started,
+            log=self._places.errors,
+            cpus=self._elsewhere or None,
+        )
+        self._watch = asyncio.create_task(self._await_end())
+        try:
+            await self._bring_up(cpus)
+        except (MachineFault, OSError) as error:
+            # Where QEMU ended, its own words say more than a stream that broke off.
+            await asyncio.wait({self.died}, timeout=_GONE_S)
+            if self.died.done():
+                raise self.died.result() from error
+            raise MachineFault(f"{self.name}: QEMU cannot be steered: {error}") from error
+
+    async def _bring_up(self, cpus: Sequence[int]) -> None:
+        places = (self._places.agent, self._places.console, self._places.qmp)
+        agent, console, monitor = await asyncio.gather(
+            *(reached(self._host, place, self.died) for place in places)
+        )
+        self.agent = AgentClient(StreamChannel(*agent), name=self.name)
+        self._opened = True
+        self._streams.append(console[1])
+        self._tasks += [
+            asyncio.create_task(self._console.follow(console[0])),
+            asyncio.create_task(self._await_panic()),
+            asyncio.create_task(self._await_full_disk()),
+        ]
+        self._monitor = Monitor(self.name, monitor)
+        await self._monitor.open()
+        self._threads = await self._monitor.vcpu_threads()
+        if cpus:
+            await self._pin([cpus[number % len(cpus)] for number in range(len(self._threads))])
+        elif self._elsewhere:
+            # They began where QEMU's other threads are kept.
+            await self._pin([",".join(map(str, self._host.topology().online))] * len(self._threads))
+        scheduled = await self._scheduled.apply(self._threads, self._process.pid)
+        placed = await prove_placement(
+            self._host, self.name, self._process.pid, self._threads, self._elsewhere
+        )
+        self.applied = {**scheduled, **placed}
+        if self._disk is not None:
+            disk = await prove_disk(self.name, self._options, self._monitor, self._disk)
+            self.applied = {**self.applied, "disk": disk}
+        await self._monitor.execute("cont")
+
+    async def _pin(self, places: Sequence[int | str]) -> None:
+        """Bind each vCPU's thread to a CPU, or to several in the kernel's words."""
+        for number, (thread, cpu) in enumerate(zip(self._threads, places, strict=True)):
+            done = await self._host.run(["taskset", "-pc", str(cpu), str(thread)], timeout_s=30)
+            if not done.ok:
+                raise MachineFault(
+                    f"{self.name}: vCPU {number} cannot be pinned to CPU {cpu}: {done.words()}"
+                )
+
+    async def _await_end(self) -> None:
+        try:
+            code = await self._process.wait()
+        except MachineFault as lost:
+            self._fail(lost.message, transient=lost.transient)
+            return
+        if self._tasks:
+            # QEMU's last words are still on their way through the streams.
+            await asyncio.wait(self._tasks[:1], timeout=_GONE_S)
+        # Where the guest fell before it spoke, another boot may well succeed (docs/lab.md).
+        self._fail(await self._why(code), transient=not code and not self._answered)
+
+    async def _await_full_disk(self) -> None:
+        """End the machine when the host has no room left for what it writes to its disk."""
+        monitor = self._monitor
+        while monitor is None:
+            await asyncio.sleep(_RETRY_S)
+            monitor = self._monitor
+        await monitor.no_space.wait()
+        self._fail("the host's disk is full: what the guest wrote to its disk has no room there")
+
+    async def _await_panic(self) -> None:
+        """End the machine when its kernel panicked and then hangs instead of restarting."""
+        await self._console.panicked.wait()
+        await asyncio.sleep(_PANIC_S)
+        panic = f"the guest's kernel panicked: {self._console.panic}"
+        self._fail(panic, transient=not self._answered)
+
+    def _fail(self, reason: str, *, transient: bool = False) -> None:
+        if self._stopping or self.died.done():
+            return
+        tail = self.console_tail()
+        fault = MachineFault(
+            f"{self.name}: {reason}{last_line(tail)}", console_tail=tail, transient=transient
+        )
+        self.died.set_result(fault)
+
+    async def _why(self, code: int) -> str:
+        if self._console.panic:
+            return f"the guest's kernel panicked: {self._console.panic}"
+        if code < 0:
+            known = {number.value: number.name for number in signal.Signals}
+            return f"QEMU was killed by {known.get(-code, f'signal {-code}')}"
+        if code:
+            return f"QEMU ended with code {code}: {await self._errors()}"
+        if self._console.killed:
+            killed = self._console.killed
+            return f"the guest ran out of memory, and its kernel killed '{killed}': give it more"
+        ended = self._monitor.ended_by if self._monitor is not None else ""
+        words = {
+            "guest-shutdown": "the guest powered itself off",
+            "guest-reset": "the guest restarted itself",
+            "guest-panic": "the guest's kernel panicked",
+        }
+        return words.get(ended, f"QEMU ended by itself{f' ({ended})' if ended else ''}")
+
+    async def _errors(self) -> str:
+        with contextlib.suppress(OSError):
+            lines = (await self._host.read(self._places.errors)).decode(errors="replace")
+            if said := lines.strip().splitlines()[-3:]:
+                return "; ".join(line.removeprefix("qemu-system-x86_64: ") for line in said)
+        return "it gave no reason"
+
+    def _gone(self) -> bool:
+        return self._process.returncode is not None
+
+    async def _end(self) -> None:
+        # Without a watch there is no process yet.
+        if self._watch is None:
+            return
+        # A guest that never answered is not asked: it would only cost the wait.
+        if not self._gone() and self._answered:
+            with contextlib.suppress(TareError, OSError, TimeoutError):
+                async with asyncio.timeout(_POWER_OFF_S):
+                    await self.agent.shutdown()
+                    await asyncio.shield(self._watch)
+        if not self._gone() and self._monitor is not None:
+            with contextlib.suppress(TareError, OSError, TimeoutError):
+                async with asyncio.timeout(_QUIT_S):
+                    await self._monitor.execute("quit")
+                    await asyncio.shield(self._watch)
+        if not self._gone():
+            await self._process.kill()
+
+
+def fits_socket(folder: Path) -> bool:
+    """Return whether sockets in ``folder`` have names short enough for the kernel."""
+    return len(os.fsencode(folder / "console.sock")) <= _LONGEST_SOCKET

@@ -1,0 +1,176 @@
+"""What can be chosen about a QEMU machine."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from tare.platforms.linux.scheduling import LinuxOptions
+from tare.platforms.qemu.enlightenments import Enlightenments
+from tare.study.quantities import Size, format_size
+
+
+def _cpus(chosen: str | tuple[int, ...]) -> str | tuple[int, ...]:
+    if not chosen or (not isinstance(chosen, str) and min(chosen) < 0):
+        raise ValueError("must be `any`, `same`, `other` or a list of CPU numbers, like [0, 1]")
+    return chosen
+
+
+def _power_of_two(size: int) -> int:
+    if size < 4096 or size & (size - 1):
+        raise ValueError("must be a size of huge pages, such as 2MiB or 1GiB")
+    return size
+
+
+EmulatorCpus = Annotated[Literal["any", "same", "other"] | tuple[int, ...], AfterValidator(_cpus)]
+
+
+class QemuOptions(LinuxOptions):
+    """Options of the platform ``qemu``."""
+
+    accelerator: Literal["tcg", "kvm"] = Field(
+        default="tcg",
+        description="`kvm` runs guests on the processor itself; `tcg` emulates it in software, "
+        "which shows behaviour but not hardware speed.",
+    )
+    devices: Literal["paravirtual", "emulated"] = Field(
+        default="paravirtual",
+        description="`paravirtual`: virtio network, disk and channel; `emulated`: e1000, AHCI "
+        "(IDE on `pc`) and a serial port.",
+    )
+    disk_cache: Literal["none", "writeback", "writethrough", "directsync", "unsafe"] = Field(
+        default="none",
+        description="How the host caches the disk of the machine's own (`shape: {disk: …}`), in "
+        "QEMU's words: `none` goes past the host's page cache, `writeback` through it; "
+        "`writethrough` and `directsync` are the same two with every write brought to the host's "
+        "disk at once; `unsafe` is `writeback` that ignores the guest's flushes.",
+    )
+    machine: Literal["q35", "pc"] = Field(
+        default="q35",
+        description="The emulated mainboard: PCI Express (`q35`) or the older PCI (`pc`).",
+    )
+    cpu: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._,+=-]*$",
+        description="QEMU's name of the processor model; by default `host` with kvm and `max` "
+        "with tcg.",
+    )
+    threads: Literal["multi", "single"] = Field(
+        default="multi",
+        description="With tcg: whether each vCPU has a host thread of its own, or all share one.",
+    )
+    clock: Literal["host", "instructions"] = Field(
+        default="host",
+        description="With tcg and one vCPU: where the guest's time comes from. `instructions` "
+        "counts one nanosecond for each instruction, so that the same work takes the same time on "
+        "every computer; idle time passes at once.",
+    )
+    enlightenments: Enlightenments = Field(
+        default_factory=Enlightenments,
+        description="With kvm: what the hypervisor tells the guest of itself; see "
+        "`enlightenments` below.",
+    )
+    cpu_pm: bool = Field(
+        default=False,
+        description="With kvm: an idle guest keeps its CPU (`-overcommit cpu-pm=on`), so that it "
+        "wakes without an exit; nothing else then runs there while it idles, unless the host's "
+        "scheduler takes the CPU away.",
+    )
+    emulator_cpus: EmulatorCpus = Field(
+        default="any",
+        description="Where QEMU's other threads than its vCPUs run: anywhere, on the `same` CPUs "
+        "as the pinned vCPUs, on the `other` ones, or on listed ones. Unpinned machines have no "
+        "CPUs of their own; theirs run anywhere, unless listed.",
+    )
+    network: Literal["auto", "tap", "user"] = Field(
+        default="auto",
+        description="What the network interface is connected to where a workload needs that: "
+        "`tap`, an isolated bridge of the host (needs root); `user`, QEMU's own network stack in "
+        "software (needs nothing, and costs much); `auto`, the first of them that works.",
+    )
+    hugepages: bool = Field(
+        default=False, description="Back the guest's memory by reserved huge pages of the host."
+    )
+    hugepage_size: Annotated[Size, AfterValidator(_power_of_two)] | None = Field(
+        default=None, description="With hugepages: their size; the host's usual one when left out."
+    )
+    prealloc: bool = Field(
+        default=False,
+        description="Touch all of the guest's memory before it starts, so that the host has "
+        "nothing to find for it later.",
+    )
+    mlock: bool = Field(
+        default=False,
+        description="Lock all of QEMU's memory (`-overcommit mem-lock=on`), so that none of it "
+        "is ever swapped out or moved; it is touched at once, too.",
+    )
+
+    @property
+    def wanted_devices(self) -> str:
+        """The device models asked for."""
+        return self.devices
+
+    @property
+    def wanted_network(self) -> str:
+        """The way to a network asked for."""
+        return self.network
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        if self.accelerator == "kvm" and self.clock == "instructions":
+            raise ValueError("`clock: instructions` needs `accelerator: tcg`")
+        if self.accelerator == "tcg":
+            for name, asked in (
+                ("enlightenments", self.enlightenments.asks),
+                ("cpu-pm", self.cpu_pm),
+            ):
+                if asked:
+                    raise ValueError(
+                        f"{name} needs `accelerator: kvm`: tcg emulates the processor by itself, "
+                        "and has nothing of the kind"
+                    )
+        if self.hugepage_size is not None and not self.hugepages:
+            raise ValueError("hugepage-size needs `hugepages: true`")
+        if self.prealloc and self.hugepages:
+            raise ValueError("huge pages are always touched at the start; remove `prealloc`")
+        return self
+
+    @property
+    def emulator_words(self) -> str:
+        """Where QEMU's other threads run, in words."""
+        if isinstance(self.emulator_cpus, str):
+            return {"same": "the same CPUs", "other": "other CPUs"}.get(
+                self.emulator_cpus, "any CPU"
+            )
+        return f"CPUs {', '.join(map(str, self.emulator_cpus))}"
+
+    @property
+    def memory_words(self) -> tuple[tuple[bool, str], ...]:
+        """What the memory is made of: whether it is so, and how reports say it."""
+        size = "" if self.hugepage_size is None else f" of {format_size(self.hugepage_size)}"
+        return (
+            (self.hugepages, f"huge pages{size}"),
+            (self.prealloc, "memory touched beforehand"),
+            (self.mlock, "memory locked"),
+        )
+
+    @property
+    def processor(self) -> str:
+        """What QEMU is told of the processor: the model, and its enlightenments."""
+        return ",".join((self.model, *self.enlightenments.flags))
+
+    @property
+    def model(self) -> str:
+        """The processor model that is used."""
+        if self.cpu is not None:
+            return self.cpu
+        # Only a guest that cannot migrate may see that the host's TSC never stops.
+        return "host,migratable=off" if self.accelerator == "kvm" else "max"
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The kernel modules that the devices need, as ``images`` names them."""
+        if self.devices == "paravirtual":
+            return frozenset({"virtio"})
+        return frozenset({"e1000", "ahci" if self.machine == "q35" else "ide"})

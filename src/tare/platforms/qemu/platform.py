@@ -1,0 +1,376 @@
+"""QEMU on a host: KVM where a guest really boots, or TCG, which emulates the processor."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tare.errors import InputError, MachineFault
+from tare.hosts import Host
+from tare.images.guest_image import GuestImage, build_guest_image
+from tare.images.kernels import is_file_name
+from tare.images.ship import at_host
+from tare.platforms.contract import (
+    ANY_BOOT,
+    KVM_BOOT,
+    TRIAL,
+    Capabilities,
+    Context,
+    MachineSpec,
+    NetworkWays,
+    Platform,
+    Prepared,
+    Shape,
+    Statement,
+    Variant,
+    Verdict,
+)
+from tare.platforms.linux.disk import require_room
+from tare.platforms.linux.held_scheduling import LINUX_KNOBS, Scheduled, linux_knobs
+from tare.platforms.linux.network import Link
+from tare.platforms.linux.toolbox import image_needs
+from tare.platforms.qemu import kvm_memory
+from tare.platforms.qemu import kvm_trial as probe
+from tare.platforms.qemu.command import PROGRAM, Places, command, kernel_arguments, trial
+from tare.platforms.qemu.huge_pages import lacking_pages, require_whole_pages
+from tare.platforms.qemu.machine import QemuMachine, fits_socket
+from tare.platforms.qemu.offer import INSTALL, Offer, offer_of
+from tare.platforms.qemu.options import QemuOptions
+
+if TYPE_CHECKING:
+    from tare.platforms.contract import Machine
+
+MAX_VCPUS = 255
+"""What 8-bit APIC identifiers allow; more would need an emulated IOMMU."""
+
+MIN_MEMORY = 96 << 20
+"""The least with which the real-time image boots to the agent's hello; docs/images.md."""
+
+_PROBE_SHAPE = Shape(vcpus=1, memory=256 << 20)
+_CREATED = "/dev/kvm opens and creates a virtual machine"
+
+
+class Qemu(Platform[QemuOptions]):
+    """QEMU: guests on the processor itself (KVM), or on one that QEMU emulates (TCG)."""
+
+    name = "qemu"
+    options = QemuOptions
+    variants = tuple(Variant(name, {"accelerator": name}) for name in ("tcg", "kvm"))
+
+    def describe(self, options: QemuOptions) -> str:
+        """Return a phrase such as ``QEMU TCG, paravirtual devices``."""
+        parts = [f"QEMU {options.accelerator.upper()}", f"{options.devices} devices"]
+        if options.machine != "q35":
+            parts.append(f"machine {options.machine}")
+        if options.cpu is not None:
+            parts.append(f"CPU {options.cpu}")
+        if options.accelerator == "tcg" and options.threads == "single":
+            parts.append("one thread")
+        if told := options.enlightenments.words():
+            parts.append(told)
+        if options.cpu_pm:
+            parts.append("idle guests keep their CPU")
+        if options.emulator_cpus != "any":
+            parts.append(f"emulator on {options.emulator_words}")
+        if options.disk_cache != "none":
+            parts.append(f"disk cache {options.disk_cache}")
+        parts += [word for asked, word in options.memory_words if asked]
+        parts += options.scheduling_words
+        return ", ".join(parts)
+
+    def stated(self, options: QemuOptions) -> Statement:
+        """Return what guests offer; nothing is tried for it."""
+        kvm = options.accelerator == "kvm"
+        notes = [
+            "Kernels start at their fixed address: no address-space randomisation of the kernel."
+        ]
+        if not kvm:
+            notes.append("The processor is emulated in software.")
+        return Statement(
+            capabilities=Capabilities(
+                pinning=kvm or options.threads == "multi",
+                max_vcpus=MAX_VCPUS,
+                min_memory=MIN_MEMORY,
+                devices=frozenset({"paravirtual", "emulated"}),
+                neighbours=True,
+                notes=tuple(notes),
+                knobs=LINUX_KNOBS,
+                disk=frozenset({"virtio-blk"} if options.devices == "paravirtual" else {"ahci"}),
+                toolbox=frozenset({"disk"}),
+            ),
+            kernel="the guest image's",
+            channel="virtio-serial port; with emulated devices a second serial port",
+            needs=(
+                "qemu-system-x86_64 (package qemu-system-x86)",
+                "taskset (package util-linux)",
+                *(("a /dev/kvm under which a guest boots",) if kvm else ()),
+            ),
+            untested="Was run in the lab only, where KVM itself runs on an emulated processor."
+            if kvm
+            else "",
+            emulated=not kvm,
+            host_boot=KVM_BOOT if kvm else ANY_BOOT,
+            boots_image=True,
+            network=NetworkWays(
+                rooted=frozenset({"tap", "user"}),
+                unprivileged=frozenset({"user"}),
+                device="/dev/net/tun",
+            ),
+            boot_s=2.5,
+            emulated_boot_s=10.0,
+        )
+
+    async def check(self, context: Context, options: QemuOptions) -> Verdict:
+        """Find out whether guests can be started; with KVM a guest is booted once."""
+        versions: dict[str, str] = {}
+        knobs: frozenset[str] = frozenset()
+        missing: dict[str, str] = {}
+        depth: probe.Depth = "virtual"
+
+        def verdict(usable: bool, reason: str, hint: str = "") -> Verdict:
+            best = self.stated(options).capabilities
+            found = replace(best, knobs=knobs, missing_knobs=missing)
+            # On an emulated processor even the best hypervisor shows behaviour only.
+            emulated = self.emulated(options) or depth == "emulated"
+            return Verdict(usable, reason, hint, emulated, versions, found)
+
+        try:
+            machine = (
+                (await context.host.run(["uname", "-m"], timeout_s=30)).stdout.decode().strip()
+            )
+            if machine != "x86_64":
+                return verdict(False, f"the host is {machine}; guests are x86_64 so far")
+            offer = await offer_of(context.host, context.cache)
+            versions["qemu"] = offer.version
+            if problem := await _problem(context.host, options, offer):
+                return verdict(False, *problem)
+            knobs, missing = await linux_knobs(context)
+        except (InputError, MachineFault) as error:
+            return verdict(False, error.message, error.hint)
+        kernel = _kernel(context, True)
+        if is_file_name(kernel) and not Path(kernel).is_file():
+            return verdict(False, f"there is no kernel file {kernel}", "name an existing vmlinuz")
+        if options.accelerator == "tcg":
+            if options.cpu is not None or options.mlock:
+                answer = await probe.taken(context.host, trial(options))
+                if not answer.usable:
+                    return verdict(False, answer.reason, answer.hint)
+            return verdict(True, "TCG emulates the processor: behaviour, not hardware speed")
+        try:
+            depth = await probe.depth_of(context.host, context.host_agent)
+            answer = await probe.kvm_device(context.host, depth)
+            if answer.usable:
+                answer = await probe.taken(context.host, trial(options), depth)
+            if answer.usable:
+                answer = await self._boots(context, options, offer, depth)
+        except (InputError, MachineFault) as error:
+            return verdict(False, f"KVM could not be tried: {error.message}", error.hint)
+        await kvm_memory.note(context.cache, context.host, options, answer)
+        return verdict(answer.usable, answer.reason, answer.hint)
+
+    async def prepare(
+        self, context: Context, options: QemuOptions, shape: Shape, realtime: bool
+    ) -> Prepared:
+        """Build or find the image.
+
+        Raises:
+            InputError: There is no such kernel, or it lacks what the devices need; or the shape
+                cannot be had with the options.
+            MachineFault: The host does not take the image.
+        """
+        await require_whole_pages(context.host, options, shape)
+        await require_room(context.host, shape.disk)
+        image = await build_guest_image(
+            context.builder,
+            _kernel(context, realtime),
+            needs=options.needs | ({"ext4"} if shape.disk else frozenset()) | image_needs(context),
+            agent=context.agent,
+            cache=context.cache,
+        )
+        # Machines that start at the same moment should not have to wait for it.
+        await _at_host(context.host, image)
+        return Prepared(
+            kernel=image.kernel_version,
+            digest=image.digest,
+            cached=image.cached,
+            took_s=image.took_s,
+            extra={"image": image, "notes": image.notes},
+        )
+
+    async def start(
+        self, context: Context, options: QemuOptions, prepared: Prepared, spec: MachineSpec
+    ) -> Machine:
+        """Start a guest; its vCPUs are pinned before its first instruction.
+
+        Raises:
+            MachineFault: QEMU ended, with its own words; or it cannot be steered.
+        """
+        return await launch(context, options, prepared.extra["image"], spec)
+
+    async def _boots(
+        self, context: Context, options: QemuOptions, offer: Offer, depth: probe.Depth
+    ) -> probe.Answer:
+        """Boot the image under KVM, or recall what came of it."""
+        # Whether KVM runs a guest at all does not depend on the other options.
+        plain = QemuOptions(accelerator="kvm", cpu=options.cpu)
+        try:
+            prepared = await self.prepare(context, plain, _PROBE_SHAPE, realtime=True)
+        except InputError as error:
+            return probe.Answer(
+                False, f"no guest could be booted to try KVM: {error.message}", error.hint
+            )
+
+        async def boot() -> probe.Answer:
+            for deadline_s in probe.BOOT_DEADLINES_S[depth]:
+                answer = await _boot_once(context, plain, prepared, depth, deadline_s)
+                if answer.usable:
+                    break
+            return answer
+
+        facts = {"qemu": offer.version, "image": prepared.digest, "cpu": plain.model}
+        return await kvm_memory.known_or_booted(context.cache, context.host, depth, facts, boot)
+
+
+async def _boot_once(
+    context: Context,
+    options: QemuOptions,
+    prepared: Prepared,
+    depth: probe.Depth,
+    deadline_s: float,
+) -> probe.Answer:
+    token = secrets.token_hex(4)
+    workdir = Path("/tmp") / f"tare-probe-{token}"
+    spec = MachineSpec(f"tare-probe-{token}", _PROBE_SHAPE, (), workdir, False, TRIAL)
+    words = kernel_arguments(options)
+    # The kernel is to say how far it came; where each byte that it says costs an emulated host
+    # milliseconds, only what went wrong.
+    spoken = words if depth == "emulated" else [word for word in words if word != "quiet"]
+    append = ("earlyprintk=ttyS0", *spoken)
+    try:
+        machine = await launch(context, options, prepared.extra["image"], spec, append=append)
+    except MachineFault as fault:
+        return _ended(fault, spec)
+    try:
+        await machine.ready(deadline_s)
+    except MachineFault as fault:
+        if machine.died.done():
+            return _ended(fault, spec)
+        tail = machine.console_tail()
+        silent = "" if tail else ", and its console stayed empty"
+        late = probe.Answer(
+            False,
+            f"{_CREATED}, but a guest did not boot within {deadline_s:g} s{silent}",
+            probe.WITHOUT_KVM,
+            words=tail[-1] if tail else "",
+            speaker="its console",
+        )
+        ran = (await machine.host_cost())["vcpu_cpu_s"]
+        # A guest that boots needs no more than a quarter of them.
+        if ran > deadline_s / 3:
+            return late
+        busy = f"{late.reason}; the host was busy: the guest ran for {ran:.1f} s of them"
+        return replace(late, reason=busy, todo="try again when the host is idle", sure=False)
+    finally:
+        await machine.stop()
+    return probe.Answer(True, "a guest booted under KVM")
+
+
+def _ended(fault: MachineFault, spec: MachineSpec) -> probe.Answer:
+    words = fault.message.removeprefix(f"{spec.name}: ")
+    return probe.Answer(
+        False,
+        f"{_CREATED}, but a guest ended before it had booted",
+        probe.WITHOUT_KVM,
+        words=words,
+        speaker="Tare",
+    )
+
+
+async def launch(
+    context: Context,
+    options: QemuOptions,
+    image: GuestImage,
+    spec: MachineSpec,
+    *,
+    append: tuple[str, ...] | None = None,
+) -> QemuMachine:
+    """Start QEMU with an image and connect to it.
+
+    Args:
+        context: Where to work.
+        options: The machine's options.
+        image: What it boots.
+        spec: Name, shape, pinning and folder.
+        append: The kernel command line, where it is to differ from the usual one.
+
+    Raises:
+        MachineFault: QEMU ended, with its own words; or it cannot be steered.
+    """
+    sockets = spec.workdir
+    if not fits_socket(sockets):
+        sockets = Path("/tmp") / f"tare-{secrets.token_hex(6)}"
+    places = Places(
+        qmp=sockets / "qmp.sock",
+        agent=sockets / "agent.sock",
+        console=sockets / "console.sock",
+        errors=spec.workdir / "qemu.log",
+    )
+    scheduled = Scheduled(context, spec.name, options.scheduling_of(spec.role))
+    machine = QemuMachine(context, options, spec, places, scheduled)
+    there = await _at_host(context.host, image)
+    try:
+        for folder in dict.fromkeys((spec.workdir, sockets)):
+            await machine.make_folder(folder)
+        places = replace(places, disk=await machine.make_disk(context, spec))
+        if spec.toolbox is not None:
+            places = replace(places, toolbox=await at_host(context.host, spec.toolbox.image))
+        link = await _link(spec)
+        words = kernel_arguments(options, counted=context.counted) if append is None else append
+        argv = command(options, there, spec.name, spec.shape, places, append=words, link=link)
+        await machine.run(argv, spec.cpus)
+    except BaseException:
+        await machine.stop()
+        raise
+    return machine
+
+
+async def _link(spec: MachineSpec) -> Link | None:
+    if spec.network is None:
+        return None
+    if spec.way == "user":
+        return spec.network.user(spec.name)
+    return await spec.network.tap(spec.name)
+
+
+async def _at_host(host: Host, image: GuestImage) -> GuestImage:
+    """Return the image with the files that QEMU reads where the host has them."""
+    return replace(
+        image,
+        boot_kernel=await at_host(host, image.boot_kernel),
+        initramfs=await at_host(host, image.initramfs),
+    )
+
+
+def _kernel(context: Context, realtime: bool) -> str:
+    return context.kernel or ("rt" if realtime else "generic")
+
+
+async def _problem(host: Host, options: QemuOptions, offer: Offer) -> tuple[str, str] | None:
+    """Return what of the options this QEMU or host lacks, and what to do about it."""
+    if options.accelerator not in offer.accelerators:
+        return f"this QEMU was built without {options.accelerator}", INSTALL
+    if options.cpu is not None:
+        model = options.cpu.split(",")[0]
+        if model not in offer.models:
+            return f"this QEMU knows no CPU model {model}", f"{PROGRAM} -cpu help"
+        if options.accelerator == "tcg" and model == "host":
+            return "the CPU model host needs kvm", "leave `cpu` out, or use `cpu: max`"
+    if problem := await lacking_pages(host, options):
+        return problem
+    if options.emulator_cpus == "other" and len(host.topology().online) == 1:
+        return "emulator-cpus: other: the host has one CPU only", "use `emulator-cpus: same`"
+    if (await host.run(["taskset", "--version"], timeout_s=30)).returncode:
+        return "taskset does not run", "apt-get install -y util-linux"
+    return None

@@ -1,0 +1,78 @@
+"""Where QEMU's own threads run beside its vCPUs, and the proof that they do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tare.errors import MachineFault
+from tare.hosts import Host
+from tare.hosts.trace.threads import allowed_cpus, threads_of
+
+
+def emulator_cpus(
+    chosen: str | tuple[int, ...], own: Sequence[int], online: Sequence[int]
+) -> tuple[int, ...]:
+    """Return the CPUs on which everything in QEMU runs that is no vCPU; empty for anywhere.
+
+    Args:
+        chosen: ``any``, ``same``, ``other``, or CPUs.
+        own: The CPUs that the machine's vCPUs are pinned to; empty when they are not.
+        online: The host's CPUs.
+
+    Raises:
+        MachineFault: The host has no such CPU.
+    """
+    if not isinstance(chosen, str):
+        if missing := [cpu for cpu in chosen if cpu not in online]:
+            raise MachineFault(
+                f"emulator-cpus: the host has no CPU {', '.join(map(str, missing))}",
+                f"it has {', '.join(map(str, online))}",
+            )
+        return tuple(sorted(set(chosen)))
+    if chosen == "any" or not own:
+        return ()
+    if chosen == "same":
+        return tuple(sorted(set(own)))
+    if others := tuple(cpu for cpu in online if cpu not in own):
+        return others
+    raise MachineFault(
+        "emulator-cpus: other: the vCPUs are pinned to all of the host's CPUs",
+        "give the machine fewer vCPUs, or use `emulator-cpus: same`",
+    )
+
+
+async def prove_placement(
+    host: Host, name: str, pid: int, vcpus: Sequence[int], cpus: Sequence[int]
+) -> Mapping[str, Any]:
+    """Read back where the threads of a QEMU run that are no vCPUs.
+
+    Args:
+        host: Where it runs.
+        name: The machine's name.
+        pid: QEMU's process.
+        vcpus: The threads of its vCPUs.
+        cpus: Where the others are to run; empty for anywhere.
+
+    Returns:
+        What is recorded of the machine; nothing where they run anywhere.
+
+    Raises:
+        MachineFault: One of them may run elsewhere.
+    """
+    if not cpus:
+        return {}
+    others = {
+        thread: comm
+        for thread, comm in (await threads_of(host, [pid])).items()
+        if thread not in vcpus
+    }
+    for thread, comm in others.items():
+        allowed = await allowed_cpus(host, thread)
+        # A thread that has ended meanwhile has no CPUs.
+        if allowed and set(allowed) != set(cpus):
+            raise MachineFault(
+                f"{name}: QEMU's thread {comm} was to run on CPUs {list(cpus)}, but the kernel "
+                f"says {list(allowed)}"
+            )
+    return {"emulator": {"cpus": list(cpus), "threads": sorted(set(others.values()))}}

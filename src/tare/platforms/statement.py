@@ -1,0 +1,144 @@
+"""What a platform states of itself: others ask the statement, never the platform's name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+ANY_BOOT = "any"
+"""A platform that does not care what the host was booted with."""
+NO_HYPERVISOR = "none"
+"""A platform whose host must have no hypervisor below its kernel."""
+KVM_BOOT = "kvm"
+"""A platform whose host must be booted with a kernel that has KVM."""
+TAKES_HOST = "itself"
+"""A platform whose machine takes the host's place: nothing of the host is booted beside it."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to use a platform that ``tare doctor`` and the docs show in a row of its own.
+
+    Args:
+        name: A short word; empty where the platform has one way only.
+        options: The options that make it this variant.
+    """
+
+    name: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class NetworkWays:
+    """How a platform's machines can be connected to a network, see docs/network.md.
+
+    Args:
+        rooted: The ways that are there where Tare is root on the host.
+        unprivileged: Those that need no rights.
+        device: A device file of the host that the rooted ways need; empty: none.
+    """
+
+    rooted: frozenset[str] = frozenset()
+    unprivileged: frozenset[str] = frozenset()
+    device: str = ""
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a platform can do on this host; what it lacks is skipped with the reason.
+
+    Args:
+        pinning: Whether each vCPU can be bound to a host CPU.
+        max_vcpus: The most vCPUs one machine may have; 0 in a statement: the host's CPUs.
+        min_memory: The least memory, in bytes, with which the image starts.
+        devices: Device models on offer (``paravirtual``, ``emulated``); empty when it has none.
+        neighbours: Whether other machines can run beside the subject.
+        notes: Limits worth telling the user, one sentence each.
+        knobs: What of :class:`tare.platforms.scheduling.Scheduling` the platform has here:
+            ``policy`` (``other``, ``batch``), ``fifo``, ``nice``, ``weight``, ``cap``,
+            ``reservation``, ``slice``.
+        missing_knobs: Knob to the reason why the platform lacks it here, where it knows.
+        network: The ways to a network that are open here; found out where a study needs one.
+        disk: How a machine gets a disk of its own (``mounted``, ``virtio-blk``, …); empty: not.
+        toolbox: How a machine gets the applications (``tree``, ``disk``); empty: not.
+    """
+
+    pinning: bool
+    max_vcpus: int
+    min_memory: int
+    devices: frozenset[str] = frozenset()
+    neighbours: bool = True
+    notes: tuple[str, ...] = ()
+    knobs: frozenset[str] = frozenset()
+    missing_knobs: Mapping[str, str] = field(default_factory=dict)
+    network: frozenset[str] = frozenset()
+    disk: frozenset[str] = frozenset()
+    toolbox: frozenset[str] = frozenset()
+
+
+NOTHING_AT_ALL = Capabilities(pinning=False, max_vcpus=0, min_memory=0, neighbours=False)
+"""What an arm can do that cannot be used here."""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What a platform with some options offers where the host lacks nothing.
+
+    ``docs/platforms.md`` is made of these, and every check begins with them.
+
+    Args:
+        capabilities: What it can do at best.
+        kernel: Which kernel its machines run, in words.
+        channel: How the agent is reached, in words.
+        needs: What the host must have, each with the package or setting that brings it.
+        untested: What nobody has yet tried on real hardware, in one sentence; empty if nothing.
+        emulated: Whether results show behaviour only, not hardware speed.
+        host_boot: What the host must be booted with: :data:`ANY_BOOT`, :data:`NO_HYPERVISOR`,
+            :data:`KVM_BOOT`, :data:`TAKES_HOST`, or a hypervisor's own word such as ``xen:credit``.
+        boots_image: Whether its machines boot the study's kernel and image; otherwise they run
+            a kernel that is there, and an arm's ``kernel`` is refused.
+        only_measures: Whether it can only measure a machine that exists, and creates none.
+        network: How its machines can be connected.
+        boot_s: Seconds that one machine takes to start and stop on a small computer, for the plan.
+        emulated_boot_s: The same where the host itself is emulated.
+    """
+
+    capabilities: Capabilities
+    kernel: str
+    channel: str
+    needs: tuple[str, ...] = ()
+    untested: str = ""
+    emulated: bool = False
+    host_boot: str = ANY_BOOT
+    boots_image: bool = False
+    only_measures: bool = False
+    network: NetworkWays = NetworkWays()
+    boot_s: float = 30.0
+    emulated_boot_s: float = 30.0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a platform with some options is usable on this host, why, and what to do.
+
+    Args:
+        usable: Whether machines can be started.
+        reason: One sentence: what was found.
+        hint: A command to run, or empty when there is nothing to do.
+        emulated: Whether results show behaviour only, not hardware speed.
+        versions: Name to version of every program involved.
+        capabilities: What the platform can do here.
+        lasting: Whether asking again at once would find the same.
+        mark: Where its machines run instead of where they should, in words; empty: where they
+            should.
+    """
+
+    usable: bool
+    reason: str
+    hint: str
+    emulated: bool
+    versions: Mapping[str, str]
+    capabilities: Capabilities
+    lasting: bool = True
+    mark: str = ""

@@ -1,0 +1,151 @@
+"""The guest file of a Xen domain, and the command line of the kernel in it; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tare.platforms import counted_time as counting
+from tare.platforms.contract import MachineSpec
+from tare.platforms.linux.disk import LABEL
+from tare.platforms.linux.network import Link
+from tare.platforms.xen.options import XenOptions
+
+CHANNEL = "/dev/hvc0"
+"""Xen's own console is the agent's channel; in a HVM guest the kernel speaks elsewhere."""
+
+Value = str | int | Sequence[str]
+
+
+@dataclass(frozen=True)
+class Boots:
+    """What a domain boots, as paths on its host."""
+
+    kernel: Path
+    initramfs: Path
+
+
+def kernel_arguments(options: XenOptions, *, counted: bool = False) -> tuple[str, ...]:
+    """Return the kernel command line: only what makes booting faster, or ends a dead guest.
+
+    Args:
+        options: The machine's options.
+        counted: Whether its host's time counts instructions.
+    """
+    # An emulated serial port costs an exit to dom0 for each byte, so little is said on it.
+    console = "ttyS0" if options.type == "hvm" else "hvc0"
+    words = [
+        f"console={console}",
+        "quiet",
+        # A kernel that panics tells Xen so and is destroyed, instead of staying there in silence.
+        "panic=-1",
+        # Self-tests of ciphers at every boot: 0.2 s under emulation.
+        "cryptomgr.notests",
+        f"tare.channel={CHANNEL}",
+        *(counting.LINUX if counted else ()),
+    ]
+    if options.type == "hvm":
+        # An emulated UART interrupts once per byte, and the kernel takes 100,000 interrupts that
+        # a thread had handled already for a broken device, and disables it.
+        words.append("noirqdebug")
+    if options.devices == "emulated":
+        # Otherwise Linux unplugs what Xen emulates, and uses the paravirtual devices instead.
+        words.append("xen_emul_unplug=never")
+    return tuple(words)
+
+
+def guest_file(
+    options: XenOptions,
+    spec: MachineSpec,
+    boots: Boots,
+    uuid: str,
+    *,
+    append: Sequence[str],
+    disks: Sequence[str] = (),
+    link: Link | None = None,
+) -> str:
+    """Return the text that ``xl create`` takes, xl.cfg(5).
+
+    Args:
+        options: The machine's options.
+        spec: Name, shape, pinning.
+        boots: What it boots.
+        uuid: The domain's identity.
+        append: The kernel command line, as :func:`kernel_arguments` returns it.
+        disks: Its disks, as :func:`tare.platforms.xen.disk.entry` writes each.
+        link: What its network card is connected to once it is built; nothing otherwise.
+    """
+    words = [*append]
+    if spec.shape.disk:
+        words.append(f"tare.scratch={LABEL}")
+    if link is not None:
+        words.append(f"tare.net={link.word}")
+    settings: dict[str, Value] = {
+        "name": spec.name,
+        "uuid": uuid,
+        "type": options.type,
+        "kernel": str(boots.kernel),
+        "ramdisk": str(boots.initramfs),
+        "extra": " ".join(words),
+        "memory": max(1, -(-spec.shape.memory // (1 << 20))),
+        "vcpus": spec.shape.vcpus,
+        # Xen emulates the counter otherwise where it must, which costs an exit for each reading.
+        "tsc_mode": "native",
+        # Only a guest that cannot migrate may see that the host's counter never stops.
+        "nomigrate": 1,
+        "on_poweroff": "destroy",
+        "on_reboot": "destroy",
+        "on_crash": "destroy",
+        "on_watchdog": "destroy",
+    }
+    if spec.cpus:
+        settings["cpus"] = [
+            str(spec.cpus[number % len(spec.cpus)]) for number in range(spec.shape.vcpus)
+        ]
+    if options.cpupool is not None:
+        settings["pool"] = options.cpupool
+    if (weight := options.weight_of(spec.role)) is not None:
+        settings["cpu_weight"] = weight
+    if (cap := options.cap_of(spec.role)) is not None:
+        settings["cap"] = cap
+    if disks:
+        settings["disk"] = disks
+    settings |= _devices(options)
+    return "".join(f"{name} = {_quoted(value)}\n" for name, value in settings.items())
+
+
+def _devices(options: XenOptions) -> Mapping[str, Value]:
+    # The script that would put a card on a bridge does nothing: Tare does so itself, or nobody.
+    card = "script=/bin/true"
+    if options.type != "hvm":
+        return {"vif": [card]}
+    emulated = options.devices == "emulated"
+    # Nothing boots from the network, so the card's firmware, which may be missing, is left out.
+    bare_card = {"device_model_args_hvm": ["-global", "e1000.romfile="]} if emulated else {}
+    return {
+        **bare_card,
+        "vif": [f"type=ioemu,model=e1000,{card}" if emulated else f"type=vif,{card}"],
+        "serial": "pty",
+        "vnc": 0,
+        "vga": "none",
+        "usb": 0,
+        "xen_platform_pci": 1,
+        "boot": "c",
+    }
+
+
+def _quoted(value: Value) -> str:
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, str):
+        return _text(value)
+    return f"[ {', '.join(map(_text, value))} ]"
+
+
+def _text(text: str) -> str:
+    # The file's grammar has no escape for a quotation mark of the kind that surrounds it.
+    quote = "'" if '"' in text else '"'
+    if quote in text or "\n" in text:
+        raise ValueError(f"xl cannot take {text!r}")
+    return f"{quote}{text}{quote}"

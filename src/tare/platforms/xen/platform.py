@@ -1,0 +1,382 @@
+"""Xen on a host, driven by ``xl`` in dom0: guests of type PV, PVH and HVM."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from tare.errors import InputError, MachineFault, TareError, heard
+from tare.hosts import Host
+from tare.images.guest_image import GuestImage, build_guest_image
+from tare.images.kernels import is_file_name
+from tare.images.ship import at_host
+from tare.platforms.contract import (
+    Capabilities,
+    Context,
+    MachineSpec,
+    NetworkWays,
+    Platform,
+    Prepared,
+    Shape,
+    Statement,
+    Variant,
+    Verdict,
+)
+from tare.platforms.linux.disk import require_room
+from tare.platforms.linux.toolbox import image_needs
+from tare.platforms.xen import output as xen_output
+from tare.platforms.xen import toolstack as xen
+from tare.platforms.xen.guest import Boots, guest_file, kernel_arguments
+from tare.platforms.xen.machine import XenMachine
+from tare.platforms.xen.options import CREDIT_SCHEDULERS, WITH_SLICE, XenOptions
+from tare.platforms.xen.scheduling import pool_of
+
+if TYPE_CHECKING:
+    from tare.platforms.contract import Machine
+    from tare.study.placement import HostCpus
+
+MAX_VCPUS = 128
+"""What Xen gives a HVM guest (HVM_MAX_VCPUS, xen/include/public/hvm/hvm_info_table.h)."""
+MIN_MEMORY = 160 << 20
+"""The least with which the real-time image boots to the agent's hello."""
+
+_LOOK_S = 20.0
+_DOM0 = "control_d"
+_SERVICES = "systemctl start xenstored xenconsoled xen-init-dom0"
+_NO_XEN = "this host does not run under Xen"
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What :meth:`Xen.check` learned."""
+
+    problem: str = ""
+    hint: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+    scheduler: str = ""
+    cpus: int = 0
+    emulated: bool = False
+
+
+class Xen(Platform[XenOptions]):
+    """Xen, driven by ``xl`` in its dom0."""
+
+    name = "xen"
+    options = XenOptions
+    variants = tuple(Variant(name, {"type": name}) for name in ("pv", "pvh", "hvm"))
+    undoers = MappingProxyType({"domain": xen.undo_domain, "xen-setting": xen.undo_setting})
+
+    def describe(self, options: XenOptions) -> str:
+        """Return a phrase such as ``Xen PV, credit, slice 1 ms``."""
+        return options.words()
+
+    def stated(self, options: XenOptions) -> Statement:
+        """Return what Xen offers where the host lacks nothing."""
+        needs = [
+            "Xen with dom0 (xen-system-amd64)",
+            *(["qemu-system-xen"] if options.type == "hvm" else []),
+            *(["a processor with virtualization"] if options.type != "pv" else []),
+        ]
+        return Statement(
+            capabilities=_capabilities(options, options.scheduler or WITH_SLICE),
+            kernel="the study's, booted by Xen itself",
+            channel="Xen's console",
+            needs=tuple(needs),
+            untested="Tried in the lab only, with Xen 4.17.",
+            host_boot=_host_boot(options),
+            boots_image=True,
+            network=NetworkWays(rooted=frozenset({"vif"})),
+            boot_s=5.0,
+            emulated_boot_s=12.0,
+        )
+
+    async def check(self, context: Context, options: XenOptions) -> Verdict:
+        """Find out whether domains can be started; nothing is started for it."""
+        try:
+            found = await _look(context.host, options)
+        except (TareError, OSError) as error:
+            hint = error.hint if isinstance(error, TareError) else ""
+            found = _Found(error.message if isinstance(error, TareError) else str(error), hint)
+        kernel = _kernel(context)
+        if not found.problem and is_file_name(kernel) and not Path(kernel).is_file():
+            found = replace(
+                found,
+                problem=f"there is no kernel file {kernel}",
+                hint="name an existing vmlinuz",
+            )
+        capabilities = _capabilities(options, found.scheduler)
+        return Verdict(
+            usable=not found.problem,
+            reason=found.problem or f"Xen's toolstack answers; scheduler {found.scheduler}",
+            hint=found.hint,
+            emulated=found.emulated,
+            versions=found.versions,
+            capabilities=capabilities,
+        )
+
+    async def prepare(
+        self, context: Context, options: XenOptions, shape: Shape, realtime: bool
+    ) -> Prepared:
+        """Build or find the image, and bring it to the host.
+
+        Raises:
+            InputError: There is no such kernel, or it lacks what the devices need.
+        """
+        await require_room(context.host, shape.disk)
+        devices = frozenset({"xen"} if options.devices == "paravirtual" else {"e1000", "ide"})
+        image = await build_guest_image(
+            context.builder,
+            _kernel(context),
+            needs=devices | ({"ext4"} if shape.disk else frozenset()) | image_needs(context),
+            agent=context.agent,
+            cache=context.cache,
+        )
+        try:
+            await _brought(context.host, options, image)
+        except (MachineFault, OSError) as error:
+            # Once more when a machine starts, which then fails by its own.
+            notes: tuple[str, ...] = (f"the image could not be brought to the host: {error}",)
+        else:
+            notes = ()
+        return Prepared(
+            kernel=image.kernel_version,
+            digest=image.digest,
+            cached=image.cached,
+            took_s=image.took_s,
+            extra={"image": image, "notes": (*image.notes, *notes)},
+        )
+
+    async def start(
+        self, context: Context, options: XenOptions, prepared: Prepared, spec: MachineSpec
+    ) -> Machine:
+        """Start a domain; its vCPUs are pinned before its first instruction.
+
+        Raises:
+            MachineFault: Xen refused, with its own words.
+        """
+        return await launch(context, options, prepared.extra["image"], spec)
+
+
+async def launch(
+    context: Context,
+    options: XenOptions,
+    image: GuestImage,
+    spec: MachineSpec,
+    *,
+    append: Sequence[str] | None = None,
+) -> XenMachine:
+    """Start a domain with an image and connect to it.
+
+    Args:
+        context: Where to work.
+        options: The machine's options.
+        image: What it boots.
+        spec: Name, shape, pinning and folder.
+        append: The kernel command line, where it is to differ from the usual one.
+
+    Raises:
+        MachineFault: Xen refused, with its own words; or its console is not served.
+    """
+    boots = await _brought(context.host, options, image)
+    words = kernel_arguments(options, counted=context.counted) if append is None else append
+    machine = XenMachine(context, options, spec)
+    try:
+        link = None if spec.network is None else await spec.network.vif(spec.name)
+        await machine.run(
+            lambda uuid, disks: guest_file(
+                options, spec, boots, uuid, disks=disks, link=link, append=words
+            )
+        )
+    except BaseException:
+        # What it died of counts, not what is left after it.
+        with contextlib.suppress(MachineFault):
+            await machine.stop()
+        raise
+    return machine
+
+
+async def host_cpus(host: Host) -> HostCpus:
+    """Return the CPUs of a host under Xen, of which dom0's kernel sees only its own vCPUs.
+
+    Raises:
+        InputError: Xen's tools are not installed.
+        MachineFault: Xen's toolstack does not answer, or tells of no CPUs.
+    """
+    found = xen_output.topology(await xen.asked(host, "info", "-n"))
+    if found is None:
+        raise MachineFault(f"{host.name}: `xl info -n` tells of no CPUs")
+    return found
+
+
+async def _brought(host: Host, options: XenOptions, image: GuestImage) -> Boots:
+    # A HVM guest's kernel is loaded by the firmware of its PC, which takes a bzImage.
+    kernel = image.kernel if options.type == "hvm" else image.boot_kernel
+    files = (at_host(host, kernel), at_host(host, image.initramfs))
+    return Boots(*await asyncio.gather(*files))
+
+
+def _host_boot(options: XenOptions) -> str:
+    """Return ``xen``, or ``xen:credit`` where that scheduler must run the default pool."""
+    credit = options.scheduler == "credit" or options.slice_ms is not None
+    return "xen:credit" if credit and options.cpupool is None else "xen"
+
+
+def _kernel(context: Context) -> str:
+    # Not Debian's real-time kernel, though the workload may be: as a PV guest on a busy host it
+    # was seen to spin in its timer interrupt for ever.
+    return context.kernel or "generic"
+
+
+def _capabilities(options: XenOptions, scheduler: str) -> Capabilities:
+    knobs = set()
+    missing = {
+        name: f"Xen's schedulers know no {name}"
+        for name in ("policy", "fifo", "nice", "reservation")
+    }
+    for knob, having in (
+        ("weight", CREDIT_SCHEDULERS),
+        ("cap", CREDIT_SCHEDULERS),
+        ("slice", (WITH_SLICE,)),
+    ):
+        if scheduler in having:
+            knobs.add(knob)
+        else:
+            missing[knob] = f"the scheduler {scheduler or 'here'} has no {knob} that can be set"
+    return Capabilities(
+        pinning=True,
+        max_vcpus=MAX_VCPUS,
+        min_memory=MIN_MEMORY,
+        devices=frozenset(
+            {"paravirtual", "emulated"} if options.type == "hvm" else {"paravirtual"}
+        ),
+        neighbours=True,
+        disk=frozenset({"xvd"} if options.devices == "paravirtual" else {"ide"}),
+        toolbox=frozenset({"disk"}),
+        notes=(
+            "A domain's CPU time is known to 0.1 s.",
+            "What dom0 does for a machine is counted as dom0_cpu_s, for all machines together.",
+            *(
+                ("The kernel's console and the agent's channel are one.",)
+                if options.type != "hvm"
+                else ()
+            ),
+        ),
+        knobs=frozenset(knobs),
+        missing_knobs=missing,
+    )
+
+
+async def _look(host: Host, options: XenOptions) -> _Found:
+    machine = (await host.run(["uname", "-m"], timeout_s=_LOOK_S)).stdout.decode().strip()
+    if machine != "x86_64":
+        return _Found(f"the host is {machine}; guests are x86_64 so far")
+    if problem := await _not_dom0(host):
+        return _Found(*problem)
+    # xl would wait for an answer of xenstored for ever.
+    if problem := await _no_xenstored(host):
+        return _Found(*problem)
+    facts = xen_output.info(await xen.asked(host, "info"))
+    found = _Found(
+        versions={"xen": xen_output.version(facts), "xl": await _xl_version(host, facts)},
+        cpus=int(facts.get("nr_cpus", "0")),
+        emulated=await _is_emulated(host),
+    )
+    capable = facts.get("virt_caps", "").split()
+    if options.type != "pv" and "hvm" not in capable:
+        return replace(
+            found,
+            problem="Xen has no hardware virtualization here (virt_caps: "
+            f"{' '.join(capable) or 'none'})",
+            hint="turn virtualization on in the firmware, or use `type: pv`",
+        )
+    if options.type == "hvm" and (problem := await _no_device_model(host)):
+        return replace(found, problem=problem[0], hint=problem[1])
+    if options.devices == "emulated" and not await host.exists("/dev/net/tun"):
+        lacking = "there is no /dev/net/tun, by which QEMU connects an emulated network card"
+        return replace(found, problem=lacking, hint="modprobe tun")
+    pool = await pool_of(host, options)
+    if pool is None:
+        return replace(
+            found,
+            problem=f"Xen has no CPU pool {options.pool}",
+            hint=f"xl cpupool-create name='\"{options.pool}\"' …",
+        )
+    found = replace(found, scheduler=pool.scheduler)
+    wanted = options.scheduler or (WITH_SLICE if options.slice_ms is not None else None)
+    if wanted in (None, pool.scheduler):
+        lacking = options.lacks(pool.scheduler)
+        if not lacking:
+            return found
+        runs = f"Xen's {pool.name} runs the scheduler {pool.scheduler}"
+        return replace(found, problem=f"{runs}, which has no {lacking}")
+    return replace(
+        found,
+        problem=f"Xen's {pool.name} runs the scheduler {pool.scheduler}, not {wanted}",
+        hint=f"boot Xen with sched={wanted} on its command line, or name a CPU pool that runs "
+        f"{wanted} by `cpupool:`",
+    )
+
+
+async def _not_dom0(host: Host) -> tuple[str, str] | None:
+    try:
+        kind = (await host.read("/sys/hypervisor/type")).decode().strip()
+    except OSError:
+        kind = ""
+    if kind != "xen":
+        return _NO_XEN, xen.INSTALL
+    with contextlib.suppress(OSError):
+        if _DOM0 in (await host.read("/proc/xen/capabilities")).decode():
+            return None
+        return "this host is itself a guest of Xen, not its control domain (dom0)", ""
+    return "/proc/xen is not mounted", "mount -t xenfs xenfs /proc/xen"
+
+
+async def _no_xenstored(host: Host) -> tuple[str, str] | None:
+    try:
+        said = await host.run(["xenstore-read", "domid"], timeout_s=_LOOK_S)
+    except InputError:
+        return "Xen's tools are not installed here: there is no xenstore-read", xen.INSTALL
+    except MachineFault as fault:
+        if "did not end" not in fault.message:
+            raise
+        return "xenstored does not answer: Xen's toolstack is not running", _SERVICES
+    if not said.ok and b"omid" not in said.stderr:
+        return "xenstored does not answer", heard(_SERVICES, "xenstore-read", said.words())
+    return None
+
+
+async def _no_device_model(host: Host) -> tuple[str, str] | None:
+    for path in ("/usr/libexec/xen-qemu-system-i386", "/usr/lib/xen/bin/qemu-system-i386"):
+        if await host.exists(path):
+            return None
+    shown = await host.run(["sh", "-c", "command -v qemu-system-i386 xen-qemu-system-i386"])
+    if shown.stdout.strip():
+        return None
+    return (
+        "there is no QEMU for Xen, which emulates a HVM guest's devices",
+        "apt-get install -y qemu-system-xen",
+    )
+
+
+async def _xl_version(host: Host, facts: dict[str, str]) -> str:
+    # xl has no version of its own to tell: it is built with the Xen of its package.
+    shown = await host.run(
+        ["sh", "-c", 'readlink -f "$(command -v xl)"; ls -d /usr/lib/xen-*'], timeout_s=_LOOK_S
+    )
+    for word in shown.stdout.decode(errors="replace").split():
+        name = word.rpartition("xen-")[2].split("/")[0]
+        if name[:1].isdigit():
+            return name
+    return xen_output.version(facts)
+
+
+async def _is_emulated(host: Host) -> bool:
+    """Whether the host's own processor is software: then times show behaviour only."""
+    with contextlib.suppress(OSError):
+        return (await host.read("/sys/class/dmi/id/sys_vendor")).decode().strip() == "QEMU"
+    return False

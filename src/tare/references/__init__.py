@@ -1,0 +1,1 @@
+"""Published values, and how they meet a run's own."""

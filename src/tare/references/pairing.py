@@ -1,0 +1,329 @@
+"""Set published values beside a run's own: pair them up, and give each its own ratios.
+
+Every ratio divides values of one source: a published value by the published bare machine's, a
+run's value by the run's baseline. Nothing here divides one source by the other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tare.analysis.results import ArmSummary, Comparison, Effect, Key
+from tare.analysis.rundata import RunData
+from tare.references.published import PublishedScenario, PublishedTable, Reference
+from tare.references.scenarios import (
+    cpus_of,
+    mapping,
+    matching,
+    neighbours_in,
+    subject_of,
+    vcpus_in,
+)
+from tare.study.quantities import format_quantity
+
+TYPICAL_LOOP_S = 68e-6
+"""Turns a duration of `tick` into samples, to tell a long view from a short one."""
+PLACES = {
+    "any": "Here the subject is pinned to CPUs of its own; in the source it was not.",
+    "pinned": "Here the subject is not pinned; in the source it was.",
+}
+
+
+@dataclass(frozen=True)
+class Value:
+    """One value beside others.
+
+    Args:
+        value: In the table's SI unit; of a run's maximum the worst over all its blocks.
+        ratio: Divided by the same column's value of its own source's bare machine: the one in
+            the same scenario, or, where the source's had no neighbours, the run's own without
+            them. None where there is none.
+        effect: The run's estimate, over blocks, of the ratio to the baseline in the same
+            scenario; None for published values, and for the baseline.
+        summary: The run's values over blocks; None for published values.
+    """
+
+    value: float
+    ratio: float | None
+    effect: Effect | None = None
+    summary: ArmSummary | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One arm's values, column by column.
+
+    Args:
+        published: Whether they are the source's or the run's.
+        arm: The arm.
+        label: Its name for reading.
+        emulated: Whether it is emulated.
+        values: One per column of the table.
+        scenario: The run's scenario that they are from.
+    """
+
+    published: bool
+    arm: str
+    label: str
+    emulated: bool
+    values: tuple[Value | None, ...]
+    scenario: str = ""
+
+
+@dataclass(frozen=True)
+class Beside:
+    """One published table with the run's rows below, or alone when the run has none.
+
+    Args:
+        table: The published table.
+        scenario: Its scenario, if it has one.
+        matched: The name of the run's scenario that is like it; empty without one.
+        keys: What the run measured, column by column.
+        rows: Published rows first, then the run's.
+        notes: What a reader must know, one sentence each.
+    """
+
+    table: PublishedTable
+    scenario: PublishedScenario | None
+    matched: str
+    keys: tuple[Key | None, ...]
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def has_own(self) -> bool:
+        """Whether the run has any value to set beside the published ones."""
+        return any(not row.published for row in self.rows)
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """All tables of one reference beside one comparison."""
+
+    reference: Reference
+    tables: tuple[Beside, ...]
+
+    @property
+    def matched(self) -> tuple[Beside, ...]:
+        """The tables for which the run has values."""
+        return tuple(table for table in self.tables if table.has_own)
+
+
+def set_beside(comparison: Comparison, reference: Reference) -> SideBySide:
+    """Return the tables of ``reference``, each with what the compared runs have for it."""
+    tables = tuple(_beside(comparison, reference, table) for table in reference.tables)
+    return SideBySide(reference, tables)
+
+
+def _beside(comparison: Comparison, reference: Reference, table: PublishedTable) -> Beside:
+    scenario = reference.scenarios.get(table.scenario) if table.scenario else None
+    matched = matching(comparison.runs, table.scenario or "", scenario) if scenario else ""
+    keys = tuple(
+        _key(comparison, table, matched, column) if matched else None for column in table.columns
+    )
+    published = _published_rows(reference, table)
+    own, words = _own_rows(comparison, table, keys, _alone(comparison, reference, scenario))
+    notes = [table.remark] if table.remark else []
+    notes += [f"No value of {reference.arms[arm].label}: {why}." for arm, why in table.lost.items()]
+    if own and scenario is not None:
+        notes += [*words, *_notes(comparison, scenario, matched, keys)]
+    return Beside(table, scenario, matched, keys, (*published, *own), tuple(notes))
+
+
+def _key(
+    comparison: Comparison,
+    table: PublishedTable,
+    scenario: str,
+    column: Mapping[str, int | float | str],
+) -> Key | None:
+    """Return what the run measured for a column: of several, what took most samples."""
+    kinds = _kinds(comparison.runs)
+    vcpus = vcpus_in(comparison.runs, scenario)
+    found = [
+        key
+        for key in dict.fromkeys(summary.key for summary in comparison.summaries)
+        if key.scenario == scenario
+        and key.role == "subject"
+        and key.metric == table.metric
+        and kinds.get(key.workload, key.workload) == table.workload
+        and all(_fits(_parameters(key).get(name), value, vcpus) for name, value in column.items())
+    ]
+    return max(found, key=_samples, default=None)
+
+
+def _fits(asked: Any, published: int | float | str, vcpus: int | None) -> bool:
+    """Return whether a parameter is the published one; ``all`` threads are one for each vCPU."""
+    return asked == published or (asked == "all" and vcpus == published)
+
+
+def _kinds(runs: Iterable[RunData]) -> dict[str, str]:
+    """Return the workload that each label of the studies stands for."""
+    return {
+        str(label): str(mapping(spec).get("workload", label))
+        for run in runs
+        for label, spec in mapping(run.study.get("workloads")).items()
+    }
+
+
+def _samples(key: Key) -> float:
+    given = _parameters(key)
+    samples, duration = given.get("samples"), given.get("duration")
+    if isinstance(samples, int | float):
+        return float(samples)
+    return duration / TYPICAL_LOOP_S if isinstance(duration, int | float) else 0.0
+
+
+def _parameters(key: Key) -> Mapping[str, Any]:
+    return mapping(_json(key.parameters))
+
+
+def _published_rows(reference: Reference, table: PublishedTable) -> tuple[Row, ...]:
+    nothing: tuple[float | None, ...] = (None,) * len(table.columns)
+    bare = table.rows[reference.baseline] if reference.baseline is not None else nothing
+    return tuple(
+        Row(
+            published=True,
+            arm=arm,
+            label=published.label,
+            emulated=False,
+            values=tuple(
+                Value(value, value / base if base is not None else None)
+                for value, base in zip(table.rows[arm], bare, strict=True)
+            ),
+        )
+        for arm, published in reference.arms.items()
+        if arm in table.rows
+    )
+
+
+def _alone(
+    comparison: Comparison, reference: Reference, scenario: PublishedScenario | None
+) -> str | None:
+    """Return the run's scenario for the bare machine where the source's had no neighbours.
+
+    None where the source's bare machine was measured in the table's own scenario; empty where the
+    run has nothing like it.
+    """
+    if scenario is None or scenario.neighbours is None or not reference.baseline_alone:
+        return None
+    return matching(comparison.runs, "", PublishedScenario(number=1, subject=scenario.subject))
+
+
+def _own_rows(
+    comparison: Comparison,
+    table: PublishedTable,
+    keys: Sequence[Key | None],
+    alone: str | None,
+) -> tuple[list[Row], list[str]]:
+    """Return the run's rows, and what must be said of the bare machine that they divide by."""
+    baseline = comparison.baseline
+    bare_keys, rows, words = keys, [], []
+    if alone is not None:
+        quiet = tuple(_key(comparison, table, alone, column) for column in table.columns)
+        bare = _own_row(comparison, baseline, quiet, quiet)
+        if bare is not None:
+            rows.append(replace(bare, label=f"{baseline}, without neighbours"))
+            bare_keys = quiet
+            words.append(
+                f"Ratios divide by {baseline} without neighbours, here of scenario {alone}, as the "
+                "source does."
+            )
+        else:
+            words.append(
+                f"This run has no {baseline} without neighbours, by which the source divides: its "
+                f"ratios divide by {baseline} with them, and are smaller for it."
+            )
+    found = (_own_row(comparison, arm, keys, bare_keys) for arm in comparison.arms)
+    rows += [row for row in found if row is not None]
+    return (rows, words) if any(row.scenario != alone for row in rows) else ([], [])
+
+
+def _own_row(
+    comparison: Comparison, arm: str, keys: Sequence[Key | None], bare_keys: Sequence[Key | None]
+) -> Row | None:
+    summaries = {(summary.key, summary.arm): summary for summary in comparison.summaries}
+    effects = {(e.key, e.arm): e for e in (*comparison.aa, *comparison.effects)}
+    values: list[Value | None] = []
+    for key, bare_key in zip(keys, bare_keys, strict=True):
+        own = summaries.get((key, arm)) if key is not None else None
+        if key is None or own is None:
+            values.append(None)
+            continue
+        bare = summaries.get((bare_key, comparison.baseline)) if bare_key is not None else None
+        effect = effects.get((key, arm))
+        if effect is not None and effect.baseline != comparison.baseline:
+            effect = None
+        values.append(_own(own, bare, effect))
+    scenario = next((key.scenario for key in keys if key is not None), "")
+    emulated = any(value.summary.emulated for value in values if value and value.summary)
+    return Row(False, arm, arm, emulated, tuple(values), scenario) if any(values) else None
+
+
+def _own(own: ArmSummary, base: ArmSummary | None, effect: Effect | None) -> Value:
+    value = shown_value(own)
+    under = shown_value(base) if base is not None else 0.0
+    return Value(value, value / under if under > 0 else None, effect, own)
+
+
+def shown_value(summary: ArmSummary) -> float:
+    """Return what compares with a printed value: of maxima the worst seen, else the centre."""
+    return summary.greatest if summary.kind == "maximum" else summary.centre
+
+
+def _notes(
+    comparison: Comparison,
+    scenario: PublishedScenario,
+    matched: str,
+    keys: Sequence[Key | None],
+) -> list[str]:
+    taken = ", ".join(
+        dict.fromkeys(
+            f"{key.workload} [{', '.join(f'{k}={v}' for k, v in _parameters(key).items())}]"
+            for key in keys
+            if key is not None
+        )
+    )
+    blocks = comparison.blocks
+    notes = [f"This run: scenario {matched}, {taken}, {blocks} block{'s' * (blocks != 1)}."]
+    if any(subject_of(placed) != scenario.subject for placed in _placed(comparison, matched)):
+        notes.append(PLACES[scenario.subject])
+    published = scenario.neighbours.count if scenario.neighbours else 0
+    own = neighbours_in(comparison.runs, matched)
+    if own and own != {published}:
+        counted = " or ".join(str(count) for count in sorted(own))
+        cpus = {str(cpus_of(run)) for run in comparison.runs} - {"None"}
+        where = f" on a host of {' or '.join(sorted(cpus))} CPUs" if cpus else ""
+        notes.append(f"Neighbours: {published} as published, {counted} here{where}.")
+    if any(key is None for key in keys):
+        notes.append("What this run did not measure is left empty.")
+    return notes
+
+
+def _placed(comparison: Comparison, scenario: str) -> list[Mapping[str, Any]]:
+    return [mapping(mapping(run.study.get("scenarios")).get(scenario)) for run in comparison.runs]
+
+
+def describe_column(column: Mapping[str, int | float | str]) -> str:
+    """Return a column's heading, such as ``2 threads``; empty for a column without parameters."""
+    return ", ".join(
+        f"{value} {name.removesuffix('s') if value == 1 else name}"
+        for name, value in column.items()
+    )
+
+
+def describe_fact(value: float, to: float | None, unit: str) -> str:
+    """Return a stated number or range for reading."""
+    ends = [value] if to is None else [value, to]
+    return " to ".join(
+        f"{end:,.10g}" if unit == "1" else format_quantity(end, unit) for end in ends
+    )
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return {}

@@ -1,0 +1,279 @@
+"""Published values as data: tables of a paper, with where each stands, and how to find them.
+
+A reference is a YAML file beside this one. Values stand there as they were printed, with
+their unit, and are SI units here. They are set beside a run's own and enter no estimate.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from importlib import resources
+from pathlib import Path as FilePath
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from tare.errors import InputError
+from tare.study.checking import Findings, KeyStyle, checked, known_keys, suggestion
+from tare.study.quantities import DURATION_UNITS, SIZE_UNITS
+from tare.study.yamltext import Problem, StudyError, parse
+
+Unit = Literal["s", "B", "B/s", "1/s", "1"]
+"""SI units that values are in once they are read."""
+
+
+class Part(BaseModel):
+    """What all parts of a reference share: they hold, refuse unknown keys, and do nothing."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class PublishedArm(Part):
+    """What was measured, as the source calls it."""
+
+    label: str = Field(min_length=1, description="The row's name in the source.")
+
+
+class PublishedNeighbours(Part):
+    """The machines that loaded the host in a published scenario."""
+
+    load: str
+    count: int = Field(ge=1)
+    cpus: Literal["any", "same", "other"]
+
+
+class PublishedScenario(Part):
+    """A scenario of the source, in Tare's words."""
+
+    number: int = Field(ge=1, description="Its number in the source.")
+    section: str = ""
+    subject: Literal["any", "pinned"]
+    any_place: bool = Field(
+        default=False,
+        description="Whether a run's scenario may place the subject otherwise: where it was alone "
+        "and the source does not compare places.",
+    )
+    vcpus: int | None = Field(
+        default=None,
+        ge=1,
+        description="How many the subject had, where the source compares such numbers.",
+    )
+    neighbours: PublishedNeighbours | None = None
+    remark: str = ""
+
+
+class PublishedTable(Part):
+    """One table of the source.
+
+    ``rows`` holds SI values by arm, one for each of ``columns``; ``lost`` says of arms why they
+    have no values. Without ``scenario`` it belongs to none, or it is not known to which.
+    """
+
+    table: int | None = Field(None, ge=1, description="Its number in the source.")
+    place: str = Field("", description="Where it stands, if it has no number.")
+    section: str = ""
+    scenario: str | None = None
+    workload: str
+    metric: str
+    unit: Unit = "s"
+    columns: tuple[dict[str, int | float | str], ...] = Field(
+        min_length=1, description="Parameters of the workload, column by column."
+    )
+    rows: dict[str, tuple[float, ...]] = Field(min_length=1)
+    lost: dict[str, str] = Field(default_factory=dict)
+    remark: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_si_units(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or not isinstance(data.get("rows"), dict):
+            return data
+        unit, columns = data.get("unit", "s"), data.get("columns")
+        rows = {
+            arm: tuple(in_si(value, unit) for value in row) if isinstance(row, list) else row
+            for arm, row in data["rows"].items()
+        }
+        return {
+            **data,
+            "rows": rows,
+            "columns": tuple(columns) if isinstance(columns, list) else columns,
+        }
+
+    @property
+    def name(self) -> str:
+        """How to cite it: ``Table 3``, or where it stands."""
+        return f"Table {self.table}" if self.table else f"Table without number, {self.place}"
+
+
+class Fact(Part):
+    """A number that the source's text states outside its tables; ``to`` ends a range."""
+
+    section: str
+    value: float
+    to: float | None = None
+    unit: Unit
+    says: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_si_units(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        ends = {key: in_si(data[key], data.get("unit")) for key in ("value", "to") if key in data}
+        return {**data, **ends}
+
+
+class Reference(Part):
+    """Everything one source published that this project compares with."""
+
+    reference: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
+    title: str
+    authors: tuple[str, ...] = Field(min_length=1)
+    published: str
+    seed: str = ""
+    reading: str = Field("", description="What a reader must know of all its values.")
+    studies: tuple[str, ...] = Field(
+        (), description="The studies that come with Tare whose runs it is set beside."
+    )
+    no_study: str = Field("", description="Why there is none, for the report.")
+    machine: dict[str, str] = Field(default_factory=dict)
+    baseline: str | None = Field(
+        None, description="The bare machine's arm; none where the source's tables have none."
+    )
+    baseline_alone: bool = Field(
+        False, description="Whether the baseline was measured without neighbours throughout."
+    )
+    arms: dict[str, PublishedArm] = Field(min_length=1)
+    scenarios: dict[str, PublishedScenario] = Field(default_factory=dict)
+    tables: tuple[PublishedTable, ...] = ()
+    facts: dict[str, Fact] = Field(default_factory=dict)
+
+
+_PRINTED = re.compile(r"(\d+(?:\.\d+)?) ?([a-zµ]+(?:/s)?)", re.IGNORECASE)
+_UNITS: Mapping[object, Mapping[str, float]] = {
+    "s": DURATION_UNITS,
+    "B": SIZE_UNITS,
+    "B/s": {f"{name}/s": size for name, size in SIZE_UNITS.items()},
+}
+
+
+def in_si(value: object, unit: object) -> object:
+    """Return a printed value as a number in ``unit``; anything but text is returned as it is.
+
+    Args:
+        value: ``"4.35 ms"`` for seconds, ``"9 MB"`` for bytes, ``"69 MB/s"`` for bytes a second,
+            a plain number otherwise.
+        unit: One of ``Unit``.
+
+    Raises:
+        ValueError: A duration, size or rate without its printed unit, or one that cannot be read.
+    """
+    if unit not in _UNITS or not isinstance(value, str | int | float) or isinstance(value, bool):
+        return value
+    found = _PRINTED.fullmatch(str(value))
+    scale = _UNITS[unit].get(found[2]) if found else None
+    if found is None or scale is None:
+        units = ", ".join(_UNITS[unit])
+        raise ValueError(f"{value!r} is no value with its unit as printed, one of {units}")
+    # Decimals keep "11.45 us" the number that reads 1.145e-05, whatever a product rounds to.
+    return float(Decimal(found[1]) * Decimal(repr(scale)))
+
+
+def references_folder() -> FilePath:
+    """Return where references are: beside this file."""
+    return FilePath(str(resources.files("tare") / "references"))
+
+
+def known_references() -> tuple[str, ...]:
+    """Return the names of all references there are."""
+    return tuple(sorted(path.stem for path in references_folder().glob("*.yaml")))
+
+
+def load_reference(name: str) -> Reference:
+    """Return the reference called ``name``.
+
+    Raises:
+        InputError: There is none of that name, or something in its file is wrong.
+    """
+    known = known_references()
+    if name not in known:
+        raise InputError(
+            f"there is no reference {name!r}{_close(name, known)}",
+            f"known references: {', '.join(known) or 'none'}",
+        )
+    path = references_folder() / f"{name}.yaml"
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    reference = parse_reference(content, str(path))
+    if reference.reference != name:
+        raise InputError(f"{path}: reference: is {reference.reference!r}", f"write {name!r}")
+    return reference
+
+
+def _close(name: str, known: tuple[str, ...]) -> str:
+    text = suggestion(name, known)
+    return text if text.startswith("; did") else ""
+
+
+def parse_reference(content: bytes, name: str) -> Reference:
+    """Return the reference in the bytes of its file.
+
+    Args:
+        content: YAML text in UTF-8.
+        name: The file's name, for messages.
+
+    Raises:
+        InputError: Something is wrong; one line per problem: file, line, column, key, message.
+    """
+    document = parse(content, name)
+    findings, style = Findings(), KeyStyle(kebab=False)
+    data = known_keys([Reference], document.data, (), style, findings)
+    reference = checked(Reference, data, (), style, findings)
+    if reference is not None:
+        _check_names(reference, findings)
+    problems = document.problems + [
+        Problem(message, path, document.place_of(path, key=key))
+        for (path, message), key in findings.found.items()
+    ]
+    if problems or reference is None:
+        raise StudyError(name, problems)
+    return reference
+
+
+def _check_names(reference: Reference, findings: Findings) -> None:
+    if not reference.tables and not reference.facts:
+        findings.add((), "has neither tables nor facts")
+    if bool(reference.studies) == bool(reference.no_study):
+        findings.add((), "needs either `studies`, or `no_study` with the reason why there is none")
+    if reference.baseline is not None and reference.baseline not in reference.arms:
+        findings.add(("baseline",), f"is no arm{suggestion(reference.baseline, reference.arms)}")
+    numbers: set[int] = set()
+    for index, table in enumerate(reference.tables):
+        here = ("tables", index)
+        if table.table in numbers:
+            findings.add((*here, "table"), f"table {table.table} stands here twice")
+        numbers |= {table.table} if table.table else set()
+        if not table.table and not table.place:
+            findings.add(here, "has neither `table`, its number, nor `place`")
+        if table.scenario is not None and table.scenario not in reference.scenarios:
+            known = suggestion(table.scenario, reference.scenarios)
+            findings.add((*here, "scenario"), f"there is no scenario {table.scenario!r}{known}")
+        if reference.baseline is not None and reference.baseline not in table.rows:
+            findings.add((*here, "rows"), f"the baseline {reference.baseline!r} is missing")
+        for arm, values in table.rows.items():
+            if len(values) != len(table.columns):
+                message = f"{len(values)} values for {len(table.columns)} columns"
+                findings.add((*here, "rows", arm), message)
+            if any(value <= 0 for value in values):
+                findings.add((*here, "rows", arm), "a published value is above zero")
+        for key, names in (("rows", table.rows), ("lost", table.lost)):
+            for arm in names:
+                if arm not in reference.arms:
+                    known = suggestion(arm, reference.arms)
+                    findings.add((*here, key, arm), f"is no arm{known}", key=True)
+        for arm in set(table.rows) & set(table.lost):
+            findings.add((*here, "lost", arm), "has values above", key=True)

@@ -1,0 +1,109 @@
+"""Which scenario of a run is like a published one, and what its machines were in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from tare.analysis.rundata import RunData
+from tare.references.published import PublishedScenario
+
+
+def matching(runs: Sequence[RunData], name: str, wanted: PublishedScenario) -> str:
+    """Return the runs' scenario that is like ``wanted``; empty where there is none.
+
+    Of several, the one of the same name goes first, then one that places the subject as the source
+    did, then the study's order.
+
+    Args:
+        runs: The runs.
+        name: The source's name for the scenario.
+        wanted: The scenario.
+    """
+    found: dict[str, Mapping[str, Any]] = {}
+    for run in runs:
+        for label, scenario in mapping(run.study.get("scenarios")).items():
+            found.setdefault(str(label), mapping(scenario))
+    alike = [
+        label
+        for label, scenario in found.items()
+        if _is_like(scenario, wanted) and wanted.vcpus in (None, vcpus_in(runs, label))
+    ]
+    placed = [label for label in alike if subject_of(found[label]) == wanted.subject]
+    return name if name in alike else next(iter([*placed, *alike]), "")
+
+
+def _is_like(scenario: Mapping[str, Any], wanted: PublishedScenario) -> bool:
+    if subject_of(scenario) != wanted.subject and not wanted.any_place:
+        return False
+    neighbours = [mapping(one) for one in scenario.get("neighbours") or ()]
+    if wanted.neighbours is None:
+        return not neighbours
+    if len(neighbours) != 1:
+        return False
+    one = neighbours[0]
+    counts = (wanted.neighbours.count, "fill") if wanted.neighbours.count > 1 else (1,)
+    return (
+        one.get("load") == wanted.neighbours.load
+        and one.get("cpus", "any") == wanted.neighbours.cpus
+        and one.get("count", 1) in counts
+    )
+
+
+def subject_of(scenario: Mapping[str, Any]) -> str:
+    """Return where a scenario of a run places the subject: ``any`` or ``pinned``."""
+    return str(mapping(scenario.get("subject")).get("cpus", "any"))
+
+
+def vcpus_in(runs: Iterable[RunData], scenario: str) -> int | None:
+    """Return how many vCPUs subjects had in a scenario; None where arms differ or none tells."""
+    found = {count for run in runs for count in _vcpus(run, scenario)}
+    return found.pop() if len(found) == 1 else None
+
+
+def _vcpus(run: RunData, scenario: str) -> Iterator[int | None]:
+    placed = mapping(mapping(run.study.get("scenarios")).get(scenario))
+    said = mapping(placed.get("subject")).get("vcpus")
+    if said == "all":
+        yield cpus_of(run)
+        return
+    shape = mapping(run.study.get("shape"))
+    for arm in mapping(run.study.get("arms")).values():
+        yield said or mapping(mapping(arm).get("shape") or shape).get("vcpus")
+
+
+def neighbours_in(runs: Iterable[RunData], scenario: str) -> set[int]:
+    """Return how many neighbours the machines of a scenario had, over all blocks and arms."""
+    roles: dict[tuple[str, int, str], set[str]] = {}
+    for run in runs:
+        for machine in run.machines:
+            if machine.scenario == scenario:
+                seen = roles.setdefault((run.run, machine.block, machine.arm), set())
+                if re.fullmatch(r"neighbour-\d+", machine.role):
+                    seen.add(machine.role)
+    return {len(seen) for seen in roles.values()}
+
+
+def cpus_of(run: RunData) -> int | None:
+    """Return how many CPUs a run's host has; None where it does not tell."""
+    cpus = run.host.get("cpus")
+    return cpus if isinstance(cpus, int) else None
+
+
+def describe_scenario(scenario: PublishedScenario) -> str:
+    """Return a published scenario in words, such as ``pinned, 1 cpu-load neighbour (same)``."""
+    words = ["subject pinned" if scenario.subject == "pinned" else "subject on any CPU"]
+    if scenario.vcpus is not None:
+        words.append(f"{scenario.vcpus} vCPU{'s' * (scenario.vcpus > 1)}")
+    if scenario.neighbours is not None:
+        many = scenario.neighbours
+        where = {"same": "on the same CPU", "other": "on other CPUs", "any": "on any CPU"}
+        plural = "s" if many.count > 1 else ""
+        words.append(f"{many.count} {many.load} neighbour{plural} {where[many.cpus]}")
+    return ", ".join(words)
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """Return what was stored if it is a mapping, and an empty one otherwise."""
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,147 @@
+"""Which platforms and workloads there are: Tare's own, and those installed beside it.
+
+Every part is found by an entry point of the groups ``tare.platforms`` and ``tare.workloads``, so
+that a package of somebody's own adds one as Tare adds its own; docs/extending.md shows how. An
+entry point names a subclass of the contract, an instance of one, or a list of these.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from tare.hosts.ledger.undoing import Undo
+from tare.platforms.contract import Platform, PlatformOptions, undoers_of
+from tare.workloads.contract import Parameters, Workload
+
+PLATFORMS, WORKLOADS = "tare.platforms", "tare.workloads"
+"""The groups of entry points."""
+OWN = "hypertare"
+"""The distribution that is Tare itself."""
+
+Part = TypeVar("Part", bound="Platform[Any] | Workload[Any]")
+
+
+@dataclass(frozen=True)
+class Broken:
+    """An entry point that is left out.
+
+    Args:
+        name: Its name.
+        group: Its group.
+        package: The distribution that brings it.
+        reason: Why it is left out.
+    """
+
+    name: str
+    group: str
+    package: str
+    reason: str
+
+    @property
+    def kind(self) -> str:
+        """``platform`` or ``workload``."""
+        return self.group.removeprefix("tare.").removesuffix("s")
+
+    @property
+    def because(self) -> str:
+        """Why nobody can use it: a sentence without its subject."""
+        return f"it is installed by {self.package} but left out: {self.reason}"
+
+    @property
+    def hint(self) -> str:
+        """What to do about it."""
+        return f"pip install --upgrade {self.package}, or pip uninstall {self.package}"
+
+
+@dataclass(frozen=True)
+class Registry:
+    """All parts that are installed.
+
+    Args:
+        platforms: The platforms by name; Tare's own first.
+        workloads: The workloads by name, in the order in which reports show them.
+        broken: What is installed and left out.
+    """
+
+    platforms: Mapping[str, Platform[Any]]
+    workloads: Mapping[str, Workload[Any]]
+    broken: tuple[Broken, ...] = ()
+
+    @property
+    def undoers(self) -> Mapping[str, Undo]:
+        """How the platforms' own kinds of ledger entries are undone."""
+        return undoers_of(self.platforms.values())
+
+
+@cache
+def installed() -> Registry:
+    """Return what is installed in this Python environment; loaded once in a process."""
+    return registry_of(entry_points(group=PLATFORMS), entry_points(group=WORKLOADS))
+
+
+def registry_of(platforms: Iterable[EntryPoint], workloads: Iterable[EntryPoint]) -> Registry:
+    """Load parts by their entry points; what cannot be loaded is left out and told.
+
+    Args:
+        platforms: Entry points of platforms.
+        workloads: Entry points of workloads.
+    """
+    broken: list[Broken] = []
+    # Classes that are not concrete are no parts; mypy takes an abstract class for none at all.
+    found_platforms = _load(platforms, Platform, broken)  # type: ignore[type-abstract]
+    found_workloads = _load(workloads, Workload, broken)  # type: ignore[type-abstract]
+    return Registry(
+        MappingProxyType(found_platforms), MappingProxyType(found_workloads), tuple(broken)
+    )
+
+
+def _load(points: Iterable[EntryPoint], kind: type[Part], broken: list[Broken]) -> dict[str, Part]:
+    found: dict[str, Part] = {}
+    # Tare's own come first, so that no package can take the name of one.
+    for point in sorted(points, key=lambda point: (_package(point) != OWN, point.name)):
+        try:
+            parts = list(_parts(point.load(), kind))
+        except (Exception, SystemExit) as error:  # a stranger's module must not end Tare
+            broken.append(_broken(point, f"{type(error).__name__}: {error}"))
+            continue
+        for part in parts:
+            if part.name in found:
+                broken.append(_broken(point, f"there is a part of the name {part.name} already"))
+                continue
+            found[part.name] = part
+    return found
+
+
+def _parts(loaded: Any, kind: type[Part]) -> Iterator[Part]:
+    if isinstance(loaded, list | tuple):
+        for each in loaded:
+            yield from _parts(each, kind)
+        return
+    part = loaded() if inspect.isclass(loaded) else loaded
+    if not isinstance(part, kind):
+        raise TypeError(f"{loaded!r} is no {kind.__name__} of tare's contract")
+    if not isinstance(part.name, str):
+        raise TypeError(f"{part!r} has the name {part.name!r}, which is no word")
+    # What it has to declare and does not is told here, not in the middle of a run.
+    model, base = (
+        (part.options, PlatformOptions)
+        if isinstance(part, Platform)
+        else (part.parameters, Parameters)
+    )
+    if not (inspect.isclass(model) and issubclass(model, base)):
+        raise TypeError(f"{part!r} declares {model!r}, which are no {base.__name__}")
+    yield part
+
+
+def _broken(point: EntryPoint, reason: str) -> Broken:
+    return Broken(point.name, point.group, _package(point), reason)
+
+
+def _package(point: EntryPoint) -> str:
+    return point.dist.name if point.dist is not None else "an unknown package"

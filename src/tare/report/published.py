@@ -1,0 +1,306 @@
+"""Published values beside the run's own, in the layout of the source's tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tare.analysis.formatting import format_quantity
+from tare.analysis.model import Interval
+from tare.outputs import put
+from tare.references.pairing import (
+    Beside,
+    Row,
+    SideBySide,
+    Value,
+    describe_column,
+    describe_fact,
+)
+from tare.references.published import Fact, Reference
+from tare.references.scenarios import describe_scenario
+from tare.report.intervals import interval_columns
+from tare.report.svg import legible
+from tare.report.tables import Column, Shown, Table
+from tare.report.words import (
+    NONE,
+    joined,
+    marked,
+    metric_name,
+    ratio,
+    ratio_interval,
+    slug,
+)
+
+RULE = (
+    "Each ratio divides by the bare machine of its own source, and nothing here divides one source "
+    "by the other. Published values enter no estimate, test or verdict. Of this run’s maxima the "
+    "worst over all blocks is shown, as the source does; a ratio over blocks stands beside it "
+    "with its interval."
+)
+
+
+@dataclass(frozen=True)
+class ShownBeside:
+    """One table for the page, with what must be said below it."""
+
+    table: Shown
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ReferenceSection:
+    """What the page says of one reference."""
+
+    id: str
+    name: str
+    source: str
+    about: tuple[str, ...]
+    tables: tuple[ShownBeside, ...]
+    facts: Shown | None
+
+
+def reference_section(side: SideBySide) -> ReferenceSection:
+    """Return the page's section about one reference."""
+    reference = side.reference
+    about = [reference.reading, RULE, *_left_out(side), reference.no_study]
+    facts = facts_table(reference)
+    return ReferenceSection(
+        id=slug(f"reference {reference.reference}"),
+        name=legible(reference.reference),
+        source=legible(_source(reference)),
+        about=tuple(legible(line) for line in about if line),
+        tables=tuple(
+            ShownBeside(beside_table(side, one).shown(), tuple(map(legible, one.notes)))
+            for one in side.matched
+        ),
+        facts=facts.shown() if facts.rows else None,
+    )
+
+
+def _source(reference: Reference) -> str:
+    machine = "; ".join(f"{name}: {text}" for name, text in reference.machine.items())
+    said = f"{joined(reference.authors)}: {reference.title}. {reference.published}."
+    return f"{said} Measured on {machine}." if machine else said
+
+
+def _left_out(side: SideBySide) -> Iterator[str]:
+    """Say which tables stand only in the CSV file, and why."""
+    lonely: dict[str, list[str]] = {}
+    for one in side.tables:
+        if one.has_own:
+            continue
+        if one.scenario is None:
+            why = "no scenario to compare in"
+        elif not one.matched:
+            why = (
+                f"no scenario here is like {one.table.scenario} ({describe_scenario(one.scenario)})"
+            )
+        else:
+            why = f"scenario {one.matched} has no {one.table.workload} with such parameters"
+        lonely.setdefault(why, []).append(one.table.name)
+    if not side.matched:
+        yield "This run measured nothing that can be set beside these values."
+        if studies := [f"studies/{name}.yaml" for name in side.reference.studies]:
+            yield f"A run of {' or '.join(studies)} does."
+    if lonely:
+        sentences = "; ".join(f"{joined(names)}: {why}" for why, names in lonely.items())
+        yield f"With nothing of this run's beside them, and so only in the CSV file: {sentences}."
+
+
+def beside_table(side: SideBySide, one: Beside) -> Table[Row]:
+    """Return one table in the layout of its source: an arm per row, a column per parameter."""
+    columns: list[Column[Row]] = [
+        Column("source", _whose, "Source"),
+        Column("arm", lambda row: row.label, "Arm", lambda row: marked(row.label, row.emulated)),
+    ]
+    for index, parameters in enumerate(one.table.columns):
+        heading = describe_column(parameters) or "Maximum"
+        columns += _columns(one, index, heading)
+    table, scenario = one.table, one.scenario
+    where = ""
+    if scenario is not None:
+        where = f", scenario {scenario.number} {table.scenario}: {describe_scenario(scenario)}"
+    section = f" (section {table.section})" if table.section else ""
+    caption = f"{table.name}{section}: {table.workload} {metric_name(table.metric)}{where}"
+    number = f"table-{table.table:02d}" if table.table else slug(table.place)
+    name = f"reference-{side.reference.reference}-{number}"
+    return Table(name, caption, tuple(columns), one.rows, tone=_tone)
+
+
+def _columns(one: Beside, index: int, heading: str) -> list[Column[Row]]:
+    unit = one.table.unit
+    # Beside several columns there is no room on a page; the CSV file has it.
+    same_load = "÷ bare, same load, over blocks" if len(one.table.columns) == 1 else ""
+
+    def found(row: Row) -> Value | None:
+        return row.values[index]
+
+    def value(row: Row) -> float | None:
+        got = found(row)
+        return got.value if got is not None else None
+
+    def measured(got: float) -> str:
+        return format_quantity(got, unit, digits=4)
+
+    def as_printed(got: float) -> str:
+        # No source prints more than five digits, nor zeros that say nothing.
+        number, _, rest = format_quantity(got, unit, digits=5).partition(" ")
+        return f"{number.rstrip('0').rstrip('.') if '.' in number else number} {rest}".rstrip()
+
+    def own_ratio(row: Row) -> float | None:
+        got = found(row)
+        return got.ratio if got is not None else None
+
+    def estimate(row: Row) -> str:
+        got = found(row)
+        effect = got.effect if got is not None else None
+        if effect is None or effect.scale != "ratio":
+            return NONE
+        ends = effect.interval
+        text = ratio(effect.estimate)
+        return text if ends is None else f"{text} ({ratio_interval((ends.low, ends.high))})"
+
+    return [
+        Column(
+            f"value_{index + 1}",
+            value,
+            heading,
+            lambda row: _or_none(value(row), as_printed if row.published else measured),
+            numeric=True,
+        ),
+        Column(
+            f"ratio_{index + 1}",
+            own_ratio,
+            "÷ own bare",
+            lambda row: _or_none(own_ratio(row), ratio),
+            numeric=True,
+        ),
+        Column(f"estimate_{index + 1}", estimate, same_load, estimate, numeric=True),
+    ]
+
+
+def _or_none(value: float | None, text: Callable[[float], str]) -> str:
+    return NONE if value is None else text(value)
+
+
+def _whose(row: Row) -> str:
+    return "published" if row.published else "this run"
+
+
+def _tone(row: Row) -> str:
+    return " ".join(
+        word for word, on in (("published", row.published), ("emulated", row.emulated)) if on
+    )
+
+
+def facts_table(reference: Reference) -> Table[tuple[str, Fact]]:
+    """Return the numbers that the source states in its text."""
+    columns: tuple[Column[tuple[str, Fact]], ...] = (
+        Column("name", lambda row: row[0]),
+        Column("says", lambda row: row[1].says, "Stated in the text"),
+        Column(
+            "value",
+            lambda row: row[1].value,
+            "Value",
+            lambda row: describe_fact(row[1].value, row[1].to, row[1].unit),
+            numeric=True,
+        ),
+        Column("to", lambda row: row[1].to),
+        Column("unit", lambda row: row[1].unit),
+        Column("section", lambda row: row[1].section, "Section"),
+    )
+    rows = tuple(reference.facts.items())
+    name = f"reference-{reference.reference}-facts"
+    return Table(name, f"Numbers that the text of {reference.reference} states", columns, rows)
+
+
+@dataclass(frozen=True)
+class TidyRow:
+    """One value of one source for the CSV file; ``why`` says what it lacks one for."""
+
+    one: Beside
+    column: int
+    row: Row | None
+    arm: str
+    label: str
+    why: str = ""
+
+    @property
+    def value(self) -> Value | None:
+        """The value, if there is one."""
+        return self.row.values[self.column] if self.row is not None else None
+
+    @property
+    def interval(self) -> Interval | None:
+        """The run's own interval of the ratio."""
+        effect = self.value.effect if self.value is not None else None
+        return effect.interval if effect is not None else None
+
+
+def tidy_table(side: SideBySide) -> Table[TidyRow]:
+    """Return all values, published and own, one a row, also those with nothing beside them."""
+    columns: tuple[Column[TidyRow], ...] = (
+        Column("reference", lambda _: side.reference.reference),
+        Column("table", lambda r: r.one.table.table),
+        Column("place", lambda r: r.one.table.place),
+        Column("section", lambda r: r.one.table.section),
+        Column("scenario", lambda r: r.one.table.scenario),
+        Column("run_scenario", lambda r: r.row.scenario or None if r.row else None),
+        Column("workload", lambda r: r.one.table.workload),
+        Column("parameters", lambda r: json.dumps(r.one.table.columns[r.column])),
+        Column("metric", lambda r: r.one.table.metric),
+        Column("unit", lambda r: r.one.table.unit),
+        Column("source", lambda r: "run" if r.row and not r.row.published else "published"),
+        Column("arm", lambda r: r.arm),
+        Column("label", lambda r: r.label),
+        Column("emulated", lambda r: bool(r.row and r.row.emulated)),
+        Column("value", lambda r: r.value.value if r.value else None),
+        Column("ratio_to_own_bare", lambda r: r.value.ratio if r.value else None),
+        Column(
+            "estimate", lambda r: r.value.effect.estimate if r.value and r.value.effect else None
+        ),
+        *interval_columns(lambda r: r.interval),
+        Column("blocks", _blocks),
+        Column("remark", lambda r: r.why or r.one.table.remark),
+    )
+    name = f"reference-{side.reference.reference}"
+    caption = f"Published values of {side.reference.reference} and this run's own"
+    return Table(name, caption, columns, tuple(_tidy_rows(side)))
+
+
+def _blocks(row: TidyRow) -> int | None:
+    summary = row.value.summary if row.value is not None else None
+    return len(summary.blocks) if summary is not None else None
+
+
+def _tidy_rows(side: SideBySide) -> Iterator[TidyRow]:
+    for one in side.tables:
+        for row in one.rows:
+            for column, value in enumerate(row.values):
+                if value is not None:
+                    yield TidyRow(one, column, row, row.arm, row.label)
+        for arm, why in one.table.lost.items():
+            for column in range(len(one.table.columns)):
+                yield TidyRow(one, column, None, arm, side.reference.arms[arm].label, why)
+
+
+def write_beside(side: SideBySide, folder: Path) -> list[str]:
+    """Write one CSV file with all values and one LaTeX file with the tables that have both.
+
+    Args:
+        side: Published and own values.
+        folder: The report's ``tables`` folder.
+
+    Returns:
+        The files, relative to the report's folder.
+
+    Raises:
+        OSError: A file cannot be written.
+    """
+    tidy = tidy_table(side)
+    latex = [beside_table(side, one).latex() for one in side.matched]
+    put(folder / f"{tidy.name}.csv", tidy.csv())
+    put(folder / f"{tidy.name}.tex", "\n".join(latex))
+    return [f"tables/{tidy.name}.{extension}" for extension in ("csv", "tex")]

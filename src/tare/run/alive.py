@@ -1,0 +1,45 @@
+"""Wait for work that is of no use once a machine, or the host, is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tare.errors import MachineFault
+
+if TYPE_CHECKING:
+    from tare.platforms.contract import Machine
+
+T = TypeVar("T")
+
+LAST_WORDS_S = 1.0
+
+
+async def while_alive(
+    machines: Sequence[Machine],
+    work: Coroutine[Any, Any, T],
+    *lost: asyncio.Future[MachineFault],
+) -> T:
+    """Return what ``work`` returns, unless one of ``machines`` dies before, or a host is lost.
+
+    Raises:
+        MachineFault: A machine died; what its platform says of it, rather than that its channel
+            broke, which is only how it shows first.
+    """
+    task = asyncio.ensure_future(work)
+    # The host's end says more than that of the machines, which end with it.
+    deaths = [*lost, *(machine.died for machine in machines)]
+    try:
+        either: list[asyncio.Future[Any]] = [task, *deaths]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if deaths and task.done() and isinstance(task.exception(), MachineFault):
+            await asyncio.wait(deaths, timeout=LAST_WORDS_S, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+    for death in deaths:
+        if death.done():
+            raise death.result()
+    return task.result()

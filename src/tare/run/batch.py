@@ -1,0 +1,349 @@
+"""Carry out one batch: boot an arm's machines freshly, run its cells, and remove the machines."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tare.errors import MachineFault, TareError
+from tare.events import MachineReady, MachineStarting, MachineStopped
+from tare.hosts.ledger.cleanup import clean
+from tare.hosts.ledger.settings import held_unaltered
+from tare.platforms.contract import (
+    SUBJECT,
+    Context,
+    Machine,
+    MachineSpec,
+    undoers_of,
+)
+from tare.platforms.linux.process_machine import temporary_folder
+from tare.run.alive import while_alive
+from tare.run.cast import Cast
+from tare.run.cell import LEAST_COUNTED_S, Attempt, CellContext, fail_cell
+from tare.run.host_counters import HostSampler, host_sampler
+from tare.run.neighbours import Neighbour
+from tare.run.peers import Connection, Peer, connected, require_network, started_peer
+from tare.run.sites import OtherHosts, ReadyArm, Site
+from tare.run.slow_libraries import SlowLibraries
+from tare.workloads.needs import needs_of, needs_of_loads
+from tare.workloads.network.ends import PEER
+
+if TYPE_CHECKING:
+    from tare.run.interrupt import StopRequest
+    from tare.run.runhost.contract import RunHost
+    from tare.study.cells import Batch, Cell
+
+TRIES = 2
+STOP_S = 120.0
+"""Seconds after which a machine that does not let itself be removed is left to the ledger."""
+LOGS_S = 30.0
+
+
+@dataclass
+class BatchRunner:
+    """Carries out batches; holds what all batches of a run share."""
+
+    run: str
+    cells: CellContext
+    arms: Mapping[str, ReadyArm]
+    run_host: RunHost
+    others: OtherHosts
+    stop: StopRequest
+    numbers: count[int]
+    """Of the run's machines, on whichever host."""
+    _libraries: SlowLibraries = field(default_factory=SlowLibraries)
+    _newest: str = ""
+    _left: tuple[Context, int] | None = None
+    """Where something may be left of machines, and the first ledger entry that may be of them."""
+
+    async def carry_out(self, batch: Batch, pending: Sequence[Cell]) -> None:
+        """Run the ``pending`` cells of ``batch``, booting anew after a machine was lost.
+
+        A cell that fails is told of with its reason; it never ends the run.
+        """
+        attempts: dict[str, int] = {}
+        remaining = list(pending)
+        while remaining and not self.stop.finishing:
+            before = attempts.get(remaining[0].id, 0)
+            try:
+                remaining = await self._boot_and_measure(batch, remaining, attempts)
+            except TareError as error:
+                first = remaining[0]
+                # A cell that was begun is counted already, whatever broke after it.
+                attempts[first.id] = max(attempts.get(first.id, 0), before + 1)
+                transient = isinstance(error, MachineFault) and error.transient
+                if transient and attempts[first.id] < TRIES:
+                    continue
+                for cell in remaining:
+                    fail_cell(self.cells, cell, error, self._logs(self._newest))
+                return
+
+    async def _boot_and_measure(
+        self, batch: Batch, cells: list[Cell], attempts: dict[str, int]
+    ) -> list[Cell]:
+        arm = self.arms[batch.arm]
+        context = await self._context(batch, arm)
+        async with AsyncExitStack() as machines:
+            home = Site(self.run_host, context, arm.platform, arm.prepared)
+            abroad = await self.others.sites(batch, arm)
+            place = _Place(batch, arm, home, abroad, machines)
+            place = replace(place, connection=await self._connection(place, cells))
+            cast = await self._cast(place)
+            watch = await self._watch(place, cells)
+            await self._libraries.loaded()
+            facts = replace(arm.facts, vcpus=batch.vcpus)
+            for index, cell in enumerate(cells):
+                if self.stop.finishing:
+                    return cells[index:]
+                attempts[cell.id] = attempts.get(cell.id, 0) + 1
+                attempt = Attempt(
+                    self.cells,
+                    cell,
+                    cast,
+                    facts,
+                    number=attempts[cell.id],
+                    logs=self._logs(cast.subject.name),
+                    host_trace=batch.host_trace,
+                    lost=place.lost,
+                    watch=watch,
+                    unaltered=partial(held_unaltered, context.host, context.ledger),
+                )
+                fault = await attempt.carry_out()
+                if fault is not None:
+                    # Emulation itself kills a guest now and then (docs/lab.md).
+                    passing = fault.transient or self.run_host.emulated
+                    again = passing and attempts[cell.id] < TRIES
+                    return cells[index if again else index + 1 :]
+        return []
+
+    async def _context(self, batch: Batch, arm: ReadyArm) -> Context:
+        """Return the host as it has to be booted, and clear of what was left on it."""
+        context = await self.run_host.under(batch.boot, batch.block)
+        if self._left is not None:
+            (where, first), self._left = self._left, None
+            if where.host is context.host:
+                undoers = undoers_of(self.run_host.platforms.values())
+                await clean(context.host, context.ledger, undoers, since=first)
+        return replace(context, kernel=arm.kernel)
+
+    async def _connection(self, place: _Place, cells: Sequence[Cell]) -> Connection | None:
+        known, batch = self.cells.workloads, place.batch
+        needs = needs_of_loads(known, batch.placement.neighbours).union(
+            *(needs_of(known[cell.kind], [cell.parameters]) for cell in cells)
+        )
+        if "network" not in needs:
+            return None
+        contexts = [site.context for site in (place.home, *place.abroad.values())]
+        several = bool(batch.placement.companions)
+        joining = connected(contexts, place.arm.platform, place.arm.options, several=several)
+        return await place.machines.enter_async_context(joining)
+
+    async def _watch(self, place: _Place, cells: Sequence[Cell]) -> HostSampler | None:
+        """Have the host's counters at hand where any cell is long enough for them."""
+        known = self.cells.workloads
+        if not any(
+            not known[cell.kind].realtime and cell.expected_s >= LEAST_COUNTED_S for cell in cells
+        ):
+            return None
+        watching = host_sampler(place.home.context, place.batch.placement.subject)
+        return await place.machines.enter_async_context(watching)
+
+    async def _cast(self, place: _Place) -> Cast:
+        """Boot the machines of all roles."""
+        subject = await self._boot(place, place.batch.placement.subject, SUBJECT)
+        neighbours = await self._boot_neighbours(place)
+        companions = {
+            each.role: await self._boot(
+                place, each.cpus, each.role, each.memory, each.vcpus, place.abroad.get(each.host)
+            )
+            for each in place.batch.placement.companions
+        }
+        peer = await self._peer(place, subject, companions.get(PEER))
+        return Cast(subject, neighbours, peer)
+
+    async def _peer(
+        self, place: _Place, subject: Machine, companion: Machine | None
+    ) -> Peer | None:
+        """Return the other end: the machine of that role, or else a process of the host."""
+        if place.connection is None:
+            return None
+        network = place.connection.network
+        if companion is not None:
+            peer = Peer(companion, network)
+        else:
+            starting = started_peer(place.home.context, network, place.specs[SUBJECT])
+            peer = await place.machines.enter_async_context(starting)
+        await while_alive((subject, peer.machine), peer.prove(subject), *place.lost)
+        return peer
+
+    async def _boot_neighbours(self, place: _Place) -> tuple[Neighbour, ...]:
+        neighbours = []
+        for number, wanted in enumerate(place.batch.placement.neighbours, start=1):
+            role = f"neighbour-{number}"
+            machine = await self._boot(place, wanted.cpus, role, wanted.memory)
+            memory = wanted.memory or place.arm.shape.memory
+            neighbours.append(
+                Neighbour(
+                    role, machine, wanted.load, wanted.parameters, memory, place.arm.shape.vcpus
+                )
+            )
+        return tuple(neighbours)
+
+    async def _boot(
+        self,
+        place: _Place,
+        cpus: tuple[int, ...],
+        role: str,
+        memory: int | None = None,
+        vcpus: int | None = None,
+        site: Site | None = None,
+    ) -> Machine:
+        batch, arm, site = place.batch, place.arm, site or place.home
+        context = site.context
+        name = self._newest = f"tare-{self.run}-{next(self.numbers)}-{role}"
+        vcpus = batch.vcpus if role == SUBJECT else vcpus or arm.shape.vcpus
+        shape = replace(arm.shape, memory=memory or arm.shape.memory, vcpus=vcpus)
+        # Nobody can have made it beforehand: its name is known to nobody.
+        workdir = temporary_folder(context.host) / f"{name}-{secrets.token_hex(4)}"
+        spec = MachineSpec(name, shape, cpus, workdir, arm.realtime, role, site.prepared.toolbox)
+        if place.connection is not None:
+            network = place.connection.whole.on(context.host.name)
+            own = role in {each.role for each in batch.placement.companions}
+            spec = replace(spec, network=network, way=place.connection.way, own_address=own)
+            place.specs[role] = spec
+        self.cells.log.append(
+            MachineStarting(
+                machine=name, block=batch.block, arm=arm.name, scenario=batch.scenario, role=role
+            )
+        )
+        first = context.ledger.next_number
+        began = time.monotonic()
+        try:
+            starting = site.platform.start(context, arm.options, site.prepared, spec)
+            machine = await while_alive((), starting, *place.lost)
+        except TareError as fault:
+            self._left = self._left or (context, first)
+            self._tell_stopped(name, fault)
+            raise
+        place.machines.push_async_callback(self._remove, site, machine, workdir, first)
+        self._libraries.begin()
+        hello = await while_alive((), machine.ready(site.run_host.machine_s), *place.lost)
+        if spec.network is not None:
+            require_network(name, hello.proof)
+        self.cells.log.append(
+            MachineReady(
+                machine=name,
+                boot_s=time.monotonic() - began,
+                proof=dict(hello.proof),
+                placement={
+                    "role": role,
+                    "cpus": list(cpus),
+                    "vcpu_threads": list(await machine.vcpu_threads()),
+                    **_connected(place, spec),
+                    **machine.applied,
+                },
+            )
+        )
+        return machine
+
+    async def _remove(self, site: Site, machine: Machine, workdir: Path, first: int) -> None:
+        # A second Ctrl-C must not leave a machine behind, so stopping is shielded from it.
+        stopping = asyncio.ensure_future(self._stop_and_tell(site, machine, workdir, first))
+        try:
+            await asyncio.shield(stopping)
+        except asyncio.CancelledError:
+            await stopping
+            raise
+
+    async def _stop_and_tell(self, site: Site, machine: Machine, workdir: Path, first: int) -> None:
+        cost: Mapping[str, float] = {}
+        context, lost = site.context, site.run_host.lost
+        fault = lost.result() if lost.done() else None
+        if fault is None:
+            # A dead machine has no cost to ask for; what it died of is told below.
+            with suppress(MachineFault):
+                cost = await while_alive([machine], machine.host_cost(), lost)
+            fault = machine.died.result() if machine.died.done() else None
+            with suppress(TareError):
+                await while_alive((), self._keep_logs(context, machine.name, workdir), lost)
+        try:
+            async with asyncio.timeout(STOP_S):
+                await while_alive((), machine.stop(), lost)
+        except (TareError, OSError, TimeoutError) as error:
+            # The host is lost for now: what is left there is removed once it is back.
+            self._left = self._left or (context, first)
+            if fault is None:
+                fault = _as_fault(machine.name, error)
+        self._tell_stopped(machine.name, fault, cost)
+
+    def _tell_stopped(
+        self, name: str, fault: TareError | None, cost: Mapping[str, float] | None = None
+    ) -> None:
+        tail = fault.console_tail if isinstance(fault, MachineFault) else ()
+        self.cells.log.append(
+            MachineStopped(
+                machine=name,
+                expected=fault is None,
+                reason=str(fault) if fault else "",
+                console_tail=tail,
+                host_cost=dict(cost or {}),
+            )
+        )
+
+    async def _keep_logs(self, context: Context, name: str, workdir: Path) -> None:
+        kept = self.cells.folder.machines / name
+        search = ["find", str(workdir), "-maxdepth", "1", "-name", "*.log", "-type", "f"]
+        found = await context.host.run(search, timeout_s=LOGS_S)
+        for log in sorted(map(Path, found.stdout.decode().splitlines())):
+            with suppress(OSError):
+                content = await context.host.read(log)
+                kept.mkdir(exist_ok=True)
+                (kept / log.name).write_bytes(content)
+
+    def _logs(self, name: str) -> tuple[str, ...]:
+        return (self.cells.folder.relative(self.cells.folder.machines / name),)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where the machines of one batch are started."""
+
+    batch: Batch
+    arm: ReadyArm
+    home: Site
+    abroad: Mapping[str, Site]
+    machines: AsyncExitStack
+    connection: Connection | None = None
+    specs: dict[str, MachineSpec] = field(default_factory=dict)
+    """What was started, by role, where the machines are connected."""
+
+    @property
+    def lost(self) -> tuple[asyncio.Future[MachineFault], ...]:
+        """Each set when a host is lost, or what joins the hosts."""
+        hosts = (site.run_host.lost for site in (self.home, *self.abroad.values()))
+        joined = () if self.connection is None else (self.connection.whole.lost,)
+        return (*hosts, *joined)
+
+
+def _connected(place: _Place, spec: MachineSpec) -> dict[str, Any]:
+    """Return how a machine was connected, for the record."""
+    if place.connection is None:
+        return {}
+    whole = place.connection.whole
+    link = whole.links[spec.name]
+    return {"network": {"way": link.way, "address": link.address, **whole.facts}}
+
+
+def _as_fault(name: str, error: TareError | OSError | TimeoutError) -> MachineFault:
+    if isinstance(error, MachineFault):
+        return error
+    words = "it did not end in time" if isinstance(error, TimeoutError) else str(error)
+    return MachineFault(f"{name} could not be removed: {words}")

@@ -1,0 +1,36 @@
+"""The machines of one batch by their roles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tare.platforms.contract import SUBJECT
+from tare.workloads.network.ends import PEER
+
+if TYPE_CHECKING:
+    from tare.platforms.contract import Machine
+    from tare.run.neighbours import Neighbour
+    from tare.run.peers import Peer
+
+
+@dataclass(frozen=True)
+class Cast:
+    """Who is there while a cell is measured.
+
+    Args:
+        subject: The machine that is measured.
+        neighbours: Machines that carry loads meanwhile.
+        peer: The other end of workloads that have two: a process of the host, or a machine.
+    """
+
+    subject: Machine
+    neighbours: tuple[Neighbour, ...] = ()
+    peer: Peer | None = None
+
+    @property
+    def machines(self) -> Mapping[str, Machine]:
+        """All machines by role."""
+        there = {SUBJECT: self.subject, **{each.role: each.machine for each in self.neighbours}}
+        return there if self.peer is None else {**there, PEER: self.peer.machine}

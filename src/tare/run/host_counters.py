@@ -1,0 +1,180 @@
+"""The host's own counters over a cell, sampled by the code that samples the machine's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tare.agent.channel import StreamChannel
+from tare.agent.client import AgentClient
+from tare.errors import TareError
+from tare.hosts import start_owned
+from tare.run.cost import MEMORY
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tare.agent.clocktrust import ClockReading
+    from tare.agent.series import Series
+    from tare.platforms.contract import Context, Machine
+
+READY_S = 20.0
+GRACE_S = 2.0
+LOOK_S = 1.0
+ORIGINS = "origins_ns"
+"""The fact that says when the common start was, on the clock of each role's counters."""
+HOST = "host_counters"
+"""The fact that says whether the host's counters were sampled, and why not."""
+
+
+@dataclass
+class HostSampler:
+    """An agent on the host that samples its counters; ``reason`` says why there is none."""
+
+    agent: AgentClient | None = None
+    reason: str = ""
+
+    def lose(self, error: Exception) -> None:
+        """Do without from now on: a cell is not worth less for it."""
+        self.agent, self.reason = None, f"the host's counters could not be sampled: {error}"
+
+
+@asynccontextmanager
+async def host_sampler(context: Context, apart: Sequence[int]) -> AsyncIterator[HostSampler]:
+    """Hold an agent on the host for one batch; one that does not start is told of, not raised.
+
+    Args:
+        context: The host, its ledger and the agent's program there.
+        apart: CPUs that it is to keep off, as far as there are others.
+    """
+    online = context.host.topology().online
+    cpus = tuple(cpu for cpu in online if cpu not in apart) or online
+    watch = HostSampler()
+    try:
+        process = await start_owned(
+            context.host, context.ledger, [str(context.host_agent), "serve"], cpus=cpus
+        )
+    except (TareError, OSError) as error:
+        watch.lose(error)
+        yield watch
+        return
+    agent = AgentClient(StreamChannel(process.stdout, process.stdin), name="the host")
+    try:
+        try:
+            await agent.hello(READY_S)
+            watch.agent = agent
+        except TareError as error:
+            watch.lose(error)
+        yield watch
+    finally:
+        with suppress(TareError, OSError):
+            await agent.shutdown()
+            await agent.close()
+        await process.end(GRACE_S)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What the counters of a cell came to: series by role, and the facts they are read by."""
+
+    series: tuple[tuple[str, Series], ...] = ()
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Counters:
+    """Samples the counters of a cell's machine and of its host, from before its common start.
+
+    Args:
+        subject: The machine.
+        host: Where the host's are sampled; None: nowhere.
+        wanted: Whether any are; not beside real-time work, in whose loop every wake-up would show.
+    """
+
+    subject: Machine
+    host: HostSampler | None
+    wanted: bool
+    start_ns: int = 0
+    """The common start, on the clock of this computer (CLOCK_MONOTONIC_RAW)."""
+    resident: float = 0.0
+    """The most bytes that the machine was seen to have resident on the host."""
+    _looking: asyncio.Task[None] | None = None
+    _agents: dict[str, AgentClient] = field(default_factory=dict)
+    _clocks: dict[str, ClockReading] = field(default_factory=dict)
+
+    async def begin(self, clock: ClockReading) -> None:
+        """Begin to sample.
+
+        Args:
+            clock: A reading of the machine's clock, made just now.
+
+        Raises:
+            MachineFault: The machine's agent is lost.
+        """
+        if not self.wanted:
+            return
+        await self.subject.agent.counters_start()
+        self._looking = asyncio.create_task(self._look())
+        self._agents["subject"], self._clocks["subject"] = self.subject.agent, clock
+        if self.host is None or self.host.agent is None:
+            return
+        try:
+            self._clocks["host"] = await self.host.agent.clock()
+            await self.host.agent.counters_start()
+            self._agents["host"] = self.host.agent
+        except TareError as error:
+            self.host.lose(error)
+
+    async def end(self) -> Counted:
+        """Sample a last time, and return everything.
+
+        Raises:
+            MachineFault: The machine's agent is lost.
+        """
+        await self._look_away()
+        if not self.wanted:
+            return Counted()
+        series: list[tuple[str, Series]] = []
+        for role, agent in list(self._agents.items()):
+            del self._agents[role]
+            try:
+                series += [(role, each) for each in (await agent.counters_stop()).series]
+            except TareError as error:
+                if role != "host" or self.host is None:
+                    raise
+                self.host.lose(error)
+        sampled = any(role == "host" for role, _ in series)
+        reason = "" if self.host is None or sampled else self.host.reason
+        facts: dict[str, Any] = {HOST: {"sampled": sampled, "reason": reason}}
+        if self.start_ns:
+            facts[ORIGINS] = {role: self._origin(role) for role, _ in series}
+        return Counted(tuple(series), facts)
+
+    async def _look(self) -> None:
+        # What a workload starts has ended when the cell has, and its memory is gone with it.
+        with suppress(TareError, OSError):
+            while True:
+                await asyncio.sleep(LOOK_S)
+                cost = await self.subject.host_cost()
+                self.resident = max(self.resident, cost.get(MEMORY, 0.0))
+
+    async def _look_away(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+
+    def _origin(self, role: str) -> int:
+        clock = self._clocks[role]
+        ahead = clock.guest_ns - (clock.host_before_ns + clock.host_after_ns) // 2
+        return self.start_ns + ahead
+
+    async def abandon(self) -> None:
+        """Stop sampling after the cell has failed."""
+        await self._look_away()
+        for agent in self._agents.values():
+            with suppress(TareError):
+                await agent.counters_stop()
+        self._agents.clear()

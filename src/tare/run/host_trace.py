@@ -1,0 +1,234 @@
+"""The host's side of a cell: what the host did while the subject measured, and by which clock."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tare.agent.series import Series
+from tare.events.host_schedule import SERIES
+from tare.hosts.trace.recorder import HostRecorder, NoTracing, Recording, host_recorder
+from tare.hosts.trace.threads import (
+    Throttled,
+    allowed_cpus,
+    quota_files,
+    quota_of,
+    realtime_limited,
+    throttled,
+)
+from tare.platforms.oci.cgroups import cgroup_mounts
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tare.agent.client import Outcome
+    from tare.agent.clocktrust import ClockReading
+    from tare.hosts import Host
+    from tare.platforms.contract import Context, Machine
+
+WATCHED = frozenset({"tick"})
+"""The workloads that log when time was taken from them."""
+CLOCK_ROUNDS = 5
+_OFF = "recording was not asked for"
+
+
+@dataclass(frozen=True)
+class HostTracing:
+    """How the host's side is recorded in this run: by a recorder, or not at all, and why."""
+
+    host: Host
+    recorder: HostRecorder | None
+    reason: str = ""
+
+
+@asynccontextmanager
+async def host_tracing(context: Context) -> AsyncIterator[HostTracing]:
+    """Yield what a run records the host's side with; where that cannot be, the reason."""
+    async with AsyncExitStack() as held:
+        try:
+            recorder = await held.enter_async_context(host_recorder(context.host, context.ledger))
+        except NoTracing as refusal:
+            yield HostTracing(context.host, None, str(refusal))
+            return
+        yield HostTracing(context.host, recorder)
+
+
+@dataclass(frozen=True)
+class HostRecord:
+    """What the host's side of one cell came to."""
+
+    facts: Mapping[str, Any]
+    series: Series | None = None
+
+
+@dataclass
+class HostSide:
+    """Records the host's side of one cell.
+
+    Args:
+        tracing: What the run records with; None where this cell is not to be recorded.
+        subject: The machine that measures.
+        others: The neighbours by role.
+    """
+
+    tracing: HostTracing | None
+    subject: Machine
+    others: Mapping[str, Machine]
+    _threads: tuple[int, ...] = ()
+    _names: dict[int, dict[str, str]] = field(default_factory=dict)
+    _quota: tuple[Path, ...] = ()
+    _throttled: Throttled = field(default_factory=lambda: Throttled(0, 0.0))
+    _steal: float = 0.0
+    _limited: bool = False
+    _refused: str = ""
+    _recording: bool = False
+    _clock: tuple[ClockReading, ...] = ()
+
+    async def read_clock(self) -> tuple[ClockReading, ...]:
+        """Read the subject's clock often enough to align it with the host's."""
+        if self.tracing is None or self.tracing.recorder is None or self.subject.shares_clock:
+            return ()
+        return tuple([await self.subject.agent.clock() for _ in range(CLOCK_ROUNDS)])
+
+    async def open(self) -> None:
+        """Read the subject's clock, before anything loads the host."""
+        self._clock = await self.read_clock()
+
+    async def begin(self) -> None:
+        """Begin to record; called when all machines are ready and wait for their start."""
+        if self.tracing is None or self.tracing.recorder is None:
+            return
+        host = self.tracing.host
+        self._threads = await self.subject.measuring_threads()
+        machines = {"subject": self.subject, **self.others}
+        for role, machine in machines.items():
+            for thread, comm in (await machine.threads()).items():
+                self._names.setdefault(thread, {"comm": comm, "role": role})
+        cpus = {cpu for thread in self._threads for cpu in await allowed_cpus(host, thread)}
+        cpus &= set(host.topology().online)
+        if not cpus:
+            self._refused = "the subject's threads were not found on the host"
+            return
+        mounts = await cgroup_mounts(host)
+        mount = mounts.controllers.get("cpu", mounts.unified)
+        self._quota = await quota_files(host, self._threads[0], mount)
+        self._throttled = await throttled(host, self._quota)
+        self._steal = await _steal_s(host, cpus)
+        self._limited = await realtime_limited(host, self._threads[0])
+        try:
+            own = [each for each, known in self._names.items() if known["role"] == "subject"]
+            woken = dict.fromkeys([*self._threads, *own])
+            await self.tracing.recorder.begin(sorted(cpus), tuple(woken))
+            self._recording = True
+        except NoTracing as refusal:
+            self._refused = str(refusal)
+
+    async def end(self, outcome: Outcome) -> HostRecord:
+        """Stop recording, and return what was recorded with what is needed to read it."""
+        if self.tracing is None:
+            return HostRecord({"recorded": False, "reason": _OFF})
+        recorder = self.tracing.recorder
+        if recorder is None or not self._recording:
+            reason = self._refused or self.tracing.reason
+            return HostRecord({"recorded": False, "reason": reason})
+        self._recording = False
+        taken = await recorder.end()
+        after = await throttled(self.tracing.host, self._quota)
+        quota = await quota_of(self.tracing.host, self._quota)
+        steal = await _steal_s(self.tracing.host, taken.cpus)
+        facts = {
+            "recorded": True,
+            "cpus": list(taken.cpus),
+            "began_ns": taken.began_ns,
+            "ended_ns": taken.ended_ns,
+            "events": len(taken.columns["time_ns"]),
+            "lost": taken.lost,
+            "subject_threads": list(self._threads),
+            "threads": self._named(taken),
+            "irqs": {str(number): name for number, name in sorted(taken.irqs.items())},
+            "clock": clock_facts(self._clock, await self.read_clock(), self.subject.shares_clock),
+            "throttled": {
+                "times": after.times - self._throttled.times,
+                "seconds": after.seconds - self._throttled.seconds,
+                "quota_ns": quota.quota_ns if quota else None,
+                "period_ns": quota.period_ns if quota else None,
+            },
+            "realtime": {"limited": self._limited},
+            "steal_s": steal - self._steal,
+            "tick": {
+                name: outcome.value.get(name)
+                for name in ("clock", "seconds", "tsc_hz", "undisturbed_s", "gaps", "samples")
+            },
+        }
+        return HostRecord(facts, Series(SERIES, taken.columns))
+
+    async def abandon(self) -> None:
+        """Stop recording after the cell has failed."""
+        if self._recording and self.tracing is not None and self.tracing.recorder is not None:
+            self._recording = False
+            await self.tracing.recorder.abandon()
+
+    def _named(self, taken: Recording) -> dict[str, dict[str, str]]:
+        seen = set(taken.columns["who"][taken.columns["kind"] == 0].tolist())
+        seen |= set(taken.columns["other"][taken.columns["kind"] == 0].tolist())
+        return {
+            str(thread): self._names.get(thread)
+            or {"comm": taken.comms.get(thread, ""), "role": ""}
+            for thread in sorted(seen | set(self._threads))
+            if thread
+        }
+
+
+def clock_facts(
+    first: Sequence[ClockReading], last: Sequence[ClockReading], shared: bool
+) -> dict[str, Any]:
+    """Return how the subject's cycle counter lies to the host's CLOCK_MONOTONIC_RAW.
+
+    The counter, not the subject's clock: a guest that stood still for long may lose time on its
+    clock, but never on its counter. Each exchange says that the host's clock stood between the
+    host's two readings when the counter was read; all exchanges of one moment must agree, so their
+    intersection holds (Marzullo's algorithm, 1984, with no faulty source).
+
+    Args:
+        first: Exchanges before the measurement.
+        last: Exchanges after it.
+        shared: Whether the subject's clock is the host's own.
+
+    Returns:
+        ``shared``, and where it is not ``first`` and ``last``, each with ``ticks`` (of the
+        counter), ``host_ns`` (the host's clock then) and ``error_ns`` (half the width of what
+        remains possible).
+    """
+    if shared:
+        return {"shared": True}
+    passed = last[-1].tsc - first[0].tsc
+    tick_ns = (_middle(last[-1]) - _middle(first[0])) / max(1, passed)
+    return {"shared": False, "first": _place(first, tick_ns), "last": _place(last, tick_ns)}
+
+
+def _middle(reading: ClockReading) -> float:
+    return (reading.host_before_ns + reading.host_after_ns) / 2
+
+
+def _place(readings: Sequence[ClockReading], tick_ns: float) -> dict[str, int]:
+    best = min(readings, key=lambda reading: reading.host_after_ns - reading.host_before_ns)
+    passed = [round((reading.tsc - best.tsc) * tick_ns) for reading in readings]
+    low = max(each.host_before_ns - since for each, since in zip(readings, passed, strict=True))
+    high = min(each.host_after_ns - since for each, since in zip(readings, passed, strict=True))
+    if low > high:
+        # A counter that does not run evenly: the tightest exchange alone must do.
+        low, high = best.host_before_ns, best.host_after_ns
+    return {"ticks": best.tsc, "host_ns": (low + high) // 2, "error_ns": (high - low + 1) // 2}
+
+
+async def _steal_s(host: Host, cpus: Sequence[int] | set[int]) -> float:
+    """Return the seconds that a hypervisor below the host has taken from these CPUs, proc(5)."""
+    wanted = {f"cpu{cpu}" for cpu in cpus}
+    total = 0
+    for line in (await host.read("/proc/stat")).decode().splitlines():
+        fields = line.split()
+        if fields and fields[0] in wanted and len(fields) > 8:
+            total += int(fields[8])
+    return total / 100.0

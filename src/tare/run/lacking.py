@@ -1,0 +1,79 @@
+"""What workloads need and an arm's machines cannot have: skipped with the reason, not failed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tare.errors import InputError
+from tare.platforms.linux.network import chosen_way
+from tare.study.quantities import format_size
+from tare.workloads.needs import needs_of, needs_of_loads
+
+if TYPE_CHECKING:
+    from tare.platforms.contract import Capabilities
+    from tare.study.model import Study
+    from tare.workloads.contract import Need, Workload
+
+
+def lacking(
+    workloads: Mapping[str, Workload[Any]], study: Study, arm: str, offered: Capabilities
+) -> dict[str, str]:
+    """Return the workloads that cannot run on an arm, by name, with the reason.
+
+    Args:
+        workloads: All workloads by name.
+        study: Has the size of the arm's machines.
+        arm: The arm's name.
+        offered: What its platform can do here.
+    """
+    memory = study.shape_of(arm).memory
+    found: dict[str, str] = {}
+    for spec in study.workloads.values():
+        name, workload = spec.workload, workloads[spec.workload]
+        reason = unmet(study, arm, offered, needs_of(workload, spec.points))
+        if memory < workload.memory:
+            reason = (
+                f"a machine with at least {format_size(workload.memory)} of memory, "
+                f"not {format_size(memory)}"
+            )
+        if reason:
+            found.setdefault(name, f"{name} needs {reason}")
+    return found
+
+
+def lacking_loads(
+    workloads: Mapping[str, Workload[Any]], study: Study, arm: str, offered: Capabilities
+) -> dict[str, str]:
+    """Return the scenarios whose neighbours' loads cannot run on an arm, with the reason."""
+    found: dict[str, str] = {}
+    for name, scenario in study.scenarios.items():
+        for wanted in scenario.neighbours:
+            needs = needs_of_loads(workloads, [wanted])
+            if reason := unmet(study, arm, offered, needs):
+                found.setdefault(name, f"its neighbours' {wanted.load} needs {reason}")
+    return found
+
+
+def unmet(study: Study, arm: str, offered: Capabilities, needs: frozenset[Need]) -> str:
+    """Return which of ``needs`` an arm's machines cannot have, and what to do; empty: all are met.
+
+    Args:
+        study: Has the arm's platform, options and size of machines.
+        arm: The arm's name.
+        offered: What its platform can do here.
+        needs: What a workload's machine must have.
+    """
+    platform = study.arms[arm].platform
+    if needs & {"toolbox", "toolbox-build"} and not offered.toolbox:
+        return f"programs of the toolbox, which {platform} cannot give its machines here"
+    if "disk" in needs and not offered.disk:
+        return f"a disk of the machine's own, which {platform} cannot give here"
+    if "disk" in needs and not study.shape_of(arm).disk:
+        return "a disk of the machine's own: write `shape: {disk: 1GiB}`"
+    if "network" in needs:
+        try:
+            chosen_way(study.arms[arm].options, offered.network)
+        except InputError as error:
+            return f"a network: {error.message}"
+    return ""

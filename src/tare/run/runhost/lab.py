@@ -1,0 +1,208 @@
+"""A run in the lab: an emulated host, booted with each hypervisor anew in every block."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from tare.errors import MachineFault, TareError
+from tare.hosts.ledger.ledger import Ledger
+from tare.platforms.contract import ANY_BOOT, KVM_BOOT, NO_HYPERVISOR, TAKES_HOST
+from tare.platforms.linux.process_machine import temporary_folder
+from tare.run.runhost.contract import no_tracing
+from tare.run.runhost.lab_bare import LabBare
+from tare.study.placement import HostCpus
+from tare.study.quantities import format_size
+
+if TYPE_CHECKING:
+    from tare.lab.host import Lab
+    from tare.platforms.contract import Context, Platform
+    from tare.run.host_trace import HostTracing
+    from tare.study.hosting import LabSpec
+
+LAB_MACHINE_S = 300.0
+"""Seconds for a machine in an emulated host: a Xen HVM guest takes 60 on an idle computer."""
+LAB_BOOT_S = 20.0
+
+
+def lab_name(spec: LabSpec) -> str:
+    """Return what a lab is called; equal for labs that are alike."""
+    counted = ", deterministic" if spec.deterministic else ""
+    return f"lab of {spec.cpus} CPUs, {format_size(spec.memory)}{counted}"
+
+
+def lab_cpus(spec: LabSpec) -> HostCpus:
+    """Return the CPUs of a lab."""
+    return HostCpus(online=tuple(range(spec.cpus)))
+
+
+def lab_platforms(
+    platforms: Mapping[str, Platform[Any]], spec: LabSpec
+) -> Mapping[str, Platform[Any]]:
+    """Return the platforms as they are in a lab: ``bare`` is the emulated computer itself."""
+    here: dict[str, Platform[Any]] = {**platforms, LabBare.name: LabBare(spec)}
+    return MappingProxyType(here)
+
+
+def lab_boot(platform: Platform[Any], options: Any) -> str:
+    """Return how a lab is booted; KVM's serves all that need no hypervisor below."""
+    wanted = platform.stated(options).host_boot
+    return KVM_BOOT if wanted in (ANY_BOOT, NO_HYPERVISOR) else wanted
+
+
+class LabRunHost:
+    """The emulated host of a run. Only one is up at a time, so that none disturbs another.
+
+    Args:
+        context: This computer, on which the lab runs.
+        platforms: All platforms by name; ``bare`` becomes the guest image without a hypervisor.
+        facts: What identifies this computer.
+        spec: What the emulated computer is like.
+        say: Told what takes long.
+    """
+
+    here = True
+    emulated = True
+    hypervisor = ""
+    boot_s = LAB_BOOT_S
+    machine_s = LAB_MACHINE_S
+
+    def __init__(
+        self,
+        context: Context,
+        platforms: Mapping[str, Platform[Any]],
+        facts: Mapping[str, Any],
+        spec: LabSpec,
+        say: Callable[[str], None],
+    ) -> None:
+        self.context = context
+        self.name = lab_name(spec)
+        self.platforms = lab_platforms(platforms, spec)
+        self.facts = {
+            **facts,
+            "lab": {"cpus": spec.cpus, "memory": spec.memory, "deterministic": spec.deterministic},
+        }
+        self.counts_instructions = spec.deterministic
+        self._spec = spec
+        self._say = say
+        self._lab: Lab | None = None
+        self._inside: Context | None = None
+        self._booted = ("", 0)
+        self._watch: asyncio.Task[None] | None = None
+        self._lost: asyncio.Future[MachineFault] | None = None
+
+    @property
+    def cpus(self) -> HostCpus:
+        """The emulated computer's CPUs."""
+        return lab_cpus(self._spec)
+
+    @property
+    def lost(self) -> asyncio.Future[MachineFault]:
+        """Set when the lab's QEMU ends by itself."""
+        if self._lost is None:
+            self._lost = asyncio.get_running_loop().create_future()
+        return self._lost
+
+    def boot_of(self, platform: Platform[Any], options: Any) -> str:
+        """Return what the platform needs, out of what a lab can be booted with."""
+        return lab_boot(platform, options)
+
+    async def under(self, boot: str, block: int) -> Context:
+        """Return where platforms work: in a lab that was booted for this block.
+
+        Raises:
+            InputError: No lab can be made on this computer.
+            MachineFault: It did not come up.
+        """
+        if self._lab is not None and self.lost.done():
+            await self._stop()
+        if boot == TAKES_HOST:
+            await self._stop()
+            return self.context
+        was, of = self._booted
+        # A lab in which arms were merely checked is as good as new.
+        if self._inside is not None and was == boot and of in (0, block):
+            self._booted = (boot, block)
+            return self._inside
+        await self._stop()
+        return await self._start(boot, block)
+
+    def tracing(self) -> AbstractAsyncContextManager[HostTracing]:
+        """Record nothing: what this computer schedules is the emulator, not the machines."""
+        return no_tracing(
+            self.context.host, "the lab's scheduler is inside of it, where it is not traced"
+        )
+
+    async def close(self) -> None:
+        """Stop the lab."""
+        await self._stop()
+
+    async def _start(self, boot: str, block: int) -> Context:
+        # Loaded here: a run elsewhere should not wait for it.
+        from tare.lab.host import lab_up
+        from tare.lab.options import LabOptions
+
+        kind, _, scheduler = boot.partition(":")
+        options = LabOptions(
+            hypervisor=cast(Literal["kvm", "xen", "none"], kind),
+            cpus=self._spec.cpus,
+            memory=self._spec.memory,
+            scheduler=cast(Literal["credit", "credit2"], scheduler) if scheduler else None,
+            deterministic=self._spec.deterministic,
+        )
+        self._say(f"booting the lab with {_words(boot)}")
+        folder = temporary_folder(self.context.host) / f"tare-lab-{secrets.token_hex(4)}"
+        self._lost = None
+        lab = await lab_up(self.context, options, folder, tell=self._say)
+        try:
+            # What is made in the lab ends with it, so its ledger ends with its folder.
+            ledger = Ledger(
+                folder / "ledger.jsonl", host=lab.host.name, boot=lambda: lab.host.boot_id()
+            )
+        except BaseException:
+            await lab.stop()
+            raise
+        self._lab = lab
+        self._booted = (boot, block)
+        self._watch = asyncio.create_task(self._follow(lab))
+        self._inside = replace(
+            self.context,
+            host=lab.host,
+            ledger=ledger,
+            here=self.context.builder,
+            counted=self._spec.deterministic,
+        )
+        return self._inside
+
+    async def _follow(self, lab: Lab) -> None:
+        fault = await asyncio.shield(lab.died)
+        if not self.lost.done():
+            self.lost.set_result(
+                MachineFault(
+                    f"the lab ended: {fault.message}",
+                    console_tail=fault.console_tail,
+                    transient=True,
+                )
+            )
+
+    async def _stop(self) -> None:
+        lab, inside, watch = self._lab, self._inside, self._watch
+        self._lab = self._inside = self._watch = None
+        if watch is not None:
+            watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)
+        if inside is not None:
+            inside.ledger.close()
+        if lab is not None:
+            with contextlib.suppress(TareError, OSError):
+                await lab.stop()
+
+
+def _words(boot: str) -> str:
+    return {"kvm": "KVM", "xen": "Xen", "xen:credit": "Xen and its credit scheduler"}[boot]

@@ -1,0 +1,288 @@
+"""A run on a host over SSH, which is rebooted by GRUB where arms need another hypervisor."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tare.errors import InputError, MachineFault
+from tare.hosts.processes import start_owned
+from tare.hosts.ssh.options import SshOptions
+from tare.platforms.contract import ANY_BOOT, KVM_BOOT, NO_HYPERVISOR
+from tare.run.runhost.booted import Running, running
+from tare.run.runhost.contract import AFAR_BOOT_S, no_tracing
+from tare.study.placement import HostCpus
+
+if TYPE_CHECKING:
+    from tare.hosts import Host, Ledger
+    from tare.hosts.ssh.host import SshHost
+    from tare.platforms.contract import Context, Platform
+    from tare.run.host_trace import HostTracing
+    from tare.study.hosting import Boot, HostSpec
+
+REBOOT_S = 120.0
+"""Seconds a computer takes to be booted otherwise; only for the plan's estimate."""
+RETURN_S = 300.0
+"""Seconds that a host which was lost is waited for, where the study does not say."""
+TRY_EVERY_S = 2.0
+ASK_S = 30.0
+LOCK = "/tmp/.tare-host-lock"
+HELD = 75
+"""What flock is told to return where another holds the lock (sysexits.h: EX_TEMPFAIL)."""
+
+
+def ssh_options(spec: HostSpec) -> SshOptions:
+    """Return how the host of a study is reached."""
+    assert spec.ssh is not None
+
+    def path(text: str | None) -> Path | None:
+        return None if text is None else Path(text).expanduser()
+
+    return SshOptions(
+        host=spec.ssh,
+        user=spec.user,
+        known_hosts=Path(spec.known_hosts).expanduser(),
+        port=spec.port,
+        key=path(spec.key),
+        passphrase_env=spec.passphrase_env,
+        password_env=spec.password_env,
+        password_file=path(spec.password_file),
+        patience_s=spec.patience,
+    )
+
+
+def way_of(options: SshOptions) -> dict[str, Any]:
+    """Return how a host is reached as plain values; where secrets are found, but none of them."""
+    plain = dataclasses.asdict(options)
+    return {key: str(value) if isinstance(value, Path) else value for key, value in plain.items()}
+
+
+def options_of(way: Mapping[str, Any]) -> SshOptions:
+    """Return the options that :func:`way_of` was given.
+
+    Raises:
+        InputError: They are of another version of Tare.
+    """
+    paths = ("known_hosts", "key", "password_file")
+    known: dict[str, Any] = {
+        key: Path(value) if key in paths and value is not None else value
+        for key, value in way.items()
+    }
+    try:
+        return SshOptions(**known)
+    except TypeError as error:
+        raise InputError(f"how to reach the host is not understood: {error}") from error
+
+
+def boot_afar(platform: Platform[Any], options: Any, menu: Boot | None) -> str:
+    """Return how a host over SSH has to be booted for a platform's machines.
+
+    Without a boot menu that only Xen is told apart. With one that has no kernel without Xen, what
+    should run without it takes dom0, see :func:`tare.run.runhost.booted.mark_of`.
+
+    Args:
+        platform: The platform.
+        options: An arm's options.
+        menu: The host's boot menu, where it is given.
+    """
+    wanted = platform.stated(options).host_boot
+    if wanted == KVM_BOOT:
+        return KVM_BOOT if kvm_apart(menu) else NO_HYPERVISOR
+    if wanted not in (ANY_BOOT, NO_HYPERVISOR):
+        return wanted
+    if menu is None:
+        return ANY_BOOT
+    return next((boot for boot in (NO_HYPERVISOR, "xen") if menu.entry_of(boot)), ANY_BOOT)
+
+
+def kvm_apart(menu: Boot | None) -> bool:
+    """Return whether a boot menu has one kernel for KVM and another without a hypervisor."""
+    return menu is not None and menu.entry_of(KVM_BOOT) != menu.entry_of(NO_HYPERVISOR)
+
+
+class SshRunHost:
+    """A host over SSH.
+
+    Args:
+        host: The host, connected.
+        context: Where platforms work on it.
+        platforms: All platforms by name.
+        facts: What identifies the host.
+        boot: Its boot menu, where the study gives it.
+        now: What it is booted with.
+        say: Told what takes long.
+    """
+
+    here = False
+    emulated = False
+    machine_s = AFAR_BOOT_S
+    counts_instructions = False
+
+    def __init__(
+        self,
+        host: SshHost,
+        context: Context,
+        platforms: Mapping[str, Platform[Any]],
+        facts: Mapping[str, Any],
+        boot: Boot | None,
+        now: Running,
+        say: Callable[[str], None],
+    ) -> None:
+        self.context = context
+        self.platforms = platforms
+        self.facts = facts
+        self.name = host.name
+        self.boot_s = REBOOT_S if boot else 0.0
+        self._host = host
+        self._menu = boot
+        self._now = now
+        self._known_boot = host.boot_id()
+        self._booted = ""
+        self._say = say
+        self._given_up = False
+        self._lost: asyncio.Future[MachineFault] = asyncio.get_running_loop().create_future()
+
+    @property
+    def cpus(self) -> HostCpus:
+        """The host's CPUs; under Xen those of the computer, not of the first domain."""
+        if self._now.hypervisor == "xen" and self._now.cpus:
+            return HostCpus(online=tuple(range(self._now.cpus)))
+        return self._host.topology()
+
+    @property
+    def hypervisor(self) -> str:
+        """The hypervisor below the host's kernel as it is booted now."""
+        return self._now.words
+
+    @property
+    def lost(self) -> asyncio.Future[MachineFault]:
+        """Never set: the host itself says that it is lost, to each that waits for it."""
+        return self._lost
+
+    def boot_of(self, platform: Platform[Any], options: Any) -> str:
+        """Return what the platform needs, as far as the host can be booted so."""
+        return boot_afar(platform, options, self._menu)
+
+    async def under(self, boot: str, block: int) -> Context:
+        """Return where platforms work, after a reboot where another hypervisor is running.
+
+        Raises:
+            InputError: It would have to be rebooted, and the study has no entry for that.
+            MachineFault: The host did not come back, or came back otherwise.
+        """
+        await self._reach()
+        if self._runs(boot):
+            return self.context
+        await self._reboot(boot)
+        if not self._now.is_(boot):
+            raise MachineFault(
+                f"{self._host.name} was rebooted for {boot} and came back with {self._now}",
+                "check `host: boot:` in the study against the host's boot menu",
+            )
+        self._booted = boot
+        return self.context
+
+    def _runs(self, boot: str) -> bool:
+        # Two kernels without Xen look alike, so only a boot of Tare's own tells which one runs.
+        told_apart = boot in ("none", "kvm") and kvm_apart(self._menu)
+        return self._now.is_(boot) and (not told_apart or self._booted == boot)
+
+    def tracing(self) -> AbstractAsyncContextManager[HostTracing]:
+        """Record nothing: the kernel's tracer is read on the host itself only."""
+        reason = f"the scheduler of {self._host.name} can only be traced from itself"
+        return no_tracing(self._host, reason)
+
+    async def close(self) -> None:
+        """End what was started there, and the connection."""
+        await self._host.close()
+
+    async def _reach(self) -> None:
+        """Wait for a host that was lost, and look anew at what it runs after it was booted."""
+        deadline = time.monotonic() + (0.0 if self._given_up else self._patience_s)
+        while True:
+            try:
+                await self._host.connect()
+                break
+            except MachineFault:
+                if time.monotonic() >= deadline:
+                    self._given_up = True
+                    raise
+                await asyncio.sleep(TRY_EVERY_S)
+        self._given_up = False
+        if self._host.boot_id() != self._known_boot:
+            self._now, self._booted = await running(self._host), ""
+            self._known_boot = self._host.boot_id()
+
+    @property
+    def _patience_s(self) -> float:
+        return self._menu.patience if self._menu else RETURN_S
+
+    async def _reboot(self, boot: str) -> None:
+        entry = self._menu.entry_of(boot) if self._menu else None
+        if entry is None:
+            kind = boot.replace(":", "-")
+            raise InputError(
+                f"needs {_words(boot)}, and {self._host.name} runs {self._now}",
+                f"boot it so, or name the entry: host: {{boot: {{{kind}: {{entry: …}}}}}}",
+            )
+        self._say(f"rebooting {self._host.name} into {entry!r}")
+        before = self._host.boot_id()
+        chosen = await self._host.run(["grub-reboot", entry], timeout_s=ASK_S)
+        if not chosen.ok:
+            raise MachineFault(f"{self._host.name}: grub-reboot {entry!r}: {chosen.words()}")
+        # The connection may break before the answer comes.
+        with contextlib.suppress(MachineFault, OSError):
+            await self._host.run(["sync"], timeout_s=ASK_S)
+            asked = await self._host.run(["reboot"], timeout_s=ASK_S)
+            if not asked.ok:
+                raise InputError(f"{self._host.name} refuses to reboot: {asked.words()}")
+        deadline = time.monotonic() + self._patience_s
+        while time.monotonic() < deadline:
+            await asyncio.sleep(TRY_EVERY_S)
+            # A host that comes up refuses connections, and then logins, for a while.
+            with contextlib.suppress(MachineFault, InputError, OSError):
+                # Whatever is asked of it logs in anew once the old connection is known to be lost.
+                await self._host.run(["true"], timeout_s=self._patience_s)
+                if self._host.boot_id() != before:
+                    break
+        await self._reach()
+        if self._host.boot_id() == before:
+            raise MachineFault(
+                f"{self._host.name} did not reboot within {self._patience_s:g} s", transient=True
+            )
+
+
+def _words(boot: str) -> str:
+    return {"xen:credit": "Xen with sched=credit", "xen": "Xen"}.get(boot, "a kernel without Xen")
+
+
+@asynccontextmanager
+async def remote_lock(host: Host, ledger: Ledger, run: str) -> AsyncIterator[None]:
+    """Hold a host over SSH for a run: two of them would measure each other.
+
+    The lock is held by a process there, which ends with Tare. A host without ``flock`` is not
+    held.
+
+    Raises:
+        InputError: Another run, of whichever computer, holds the host.
+    """
+    script = f'exec 9<>"{LOCK}" && flock -n -E {HELD} 9 || exit $?; echo "$1" >&9; echo held; cat'
+    process = await start_owned(host, ledger, ["sh", "-c", script, "sh", run])
+    try:
+        if await process.stdout.readline() != b"held\n" and await process.wait() == HELD:
+            holder = (await host.read(LOCK)).decode(errors="replace").split()
+            raise InputError(
+                f"the run {holder[-1] if holder else 'of another'} is under way on {host.name}, "
+                "and two runs would measure each other",
+                "wait until it has ended; what a killed run holds is let go within a minute",
+            )
+        yield
+    finally:
+        with contextlib.suppress(MachineFault):
+            await process.kill()

@@ -1,1 +1,0 @@
-"""Roles and their placement on a host's CPUs."""

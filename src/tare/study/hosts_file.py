@@ -1,0 +1,111 @@
+"""The user's computers by name: what a study's ``host:`` takes, kept in a file of the user's."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tare.errors import InputError
+from tare.study.checking import Findings, KeyStyle, checked, known_keys
+from tare.study.hosting import ALWAYS, HostSpec
+from tare.study.yamltext import Problem, Sort, StudyError, parse
+
+SORT = Sort("a hosts file", "lines like `xen1: {ssh: xen1.example}`", "docs/hosts.md")
+HINT = "every key is described in docs/hosts.md"
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
+
+
+@dataclass(frozen=True)
+class KnownHosts:
+    """The computers that a user gave names to.
+
+    Args:
+        path: The file that names them, there or not.
+        hosts: What each name stands for, as it is written in a study.
+    """
+
+    path: Path
+    hosts: Mapping[str, Any] = field(default_factory=dict)
+
+
+def hosts_path() -> Path:
+    """Return the user's own hosts file, ``tare/hosts.yaml`` in ``$XDG_CONFIG_HOME``."""
+    base = os.environ.get("XDG_CONFIG_HOME", "")
+    # The XDG specification says that a relative path there is to be ignored.
+    config = Path(base) if base.startswith("/") else Path.home() / ".config"
+    return config / "tare" / "hosts.yaml"
+
+
+def load_hosts(named: Path | None = None) -> KnownHosts:
+    """Read the hosts file.
+
+    Args:
+        named: The file to read; the user's own when not given, which need not be there.
+
+    Raises:
+        InputError: It cannot be read, or something in it is wrong; the message has one line per
+            problem: file, line, column, key, and what to write instead.
+    """
+    path = named or hosts_path()
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        if named is None:
+            return KnownHosts(path)
+        raise InputError(f"{path}: there is no such file", "name a hosts file") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
+    return KnownHosts(path, parse_hosts(content, str(path)))
+
+
+def parse_hosts(content: bytes, name: str) -> dict[str, Any]:
+    """Check the bytes of a hosts file, and return what each name stands for.
+
+    Raises:
+        StudyError: Something in it is wrong.
+    """
+    document = parse(content, name, SORT)
+    findings = Findings()
+    for host, said in document.data.items():
+        if not _NAME.fullmatch(host) or host in ALWAYS:
+            findings.add((host,), _bad_name(host), key=True)
+        else:
+            check_host(said, (host,), KeyStyle(kebab=True), findings)
+    problems = document.problems + [
+        Problem(message, path, document.place_of(path, key=key))
+        for (path, message), key in findings.found.items()
+    ]
+    if problems:
+        raise StudyError(name, problems, HINT)
+    return document.data
+
+
+def check_host(
+    said: Any, path: tuple[str | int, ...], style: KeyStyle, findings: Findings
+) -> HostSpec | None:
+    """Check what is said of one host; None when something is wrong with it.
+
+    Args:
+        said: A mapping of keys, or a word.
+        path: Where it stands.
+        style: How its keys are written.
+        findings: Takes the problems.
+    """
+    if not isinstance(said, Mapping):
+        message = f"must be keys with values, like {{ssh: NAME}}, not {said!r}"
+        if said not in ALWAYS:
+            findings.add(path, message)
+            return None
+        said = {"kind": said}
+    known = known_keys([HostSpec], said, path, style, findings)
+    return checked(HostSpec, known, path, style, findings)
+
+
+def _bad_name(host: str) -> str:
+    if host in ALWAYS:
+        return f"`{host}` is the name of a host that is always there; choose another"
+    return "must be a short name (lower-case letters, digits, - _ .)"

@@ -1,0 +1,233 @@
+"""Where the subject and its neighbours run: pure decisions over the host's CPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tare.errors import TareError
+
+if TYPE_CHECKING:
+    from tare.study.scenario import Companion, Neighbours, Scenario, Where
+
+
+class Unplaceable(TareError):
+    """A scenario that this host or platform cannot arrange; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class HostCpus:
+    """The CPUs a host offers to this process.
+
+    Args:
+        online: CPU numbers that may be used, ascending.
+        siblings: For each CPU, all hardware threads of its core, itself included.
+        nodes: For each CPU, its NUMA node.
+    """
+
+    online: tuple[int, ...]
+    siblings: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    nodes: Mapping[int, int] = field(default_factory=dict)
+
+    def core(self, cpu: int) -> frozenset[int]:
+        """Return the usable CPUs that share a core with ``cpu``, itself included."""
+        return frozenset(self.siblings.get(cpu, (cpu,))) & frozenset(self.online) | {cpu}
+
+    def node(self, cpu: int) -> int:
+        """Return the NUMA node of ``cpu``; 0 where the host does not say."""
+        return self.nodes.get(cpu, 0)
+
+
+@dataclass(frozen=True)
+class NeighbourPlacement:
+    """One neighbour: what it runs, and the host CPUs of its vCPUs (none: anywhere).
+
+    ``memory`` is its own in bytes; None: as much as the subject has.
+    """
+
+    load: str
+    parameters: Mapping[str, Any]
+    cpus: tuple[int, ...]
+    memory: int | None = None
+
+
+@dataclass(frozen=True)
+class CompanionPlacement:
+    """A further machine that the subject's workload works with, by its role.
+
+    ``cpus`` are the host CPUs of its vCPUs (none: anywhere); ``vcpus`` and ``memory`` (bytes) are
+    its own; None: as the arm's shape has. ``host`` names another host than the arm's; empty: that.
+    """
+
+    role: str
+    cpus: tuple[int, ...] = ()
+    vcpus: int | None = None
+    memory: int | None = None
+    host: str = ""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where each role of a scenario runs.
+
+    Args:
+        subject: Host CPUs of the subject's vCPUs; empty means anywhere.
+        neighbours: One entry per machine.
+        companions: The same for the machines that the workload works with.
+        notes: How the scenario was adapted to this host, one sentence each.
+    """
+
+    subject: tuple[int, ...] = ()
+    neighbours: tuple[NeighbourPlacement, ...] = ()
+    companions: tuple[CompanionPlacement, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def place(
+    scenario: Scenario, cpus: HostCpus, vcpus: int, can_pin: bool, host: str = ""
+) -> Placement:
+    """Choose host CPUs for the roles of a scenario.
+
+    A pinned subject gets the last CPUs, one per core and on one NUMA node as far as there are
+    enough, so that the first CPU, where a kernel does most of its housekeeping, stays free.
+
+    Args:
+        scenario: What is wanted.
+        cpus: The host's CPUs.
+        vcpus: How many vCPUs the subject has.
+        can_pin: Whether the platform binds vCPUs to CPUs.
+        host: The name of the arm's host, for machines that are to run on another one.
+
+    Raises:
+        Unplaceable: It cannot be arranged; the message says what is lacking.
+    """
+    notes: list[str] = []
+    subject = _subject(scenario, cpus, vcpus, can_pin, notes)
+    neighbours: list[NeighbourPlacement] = []
+    for wanted in scenario.neighbours:
+        count = _count(wanted, cpus, vcpus, notes)
+        pool = _pool(wanted.cpus, cpus, subject, can_pin)
+        if wanted.cpus != "any" and wanted.cpus != "same" and count > len(pool):
+            notes.append(f"{count} {wanted.load} neighbours share {_cpus(len(pool))}")
+        neighbours += [
+            NeighbourPlacement(
+                wanted.load, dict(wanted.parameters), _rotated(pool, number), wanted.memory
+            )
+            for number in range(count)
+        ]
+    companions = tuple(
+        _companion(role, each, host, cpus, subject, can_pin)
+        for role, each in scenario.machines.items()
+    )
+    return Placement(subject, tuple(neighbours), companions, tuple(notes))
+
+
+def _companion(
+    role: str,
+    wanted: Companion,
+    home: str,
+    cpus: HostCpus,
+    subject: tuple[int, ...],
+    can_pin: bool,
+) -> CompanionPlacement:
+    if wanted.on in (None, home):
+        pool = _pool(wanted.cpus, cpus, subject, can_pin)
+        return CompanionPlacement(role, pool, wanted.vcpus, wanted.memory)
+    if wanted.cpus != "any":
+        raise Unplaceable(
+            f"the machine {role} is on another host, {wanted.on}, which has no CPUs that are "
+            f"{wanted.cpus} to the subject's: write `cpus: any`"
+        )
+    return CompanionPlacement(role, (), wanted.vcpus, wanted.memory, wanted.on or "")
+
+
+def _subject(
+    scenario: Scenario, cpus: HostCpus, vcpus: int, can_pin: bool, notes: list[str]
+) -> tuple[int, ...]:
+    if scenario.subject.cpus == "any":
+        return ()
+    if not can_pin:
+        raise Unplaceable("needs vCPUs bound to host CPUs, which this platform cannot do here")
+    if vcpus > len(cpus.online):
+        raise Unplaceable(
+            f"needs {_cpus(vcpus)} to bind {vcpus} vCPUs to; this host has {len(cpus.online)}"
+        )
+    chosen = _choose(cpus, vcpus)
+    if cpus.online[0] in chosen:
+        notes.append(
+            f"the subject takes {'the only CPU' if vcpus == 1 else f'all {vcpus} CPUs'} of this "
+            "host, and shares with everything else that runs on it"
+        )
+    if any(cpus.core(cpu) & set(chosen) - {cpu} for cpu in chosen):
+        notes.append("some of the subject's vCPUs share a core: the host has too few cores")
+    return chosen
+
+
+def _choose(cpus: HostCpus, count: int) -> tuple[int, ...]:
+    housekeeping = cpus.core(cpus.online[0])
+    chosen: list[int] = []
+    while len(chosen) < count:
+        taken = frozenset[int]().union(*(cpus.core(cpu) for cpu in chosen))
+        home = cpus.node(chosen[0]) if chosen else cpus.node(cpus.online[-1])
+        chosen.append(
+            min(
+                (cpu for cpu in cpus.online if cpu not in chosen),
+                key=lambda cpu: (
+                    cpu == cpus.online[0],
+                    cpu in taken,
+                    cpus.node(cpu) != home,
+                    cpu in housekeeping,
+                    -cpu,
+                ),
+            )
+        )
+    return tuple(sorted(chosen))
+
+
+def _count(wanted: Neighbours, cpus: HostCpus, vcpus: int, notes: list[str]) -> int:
+    if isinstance(wanted.count, int):
+        return wanted.count
+    count = max(1, len(cpus.online) - vcpus)
+    notes.append(
+        f"{count} {wanted.load} neighbour{'s' if count > 1 else ''} to fill a host of "
+        f"{_cpus(len(cpus.online))} beside {vcpus} vCPU{'s' if vcpus > 1 else ''} of the subject"
+    )
+    return count
+
+
+def _pool(where: Where, cpus: HostCpus, subject: tuple[int, ...], can_pin: bool) -> tuple[int, ...]:
+    """Return the CPUs other machines may be bound to, the best first; empty means anywhere."""
+    if where == "any":
+        return ()
+    if not can_pin:
+        raise Unplaceable(
+            "needs other machines bound to host CPUs, which this platform cannot do here"
+        )
+    if where == "same":
+        return subject
+    others = [cpu for cpu in cpus.online if cpu not in subject]
+    beside = {sibling for cpu in subject for sibling in cpus.core(cpu)}
+    nodes = {cpus.node(cpu) for cpu in subject}
+    if where == "sibling":
+        pool = [cpu for cpu in others if cpu in beside]
+        lacking = "a second hardware thread on the subject's core; this host offers none"
+    elif where == "other-node":
+        pool = [cpu for cpu in others if cpus.node(cpu) not in nodes]
+        lacking = "a second NUMA node; this host offers one"
+    else:
+        # Another core is the purer "other"; its own sibling and the first CPU come last.
+        pool = sorted(others, key=lambda cpu: (cpu in beside, cpu == cpus.online[0], -cpu))
+        lacking = f"a CPU beside the subject's; this host has {_cpus(len(cpus.online))}"
+    if not pool:
+        raise Unplaceable(f"needs {lacking}")
+    return tuple(pool)
+
+
+def _rotated(pool: Sequence[int], by: int) -> tuple[int, ...]:
+    by = by % len(pool) if pool else 0
+    return (*pool[by:], *pool[:by])
+
+
+def _cpus(count: int) -> str:
+    return f"{count} CPU" if count == 1 else f"{count} CPUs"

@@ -1,0 +1,55 @@
+"""What a study may ask of any platform's options, whichever platform it is."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from pydantic import BaseModel, ConfigDict
+
+AUTO = "auto"
+"""The way to a network that an arm leaves to its platform."""
+
+
+class WantedScheduling(Protocol):
+    """What planning needs of a machine's scheduling."""
+
+    @property
+    def knobs(self) -> frozenset[str]:
+        """The scheduler knobs that a platform must have for it."""
+        ...
+
+    @property
+    def realtime(self) -> bool:
+        """Whether the machine takes a CPU as long as it wants."""
+        ...
+
+
+class PlatformOptions(BaseModel):
+    """Base of every platform's options.
+
+    The field descriptions of a subclass become the reference in docs. A platform that has devices,
+    networks or a scheduler to choose from overrides the properties below, so that planning can
+    skip what the host lacks; what it does not override is as if nothing were asked for.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @property
+    def wanted_devices(self) -> str:
+        """The device models asked for, as the platform's capabilities name them; empty: any."""
+        return ""
+
+    @property
+    def wanted_network(self) -> str:
+        """The way to a network asked for, or :data:`AUTO`."""
+        return AUTO
+
+    @property
+    def subject_scheduling(self) -> WantedScheduling | None:
+        """How the subject is scheduled beside others; None: as the host does by itself."""
+        return None
+
+    @property
+    def neighbours_scheduling(self) -> WantedScheduling | None:
+        """The same for each neighbour."""
+        return None

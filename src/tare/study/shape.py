@@ -1,0 +1,64 @@
+"""The size of a machine: its virtual CPUs, memory and disk."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from tare.study.hosting import Part
+from tare.study.quantities import Size, format_size
+
+LEAST_MEMORY = 32 << 20
+"""Bytes; below this no Linux kernel with an initramfs boots anywhere."""
+LEAST_DISK = 32 << 20
+"""Bytes; an ext4 of less has no room for its journal and anything else."""
+MOST_VCPUS = 4096
+
+
+def _enough_memory(value: int) -> int:
+    if value < LEAST_MEMORY:
+        raise ValueError(
+            f"{format_size(value)} is too little memory for any machine; "
+            f"give at least {format_size(LEAST_MEMORY)}"
+        )
+    return value
+
+
+Memory = Annotated[Size, AfterValidator(_enough_memory)]
+"""Bytes, of which there are enough for a machine."""
+
+
+def _disk_or_none(value: int) -> int:
+    if value and value < LEAST_DISK:
+        raise ValueError(
+            f"{format_size(value)} is too small a disk for a file system with a journal; "
+            f"give at least {format_size(LEAST_DISK)}, or 0 for none"
+        )
+    return value
+
+
+class Shape(Part):
+    """The size of a machine."""
+
+    vcpus: int = Field(1, ge=1, le=MOST_VCPUS, description="Number of virtual CPUs.")
+    memory: Memory = Field(
+        256 << 20, description="Main memory, in bytes or with a unit, at least 32 MiB."
+    )
+    disk: Annotated[Size, AfterValidator(_disk_or_none)] = Field(
+        0,
+        description="A disk of the machine's own, at least 32 MiB: an ext4 in a file of the host, "
+        "new for every machine, for workloads on files; 0: none.",
+    )
+
+
+def _vcpus(value: object) -> object:
+    whole = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_VCPUS
+    if not whole and value != "all":
+        raise ValueError(f"must be a whole number from 1 to {MOST_VCPUS}, or `all`")
+    return value
+
+
+Vcpus = Annotated[
+    Annotated[int, Field(ge=1, le=MOST_VCPUS)] | Literal["all"], BeforeValidator(_vcpus)
+]

@@ -1,0 +1,177 @@
+"""The machines of a platform under test, started as a run starts them."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import tempfile
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tare.errors import MachineFault
+from tare.platforms.contract import SUBJECT, Context, Machine, MachineSpec, Platform, Shape
+from tare.testing.remains import NETWORK, remains_in, remains_of
+
+if TYPE_CHECKING:
+    from tare.agent.client import Hello, Outcome
+    from tare.platforms.contract import PlatformOptions
+    from tare.run.peers import Connection
+
+WORK = "numeric-sort"
+"""A workload that every agent carries out, anywhere."""
+SECOND = "neighbour-1"
+"""The role of the machine beside the subject."""
+
+
+@dataclass(frozen=True)
+class Started:
+    """A machine that was started, and may not have said hello yet.
+
+    Args:
+        machine: The machine.
+        spec: What was asked for.
+        context: Where it runs.
+        entries: The numbers of the ledger's entries that were made for it.
+    """
+
+    machine: Machine
+    spec: MachineSpec
+    context: Context
+    entries: range
+
+    async def remains(self) -> list[str]:
+        """Return what is still there of it, a few words each; but its network."""
+        host, ledger = self.context.host, self.context.ledger
+        return [
+            *await remains_of(host, self.spec),
+            *await remains_in(host, ledger, self.entries, NETWORK),
+        ]
+
+
+@dataclass(frozen=True)
+class Running(Started):
+    """A machine that has said hello.
+
+    Args:
+        hello: What its agent said.
+        patience_s: Seconds within which it has to answer.
+    """
+
+    hello: Hello
+    patience_s: float
+
+    async def measure(self, seconds: float = 0.2) -> Outcome:
+        """Carry out a workload for some seconds."""
+        return await self.machine.agent.run(WORK, {"seconds": seconds}, deadline_s=self.patience_s)
+
+
+class Machines:
+    """Starts machines of one platform, and stops them all in the end.
+
+    Args:
+        platform: The platform.
+        options: Its options.
+        context: Where they run.
+        shape: Their size.
+        cpus: The host CPUs they are pinned to; empty: anywhere.
+        patience_s: Seconds that one may take until it says hello.
+        connection: The network that the subject and the second machine share; None: no network.
+    """
+
+    def __init__(
+        self,
+        platform: Platform[Any],
+        options: PlatformOptions,
+        context: Context,
+        *,
+        shape: Shape,
+        cpus: tuple[int, ...],
+        patience_s: float,
+        connection: Connection | None = None,
+    ) -> None:
+        self._platform = platform
+        self._options = options
+        self._context = context
+        self._shape = shape
+        self._cpus = cpus
+        self._patience_s = patience_s
+        self._connection = connection
+        self._shared: dict[str, Running] = {}
+        self._held = AsyncExitStack()
+        self._numbers = itertools.count(1)
+        self._run = f"tare-test-{secrets.token_hex(3)}"
+
+    async def subject(self) -> Running:
+        """Return the machine that cases share; it is started for the first of them."""
+        return await self._share(SUBJECT)
+
+    async def second(self) -> Running:
+        """Return the machine that cases share beside the subject, on the same network."""
+        return await self._share(SECOND)
+
+    async def _share(self, role: str) -> Running:
+        if role not in self._shared:
+            self._shared[role] = await self._start(role, self._shape, self._connection)
+        return self._shared[role]
+
+    def take(self, running: Running) -> Running:
+        """Return a machine to a case that ends it; the next case that wants one starts another."""
+        self._shared.pop(running.spec.role, None)
+        return running
+
+    async def fresh(self, role: str = SUBJECT) -> Running:
+        """Start a machine for one case, without a network and without a disk."""
+        return await self._start(role, Shape(self._shape.vcpus, self._shape.memory), None)
+
+    async def _start(self, role: str, shape: Shape, connection: Connection | None) -> Running:
+        try:
+            return await self._boot(role, shape, connection)
+        except MachineFault as fault:
+            # As a run does with a guest that falls at its boot where the computer is emulated.
+            if not fault.transient:
+                raise
+        return await self._boot(role, shape, connection)
+
+    async def _boot(self, role: str, shape: Shape, connection: Connection | None) -> Running:
+        begun = await self.begin(role, shape, connection)
+        try:
+            hello = await begun.machine.ready(self._patience_s)
+        except MachineFault:
+            await begun.machine.stop()
+            raise
+        # Some of what it has is made, and noted, only while it becomes ready.
+        entries = range(begun.entries.start, begun.context.ledger.next_number)
+        spec, context = begun.spec, begun.context
+        return Running(begun.machine, spec, context, entries, hello, self._patience_s)
+
+    async def begin(
+        self,
+        role: str = SUBJECT,
+        shape: Shape | None = None,
+        connection: Connection | None = None,
+    ) -> Started:
+        """Start a machine without waiting for its agent; without a network unless one is given."""
+        context, name = self._context, f"{self._run}-{next(self._numbers)}-{role}"
+        size = shape or self._shape
+        prepared = await self._platform.prepare(context, self._options, size, False)
+        first = context.ledger.next_number
+        spec = MachineSpec(
+            name,
+            size,
+            self._cpus,
+            # Short, for sockets have their place in it.
+            Path(tempfile.gettempdir()) / name,
+            realtime=False,
+            role=role,
+            network=None if connection is None else connection.network,
+            way="" if connection is None else connection.way,
+        )
+        machine = await self._platform.start(context, self._options, prepared, spec)
+        self._held.push_async_callback(machine.stop)
+        return Started(machine, spec, context, range(first, context.ledger.next_number))
+
+    async def close(self) -> None:
+        """Stop every machine that was started; stopping again does nothing."""
+        await self._held.aclose()

@@ -1,0 +1,96 @@
+"""A study that asks a platform for all it may lack: what the plan does about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tare.platforms.contract import Capabilities, Context, Platform, PlatformOptions, Shape, Verdict
+from tare.registry import installed
+from tare.run.checking import facts_of, plan_study
+from tare.run.runhost.contract import LocalRunHost
+from tare.run.setup import Decision, RunSetup
+from tare.study.load import restore_study
+from tare.study.model import Catalog
+
+if TYPE_CHECKING:
+    from tare.study.plan import Plan
+
+FITS, CROWDED = "fits", "crowded"
+"""The arms: one that the platform can have, and one with more vCPUs than it can."""
+ALONE, PINNED, BESIDE = "alone", "pinned", "beside"
+"""The scenarios: without wishes, pinned to CPUs, and with a neighbour."""
+WORK = {"disk": "filebench", "network": "request-response", "toolbox": "program"}
+"""What a machine may lack, to a workload that needs it."""
+
+
+def demanding_plan(
+    platform: Platform[Any],
+    options: PlatformOptions,
+    context: Context,
+    shape: Shape,
+    verdict: Verdict,
+) -> Plan:
+    """Plan a study that asks for everything, as ``tare plan`` would.
+
+    Args:
+        platform: The platform under test.
+        options: Its options.
+        context: Where it was checked.
+        shape: A size that it can have.
+        verdict: What its check found, networks included.
+    """
+    workloads = installed().workloads
+    catalog = Catalog(
+        platforms={platform.name: platform.options},
+        workloads={name: kind.parameters for name, kind in workloads.items()},
+    )
+    arm = {"platform": platform.name, "options": options.model_dump(mode="json")}
+    size = {"vcpus": shape.vcpus, "memory": shape.memory, "disk": 64 << 20}
+    more = {**size, "vcpus": verdict.capabilities.max_vcpus + 1}
+    study = restore_study(
+        {
+            "study": "demanding",
+            "baseline": FITS,
+            "shape": size,
+            "arms": {FITS: arm, CROWDED: {**arm, "shape": more}},
+            "scenarios": {
+                ALONE: {},
+                PINNED: {"subject": {"cpus": "pinned"}},
+                BESIDE: {"neighbours": [{"load": "cpu-load"}]},
+            },
+            "workloads": {
+                "numeric-sort": {"workload": "numeric-sort"},
+                **{name: {"workload": name} for name in WORK.values() if name != "program"},
+                "program": {"workload": "program", "argv": ["true"]},
+            },
+        },
+        catalog,
+    )
+    setup = RunSetup(
+        {"": LocalRunHost(context, {platform.name: platform}, {})},
+        workloads,
+        decide=lambda *_: Decision(False, "nothing is measured"),
+        preflight=_nothing,
+    )
+    return plan_study(
+        setup, study, 1, facts_of(setup, study, dict.fromkeys((FITS, CROWDED), verdict))
+    )
+
+
+async def _nothing() -> tuple[()]:
+    return ()
+
+
+def lacking(capabilities: Capabilities) -> set[tuple[str | None, str | None]]:
+    """Return what of the demanding study a platform has to be refused: scenario, workload."""
+    refused: set[tuple[str | None, str | None]] = set()
+    if not capabilities.pinning:
+        refused.add((PINNED, None))
+    if not capabilities.neighbours:
+        refused.add((BESIDE, None))
+    offers = {
+        "disk": capabilities.disk,
+        "network": capabilities.network,
+        "toolbox": capabilities.toolbox,
+    }
+    return refused | {(None, WORK[need]) for need, ways in offers.items() if not ways}

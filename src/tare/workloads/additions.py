@@ -1,0 +1,89 @@
+"""What a workload's toolbox must hold besides Tare's own: packages, and files of the user's."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tare.errors import InputError
+
+
+@dataclass(frozen=True)
+class Additions:
+    """Packages and files that a toolbox holds besides Tare's own.
+
+    Args:
+        packages: Names of packages of the distribution.
+        files: Where each file or folder goes in the toolbox, and where it is on this computer.
+            A path that is not whole is relative to the study's folder.
+    """
+
+    packages: frozenset[str] = frozenset()
+    files: Mapping[str, Path] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.packages or self.files)
+
+    def beside(self, folder: Path) -> Additions:
+        """Return the same with the files found from ``folder`` on."""
+        files = {place: folder / source for place, source in self.files.items()}
+        return Additions(self.packages, files)
+
+    def each_file(self) -> dict[str, Path]:
+        """Return where each single file goes in the toolbox, folders taken apart, in order.
+
+        Raises:
+            InputError: Something is neither a file nor a folder, or cannot be read.
+        """
+        found: dict[str, Path] = {}
+        for place, source in self.files.items():
+            found |= _files_of(place, source)
+        return dict(sorted(found.items()))
+
+
+def together(additions: Iterable[Additions]) -> Additions:
+    """Return what several workloads add, for the one toolbox that they share.
+
+    Raises:
+        InputError: Two add different things at one place.
+    """
+    packages: frozenset[str] = frozenset()
+    files: dict[str, Path] = {}
+    for each in additions:
+        packages |= each.packages
+        for place, source in each.files.items():
+            if files.setdefault(place, source) != source:
+                raise InputError(
+                    f"{files[place]} and {source} are both to be {place} in the toolbox",
+                    "give one of them another place",
+                )
+    for place in files:
+        inside = [other for other in files if other.startswith(f"{place}/")]
+        if inside:
+            raise InputError(
+                f"{inside[0]} in the toolbox lies within {place}, which is added too",
+                "give one of them another place",
+            )
+    return Additions(packages, files)
+
+
+def _files_of(place: str, source: Path) -> dict[str, Path]:
+    try:
+        mode = source.stat().st_mode
+        if stat.S_ISREG(mode):
+            return {place: source}
+        if not stat.S_ISDIR(mode):
+            raise InputError(f"{source} is neither a file nor a folder")
+        found: dict[str, Path] = {}
+        for inner in source.iterdir():
+            if inner.is_symlink():
+                raise InputError(
+                    f"{inner} is a link; links in an added folder are not followed",
+                    "put the file itself there",
+                )
+            found |= _files_of(f"{place}/{inner.name}", inner)
+    except OSError as error:
+        raise InputError(f"{source} cannot be read: {error.strerror}") from error
+    return found

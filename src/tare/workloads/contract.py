@@ -1,0 +1,138 @@
+"""What a workload declares: its parameters, its metrics, and how a result becomes values.
+
+One file per workload subclasses :class:`Workload`, in Tare or in a package of its own;
+docs/extending.md walks through one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+from tare.workloads.additions import Additions
+
+if TYPE_CHECKING:
+    from tare.workloads.network.ends import Ends
+
+NOTHING = Additions()
+Better = Literal["higher", "lower", "neither"]
+Kind = Literal["typical", "tail", "maximum"]
+Need = Literal["toolbox", "toolbox-build", "disk", "network"]
+"""What a machine may have to have: the applications, those that compile, a disk, a network."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One measured quantity.
+
+    Args:
+        name: Short kebab-case name, unique within the workload.
+        unit: SI unit (``s``, ``B``, ``B/s``, ``1/s``, ``1``).
+        better: Which direction is an improvement.
+        summary: What it means, in one sentence.
+        kind: ``typical`` values get t-intervals on log-ratios; ``tail`` and ``maximum`` get
+            order-statistic or boot-level bootstrap intervals only.
+        headline: Whether it stands for the workload on the report's first screen.
+    """
+
+    name: str
+    unit: str
+    better: Better
+    summary: str
+    kind: Kind = "typical"
+    headline: bool = False
+
+
+class Parameters(BaseModel):
+    """Base of every workload's parameters; field descriptions become the reference in docs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+P = TypeVar("P", bound=Parameters)
+
+
+class Workload(ABC, Generic[P]):
+    """Something measured.
+
+    The attributes may be set on the class, or on each instance where several workloads are made of
+    one class.
+    """
+
+    name: str
+    """How studies name it."""
+    summary: str
+    """What it measures, in one sentence."""
+    parameters: type[P]
+    """The model of its parameters."""
+    metrics: tuple[Metric, ...]
+    """What a cell of it tells whatever the parameters are, in the order of reports."""
+    realtime: bool = False
+    """Whether a PREEMPT_RT kernel is the default image for it."""
+    needs: frozenset[Need] = frozenset()
+    """What its machine must have whatever the parameters are."""
+    memory: int = 0
+    """The least memory, in bytes, of a machine that carries it."""
+    carried_out_by: str = ""
+    """What the agent calls it; empty: the same. Several workloads may be one of the agent's."""
+    from_machine: tuple[str, ...] = ()
+    """Which of :class:`tare.workloads.machine.MachineFacts` its request is completed with."""
+    roles: frozenset[str] = frozenset()
+    """The roles of further machines that it works with, such as ``peer``."""
+    neighbour_only: bool = False
+    """Whether it ends when a subject does, so that it cannot be measured itself."""
+    keeps_busy: bool = True
+    """As a neighbour's load: whether it wants a CPU at every moment, so that a stall shows."""
+
+    @abstractmethod
+    def request(self, parameters: P) -> dict[str, Any]:
+        """Return the ``params`` object the agent is sent (plain numbers, base SI or ns)."""
+
+    @abstractmethod
+    def expected_s(self, parameters: P) -> float:
+        """Estimate the seconds one cell takes on undisturbed hardware, for the plan."""
+
+    @abstractmethod
+    def observe(self, parameters: P, result: Mapping[str, Any]) -> dict[str, float]:
+        """Turn the agent's result into one value per metric name, in SI units.
+
+        Raises:
+            KeyError: The result lacks what the metrics need.
+            ValueError: What is there is no finite number, or not what the workload tells.
+        """
+
+    def needs_for(self, parameters: P) -> frozenset[Need]:
+        """Return what its machine must have with these parameters."""
+        return self.needs
+
+    def metrics_for(self, parameters: P) -> tuple[Metric, ...]:
+        """Return what a cell with these parameters tells, in the order of reports."""
+        return self.metrics
+
+    def adds(self, parameters: P) -> Additions:
+        """Return what the toolbox must hold for it besides Tare's own programs."""
+        return NOTHING
+
+    def ends(self, parameters: P) -> Ends | None:
+        """Return what each of two ends does, where one serves and the other asks; None: one end."""
+        return None
+
+    def ending(self, parameters: P) -> P:
+        """Return the parameters with which it ends by itself, as what is measured has to.
+
+        Loads work until they are stopped, unless told for how long; nobody stops the subject.
+        """
+        return parameters
+
+    def partners(self, parameters: P) -> int:
+        """Return how many connections the partner of a network load makes to it."""
+        return 1
+
+    @property
+    def agent_name(self) -> str:
+        """What the agent calls it."""
+        return self.carried_out_by or self.name

@@ -1,0 +1,1 @@
+"""Arithmetic: how often per second a verified piece of work is done."""

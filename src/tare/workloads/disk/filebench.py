@@ -1,0 +1,232 @@
+"""``filebench``: filebench's personalities and microbenchmarks on the machine's own disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from tare.study.quantities import Duration, Size
+from tare.workloads.contract import Metric, Parameters, Workload
+from tare.workloads.disk.metrics import DISK_METRICS, disk_values
+from tare.workloads.values import mapping, number, numbers
+
+Work = Literal[
+    "fileserver",
+    "varmail",
+    "webserver",
+    "sequential-read",
+    "sequential-write",
+    "random-read",
+    "random-write",
+]
+PERSONALITIES = ("fileserver", "varmail", "webserver")
+OPERATIONS: Mapping[str, str] = {
+    "create": "creates a file",
+    "open": "opens a file that exists",
+    "write": "writes a whole new file, or one I/O of a microbenchmark",
+    "append": "appends up to 16 KiB to a file",
+    "read": "reads a whole file, or one I/O of a microbenchmark",
+    "sync": "brings a file to the disk",
+    "close": "closes a file",
+    "delete": "deletes a file",
+    "stat": "asks for a file's attributes",
+}
+PREPARATION_S = 2.0
+"""Seconds to make the files, on a disk that writes 100 MB/s or more, when they are small."""
+_WRITES_PER_S = 100e6
+
+
+class FilebenchParameters(Parameters):
+    """What to do with files, how many, for how long; nothing said is as published."""
+
+    work: Work = Field(
+        default="fileserver",
+        description="A personality (`fileserver`, `varmail`, `webserver`) or one kind of I/O on "
+        "large files.",
+    )
+    duration: Duration = Field(
+        default=60.0, gt=0, le=86_400, description="How long to work; 60 s is as published."
+    )
+    files: int | None = Field(
+        default=None,
+        ge=1,
+        le=10_000_000,
+        description="Files of a personality: 10000 of fileserver, 1000 of the others if left out.",
+    )
+    file_size: Size | None = Field(
+        default=None,
+        ge=1,
+        description="Their mean size (gamma distributed, shape 1.5): 128 KiB of fileserver, 16 KiB "
+        "of the others if left out.",
+    )
+    width: int | None = Field(
+        default=None,
+        ge=2,
+        le=10_000_000,
+        description="The most entries of a directory: 20, and 1,000,000 of varmail if left out.",
+    )
+    threads: int | None = Field(
+        default=None,
+        ge=1,
+        le=1000,
+        description="Threads: 50 of fileserver, 16 of varmail, 100 of webserver, and 1 of a "
+        "microbenchmark if left out.",
+    )
+    preallocated: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="Share of a personality's files that exist before the beginning: 0.8, and 1 "
+        "of webserver if left out.",
+    )
+    io_size: Size | None = Field(
+        default=None,
+        ge=1,
+        le=64 << 20,
+        description="Bytes of one read or write: 1 MiB, and 8 KiB of random I/O if left out.",
+    )
+    total: Size = Field(
+        default=64 << 20,
+        ge=1,
+        description="All files of a microbenchmark together: a file for each thread of sequential "
+        "I/O, one file that all threads share of random I/O.",
+    )
+    direct: bool = Field(
+        default=False,
+        description="Go past the page cache (O_DIRECT); microbenchmarks only, as sizes of "
+        "personalities are no multiples of a block.",
+    )
+
+    @model_validator(mode="after")
+    def _agrees(self) -> FilebenchParameters:
+        if self.direct and self.work in PERSONALITIES:
+            raise ValueError(
+                f"{self.work} cannot go past the page cache: its files have any size; use a "
+                "microbenchmark such as `random-read`"
+            )
+        if self.direct and (self.io_size or 0) % 4096:
+            raise ValueError("direct needs an io-size that is a multiple of 4KiB")
+        return self
+
+
+class Filebench(Workload[FilebenchParameters]):
+    """The personalities' loops as operations on files, carried out by the agent."""
+
+    name = "filebench"
+    summary = (
+        "filebench's fileserver, varmail and webserver by their published tables and loops, and "
+        "sequential and random reads and writes, on a disk of the machine's own."
+    )
+    parameters = FilebenchParameters
+    needs = frozenset({"disk"})
+    from_machine = ("memory_bytes",)
+    metrics = (
+        Metric(
+            "operations",
+            "1/s",
+            "higher",
+            "Operations on files per second, of all kinds and all threads, as filebench counts "
+            "them.",
+            headline=True,
+        ),
+        Metric(
+            "throughput",
+            "B/s",
+            "higher",
+            "Bytes read from and written to files per second, whether from the disk or a cache.",
+            headline=True,
+        ),
+        Metric("read", "B/s", "higher", "Bytes read from files per second."),
+        Metric("written", "B/s", "higher", "Bytes written to files per second."),
+        Metric("latency-mean", "s", "lower", "Mean time of one operation of any kind."),
+        Metric("latency-median", "s", "lower", "Median time of one operation of any kind."),
+        Metric(
+            "latency-p99",
+            "s",
+            "lower",
+            "Time that 99 % of all operations keep to.",
+            kind="tail",
+        ),
+        Metric(
+            "latency-p999",
+            "s",
+            "lower",
+            "Time that 99.9 % of all operations keep to.",
+            kind="tail",
+        ),
+        Metric(
+            "latency-maximum", "s", "lower", "The longest time of any operation.", kind="maximum"
+        ),
+        *(
+            Metric(f"{name}-median", "s", "lower", f"Median time of an operation that {what}.")
+            for name, what in OPERATIONS.items()
+        ),
+        *(
+            Metric(
+                f"{name}-p99",
+                "s",
+                "lower",
+                f"Time that 99 % of the operations keep to of which each {what}.",
+                kind="tail",
+            )
+            for name, what in OPERATIONS.items()
+        ),
+        *DISK_METRICS,
+    )
+
+    def request(self, parameters: FilebenchParameters) -> dict[str, Any]:
+        """Return the agent's parameters: seconds, bytes, counts."""
+        given = {
+            "files": parameters.files,
+            "mean_bytes": parameters.file_size,
+            "width": parameters.width,
+            "threads": parameters.threads,
+            "preallocated": parameters.preallocated,
+            "io_bytes": parameters.io_size,
+        }
+        return {
+            "work": parameters.work,
+            "seconds": parameters.duration,
+            "total_bytes": parameters.total,
+            "direct": parameters.direct,
+            **{name: value for name, value in given.items() if value is not None},
+        }
+
+    def expected_s(self, parameters: FilebenchParameters) -> float:
+        """Estimate the seconds of one cell: making the files, and the work."""
+        files = parameters.files or (10_000 if parameters.work == "fileserver" else 1000)
+        mean = parameters.file_size or ((128 if parameters.work == "fileserver" else 16) << 10)
+        made = files * mean if parameters.work in PERSONALITIES else parameters.total
+        return parameters.duration + PREPARATION_S + made / _WRITES_PER_S
+
+    def observe(
+        self, parameters: FilebenchParameters, result: Mapping[str, Any]
+    ) -> dict[str, float]:
+        """Return rates and times; of the kinds of operations, those that there were.
+
+        Raises:
+            KeyError: Something is missing.
+            ValueError: A value is no finite number.
+        """
+        values = numbers(
+            result,
+            {
+                "operations": "operations_per_s",
+                "throughput": "bytes_per_s",
+                "read": "read_bytes_per_s",
+                "written": "written_bytes_per_s",
+                "latency-mean": "latency.mean_s",
+                "latency-median": "latency.median_s",
+                "latency-p99": "latency.p99_s",
+                "latency-p999": "latency.p999_s",
+                "latency-maximum": "latency.max_s",
+            },
+        )
+        found = mapping(result, "by_operation") if result.get("by_operation") else {}
+        for name in OPERATIONS:
+            if name in found:
+                values[f"{name}-median"] = number(result, f"by_operation.{name}.median_s")
+                values[f"{name}-p99"] = number(result, f"by_operation.{name}.p99_s")
+        return values | disk_values(result)

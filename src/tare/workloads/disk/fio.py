@@ -1,0 +1,221 @@
+"""``fio``: the real fio on the machine's own disk; its own numbers, unchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from tare.study.quantities import Duration, Size
+from tare.workloads.contract import Metric, Parameters, Workload
+from tare.workloads.disk.metrics import DISK_METRICS, disk_values
+from tare.workloads.values import finite, mapping, number, shortened
+
+FOLDER = "/scratch/tare-files"
+"""Where programs of the toolbox find the folder that the agent makes for them."""
+MODES: Mapping[str, str] = {
+    "sequential-read": "read",
+    "sequential-write": "write",
+    "random-read": "randread",
+    "random-write": "randwrite",
+    "random-mixed": "randrw",
+}
+DIRECTIONS = {"read": "Read", "write": "Write"}
+_LATENCIES: Mapping[str, tuple[tuple[str, ...], str, Literal["typical", "tail", "maximum"]]] = {
+    "mean": (("mean",), "mean", "typical"),
+    "median": (("percentile", "50.000000"), "median", "typical"),
+    "p99": (("percentile", "99.000000"), "99th percentile", "tail"),
+    "p999": (("percentile", "99.900000"), "99.9th percentile", "tail"),
+    "maximum": (("max",), "maximum", "maximum"),
+}
+"""Where each is under fio's ``clat_ns``; names of percentiles hold a dot, so keys stand apart."""
+TIMEOUT_FACTOR = 20.0
+PREPARATION_S = 2.0
+_WRITES_PER_S = 100e6
+_PERCENT = 100.0
+_NS = 1e-9
+
+
+class FioParameters(Parameters):
+    """Which I/O on how large files, for how long."""
+
+    mode: Literal[
+        "sequential-read", "sequential-write", "random-read", "random-write", "random-mixed"
+    ] = Field(
+        default="random-read",
+        description="Which I/O; of `random-mixed` 70 % are reads.",
+    )
+    duration: Duration = Field(default=10.0, ge=1, le=86_400, description="How long.")
+    io_size: Size = Field(
+        default=4096, ge=512, le=64 << 20, description="Bytes of one read or write (fio's `bs`)."
+    )
+    depth: int = Field(
+        default=1, ge=1, le=4096, description="Requests that each job keeps under way."
+    )
+    jobs: int = Field(
+        default=1, ge=1, le=256, description="Threads that do the same, each on a file of its own."
+    )
+    total: Size = Field(
+        default=64 << 20, ge=1, description="All files together; made before, and written whole."
+    )
+    direct: bool = Field(default=True, description="Go past the page cache (O_DIRECT).")
+    fsync: int = Field(
+        default=0, ge=0, description="Bring the file to the disk after so many writes; 0: never."
+    )
+    engine: Literal["auto", "psync", "libaio", "io_uring"] = Field(
+        default="auto",
+        description="How requests are made; auto: `psync` at depth 1, `libaio` beyond.",
+    )
+
+    @model_validator(mode="after")
+    def _agrees(self) -> FioParameters:
+        if self.depth > 1 and self.engine == "psync":
+            raise ValueError("psync has one request under way; use `engine: libaio` or `depth: 1`")
+        if self.direct and self.io_size % 512:
+            raise ValueError("direct needs an io-size that is a multiple of 512")
+        if self.total // self.jobs < self.io_size:
+            raise ValueError("total must hold at least one I/O for each job")
+        return self
+
+    @property
+    def file_bytes(self) -> int:
+        """Bytes of each job's file: whole I/Os only."""
+        return self.total // self.jobs // self.io_size * self.io_size
+
+
+class Fio(Workload[FioParameters]):
+    """The program itself, with its own clock, histograms and percentiles."""
+
+    name = "fio"
+    summary = (
+        "fio's sequential and random reads and writes by block size, depth and fsync, on a disk "
+        "of the machine's own; the numbers are fio's."
+    )
+    parameters = FioParameters
+    needs = frozenset({"disk", "toolbox"})
+    from_machine = ("memory_bytes",)
+    metrics = (
+        Metric("rate", "B/s", "higher", "Bytes read and written per second.", headline=True),
+        Metric("operations", "1/s", "higher", "Reads and writes per second.", headline=True),
+        *(
+            Metric(f"{name}-rate", "B/s", "higher", f"{title} bandwidth, as fio says it.")
+            for name, title in DIRECTIONS.items()
+        ),
+        *(
+            Metric(f"{name}-operations", "1/s", "higher", f"{title} operations per second.")
+            for name, title in DIRECTIONS.items()
+        ),
+        *(
+            Metric(
+                f"{name}-latency-{label}",
+                "s",
+                "lower",
+                f"{title} latency from submission to completion (fio's `clat`), {words}.",
+                kind=kind,
+            )
+            for name, title in DIRECTIONS.items()
+            for label, (_, words, kind) in _LATENCIES.items()
+        ),
+        Metric("sync-latency-mean", "s", "lower", "Mean time of a sync of the file."),
+        Metric(
+            "sync-latency-maximum", "s", "lower", "Longest time of a sync of the file.", "maximum"
+        ),
+        Metric("cpu", "1", "lower", "Share of a CPU that a job took, as user and system time."),
+        *DISK_METRICS,
+    )
+
+    def request(self, parameters: FioParameters) -> dict[str, Any]:
+        """Return the agent's parameters: fio's command lines."""
+        argv = command(parameters)
+        return {
+            "argv": argv,
+            "prepare": [[*argv, "--create_only=1"]],
+            "bytes": parameters.file_bytes * parameters.jobs,
+            "timeout_s": TIMEOUT_FACTOR * self.expected_s(parameters) + 30.0,
+            "direct": parameters.direct,
+            "times_memory": 1.0,
+        }
+
+    def expected_s(self, parameters: FioParameters) -> float:
+        """Estimate the seconds of one cell."""
+        return parameters.duration + PREPARATION_S + parameters.total / _WRITES_PER_S
+
+    def observe(self, parameters: FioParameters, result: Mapping[str, Any]) -> dict[str, float]:
+        """Return fio's own numbers in SI units; what it did not do is left out.
+
+        Raises:
+            KeyError: Something is missing.
+            ValueError: fio says that there was an error; or a value is no finite number.
+        """
+        return fio_values(mapping(result, "fio")) | disk_values(result)
+
+
+def command(asked: FioParameters) -> list[str]:
+    """Return fio's command line (fio 3, HOWTO)."""
+    engine = asked.engine
+    if engine == "auto":
+        engine = "psync" if asked.depth == 1 else "libaio"
+    given = {
+        "name": "tare",
+        "directory": FOLDER,
+        "rw": MODES[asked.mode],
+        "bs": asked.io_size,
+        "size": asked.file_bytes,
+        "numjobs": asked.jobs,
+        "ioengine": engine,
+        "iodepth": asked.depth,
+        "direct": int(asked.direct),
+        "fsync": asked.fsync,
+        "runtime": f"{max(1, round(asked.duration * 1000))}ms",
+        # Writes find blocks that exist, as reads do.
+        "overwrite": 1,
+        # The same offsets in every arm.
+        "randrepeat": 1,
+        "allrandrepeat": 1,
+        "percentile_list": "50:90:99:99.9:99.99",
+        "output-format": "json+",
+        "eta": "never",
+    }
+    flags = ["--thread", "--time_based", "--group_reporting"]
+    if asked.mode == "random-mixed":
+        flags.append("--rwmixread=70")
+    if not asked.direct and asked.mode not in ("sequential-read", "random-read"):
+        # Else the page cache alone would have been written to.
+        flags.append("--end_fsync=1")
+    return ["fio", *(f"--{name}={value}" for name, value in given.items()), *flags]
+
+
+def fio_values(report: Mapping[str, Any]) -> dict[str, float]:
+    """Return the metrics in fio's JSON report.
+
+    Args:
+        report: What ``--output-format=json+`` with ``--group_reporting`` wrote.
+
+    Raises:
+        KeyError: Something is missing.
+        ValueError: fio says that there was an error; or a number is none.
+    """
+    jobs = report["jobs"]
+    if not isinstance(jobs, list) or not jobs or not isinstance(jobs[0], Mapping):
+        raise ValueError("fio reported no job")
+    job = jobs[0]
+    if job.get("error"):
+        raise ValueError(f"fio reported error {shortened(job['error'])}")
+    found: dict[str, float] = {"rate": 0.0, "operations": 0.0}
+    for name in DIRECTIONS:
+        if not number(job, f"{name}.total_ios"):
+            continue
+        rate, operations = number(job, f"{name}.bw_bytes"), number(job, f"{name}.iops")
+        found["rate"] += rate
+        found["operations"] += operations
+        found[f"{name}-rate"], found[f"{name}-operations"] = rate, operations
+        for label, (path, _, _) in _LATENCIES.items():
+            found[f"{name}-latency-{label}"] = _NS * number(job, (name, "clat_ns", *path))
+    if not any(f"{name}-rate" in found for name in DIRECTIONS):
+        raise ValueError("fio neither read nor wrote anything")
+    if "sync" in job and number(job, "sync.total_ios"):
+        found["sync-latency-mean"] = _NS * number(job, "sync.lat_ns.mean")
+        found["sync-latency-maximum"] = _NS * number(job, "sync.lat_ns.max")
+    found["cpu"] = (number(job, "usr_cpu") + number(job, "sys_cpu")) / _PERCENT
+    return {name: finite(value, f"fio's {name}") for name, value in found.items()}

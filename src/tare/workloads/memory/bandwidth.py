@@ -1,0 +1,90 @@
+"""``memory-bandwidth``: copy, scale, add and triad over arrays that no cache can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field
+
+from tare.study.quantities import Duration, Size
+from tare.workloads.contract import Metric, Parameters, Workload
+from tare.workloads.threads import FROM_MACHINE, Threads, threads_asked
+from tare.workloads.values import numbers
+
+KERNELS = {
+    "copy": "copies one array",
+    "scale": "multiplies one array by a number",
+    "add": "adds two arrays",
+    "triad": "adds one array to a multiple of another",
+}
+ELEMENTS = {"u64": "64-bit integers", "f64": "doubles"}
+HEADLINES = ("copy-u64", "triad-f64")
+PREPARATION_S = 0.5
+
+
+class MemoryBandwidthParameters(Parameters):
+    """How much memory, for how long, by how many threads."""
+
+    duration: Duration = Field(
+        default=0.2,
+        gt=0,
+        le=3600,
+        description="Each of the eight kernels repeats for so long, and at least three times.",
+    )
+    array: Size = Field(
+        default=0,
+        ge=0,
+        description="Size of each of the three arrays; 0: four times the last-level cache, but at "
+        "most what lets all three take 30 % of the machine's memory (the result then says so).",
+    )
+    threads: Threads = Field(
+        default=1,
+        description="Threads that do the same at once, one per CPU in turn; `all`: one for each "
+        "CPU of the machine.",
+    )
+
+
+class MemoryBandwidth(Workload[MemoryBandwidthParameters]):
+    """The four kernels of McCalpin's STREAM, on 64-bit integers and on doubles."""
+
+    name = "memory-bandwidth"
+    summary = (
+        "Copy, scale, add and triad over large arrays of 64-bit integers and doubles, as "
+        "McCalpin's STREAM does; every element is checked."
+    )
+    parameters = MemoryBandwidthParameters
+    from_machine = ("memory_bytes", "last_level_bytes", FROM_MACHINE)
+    metrics = tuple(
+        Metric(
+            f"{kernel}-{element}",
+            "B/s",
+            "higher",
+            f"Bytes read and written per second by a loop that {what} of {kind}: "
+            "the median of its repetitions.",
+            headline=f"{kernel}-{element}" in HEADLINES,
+        )
+        for kernel, what in KERNELS.items()
+        for element, kind in ELEMENTS.items()
+    )
+
+    def request(self, parameters: MemoryBandwidthParameters) -> dict[str, Any]:
+        """Return the agent's parameters: seconds, bytes, counts."""
+        return {
+            "seconds": parameters.duration,
+            "array_bytes": parameters.array,
+            **threads_asked(parameters.threads),
+        }
+
+    def expected_s(self, parameters: MemoryBandwidthParameters) -> float:
+        """Estimate the seconds of one cell."""
+        return parameters.duration * len(self.metrics) + PREPARATION_S
+
+    def observe(
+        self, parameters: MemoryBandwidthParameters, result: Mapping[str, Any]
+    ) -> dict[str, float]:
+        """Return the bandwidth of each kernel, in bytes per second."""
+        return numbers(
+            result,
+            {metric.name: f"bandwidth.{metric.name}.median_bytes_per_s" for metric in self.metrics},
+        )

@@ -1,0 +1,1 @@
+"""Machines and what is outside of them, over a network."""

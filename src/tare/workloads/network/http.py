@@ -1,0 +1,180 @@
+"""``http-load``: nginx in the machine, and a client outside it that counts and times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field
+
+from tare.study.quantities import Duration, Size
+from tare.workloads.contract import Metric, Parameters, Workload
+from tare.workloads.network.ends import HTTP_PORT, NETWORK, WITH_PEER, End, Ends
+from tare.workloads.values import numbers
+
+PREPARATION_S = 1.5
+INTERVAL_S = 0.1
+USUAL_INTERVALS, MOST_INTERVALS = 3000, 20_000
+"""Of a course; the agent holds a histogram for each, and takes no more than the latter."""
+FOLDER = "/tmp/tare-nginx"
+
+CONFIGURATION = """\
+daemon off;
+user root;
+worker_processes {workers};
+pid {folder}/nginx.pid;
+error_log stderr error;
+events {{ worker_connections 4096; }}
+http {{
+    access_log off;
+    sendfile on;
+    tcp_nopush on;
+    keepalive_requests 1000000;
+    default_type application/octet-stream;
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+    server {{
+        listen {{address}}:{{port}} backlog=4096;
+        root {folder}/files;
+    }}
+}}
+"""
+"""What nginx is told; a worker for each CPU, no access log, files from memory by sendfile.
+
+It stays the user it is: a container lacks what changing to another would take.
+"""
+
+
+class HttpLoadParameters(Parameters):
+    """What is asked for, how often, and by how many at once."""
+
+    size: Size = Field(
+        default=1024, ge=1, le=1 << 30, description="The file that each request asks for."
+    )
+    requests: Literal["connection", "keep-alive"] = Field(
+        default="connection",
+        description="Whether each request has a TCP connection of its own, or they share them.",
+    )
+    rate: float | None = Field(
+        default=None,
+        gt=0,
+        le=1e6,
+        description="Requests per second, each timed from when it is due, whatever became of "
+        "those before (open loop); if left out, each follows an answer at once (closed loop).",
+    )
+    arrivals: Literal["constant", "poisson"] = Field(
+        default="constant", description="With `rate`: evenly, or independently of each other."
+    )
+    connections: int = Field(
+        default=32, ge=1, le=20_000, description="Requests under way at once, at most."
+    )
+    threads: int | None = Field(
+        default=None, ge=1, le=256, description="Of the client; if left out, one per CPU it has."
+    )
+    workers: int | None = Field(
+        default=None, ge=1, le=256, description="Of nginx; if left out, one per CPU it sees."
+    )
+    duration: Duration = Field(default=5.0, gt=0, le=1e6, description="What counts.")
+    warmup: Duration = Field(default=0.5, ge=0, le=3600, description="Load before that.")
+    timeout: Duration = Field(
+        default=10.0, gt=0, le=3600, description="A request that takes longer is given up."
+    )
+    interval: Duration | None = Field(
+        default=None,
+        ge=0.001,
+        le=3600,
+        description="Of the course of response times; if left out, 100 ms, or what makes "
+        "3000 intervals of a longer duration.",
+    )
+
+
+def interval_of(asked: HttpLoadParameters) -> float:
+    """Return the seconds of an interval of the course, as asked or as fits the duration."""
+    wanted = asked.interval or max(INTERVAL_S, asked.duration / USUAL_INTERVALS)
+    return max(wanted, asked.duration / MOST_INTERVALS)
+
+
+class HttpLoad(Workload[HttpLoadParameters]):
+    """Requests to nginx in the machine, from outside it."""
+
+    name = "http-load"
+    summary = (
+        "nginx serves a file in the machine to a client outside it, which asks as often as it is "
+        "answered or at a stated rate, and times every request from when it was due."
+    )
+    parameters = HttpLoadParameters
+    needs = NETWORK | {"toolbox"}
+    roles = WITH_PEER
+    metrics = (
+        Metric("requests", "1/s", "higher", "Requests answered per second.", headline=True),
+        Metric("bandwidth", "B/s", "higher", "Bytes of files received per second."),
+        Metric("response-median", "s", "lower", "Median time of a request.", headline=True),
+        Metric("response-p99", "s", "lower", "99th percentile of a request.", kind="tail"),
+        Metric("response-p99.9", "s", "lower", "99.9th percentile of a request.", kind="tail"),
+        Metric("response-max", "s", "lower", "Longest time of a request.", kind="maximum"),
+        Metric("first-byte-median", "s", "lower", "Median time until an answer begins."),
+        Metric("failed-share", "1", "lower", "Share of requests that came to nothing."),
+    )
+
+    def request(self, parameters: HttpLoadParameters) -> dict[str, Any]:
+        """Return what the client's end is sent."""
+        return dict(self.ends(parameters).client.params)
+
+    def ends(self, parameters: HttpLoadParameters) -> Ends:
+        """Return the ends: nginx in the machine, the generator at the peer."""
+        configuration = CONFIGURATION.format(folder=FOLDER, workers=parameters.workers or "auto")
+        argv = ["nginx", "-p", FOLDER, "-c", f"{FOLDER}/nginx.conf", "-e", "stderr"]
+        client: dict[str, Any] = {
+            "address": "{address}",
+            "port": "{port}",
+            "paths": ["/file"],
+            "keep_alive": parameters.requests == "keep-alive",
+            "connections": parameters.connections,
+            "threads": parameters.threads,
+            "rate": parameters.rate,
+            "arrivals": parameters.arrivals,
+            "seconds": parameters.duration,
+            "warmup_s": parameters.warmup,
+            "timeout_s": parameters.timeout,
+            "interval_s": interval_of(parameters),
+        }
+        return Ends(
+            port=HTTP_PORT,
+            server=End(
+                "serve-program",
+                {
+                    "argv": argv,
+                    "port": HTTP_PORT,
+                    "files": {f"{FOLDER}/nginx.conf": configuration},
+                    "filled": {f"{FOLDER}/files/file": parameters.size},
+                },
+            ),
+            client=End(
+                self.name, {name: value for name, value in client.items() if value is not None}
+            ),
+        )
+
+    def expected_s(self, parameters: HttpLoadParameters) -> float:
+        """Estimate the seconds of one cell."""
+        return parameters.duration + parameters.warmup + PREPARATION_S
+
+    def observe(
+        self, parameters: HttpLoadParameters, result: Mapping[str, Any]
+    ) -> dict[str, float]:
+        """Return the metrics, in seconds, bytes and per second."""
+        return numbers(
+            result,
+            {
+                "requests": "requests_per_s",
+                "bandwidth": "bytes_per_s",
+                "response-median": "total.median_s",
+                "response-p99": "total.p99_s",
+                "response-p99.9": "total.p999_s",
+                "response-max": "total.max_s",
+                "first-byte-median": "first_byte.median_s",
+                "failed-share": "failed_share",
+            },
+        )

@@ -1,0 +1,53 @@
+"""``net-load``: a neighbour that keeps the host's network busy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field
+
+from tare.workloads.contract import Metric, Parameters, Workload
+from tare.workloads.network.ends import NETWORK
+from tare.workloads.values import numbers
+
+EXPECTED_S = 5.0
+
+
+class NetLoadParameters(Parameters):
+    """Over how many connections."""
+
+    connections: int = Field(
+        default=1, ge=1, le=64, description="Connections, each busy in both directions."
+    )
+
+
+class NetLoad(Workload[NetLoadParameters]):
+    """A neighbour whose packets take the host's time (seed 002, section IV.G)."""
+
+    name = "net-load"
+    summary = (
+        "Endless sending to a partner outside the machine, which sends everything back; a "
+        "neighbour only, as it ends when the subject does."
+    )
+    parameters = NetLoadParameters
+    needs = NETWORK
+    keeps_busy = False
+    neighbour_only = True
+    metrics = (Metric("rate", "B/s", "higher", "Bytes sent and received per second."),)
+
+    def request(self, parameters: NetLoadParameters) -> dict[str, Any]:
+        """Return nothing: where its partner is met is known only when both are there."""
+        return {}
+
+    def partners(self, parameters: NetLoadParameters) -> int:
+        """Return how many connections its partner makes."""
+        return parameters.connections
+
+    def expected_s(self, parameters: NetLoadParameters) -> float:
+        """Estimate the seconds of one cell, which its subject decides."""
+        return EXPECTED_S
+
+    def observe(self, parameters: NetLoadParameters, result: Mapping[str, Any]) -> dict[str, float]:
+        """Return the rate of traffic."""
+        return numbers(result, {"rate": "bytes_per_s"})

@@ -1,0 +1,75 @@
+"""``packet-rate``: how many small packets get from one end to the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field
+
+from tare.study.quantities import Duration, Size
+from tare.workloads.contract import Metric, Parameters, Workload
+from tare.workloads.network.ends import AGENT_PORT, NETWORK, WITH_PEER, End, Ends
+from tare.workloads.values import numbers
+
+PREPARATION_S = 0.5
+
+
+class PacketRateParameters(Parameters):
+    """How large the packets are, which way they go, for how long."""
+
+    size: Size = Field(
+        default=18,
+        ge=1,
+        le=65_507,
+        description="Bytes in each UDP datagram; 18 make the shortest Ethernet frame (64 bytes).",
+    )
+    direction: Literal["to-machine", "from-machine"] = Field(
+        default="to-machine",
+        description="Which end sends. User-mode networks carry them to the machine only.",
+    )
+    threads: int = Field(default=1, ge=1, le=256, description="Senders at once.")
+    duration: Duration = Field(default=5.0, gt=0, le=1e6, description="Packets are sent so long.")
+
+
+class PacketRate(Workload[PacketRateParameters]):
+    """A flood of UDP datagrams; only what arrives counts."""
+
+    name = "packet-rate"
+    summary = "Small UDP datagrams, as many as go out; counted where they arrive."
+    parameters = PacketRateParameters
+    needs = NETWORK
+    roles = WITH_PEER
+    metrics = (
+        Metric("received", "1/s", "higher", "Packets that arrived per second.", headline=True),
+        Metric("sent", "1/s", "neither", "Packets that the sender's kernel took per second."),
+    )
+
+    def request(self, parameters: PacketRateParameters) -> dict[str, Any]:
+        """Return what the sender's end is sent."""
+        return dict(self.ends(parameters).client.params)
+
+    def ends(self, parameters: PacketRateParameters) -> Ends:
+        """Return the ends: the receiver serves."""
+        at = {"address": "{address}", "port": "{port}"}
+        sender = {
+            "bytes": parameters.size,
+            "threads": parameters.threads,
+            "seconds": parameters.duration,
+        }
+        return Ends(
+            port=AGENT_PORT,
+            server=End("net-server", at),
+            client=End(self.name, {**at, **sender}),
+            serves="machine" if parameters.direction == "to-machine" else "peer",
+        )
+
+    def expected_s(self, parameters: PacketRateParameters) -> float:
+        """Estimate the seconds of one cell."""
+        return parameters.duration + PREPARATION_S
+
+    def observe(
+        self, parameters: PacketRateParameters, result: Mapping[str, Any]
+    ) -> dict[str, float]:
+        """Return the metrics, per second."""
+        return numbers(result, {"received": "server.packets_per_s", "sent": "sent_per_s"})

@@ -1,0 +1,192 @@
+"""``tick``: a busy loop timed again and again; what exceeds its undisturbed duration was taken."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from tare.study.quantities import Duration
+from tare.workloads.contract import Metric, Parameters, Workload
+from tare.workloads.values import number, numbers, per_second
+
+NANOSECONDS = 1e9
+DEFAULT_SAMPLES = 20_000
+HIGHEST_PRIORITY = 99
+PREPARATION_S = 0.1
+BARE_READ_S = 15e-9
+"""About what one read of the counter takes with its recording."""
+
+
+class TickParameters(Parameters):
+    """How long to watch, and what counts as a gap."""
+
+    samples: int | None = Field(
+        default=None,
+        ge=1,
+        le=10**12,
+        description="Samples to take; 20000 when `duration` is not given either "
+        "(the seeds took 50 million, an hour).",
+    )
+    duration: Duration | None = Field(
+        default=None, gt=0, le=1e6, description="Take samples for so long instead of counting them."
+    )
+    loop: Duration = Field(
+        default=68e-6,
+        ge=0,
+        le=1,
+        description="Undisturbed duration of the busy loop, calibrated in each machine; 0 reads "
+        "the counter without a loop, for the shortest gaps that can be seen.",
+    )
+    threshold: Duration = Field(
+        default=1e-6,
+        ge=1e-9,
+        le=1000,
+        description="A sample that exceeds the undisturbed duration by this is a gap.",
+    )
+    log: int = Field(
+        default=100_000,
+        ge=0,
+        le=100_000_000,
+        description="Room in the log of gaps; further ones are counted and summed only.",
+    )
+    intervals: int = Field(
+        default=1_000,
+        ge=1,
+        le=1_000_000,
+        description="Rows of the scatter of duration against time, with the extremes of each.",
+    )
+    priority: int = Field(
+        default=HIGHEST_PRIORITY,
+        ge=0,
+        le=HIGHEST_PRIORITY,
+        description="SCHED_FIFO priority of the measuring thread within the machine; 0 leaves it "
+        "under the ordinary policy, as a program that is not real-time.",
+    )
+    raw: bool = Field(default=False, description="Keep the duration of every sample.")
+    untrusted_clock: Literal["refuse", "allow"] = Field(
+        default="refuse",
+        description="Whether to measure where the CPU does not state a constant TSC that never "
+        "stops. Emulators never state it and are allowed anyway; the result then says so.",
+    )
+
+    @model_validator(mode="after")
+    def _one_end(self) -> Self:
+        if self.samples is not None and self.duration is not None:
+            raise ValueError("give samples or duration, not both")
+        if 0 < self.loop < 100e-9:
+            raise ValueError("a loop takes at least 100ns; 0 means none")
+        return self
+
+
+class Tick(Workload[TickParameters]):
+    """Clock tick processing duration, as seeds 000 and 001 call it (000, section 6.2.1)."""
+
+    name = "tick"
+    summary = (
+        "A real-time thread of highest priority times a busy loop without a gap; what exceeds the "
+        "undisturbed duration is an interrupt, or the hypervisor having taken the CPU away."
+    )
+    parameters = TickParameters
+    realtime = True
+    from_machine = ("allow_untrusted_tsc",)
+    metrics = (
+        Metric(
+            "slowdown",
+            "1",
+            "lower",
+            "Mean duration of the loop divided by its undisturbed duration (the mode).",
+            headline=True,
+        ),
+        Metric(
+            "excess-max",
+            "s",
+            "lower",
+            "The longest time by which the loop exceeded its undisturbed duration.",
+            kind="maximum",
+            headline=True,
+        ),
+        Metric(
+            "stolen-share",
+            "1",
+            "lower",
+            "Share of the time that gaps took: their excess over the undisturbed duration.",
+        ),
+        Metric("gap-rate", "1/s", "lower", "Samples above the threshold, per second."),
+        Metric(
+            "undisturbed",
+            "s",
+            "neither",
+            "Undisturbed duration: the mean of the densest stretch of durations (the mode). The "
+            "loop is calibrated, so it says nothing of the machine's speed.",
+        ),
+        Metric("duration-min", "s", "neither", "Shortest duration of the loop."),
+        Metric("duration-median", "s", "neither", "Median duration of the loop."),
+        Metric("duration-p99", "s", "lower", "99th percentile of the duration.", kind="tail"),
+        Metric("duration-p99.9", "s", "lower", "99.9th percentile of the duration.", kind="tail"),
+        Metric("duration-p99.99", "s", "lower", "99.99th percentile of the duration.", kind="tail"),
+        Metric("duration-max", "s", "lower", "Longest duration of the loop.", kind="maximum"),
+        Metric("sample-rate", "1/s", "neither", "Samples per second."),
+        Metric(
+            "loop-rate",
+            "1/s",
+            "higher",
+            "Steps of the busy loop per second while undisturbed: the bare speed of the CPU.",
+        ),
+    )
+
+    def request(self, parameters: TickParameters) -> dict[str, Any]:
+        """Return the agent's parameters: nanoseconds, counts."""
+        request: dict[str, Any] = {
+            "loop_ns": parameters.loop * NANOSECONDS,
+            "threshold_ns": parameters.threshold * NANOSECONDS,
+            "log_capacity": parameters.log,
+            "intervals": parameters.intervals,
+            "raw": parameters.raw,
+        }
+        if parameters.duration is not None:
+            request["seconds"] = parameters.duration
+        else:
+            request["samples"] = parameters.samples or DEFAULT_SAMPLES
+        if parameters.priority != HIGHEST_PRIORITY:
+            request["priority"] = parameters.priority
+        if parameters.untrusted_clock == "allow":
+            request["allow_untrusted_tsc"] = True
+        return request
+
+    def expected_s(self, parameters: TickParameters) -> float:
+        """Estimate the seconds of one cell."""
+        if parameters.duration is not None:
+            return parameters.duration + PREPARATION_S
+        return (parameters.samples or DEFAULT_SAMPLES) * (
+            parameters.loop + BARE_READ_S
+        ) + PREPARATION_S
+
+    def observe(self, parameters: TickParameters, result: Mapping[str, Any]) -> dict[str, float]:
+        """Return the metrics; ``loop-rate`` only where there is a loop.
+
+        Raises:
+            KeyError: Something is missing.
+            ValueError: A value is no finite number, or no time passed.
+        """
+        values = numbers(
+            result,
+            {
+                "slowdown": "slowdown",
+                "excess-max": "excess_max_s",
+                "stolen-share": "stolen_share",
+                "undisturbed": "undisturbed_s",
+                "duration-min": "duration_min_s",
+                "duration-median": "duration.median_s",
+                "duration-p99": "duration.p99_s",
+                "duration-p99.9": "duration.p999_s",
+                "duration-p99.99": "duration.p9999_s",
+                "duration-max": "duration_max_s",
+                "sample-rate": "samples_per_s",
+            },
+        )
+        values["gap-rate"] = per_second(number(result, "gaps"), result, "seconds")
+        if parameters.loop > 0:
+            values |= numbers(result, {"loop-rate": "loop_rate"})
+        return values

@@ -1,0 +1,60 @@
+"""Run folders that were recorded once are read as long as there is a Tare."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from run.run_driving import tare
+
+RUNS = Path(__file__).parent.parent / "fixtures" / "runs"
+NAMES = ("tiny", "tiny-neighbours")
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("recorded")
+    with tarfile.open(RUNS / f"{request.param}.tar.gz") as archive:
+        archive.extractall(place, filter="data")
+    return Path(place / request.param)
+
+
+def expected(run: Path, name: str) -> str:
+    return (run / "expected" / name).read_text()
+
+
+def rows(table: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(table)))
+
+
+def test_a_recorded_run_is_reported_with_the_numbers_of_its_day(recorded: Path) -> None:
+    done = tare("report", recorded)
+    assert done.returncode == 0, done.stderr
+    page = (recorded / "report.html").read_text()
+    assert "A recorded run of little work" in page
+    for table in ("effects.csv", "values.csv", "overhead.csv", "tails.csv", "host-cost.csv"):
+        assert rows((recorded / "tables" / table).read_text()) == rows(expected(recorded, table))
+
+
+def test_a_recorded_run_is_exported_in_all_formats(recorded: Path) -> None:
+    wanted = rows(expected(recorded, "export.csv"))
+    for form in ("csv", "json", "parquet"):
+        out = recorded / f"export.{form}"
+        done = tare("export", recorded, "--format", form, "--out", out)
+        assert done.returncode == 0, done.stderr
+    assert rows((recorded / "export.csv").read_text()) == wanted
+    values = [float(row["value"]) if row["value"] else None for row in wanted]
+    assert [row["value"] for row in json.loads((recorded / "export.json").read_text())] == values
+    assert pl.read_parquet(recorded / "export.parquet")["value"].to_list() == values
+
+
+def test_a_recorded_run_is_compared_with_the_verdicts_of_its_day(recorded: Path) -> None:
+    done = tare("compare", recorded)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == expected(recorded, "compare.txt")

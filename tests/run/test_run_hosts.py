@@ -1,0 +1,216 @@
+"""Stations: which boots arms share, and a host that is rebooted into another hypervisor.
+
+A reboot needs a computer of its own, so here the host is a double that answers as one would.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from tare.errors import InputError, MachineFault
+from tare.hosts.contract import Completed
+from tare.hosts.ssh.host import SshHost
+from tare.platforms.contract import Context
+from tare.registry import installed
+from tare.run.runhost import ssh as sshstation
+from tare.run.runhost.booted import IN_DOM0, Running, mark_of, running
+from tare.run.runhost.ssh import SshRunHost, options_of, ssh_options, way_of
+from tare.study.hosting import Boot, HostSpec
+from tare.study.placement import HostCpus
+
+MENU = {"kvm": {"entry": "plain"}, "xen": {"entry": "xen"}, "xen_credit": {"entry": "credit"}}
+SCHEDULERS = {"xen": "credit2", "credit": "credit"}
+
+
+@dataclass
+class Rebooting:
+    """Answers as a host with a boot menu does; ``menu`` says what each entry really boots."""
+
+    boots: str = "plain"
+    menu: dict[str, str] = field(default_factory=lambda: {e: e for e in ("plain", "xen", "credit")})
+    name: str = "root@x"
+    number: int = 1
+    next: str = ""
+    asked: list[tuple[str, ...]] = field(default_factory=list)
+    down: int = 0
+
+    async def connect(self) -> None:
+        if self.down:
+            self.down -= 1
+            raise MachineFault("root@x cannot be reached", transient=True)
+
+    async def read(self, path: str) -> bytes:
+        if self.boots == "plain":
+            raise FileNotFoundError(path)
+        return b"xen\n" if path == "/sys/hypervisor/type" else b"control_d\n"
+
+    async def run(self, argv: list[str], **_: Any) -> Completed:
+        await self.connect()
+        self.asked.append(tuple(argv))
+        if argv[0] == "grub-reboot":
+            if argv[1] not in self.menu:
+                return Completed(1, b"", b"no such entry")
+            self.next = self.menu[argv[1]]
+        if argv[0] == "reboot":
+            self.number, self.boots, self.down = self.number + 1, self.next, 2
+        if argv[0] == "xl":
+            words = f"nr_cpus : 4\nxen_scheduler          : {SCHEDULERS[self.boots]}\n"
+            return Completed(0, words.encode(), b"")
+        return Completed(0, b"", b"")
+
+    def boot_id(self) -> str:
+        return str(self.number)
+
+    def topology(self) -> HostCpus:
+        return HostCpus(online=(0,))
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sshstation, "TRY_EVERY_S", 0.0)
+
+
+async def run_host(host: Rebooting, menu: dict[str, Any] | None = None) -> SshRunHost:
+    real = cast(SshHost, host)
+    boot = None if menu is None else Boot.model_validate({**menu, "patience": 5.0})
+    context = cast(Context, object())
+    now = await running(real)
+    return SshRunHost(real, context, installed().platforms, {}, boot, now, lambda _: None)
+
+
+def boot_of(where: SshRunHost, platform: str, **options: Any) -> str:
+    asked = installed().platforms[platform]
+    return where.boot_of(asked, asked.options.model_validate(options))
+
+
+async def test_arms_share_the_boots_that_they_can() -> None:
+    with_menu = await run_host(Rebooting(), MENU)
+    assert boot_of(with_menu, "bare") == boot_of(with_menu, "oci") == "none"
+    assert boot_of(with_menu, "qemu", accelerator="kvm") == "none"
+    assert boot_of(with_menu, "xen") == "xen"
+    assert boot_of(with_menu, "xen", scheduler="credit") == "xen:credit"
+    without = await run_host(Rebooting())
+    assert boot_of(without, "bare") == boot_of(without, "qemu") == "any"
+
+
+def mark(where: SshRunHost, platform: str, **options: Any) -> str:
+    asked = installed().platforms[platform]
+    model = asked.options.model_validate(options)
+    return mark_of(asked, model, where.boot_of(asked, model), where.hypervisor)
+
+
+async def test_without_a_kernel_that_runs_without_xen_the_baseline_runs_in_dom0() -> None:
+    beside_xen = await run_host(Rebooting(boots="xen"))
+    assert boot_of(beside_xen, "bare") == "any"
+    assert await beside_xen.under("any", 1) is beside_xen.context
+    assert mark(beside_xen, "bare") == mark(beside_xen, "oci") == IN_DOM0
+    assert mark(beside_xen, "xen") == mark(beside_xen, "qemu") == ""
+    only_xen = await run_host(Rebooting(), {"xen": {"entry": "xen"}})
+    assert boot_of(only_xen, "bare") == "xen"
+    assert mark(only_xen, "bare") == IN_DOM0
+
+
+async def test_a_baseline_without_xen_below_bears_no_mark() -> None:
+    assert mark(await run_host(Rebooting()), "bare") == ""
+    booted = await run_host(Rebooting(boots="xen"), MENU)
+    assert boot_of(booted, "bare") == "none"
+    assert mark(booted, "bare") == ""
+
+
+async def test_a_host_is_rebooted_only_when_another_hypervisor_runs() -> None:
+    host = Rebooting()
+    where = await run_host(host, MENU)
+    assert await where.under("none", 1) is where.context
+    assert host.number == 1
+    await where.under("xen", 1)
+    assert (host.number, host.boots) == (2, "xen")
+    assert where.cpus == HostCpus(online=(0, 1, 2, 3))
+    await where.under("xen:credit", 1)
+    assert (host.number, host.boots) == (3, "credit")
+    await where.under("xen", 2)
+    assert host.number == 3, "credit is a scheduler of Xen too"
+    await where.under("none", 2)
+    assert (host.number, host.boots) == (4, "plain")
+    assert where.cpus == HostCpus(online=(0,))
+
+
+async def test_kvm_has_the_kernel_that_is_named_for_it() -> None:
+    menu = {**MENU, "none": {"entry": "bare"}}
+    host = Rebooting(menu={"plain": "plain", "bare": "plain", "xen": "xen"})
+    where = await run_host(host, menu)
+    assert boot_of(where, "bare") == boot_of(where, "oci") == boot_of(where, "qemu") == "none"
+    assert boot_of(where, "qemu", accelerator="kvm") == "kvm"
+    # Which of two kernels without Xen runs is not known before Tare has booted one.
+    for boot in ("kvm", "kvm", "none", "xen", "kvm"):
+        await where.under(boot, 1)
+    # Whoever else reboots it may have chosen the other.
+    host.number += 1
+    await where.under("kvm", 2)
+    chosen = [asked[1] for asked in host.asked if asked[0] == "grub-reboot"]
+    assert chosen == ["plain", "bare", "xen", "plain", "plain"]
+
+
+async def test_one_kernel_for_both_is_booted_once() -> None:
+    for menu in ({"none": {"entry": "plain"}}, {"none": MENU["kvm"], "kvm": MENU["kvm"]}):
+        where = await run_host(Rebooting(), menu)
+        assert boot_of(where, "qemu", accelerator="kvm") == boot_of(where, "bare") == "none"
+
+
+async def test_without_a_boot_menu_what_is_missing_is_said() -> None:
+    where = await run_host(Rebooting())
+    with pytest.raises(InputError) as caught:
+        await where.under("xen:credit", 0)
+    assert "needs Xen with sched=credit, and root@x runs no Xen" in caught.value.message
+    assert "xen-credit: {entry" in caught.value.hint
+
+
+async def test_a_host_that_comes_back_otherwise_is_told() -> None:
+    where = await run_host(Rebooting(menu={"plain": "plain", "xen": "plain"}), MENU)
+    with pytest.raises(MachineFault, match="was rebooted for xen and came back with no Xen"):
+        await where.under("xen", 1)
+
+
+async def test_an_entry_that_the_host_does_not_have_is_told() -> None:
+    host = Rebooting(menu={})
+    with pytest.raises(MachineFault, match="no such entry"):
+        await (await run_host(host, MENU)).under("xen", 1)
+    assert host.number == 1
+
+
+async def test_a_reboot_by_others_is_noticed() -> None:
+    host = Rebooting(boots="xen")
+    where = await run_host(host)
+    await where.under("xen", 1)
+    host.boots, host.number = "plain", 2
+    with pytest.raises(InputError, match="runs no Xen"):
+        await where.under("xen", 1)
+    assert await where.under("any", 1) is where.context
+
+
+async def test_a_lost_host_is_waited_for() -> None:
+    host = Rebooting()
+    where = await run_host(host)
+    host.down = 5
+    assert await where.under("any", 1) is where.context
+
+
+def test_what_is_no_hypervisor_of_the_hosts_own_does_not_count() -> None:
+    assert Running("none").is_("kvm")
+    assert not Running("none").is_("xen")
+    assert Running("xen", "credit2").is_("xen")
+    assert not Running("xen", "credit2").is_("xen:credit")
+    assert not Running("xen", "credit2").is_("none")
+
+
+def test_the_way_to_a_host_holds_no_secret_and_is_found_again() -> None:
+    spec = HostSpec.model_validate(
+        {"ssh": "x", "key": "~/k", "password_env": "PW", "known_hosts": "kh", "patience": 9}
+    )
+    options = ssh_options(spec)
+    assert options.patience_s == 9
+    assert options_of(way_of(options)) == options
+    with pytest.raises(InputError):
+        options_of({**way_of(options), "of_another_version": 1})

@@ -1,0 +1,79 @@
+"""What an arm's machines cannot have is the reason for a skip, before anything is started."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tare.platforms.contract import Capabilities
+from tare.run.catalog import build_catalog
+from tare.run.lacking import lacking, lacking_loads
+from tare.study.load import parse_study
+from tare.study.model import Study
+from tare.workloads import WORKLOADS
+
+ABLE = Capabilities(
+    pinning=True,
+    max_vcpus=4,
+    min_memory=1 << 24,
+    network=frozenset({"tap"}),
+    disk=frozenset({"virtio-blk"}),
+    toolbox=frozenset({"disk"}),
+)
+NEEDY = ("bzip2-compress", "fio", "http-load", "kernel-compile")
+
+
+def without(capability: str) -> Capabilities:
+    nothing: dict[str, Any] = {capability: frozenset()}
+    return replace(ABLE, **nothing)
+
+
+def study_of(disk: str = "1GiB", memory: str = "1GiB", loads: str = "[]") -> Study:
+    text = f"""
+study: needs
+baseline: bare
+shape: {{disk: {disk}, memory: {memory}}}
+arms: {{bare: {{platform: bare}}}}
+scenarios: {{alone: {{}}, crowded: {{neighbours: {loads}}}}}
+workloads: {{tick: {{}}, {", ".join(f"{name}: {{}}" for name in NEEDY)}}}
+"""
+    return parse_study(text.encode(), "needs.yaml", build_catalog())
+
+
+def test_nothing_is_skipped_where_everything_is_there() -> None:
+    assert lacking(WORKLOADS, study_of(), "bare", ABLE) == {}
+
+
+@pytest.mark.parametrize("capability", ["toolbox", "disk", "network"])
+def test_a_platform_without_it_is_skipped_by_those_that_need_it_alone(capability: str) -> None:
+    found = lacking(WORKLOADS, study_of(), "bare", without(capability))
+    assert set(found) == {name for name in NEEDY if capability in WORKLOADS[name].needs}
+    for name, reason in found.items():
+        assert reason.startswith(f"{name} needs ")
+
+
+def test_what_the_study_itself_leaves_out_is_told_with_what_to_write() -> None:
+    found = lacking(WORKLOADS, study_of(disk="0", memory="512MiB"), "bare", ABLE)
+    assert found == {
+        "fio": "fio needs a disk of the machine's own: write `shape: {disk: 1GiB}`",
+        "kernel-compile": "kernel-compile needs a machine with at least 768 MiB of memory, "
+        "not 512 MiB",
+    }
+
+
+@pytest.mark.parametrize(
+    ("load", "capability"),
+    [
+        ("disk-load", "disk"),
+        ("net-load", "network"),
+        ("phased-load, parameters: {phases: [cpu-load, disk-load]}", "disk"),
+    ],
+)
+def test_a_scenario_is_skipped_where_its_loads_cannot_run(load: str, capability: str) -> None:
+    study = study_of(loads=f"[{{load: cpu-load}}, {{load: {load}}}]")
+    assert lacking_loads(WORKLOADS, study, "bare", ABLE) == {}
+    found = lacking_loads(WORKLOADS, study, "bare", without(capability))
+    assert set(found) == {"crowded"}
+    assert found["crowded"].startswith(f"its neighbours' {load.partition(',')[0]} needs a ")

@@ -1,0 +1,203 @@
+"""Plans: made from what is remembered and assumed, quickly, and with nothing started."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import subprocess
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn, cast
+
+import pytest
+from rich.console import Console
+
+from run.run_driving import TARE, tare
+from tare.hosts.local import LocalHost
+from tare.platforms.contract import Verdict
+from tare.registry import installed
+from tare.run import remembered
+from tare.run.catalog import build_catalog
+from tare.run.planning import Outlook, plan_here, show_plan
+from tare.run.remembered import RememberedHost, keep, question, recall
+from tare.run.runhost.assumed import AssumedHost, assumed_host, at_best
+from tare.run.runhost.booted import IN_DOM0, XEN
+from tare.run.setup import StudySource
+from tare.study.load import load_study, parse_study
+from tare.study.model import Study
+from tare.study.placement import HostCpus
+
+STUDIES = sorted((Path(__file__).resolve().parents[2] / "studies").glob("*.yaml"))
+CPU_LIMIT_S = 2.0
+SMALL = """
+study: small
+baseline: bare
+host: {host}
+arms: {{bare: {{platform: bare}}, kvm: {{platform: qemu, accelerator: kvm}}}}
+workloads: {{tick: {{duration: 1s}}}}
+"""
+MENU = "{ssh: xen1.example, boot: {xen: {entry: Xen}}}"
+
+
+def small(host: str = "local") -> Study:
+    return parse_study(SMALL.format(host=host).encode(), "s.yaml", build_catalog())
+
+
+async def planned(study: Study) -> Outlook:
+    return await plan_here(study, StudySource("s.yaml", ""), 1)
+
+
+def shown(outlook: Outlook) -> str:
+    console = Console(width=200)
+    with console.capture() as said:
+        show_plan(outlook, console)
+    return said.get()
+
+
+def unasked(study: Study) -> AssumedHost:
+    here = LocalHost(Path("unused")).topology()
+    return assumed_host(study.host, study.lab, installed().platforms, here)
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    return tmp_path / "tare"
+
+
+@pytest.fixture
+def nothing_may_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*words: Any, **_: Any) -> NoReturn:
+        pytest.fail(f"a plan started something: {words}")
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", refuse)
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    monkeypatch.setattr(os, "fork", refuse)
+    monkeypatch.setattr(asyncio, "open_connection", refuse)
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
+@pytest.mark.usefixtures("nothing_may_start")
+async def test_a_plan_starts_nothing_and_says_what_it_goes_by(path: Path) -> None:
+    study = load_study(path, build_catalog())
+    outlook = await planned(study)
+    assert outlook.plan.arms
+    said = shown(outlook)
+    assert said.count("assumed to work, was never checked") == len(outlook.plan.arms)
+    assert "nothing was started for this plan; with --probe every arm is checked" in said
+
+
+@pytest.mark.parametrize("name", ["hypervisors", "components"])
+def test_a_plan_takes_less_than_two_seconds(name: str) -> None:
+    # Of a CPU: on a computer that does nothing else, that is how long it takes.
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    study = next(path for path in STUDIES if path.stem == name)
+    subprocess.run([TARE, "plan", study], check=True, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert spent < CPU_LIMIT_S
+
+
+@pytest.mark.usefixtures("nothing_may_start")
+async def test_a_host_that_was_never_asked_is_planned_for_without_reaching_it() -> None:
+    outlook = await planned(small("{ssh: xen1.example}"))
+    assert outlook.plan.arms == ("bare", "kvm")
+    assert "root@xen1.example was never asked: it is taken to have the" in shown(outlook)
+
+
+def found(study: Study, **changes: Any) -> dict[str, Verdict]:
+    host = unasked(study)
+    best = {name: at_best(host, study, name) for name in study.arms}
+    return {name: replace(verdict, **changes) for name, verdict in best.items()}
+
+
+def remember(study: Study, verdicts: Mapping[str, Verdict], **host: Any) -> None:
+    asked = replace(unasked(study), **host)
+    keep(asked, {question(asked, study, name, False): each for name, each in verdicts.items()})
+
+
+async def test_what_was_found_is_remembered_and_told_with_its_day() -> None:
+    study = small()
+    lacking = {"kvm": replace(found(study)["kvm"], usable=False, reason="there is no /dev/kvm")}
+    remember(study, lacking)
+    outlook = await planned(study)
+    assert outlook.plan.arms == ("bare",)
+    said = shown(outlook)
+    assert "kvm skipped: there is no /dev/kvm (as checked now)" in said
+    assert "bare: bare host (assumed to work, was never checked)" in said
+
+
+async def test_what_was_found_on_this_computer_ends_with_its_boot(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    study, afar = small(), small("{ssh: xen1.example}")
+    for each in (study, afar):
+        remember(each, found(each))
+    assert recall("local") is not None
+    other = tmp_path / "boot_id"
+    other.write_text("another boot")
+    monkeypatch.setattr(remembered, "BOOT_ID", other)
+    assert recall("local") is None
+    assert recall(unasked(afar).name) is not None
+
+
+async def test_other_options_and_other_kernels_are_other_questions() -> None:
+    study = small()
+    remember(study, {"kvm": replace(found(study)["kvm"], usable=False)})
+    for changed in ("accelerator: kvm, cpu: EPYC", "accelerator: kvm, kernel: cloud"):
+        text = SMALL.format(host="local").replace("accelerator: kvm", changed)
+        other = parse_study(text.encode(), "s.yaml", build_catalog())
+        assert (await planned(other)).plan.arms == ("bare", "kvm")
+
+
+def test_a_memory_that_is_torn_is_no_memory(state: Path) -> None:
+    study = small()
+    remember(study, found(study))
+    (file,) = (state / "found").glob("*.json")
+    whole = file.read_text()
+    file.write_text(whole[: len(whole) // 2])
+    assert recall("local") is None
+    remember(study, found(study))
+    assert len(cast(RememberedHost, recall("local")).arms) == 2
+    assert json.loads(file.read_text())["cpus"]["online"]
+
+
+async def test_beside_xen_a_baseline_runs_in_dom0_and_is_told_of() -> None:
+    study = small("{ssh: xen1.example}")
+    remember(study, {}, hypervisor=XEN, cpus=HostCpus((0, 1, 2)))
+    outlook = await planned(study)
+    assert f"the baseline bare runs {IN_DOM0}, and all ratios are to that" in shown(outlook)
+    assert outlook.believed["kvm"].verdict.mark == ""
+
+
+async def test_a_boot_menu_with_xen_alone_makes_dom0_the_baseline() -> None:
+    outlook = await planned(small(MENU))
+    assert outlook.believed["bare"].verdict.mark == IN_DOM0
+    assert {batch.boot for batch in outlook.plan.batches if batch.arm == "bare"} == {"xen"}
+
+
+@pytest.mark.slow
+def test_what_probing_finds_is_what_the_next_plan_goes_by(tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(SMALL.format(host="local").replace("accelerator: kvm", "accelerator: tcg"))
+    probed = tare("plan", path, "--probe")
+    assert probed.returncode == 0, probed.stderr
+    assert probed.stdout.count("(checked now)") == 2
+    again = tare("plan", path)
+    assert again.stdout.count("(as checked now)") == 2
+    assert not list((tmp_path / "tare" / "ledgers").glob("*"))
+
+
+def test_a_change_that_cannot_be_made_ends_a_command_before_anything_begins(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(SMALL.format(host="local"))
+    for command in (("plan", path), ("run", path, "--out", tmp_path / "run")):
+        refused = tare(*command, "--set", "shape.memoy=1GiB", "--arm", "bare,kvm")
+        assert refused.returncode == 2
+        assert "--set shape.memoy=1GiB: shape.memoy: unknown key; did" in refused.stderr
+    assert not (tmp_path / "run").exists()

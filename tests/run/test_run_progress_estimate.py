@@ -1,0 +1,252 @@
+"""Progress of long cells: by the agent's word, or by the CPU time that the host sees."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from tare.errors import MachineFault
+from tare.events import (
+    BlockFinished,
+    BlockStarted,
+    CellFinished,
+    CellStarted,
+    Event,
+    Fold,
+    Planned,
+    PlatformChecked,
+    Record,
+    RunResumed,
+    RunStarted,
+)
+from tare.run.cell import require_possible
+from tare.run.progress import SILENCE_S, ProgressView, Tally
+from tare.run.progress_estimate import ALMOST, Watch, standing
+
+EXPECTED = {"expected_s": 20.0, "sample_s": 68e-6, "unit": "samples/s", "timed": False}
+
+
+class Machine:
+    """A machine whose thread gets half of the CPU, a second at each look."""
+
+    def __init__(self, threads: tuple[int, ...] = (7,), lost_after: int = 10**9) -> None:
+        self.asked = 0
+        self._threads = threads
+        self._lost_after = lost_after
+
+    async def measuring_threads(self) -> tuple[int, ...]:
+        return self._threads
+
+    async def ran_s(self, threads: tuple[int, ...]) -> float:
+        assert threads == self._threads
+        self.asked += 1
+        if self.asked > self._lost_after:
+            raise MachineFault("gone")
+        return 3.0 + self.asked
+
+
+class Told(list[tuple[float, Mapping[str, Any]]]):
+    def __call__(self, done: float, fields: Mapping[str, Any]) -> None:
+        self.append((done, fields))
+
+
+async def until(told: Told, count: int) -> None:
+    async with asyncio.timeout(20):
+        while len(told) < count:
+            await asyncio.sleep(0.001)
+
+
+async def test_the_agents_own_word_is_passed_on() -> None:
+    told, machine = Told(), Machine()
+    watch = Watch(machine, told, 0.001)
+    watch.hear(0.0, {**EXPECTED, "live": True})
+    watch.hear(0.25, {"rate": 5.0, "left_s": 3.0})
+    await asyncio.sleep(0.01)
+    await watch.end()
+    assert told == [(0.0, {"left_s": 20.0}), (0.25, {"rate": 5.0, "left_s": 3.0})]
+    assert machine.asked == 0
+
+
+async def test_a_silent_agents_work_is_counted_by_its_cpu_time() -> None:
+    told, machine = Told(), Machine()
+    watch = Watch(machine, told, 0.001)
+    watch.hear(0.0, {**EXPECTED, "live": False})
+    await until(told, 3)
+    await watch.end()
+    count = machine.asked
+    # The first look is the beginning; each later one finds a second more of the twenty.
+    assert [done for done, _ in told[:3]] == [0.0, 1 / 20, 2 / 20]
+    assert told[1][1]["unit"] == "samples/s"
+    assert told[1][1]["rate"] > 0
+    await asyncio.sleep(0.01)
+    assert machine.asked == count
+
+
+@pytest.mark.parametrize("machine", [Machine(threads=()), Machine(lost_after=2)])
+async def test_what_cannot_be_counted_harms_nothing(machine: Machine) -> None:
+    told = Told()
+    watch = Watch(machine, told, 0.001)
+    watch.hear(0.0, {**EXPECTED, "live": False})
+    await asyncio.sleep(0.05)
+    await watch.end()
+    assert 1 <= len(told) <= 2
+
+
+@given(
+    st.floats(0.1, 1e5), st.floats(0.001, 1e5), st.floats(0, 1e5), st.floats(0, 64), st.booleans()
+)
+def test_a_standing_never_claims_the_end(
+    expected_s: float, elapsed_s: float, ran_s: float, share: float, timed: bool
+) -> None:
+    fields = {**EXPECTED, "timed": timed}
+    done, told = standing(fields, expected_s, elapsed_s, ran_s, share)
+    assert 0 <= done <= ALMOST
+    assert float(told.get("left_s", 0.0)) >= 0
+    assert float(told["rate"]) >= 0
+
+
+def test_half_of_the_cpu_takes_twice_as_long() -> None:
+    done, told = standing(EXPECTED, 20.0, 10.0, 5.0, 0.5)
+    assert done == 0.25
+    assert told["left_s"] == 30.0
+    assert told["rate"] == pytest.approx(0.5 / 68e-6)
+    done, told = standing({**EXPECTED, "timed": True}, 20.0, 5.0, 2.5, 0.5)
+    assert (done, told["left_s"]) == (0.25, 15.0)
+
+
+CELL = "b001/bare/pinned/tick[samples=50000000]"
+STARTED = CellStarted(
+    cell=CELL, block=1, arm="bare", scenario="pinned", workload="tick", parameters={}
+)
+BEGUN = RunStarted(
+    run="r1", study={"title": "t"}, study_path="", study_sha256="", seed=1, host={}, versions={}
+)
+
+
+def plan_for(blocks: int, expected_block_s: float = 0.0, cells: int = 1) -> Planned:
+    return Planned(blocks_most=blocks, cells_per_block=cells, expected_block_s=expected_block_s)
+
+
+class Happening:
+    """A run under way, by a clock of its own."""
+
+    def __init__(self, now: float = 0.0) -> None:
+        self.now = now
+        self.fold = Fold()
+        self.tally = Tally(self.fold, most=8, clock=lambda: self.now)
+        self.output = io.StringIO()
+
+    def view(self, **console: Any) -> ProgressView:
+        return ProgressView(Console(file=self.output, width=200, **console), self.tally)
+
+    def record(self, event: Event) -> Record:
+        record = Record(seq=0, time=self.now, event=event)
+        self.fold.take(record)
+        return record
+
+    def happen(self, *events: Event) -> None:
+        for event in events:
+            self.tally.take(self.record(event).event)
+
+
+def test_a_long_cell_speaks_once_a_minute_where_there_is_no_terminal() -> None:
+    run = Happening()
+    view = run.view()
+    view.take(run.record(STARTED))
+    for second in range(1, 200):
+        run.now = float(second)
+        fields = {"rate": 14690.4, "unit": "samples/s", "left_s": 3400.0 - second}
+        view.progress(CELL, second / 3400, fields)
+    lines = run.output.getvalue().splitlines()
+    assert len(lines) == 199 // SILENCE_S
+    assert "tick[samples=50000000] 2%, 14,690 samples/s, about 55 min 40 s left" in lines[0]
+
+
+def test_an_arm_that_runs_elsewhere_is_told_of_at_once() -> None:
+    run = Happening()
+    checked = PlatformChecked(
+        arm="bare", platform="bare", options={}, usable=True, reason="the agent runs here",
+        mark="in dom0 under Xen, not on the bare machine",
+    )  # fmt: skip
+    run.view().take(run.record(checked))
+    assert run.output.getvalue().splitlines() == [
+        "  ✓ bare: the agent runs here",
+        "    ! runs in dom0 under Xen, not on the bare machine",
+    ]
+
+
+@pytest.mark.parametrize("terminal", ["dumb", "unknown", ""])
+def test_a_terminal_that_cannot_redraw_gets_one_line_an_event(
+    terminal: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", terminal)
+    run = Happening()
+    with run.view(force_terminal=True, color_system=None) as view:
+        for event in (BEGUN, plan_for(1), BlockStarted(block=1, order=()), STARTED):
+            view.take(run.record(event))
+        for second in range(30):
+            run.now = float(second)
+            view.progress(CELL, second / 30, {})
+            time.sleep(0.04)
+        view.take(run.record(CellFinished(cell=CELL, status="failed", reason="it broke")))
+        view.take(run.record(BlockFinished(block=1)))
+    lines = run.output.getvalue().splitlines()
+    assert [line.split(":")[0].strip() for line in lines] == [
+        "run r1",
+        f"✗ {CELL} failed",
+        "block 1 done in 29 s",
+    ]
+
+
+def test_time_left_is_told_only_when_known_and_never_less_than_the_cells_own() -> None:
+    run = Happening(100.0)
+    assert run.tally.left == ""
+    run.happen(plan_for(8, 60.0))
+    assert run.tally.left_s == 8 * 60.0
+    run.happen(BlockStarted(block=1, order=()))
+    run.now += 20
+    assert run.tally.left_s == 40.0 + 7 * 60.0
+    run.tally.progress("1/bare/alone/tick", 0.01, {"left_s": 3600.0})
+    assert run.tally.left_s == 3600.0 + 7 * 60.0
+    run.now += 20
+    run.happen(BlockFinished(block=1))
+    assert run.tally.left_s == 7 * 40.0
+
+
+def test_a_block_that_two_processes_shared_tells_nothing_of_how_long_a_block_takes() -> None:
+    run = Happening()
+    run.happen(plan_for(3, 60.0), BlockStarted(block=1, order=()))
+    run.now += 10_000
+    run.happen(RunResumed(run="r1", versions={}), BlockFinished(block=1))
+    assert run.tally.left_s == 2 * 60.0
+
+
+def test_a_last_block_that_takes_longer_says_so() -> None:
+    run = Happening()
+    run.happen(plan_for(1, 5.0), BlockStarted(block=1, order=()))
+    run.now += 9
+    assert run.tally.left == "longer than expected"
+
+
+def test_the_bar_moves_within_a_long_cell() -> None:
+    run = Happening()
+    run.happen(BEGUN, plan_for(2, cells=2), STARTED)
+    run.tally.progress(CELL, 0.5, {})
+    assert run.tally.share_done == 0.125
+    run.happen(CellFinished(cell=CELL, status="ok"))
+    assert run.tally.share_done == 0.25
+
+
+@pytest.mark.parametrize("value", [5.8e224, -2.5e21, 1e15])
+def test_what_no_machine_can_have_is_refused(value: float) -> None:
+    require_possible({"excess-max": 0.03, "bandwidth": 2e10})
+    with pytest.raises(MachineFault, match=r"duration-max is .* rightly"):
+        require_possible({"excess-max": 0.03, "duration-max": value})

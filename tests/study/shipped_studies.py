@@ -1,0 +1,47 @@
+"""The studies that come with Tare, planned for a host that is assumed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tare.registry import installed
+from tare.run.catalog import build_catalog
+from tare.run.checking import EMULATED_SLOWDOWN
+from tare.run.runhost.lab import LAB_BOOT_S
+from tare.study.load import load_study
+from tare.study.model import Study
+from tare.study.placement import HostCpus
+from tare.study.plan import ArmFacts, HostFacts, Plan, make_plan
+from tare.workloads import WORKLOADS
+
+FOLDER = Path(__file__).parents[2] / "studies"
+NAMES = tuple(sorted(path.stem for path in FOLDER.glob("*.yaml")))
+
+
+def shipped(name: str) -> Study:
+    return load_study(FOLDER / f"{name}.yaml", build_catalog())
+
+
+def shipped_plan(name: str, cpus: int = 2) -> Plan:
+    """Plan a study for a host of so many CPUs with an emulator and without KVM."""
+    study = shipped(name)
+    facts = {arm: assumed(study, arm, cpus) for arm in study.arms}
+    host_boot_s = LAB_BOOT_S if study.host.kind == "lab" else 0.0
+    hosts = {"": HostFacts(HostCpus(tuple(range(cpus))), host_boot_s)}
+    return make_plan(study, 1, facts, hosts, WORKLOADS)
+
+
+def assumed(study: Study, arm: str, cpus: int) -> ArmFacts:
+    wanted = study.arms[arm]
+    stated = installed().platforms[wanted.platform].stated(wanted.options)
+    emulated = stated.emulated or study.host.kind == "lab"
+    return ArmFacts(
+        usable=arm != "kvm" or study.host.kind == "lab",
+        max_vcpus=cpus,
+        pinning=True,
+        knobs=stated.capabilities.knobs,
+        emulated=emulated,
+        boot_s=stated.emulated_boot_s if study.host.kind == "lab" else stated.boot_s,
+        slowdown=EMULATED_SLOWDOWN if emulated else 1.0,
+        boot=stated.host_boot if study.host.kind == "lab" else "",
+    )

@@ -1,0 +1,75 @@
+"""The pages that explain the code say what the code says."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import subprocess
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from scripts import architecture as drawing
+from tare.testing.conformance import PlatformCases
+
+ROOT = Path(__file__).parents[1]
+EXTENDING, ARCHITECTURE = ROOT / "docs" / "extending.md", ROOT / "docs" / "architecture.md"
+BLOCK = re.compile(r"^```\w+ (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def lines_of(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.strip()]
+
+
+def test_the_code_of_the_page_for_extensions_is_the_examples() -> None:
+    shown: dict[str, list[str]] = defaultdict(list)
+    for name, text in BLOCK.findall(EXTENDING.read_text(encoding="utf-8")):
+        shown[name] += lines_of(text)
+    listed = subprocess.run(
+        ["git", "ls-files", "."], cwd=ROOT / "examples", capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert sorted(shown) == sorted(listed)
+    for name in listed:
+        assert shown[name] == lines_of((ROOT / "examples" / name).read_text()), name
+
+
+def test_the_page_for_extensions_has_every_case_and_all_that_can_be_overridden() -> None:
+    page = EXTENDING.read_text(encoding="utf-8")
+    told = re.findall(r"^\| `(test_\w+)` \| (.*) \|$", page, re.MULTILINE)
+    cases = {name: case for name, case in vars(PlatformCases).items() if name.startswith("test_")}
+    assert told == [(name, inspect.getdoc(case)) for name, case in cases.items()]
+    for name in inspect.get_annotations(PlatformCases):
+        assert f"| `{name}` |" in page
+    for name in ("context", "elsewhere", "cpus", "kill"):
+        assert f" `{name}` |" in page
+        assert name in vars(PlatformCases)
+
+
+def test_what_is_drawn_from_the_code_is_as_the_code_is_now() -> None:
+    page, rooms = ARCHITECTURE.read_text(encoding="utf-8"), drawing.imports_of_rooms()
+    assert drawing.with_parts(page, rooms) == page, "run `make architecture`"
+    assert drawing.picture(rooms) == drawing.PICTURE.read_text(encoding="utf-8")
+
+
+def test_neither_rooms_nor_files_import_in_circles() -> None:
+    assert drawing.circles(drawing.imports_of_rooms()) == []
+    assert drawing.circles(drawing.imports_of_files()) == []
+    # And circles would be found.
+    ring = {"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}
+    assert drawing.circles(ring) == [["a", "b", "c"]]
+
+
+@pytest.mark.parametrize("page", [EXTENDING, ARCHITECTURE], ids=lambda page: page.stem)
+def test_what_the_pages_name_is_there(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    modules = set(re.findall(r"`(tare(?:\.[a-z_]+)+)`", text)) - {
+        "tare.platforms",
+        "tare.workloads",
+    }
+    assert modules
+    for name in sorted(modules):
+        importlib.import_module(name)
+    for link in re.findall(r"\]\(([^)#:]+)(?:#\w+)?\)", text):
+        assert (page.parent / link).exists(), link

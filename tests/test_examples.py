@@ -1,0 +1,77 @@
+"""The examples as a reader uses them: installed by pip, tested, and run in a study together."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+PLATFORM, WORKLOAD = EXAMPLES / "tare-bubblewrap", EXAMPLES / "tare-redis"
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(os.geteuid() != 0, reason="a bubblewrap with a toolbox needs root"),
+    pytest.mark.skipif(not shutil.which("bwrap"), reason="bubblewrap is not installed"),
+]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Install both beside Tare, apart from what is installed with it."""
+    folder = tmp_path_factory.mktemp("site")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    target = ["--no-deps", "--target", str(folder)]
+    sources = []
+    for example in (PLATFORM, WORKLOAD):
+        # Copied, for a build leaves files beside what it builds.
+        sources.append(str(shutil.copytree(example, folder / "sources" / example.name)))
+    subprocess.run([*pip, *target, *sources], check=True)
+    return folder
+
+
+def python(site: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *words],
+        capture_output=True,
+        text=True,
+        cwd=site,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(site), *filter(None, sys.path)]),
+            "XDG_STATE_HOME": str(site / "state"),
+        },
+        check=False,
+    )
+
+
+def test_the_platform_passes_the_cases_with_its_own_test_file(site: Path) -> None:
+    # Its own folder is the root: nothing of Tare's own settings of pytest counts there.
+    tests = site / "sources" / PLATFORM.name
+    told = python(
+        site, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tests),
+        "-c", str(tests / "pyproject.toml"), str(tests),
+    )  # fmt: skip
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert "12 passed, 4 skipped" in told.stdout
+
+
+def test_a_study_runs_with_both(site: Path) -> None:
+    run = site / "run"
+    command = "from tare.cli.main import main; raise SystemExit(main())"
+    told = python(site, "-c", command, "run", str(EXAMPLES / "study.yaml"), "--out", str(run))
+    assert told.returncode == 0, told.stdout + told.stderr
+    records = (run / "events.jsonl").read_text().splitlines()
+    events = [json.loads(record)["event"] for record in records]
+    checked = {event["arm"]: event for event in events if event["type"] == "platform_checked"}
+    assert checked["wrapped"]["platform"] == "bubblewrap"
+    ended = [event for event in events if event["type"] == "cell_finished"]
+    # Two arms, two commands of Redis, two blocks.
+    assert len(ended) == 8
+    assert all(event["status"] == "ok" and "/redis[" in event["cell"] for event in ended)
+    assert (run / "report.html").is_file()

@@ -1,0 +1,163 @@
+"""Parts that are installed beside Tare: found, and left out where they are broken."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+from tare.cli.study import schema
+from tare.errors import InputError
+from tare.registry import OWN, PLATFORMS, WORKLOADS, Registry, registry_of
+from tare.run.catalog import build_catalog
+
+GOOD = """
+from tare.platforms.bare import Bare
+class Mine(Bare):
+    name = "mine"
+"""
+STUDY = """
+study: outside
+baseline: bare
+arms: {bare: {platform: bare}, theirs: {platform: theirs}}
+workloads: {their-work: {}}
+"""
+BROKEN = {
+    "does not import": ("import nothing_of_the_kind", "ModuleNotFoundError"),
+    "ends Python": ("import sys; sys.exit(3)", "SystemExit: 3"),
+    "is no platform": ("class Mine: pass", "is no Platform of tare's contract"),
+    "is abstract": (
+        "from tare.platforms.contract import Platform\nclass Mine(Platform): name = 'mine'",
+        "abstract",
+    ),
+    "has no name": (GOOD.replace('name = "mine"', "name = None"), "has the name None"),
+    "declares no options": (
+        GOOD
+        + "\nclass Mine(Mine):\n    @property\n    def options(self): raise AttributeError('x')",
+        "AttributeError",
+    ),
+    "takes a name of Tare": (GOOD.replace('"mine"', '"qemu"'), "name qemu already"),
+}
+Install = Callable[..., None]
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Install packages of one module each, as pip leaves them: files and their metadata."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def one(package: str, code: str, group: str = PLATFORMS, name: str = "theirs") -> None:
+        module = package.replace("-", "_")
+        (tmp_path / f"{module}.py").write_text(code)
+        monkeypatch.delitem(sys.modules, module, raising=False)
+        about = tmp_path / f"{module}-1.0.dist-info"
+        about.mkdir()
+        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+        (about / "entry_points.txt").write_text(f"[{group}]\n{name} = {module}:Mine\n")
+
+    return one
+
+
+def found() -> Registry:
+    return registry_of(entry_points(group=PLATFORMS), entry_points(group=WORKLOADS))
+
+
+def test_a_part_of_another_package_stands_beside_tares_own(install: Install) -> None:
+    own = found()
+    install("tare-mine", GOOD, name="mine")
+    both = found()
+    assert set(both.platforms) - set(own.platforms) == {"mine"}
+    assert both.broken == own.broken == ()
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_broken_part_is_left_out_with_the_reason(install: Install, how: str) -> None:
+    code, reason = BROKEN[how]
+    own = found()
+    install("tare-theirs", code)
+    registry = found()
+    assert dict(registry.platforms).keys() == own.platforms.keys()
+    assert type(registry.platforms["qemu"]) is type(own.platforms["qemu"])
+    (left,) = registry.broken
+    assert (left.kind, left.name, left.package) == ("platform", "theirs", "tare-theirs")
+    assert reason in left.reason
+
+
+def test_of_two_packages_with_one_name_the_first_counts(install: Install) -> None:
+    install("tare-one", GOOD, name="mine")
+    install("tare-two", GOOD, name="mine")
+    registry = found()
+    assert "mine" in registry.platforms
+    (left,) = registry.broken
+    assert left.package in ("tare-one", "tare-two")
+    assert "there is a part of the name mine already" in left.reason
+
+
+def test_a_platform_is_no_workload(install: Install) -> None:
+    install("tare-mine", GOOD, WORKLOADS)
+    (left,) = found().broken
+    assert left.kind == "workload"
+    assert "is no Workload of tare's contract" in left.reason
+
+
+def test_tare_itself_has_nothing_broken() -> None:
+    assert found().broken == ()
+    assert {point.dist.name for point in entry_points(group=PLATFORMS) if point.dist} == {OWN}
+
+
+def tare(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    paths = os.pathsep.join([str(folder), *sys.path])
+    return subprocess.run(
+        [sys.executable, "-c", "from tare.cli.main import main; raise SystemExit(main())", *words],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": paths, "XDG_STATE_HOME": str(folder / "state")},
+        check=False,
+    )
+
+
+def test_every_command_tells_of_what_is_left_out(install: Install, tmp_path: Path) -> None:
+    install("tare-theirs", "import nothing_of_the_kind")
+    install("tare-work", "import nothing_of_the_kind", WORKLOADS, "their-work")
+    install("tare-mine", GOOD, name="mine")
+    study = tmp_path / "outside.yaml"
+    study.write_text(STUDY)
+    planned = tare(tmp_path, "plan", str(study))
+    assert planned.returncode == 2, planned.stderr
+    for kind, name, package in (
+        ("platform", "theirs", "tare-theirs"),
+        ("workload", "their-work", "tare-work"),
+    ):
+        reason = f'there is no {kind} "{name}": it is installed by {package} but left out: '
+        assert f"{reason}ModuleNotFoundError" in planned.stderr
+    told = json.loads(tare(tmp_path, "study", "schema").stdout)
+    platforms = told["properties"]["arms"]["additionalProperties"]["properties"]["platform"]
+    assert "mine" in platforms["enum"]
+    assert "theirs" not in platforms["enum"]
+
+
+def test_an_output_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"cannot write .*: No such file"):
+        schema(tmp_path / "none" / "study.json")
+
+
+@pytest.mark.slow
+def test_the_doctor_tells_of_what_is_left_out(install: Install, tmp_path: Path) -> None:
+    install("tare-theirs", "import nothing_of_the_kind")
+    told = json.loads(tare(tmp_path, "doctor", "--json").stdout)
+    (left,) = told["left_out"]
+    assert (left["name"], left["package"]) == ("theirs", "tare-theirs")
+    shown = tare(tmp_path, "doctor")
+    assert shown.returncode == 0, shown.stderr
+    assert "✗ platform theirs: it is installed by tare-theirs but left out" in shown.stdout
+    assert "pip uninstall tare-theirs" in shown.stdout
+
+
+def test_the_catalog_has_what_is_installed() -> None:
+    assert build_catalog().left_out == {}
