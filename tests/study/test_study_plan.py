@@ -264,9 +264,20 @@ def test_the_estimate_counts_boots_and_cells() -> None:
     cells = {"alone": 8, "pinned": 4, "crowded": 4}
     boots = {"alone": 1, "pinned": 1, "crowded": 3}
     per_arm = sum(2.0 * n for n in cells.values())
-    assert plan.block_s == 4 * sum(boots.values()) + 5 * per_arm
+    # The emulated arm's second of work takes two, beside the second that the clock ends.
+    assert plan.block_s == 4 * sum(boots.values()) + 4.5 * per_arm
     assert plan.least_s == 8 * plan.block_s
     assert plan.most_s == 20 * plan.block_s
+
+
+def test_only_work_takes_longer_where_the_machine_is_emulated_not_what_the_clock_ends() -> None:
+    plan = plan_of(small(), qemu_em=replace(ABLE, slowdown=3.0))
+    expected_s = {
+        batch.arm: {cell.expected_s for cell in batch.cells}
+        for batch in plan.batches
+        if batch.arm in ("bare", "qemu-em")
+    }
+    assert expected_s == {"bare": {2.0}, "qemu-em": {1.0 + 3 * 1.0}}
 
 
 def test_a_budget_limits_the_estimate_but_never_the_least() -> None:

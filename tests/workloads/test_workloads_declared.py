@@ -50,6 +50,12 @@ def test_metrics_are_unique_in_si_units_and_one_to_three_stand_for_the_workload(
 
 
 @ALL
+def test_the_clock_ends_no_more_than_a_cell_takes(workload: Workload[Any]) -> None:
+    known = parameters_of(workload.name)
+    assert 0 <= workload.clocked_s(known) <= workload.expected_s(known)
+
+
+@ALL
 def test_parameters_have_defaults_and_are_described(workload: Workload[Any]) -> None:
     known = parameters_of(workload.name)
     fields = workload.parameters.model_fields

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 EMULATED_SLOWDOWN = 2.0
-"""How many times longer cells of ordinary length take in an emulated machine; for the estimate."""
+"""How many times longer a fixed amount of work takes in an emulated machine; for the estimate."""
 PATIENCE_S = 1.5
 
 

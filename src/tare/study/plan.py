@@ -32,7 +32,7 @@ class ArmFacts:
         neighbours: Whether machines can run beside the subject.
         emulated: Whether results show behaviour only.
         boot_s: Seconds a machine takes to start and stop, for the estimate.
-        slowdown: How many times longer than natively a cell takes, for the estimate.
+        slowdown: How many times longer than natively the same work takes, for the estimate.
         lacks: Workload name to the reason why it cannot run on this arm.
         loads_lack: Scenario to the reason why its neighbours' loads cannot run on this arm.
         knobs: The scheduler knobs that machines have here.
@@ -74,6 +74,10 @@ class Kind(Protocol):
 
     def expected_s(self, parameters: Any) -> float:
         """Return the seconds one cell takes on undisturbed hardware."""
+        ...
+
+    def clocked_s(self, parameters: Any) -> float:
+        """Return how many of them the clock ends, however slow the machine is."""
         ...
 
 
@@ -354,7 +358,9 @@ def _cells(
 ) -> Iterator[Cell]:
     for point in spec.points:
         parameters: BaseModel = kind.parameters.model_validate(point)
-        expected_s = kind.expected_s(parameters) * facts.slowdown
+        clocked_s = kind.clocked_s(parameters)
+        worked_s = kind.expected_s(parameters) - clocked_s
+        expected_s = clocked_s + worked_s * facts.slowdown
         for repeat in range(1, spec.repeats + 1):
             yield Cell(
                 id=cell_id(1, arm, scenario, label, point, repeat),

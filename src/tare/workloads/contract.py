@@ -96,6 +96,13 @@ class Workload(ABC, Generic[P]):
     def expected_s(self, parameters: P) -> float:
         """Estimate the seconds one cell takes on undisturbed hardware, for the plan."""
 
+    def clocked_s(self, parameters: P) -> float:
+        """Return how many of :meth:`expected_s` the clock ends, however slow the machine is.
+
+        The rest is a fixed amount of work, which a slower machine takes longer for.
+        """
+        return 0.0
+
     @abstractmethod
     def observe(self, parameters: P, result: Mapping[str, Any]) -> dict[str, float]:
         """Turn the agent's result into one value per metric name, in SI units.

@@ -63,6 +63,10 @@ class _Load(Workload[L]):
         """Estimate the seconds of one cell, should the load be measured itself."""
         return parameters.duration or MEASURED_S
 
+    def clocked_s(self, parameters: L) -> float:
+        """Return the seconds that the clock ends."""
+        return self.expected_s(parameters)
+
 
 class CpuLoad(_Load[CpuLoadParameters]):
     """The CPU-load machine of the seeds' scenarios 3 to 5."""

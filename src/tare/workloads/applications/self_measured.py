@@ -75,6 +75,10 @@ class OpensslAes(Workload[TimedParameters]):
         """Estimate the seconds of one cell."""
         return parameters.runs * (max(1.0, parameters.duration) + 0.2)
 
+    def clocked_s(self, parameters: TimedParameters) -> float:
+        """Return the seconds that the clock ends."""
+        return parameters.runs * max(1.0, parameters.duration)
+
     def observe(self, parameters: TimedParameters, result: Mapping[str, Any]) -> dict[str, float]:
         """Return the metrics; OpenSSL tells thousands of bytes per second.
 

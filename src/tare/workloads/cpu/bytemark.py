@@ -102,6 +102,10 @@ class Kernel(Workload[KernelParameters]):
         """Estimate the seconds of one cell."""
         return parameters.duration + PREPARATION_S
 
+    def clocked_s(self, parameters: KernelParameters) -> float:
+        """Return the seconds that the clock ends."""
+        return parameters.duration
+
     def observe(self, parameters: KernelParameters, result: Mapping[str, Any]) -> dict[str, float]:
         """Return the rate of iterations; a wrong result never gets here (the agent fails it)."""
         return numbers(result, {"rate": "iterations_per_s"})
@@ -203,6 +207,10 @@ class Bytemark(Workload[BytemarkParameters]):
     def expected_s(self, parameters: BytemarkParameters) -> float:
         """Estimate the seconds of one cell."""
         return (parameters.duration + PREPARATION_S) * len(KERNELS)
+
+    def clocked_s(self, parameters: BytemarkParameters) -> float:
+        """Return the seconds that the clock ends."""
+        return parameters.duration * len(KERNELS)
 
     def observe(
         self, parameters: BytemarkParameters, result: Mapping[str, Any]

@@ -201,6 +201,10 @@ class Filebench(Workload[FilebenchParameters]):
         made = files * mean if parameters.work in PERSONALITIES else parameters.total
         return parameters.duration + PREPARATION_S + made / _WRITES_PER_S
 
+    def clocked_s(self, parameters: FilebenchParameters) -> float:
+        """Return the seconds that the clock ends."""
+        return parameters.duration
+
     def observe(
         self, parameters: FilebenchParameters, result: Mapping[str, Any]
     ) -> dict[str, float]:

@@ -141,6 +141,10 @@ class Fio(Workload[FioParameters]):
         """Estimate the seconds of one cell."""
         return parameters.duration + PREPARATION_S + parameters.total / _WRITES_PER_S
 
+    def clocked_s(self, parameters: FioParameters) -> float:
+        """Return the seconds that the clock ends."""
+        return parameters.duration
+
     def observe(self, parameters: FioParameters, result: Mapping[str, Any]) -> dict[str, float]:
         """Return fio's own numbers in SI units; what it did not do is left out.
 

@@ -80,6 +80,10 @@ class MemoryBandwidth(Workload[MemoryBandwidthParameters]):
         """Estimate the seconds of one cell."""
         return parameters.duration * len(self.metrics) + PREPARATION_S
 
+    def clocked_s(self, parameters: MemoryBandwidthParameters) -> float:
+        """Return the seconds that the clock ends."""
+        return parameters.duration * len(self.metrics)
+
     def observe(
         self, parameters: MemoryBandwidthParameters, result: Mapping[str, Any]
     ) -> dict[str, float]:

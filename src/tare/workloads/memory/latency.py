@@ -109,6 +109,10 @@ class MemoryLatency(Workload[MemoryLatencyParameters]):
         sizes = parameters.sizes or LADDER
         return len(sizes) * parameters.duration + sum(sizes) * LAYING_S_PER_BYTE + PREPARATION_S
 
+    def clocked_s(self, parameters: MemoryLatencyParameters) -> float:
+        """Return the seconds that the clock ends."""
+        return parameters.duration * len(parameters.sizes or LADDER)
+
     def observe(
         self, parameters: MemoryLatencyParameters, result: Mapping[str, Any]
     ) -> dict[str, float]:

@@ -94,6 +94,10 @@ class _Exchange(Workload[ExchangeParameters]):
         """Estimate the seconds of one cell."""
         return parameters.duration + WARMUP_S + PREPARATION_S
 
+    def clocked_s(self, parameters: ExchangeParameters) -> float:
+        """Return the seconds that the clock ends."""
+        return parameters.duration + WARMUP_S
+
     def observe(
         self, parameters: ExchangeParameters, result: Mapping[str, Any]
     ) -> dict[str, float]:

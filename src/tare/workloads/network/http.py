@@ -161,6 +161,10 @@ class HttpLoad(Workload[HttpLoadParameters]):
         """Estimate the seconds of one cell."""
         return parameters.duration + parameters.warmup + PREPARATION_S
 
+    def clocked_s(self, parameters: HttpLoadParameters) -> float:
+        """Return the seconds that the clock ends."""
+        return parameters.duration + parameters.warmup
+
     def observe(
         self, parameters: HttpLoadParameters, result: Mapping[str, Any]
     ) -> dict[str, float]:

@@ -48,6 +48,10 @@ class NetLoad(Workload[NetLoadParameters]):
         """Estimate the seconds of one cell, which its subject decides."""
         return EXPECTED_S
 
+    def clocked_s(self, parameters: NetLoadParameters) -> float:
+        """Return the seconds that the clock ends."""
+        return EXPECTED_S
+
     def observe(self, parameters: NetLoadParameters, result: Mapping[str, Any]) -> dict[str, float]:
         """Return the rate of traffic."""
         return numbers(result, {"rate": "bytes_per_s"})

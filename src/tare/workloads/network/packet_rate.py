@@ -68,6 +68,10 @@ class PacketRate(Workload[PacketRateParameters]):
         """Estimate the seconds of one cell."""
         return parameters.duration + PREPARATION_S
 
+    def clocked_s(self, parameters: PacketRateParameters) -> float:
+        """Return the seconds that the clock ends."""
+        return parameters.duration
+
     def observe(
         self, parameters: PacketRateParameters, result: Mapping[str, Any]
     ) -> dict[str, float]:

@@ -91,6 +91,10 @@ class NetStream(Workload[NetStreamParameters]):
         """Estimate the seconds of one cell."""
         return parameters.duration + parameters.warmup + PREPARATION_S
 
+    def clocked_s(self, parameters: NetStreamParameters) -> float:
+        """Return the seconds that the clock ends."""
+        return parameters.duration + parameters.warmup
+
     def observe(
         self, parameters: NetStreamParameters, result: Mapping[str, Any]
     ) -> dict[str, float]:

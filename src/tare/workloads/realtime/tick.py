@@ -163,6 +163,10 @@ class Tick(Workload[TickParameters]):
             parameters.loop + BARE_READ_S
         ) + PREPARATION_S
 
+    def clocked_s(self, parameters: TickParameters) -> float:
+        """Return the seconds that the clock ends."""
+        return parameters.duration or 0.0
+
     def observe(self, parameters: TickParameters, result: Mapping[str, Any]) -> dict[str, float]:
         """Return the metrics; ``loop-rate`` only where there is a loop.
 
