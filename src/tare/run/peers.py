@@ -7,6 +7,7 @@ CPUs that the subject was not given, as far as there are any.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -180,16 +181,25 @@ class Peer:
         handle = await self.machine.agent.start_load("net-echo", {"at": to})
         return {"address": link.address, "port": port, "connections": connections}, handle
 
-    async def prove(self, subject: Machine, seconds: float = 0.25) -> None:
+    async def prove(self, subject: Machine, tries_s: Sequence[float] = (0.25, 2.0)) -> None:
         """See that packets of full size get through to the subject and back.
+
+        An emulated host that is busy can need longer for its first packets than a moment.
 
         Args:
             subject: The machine.
-            seconds: How long they are sent.
+            tries_s: How long they are sent, in seconds, at each try.
 
         Raises:
-            WorkloadFault: They do not.
+            WorkloadFault: They do not at the last try either.
         """
+        *earlier, last = tries_s
+        for seconds in earlier:
+            with contextlib.suppress(WorkloadFault):
+                return await self._exchange(subject, seconds)
+        return await self._exchange(subject, last)
+
+    async def _exchange(self, subject: Machine, seconds: float) -> None:
         sizes: Mapping[str, Any] = {"request_bytes": 64 << 10, "response_bytes": 64 << 10}
         at = {"address": "{address}", "port": "{port}", **sizes}
         link = self.network.links[subject.name]

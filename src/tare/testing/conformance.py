@@ -251,7 +251,7 @@ class PlatformCases:
         assert network is not None
         require_network(running.spec.name, running.hello.proof)
         async with started_peer(running.context, network, running.spec) as peer:
-            await peer.prove(running.machine, NETWORK_S[verdict.emulated])
+            await peer.prove(running.machine, (NETWORK_S[verdict.emulated],))
 
     async def test_disk(self, machines: Machines, shape: Shape) -> None:
         """It has a file system on a disk of its own, of the size asked for, which takes work."""
