@@ -212,7 +212,7 @@ def test_the_report_shows_the_section_only_when_asked(
     words = page.words
     assert "Beside published values: fayyad2013" in words
     assert "Published values enter no estimate" in words
-    assert "no scenario here is like one-to-one" in words
+    assert "this run has no tick in a scenario like one-to-one" in words
     assert "ESXi HW-Assisted VM" in words and "59.61 ms" in words
     tables = tmp_path / "with" / "tables"
     assert (tables / "reference-fayyad2013.csv").is_file()

@@ -6,10 +6,10 @@ import pytest
 import yaml
 
 from tare.errors import InputError
+from tare.references.printed import in_si
 from tare.references.published import (
     PublishedTable,
     Reference,
-    in_si,
     known_references,
     load_reference,
     parse_reference,

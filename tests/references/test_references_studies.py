@@ -6,85 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from references.references_planned import as_if_run, kinds_of
 from study.shipped_studies import NAMES, shipped_plan
-from tare.analysis.compare import compare
-from tare.analysis.load import load_runs
-from tare.analysis.model import Comparison
-from tare.events import (
-    BlockFinished,
-    BlockStarted,
-    CellFinished,
-    CellStarted,
-    EventLog,
-    Observed,
-    PlatformChecked,
-    RunFinished,
-    RunStarted,
-)
 from tare.references.pairing import SideBySide, set_beside
 from tare.references.published import Reference, known_references, load_reference
-from tare.report.published import reference_section
-from tare.study.plan import Plan
-from tare.workloads import WORKLOADS
+from tare.report.reference_section import reference_section
 
-BLOCKS = 2
 REFERENCES = {name: load_reference(name) for name in known_references()}
 NAMED = [(name, study) for name, each in REFERENCES.items() for study in each.studies]
 
 
-def as_if_run(folder: Path, plan: Plan, cpus: int, kinds: set[str]) -> Comparison:
-    """Return the comparison of a run of ``plan``, in which every value is 1; of ``kinds`` only."""
-    folder.mkdir()
-    with EventLog(folder / "events.jsonl") as log:
-        log.append(
-            RunStarted(
-                run="invented-1",
-                study=plan.study.model_dump(mode="json"),
-                study_path="",
-                study_sha256="0" * 64,
-                seed=plan.seed,
-                host={"cpus": cpus},
-                versions={},
-            )
-        )
-        for arm in plan.arms:
-            log.append(PlatformChecked(arm=arm, platform="bare", options={}, usable=True))
-        for number in range(1, BLOCKS + 1):
-            log.append(BlockStarted(block=number, order=()))
-            for batch in plan.block(number):
-                for cell in batch.cells:
-                    if cell.kind not in kinds:
-                        continue
-                    log.append(
-                        CellStarted(
-                            cell=cell.id,
-                            block=number,
-                            arm=cell.arm,
-                            scenario=cell.scenario,
-                            workload=cell.workload,
-                            parameters=dict(cell.parameters),
-                        )
-                    )
-                    for metric in WORKLOADS[cell.kind].metrics:
-                        log.append(
-                            Observed(
-                                cell=cell.id,
-                                metric=metric.name,
-                                unit=metric.unit,
-                                better=metric.better,
-                                kind=metric.kind,
-                                value=1.0,
-                            )
-                        )
-                    log.append(CellFinished(cell=cell.id, status="ok"))
-            log.append(BlockFinished(block=number))
-        log.append(RunFinished(status="complete", wall_s=1.0))
-    return compare(load_runs([folder]))
-
-
 def beside(folder: Path, reference: Reference, study: str, cpus: int) -> SideBySide:
-    kinds = {table.workload for table in reference.tables}
-    return set_beside(as_if_run(folder, shipped_plan(study, cpus), cpus, kinds), reference)
+    plan = shipped_plan(study, cpus)
+    return set_beside(as_if_run(folder, plan, cpus, kinds_of(reference)), reference)
 
 
 @pytest.mark.parametrize("name", REFERENCES)

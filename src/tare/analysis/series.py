@@ -59,7 +59,7 @@ def group_series(runs: Sequence[RunData]) -> dict[SeriesKey, tuple[SeriesEntry, 
     groups: dict[SeriesKey, list[SeriesEntry]] = {}
     for run in runs:
         for entry in run.series:
-            if _raw_column(entry) or "count" in entry.columns or "max_ns" in entry.columns:
+            if raw_column(entry) or "count" in entry.columns or "max_ns" in entry.columns:
                 key = SeriesKey(
                     entry.scenario, entry.workload, entry.parameters, entry.role, entry.arm
                 )
@@ -162,7 +162,7 @@ def _flags(cells: Sequence[_Cell]) -> list[Flag]:
 
 
 def _read_cell(entries: Sequence[SeriesEntry]) -> _Cell | None:
-    raw = next((entry for entry in entries if _raw_column(entry)), None)
+    raw = next((entry for entry in entries if raw_column(entry)), None)
     table = next((entry for entry in entries if "count" in entry.columns), None)
     intervals = next((entry for entry in entries if "max_ns" in entry.columns), None)
     over_time = _read_intervals(intervals) if intervals else None
@@ -178,7 +178,8 @@ def _read_cell(entries: Sequence[SeriesEntry]) -> _Cell | None:
     return _Cell(entries[0], stored, least, greatest, stored.mean, over_time)
 
 
-def _raw_column(entry: SeriesEntry) -> str | None:
+def raw_column(entry: SeriesEntry) -> str | None:
+    """Return the column of single samples, in nanoseconds; None where the series has none."""
     if len(entry.columns) == 1:
         (name,) = entry.columns
         return name if name.endswith("_ns") else None
@@ -211,7 +212,7 @@ def _read_intervals(entry: SeriesEntry) -> _Course | None:
 
 def _read_raw(entry: SeriesEntry) -> _Cell:
     counter = Counter()
-    column = _raw_column(entry)
+    column = raw_column(entry)
     width = max(1, -(-entry.rows // MOST_INTERVALS))
     step = max(1, _CHUNK // width) * width
     least, greatest, sums, sizes = [], [], [], []

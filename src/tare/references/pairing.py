@@ -122,7 +122,8 @@ def _beside(comparison: Comparison, reference: Reference, table: PublishedTable)
     scenario = reference.scenarios.get(table.scenario) if table.scenario else None
     matched = matching(comparison.runs, table.scenario or "", scenario) if scenario else ""
     keys = tuple(
-        _key(comparison, table, matched, column) if matched else None for column in table.columns
+        measured_key(comparison, table.workload, table.metric, matched, column) if matched else None
+        for column in table.columns
     )
     published = _published_rows(reference, table)
     own, words = _own_rows(comparison, table, keys, _alone(comparison, reference, scenario))
@@ -133,24 +134,44 @@ def _beside(comparison: Comparison, reference: Reference, table: PublishedTable)
     return Beside(table, scenario, matched, keys, (*published, *own), tuple(notes))
 
 
-def _key(
+def measured_keys(
     comparison: Comparison,
-    table: PublishedTable,
+    workload: str,
+    metric: str,
     scenario: str,
-    column: Mapping[str, int | float | str],
-) -> Key | None:
-    """Return what the run measured for a column: of several, what took most samples."""
+    parameters: Mapping[str, int | float | str],
+) -> list[Key]:
+    """Return what the run measured of a metric, for all further parameters.
+
+    Args:
+        comparison: The runs, compared.
+        workload: The workload that the source's is like, by its kind and not by a study's label.
+        metric: Its metric.
+        scenario: The run's scenario.
+        parameters: Those that the source states.
+    """
     kinds = _kinds(comparison.runs)
     vcpus = vcpus_in(comparison.runs, scenario)
-    found = [
+    return [
         key
         for key in dict.fromkeys(summary.key for summary in comparison.summaries)
         if key.scenario == scenario
         and key.role == "subject"
-        and key.metric == table.metric
-        and kinds.get(key.workload, key.workload) == table.workload
-        and all(_fits(_parameters(key).get(name), value, vcpus) for name, value in column.items())
+        and key.metric == metric
+        and kinds.get(key.workload, key.workload) == workload
+        and all(_fits(_parameters(key).get(name), told, vcpus) for name, told in parameters.items())
     ]
+
+
+def measured_key(
+    comparison: Comparison,
+    workload: str,
+    metric: str,
+    scenario: str,
+    parameters: Mapping[str, int | float | str],
+) -> Key | None:
+    """Return the key of :func:`measured_keys` for which the run took most samples."""
+    found = measured_keys(comparison, workload, metric, scenario, parameters)
     return max(found, key=_samples, default=None)
 
 
@@ -222,7 +243,10 @@ def _own_rows(
     baseline = comparison.baseline
     bare_keys, rows, words = keys, [], []
     if alone is not None:
-        quiet = tuple(_key(comparison, table, alone, column) for column in table.columns)
+        quiet = tuple(
+            measured_key(comparison, table.workload, table.metric, alone, column)
+            for column in table.columns
+        )
         bare = _own_row(comparison, baseline, quiet, quiet)
         if bare is not None:
             rows.append(replace(bare, label=f"{baseline}, without neighbours"))

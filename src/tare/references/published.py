@@ -6,28 +6,17 @@ their unit, and are SI units here. They are set beside a run's own and enter no 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from decimal import Decimal
 from importlib import resources
 from pathlib import Path as FilePath
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from tare.errors import InputError
+from tare.references.exhibits import Exhibit
+from tare.references.printed import Fact, Part, Unit, in_si
 from tare.study.checking import Findings, KeyStyle, checked, known_keys, suggestion
-from tare.study.quantities import DURATION_UNITS, SIZE_UNITS
 from tare.study.yamltext import Problem, StudyError, parse
-
-Unit = Literal["s", "B", "B/s", "1/s", "1"]
-"""SI units that values are in once they are read."""
-
-
-class Part(BaseModel):
-    """What all parts of a reference share: they hold, refuse unknown keys, and do nothing."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class PublishedArm(Part):
@@ -106,23 +95,11 @@ class PublishedTable(Part):
         """How to cite it: ``Table 3``, or where it stands."""
         return f"Table {self.table}" if self.table else f"Table without number, {self.place}"
 
-
-class Fact(Part):
-    """A number that the source's text states outside its tables; ``to`` ends a range."""
-
-    section: str
-    value: float
-    to: float | None = None
-    unit: Unit
-    says: str
-
-    @model_validator(mode="before")
-    @classmethod
-    def _in_si_units(cls, data: Any) -> Any:
-        if not isinstance(data, dict):
-            return data
-        ends = {key: in_si(data[key], data.get("unit")) for key in ("value", "to") if key in data}
-        return {**data, **ends}
+    def is_shown_by(self, exhibit: Exhibit) -> bool:
+        """Whether ``exhibit`` is this table."""
+        if exhibit.place or self.place:
+            return exhibit.place == self.place
+        return exhibit.table == str(self.table)
 
 
 class Reference(Part):
@@ -148,37 +125,10 @@ class Reference(Part):
     arms: dict[str, PublishedArm] = Field(min_length=1)
     scenarios: dict[str, PublishedScenario] = Field(default_factory=dict)
     tables: tuple[PublishedTable, ...] = ()
+    exhibits: tuple[Exhibit, ...] = Field(
+        (), description="All tables and figures in the source's order, for a page laid out like it."
+    )
     facts: dict[str, Fact] = Field(default_factory=dict)
-
-
-_PRINTED = re.compile(r"(\d+(?:\.\d+)?) ?([a-zµ]+(?:/s)?)", re.IGNORECASE)
-_UNITS: Mapping[object, Mapping[str, float]] = {
-    "s": DURATION_UNITS,
-    "B": SIZE_UNITS,
-    "B/s": {f"{name}/s": size for name, size in SIZE_UNITS.items()},
-}
-
-
-def in_si(value: object, unit: object) -> object:
-    """Return a printed value as a number in ``unit``; anything but text is returned as it is.
-
-    Args:
-        value: ``"4.35 ms"`` for seconds, ``"9 MB"`` for bytes, ``"69 MB/s"`` for bytes a second,
-            a plain number otherwise.
-        unit: One of ``Unit``.
-
-    Raises:
-        ValueError: A duration, size or rate without its printed unit, or one that cannot be read.
-    """
-    if unit not in _UNITS or not isinstance(value, str | int | float) or isinstance(value, bool):
-        return value
-    found = _PRINTED.fullmatch(str(value))
-    scale = _UNITS[unit].get(found[2]) if found else None
-    if found is None or scale is None:
-        units = ", ".join(_UNITS[unit])
-        raise ValueError(f"{value!r} is no value with its unit as printed, one of {units}")
-    # Decimals keep "11.45 us" the number that reads 1.145e-05, whatever a product rounds to.
-    return float(Decimal(found[1]) * Decimal(repr(scale)))
 
 
 def references_folder() -> FilePath:
@@ -277,3 +227,36 @@ def _check_names(reference: Reference, findings: Findings) -> None:
                     findings.add((*here, key, arm), f"is no arm{known}", key=True)
         for arm in set(table.rows) & set(table.lost):
             findings.add((*here, "lost", arm), "has values above", key=True)
+    _check_exhibits(reference, findings)
+    for name, fact in reference.facts.items():
+        if fact.scenario and fact.scenario not in reference.scenarios:
+            known = suggestion(fact.scenario, reference.scenarios)
+            findings.add(("facts", name, "scenario"), f"is no scenario{known}")
+        if fact.arm and fact.arm not in reference.arms:
+            findings.add(("facts", name, "arm"), f"is no arm{suggestion(fact.arm, reference.arms)}")
+
+
+def _check_exhibits(reference: Reference, findings: Findings) -> None:
+    names: set[str] = set()
+    for index, exhibit in enumerate(reference.exhibits):
+        here = ("exhibits", index)
+        if exhibit.name in names:
+            findings.add(here, f"{exhibit.name} stands here twice")
+        names.add(exhibit.name)
+        written = any(table.is_shown_by(exhibit) for table in reference.tables)
+        told = [written, exhibit.view is not None, bool(exhibit.like), bool(exhibit.none)]
+        if told.count(True) != 1:
+            findings.add(
+                here,
+                f"{exhibit.name} needs one of: its values under `tables`, `view`, `like`, or "
+                "`none` with the reason why nothing can be set beside it",
+            )
+        if exhibit.like and f"Figure {exhibit.like}" not in names:
+            findings.add((*here, "like"), f"there is no figure {exhibit.like} before it")
+        if exhibit.scenario and exhibit.scenario not in reference.scenarios:
+            known = suggestion(exhibit.scenario, reference.scenarios)
+            findings.add((*here, "scenario"), f"is no scenario{known}")
+    if reference.exhibits:
+        for index, table in enumerate(reference.tables):
+            if not any(table.is_shown_by(exhibit) for exhibit in reference.exhibits):
+                findings.add(("tables", index), f"{table.name} is missing under `exhibits`")

@@ -21,7 +21,7 @@ from tare.references.published import Reference
 from tare.report import course, interference, monitoring
 from tare.report.arrange import arranged
 from tare.report.course import courses_of
-from tare.report.drawing import Studio
+from tare.report.drawing import Noted, Studio
 from tare.report.figures.frame import Figure
 from tare.report.figures.overhead import overhead_figure, overview, shading_note
 from tare.report.interference import interference_of
@@ -33,9 +33,11 @@ from tare.report.long_series import (
     tails_table,
 )
 from tare.report.monitoring import monitoring_of
-from tare.report.page import Noted, Page, make_page
+from tare.report.page import Page, make_page
 from tare.report.palette import css_variables, looks
-from tare.report.published import reference_section, write_beside
+from tare.report.paper import RunFindings, figures_of, paper_drafts, paper_items
+from tare.report.published import write_beside
+from tare.report.reference_section import reference_section
 from tare.report.results import (
     effects_table,
     host_cost_table,
@@ -131,6 +133,10 @@ def _build(
         watched = monitoring_of(runs)
         if watched is not None:
             studio.add(watched.figures)
+        beside = [set_beside(comparison, reference) for reference in references]
+        findings = RunFindings(comparison, style, series, responses.table.rows if responses else ())
+        papers = [paper_drafts(side, findings) for side in beside]
+        studio.add([figure for paper in papers for figure in figures_of(paper)])
         # All that needs no drawn figure is done while the helpers draw.
         costs = costs_of(comparison)
         own_costs = by_part(costs)
@@ -147,7 +153,6 @@ def _build(
         ]
         for table in [*tables, *own]:
             files += _write_table(table, tables_folder)
-        beside = [set_beside(comparison, reference) for reference in references]
         for side in beside:
             files += write_beside(side, tables_folder)
         written = [
@@ -171,7 +176,10 @@ def _build(
             for section, draft in zip(written, sections, strict=True)
         ],
         files=files,
-        references=[reference_section(side) for side in beside],
+        references=[
+            reference_section(side, paper_items(side, paper, drawn))
+            for side, paper in zip(beside, papers, strict=True)
+        ],
         spikes=spikes.section if spikes else None,
         spikes_figure=Noted(drawn[FIGURE], NOTE) if FIGURE in drawn else None,
         interference=hurt.section if hurt else None,

@@ -33,6 +33,14 @@ class Drawn:
     files: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Noted:
+    """A drawn figure with what is said below it."""
+
+    drawn: Drawn
+    note: str = ""
+
+
 class Studio:
     """Draws figures into a folder, with a helper process on each other CPU where that saves time.
 

@@ -10,7 +10,7 @@ from tare.analysis.formatting import format_duration
 from tare.analysis.model import Comparison, RunData
 from tare.report.again import Again, again
 from tare.report.course import CourseSection
-from tare.report.drawing import Drawn
+from tare.report.drawing import Drawn, Noted
 from tare.report.interference import InterferenceSection
 from tare.report.monitoring import MonitoringSection
 from tare.report.palette import Look
@@ -22,7 +22,7 @@ from tare.report.provenance import (
     platforms_table,
     run_facts,
 )
-from tare.report.published import ReferenceSection
+from tare.report.reference_section import ReferenceSection
 from tare.report.results import (
     effects_table,
     host_cost_table,
@@ -37,14 +37,6 @@ from tare.report.svg import legible
 from tare.report.tables import Shown
 from tare.report.verdicts import ArmLine, arm_lines, lead
 from tare.report.words import EMULATED, counted, joined, marked
-
-
-@dataclass(frozen=True)
-class Noted:
-    """A drawn figure with what is said below it."""
-
-    drawn: Drawn
-    note: str = ""
 
 
 @dataclass(frozen=True)

@@ -18,95 +18,19 @@ from tare.references.pairing import (
     describe_column,
     describe_fact,
 )
-from tare.references.published import Fact, Reference
+from tare.references.printed import Fact
+from tare.references.published import Reference
 from tare.references.scenarios import describe_scenario
 from tare.report.intervals import interval_columns
-from tare.report.svg import legible
-from tare.report.tables import Column, Shown, Table
+from tare.report.tables import Column, Table
 from tare.report.words import (
     NONE,
-    joined,
     marked,
     metric_name,
     ratio,
     ratio_interval,
     slug,
 )
-
-RULE = (
-    "Each ratio divides by the bare machine of its own source, and nothing here divides one source "
-    "by the other. Published values enter no estimate, test or verdict. Of this run’s maxima the "
-    "worst over all blocks is shown, as the source does; a ratio over blocks stands beside it "
-    "with its interval."
-)
-
-
-@dataclass(frozen=True)
-class ShownBeside:
-    """One table for the page, with what must be said below it."""
-
-    table: Shown
-    notes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class ReferenceSection:
-    """What the page says of one reference."""
-
-    id: str
-    name: str
-    source: str
-    about: tuple[str, ...]
-    tables: tuple[ShownBeside, ...]
-    facts: Shown | None
-
-
-def reference_section(side: SideBySide) -> ReferenceSection:
-    """Return the page's section about one reference."""
-    reference = side.reference
-    about = [reference.reading, RULE, *_left_out(side), reference.no_study]
-    facts = facts_table(reference)
-    return ReferenceSection(
-        id=slug(f"reference {reference.reference}"),
-        name=legible(reference.reference),
-        source=legible(_source(reference)),
-        about=tuple(legible(line) for line in about if line),
-        tables=tuple(
-            ShownBeside(beside_table(side, one).shown(), tuple(map(legible, one.notes)))
-            for one in side.matched
-        ),
-        facts=facts.shown() if facts.rows else None,
-    )
-
-
-def _source(reference: Reference) -> str:
-    machine = "; ".join(f"{name}: {text}" for name, text in reference.machine.items())
-    said = f"{joined(reference.authors)}: {reference.title}. {reference.published}."
-    return f"{said} Measured on {machine}." if machine else said
-
-
-def _left_out(side: SideBySide) -> Iterator[str]:
-    """Say which tables stand only in the CSV file, and why."""
-    lonely: dict[str, list[str]] = {}
-    for one in side.tables:
-        if one.has_own:
-            continue
-        if one.scenario is None:
-            why = "no scenario to compare in"
-        elif not one.matched:
-            why = (
-                f"no scenario here is like {one.table.scenario} ({describe_scenario(one.scenario)})"
-            )
-        else:
-            why = f"scenario {one.matched} has no {one.table.workload} with such parameters"
-        lonely.setdefault(why, []).append(one.table.name)
-    if not side.matched:
-        yield "This run measured nothing that can be set beside these values."
-        if studies := [f"studies/{name}.yaml" for name in side.reference.studies]:
-            yield f"A run of {' or '.join(studies)} does."
-    if lonely:
-        sentences = "; ".join(f"{joined(names)}: {why}" for why, names in lonely.items())
-        yield f"With nothing of this run's beside them, and so only in the CSV file: {sentences}."
 
 
 def beside_table(side: SideBySide, one: Beside) -> Table[Row]:
@@ -209,6 +133,7 @@ def facts_table(reference: Reference) -> Table[tuple[str, Fact]]:
         ),
         Column("to", lambda row: row[1].to),
         Column("unit", lambda row: row[1].unit),
+        Column("conditions", lambda row: row[1].conditions, "Conditions"),
         Column("section", lambda row: row[1].section, "Section"),
     )
     rows = tuple(reference.facts.items())

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tare.analysis.model import ArmSummary, Comparison, Effect, Flag, Key, SeriesSummary
 from tare.analysis.unit_cost import UnitCost
-from tare.report.drawing import Drawn
+from tare.report.drawing import Drawn, Noted
 from tare.report.figures.distribution import distribution_figure
 from tare.report.figures.frame import Figure
 from tare.report.figures.overhead import metrics_figure
@@ -16,7 +16,7 @@ from tare.report.long_series import (
     series_flags,
     tails_table,
 )
-from tare.report.page import Noted, Section
+from tare.report.page import Section
 from tare.report.palette import Look
 from tare.report.svg import legible
 from tare.report.tables import Table

@@ -1,0 +1,55 @@
+"""The tables and figures of a source by number, and what of a run stands for each."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from tare.references.printed import Part
+
+View = Literal["samples", "close-up", "values", "course", "phases"]
+"""What stands for a figure: single samples over time, a few milliseconds of them, values with
+intervals, response times over time, or their means phase by phase."""
+
+
+class Exhibit(Part):
+    """One table or figure of the source.
+
+    A table whose values are written out under ``tables`` needs its number or place alone. Anything
+    else says with ``view`` what a run has for it, with ``like`` in which other figure
+    that is drawn, or with ``none`` why there can be nothing.
+    """
+
+    table: str = Field("", description="Its number, if it is a table.")
+    figure: str = Field("", description="Its number, if it is a figure.")
+    place: str = Field("", description="Where it stands, if it has no number.")
+    section: str = ""
+    shows: str = Field("", description="What it shows, in a few words.")
+    scenario: str = ""
+    view: View | None = None
+    workloads: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
+    parameters: dict[str, int | float | str] = Field(default_factory=dict)
+    span: float = Field(0.0, ge=0, description="Of a close-up: how much time it shows, seconds.")
+    confidence: float = Field(0.95, gt=0, lt=1, description="Of values' intervals in the source.")
+    remark: str = ""
+    like: str = Field("", description="The figure whose counterpart here shows this one too.")
+    none: str = Field("", description="Why a run can have nothing for it.")
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Exhibit:
+        if [bool(self.table), bool(self.figure), bool(self.place)].count(True) != 1:
+            raise ValueError("needs one of `table`, `figure` and `place`")
+        if self.view in ("samples", "close-up", "values") and not (self.workloads and self.metrics):
+            raise ValueError(f"a view of {self.view} needs `workloads` and `metrics`")
+        if (self.view == "close-up") != (self.span > 0):
+            raise ValueError("`span` goes with `view: close-up`")
+        return self
+
+    @property
+    def name(self) -> str:
+        """How to cite it: ``Figure 9(e)``, ``Table II``, or where it stands."""
+        if self.place:
+            return f"Table without number, {self.place}"
+        return f"Table {self.table}" if self.table else f"Figure {self.figure}"

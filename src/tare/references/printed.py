@@ -1,0 +1,80 @@
+"""Numbers as they were printed, read as SI units, and what all parts of a reference share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from tare.study.quantities import DURATION_UNITS, SIZE_UNITS
+
+Unit = Literal["s", "B", "B/s", "1/s", "1"]
+"""SI units that values are in once they are read."""
+
+
+class Part(BaseModel):
+    """What all parts of a reference share: they hold, refuse unknown keys, and do nothing."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Fact(Part):
+    """A number that the source's text states outside its tables; ``to`` ends a range."""
+
+    section: str
+    value: float
+    to: float | None = None
+    unit: Unit
+    says: str
+    arm: str = Field("", description="The arm that it is of, where it is of one.")
+    scenario: str = Field("", description="The source's scenario that it was found in.")
+    machines: int | None = Field(None, ge=1, description="How many machines there were.")
+    phase: str = Field("", description="What the neighbours did meanwhile.")
+
+    @property
+    def conditions(self) -> str:
+        """What it was found under, in words; empty where the text states nothing."""
+        counted = f"{self.machines} machine{'s' * (self.machines != 1)}" if self.machines else ""
+        phase = f"during {self.phase}" if self.phase else ""
+        return ", ".join(filter(None, (self.arm, self.scenario, counted, phase)))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_si_units(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        ends = {key: in_si(data[key], data.get("unit")) for key in ("value", "to") if key in data}
+        return {**data, **ends}
+
+
+_PRINTED = re.compile(r"(\d+(?:\.\d+)?) ?([a-zµ]+(?:/s)?)", re.IGNORECASE)
+_UNITS: Mapping[object, Mapping[str, float]] = {
+    "s": DURATION_UNITS,
+    "B": SIZE_UNITS,
+    "B/s": {f"{name}/s": size for name, size in SIZE_UNITS.items()},
+}
+
+
+def in_si(value: object, unit: object) -> object:
+    """Return a printed value as a number in ``unit``; anything but text is returned as it is.
+
+    Args:
+        value: ``"4.35 ms"`` for seconds, ``"9 MB"`` for bytes, ``"69 MB/s"`` for bytes a second,
+            a plain number otherwise.
+        unit: One of ``Unit``.
+
+    Raises:
+        ValueError: A duration, size or rate without its printed unit, or one that cannot be read.
+    """
+    if unit not in _UNITS or not isinstance(value, str | int | float) or isinstance(value, bool):
+        return value
+    found = _PRINTED.fullmatch(str(value))
+    scale = _UNITS[unit].get(found[2]) if found else None
+    if found is None or scale is None:
+        units = ", ".join(_UNITS[unit])
+        raise ValueError(f"{value!r} is no value with its unit as printed, one of {units}")
+    # Decimals keep "11.45 us" the number that reads 1.145e-05, whatever a product rounds to.
+    return float(Decimal(found[1]) * Decimal(repr(scale)))

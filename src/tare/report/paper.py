@@ -1,0 +1,325 @@
+"""A source's own page: its tables and figures in its order, each filled from the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tare.analysis.close_up import close_up
+from tare.analysis.course import QUIET, PhaseEffect
+from tare.analysis.formatting import format_quantity
+from tare.analysis.results import ArmSummary, Comparison, Key
+from tare.analysis.series_data import SeriesSummary
+from tare.analysis.statistics.logratio import error_of_mean
+from tare.references.exhibits import Exhibit
+from tare.references.pairing import Beside, SideBySide, measured_keys, shown_value
+from tare.references.scenarios import matching
+from tare.report.drawing import Drawn, Noted
+from tare.report.figures.frame import Figure
+from tare.report.figures.series import scatter_figure
+from tare.report.long_series import Pooled, emulated_arms
+from tare.report.palette import Look
+from tare.report.published import beside_table
+from tare.report.svg import legible
+from tare.report.tables import Column, Shown, Table
+from tare.report.words import NONE, Names, Part, counted, joined, marked, metric_name, slug
+
+SAMPLES_NOTE = (
+    "Each bar spans the least and the greatest sample of a stretch of time; of each arm, the boot "
+    "with its longest sample is shown."
+)
+CLOSE_UP_NOTE = "Each dot is one sample, from the beginning of a boot on."
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A part of the page that shows the same: its id, and what it is called."""
+
+    id: str
+    name: str
+
+
+COURSE = Elsewhere("course", "Response time over time")
+
+
+@dataclass(frozen=True)
+class PaperDraft:
+    """One exhibit before its figure is drawn.
+
+    Args:
+        exhibit: The source's table or figure.
+        caption: What it shows, and where it stands.
+        table: What stands for it, if it is a table.
+        figure: What stands for it, if it is a figure.
+        note: What is said below the figure.
+        notes: What a reader must know, one sentence each.
+        above: The part of the page that draws it already.
+        empty: Why nothing of the run stands here.
+    """
+
+    exhibit: Exhibit
+    caption: str
+    table: Shown | None = None
+    figure: Figure | None = None
+    note: str = ""
+    notes: tuple[str, ...] = ()
+    above: Elsewhere | None = None
+    empty: str = ""
+
+
+@dataclass(frozen=True)
+class PaperItem:
+    """One exhibit as the page shows it."""
+
+    id: str
+    name: str
+    caption: str
+    table: Shown | None
+    figure: Noted | None
+    notes: tuple[str, ...]
+    above: Elsewhere | None
+    empty: str
+
+
+@dataclass(frozen=True)
+class ValueRow:
+    """One metric of a run: every arm's value with its interval."""
+
+    key: Key
+    summaries: Mapping[str, ArmSummary]
+
+
+@dataclass(frozen=True)
+class RunFindings:
+    """What papers' pages take from one run: nothing is read or computed twice.
+
+    Args:
+        comparison: The runs, compared.
+        looks: How arms look.
+        series: Summaries of long series by part and arm.
+        phases: What each phase of the neighbours did.
+    """
+
+    comparison: Comparison
+    looks: Mapping[str, Look]
+    series: Pooled
+    phases: Sequence[PhaseEffect]
+
+
+def paper_drafts(side: SideBySide, run: RunFindings) -> tuple[PaperDraft, ...]:
+    """Return a source's tables and figures in its order, with what the run has for each."""
+    return tuple(_draft(side, run, exhibit) for exhibit in side.reference.exhibits)
+
+
+def paper_items(
+    side: SideBySide, drafted: Sequence[PaperDraft], drawn: Mapping[str, Drawn]
+) -> tuple[PaperItem, ...]:
+    """Return the drafts with their figures drawn."""
+    return tuple(
+        PaperItem(
+            id=_id(side, each.exhibit.name),
+            name=legible(each.exhibit.name),
+            caption=legible(each.caption),
+            table=each.table,
+            figure=Noted(drawn[each.figure.name], each.note)
+            if each.figure and each.figure.name in drawn
+            else None,
+            notes=tuple(map(legible, each.notes)),
+            above=each.above,
+            empty=legible(each.empty),
+        )
+        for each in drafted
+    )
+
+
+def _id(side: SideBySide, name: str) -> str:
+    return slug(f"{side.reference.reference} {name}")
+
+
+def _draft(side: SideBySide, run: RunFindings, exhibit: Exhibit) -> PaperDraft:
+    written = next((one for one in side.tables if one.table.is_shown_by(exhibit)), None)
+    if written is not None:
+        return _written(side, exhibit, written)
+    section = f" (section {exhibit.section})" if exhibit.section else ""
+    plain = PaperDraft(exhibit, f"{exhibit.shows}{section}", notes=_remarks(exhibit))
+    if exhibit.none:
+        return replace(plain, empty=exhibit.none)
+    if exhibit.like:
+        same = f"Figure {exhibit.like}"
+        return replace(plain, above=Elsewhere(_id(side, same), same))
+    if exhibit.view in ("course", "phases"):
+        return _phases(side, run, plain)
+    scenario = _scenario(side, run.comparison, exhibit)
+    if scenario is None:
+        return replace(plain, empty=f"no scenario of this run is like {exhibit.scenario}")
+    keys = _keys(run.comparison, exhibit, scenario)
+    if not keys:
+        return replace(plain, empty=_unmeasured(exhibit))
+    if exhibit.view == "values":
+        return replace(plain, table=_values_table(side, run.comparison, exhibit, keys).shown())
+    return _samples(side, run, plain, keys)
+
+
+def _remarks(exhibit: Exhibit) -> tuple[str, ...]:
+    return (exhibit.remark,) if exhibit.remark else ()
+
+
+def _written(side: SideBySide, exhibit: Exhibit, one: Beside) -> PaperDraft:
+    empty = ""
+    if not one.has_own:
+        empty = f"this run has no {one.table.workload} " + (
+            f"in a scenario like {one.table.scenario}"
+            if one.table.scenario
+            else "to set beside it, as its scenario is not known"
+        )
+    table = beside_table(side, one)
+    return PaperDraft(exhibit, table.caption, table=table.shown(), notes=one.notes, empty=empty)
+
+
+def _scenario(side: SideBySide, comparison: Comparison, exhibit: Exhibit) -> str | None:
+    """Return the run's scenario; empty where the source has none; None where the run has none."""
+    if not exhibit.scenario:
+        return ""
+    wanted = side.reference.scenarios[exhibit.scenario]
+    return matching(comparison.runs, exhibit.scenario, wanted) or None
+
+
+def _keys(comparison: Comparison, exhibit: Exhibit, scenario: str) -> list[Key]:
+    scenarios = (
+        [scenario]
+        if scenario
+        else list(dict.fromkeys(summary.key.scenario for summary in comparison.summaries))
+    )
+    for each in scenarios:
+        keys = [
+            key
+            for workload in exhibit.workloads
+            for metric in exhibit.metrics
+            for key in measured_keys(comparison, workload, metric, each, exhibit.parameters)
+        ]
+        if keys:
+            return keys
+    return []
+
+
+def _unmeasured(exhibit: Exhibit) -> str:
+    given = ", ".join(f"{name}: {value}" for name, value in exhibit.parameters.items())
+    return f"this run measured no {joined(exhibit.workloads)}" + (f" with {given}" if given else "")
+
+
+def _samples(
+    side: SideBySide, run: RunFindings, plain: PaperDraft, keys: Sequence[Key]
+) -> PaperDraft:
+    exhibit = plain.exhibit
+    for key in keys:
+        series = _over_time(run.series.get(Part.of(key), {}), exhibit)
+        if series:
+            break
+    else:
+        wanted = "single samples" if exhibit.view == "close-up" else "a series over time"
+        return replace(plain, empty=f"{joined(exhibit.workloads)} kept no {wanted} in this run")
+    figure = scatter_figure(
+        series,
+        run.looks,
+        emulated_arms(run.comparison),
+        name=slug(f"paper {side.reference.reference} {exhibit.name}"),
+        part=exhibit.name,
+    )
+    note = CLOSE_UP_NOTE if exhibit.view == "close-up" else SAMPLES_NOTE
+    where = f"This run: {key.workload} in scenario {key.scenario}."
+    return replace(plain, figure=figure, note=note, notes=(*plain.notes, where))
+
+
+def _over_time(series: Mapping[str, SeriesSummary], exhibit: Exhibit) -> dict[str, SeriesSummary]:
+    found = {arm: each for arm, each in series.items() if each.envelope_block is not None}
+    if exhibit.view != "close-up":
+        return found
+    narrowed = {arm: close_up(each, exhibit.span) for arm, each in found.items()}
+    return {arm: each for arm, each in narrowed.items() if each is not None}
+
+
+def _values_table(
+    side: SideBySide, comparison: Comparison, exhibit: Exhibit, keys: Sequence[Key]
+) -> Table[ValueRow]:
+    """Return each metric's mean over blocks with the source's E = t(α/2)·s/√n, arm by arm."""
+    by_key: dict[Key, dict[str, ArmSummary]] = {key: {} for key in keys}
+    for summary in comparison.summaries:
+        if summary.key in by_key:
+            by_key[summary.key][summary.arm] = summary
+    names = Names(map(Part.of, keys))
+
+    def what(row: ValueRow) -> str:
+        return f"{names.name(Part.of(row.key))}: {metric_name(row.key.metric)}"
+
+    columns: list[Column[ValueRow]] = [Column("what", what, "Test")]
+    emulated = emulated_arms(comparison)
+    for arm in comparison.arms:
+        if any(arm in found for found in by_key.values()):
+            columns.append(_arm_column(arm, marked(arm, arm in emulated), exhibit.confidence))
+    level = f"{100 * exhibit.confidence:g} %"
+    caption = (
+        f"{exhibit.shows}: mean over {counted(comparison.blocks, 'block')} ± the half-width of its "
+        f"{level} interval by Student’s t; of maxima the longest of all"
+    )
+    rows = tuple(ValueRow(key, found) for key, found in by_key.items())
+    name = slug(f"paper {side.reference.reference} {exhibit.name}")
+    return Table(name, caption, tuple(columns), rows)
+
+
+def _arm_column(arm: str, title: str, confidence: float) -> Column[ValueRow]:
+    def value(row: ValueRow) -> float | None:
+        summary = row.summaries.get(arm)
+        if summary is None:
+            return None
+        return shown_value(summary) if summary.kind == "maximum" else summary.mean
+
+    def text(row: ValueRow) -> str:
+        found, summary = value(row), row.summaries.get(arm)
+        if found is None or summary is None:
+            return NONE
+        shown = format_quantity(found, summary.unit)
+        if summary.kind == "maximum" or len(summary.blocks) < 2:
+            return shown
+        error = error_of_mean([block.value for block in summary.blocks], confidence)
+        return f"{shown} ± {format_quantity(error, summary.unit)}"
+
+    return Column(slug(arm), value, title, text, numeric=True)
+
+
+def _phases(side: SideBySide, run: RunFindings, plain: PaperDraft) -> PaperDraft:
+    effects = [effect for effect in run.phases if effect.phase != QUIET]
+    if not effects:
+        return replace(plain, empty="this run has no response times beside neighbours in phases")
+    if plain.exhibit.view == "course":
+        return replace(plain, above=COURSE)
+    return replace(plain, table=_phases_table(side, run, plain.exhibit).shown())
+
+
+def _phases_table(side: SideBySide, run: RunFindings, exhibit: Exhibit) -> Table[str]:
+    """Return the mean response time of each phase, arm by arm."""
+    means = {(effect.phase, effect.arm): effect for effect in run.phases}
+    arms = [arm for arm in run.comparison.arms if any(arm == found for _, found in means)]
+    emulated = emulated_arms(run.comparison)
+
+    def column(arm: str) -> Column[str]:
+        def mean(phase: str) -> float | None:
+            effect = means.get((phase, arm))
+            return effect.mean_s if effect is not None else None
+
+        def text(phase: str) -> str:
+            value = mean(phase)
+            return NONE if value is None else format_quantity(value, "s")
+
+        return Column(slug(arm), mean, marked(arm, arm in emulated), text, numeric=True)
+
+    return Table(
+        slug(f"paper {side.reference.reference} {exhibit.name}"),
+        f"{exhibit.name}: mean response time in each phase of the neighbours",
+        (Column("phase", lambda phase: phase, "Phase"), *map(column, arms)),
+        tuple(dict.fromkeys(phase for phase, _ in means)),
+    )
+
+
+def figures_of(drafted: Sequence[PaperDraft]) -> Iterator[Figure]:
+    """Return the figures to draw."""
+    return (draft.figure for draft in drafted if draft.figure is not None)

@@ -1,0 +1,162 @@
+"""A source's own page: every table and figure of it has a counterpart, or the reason why not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+import yaml
+
+from references.references_planned import as_if_run, kinds_of
+from study.shipped_studies import shipped_plan
+from tare.analysis.close_up import close_up
+from tare.analysis.course import PhaseEffect
+from tare.analysis.series import summarise_series
+from tare.errors import InputError
+from tare.events.results import SeriesEntry
+from tare.references.pairing import set_beside
+from tare.references.published import (
+    Reference,
+    known_references,
+    load_reference,
+    parse_reference,
+    references_folder,
+)
+from tare.report.palette import looks
+from tare.report.paper import PaperDraft, RunFindings, paper_drafts, paper_items
+
+REFERENCES = {name: load_reference(name) for name in known_references()}
+LAID_OUT = sorted(name for name, each in REFERENCES.items() if each.exhibits)
+
+
+def drafted(
+    folder: Path, reference: Reference, study: str, phases: tuple[PhaseEffect, ...] = ()
+) -> tuple[PaperDraft, ...]:
+    comparison = as_if_run(folder, shipped_plan(study, 4), 4, kinds_of(reference))
+    findings = RunFindings(comparison, looks(comparison.arms, comparison.baseline), {}, phases)
+    return paper_drafts(set_beside(comparison, reference), findings)
+
+
+def phase(arm: str, name: str, mean_s: float) -> PhaseEffect:
+    return PhaseEffect(
+        arm, False, "phases", "web-course", "{}", name, mean_s, 0.1, 0.0, 1.0, None, 2
+    )
+
+
+@pytest.mark.parametrize("name", LAID_OUT)
+def test_what_a_source_measured_is_measured_by_one_of_its_studies(
+    tmp_path: Path, name: str
+) -> None:
+    reference = REFERENCES[name]
+    lacking = {exhibit.name for exhibit in reference.exhibits}
+    for study in reference.studies:
+        phases = (phase("bare", "cpu-load", 0.2),)
+        for draft in drafted(tmp_path / study, reference, study, phases):
+            # No series is read here: that samples were kept is what their studies' runs show.
+            if not draft.empty or "kept no" in draft.empty:
+                lacking.discard(draft.exhibit.name)
+    unmeasured = {each.name for each in reference.exhibits if each.none}
+    unknown = {table.name for table in reference.tables if table.scenario is None}
+    assert lacking == unmeasured | (unknown & lacking)
+
+
+def test_the_first_sources_tables_and_figures_are_all_there() -> None:
+    names = [exhibit.name for exhibit in REFERENCES["fayyad2013"].exhibits]
+    assert sorted(names) == sorted(
+        [f"Table {number}" for number in range(1, 16)]
+        + [f"Figure {number}" for number in range(6, 12)]
+    )
+
+
+def test_the_second_sources_figures_stand_in_its_order() -> None:
+    names = [exhibit.name for exhibit in REFERENCES["hwang2013"].exhibits]
+    figures = [name.removeprefix("Figure ") for name in names if name.startswith("Figure")]
+    assert [figure[0] for figure in figures] == sorted(figure[0] for figure in figures)
+    assert {figure[0] for figure in figures} == set("13456789")
+    assert {"Table I", "Table II", "Figure 9(e)"} <= set(names)
+
+
+def test_values_stand_with_the_sources_confidence_and_phases_arm_by_arm(tmp_path: Path) -> None:
+    phases = (
+        phase("bare", "quiet", 0.1),
+        phase("bare", "cpu-load", 0.2),
+        phase("oci", "quiet", 0.3),
+    )
+    found = {
+        draft.exhibit.name: draft
+        for draft in drafted(tmp_path / "run", REFERENCES["hwang2013"], "components", phases)
+    }
+    cpu, disk = found["Figure 3(a)"].table, found["Figure 5(a)"].table
+    assert cpu is not None and "99 % interval" in cpu.caption
+    assert disk is not None and "95 % interval" in disk.caption
+    assert len(cpu.rows) == 10
+    table = found["Figure 9(e)"].table
+    assert table is not None
+    assert [[cell.text for cell in row] for row in table.rows] == [
+        ["quiet", "100 ms", "300 ms"],
+        ["cpu-load", "200 ms", "–"],
+    ]
+
+
+def test_a_figure_that_another_shows_too_leads_there(tmp_path: Path) -> None:
+    side = set_beside(
+        as_if_run(tmp_path / "run", shipped_plan("realtime", 4), 4, {"tick"}),
+        REFERENCES["fayyad2013"],
+    )
+    drafts = drafted(tmp_path / "again", REFERENCES["fayyad2013"], "realtime")
+    items = {item.name: item for item in paper_items(side, drafts, {})}
+    above = items["Figure 10"].above
+    assert above is not None and above.id == items["Figure 9"].id
+
+
+def test_a_close_up_holds_each_sample_of_its_time(tmp_path: Path) -> None:
+    durations_ns = [68_000, 76_000, 68_000, 68_000, 78_000, 68_000]
+    path = tmp_path / "raw.parquet"
+    pl.DataFrame({"duration_ns": pl.Series(durations_ns, dtype=pl.UInt32)}).write_parquet(path)
+    entry = SeriesEntry(
+        "run",
+        "cell",
+        3,
+        "bare",
+        "alone",
+        "tick",
+        "{}",
+        1,
+        "subject",
+        "samples",
+        path,
+        {"duration_ns": "UInt32"},
+        len(durations_ns),
+    )
+    summary = summarise_series([entry])
+    assert summary is not None
+    near = close_up(summary, 220e-6)
+    assert near is not None
+    assert near.envelope_greatest_ns == (68_000, 76_000, 68_000)
+    assert near.envelope_time_s == pytest.approx((0.0, 68e-6, 144e-6))
+    assert near.envelope_block == 3
+    path.unlink()
+    assert close_up(summary, 1.0) is None
+
+
+@pytest.mark.parametrize(
+    ("exhibit", "told"),
+    [
+        ({"figure": "12", "shows": "nothing"}, "needs one of: its values under `tables`"),
+        ({"figure": "12", "like": "99"}, "there is no figure 99 before it"),
+        ({"figure": "12", "view": "values"}, "needs `workloads` and `metrics`"),
+        ({"figure": "12", "table": "3", "none": "x"}, "needs one of `table`, `figure` and `place`"),
+        ({"figure": "6", "none": "x"}, "stands here twice"),
+        (
+            {"figure": "12", "view": "course", "scenario": "one-to-al"},
+            "did you mean 'one-to-all'",
+        ),
+    ],
+)
+def test_what_is_wrong_with_an_exhibit_is_told(exhibit: dict[str, str], told: str) -> None:
+    path = references_folder() / "fayyad2013.yaml"
+    data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    data["exhibits"].append(exhibit)
+    with pytest.raises(InputError, match=told.replace("?", r"\?")):
+        parse_reference(yaml.safe_dump(data, sort_keys=False).encode(), "changed.yaml")
