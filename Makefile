@@ -42,8 +42,9 @@ bench:  ## the figures of benchmarks/, each against its peer in the same run
 	@scripts/setup bench
 	.venv/bin/python -m benchmarks
 
-docs:  ## generate the reference of the study file, its JSON Schema, and the table of platforms
+docs:  ## generate the reference of the study file, its JSON Schema, and the tables of platforms and sources
 	.venv/bin/python -m tare.run.reference
+	.venv/bin/python -m tare.references.listing
 
 architecture:  ## draw docs/architecture.md and its picture from the code
 	.venv/bin/python scripts/architecture.py

@@ -15,6 +15,7 @@ from tare.analysis.course import PhaseEffect
 from tare.analysis.series import summarise_series
 from tare.errors import InputError
 from tare.events.results import SeriesEntry
+from tare.references.listing import listing
 from tare.references.pairing import set_beside
 from tare.references.published import (
     Reference,
@@ -97,6 +98,11 @@ def test_values_stand_with_the_sources_confidence_and_phases_arm_by_arm(tmp_path
         ["quiet", "100 ms", "300 ms"],
         ["cpu-load", "200 ms", "–"],
     ]
+
+
+def test_the_docs_list_what_every_source_shows() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "sources.md").read_text(encoding="utf-8")
+    assert page == listing(), "run `make docs`"
 
 
 def test_a_figure_that_another_shows_too_leads_there(tmp_path: Path) -> None:

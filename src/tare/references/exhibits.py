@@ -25,6 +25,7 @@ class Exhibit(Part):
     figure: str = Field("", description="Its number, if it is a figure.")
     place: str = Field("", description="Where it stands, if it has no number.")
     section: str = ""
+    study: str = Field("", description="The study that repeats it; by default the source's first.")
     shows: str = Field("", description="What it shows, in a few words.")
     scenario: str = ""
     view: View | None = None

@@ -170,7 +170,7 @@ def _written(side: SideBySide, exhibit: Exhibit, one: Beside) -> PaperDraft:
         empty = f"this run has no {one.table.workload} " + (
             f"in a scenario like {one.table.scenario}"
             if one.table.scenario
-            else "to set beside it, as its scenario is not known"
+            else "to set beside it: it belongs to no scenario of the source"
         )
     table = beside_table(side, one)
     return PaperDraft(exhibit, table.caption, table=table.shown(), notes=one.notes, empty=empty)
