@@ -20,6 +20,7 @@ from tare.platforms.qemu.machine import QemuMachine
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu, launch
 from tare.testing.conformance import PlatformCases
+from tare.testing.hosts import Elsewhere
 
 pytestmark = [
     pytest.mark.guest,
@@ -54,6 +55,12 @@ class TestKvm(PlatformCases):
     @classmethod
     def context(cls, kvm_lab: Inside) -> Context:
         return kvm_lab.context
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def elsewhere(cls, kvm_lab: Inside) -> Elsewhere:
+        """This computer, where QEMU emulates its guest itself."""
+        return Elsewhere(kvm_lab.here, Qemu(), QemuOptions(accelerator="tcg"))
 
     @classmethod
     def cpus(cls, context: Context) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from lab.lab_inside import OWN, PATIENCE_S, SHAPE, Inside, inside
 from tare.errors import MachineFault
 from tare.hosts.ledger.cleanup import clean
 from tare.lab.options import GIB, MIB, LabOptions
+from tare.platforms.bare import Bare, BareOptions
 from tare.platforms.contract import Context, Shape
 from tare.platforms.xen import toolstack as xen
 from tare.platforms.xen.machine import XenMachine
@@ -23,6 +24,7 @@ from tare.platforms.xen.platform import Xen, host_cpus, launch
 from tare.platforms.xen.scheduling import pool_of
 from tare.registry import installed
 from tare.testing.conformance import PlatformCases
+from tare.testing.hosts import Elsewhere
 from tare.testing.machines import Running
 
 pytestmark = [
@@ -59,6 +61,12 @@ class XenCases(PlatformCases):
     @classmethod
     def context(cls, xen_lab: Inside) -> Context:
         return xen_lab.context
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def elsewhere(cls, xen_lab: Inside) -> Elsewhere:
+        """This computer, which has no Xen: a process stands for the machine there."""
+        return Elsewhere(xen_lab.here, Bare(), BareOptions())
 
     @classmethod
     def cpus(cls, context: Context) -> tuple[int, ...]:

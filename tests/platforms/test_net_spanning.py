@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hosts.hosts_namespaces import NamespaceHost, parts_in, sshd_inside, two_hosts
+from hosts.hosts_namespaces import parts_in, sshd_inside, two_hosts
 from tare.errors import MachineFault
 from tare.hosts import clean
 from tare.hosts.ssh.host import SshHost
@@ -26,6 +26,7 @@ from tare.platforms.linux.network.tunnel import whole_frames
 from tare.platforms.oci.platform import Oci, OciOptions
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu
+from tare.testing.hosts import NamespaceHost
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="bridges and namespaces need root")
 needs_ip = pytest.mark.skipif(not shutil.which("ip"), reason="iproute2 is not installed")
