@@ -16,6 +16,7 @@ PLATFORM, WORKLOAD = EXAMPLES / "tare-bubblewrap", EXAMPLES / "tare-redis"
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.boots,
     pytest.mark.skipif(os.geteuid() != 0, reason="a bubblewrap with a toolbox needs root"),
     pytest.mark.skipif(not shutil.which("bwrap"), reason="bubblewrap is not installed"),
 ]

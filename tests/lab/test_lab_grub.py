@@ -31,6 +31,7 @@ from tare.study.hosting import Boot
 pytestmark = [
     pytest.mark.guest,
     pytest.mark.slow,
+    pytest.mark.boots,
     pytest.mark.timeout(900),
 ]
 

@@ -25,6 +25,7 @@ from tare.testing.hosts import Elsewhere
 pytestmark = [
     pytest.mark.guest,
     pytest.mark.slow,
+    pytest.mark.boots,
     pytest.mark.timeout(900),
     pytest.mark.asyncio(loop_scope="module"),
 ]
@@ -171,6 +172,8 @@ async def test_huge_pages_of_the_host_carry_the_guests_memory(kvm_lab: Inside) -
     assert not kvm_lab.context.ledger.open_entries()
 
 
+# A lab of its own; in `make test` a run in counted time is on such a lab without a guest.
+@pytest.mark.acceptance
 async def test_a_lab_whose_idle_minutes_pass_at_once_loses_nothing_meanwhile(
     agent_program: Path, tmp_path: Path
 ) -> None:

@@ -61,6 +61,7 @@ class TestOci(PlatformCases):
 
 @pytest.mark.guest
 @pytest.mark.slow
+@pytest.mark.boots
 class TestQemu(PlatformCases):
     platform = Qemu()
     killed_words = "QEMU was killed by SIGKILL"

@@ -97,12 +97,12 @@ async def exchange(client: Machine, server: Machine, to: Link) -> None:
         pytest.param(
             *(1500, "vxlan", 1450, (QEMU, OCI)),
             id="vxlan-qemu",
-            marks=[*rooted, *container, pytest.mark.guest, pytest.mark.slow],
+            marks=[*rooted, *container, pytest.mark.guest, pytest.mark.slow, pytest.mark.boots],
         ),
         pytest.param(
             *(0, "tunnel", 1500, (OCI, QEMU)),
             id="tunnel-qemu",
-            marks=[*rooted, *container, pytest.mark.guest, pytest.mark.slow],
+            marks=[*rooted, *container, pytest.mark.guest, pytest.mark.slow, pytest.mark.boots],
         ),
     ],
 )
@@ -238,7 +238,7 @@ async def test_a_tunnel_that_breaks_is_told(tmp_path: Path, agent_program: Path)
             await network.on("host-a").here("machine")
             (end,) = (e for e in contexts[1].ledger.open_entries() if e.kind == "process")
             os.kill(int(end.details["pid"]), 9)
-            fault = await asyncio.wait_for(network.lost, 10)
+            fault = await asyncio.wait_for(network.lost, 60)
             assert "the network's tunnel to host-b has ended" in fault.message
             assert fault.transient
 

@@ -73,12 +73,12 @@ def ends_of(name: str, **parameters: Any) -> Ends:
     return both
 
 
-async def parts(host: LocalHost) -> set[str]:
-    """Return the interfaces and namespaces of this process's kernel that look like Tare's."""
+async def parts(host: LocalHost, token: str) -> set[str]:
+    """Return the interfaces and namespaces of this process's kernel that are of one network."""
     links = await host.run(["ip", "-o", "link"], timeout_s=20)
     spaces = await host.run(["ip", "netns"], timeout_s=20)
     words = (links.stdout + spaces.stdout).decode().replace("@", " ").replace(":", " ").split()
-    return {word for word in words if word.startswith("tare-")}
+    return {word for word in words if word.startswith(token)}
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ async def parts(host: LocalHost) -> set[str]:
                 Qemu(),
                 QemuOptions.model_validate(chosen),
                 id=f"qemu-{'-'.join(chosen.values())}",
-                marks=[pytest.mark.guest, pytest.mark.slow],
+                marks=[pytest.mark.guest, pytest.mark.slow, pytest.mark.boots],
             )
             for chosen in (
                 {"devices": "paravirtual"},
@@ -151,6 +151,7 @@ async def test_an_interface_that_is_not_as_wanted_is_told(context: Context) -> N
 
 @pytest.mark.guest
 @pytest.mark.slow
+@pytest.mark.boots
 async def test_a_guest_whose_network_does_not_come_up_says_why(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,14 +200,14 @@ async def test_a_peer_that_dies_is_told(context: Context) -> None:
 
 async def test_a_killed_run_leaves_nothing_once_cleaned(context: Context) -> None:
     host = LocalHost(context.agent)
-    before = await parts(host)
     async with connected([context], Oci(), OciOptions(), several=False) as joined:
-        await joined.network.namespace("tare-x")
-        made = await parts(host) - before
+        link = await joined.network.namespace("tare-x")
+        token = link.interface.rpartition("-")[0]
+        made = await parts(host, token)
         assert len(made) == 5, made
         # As `tare clean` does it, from what the ledger says.
         told = await clean(host, context.ledger, {})
-        assert await parts(host) & made == set()
+        assert await parts(host, token) == set()
         assert any("Removed network namespace" in sentence for sentence in told)
         assert any("Removed network interface" in sentence for sentence in told)
     context.ledger.record("link", name="eth0")
