@@ -17,6 +17,7 @@ from tare.lab.options import GIB, LabOptions
 from tare.platforms.contract import Context
 from tare.platforms.qemu.enlightenments import told_by_kvm
 from tare.platforms.qemu.machine import QemuMachine
+from tare.platforms.qemu.offer import offer_of
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu, launch
 from tare.testing.conformance import PlatformCases
@@ -99,6 +100,13 @@ async def booted(
 def features(proof: Mapping[str, Any]) -> tuple[str, ...]:
     leaves = proof["hypervisor"]["leaves"]
     return told_by_kvm(int(leaves.get("40000001.0", "0").split()[0], 16))
+
+
+async def test_the_labs_own_qemu_is_asked_what_it_offers(kvm_lab: Inside, tmp_path: Path) -> None:
+    # With nothing remembered: this computer's QEMU may be the same one, or another.
+    offer = await offer_of(kvm_lab.host, tmp_path)
+    assert offer.accelerators == {"tcg", "kvm"}
+    assert {"host", "EPYC"} <= offer.models
 
 
 async def test_what_this_kvm_does_not_know_is_refused_in_qemus_words(kvm_lab: Inside) -> None:
