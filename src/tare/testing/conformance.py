@@ -51,7 +51,7 @@ MIB = 1 << 20
 DISK = 48 * MIB
 LONG_S = 300.0
 MAIL = {"work": "varmail", "seconds": 0.3, "files": 40, "mean_bytes": 4096, "threads": 4}
-TOLD_S = 15.0
+TOLD_S = 60.0
 """Seconds within which a machine that was killed is known to be dead."""
 
 
