@@ -20,7 +20,8 @@ from run.run_driving import (
     tare,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.guest]
+# Of what runs beside others, these runs alone turn real-time throttling off.
+pytestmark = [pytest.mark.slow, pytest.mark.boots, pytest.mark.guest]
 
 STUDY = """
 study: faults

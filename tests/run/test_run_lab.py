@@ -109,6 +109,7 @@ def test_xens_time_slice_is_what_a_contended_subject_loses(
     assert_no_ledger_is_left(home)
 
 
+@pytest.mark.boots
 @pytest.mark.timeout(900)
 def test_counted_time_finds_the_same_in_every_block(home: Path) -> None:
     folder, study = home / "run", home / "counted.yaml"
@@ -126,6 +127,7 @@ def test_counted_time_finds_the_same_in_every_block(home: Path) -> None:
     assert_no_ledger_is_left(home)
 
 
+@pytest.mark.boots
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("name", "options", "reason", "transient"),
