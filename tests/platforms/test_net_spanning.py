@@ -79,7 +79,7 @@ async def exchange(client: Machine, server: Machine, to: Link) -> None:
     """Let packets of the network's full size go from one machine to the other and back."""
     sizes = {"request_bytes": 64 << 10, "response_bytes": 64 << 10}
     at = {"address": to.address, "port": 7100, **sizes}
-    asked = {"probe_bytes": to.mtu, "seconds": 0.2, "warmup_s": 0.0, "timeout_s": 30.0}
+    asked = {"probe_bytes": to.mtu, "seconds": 1.0, "warmup_s": 0.0, "timeout_s": 30.0}
     serving = await server.agent.start_load("net-server", at)
     try:
         outcome = await client.agent.run("request-response", {**at, **asked}, deadline_s=60)
