@@ -15,9 +15,10 @@ quick: setup  ## set up, run the quick study, name the report
 test:  ## set up what is missing and run all tests
 	@scripts/setup test
 	nice cargo test --locked --quiet --manifest-path agent/Cargo.toml
-	@# What measures or boots needs the computer for itself; the rest runs side by side.
-	@$(PYTEST) -n 2 -m "not slow and not acceptance"; side_by_side=$$?; \
-	$(PYTEST) -m "slow and not acceptance" && exit $$side_by_side
+	@# What measures needs the computer for itself; the rest runs side by side, a file's labs in one place.
+	@$(PYTEST) -n 2 -m "not slow and not acceptance"; quick=$$?; \
+	$(PYTEST) -n 2 --dist loadfile -m "slow and boots and not acceptance"; boots=$$?; \
+	$(PYTEST) -m "slow and not boots and not acceptance" && exit $$((quick + boots))
 
 acceptance:  ## what takes longer than test: a newer QEMU, Debian 13, the least Rust
 	@scripts/setup test

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,15 +24,3 @@ def agent_program() -> Path:
     program = Path(named) if named else Path(sys.executable).parent / "tare-agent"
     assert program.is_file(), f"{program} is missing: run `make setup`"
     return program
-
-
-@pytest.fixture(scope="session", autouse=True)
-def throttled_host() -> Iterator[None]:
-    """Begin with real-time throttling on, so that turning it off and on again shows."""
-    runtime = Path("/proc/sys/kernel/sched_rt_runtime_us")
-    if os.geteuid() != 0 or not runtime.exists() or runtime.read_text().strip() != "-1":
-        yield
-        return
-    runtime.write_text("950000")
-    yield
-    runtime.write_text("-1")

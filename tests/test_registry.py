@@ -148,6 +148,7 @@ def test_an_output_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.boots
 def test_the_doctor_tells_of_what_is_left_out(install: Install, tmp_path: Path) -> None:
     install("tare-theirs", "import nothing_of_the_kind")
     told = json.loads(tare(tmp_path, "doctor", "--json").stdout)

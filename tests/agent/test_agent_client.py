@@ -24,7 +24,8 @@ def silent(_: dict[str, Any]) -> list[dict[str, Any]]:
     return []
 
 
-def client_of(agent: ScriptedAgent, repeat_s: float = 0.05) -> AgentClient:
+def client_of(agent: ScriptedAgent, repeat_s: float = 0.5) -> AgentClient:
+    # Longer than a busy computer keeps the loop waiting, as far as that is to be had.
     return AgentClient(agent, name="vm-1", repeat_s=repeat_s)
 
 
@@ -68,14 +69,17 @@ async def test_another_protocol_is_refused() -> None:
 
 async def test_a_request_without_a_sign_is_repeated_with_the_same_id() -> None:
     def answer(request: dict[str, Any]) -> list[dict[str, Any]]:
-        return [done(request, monotonic_raw_ns=5, tsc=6)] if len(agent.requests) > 2 else []
+        if request["op"] == "clock" and len(agent.asked("clock")) > 2:
+            return [done(request, monotonic_raw_ns=5, tsc=6)]
+        return []
 
     agent = ScriptedAgent(answer)
-    client = client_of(agent)
+    client = client_of(agent, repeat_s=0.05)
     assert (await client.clock()).guest_ns == 5
     clocks = agent.asked("clock")
     assert [request["id"] for request in clocks[:3]] == [1, 1, 1]
-    assert client.noise.repeated == 2
+    # More often where the answer waits until this busy computer reads it.
+    assert client.noise.repeated >= 2
     await client.close()
 
 

@@ -4,94 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 from hosts.hosts_sshd import SSHD, Sshd
-from tare.errors import InputError
-from tare.hosts import Completed, Host, Ledger, LocalHost, Process
+from tare.hosts import Host, Ledger, LocalHost
 from tare.images.cache import default_cache
 from tare.platforms.contract import Context
+from tare.testing.hosts import READY, SHOWN, NamespaceHost
 
 WIRE = ("192.0.2.1", "192.0.2.2")
 """The hosts' addresses on the wire between them (TEST-NET-1, RFC 5737)."""
-
-_SHOWN = (
-    *("unshare", "--mount", "--propagation", "slave", "sh", "-ec"),
-    # /sys tells of the network of whoever mounted it. It ends with the test that started it.
-    "mount --rbind /sys/fs/cgroup /mnt; umount -l /sys; mount -t sysfs sysfs /sys; "
-    "mount --rbind /mnt /sys/fs/cgroup; umount -l /mnt; "
-    # The names of the namespaces that are made on the host are its own, too.
-    "mount -t tmpfs tmpfs /run/netns; echo ready; exec cat",
-)
-
-
-class NamespaceHost(LocalHost):
-    """This computer, but for its network: what runs on the host is in namespaces.
-
-    Args:
-        name: The host's name.
-        inside: The id of a process in these namespaces.
-        agent: The agent's program.
-    """
-
-    def __init__(self, name: str, inside: int, agent: Path) -> None:
-        super().__init__(agent)
-        self.name = name
-        self._process = inside
-        self._program = agent
-
-    def under_another_name(self, name: str) -> NamespaceHost:
-        return NamespaceHost(name, self._process, self._program)
-
-    def inside(self, argv: Sequence[str]) -> list[str]:
-        if shutil.which(argv[0]) is None:
-            raise InputError(f"there is no command {argv[0]}")
-        return ["nsenter", f"--target={self._process}", "--net", "--mount", *argv]
-
-    async def run(self, argv: Sequence[str], **how: Any) -> Completed:
-        return await super().run(self.inside(argv), **how)
-
-    async def start(
-        self,
-        argv: Sequence[str],
-        *,
-        log: Path | None = None,
-        env: Mapping[str, str] | None = None,
-        cpus: Sequence[int] | None = None,
-    ) -> Process:
-        return await super().start(self.inside(argv), log=log, env=env, cpus=cpus)
-
-    async def exists(self, path: str | Path) -> bool:
-        if not self._of_stack(path):
-            return await super().exists(path)
-        return (await self.run(["test", "-e", str(path)])).ok
-
-    async def write(self, path: str | Path, data: bytes) -> None:
-        if not self._of_stack(path):
-            await super().write(path, data)
-        elif not (done := await self.run(["tee", str(path)], input=data)).ok:
-            raise OSError(done.words())
-
-    def _of_stack(self, path: str | Path) -> bool:
-        return str(path).startswith(("/sys/class/net/", "/proc/sys/net/", "/run/netns/"))
 
 
 def live_in(space: str) -> subprocess.Popen[bytes]:
     """Start what keeps namespaces of a host alive: that of its network, and one that shows it."""
     process = subprocess.Popen(
-        ["nsenter", f"--net=/run/netns/{space}", *_SHOWN],
+        ["nsenter", f"--net=/run/netns/{space}", *SHOWN],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
     assert process.stdout is not None
-    assert process.stdout.readline() == b"ready\n"
+    assert process.stdout.readline() == READY
     return process
 
 
@@ -126,7 +64,7 @@ def two_hosts(folder: Path, agent: Path, *, mtu: int = 1500) -> Iterator[tuple[C
             held.callback(end, process)
         first, second = (
             Context(
-                NamespaceHost(f"host-{letter}", process.pid, agent),
+                NamespaceHost(LocalHost(agent), f"host-{letter}", process.pid),
                 held.enter_context(Ledger(folder / f"ledger-{letter}", host=f"host-{letter}")),
                 default_cache(),
                 agent,

@@ -2,12 +2,23 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator
+import signal
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tare.hosts import Host, Ledger, LocalHost, changed_setting, clean, clean_all, ledger_path
+from tare.hosts import (
+    Completed,
+    Host,
+    Ledger,
+    LocalHost,
+    changed_setting,
+    clean,
+    clean_all,
+    ledger_path,
+)
 from tare.hosts.ledger.cleanup import remove_cgroup
 from tare.hosts.processes import find_by_token, start_time
 from tare.platforms.oci.leftovers import undo_container
@@ -80,6 +91,42 @@ async def test_the_process_of_an_entry_is_killed(host: Host, ledger: Ledger) -> 
         True,
     ]
     assert await clean(host, ledger, {}) == []
+
+
+BREEDER = "read _; sleep 300 & read _"
+
+
+async def test_what_begins_while_its_parent_is_killed_is_killed_as_well(
+    host: Host, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token, pipe = f"breeding-{os.getpid()}", asyncio.subprocess.PIPE
+    marked = {**os.environ, "TARE_TOKEN": token}
+    parent = await asyncio.create_subprocess_exec("sh", "-c", BREEDER, stdin=pipe, env=marked)
+    assert parent.stdin is not None
+    ledger.record("process", token=token, command="sh")
+    run, born = host.run, set[int]()
+
+    async def run_late(argv: Sequence[str], **how: Any) -> Completed:
+        if argv[-1] == f"kill -9 {parent.pid}" and not born:
+            # Who is to be killed was looked up already; now there is one more.
+            assert parent.stdin is not None
+            parent.stdin.write(b"go\n")
+            async with asyncio.timeout(30):
+                while not born:
+                    born.update({*await find_by_token(host, token)} - {parent.pid})
+        return await run(argv, **how)
+
+    monkeypatch.setattr(host, "run", run_late)
+    try:
+        (told,) = await clean(host, ledger, {})
+        assert await parent.wait() == -9
+        assert await find_by_token(host, token) == ()
+        (child,) = born
+        assert str(child) in told and str(parent.pid) in told
+        assert ledger.open_entries() == ()
+    finally:
+        for pid in await find_by_token(host, token):
+            os.kill(pid, signal.SIGKILL)
 
 
 async def test_a_process_that_only_has_the_same_id_is_spared(host: Host, ledger: Ledger) -> None:

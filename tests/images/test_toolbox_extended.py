@@ -49,6 +49,7 @@ async def extended(base: Toolbox, additions: Additions, said: list[str]) -> Tool
 
 
 @pytest.mark.slow
+@pytest.mark.boots
 @needs_root
 async def test_it_holds_both_and_is_built_once(program: Path, built: list[Toolbox]) -> None:
     base = await real_toolbox(agent_path())
@@ -82,6 +83,7 @@ async def test_it_holds_both_and_is_built_once(program: Path, built: list[Toolbo
 
 @needs_root
 @pytest.mark.slow
+@pytest.mark.boots
 async def test_a_program_without_its_library_is_told_before_anything_runs(
     tmp_path: Path,
 ) -> None:
@@ -97,6 +99,7 @@ async def test_a_program_without_its_library_is_told_before_anything_runs(
 
 @needs_root
 @pytest.mark.slow
+@pytest.mark.boots
 async def test_a_place_that_a_package_has_is_not_taken_from_it(program: Path) -> None:
     base = await real_toolbox(agent_path())
     for place, words in {

@@ -235,6 +235,7 @@ async def guest(context: Context, image: Path) -> Machine:
 @needs_shell
 @pytest.mark.guest
 @pytest.mark.slow
+@pytest.mark.boots
 async def test_a_guest_with_such_a_toolbox_says_so_and_goes_on(
     context: Context, tree: Path, tmp_path: Path, agent_program: Path
 ) -> None:

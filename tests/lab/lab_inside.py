@@ -27,11 +27,13 @@ class Inside:
     Args:
         lab: The lab.
         context: Where platforms work in it.
+        here: Where they work on this computer.
         numbers: Makes names unique.
     """
 
     lab: Lab
     context: Context
+    here: Context
     numbers: itertools.count[int]
 
     @property
@@ -58,12 +60,14 @@ async def inside(
     """Boot a lab; prove in the end that nothing is left: in its ledger, in the one here, of it."""
     here = LocalHost(agent)
     local = Context(here, Ledger(folder / "here"), default_cache(), agent, kernel)
-    async with await lab_up(local, options, folder / "tare-lab") as lab:
+    # Anywhere: two labs at once would share the CPU for guests, and leave the other one idle.
+    up = await lab_up(local, options, folder / "tare-lab", tell=print, cpus=())
+    async with up as lab:
         ledger = Ledger(folder / "there", host=lab.host.name, boot=lab.host.boot_id)
         context = replace(
             local, host=lab.host, here=here, ledger=ledger, counted=options.deterministic
         )
-        yield Inside(lab, context, itertools.count(1))
+        yield Inside(lab, context, local, itertools.count(1))
         assert not ledger.open_entries()
         ledger.close()
     assert not lab.places.folder.exists()

@@ -31,6 +31,7 @@ from tare.study.hosting import Boot
 pytestmark = [
     pytest.mark.guest,
     pytest.mark.slow,
+    pytest.mark.boots,
     pytest.mark.timeout(900),
 ]
 
@@ -168,7 +169,7 @@ async def computer(context: Context, grub: Path, folder: Path) -> AsyncIterator[
         held.push_async_callback(outer.stop)
         port = await outer.ssh_port()
         places.known_hosts.write_text(keys.known_hosts(port))
-        await outer.go(context.host.topology().online)
+        await outer.go(())
         await outer.ready(PATIENCE_S)
         reached = replace(ssh_options(places, port), silence_s=10.0, patience_s=15.0)
         yield await held.enter_async_context(SshHost(reached, context.agent))

@@ -20,7 +20,7 @@ from tare.lab.options import GIB, LabOptions
 from tare.lab.seed import make_keys
 from tare.platforms.contract import Context
 
-pytestmark = [pytest.mark.guest, pytest.mark.slow]
+pytestmark = [pytest.mark.guest, pytest.mark.slow, pytest.mark.boots]
 
 
 @pytest.fixture

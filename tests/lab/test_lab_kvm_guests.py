@@ -17,13 +17,16 @@ from tare.lab.options import GIB, LabOptions
 from tare.platforms.contract import Context
 from tare.platforms.qemu.enlightenments import told_by_kvm
 from tare.platforms.qemu.machine import QemuMachine
+from tare.platforms.qemu.offer import offer_of
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu, launch
 from tare.testing.conformance import PlatformCases
+from tare.testing.hosts import Elsewhere
 
 pytestmark = [
     pytest.mark.guest,
     pytest.mark.slow,
+    pytest.mark.boots,
     pytest.mark.timeout(900),
     pytest.mark.asyncio(loop_scope="module"),
 ]
@@ -54,6 +57,12 @@ class TestKvm(PlatformCases):
     @classmethod
     def context(cls, kvm_lab: Inside) -> Context:
         return kvm_lab.context
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def elsewhere(cls, kvm_lab: Inside) -> Elsewhere:
+        """This computer, where QEMU emulates its guest itself."""
+        return Elsewhere(kvm_lab.here, Qemu(), QemuOptions(accelerator="tcg"))
 
     @classmethod
     def cpus(cls, context: Context) -> tuple[int, ...]:
@@ -91,6 +100,13 @@ async def booted(
 def features(proof: Mapping[str, Any]) -> tuple[str, ...]:
     leaves = proof["hypervisor"]["leaves"]
     return told_by_kvm(int(leaves.get("40000001.0", "0").split()[0], 16))
+
+
+async def test_the_labs_own_qemu_is_asked_what_it_offers(kvm_lab: Inside, tmp_path: Path) -> None:
+    # With nothing remembered: this computer's QEMU may be the same one, or another.
+    offer = await offer_of(kvm_lab.host, tmp_path)
+    assert offer.accelerators == {"tcg", "kvm"}
+    assert {"host", "EPYC"} <= offer.models
 
 
 async def test_what_this_kvm_does_not_know_is_refused_in_qemus_words(kvm_lab: Inside) -> None:
@@ -164,6 +180,8 @@ async def test_huge_pages_of_the_host_carry_the_guests_memory(kvm_lab: Inside) -
     assert not kvm_lab.context.ledger.open_entries()
 
 
+# A lab of its own; in `make test` a run in counted time is on such a lab without a guest.
+@pytest.mark.acceptance
 async def test_a_lab_whose_idle_minutes_pass_at_once_loses_nothing_meanwhile(
     agent_program: Path, tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ from lab.lab_inside import OWN, PATIENCE_S, SHAPE, Inside, inside
 from tare.errors import MachineFault
 from tare.hosts.ledger.cleanup import clean
 from tare.lab.options import GIB, MIB, LabOptions
+from tare.platforms.bare import Bare, BareOptions
 from tare.platforms.contract import Context, Shape
 from tare.platforms.xen import toolstack as xen
 from tare.platforms.xen.machine import XenMachine
@@ -23,11 +24,13 @@ from tare.platforms.xen.platform import Xen, host_cpus, launch
 from tare.platforms.xen.scheduling import pool_of
 from tare.registry import installed
 from tare.testing.conformance import PlatformCases
+from tare.testing.hosts import Elsewhere
 from tare.testing.machines import Running
 
 pytestmark = [
     pytest.mark.guest,
     pytest.mark.slow,
+    pytest.mark.boots,
     pytest.mark.timeout(900),
     pytest.mark.asyncio(loop_scope="module"),
 ]
@@ -59,6 +62,12 @@ class XenCases(PlatformCases):
     @classmethod
     def context(cls, xen_lab: Inside) -> Context:
         return xen_lab.context
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def elsewhere(cls, xen_lab: Inside) -> Elsewhere:
+        """This computer, which has no Xen: a process stands for the machine there."""
+        return Elsewhere(xen_lab.here, Bare(), BareOptions())
 
     @classmethod
     def cpus(cls, context: Context) -> tuple[int, ...]:
@@ -198,18 +207,7 @@ async def test_a_guest_in_a_pool_of_its_own_goes_by_the_scheduler_of_that_pool(
     assert not xen_lab.context.ledger.open_entries()
 
 
-# In `make test` the short study of hypervisors boots a PVH guest; a HVM guest takes minutes.
-@pytest.mark.acceptance
-async def test_a_pvh_guest_boots_and_measures(xen_lab: Inside) -> None:
-    async with booted(xen_lab, options(type="pvh")) as machine:
-        hello = await machine.agent.hello(PATIENCE_S)
-        assert "XenVMMXenVMM" in hello.proof["hypervisor"]["signatures"]
-        done = await machine.agent.run("numeric-sort", {"seconds": 0.2}, deadline_s=PATIENCE_S)
-        assert done.value["iterations_per_s"] > 0
-    assert not xen_lab.context.ledger.open_entries()
-
-
-@pytest.mark.acceptance
+# It takes minutes.
 @pytest.mark.acceptance
 @pytest.mark.parametrize(("devices", "disk"), [("paravirtual", "xvde"), ("emulated", "sda")])
 async def test_an_hvm_guest_boots_with_either_kind_of_devices(

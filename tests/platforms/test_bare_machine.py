@@ -4,16 +4,19 @@ import asyncio
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from hosts.hosts_throttling import USUAL, OwnThrottling
 from tare.errors import MachineFault
 from tare.hosts import Ledger, LocalHost
+from tare.hosts.realtime import RT_RUNTIME, unthrottled
 from tare.platforms.bare import Bare, BareOptions
 from tare.platforms.contract import Context, Machine, MachineSpec, Shape
 
-RT_RUNTIME = Path("/proc/sys/kernel/sched_rt_runtime_us")
+OFF = "-1\n"
 BARE = Bare()
 SHAPE = Shape(1, 64 << 20)
 
@@ -79,23 +82,42 @@ async def test_an_unpinned_machine_has_as_many_cpus_as_its_shape(context: Contex
     await machine.stop()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="changing the kernel's settings needs root")
-async def test_throttling_is_off_until_the_last_machine_stops(context: Context) -> None:
-    before = RT_RUNTIME.read_text()
-    one = await start(context, realtime=True)
-    two = await start(context, realtime=True, role="neighbour")
-    assert RT_RUNTIME.read_text().strip() == "-1"
+async def test_throttling_is_off_until_the_last_machine_stops(
+    context: Context, tmp_path: Path
+) -> None:
+    host = OwnThrottling(context.agent, tmp_path / "throttling")
+    own = replace(context, host=host)
+    one = await start(own, realtime=True)
+    two = await start(own, realtime=True, role="neighbour")
+    assert host.setting.read_text() == "-1\n"
     await one.stop()
-    assert RT_RUNTIME.read_text().strip() == "-1"
+    assert host.setting.read_text() == "-1\n"
     await two.stop()
-    assert RT_RUNTIME.read_text() == before
+    assert host.setting.read_text() == USUAL
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="changing the kernel's settings needs root")
+async def test_the_kernels_own_setting_is_turned_off_and_given_back(context: Context) -> None:
+    seen = []
+    # Another Tare here may change it at the same moment, but not at each of these.
+    for _ in range(20):
+        if (before := RT_RUNTIME.read_text()) != OFF:
+            async with unthrottled(context.host, context.ledger) as problems:
+                during = RT_RUNTIME.read_text()
+            seen.append((problems, during, RT_RUNTIME.read_text()))
+            if seen[-1] == ((), OFF, before):
+                return
+        await asyncio.sleep(1)
+    if not seen:
+        pytest.skip("somebody keeps real-time throttling off here")
+    pytest.fail(f"throttling was never off and given back: {seen}")
 
 
 async def test_an_agent_that_hangs_is_ended(context: Context) -> None:
     machine = await start(context)
     await machine.ready(20)
     os.kill(process_of(context), signal.SIGSTOP)
-    await asyncio.wait_for(machine.stop(), 15)
+    await asyncio.wait_for(machine.stop(), 60)
 
 
 async def test_an_agent_that_never_starts_says_why(context: Context, tmp_path: Path) -> None:

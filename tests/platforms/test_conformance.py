@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
-from hosts.hosts_sshd import Sshd
-from tare.hosts import Ledger
+from hosts.hosts_namespaces import sshd_inside
+from tare.hosts import Ledger, LocalHost
 from tare.hosts.ssh.host import SshHost
 from tare.images.cache import default_cache
 from tare.platforms.bare import Bare
@@ -19,6 +20,7 @@ from tare.platforms.contract import Context
 from tare.platforms.oci.platform import Oci
 from tare.platforms.qemu.platform import Qemu
 from tare.testing.conformance import PlatformCases
+from tare.testing.hosts import Elsewhere, second_host
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="disks and networks need root")
 
@@ -26,17 +28,18 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="disks and networks ne
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def far(
     tmp_path_factory: pytest.TempPathFactory, agent_program: Path
-) -> AsyncIterator[Context]:
-    """This computer once more, as a second host: over SSH."""
-    folder = tmp_path_factory.mktemp("sshd")
-    server = Sshd(folder)
-    server.start()
-    try:
-        async with SshHost(server.options(), agent_program) as host:
-            with Ledger(folder / "ledger", host=host.name, boot=host.boot_id) as ledger:
-                yield Context(host, ledger, default_cache(), agent_program)
-    finally:
-        server.stop()
+) -> AsyncIterator[Elsewhere]:
+    """A second host with a network of its own, over SSH."""
+    folder = tmp_path_factory.mktemp("far")
+    with Ledger(folder / "here") as ledger:
+        here = Context(LocalHost(agent_program), ledger, default_cache(), agent_program)
+        async with second_host(here, folder / "there") as there:
+            assert there is not None
+            with sshd_inside(there, folder) as server:
+                async with SshHost(server.options(), agent_program) as host:
+                    noted = Ledger(folder / "afar", host=host.name, boot=host.boot_id)
+                    with noted:
+                        yield Elsewhere(replace(there, host=host, ledger=noted))
 
 
 class TestBare(PlatformCases):
@@ -45,7 +48,7 @@ class TestBare(PlatformCases):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def elsewhere(cls, far: Context) -> Context:
+    def elsewhere(cls, far: Elsewhere) -> Elsewhere:
         return far
 
 
@@ -58,6 +61,7 @@ class TestOci(PlatformCases):
 
 @pytest.mark.guest
 @pytest.mark.slow
+@pytest.mark.boots
 class TestQemu(PlatformCases):
     platform = Qemu()
     killed_words = "QEMU was killed by SIGKILL"

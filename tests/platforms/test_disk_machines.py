@@ -54,11 +54,11 @@ ARMS = [
             pytest.mark.skipif(not shutil.which("runc"), reason="runc is not installed"),
         ],
     ),
-    pytest.param("qemu", {}, marks=[pytest.mark.guest, pytest.mark.slow]),
+    pytest.param("qemu", {}, marks=[pytest.mark.guest, pytest.mark.slow, pytest.mark.boots]),
     pytest.param(
         "qemu",
         {"devices": "emulated", "disk_cache": "writethrough"},
-        marks=[pytest.mark.guest, pytest.mark.slow],
+        marks=[pytest.mark.guest, pytest.mark.slow, pytest.mark.boots],
     ),
 ]
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hosts.hosts_namespaces import NamespaceHost, parts_in, sshd_inside, two_hosts
+from hosts.hosts_namespaces import parts_in, sshd_inside, two_hosts
 from tare.errors import MachineFault
 from tare.hosts import clean
 from tare.hosts.ssh.host import SshHost
@@ -26,6 +26,7 @@ from tare.platforms.linux.network.tunnel import whole_frames
 from tare.platforms.oci.platform import Oci, OciOptions
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu
+from tare.testing.hosts import NamespaceHost
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="bridges and namespaces need root")
 needs_ip = pytest.mark.skipif(not shutil.which("ip"), reason="iproute2 is not installed")
@@ -78,7 +79,7 @@ async def exchange(client: Machine, server: Machine, to: Link) -> None:
     """Let packets of the network's full size go from one machine to the other and back."""
     sizes = {"request_bytes": 64 << 10, "response_bytes": 64 << 10}
     at = {"address": to.address, "port": 7100, **sizes}
-    asked = {"probe_bytes": to.mtu, "seconds": 0.2, "warmup_s": 0.0, "timeout_s": 5.0}
+    asked = {"probe_bytes": to.mtu, "seconds": 1.0, "warmup_s": 0.0, "timeout_s": 30.0}
     serving = await server.agent.start_load("net-server", at)
     try:
         outcome = await client.agent.run("request-response", {**at, **asked}, deadline_s=60)
@@ -96,12 +97,12 @@ async def exchange(client: Machine, server: Machine, to: Link) -> None:
         pytest.param(
             *(1500, "vxlan", 1450, (QEMU, OCI)),
             id="vxlan-qemu",
-            marks=[*rooted, *container, pytest.mark.guest, pytest.mark.slow],
+            marks=[*rooted, *container, pytest.mark.guest, pytest.mark.slow, pytest.mark.boots],
         ),
         pytest.param(
             *(0, "tunnel", 1500, (OCI, QEMU)),
             id="tunnel-qemu",
-            marks=[*rooted, *container, pytest.mark.guest, pytest.mark.slow],
+            marks=[*rooted, *container, pytest.mark.guest, pytest.mark.slow, pytest.mark.boots],
         ),
     ],
 )
@@ -237,7 +238,7 @@ async def test_a_tunnel_that_breaks_is_told(tmp_path: Path, agent_program: Path)
             await network.on("host-a").here("machine")
             (end,) = (e for e in contexts[1].ledger.open_entries() if e.kind == "process")
             os.kill(int(end.details["pid"]), 9)
-            fault = await asyncio.wait_for(network.lost, 10)
+            fault = await asyncio.wait_for(network.lost, 60)
             assert "the network's tunnel to host-b has ended" in fault.message
             assert fault.transient
 

@@ -23,7 +23,7 @@ from tare.platforms.qemu.machine import QemuMachine
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import MIN_MEMORY, Qemu, launch
 
-pytestmark = [pytest.mark.guest, pytest.mark.slow]
+pytestmark = [pytest.mark.guest, pytest.mark.slow, pytest.mark.boots]
 
 SHAPE = Shape(vcpus=1, memory=192 << 20)
 # Long enough for a computer that is busy with something else.
@@ -73,40 +73,25 @@ def nothing_is_left(context: Context, machine: QemuMachine, workdir: Path) -> bo
     )
 
 
-@pytest.mark.parametrize("devices", ["paravirtual", "emulated"])
-async def test_a_guest_boots_answers_and_leaves_nothing(
-    start: Start, context: Context, tmp_path: Path, devices: str
-) -> None:
-    cpu = min(os.sched_getaffinity(0))
-    machine = await start(QemuOptions.model_validate({"devices": devices}), cpus=(cpu,))
-    hello = await machine.ready(PATIENCE_S)
-    assert hello.role == "init"
-    assert hello.proof["kernel"]["preempt"] == "rt"
-    drivers = {nic["driver"] for nic in hello.proof["nics"]}
-    assert drivers == {"virtio_net" if devices == "paravirtual" else "e1000"}
-    assert len(hello.proof["disks"]) == 1
-    (thread,) = await machine.vcpu_threads()
-    assert os.sched_getaffinity(thread) == {cpu}
-    cost = await machine.host_cost()
-    assert cost["cpu_s"] > 0
-    assert cost["rss_bytes"] > 1 << 20
-    assert cost["vcpu_cpu_s"] > 0
-    assert cost["vcpu0_run_delay_s"] >= 0
-    await machine.stop()
-    await machine.stop()
-    assert not machine.died.done()
-    assert nothing_is_left(context, machine, tmp_path / "tare-m")
+# What every platform's guests do, tests/platforms/test_conformance.py sees of these too.
 
 
-async def test_each_vcpu_is_pinned_in_turn(start: Start) -> None:
+async def test_each_vcpu_is_pinned_in_turn_and_costs(start: Start) -> None:
     cpus = tuple(sorted(os.sched_getaffinity(0)))[:2]
     machine = await start(shape=Shape(vcpus=3, memory=256 << 20), cpus=cpus)
-    hello = await machine.ready(PATIENCE_S)
-    assert hello.proof["topology"]["online"] == "0-2"
+    proof = (await machine.ready(PATIENCE_S)).proof
+    assert proof["topology"]["online"] == "0-2"
+    assert proof["kernel"]["preempt"] == "rt"
+    assert {nic["driver"] for nic in proof["nics"]} == {"virtio_net"}
+    assert len(proof["disks"]) == 1
     threads = await machine.vcpu_threads()
     assert [os.sched_getaffinity(thread) for thread in threads] == [
         {cpus[number % len(cpus)]} for number in range(3)
     ]
+    cost = await machine.host_cost()
+    assert cost["vcpu_cpu_s"] > 0
+    assert cost["rss_bytes"] > 1 << 20
+    assert all(cost[f"vcpu{number}_run_delay_s"] >= 0 for number in range(3))
 
 
 async def test_a_killed_qemu_ends_the_wait_for_a_guest(start: Start) -> None:
@@ -143,7 +128,7 @@ async def test_a_guest_that_never_answers_meets_its_deadline(
         MachineFault, match=r"did not answer within 4 s; last console line: "
     ) as caught:
         await machine.ready(4.0)
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < PATIENCE_S
     assert caught.value.console_tail
     await machine.stop()
     assert nothing_is_left(context, machine, tmp_path / "tare-m")
@@ -167,7 +152,10 @@ async def test_too_little_memory_is_told_by_qemu_or_the_kernel(start: Start) -> 
 
 async def test_the_least_memory_is_enough(start: Start) -> None:
     machine = await start(QemuOptions(devices="emulated"), shape=Shape(1, MIN_MEMORY))
-    await machine.ready(PATIENCE_S)
+    proof = (await machine.ready(PATIENCE_S)).proof
+    assert proof["kernel"]["preempt"] == "rt"
+    assert {nic["driver"] for nic in proof["nics"]} == {"e1000"}
+    assert len(proof["disks"]) == 1
 
 
 async def test_more_threads_than_memory_holds_are_refused_and_the_guest_lives_on(
@@ -273,7 +261,7 @@ async def test_when_tare_is_killed_qemu_ends_and_the_ledger_knows_the_rest(
     assert await start_time(host, qemu) is not None
     tare.kill()
     await tare.wait()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while await start_time(host, qemu) is not None:
             await asyncio.sleep(0.02)
     assert (tmp_path / "tare-m").exists()

@@ -158,6 +158,7 @@ async def boot(
 
 @pytest.mark.guest
 @pytest.mark.slow
+@pytest.mark.boots
 async def test_a_guest_boots_and_measures_over_ssh(
     context: Context, sshd: Sshd, tmp_path: Path
 ) -> None:
@@ -203,6 +204,7 @@ async def test_a_guest_boots_and_measures_over_ssh(
 
 @pytest.mark.guest
 @pytest.mark.slow
+@pytest.mark.boots
 async def test_a_host_that_is_lost_ends_its_guest_with_the_reason(
     sshd: Sshd, tmp_path: Path, agent_program: Path
 ) -> None:

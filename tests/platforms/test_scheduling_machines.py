@@ -142,7 +142,7 @@ async def test_an_endless_real_time_load_can_still_be_stopped(
     if thread:
         assert os.sched_getparam(thread).sched_priority == 1
     await asyncio.sleep(0.1)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         outcome = await load.stop()
     assert outcome.value["seconds"] > 0
 
@@ -153,7 +153,8 @@ async def test_a_cap_takes_its_part_in_gaps_as_long_as_the_rest_of_its_period(
 ) -> None:
     if "cap" not in (await offered_by_groups(context.host))[0]:
         pytest.skip("no control groups with quotas here")
-    machine = await start(platform, {"cap": "25 %", "period": "80ms"})
+    # Of so great a weight that nothing else here keeps it from what its cap leaves it.
+    machine = await start(platform, {"cap": "25 %", "period": "80ms", "weight": 10_000})
     group = machine.applied["scheduling"]["group"]
     folder = Path(group["path"])
     assert folder.name == machine.name
@@ -255,7 +256,7 @@ async def test_clean_removes_the_group_of_a_killed_run(context: Context) -> None
     inside = await asyncio.create_subprocess_exec(
         str(context.agent), "exec", *group.flags, "--", "sleep", "300"
     )
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while str(inside.pid) not in (group.folder / "cgroup.procs").read_text().split():
             await asyncio.sleep(0.01)
     try:

@@ -73,6 +73,7 @@ ARMS = [
 
 
 @pytest.mark.slow
+@pytest.mark.boots
 @pytest.mark.skipif(os.geteuid() != 0, reason="entering a toolbox needs root")
 @pytest.mark.parametrize("arms", ARMS)
 def test_its_figures_are_told_and_a_wrong_output_fails_its_cell(home: Path, arms: str) -> None:

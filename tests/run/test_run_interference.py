@@ -29,6 +29,8 @@ pytestmark = [
     pytest.mark.guest,
     pytest.mark.skipif(os.geteuid() != 0, reason="networks need root"),
 ]
+LINKS = "links-before"
+"""The file that names the interfaces that were there before a test."""
 PHASES = ("cpu-load", "memory-load", "disk-load", "net-load")
 
 STUDY = """
@@ -58,6 +60,7 @@ workloads:
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A state directory of the test's own, so that runs of the user are not in the way."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / LINKS).write_text(" ".join(links()))
     yield tmp_path
     # What a test that failed has left; nothing otherwise.
     subprocess.run([TARE, "clean"], capture_output=True, timeout=120, check=False)
@@ -77,8 +80,18 @@ def carried_out(home: Path, text: str) -> tuple[Path, subprocess.CompletedProces
 
 def assert_nothing_is_left(home: Path) -> None:
     assert_no_ledger_is_left(home)
-    links = subprocess.run(["ip", "-br", "link"], capture_output=True, text=True, check=True)
-    assert "tare-" not in links.stdout
+    # Those of other runs here go too, and none is left of this one.
+    left, deadline = links() - set((home / LINKS).read_text().split()), time.monotonic() + 120
+    while left := left & links():
+        assert time.monotonic() < deadline, f"interfaces are left: {left}"
+        time.sleep(0.5)
+
+
+def links() -> set[str]:
+    """Return the network interfaces here that are some Tare's."""
+    told = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
+    names = (line.split()[1].rstrip(":").partition("@")[0] for line in told.splitlines())
+    return {name for name in names if name.startswith("tare-")}
 
 
 def test_phases_counters_and_response_times_share_one_axis(home: Path) -> None:

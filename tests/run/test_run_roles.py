@@ -29,6 +29,7 @@ workloads:
 
 
 @pytest.mark.slow
+@pytest.mark.boots
 @pytest.mark.guest
 @pytest.mark.skipif(os.geteuid() != 0, reason="networks need root")
 def test_two_machines_of_an_arm_speak_with_each_other(

@@ -22,7 +22,7 @@ from run.run_driving import (
 from tare.analysis import load_run
 from tare.analysis.compare import compare
 
-pytestmark = [pytest.mark.slow]
+pytestmark = [pytest.mark.slow, pytest.mark.boots]
 
 STUDY = """
 study: afar

@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,7 +25,7 @@ from tare.platforms.oci.platform import Oci, OciOptions
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu
 from tare.run import neighbours
-from tare.run.neighbours import Loads, Neighbour, wanted_as_guests_see
+from tare.run.neighbours import LoadReport, Loads, Neighbour, wanted_as_guests_see
 from tare.workloads import MachineFacts
 from tare.workloads.loads import CpuLoad
 
@@ -50,7 +51,7 @@ PLATFORMS = [
         marks=[pytest.mark.guest, pytest.mark.slow],
     ),
 ]
-LONG_S = 1.0
+LONG_S = 2.0
 Start = Callable[[Platform[Any], Any, int], Awaitable[Loads]]
 
 
@@ -60,9 +61,11 @@ async def start(tmp_path: Path, agent_program: Path) -> AsyncIterator[Start]:
         ledger = held.enter_context(Ledger(tmp_path / "ledger"))
         context = Context(LocalHost(agent_program), ledger, default_cache(), agent_program, "rt")
 
+        numbers = count(1)
+
         async def run(platform: Platform[Any], options: Any, memory: int) -> Loads:
             shape = Shape(1, memory)
-            name = f"tare-test-{os.getpid()}-neighbour"
+            name = f"tare-test-{os.getpid()}-neighbour-{next(numbers)}"
             prepared = await platform.prepare(context, options, shape, True)
             spec = MachineSpec(name, shape, (), tmp_path / name, True, "neighbour-1")
             machine: Machine = await platform.start(context, options, prepared, spec)
@@ -92,14 +95,30 @@ async def members(loads: Loads) -> set[int]:
 async def test_a_neighbour_that_works_wants_its_cpu_throughout(
     start: Start, platform: Platform[Any], options: Any, memory: int
 ) -> None:
-    loads = await start(platform, options, memory)
-    await asyncio.sleep(LONG_S)
-    (report,) = await loads.end()
+    report = await worked(start, platform, options, memory)
     assert report.ran_share is not None
     assert report.wanted_share is not None
     assert report.wanted_share >= report.ran_share > 0
     assert report.busy == 1
     assert report.values["rate"] > 0
+
+
+async def worked(start: Start, platform: Platform[Any], options: Any, memory: int) -> LoadReport:
+    """Return what a neighbour did; it may stand still truly, once or twice, on a busy computer.
+
+    A thread of QEMU's that is kept from its CPU may hold what the thread of the vCPU waits for.
+    """
+    for _ in range(3):
+        loads = await start(platform, options, memory)
+        await asyncio.sleep(LONG_S)
+        try:
+            (report,) = await loads.end()
+        except MachineFault as fault:
+            stalled = fault
+            await loads.neighbours[0].machine.stop()
+            continue
+        return report
+    raise stalled
 
 
 @pytest.mark.parametrize(("platform", "options", "memory"), PLATFORMS)
@@ -113,9 +132,9 @@ async def test_a_neighbour_that_stands_still_is_told_without_waiting_for_it(
     try:
         await asyncio.sleep(LONG_S)
         with pytest.raises(MachineFault, match="neighbour-1 stalled"):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await loads.end()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await loads.abandon()
     finally:
         for process in processes:

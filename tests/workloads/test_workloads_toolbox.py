@@ -42,7 +42,7 @@ PLACES = [
     ),
 ]
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.boots]
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ from tare.images.vmlinux import NotExtractable, extract
 from tare.lab.packages import HYPERVISORS, SYSTEM, PackageFile, fetch, needed, resolve
 from tare.lab.tree import add_modules, unpack
 
-FORMAT = 2
+FORMAT = 3
 """Raised whenever the same packages are to give another image."""
 
 EARLY = ("virtio_pci", "virtio_blk", "ext4", "crc32c_generic", "overlay", "virtio_net")

@@ -24,7 +24,7 @@ _NOT_KEPT = re.compile(
     r"|usr/share/qemu/(.*\.(dtb|lid|elf|fd|e1000|rom.arm)|edk2.*|skiboot.*|openbios.*|hppa.*|s390.*"
     r"|palcode.*|u-boot.*|opensbi.*|npcm.*|QEMU,.*|slof.*|petalogix.*|canyonlands.*|bamboo.*)"
     r"|usr/lib/python3(/|$)|usr/lib/systemd(/|$)|usr/lib/debug(/|$)|usr/lib/modules(/|$)"
-    r"|usr/lib/x86_64-linux-gnu/(gconv|perl.*|dri|vdpau|qemu)(/|$)"
+    r"|usr/lib/x86_64-linux-gnu/((gconv|perl.*|dri|vdpau)(/|$)|qemu/(?!accel-))"
     r"|usr/lib/xen-[^/]*/(lib/python.*|share|efi)(/|$)|usr/lib/xen-common/share(/|$)|boot(/|$)"
     r"|etc/(init\.d|default|cron.*|logrotate\.d|rc.*|ufw|insserv.*|network|systemd|grub.*)(/|$)"
 )

@@ -41,15 +41,17 @@ from tare.platforms.contract import (
 from tare.platforms.linux.network import chosen_way, offered_network, with_network
 from tare.run.peers import connected, require_network, started_peer
 from tare.run.session import agent_path
+from tare.testing.hosts import Elsewhere, second_host
 from tare.testing.machines import SECOND, WORK, Machines, Running
 from tare.testing.refusing import CROWDED, FITS, demanding_plan, lacking
-from tare.testing.remains import remains_in
+from tare.testing.remains import remains_in, remains_of
+from tare.testing.talking import NETWORK_S, Kind, exchanges, two_apart
 
 MIB = 1 << 20
 DISK = 48 * MIB
 LONG_S = 300.0
 MAIL = {"work": "varmail", "seconds": 0.3, "files": 40, "mean_bytes": 4096, "threads": 4}
-TOLD_S = 15.0
+TOLD_S = 60.0
 """Seconds within which a machine that was killed is known to be dead."""
 
 
@@ -84,11 +86,13 @@ class PlatformCases:
         ):
             yield Context(LocalHost(agent), ledger, default_cache(), agent)
 
-    @pytest.fixture(scope="class")
+    @pytest_asyncio.fixture(scope="class", loop_scope="module")
     @classmethod
-    def elsewhere(cls) -> Context | None:
-        """Return where to start a machine on a second host; None: that case is skipped."""
-        return None
+    async def elsewhere(cls, context: Context) -> AsyncIterator[Elsewhere | None]:
+        """Return a second host, by default one that is made on the first; None: there is none."""
+        with tempfile.TemporaryDirectory(prefix="tare-test-") as folder:
+            async with second_host(context, Path(folder) / "ledger") as made:
+                yield None if made is None else Elsewhere(made)
 
     @classmethod
     def cpus(cls, context: Context) -> tuple[int, ...]:
@@ -289,16 +293,8 @@ class PlatformCases:
         there = links[second.spec.name]
         if there.forwards:
             pytest.skip(f"machines of a {there.way} network reach nothing by themselves")
-        serving = await second.machine.agent.start_load(
-            "net-server", {"address": there.address, "port": PORT, **SIZES}
-        )
-        asked: dict[str, Any] = {"address": there.address, "port": PORT, **SIZES, **BRIEF}
-        asked |= {"seconds": NETWORK_S[verdict.emulated]}
-        outcome = await subject.machine.agent.run(
-            "request-response", asked, deadline_s=self.patience_s
-        )
-        await serving.stop(self.patience_s)
-        assert outcome.value
+        seconds = NETWORK_S[verdict.emulated]
+        assert await exchanges(subject, second, there, seconds, self.patience_s) > 0
 
     # How a machine ends.
 
@@ -347,33 +343,37 @@ class PlatformCases:
         assert await running.remains() == []
 
     async def test_two_hosts(
-        self,
-        machines: Machines,
-        elsewhere: Context | None,
-        shape: Shape,
+        self, context: Context, verdict: Verdict, shape: Shape, elsewhere: Elsewhere | None
     ) -> None:
-        """One cell has a machine on each of two hosts, and both work at once."""
+        """Two machines of one cell are on two hosts, and reach each other on one network."""
         if elsewhere is None:
-            pytest.skip("there is no second host: override the fixture `elsewhere`")
-        far = Machines(
-            self.platform, self.options, elsewhere, shape=shape, cpus=(), patience_s=self.patience_s
+            pytest.skip("no second host can be made here: be root, or override `elsewhere`")
+        kinds = (
+            Kind(context, self.platform, self.options),
+            Kind(
+                elsewhere.context,
+                elsewhere.platform or self.platform,
+                elsewhere.options or self.options,
+            ),
         )
-        try:
-            both = await asyncio.gather(machines.fresh(), far.fresh(SECOND))
+        firsts = [kind.context.ledger.next_number for kind in kinds]
+        async with two_apart(kinds, shape, self.patience_s) as both:
+            subject, second = both
             for outcome in await asyncio.gather(*(each.measure() for each in both)):
                 assert outcome.value["iterations_per_s"] > 0
+            if subject.spec.network is None:
+                assert not all([await kind.way() for kind in kinds])
+            else:
+                links, seconds = subject.spec.network.links, NETWORK_S[verdict.emulated]
+                for one, other in ((subject, second), (second, subject)):
+                    there = links[other.spec.name]
+                    assert await exchanges(one, other, there, seconds, self.patience_s) > 0
             for each in both:
                 await each.machine.stop()
-                assert await each.remains() == []
-        finally:
-            await far.close()
-
-
-PORT = 5201
-SIZES = {"request_bytes": 4096, "response_bytes": 4096}
-BRIEF = {"warmup_s": 0.0, "timeout_s": 15.0}
-NETWORK_S = {False: 0.25, True: 3.0}
-"""Seconds for which machines talk, by whether they are emulated: an exchange takes 0.3 s there."""
+                assert await remains_of(each.context.host, each.spec) == []
+        for kind, first in zip(kinds, firsts, strict=True):
+            host, ledger = kind.context.host, kind.context.ledger
+            assert await remains_in(host, ledger, range(first, ledger.next_number)) == []
 
 
 async def seen_cpus(running: Running) -> set[int]:

@@ -121,9 +121,9 @@ class Machines:
         self._shared.pop(running.spec.role, None)
         return running
 
-    async def fresh(self, role: str = SUBJECT) -> Running:
-        """Start a machine for one case, without a network and without a disk."""
-        return await self._start(role, Shape(self._shape.vcpus, self._shape.memory), None)
+    async def fresh(self, role: str = SUBJECT, connection: Connection | None = None) -> Running:
+        """Start a machine for one case, without a disk; without a network unless one is given."""
+        return await self._start(role, Shape(self._shape.vcpus, self._shape.memory), connection)
 
     async def _start(self, role: str, shape: Shape, connection: Connection | None) -> Running:
         try:
