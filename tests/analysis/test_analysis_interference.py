@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analysis.analysis_observed import observed_as
 from references.references_run import BLOCKS, SCENARIOS, write_realtime_run
 from tare.analysis import load_run
 from tare.analysis.interference import Hurt, interference, natural, neighbour_words
 from tare.analysis.rundata import RunData
+from tare.events.results import Observation
 from tare.report.figures.heat import decided, heat_figure, heat_rows, ink_of
 from tare.report.palette import HEAT
 
@@ -23,7 +24,10 @@ ARMS = ("bare", "vm")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunData:
     data = load_run(write_realtime_run(tmp_path_factory.mktemp("run")))
     return replace(
-        data, observations=data.observations.with_columns(pl.lit(True).alias("headline"))
+        data,
+        counted=observed_as(
+            data, lambda _, seen: seen._replace(metric=seen.metric._replace(headline=True))
+        ),
     )
 
 
@@ -40,10 +44,10 @@ def test_a_load_that_doubles_every_value_is_a_slowdown_of_two(hurts: tuple[Hurt,
 
 
 def test_where_more_is_better_half_the_value_is_a_slowdown_of_two(run: RunData) -> None:
-    inverse = run.observations.with_columns(
-        (1 / pl.col("value")).alias("value"), better=pl.lit("higher")
+    inverse = observed_as(
+        run, lambda _, seen: Observation(seen.metric._replace(better="higher"), 1 / seen.value)
     )
-    found = interference([replace(run, observations=inverse)], ARMS, 0.95)
+    found = interference([replace(run, counted=inverse)], ARMS, 0.95)
     assert found and all(hurt.slowdown == pytest.approx(2.0) for hurt in found)
     assert all(
         hurt.interval is None or hurt.interval.low <= hurt.slowdown * 1.0001 for hurt in found

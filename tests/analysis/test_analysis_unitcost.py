@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import polars as pl
 import pytest
 
+from analysis.analysis_observed import observed_as
 from references.references_run import write_realtime_run
 from tare.analysis import load_run
 from tare.analysis.rundata import RunData
 from tare.analysis.unit_cost import LEAST_CPU_S, unit_costs
+from tare.events.results import CellResult, Observation
 from tare.report.unit_cost import per_unit
 
 MEASURED_S = 10.0
@@ -32,14 +33,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunData:
         )
         for cell in data.cells
     )
-    rates = pl.when(pl.col("arm") == "vm").then(500.0).otherwise(1000.0)
-    observations = data.observations.with_columns(
-        rates.alias("value"),
-        pl.lit("1/s").alias("unit"),
-        pl.lit("typical").alias("kind"),
-        pl.lit(True).alias("headline"),
-    )
-    return replace(data, cells=cells, observations=observations)
+
+    def rate(cell: CellResult, seen: Observation) -> Observation:
+        metric = seen.metric._replace(unit="1/s", kind="typical", headline=True)
+        return Observation(metric, 500.0 if cell.arm == "vm" else 1000.0)
+
+    return replace(data, cells=cells, counted=observed_as(data, rate))
 
 
 def test_cpu_time_is_divided_by_work_and_compared_within_blocks(run: RunData) -> None:
@@ -57,8 +56,8 @@ def test_cpu_time_is_divided_by_work_and_compared_within_blocks(run: RunData) ->
 
 
 def test_a_duration_costs_the_cpu_time_of_one_run(run: RunData) -> None:
-    seconds = run.observations.with_columns(pl.lit("s").alias("unit"), value=pl.lit(3.0))
-    costs = unit_costs([replace(run, observations=seconds)], "bare", 0.95)
+    seconds = observed_as(run, lambda _, seen: Observation(seen.metric._replace(unit="s"), 3.0))
+    costs = unit_costs([replace(run, counted=seconds)], "bare", 0.95)
     assert {round(cost.per_unit_s or 0.0, 6) for cost in costs} == {3.0, 6.0}
 
 

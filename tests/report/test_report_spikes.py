@@ -82,7 +82,7 @@ def test_the_longest_gap_of_each_arm_is_drawn_the_longest_first() -> None:
     assert figure.emulated
     assert figure.panels == 2
     assert "3.1 ms lost, preempted by neighbour-1" in figure.description
-    words = json.dumps(figure.spec)
+    words = json.dumps(figure.spec.marks)
     assert "guest" in words
     assert "host" in words
     assert len(worst_spikes([QEMU], most=0)) == 0

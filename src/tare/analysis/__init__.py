@@ -6,6 +6,7 @@ and tables take a third of a second to load.
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,27 @@ _HOMES = {
     "tidy_frame": ("export", "tidy_frame"),
     "write_observations": ("export", "write_observations"),
 }
+
+
+_THREADS = "OPENBLAS_NUM_THREADS"
+
+
+def _load_arithmetic() -> None:
+    """Load numpy so that its matrix products take one thread.
+
+    They are small here: a second thread mostly waits, which it does by spinning, so that analysis
+    took half as much CPU time again and was done no sooner. Children inherit nothing of it.
+    """
+    given = os.environ.get(_THREADS)
+    os.environ.setdefault(_THREADS, "1")
+    try:
+        import_module("numpy")
+    finally:
+        if given is None:
+            del os.environ[_THREADS]
+
+
+_load_arithmetic()
 
 
 def __getattr__(name: str) -> Any:

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from tare.analysis.effects import Estimate, Pair, estimate_all, pair_up, summarise_arm
-from tare.analysis.grouping import Measured, group, pooled
+from tare.analysis.grouping import Measured, group
 from tare.analysis.noise import noise_floor
 from tare.analysis.proofs import proof_differences
 from tare.analysis.results import (
@@ -85,8 +85,8 @@ class _Comparing:
         self.humped = {
             (key, arm)
             for key, measured in self.measured.items()
-            for arm, blocks in measured.arms.items()
-            if two_humped(pooled(blocks)).flagged
+            for arm in measured.arms
+            if two_humped(measured.pooled(arm)).flagged
         }
 
     def _arms(self) -> tuple[str, ...]:

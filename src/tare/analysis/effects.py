@@ -60,9 +60,13 @@ class Pair:
     def block_effects(self) -> tuple[BlockValue, ...]:
         """Return the effect of each shared block, on the scale that is shown."""
         arm, base = self.measured.arms[self.arm], self.measured.arms[self.baseline]
+        outward = self.outward
         return tuple(
-            BlockValue(*block, self.outward(value), min(len(arm[block]), len(base[block])))
-            for block, value in zip(self.blocks, self.differences, strict=True)
+            [
+                BlockValue(run, number, outward(value), min(len(arm[block]), len(base[block])))
+                for block, value in zip(self.blocks, self.differences, strict=True)
+                for run, number in [block]
+            ]
         )
 
 
@@ -88,17 +92,18 @@ class Estimate:
 def pair_up(key: Key, measured: Measured, arm: str, baseline: str) -> Pair | None:
     """Return the pair, or None when the arms share no block."""
     ours, theirs = measured.arms.get(arm, {}), measured.arms.get(baseline, {})
-    shared = tuple(block for block in ours if block in theirs)
+    shared = tuple([block for block in ours if block in theirs])
     if not shared:
         return None
     ratio = measured.positive((arm, baseline))
     over, under = measured.values(arm, logs=ratio), measured.values(baseline, logs=ratio)
-    differences = tuple(
-        math.log(over[block]) - math.log(under[block]) if ratio else over[block] - under[block]
-        for block in shared
-    )
+    if ratio:
+        log = math.log
+        differences = [log(over[block]) - log(under[block]) for block in shared]
+    else:
+        differences = [over[block] - under[block] for block in shared]
     scale: Scale = "ratio" if ratio else "difference"
-    return Pair(key, arm, baseline, measured, scale, shared, differences)
+    return Pair(key, arm, baseline, measured, scale, shared, tuple(differences))
 
 
 def estimate_all(pairs: Sequence[Pair], confidence: float, seed: str) -> tuple[Estimate, ...]:
@@ -185,16 +190,18 @@ def _bootstraps(
 
 
 def _structure(pair: Pair, arm: str) -> tuple[tuple[int, ...], ...]:
+    if pair.measured.single(arm):
+        return ((1,),) * len(pair.blocks)
     values = pair.measured.arms[arm]
     return tuple(tuple(len(repeat) for repeat in values[block]) for block in pair.blocks)
 
 
 def _nested(pair: Pair, arm: str) -> Nested:
     values = pair.measured.arms[arm]
-    blocks: list[Block] = [values[block] for block in pair.blocks]
-    if all(len(block) == 1 and len(block[0]) == 1 for block in blocks):
-        singles = [block[0][0] for block in blocks]
+    if pair.measured.single(arm):
+        singles = [values[block][0][0] for block in pair.blocks]
         return nest_singles(list(map(math.log, singles)) if pair.scale == "ratio" else singles)
+    blocks: list[Block] = [values[block] for block in pair.blocks]
     return nest([logs_of(block) for block in blocks] if pair.scale == "ratio" else blocks)
 
 
@@ -209,12 +216,13 @@ def summarise_arm(
     """Return one arm's values over all its blocks, whatever the other arms have."""
     blocks = measured.arms[arm]
     means = measured.values(arm, logs=measured.positive((arm,)))
+    sample = list(means.values())
     values = tuple(
-        BlockValue(run, number, means[run, number], len(block))
-        for (run, number), block in blocks.items()
+        [
+            BlockValue(run, number, value, len(block))
+            for ((run, number), block), value in zip(blocks.items(), sample, strict=True)
+        ]
     )
-    sample = [one.value for one in values]
-    everything = [v for block in blocks.values() for repeat in block for v in repeat]
     typical = measured.kind == "typical"
     mean, median = math.fsum(sample) / len(sample), statistics.median(sample)
     interval, error = None, None
@@ -224,6 +232,9 @@ def summarise_arm(
     elif len(sample) >= 2:
         ends = median_interval(sample, confidence)
         interval = Interval(*ends, "order-statistic", confidence) if ends else None
+    greatest = max(sample)
+    if measured.kind == "maximum":
+        greatest = max(measured.pooled(arm))
     return ArmSummary(
         key=key,
         arm=arm,
@@ -236,7 +247,7 @@ def summarise_arm(
         mean=mean,
         median=median,
         least=min(sample),
-        greatest=max(everything) if measured.kind == "maximum" else max(sample),
+        greatest=greatest,
         deviation=deviation(sample) if len(sample) >= 2 else None,
         error=error,
         interval=interval,

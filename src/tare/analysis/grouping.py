@@ -5,35 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import cast
-
-import numpy as np
 
 from tare.analysis.results import Better, Key, Kind
 from tare.analysis.rundata import RunData
+from tare.events.results import Metric
 
 BlockId = tuple[str, int]
 """Run and block number: blocks of different runs are different blocks."""
 
 Block = list[list[float]]
 """Values of one block by repeat and iteration."""
-
-_COLUMNS = (
-    "run",
-    "block",
-    "arm",
-    "scenario",
-    "workload",
-    "parameters",
-    "role",
-    "metric",
-    "unit",
-    "better",
-    "kind",
-    "headline",
-    "cell",
-    "value",
-)
 
 
 @dataclass
@@ -57,7 +38,9 @@ class Measured:
     _values: dict[tuple[str, bool], dict[BlockId, float]] = field(
         default_factory=dict, init=False, compare=False
     )
+    _pooled: dict[str, list[float]] = field(default_factory=dict, init=False, compare=False)
     _positive: dict[str, bool] = field(default_factory=dict, init=False, compare=False)
+    _single: dict[str, bool] = field(default_factory=dict, init=False, compare=False)
 
     def values(self, arm: str, *, logs: bool) -> dict[BlockId, float]:
         """Return each block's mean over its repeats' means, worked out once.
@@ -67,10 +50,32 @@ class Measured:
             logs: Whether means are geometric; all values are above zero then.
         """
         if (arm, logs) not in self._values:
-            self._values[arm, logs] = {
-                block: _block_value(values, logs=logs) for block, values in self.arms[arm].items()
-            }
+            self._values[arm, logs] = self._block_values(arm, logs)
         return self._values[arm, logs]
+
+    def _block_values(self, arm: str, logs: bool) -> dict[BlockId, float]:
+        blocks = self.arms[arm]
+        if not self.single(arm):
+            return {block: _block_value(values, logs=logs) for block, values in blocks.items()}
+        if not logs:
+            return {block: values[0][0] for block, values in blocks.items()}
+        # Through the logarithm as in a block of many values, which rounds.
+        exp, log = math.exp, math.log
+        return {block: exp(log(values[0][0])) for block, values in blocks.items()}
+
+    def pooled(self, arm: str) -> list[float]:
+        """Return all values of all blocks of an arm, which may have none."""
+        if arm not in self._pooled:
+            blocks = self.arms.get(arm, {}).values()
+            self._pooled[arm] = [v for block in blocks for repeat in block for v in repeat]
+        return self._pooled[arm]
+
+    def single(self, arm: str) -> bool:
+        """Whether each block of the arm is one value, of one repeat: what is usual."""
+        if arm not in self._single:
+            # No block is without a value, so as many values as blocks are one each.
+            self._single[arm] = len(self.pooled(arm)) == len(self.arms[arm])
+        return self._single[arm]
 
     def positive(self, arms: Sequence[str]) -> bool:
         """Whether all values of these arms are above zero, so that ratios exist."""
@@ -78,35 +83,40 @@ class Measured:
 
     def _all_positive(self, arm: str) -> bool:
         if arm not in self._positive:
-            self._positive[arm] = all(
-                value > 0
-                for block in self.arms.get(arm, {}).values()
-                for repeat in block
-                for value in repeat
-            )
+            self._positive[arm] = min(self.pooled(arm), default=1.0) > 0
         return self._positive[arm]
+
+
+_Cells = dict[BlockId, dict[str, list[float]]]
+"""Values by block and cell."""
 
 
 def group(runs: Sequence[RunData]) -> dict[Key, Measured]:
     """Return the observations of all runs by key, in order of first appearance."""
     measured: dict[Key, Measured] = {}
-    cells: dict[tuple[Key, str], dict[BlockId, dict[str, list[float]]]] = {}
+    cells: dict[tuple[Key, str], _Cells] = {}
+    # Where values of a metric go is the same for all cells of one arm and part of the study.
+    places: dict[tuple[str, str, str, str], dict[Metric, _Cells]] = {}
     for run in runs:
-        for row in run.observations.select(_COLUMNS).iter_rows():
-            run_id, number, arm, *_, unit, better, kind, headline, cell, value = row
-            key = Key(*row[3:8])
-            if key not in measured:
-                measured[key] = Measured(
-                    unit, cast(Better, better), cast(Kind, kind), bool(headline)
-                )
-            blocks = cells.get((key, arm))
-            if blocks is None:
-                blocks = cells[key, arm] = {}
-            by_cell = blocks.get((run_id, number))
-            if by_cell is None:
-                blocks[run_id, number] = {cell: [value]}
-            else:
-                by_cell.setdefault(cell, []).append(value)
+        for done in run.counted:
+            cell = done.result
+            part = (cell.scenario, cell.workload, cell.parameters)
+            name, block = cell.cell, (cell.run, cell.block)
+            of_metric = places.setdefault((*part, cell.arm), {})
+            for metric, value in done.observed:
+                blocks = of_metric.get(metric)
+                if blocks is None:
+                    key = Key(*part, metric.role, metric.name)
+                    if key not in measured:
+                        measured[key] = Measured(
+                            metric.unit, metric.better, metric.kind, metric.headline
+                        )
+                    blocks = of_metric[metric] = cells.setdefault((key, cell.arm), {})
+                by_cell = blocks.get(block)
+                if by_cell is None:
+                    blocks[block] = {name: [value]}
+                else:
+                    by_cell.setdefault(name, []).append(value)
     for (key, arm), blocks in cells.items():
         measured[key].arms[arm] = {
             block: list(by_cell.values()) for block, by_cell in sorted(blocks.items())
@@ -115,9 +125,6 @@ def group(runs: Sequence[RunData]) -> dict[Key, Measured]:
 
 
 def _block_value(block: Block, *, logs: bool) -> float:
-    if len(block) == 1 and len(block[0]) == 1:
-        value = block[0][0]
-        return math.exp(math.log(value)) if logs else value
     if logs:
         means = [math.fsum(map(math.log, repeat)) / len(repeat) for repeat in block]
         return math.exp(math.fsum(means) / len(means))
@@ -128,8 +135,3 @@ def _block_value(block: Block, *, logs: bool) -> float:
 def logs_of(block: Block) -> Block:
     """Return the logs of a block's values, in the same nesting."""
     return [[math.log(value) for value in repeat] for repeat in block]
-
-
-def pooled(blocks: dict[BlockId, Block]) -> np.ndarray:
-    """Return all values of all blocks in one array."""
-    return np.array([v for block in blocks.values() for repeat in block for v in repeat])

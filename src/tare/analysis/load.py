@@ -5,47 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-import polars as pl
-
-from tare.analysis.rundata import OBSERVATION_COLUMNS, RunData
+from tare.analysis.rundata import RunData
 from tare.errors import InputError
 from tare.events import Fold, read_fold
-
-_OF_CELL = (
-    "run",
-    "block",
-    "arm",
-    "platform",
-    "scenario",
-    "workload",
-    "parameters",
-    "repeat",
-    "cell",
-    "emulated",
-    "status",
-)
-_OF_METRIC = ("role", "metric", "unit", "better", "kind", "headline")
-_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
-    "run": pl.String,
-    "block": pl.Int64,
-    "arm": pl.String,
-    "platform": pl.String,
-    "scenario": pl.String,
-    "workload": pl.String,
-    "parameters": pl.String,
-    "repeat": pl.Int64,
-    "cell": pl.String,
-    "role": pl.String,
-    "metric": pl.String,
-    "unit": pl.String,
-    "better": pl.String,
-    "kind": pl.String,
-    "headline": pl.Boolean,
-    "value": pl.Float64,
-    "emulated": pl.Boolean,
-    "status": pl.String,
-}
 
 
 def load_run(folder: Path) -> RunData:
@@ -121,7 +83,7 @@ def run_data(folder: Path, fold: Fold) -> RunData:
         images=tuple(fold.images.values()),
         machines=fold.machine_results(),
         cells=fold.cell_results(),
-        observations=observation_frame(fold),
+        counted=fold.counted_cells(),
         series=fold.series(folder),
         blocks_finished=tuple(fold.block.finished),
         decisions=tuple((each.block, each.go_on, each.reason) for each in fold.decisions),
@@ -136,44 +98,3 @@ def run_data(folder: Path, fold: Fold) -> RunData:
             ended.measuring_s if ended is not None and ended.measuring_s else fold.measuring_s
         ),
     )
-
-
-def observation_frame(fold: Fold) -> pl.DataFrame:
-    """Return one row per observation of the cells that count, columns `OBSERVATION_COLUMNS`."""
-    counted = [done for done in fold.finished.values() if done.result.status == "ok"]
-    emulated = {name for name, check in fold.platforms.items() if check.emulated}
-    platforms = {result.arm: result.platform for result in fold.platform_results()}
-    cells = pl.DataFrame(
-        [
-            (
-                cell.run,
-                cell.block,
-                cell.arm,
-                platforms.get(cell.arm, ""),
-                cell.scenario,
-                cell.workload,
-                cell.parameters,
-                cell.repeat,
-                cell.cell,
-                cell.arm in emulated,
-                cell.status,
-            )
-            for cell in (done.result for done in counted)
-        ],
-        schema={name: _SCHEMA[name] for name in _OF_CELL},
-        orient="row",
-    )
-    metrics = {seen.metric: None for done in counted for seen in done.observed}
-    numbers = {metric: number for number, metric in enumerate(metrics)}
-    described = pl.DataFrame(
-        list(metrics), schema={name: _SCHEMA[name] for name in _OF_METRIC}, orient="row"
-    )
-    # Texts that many rows share are gathered by their number, not collected row by row.
-    of_cell = np.repeat(np.arange(len(counted)), [len(done.observed) for done in counted])
-    of_metric = np.fromiter(
-        (numbers[seen.metric] for done in counted for seen in done.observed), np.int64
-    )
-    values = np.fromiter((seen.value for done in counted for seen in done.observed), np.float64)
-    return pl.concat(
-        [cells[of_cell], described[of_metric], pl.DataFrame({"value": values})], how="horizontal"
-    ).select(OBSERVATION_COLUMNS)

@@ -79,8 +79,7 @@ class Key(NamedTuple):
     metric: str
 
 
-@dataclass(frozen=True)
-class BlockValue:
+class BlockValue(NamedTuple):
     """The value of one arm in one block: the mean over the block's repeats.
 
     Args:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tare.events.results import (
     CellResult,
     CheckResult,
+    FinishedCell,
     ImageUsed,
     MachineResult,
     PlatformResult,
@@ -64,8 +66,7 @@ class RunData:
         images: What was booted.
         machines: All machines, in order of start.
         cells: All finished cells, in order; unfinished ones do not appear.
-        observations: One row per value of an ``ok`` cell, columns `OBSERVATION_COLUMNS`;
-            ``parameters`` is canonical JSON, ``repeat`` counts cells of one identity from 1.
+        counted: The cells that count, those with status ``ok``, with all that was observed.
         series: Binary series of finished cells.
         blocks_finished: Numbers of the blocks that ended.
         decisions: Per decided block ``(block, go_on, reason)``.
@@ -95,7 +96,7 @@ class RunData:
     images: tuple[ImageUsed, ...]
     machines: tuple[MachineResult, ...]
     cells: tuple[CellResult, ...]
-    observations: pl.DataFrame
+    counted: tuple[FinishedCell, ...]
     series: tuple[SeriesEntry, ...]
     blocks_finished: tuple[int, ...]
     decisions: tuple[tuple[int, bool, str], ...]
@@ -107,6 +108,18 @@ class RunData:
     measuring_s: float
     adapted: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
+
+    @cached_property
+    def observations(self) -> pl.DataFrame:
+        """One row per value of an ``ok`` cell, columns `OBSERVATION_COLUMNS`.
+
+        ``parameters`` is canonical JSON, ``repeat`` counts cells of one identity from 1.
+        """
+        # Tables take long to load, and a report needs none of this one.
+        from tare.analysis.frames import observation_frame
+
+        platforms = {platform.arm: platform.platform for platform in self.platforms}
+        return observation_frame(self.counted, platforms, self.emulated_arms)
 
     @property
     def baseline(self) -> str:

@@ -107,12 +107,16 @@ def unit_costs(runs: Sequence[RunData], baseline: str, confidence: float) -> tup
 def _work_of(run: RunData) -> dict[str, list[_Work]]:
     """Return the headline metrics of each cell that count work: rates, or else durations."""
     found: dict[str, list[_Work]] = {}
-    columns = ("cell", "role", "metric", "unit", "kind", "headline", "value")
-    for cell, role, metric, unit, kind, headline, value in run.observations.select(
-        columns
-    ).iter_rows():
-        if role == SUBJECT and headline and kind == "typical" and value > 0:
-            found.setdefault(cell, []).append(_Work(metric, unit, value))
+    for cell in run.counted:
+        for metric, value in cell.observed:
+            if (
+                metric.role == SUBJECT
+                and metric.headline
+                and metric.kind == "typical"
+                and value > 0
+            ):
+                work = _Work(metric.name, metric.unit, value)
+                found.setdefault(cell.result.cell, []).append(work)
     return {cell: _counting(work) for cell, work in found.items()}
 
 

@@ -192,6 +192,10 @@ class Fold:
         """Return all cells that ended, in order of their first end."""
         return tuple(done.result for done in self.finished.values())
 
+    def counted_cells(self) -> tuple[FinishedCell, ...]:
+        """Return the cells that count, with what was observed, in order of their first end."""
+        return tuple(done for done in self.finished.values() if done.result.status == "ok")
+
     def platform_results(self) -> tuple[PlatformResult, ...]:
         """Return one result per arm, in the study's order, unchecked arms as not usable."""
         arms = self.started.study.get("arms", {}) if self.started else {}
@@ -211,8 +215,7 @@ class Fold:
         """
         return tuple(
             _series_entry(done.result, saved, folder)
-            for done in self.finished.values()
-            if done.result.status == "ok"
+            for done in self.counted_cells()
             for saved in done.saved
         )
 

@@ -1,6 +1,6 @@
 """Pages, tables and figures; knows nothing of how data was made.
 
-The parts are loaded when first asked for: the process that helps with drawing needs no tables.
+The parts are loaded when first asked for: a table on a terminal needs no figures.
 """
 
 from __future__ import annotations

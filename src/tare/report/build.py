@@ -21,8 +21,7 @@ from tare.references.published import Reference
 from tare.report import course, interference, monitoring
 from tare.report.arrange import arranged
 from tare.report.course import courses_of
-from tare.report.drawing import Noted, Studio
-from tare.report.figures.frame import Figure
+from tare.report.drawing import Noted, draw
 from tare.report.figures.overhead import overhead_figure, overview, shading_note
 from tare.report.interference import interference_of
 from tare.report.long_series import (
@@ -46,7 +45,7 @@ from tare.report.results import (
     skipped_table,
     summaries_table,
 )
-from tare.report.sections import Draft, WholeTables, drafts, finish, illustrated
+from tare.report.sections import WholeTables, drafts, finish, illustrated
 from tare.report.spikes import FIGURE, NOTE, spikes_of
 from tare.report.tables import Table
 from tare.report.unit_cost import by_part, costs_of, unit_cost_table
@@ -106,66 +105,62 @@ def _build(
     style = looks(arms, comparison.baseline)
     overhead = overhead_figure(comparison, style)
     sections = drafts(comparison, style)
-    with Studio(figures_folder, formats) as studio:
-        studio.add([*([overhead] if overhead else []), *_figures(sections)])
-        # Reading series takes a while; the figures that do not need them are drawn meanwhile.
-        series = pooled_series(comparison)
-        of_series = {
-            draft.part: series_figures(
-                series.get(draft.part, {}),
-                style,
-                emulated_arms(comparison),
-                name=draft.name,
-                stem=draft.stem,
-            )
-            for draft in sections
-        }
-        studio.add([figure for found in of_series.values() for figure, _ in found])
-        spikes = spikes_of(runs, recording_costs(runs, comparison))
-        if spikes is not None and spikes.figure is not None:
-            studio.add([spikes.figure])
-        hurt = interference_of(runs, comparison)
-        if hurt is not None:
-            studio.add([hurt.figure])
-        responses = courses_of(runs, comparison)
-        if responses is not None:
-            studio.add(responses.figures)
-        watched = monitoring_of(runs)
-        if watched is not None:
-            studio.add(watched.figures)
-        beside = [set_beside(comparison, reference) for reference in references]
-        findings = RunFindings(comparison, style, series, responses.table.rows if responses else ())
-        papers = [paper_drafts(side, findings) for side in beside]
-        studio.add([figure for paper in papers for figure in figures_of(paper)])
-        # All that needs no drawn figure is done while the helpers draw.
-        costs = costs_of(comparison)
-        own_costs = by_part(costs)
-        whole = WholeTables(
-            effects_table(comparison, "effects", comparison.effects), summaries_table(comparison)
+    series = pooled_series(comparison)
+    of_series = {
+        draft.part: series_figures(
+            series.get(draft.part, {}),
+            style,
+            emulated_arms(comparison),
+            name=draft.name,
+            stem=draft.stem,
         )
-        tables = [*_tables(runs, comparison, series, whole), unit_cost_table(comparison, costs)]
-        files: list[str] = []
-        own = [
-            *(spikes.tables if spikes else ()),
-            *([watched.table] if watched else ()),
-            *([hurt.table] if hurt else ()),
-            *([responses.table] if responses else ()),
-        ]
-        for table in [*tables, *own]:
-            files += _write_table(table, tables_folder)
-        for side in beside:
-            files += write_beside(side, tables_folder)
-        written = [
-            finish(
-                comparison,
-                draft,
-                series.get(draft.part, {}),
-                own_costs.get(draft.part, ()),
-                whole,
-            )
-            for draft in sections
-        ]
-        drawn = studio.drawn()
+        for draft in sections
+    }
+    spikes = spikes_of(runs, recording_costs(runs, comparison))
+    hurt = interference_of(runs, comparison)
+    responses = courses_of(runs, comparison)
+    watched = monitoring_of(runs)
+    beside = [set_beside(comparison, reference) for reference in references]
+    findings = RunFindings(comparison, style, series, responses.table.rows if responses else ())
+    papers = [paper_drafts(side, findings) for side in beside]
+    figures = [
+        *([overhead] if overhead else []),
+        *(figure for section in sections for figure in section.figures),
+        *(figure for found in of_series.values() for figure, _ in found),
+        *([spikes.figure] if spikes and spikes.figure else []),
+        *([hurt.figure] if hurt else []),
+        *(responses.figures if responses else ()),
+        *(watched.figures if watched else ()),
+        *(figure for paper in papers for figure in figures_of(paper)),
+    ]
+    costs = costs_of(comparison)
+    own_costs = by_part(costs)
+    whole = WholeTables(
+        effects_table(comparison, "effects", comparison.effects), summaries_table(comparison)
+    )
+    tables = [*_tables(runs, comparison, series, whole), unit_cost_table(comparison, costs)]
+    files: list[str] = []
+    own = [
+        *(spikes.tables if spikes else ()),
+        *([watched.table] if watched else ()),
+        *([hurt.table] if hurt else ()),
+        *([responses.table] if responses else ()),
+    ]
+    for table in [*tables, *own]:
+        files += _write_table(table, tables_folder)
+    for side in beside:
+        files += write_beside(side, tables_folder)
+    written = [
+        finish(
+            comparison,
+            draft,
+            series.get(draft.part, {}),
+            own_costs.get(draft.part, ()),
+            whole,
+        )
+        for draft in sections
+    ]
+    drawn = draw(figures, figures_folder, formats)
     page = make_page(
         comparison,
         style,
@@ -198,10 +193,6 @@ def _build(
     path = out / PAGE
     put(path, render(page))
     return path
-
-
-def _figures(sections: Sequence[Draft]) -> list[Figure]:
-    return [figure for section in sections for figure in section.figures]
 
 
 def _overhead_note(comparison: Comparison) -> str:

@@ -13,16 +13,10 @@ TIP = "\u2063"
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff\u2063]")
 _ROOT = re.compile(r"<svg[^>]*?\swidth=\"([\d.]+)\" height=\"([\d.]+)\" viewBox=\"([^\"]+)\"[^>]*>")
 _BACKGROUND = re.compile(r"^<rect width=\"[^\"]*\" height=\"[^\"]*\" fill=\"[^\"]*\"/>")
-_EMPTY_PATH = re.compile(r"<path\b[^>]*\sd=\"(?:M0,0h0v0h0Z)?\"[^>]*/>")
 _TIPPED = re.compile(rf"<(path|line|rect)\b([^>]*?)\saria-label=\"{TIP}([^\"]*)\"([^>]*?)/>")
-_ARIA = re.compile(r"\s(?:aria-[a-z]+|role|pointer-events)=\"[^\"]*\"")
-_CLASS = re.compile(r"\sclass=\"[^\"]*\"")
+_ARIA = re.compile(r"\s(?:aria-label|role)=\"[^\"]*\"")
 _FONT = re.compile(r"\sfont-family=\"[^\"]*\"")
-_PLAIN = re.compile(r"\s(?:opacity|fill-opacity|stroke-opacity)=\"1\"|\sfill=\"none\"(?=\s)")
-_PAINT = re.compile(r"\b(fill|stroke)=\"(#[0-9a-fA-F]{6}|white)\"")
-_EMPTY_GROUP = re.compile(r"<g(?:\stransform=\"[^\"]*\")?></g>|<g(?:\stransform=\"[^\"]*\")?/>")
-_ID = re.compile(r"\bid=\"([^\"]+)\"")
-_REFERENCE = re.compile(r"url\(#([^)]+)\)")
+_PAINT = re.compile(r"\b(fill|stroke)=\"(#[0-9a-fA-F]{6})\"")
 
 
 def legible(text: str) -> str:
@@ -33,29 +27,23 @@ def legible(text: str) -> str:
 def inline_svg(svg: str, *, name: str, title: str, description: str) -> str:
     """Return ``svg`` for use inside the page.
 
-    Colours become CSS variables, ids get ``name`` in front, the font is the page's, marks
-    described with :data:`TIP` get a native tooltip, and the picture has a title and description
-    for those who hear the page.
+    Colours become CSS variables, the font is the page's, marks described with :data:`TIP` get a
+    native tooltip, and the picture has a title and description for those who hear the page.
 
     Args:
-        svg: A figure as vl-convert draws it.
+        svg: A figure as `tare.report.figures.vector` writes it.
         name: Unique within the page; letters, digits and hyphens.
         title: What the figure is.
         description: What it shows, in words.
     """
     root = _ROOT.search(svg)
     if root is None:
-        raise ValueError("this is no figure drawn by Vega")
+        raise ValueError("this is no figure of a report")
     width, _, view_box = root.groups()
     body = _BACKGROUND.sub("", svg[root.end() :].removesuffix("</svg>"))
     body = _TIPPED.sub(r"<\1\2\4><title>\3</title></\1>", body)
-    body = _EMPTY_PATH.sub("", body)
-    for noise in (_ARIA, _CLASS, _FONT, _PLAIN):
+    for noise in (_ARIA, _FONT):
         body = noise.sub("", body)
-    while (slimmer := _EMPTY_GROUP.sub("", body)) != body:
-        body = slimmer
-    body = _ID.sub(rf'id="{name}-\1"', body)
-    body = _REFERENCE.sub(rf"url(#{name}-\1)", body)
     body = _PAINT.sub(_themed, body)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" id="{name}" role="img" viewBox="{view_box}" '
@@ -65,7 +53,7 @@ def inline_svg(svg: str, *, name: str, title: str, description: str) -> str:
     )
 
 
-_VARIABLES = {**variable_of_colour(), "white": "var(--paper)"}
+_VARIABLES = variable_of_colour()
 
 
 def _themed(match: re.Match[str]) -> str:

@@ -1,1 +1,1 @@
-"""The figures: functions from data to Vega-Lite specifications."""
+"""The figures: functions from data to drawings, placed by the pixel."""

@@ -4,64 +4,68 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from tare.analysis.formatting import format_quantity
-from tare.report.figures.frame import Spec, log_ticks
+from tare.report.figures.frame import log_ticks
 
 LOGARITHMIC_FROM = 4.0
 """Values that span more than this factor are drawn on a logarithmic axis."""
 
 
-def value_axis(
-    field: str, values: Iterable[float], unit: str, title: str | None, *, most: int = 6
-) -> Spec:
-    """Return a positional encoding of ``field``, in ``unit``, wide enough for all ``values``.
+@dataclass(frozen=True)
+class Axis:
+    """From where to where an axis reaches, and what stands at it.
+
+    Args:
+        low: The value at its beginning.
+        high: The value at its end, above ``low``.
+        ticks: Where it is labelled.
+        labels: With what.
+        logarithmic: Whether equal lengths are equal factors; ``low`` is above zero then.
+    """
+
+    low: float
+    high: float
+    ticks: tuple[float, ...]
+    labels: tuple[str, ...]
+    logarithmic: bool = False
+
+    def share(self, value: float) -> float:
+        """Return how far along the axis ``value`` is: 0 at ``low``, 1 at ``high``."""
+        if self.logarithmic:
+            return math.log(value / self.low) / math.log(self.high / self.low)
+        return (value - self.low) / (self.high - self.low)
+
+
+def value_axis(values: Iterable[float], unit: str, *, most: int = 6) -> Axis:
+    """Return an axis in ``unit``, wide enough for all ``values``.
 
     The axis is logarithmic where all values are positive and span more than a factor of four.
     """
     finite = [value for value in values if math.isfinite(value)]
     low, high = (min(finite), max(finite)) if finite else (0.0, 1.0)
     if low > 0 and high / low > LOGARITHMIC_FROM:
-        return log_axis(field, low, high, unit, title, most=most)
+        return log_axis(low, high, unit, most=most)
     spare = 0.08 * (high - low) or abs(high) * 0.05 or 1.0
     low, high = low - spare, high + spare
-    ticks = linear_ticks(low, high, most)
-    scale = {"domain": [low, high], "nice": False, "zero": False}
-    return _encoding(field, scale, ticks, unit, title)
+    return _labelled(low, high, linear_ticks(low, high, most), unit)
 
 
-def log_axis(
-    field: str, low: float, high: float, unit: str, title: str | None, *, most: int = 6
-) -> Spec:
-    """Return a logarithmic positional encoding from ``low`` to ``high``, both > 0, and spare."""
+def log_axis(low: float, high: float, unit: str, *, most: int = 6) -> Axis:
+    """Return a logarithmic axis from ``low`` to ``high``, both > 0, and spare."""
     spare = (high / low) ** 0.06 if high > low else 1.1
     low, high = low / spare, high * spare
-    scale = {"type": "log", "domain": [low, high], "nice": False}
-    return _encoding(field, scale, log_ticks(low, high, most), unit, title)
+    # Ticks of ratios are round about 1; within less than a factor of three there may be none.
+    ticks = log_ticks(low, high, most) if high / low > 3 else linear_ticks(low, high, most)
+    return _labelled(low, high, ticks, unit, logarithmic=True)
 
 
-def _encoding(
-    field: str, scale: Spec, ticks: Sequence[float], unit: str, title: str | None
-) -> Spec:
-    return {
-        "field": field,
-        "type": "quantitative",
-        "scale": scale,
-        "axis": labelled(ticks, [tick_label(tick, unit) for tick in ticks], title),
-    }
-
-
-def labelled(ticks: Sequence[float], labels: Sequence[str], title: str | None) -> Spec:
-    """Return an axis with exactly these ``ticks`` and ``labels``."""
-    quoted = ",".join("'" + label.replace("\\", "").replace("'", "") + "'" for label in labels)
-    places = ",".join(repr(float(tick)) for tick in ticks)
-    return {
-        "title": title,
-        "values": list(ticks),
-        "labelExpr": f"[{quoted}][indexof([{places}], datum.value)]",
-        "grid": True,
-        "labelOverlap": "greedy",
-    }
+def _labelled(
+    low: float, high: float, ticks: Sequence[float], unit: str, *, logarithmic: bool = False
+) -> Axis:
+    labels = tuple(tick_label(tick, unit) for tick in ticks)
+    return Axis(low, high, tuple(ticks), labels, logarithmic)
 
 
 def tick_label(value: float, unit: str) -> str:

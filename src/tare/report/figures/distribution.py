@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from tare.analysis.formatting import format_quantity
 from tare.analysis.model import ArmSummary
-from tare.report.figures.axes import value_axis
-from tare.report.figures.frame import Figure, Spec, chart
+from tare.report.figures.axes import Axis, value_axis
+from tare.report.figures.canvas import Canvas
+from tare.report.figures.frame import Figure
 from tare.report.figures.legends import arm_labels
-from tare.report.palette import PAPER, RULE, TEXT, Look
-from tare.report.svg import TIP
+from tare.report.figures.plot import Plot, fitted, width_of
+from tare.report.palette import TEXT, Look
 from tare.report.words import metric_name
 
-WIDTH = 430
-"""Pixels of a detail figure with its labels: two fit beside each other, one on a phone."""
-
-LABELS = 150
-"""Of these, pixels for the arms' names."""
+LEFT = 171
+"""Pixels for the arms' names."""
+ACROSS = 256
+"""Pixels of the axis: two figures fit beside each other, one on a phone."""
 
 ROW = 30
+BELOW = 37
+"""Pixels for an axis with its title."""
+BELOW_UNTITLED = 20
+APART_BY = 10
+"""Pixels between one axis and the next row."""
 APART = 2.0
 """Arms whose values are farther from the next than this factor get an axis of their own."""
 
@@ -39,13 +43,13 @@ def distribution_figure(
     labels = arm_labels([s.arm for s in summaries], {s.arm for s in summaries if s.emulated}, 20)
     groups = clusters(summaries)
     titles = [""] * (len(groups) - 1) + [metric]
-    panels = [
-        _panel(group, labels, looks, title) for group, title in zip(groups, titles, strict=True)
-    ]
-    spec = chart(0, 0, [])
-    for key in ("width", "height", "layer"):
-        del spec[key]
-    spec |= {"vconcat": panels, "spacing": 10, "padding": {"left": 24, "top": 4, "right": 8}}
+    axes = [_axis(group) for group in groups]
+    canvas = Canvas(max(LEFT + ACROSS + 1, *(_reach(axis) for axis in axes)))
+    top = 1.0
+    for group, axis, title in zip(groups, axes, titles, strict=True):
+        plot = Plot(canvas, LEFT, top, ACROSS, ROW * len(group))
+        _draw(plot, group, axis, labels, looks, title)
+        top += plot.height + (BELOW if title else BELOW_UNTITLED + APART_BY)
     return Figure(
         name=name,
         title=f"{part}: {metric} of each block",
@@ -54,7 +58,7 @@ def distribution_figure(
             f"{format_quantity(s.least, s.unit)} to {format_quantity(s.greatest, s.unit)}"
             for s in summaries
         ),
-        spec=spec,
+        spec=canvas.spec(top),
         emulated=any(summary.emulated for summary in summaries),
         panels=len(groups),
     )
@@ -80,95 +84,62 @@ def clusters(summaries: Sequence[ArmSummary]) -> list[list[ArmSummary]]:
     return sorted(found, key=lambda group: order[id(group[0])])
 
 
-def _panel(
+def _ends(summary: ArmSummary) -> tuple[float, float] | None:
+    """Return the ends of the interval, held within what was seen where it has none."""
+    interval = summary.interval
+    if interval is None:
+        return None
+    low = interval.low if math.isfinite(interval.low) else summary.least
+    return low, interval.high if math.isfinite(interval.high) else summary.greatest
+
+
+def _axis(summaries: Sequence[ArmSummary]) -> Axis:
+    values = [block.value for summary in summaries for block in summary.blocks]
+    ends = [end for summary in summaries for end in _ends(summary) or ()]
+    return value_axis(values + ends, summaries[0].unit, most=5)
+
+
+def _reach(axis: Axis) -> float:
+    """Return how far right the last label of an axis reaches, in pixels."""
+    if not axis.ticks:
+        return 0.0
+    return LEFT + axis.share(axis.ticks[-1]) * ACROSS + width_of(axis.labels[-1]) / 2
+
+
+def _draw(
+    plot: Plot,
     summaries: Sequence[ArmSummary],
+    axis: Axis,
     labels: Mapping[str, str],
     looks: Mapping[str, Look],
     title: str,
-) -> Spec:
-    shown = {summary.arm: labels[summary.arm] for summary in summaries}
-    dots = [dot for summary in summaries for dot in _dots(summary, labels[summary.arm], looks)]
-    marks = [_mark(summary, labels[summary.arm]) for summary in summaries]
-    ends = [m[end] for m in marks for end in ("lo", "hi") if m[end] is not None]
-    x = value_axis("v", [d["v"] for d in dots] + ends, summaries[0].unit, title or None, most=5)
-    y: Spec = {
-        "field": "arm",
-        "type": "nominal",
-        "sort": list(shown.values()),
-        "scale": {"paddingInner": 0, "paddingOuter": 0},
-        "axis": {
-            "title": None,
-            "domain": False,
-            "ticks": False,
-            "minExtent": LABELS,
-            "maxExtent": LABELS,
-            "labelLimit": LABELS + 20,
-            "labelColor": TEXT.light,
-        },
-    }
-    jitter: Spec = {
-        "field": "j",
-        "type": "quantitative",
-        "scale": {"domain": [0, 1], "range": [ROW * 0.2, ROW * 0.8]},
-    }
-    dot_layer: Spec = {
-        "data": {"values": dots},
-        "mark": {"type": "point", "opacity": 0.85, "size": 30, "strokeWidth": 1.3},
-        "encoding": {
-            "x": x,
-            "y": y,
-            "yOffset": jitter,
-            "stroke": {"field": "c", "type": "nominal", "scale": None},
-            "fill": {"field": "f", "type": "nominal", "scale": None},
-            "shape": {"field": "s", "type": "nominal", "scale": None},
-            "description": {"field": "d", "type": "nominal"},
-        },
-    }
-    interval: Spec = {
-        "data": {"values": [mark for mark in marks if mark["lo"] is not None]},
-        "mark": {"type": "rule", "strokeWidth": 2, "color": TEXT.light},
-        "encoding": {"x": {**x, "field": "lo"}, "x2": {"field": "hi"}, "y": y},
-    }
-    centre: Spec = {
-        "data": {"values": marks},
-        "mark": {"type": "tick", "thickness": 2.5, "size": 16, "color": TEXT.light},
-        "encoding": {"x": x, "y": y},
-    }
-    return {
-        "width": WIDTH - LABELS - 24,
-        "height": ROW * len(summaries),
-        "view": {"stroke": RULE.light},
-        "layer": [dot_layer, interval, centre],
-    }
-
-
-def _dots(summary: ArmSummary, label: str, looks: Mapping[str, Look]) -> list[dict[str, Any]]:
-    count = len(summary.blocks)
-    look = looks[summary.arm]
-    return [
-        {
-            "arm": label,
-            "v": block.value,
-            "j": (index + 0.5) / count,
-            "c": look.ink.light,
-            "f": PAPER.light if summary.emulated else look.ink.light,
-            "s": look.shape,
-            "d": f"{TIP}{label}, block {block.block}: "
-            f"{format_quantity(block.value, summary.unit, digits=5)}",
-        }
-        for index, block in enumerate(summary.blocks)
-    ]
-
-
-def _mark(summary: ArmSummary, label: str) -> dict[str, Any]:
-    interval = summary.interval
-    return {
-        "arm": label,
-        "v": summary.centre,
-        "lo": None if interval is None else _finite(interval.low, summary.least),
-        "hi": None if interval is None else _finite(interval.high, summary.greatest),
-    }
-
-
-def _finite(end: float, instead: float) -> float:
-    return end if math.isfinite(end) else instead
+) -> None:
+    canvas = plot.canvas
+    plot.frame()
+    plot.across_grid(axis)
+    plot.across(axis, title)
+    for place, summary in enumerate(summaries):
+        top = plot.top + place * ROW
+        label = labels[summary.arm]
+        canvas.text(LEFT - 4.5, top + ROW / 2, fitted(label, LEFT), align="right")
+        look, count = looks[summary.arm], len(summary.blocks)
+        for index, block in enumerate(summary.blocks):
+            value = format_quantity(block.value, summary.unit, digits=5)
+            canvas.point(
+                plot.x(axis, block.value),
+                top + ROW * (0.2 + 0.6 * (index + 0.5) / count),
+                look.ink,
+                look.shape,
+                hollow=summary.emulated,
+                size=30,
+                line=1.3,
+                opacity=0.85,
+                tip=f"{label}, block {block.block}: {value}",
+            )
+        middle = top + ROW / 2
+        ends = _ends(summary)
+        if ends is not None:
+            low, high = (plot.x(axis, end) for end in ends)
+            canvas.rule(low, middle, high, middle, TEXT, size=2, above=True)
+        centre = plot.x(axis, summary.centre)
+        canvas.rule(centre, middle - 8, centre, middle + 8, TEXT, size=2.5, above=True, opacity=0.7)

@@ -1,18 +1,31 @@
-"""What all figures share: the type they hand over, the look of axes and text, ticks of ratios."""
+"""What all figures share: the type they hand over, and ticks of ratios."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tare.report.palette import AXIS, PAPER, RULE, SOFT, TEXT
-
-Spec = dict[str, Any]
-"""A Vega-Lite specification (version 5), as plain data."""
-
 FONT = "Arial, Helvetica, 'Liberation Sans', sans-serif"
+
+Mark = dict[str, Any]
+"""One line, area, symbol or text: places ``x`` and ``y`` in pixels, colour ``c``, and its own."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A drawing, as plain data.
+
+    Args:
+        width: In pixels, without what is left free around it.
+        height: Likewise.
+        marks: What is drawn, by kind.
+    """
+
+    width: float
+    height: float
+    marks: Mapping[str, Sequence[Mark]]
 
 
 @dataclass(frozen=True)
@@ -36,41 +49,6 @@ class Figure:
     narrow: Spec | None = None
     emulated: bool = False
     panels: int = 1
-
-
-def chart(width: float, height: float, layers: Sequence[Spec], **more: Any) -> Spec:
-    """Return a layered chart of ``width`` × ``height`` pixels in the common look."""
-    return {
-        "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
-        "width": width,
-        "height": height,
-        "layer": list(layers),
-        "config": CONFIG,
-        "background": PAPER.light,
-        "padding": 4,
-        **more,
-    }
-
-
-CONFIG: Spec = {
-    "font": FONT,
-    "view": {"stroke": None},
-    "axis": {
-        "domainColor": AXIS.light,
-        "tickColor": AXIS.light,
-        "gridColor": RULE.light,
-        "labelColor": SOFT.light,
-        "titleColor": SOFT.light,
-        "labelFontSize": 12,
-        "titleFontSize": 12,
-        "titleFontWeight": "normal",
-        "labelPadding": 5,
-        "titlePadding": 8,
-    },
-    "text": {"color": TEXT.light, "fontSize": 12},
-    "header": {"labelColor": TEXT.light, "labelFontSize": 12, "titleColor": SOFT.light},
-    "legend": {"labelColor": TEXT.light, "titleColor": SOFT.light, "labelFontSize": 12},
-}
 
 
 def ratio_ticks(low: float, high: float, most: int = 7) -> list[float]:

@@ -1,11 +1,9 @@
-"""The scale and legend that give arms their colour, shape and mark in layered charts."""
+"""What arms are called in figures."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from tare.report.figures.frame import Spec
-from tare.report.palette import Look
 from tare.report.words import EMULATED, short
 
 
@@ -23,29 +21,3 @@ def arm_labels(
             number += 1
         labels[arm] = label
     return labels
-
-
-def colour(labels: Mapping[str, str], looks: Mapping[str, Look], *, legend: bool = True) -> Spec:
-    """Return a colour encoding over the field ``arm``, which holds labels."""
-    return {
-        "field": "arm",
-        "type": "nominal",
-        "scale": {
-            "domain": list(labels.values()),
-            "range": [looks[arm].ink.light for arm in labels],
-        },
-        "legend": LEGEND if legend else None,
-    }
-
-
-LEGEND: Spec = {
-    "title": None,
-    "orient": "top",
-    "direction": "horizontal",
-    "columns": 2,
-    "columnPadding": 24,
-    "labelLimit": 240,
-    "symbolType": "stroke",
-    "symbolStrokeWidth": 2.5,
-    "offset": 6,
-}

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from tare.analysis.model import SeriesSummary
-from tare.report.figures.axes import labelled, linear_ticks, log_axis
-from tare.report.figures.frame import Figure, Spec, chart
-from tare.report.figures.legends import LEGEND, arm_labels, colour
-from tare.report.palette import PAPER, RULE, Look
+from tare.report.figures.axes import Axis, linear_ticks, log_axis
+from tare.report.figures.canvas import Canvas
+from tare.report.figures.frame import Figure
+from tare.report.figures.legends import arm_labels
+from tare.report.figures.plot import TITLE, Plot, fitted, width_of
+from tare.report.palette import SOFT, TEXT, Look
 
 NANO = 1e-9
 COLUMNS = 160
@@ -22,6 +24,15 @@ STEPS = 160
 
 WIDTH = 350
 PANEL = 64
+HEADER = 16
+"""Pixels for an arm's name above its panel."""
+BETWEEN = 7
+TAILS = 220
+UPRIGHT = 18
+"""Pixels for a title that is written upwards."""
+LEGEND_ROW = 16
+LEGEND_GAP = 44
+"""Pixels between the end of one name in the legend and the beginning of the next."""
 
 
 def scatter_figure(
@@ -35,53 +46,34 @@ def scatter_figure(
     """Return duration against time, one panel per arm, from interval extremes of one boot each."""
     names = arm_labels(list(series), emulated, 36)
     labels = {arm: f"{names[arm]}, block {s.envelope_block}" for arm, s in series.items()}
-    rows = [
-        row
-        for arm, summary in series.items()
-        for row in _columns(summary, labels[arm], looks[arm], arm in emulated)
-    ]
-    ends = [row[end] for row in rows for end in ("lo", "hi")]
-    y = log_axis("hi", min(ends), max(ends), "s", "", most=4)
-    y["axis"]["title"] = None
-    longest = max(row["t"] for row in rows)
-    ticks = linear_ticks(0, longest or 1.0, 6)
-    x: Spec = {
-        "field": "t",
-        "type": "quantitative",
-        "scale": {"domain": [0, longest or 1.0], "nice": False},
-        "axis": labelled(ticks, [f"{tick:g} s" for tick in ticks], "time within the cell"),
-    }
-    shade = colour(labels, looks, legend=False)
-    layers: list[Spec] = [
-        {
-            "mark": {"type": "rule", "strokeWidth": 1, "opacity": 0.55},
-            "encoding": {"x": x, "y": {**y, "field": "lo"}, "y2": {"field": "hi"}, "color": shade},
-        },
-        {
-            "mark": {"type": "point", "size": 9, "strokeWidth": 1, "opacity": 1},
-            "encoding": {
-                "x": x,
-                "y": y,
-                "stroke": shade,
-                "fill": {"field": "f", "type": "nominal", "scale": None},
-            },
-        },
-    ]
-    spec = chart(WIDTH, PANEL, layers)
-    inner = {key: spec.pop(key) for key in ("width", "height", "layer")}
-    spec |= {
-        "data": {"values": rows},
-        "columns": 1,
-        "spacing": 8,
-        "facet": {
-            "field": "arm",
-            "type": "nominal",
-            "sort": list(labels.values()),
-            "title": None,
-            "header": {"labelAnchor": "start", "labelPadding": 2, "labelLimit": WIDTH},
-        },
-        "spec": inner,
-    }
+    columns = {arm: _columns(summary) for arm, summary in series.items()}
+    rows = [row for of_arm in columns.values() for row in of_arm]
+    y = log_axis(min(row.low for row in rows), max(row.high for row in rows), "s", most=4)
+    longest = max(row.time_s for row in rows) or 1.0
+    ticks = linear_ticks(0, longest, 6)
+    x = Axis(0, longest, tuple(ticks), tuple(f"{tick:g} s" for tick in ticks))
+    left = math.ceil(max(map(width_of, y.labels), default=0)) + 12
+    canvas = Canvas(left + WIDTH + 2 + width_of(x.labels[-1]) / 2)
+    top = 0.0
+    for arm, of_arm in columns.items():
+        canvas.text(left, top + 7, fitted(labels[arm], WIDTH))
+        plot = Plot(canvas, left, top + HEADER, WIDTH, PANEL)
+        plot.across_grid(x)
+        plot.up(y)
+        for row in of_arm:
+            column, high = plot.x(x, row.time_s), plot.y(y, row.high)
+            canvas.rule(column, plot.y(y, row.low), column, high, looks[arm].ink, opacity=0.55)
+            canvas.point(
+                column,
+                high,
+                looks[arm].ink,
+                "circle",
+                hollow=arm in emulated,
+                size=9,
+                line=1,
+            )
+        top = plot.top + PANEL + BETWEEN
+    plot.across(x, "time within the cell")
     return Figure(
         name=name,
         title=f"{part}: duration against time",
@@ -90,31 +82,30 @@ def scatter_figure(
             f"{s.greatest * NANO:.4g} s"
             for arm, s in series.items()
         ),
-        spec=spec,
+        spec=canvas.spec(plot.top + PANEL + TITLE + 3),
         emulated=bool(emulated & set(series)),
     )
 
 
-def _columns(summary: SeriesSummary, label: str, look: Look, hollow: bool) -> list[dict[str, Any]]:
+class _Column(NamedTuple):
+    """What fell into one column: when, in seconds, and the least and greatest, in seconds."""
+
+    time_s: float
+    low: float
+    high: float
+
+
+def _columns(summary: SeriesSummary) -> list[_Column]:
     count = len(summary.envelope_time_s)
     width = max(1, math.ceil(count / COLUMNS))
-    fill = PAPER.light if hollow else look.ink.light
-    rows: list[dict[str, Any]] = []
+    rows: list[_Column] = []
     for start in range(0, count, width):
         stop = start + width
         low = min(summary.envelope_least_ns[start:stop])
         high = max(summary.envelope_greatest_ns[start:stop])
-        if high <= 0:
-            continue
-        rows.append(
-            {
-                "arm": label,
-                "t": summary.envelope_time_s[start],
-                "lo": max(low, 0.1) * NANO,
-                "hi": high * NANO,
-                "f": fill,
-            }
-        )
+        if high > 0:
+            time_s = summary.envelope_time_s[start]
+            rows.append(_Column(time_s, max(low, 0.1) * NANO, high * NANO))
     return rows
 
 
@@ -128,52 +119,67 @@ def tail_figure(
 ) -> Figure:
     """Return the share of samples longer than a duration, both axes logarithmic."""
     labels = arm_labels(list(series), emulated)
-    rows: list[dict[str, Any]] = [
-        {"arm": labels[arm], "x": x, "y": y, "e": int(arm in emulated)}
-        for arm, summary in series.items()
-        for x, y in exceedance(summary)
-    ]
-    lengths = [row["x"] for row in rows]
-    x = log_axis("x", min(lengths), max(lengths), "s", "duration longer than", most=6)
-    least = min(row["y"] for row in rows)
+    points = {arm: exceedance(summary) for arm, summary in series.items()}
+    lengths = [length for of_arm in points.values() for length, _ in of_arm]
+    x = log_axis(min(lengths), max(lengths), "s", most=6)
+    least = min(share for of_arm in points.values() for _, share in of_arm)
     decades = list(range(math.floor(math.log10(least)), 1))
+    # Where all samples are alike there is one decade, and still an axis.
+    lowest = min(decades[0], -1)
     shown = decades[:: -max(1, math.ceil(len(decades) / 7))]
-    y: Spec = {
-        "field": "y",
-        "type": "quantitative",
-        "scale": {"type": "log", "domain": [10.0 ** decades[0], 1.0], "nice": False},
-        "axis": labelled([10.0**d for d in shown], [_share(d) for d in shown], "share of samples"),
-    }
-    layers: list[Spec] = [
-        {
-            "data": {"values": rows},
-            "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 2, "clip": True},
-            "encoding": {
-                "x": x,
-                "y": y,
-                "color": colour(labels, looks) | {"legend": {**LEGEND, "columns": 2}},
-                "strokeDash": {
-                    "field": "arm",
-                    "type": "nominal",
-                    "scale": {
-                        "domain": list(labels.values()),
-                        "range": [[5, 3] if arm in emulated else [1, 0] for arm in labels],
-                    },
-                },
-            },
-        }
-    ]
-    spec = chart(WIDTH, 220, layers)
-    spec["view"] = {"stroke": RULE.light}
+    y = Axis(
+        10.0**lowest,
+        1.0,
+        tuple(10.0**d for d in shown),
+        tuple(map(_share, shown)),
+        logarithmic=True,
+    )
+    left = math.ceil(max(map(width_of, y.labels), default=0)) + 12 + UPRIGHT
+    canvas = Canvas(left + WIDTH + 2)
+    top = _legend(canvas, [(labels[arm], looks[arm], _dash(arm in emulated)) for arm in series])
+    plot = Plot(canvas, left, top, WIDTH, TAILS)
+    plot.frame()
+    plot.across_grid(x)
+    plot.up(y)
+    plot.across(x, "duration longer than")
+    canvas.text(8, top + TAILS / 2, "share of samples", ink=SOFT, align="center", upwards=True)
+    for arm, of_arm in points.items():
+        places = [(plot.x(x, length), plot.y(y, share)) for length, share in of_arm]
+        canvas.path(list(_steps(places)), looks[arm].ink, dash=_dash(arm in emulated))
     return Figure(
         name=name,
         title=f"{part}: how many samples were longer",
         description="; ".join(
             f"{labels[arm]}: {_quantiles(summary)}" for arm, summary in series.items()
         ),
-        spec=spec,
+        spec=canvas.spec(top + TAILS + TITLE + 3),
         emulated=bool(emulated & set(series)),
     )
+
+
+def _dash(emulated: bool) -> str:
+    return "5,3" if emulated else ""
+
+
+def _steps(places: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float]]:
+    """Yield the corners of a line that goes on level to each place, and there to its height."""
+    level = None
+    for x, y in places:
+        if level is not None:
+            yield x, level
+        yield x, y
+        level = y
+
+
+def _legend(canvas: Canvas, entries: Sequence[tuple[str, Look, str]]) -> float:
+    """Draw the arms' names and lines, two beside each other; return where the plot begins."""
+    beside = math.ceil(max(width_of(label) for label, _, _ in entries[::2])) + LEGEND_GAP
+    left = canvas.width - WIDTH - 2
+    for place, (label, look, dash) in enumerate(entries):
+        x, y = left + place % 2 * beside, 7 + place // 2 * LEGEND_ROW
+        canvas.path([(x + 1, y), (x + 11, y)], look.ink, size=2.5, dash=dash)
+        canvas.text(x + 17, y, label, ink=TEXT)
+    return 7 + math.ceil(len(entries) / 2) * LEGEND_ROW
 
 
 def exceedance(summary: SeriesSummary) -> list[tuple[float, float]]:

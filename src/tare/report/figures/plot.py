@@ -1,0 +1,108 @@
+"""A framed part of a canvas with axes, in the common look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tare.report.figures.axes import Axis
+from tare.report.figures.canvas import Canvas
+from tare.report.palette import AXIS, RULE, SOFT
+
+TICK = 5
+LABEL = 15
+"""From an axis to the middle of its labels, downwards; letters are 12 pixels tall."""
+TITLE = 34
+"""From an axis to the middle of its title, downwards."""
+SIZE = 12
+
+_WIDE, _NARROW = frozenset("MWmw@%&—…"), frozenset(" ijltfr.,:;'|!I()[]/-·")
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A rectangle of the canvas, in pixels, in which values are placed by two axes."""
+
+    canvas: Canvas
+    left: float
+    top: float
+    width: float
+    height: float
+
+    def x(self, axis: Axis, value: float) -> float:
+        """Return the pixel column of a value."""
+        return self.left + axis.share(value) * self.width
+
+    def y(self, axis: Axis, value: float) -> float:
+        """Return the pixel row of a value; greater ones are further up."""
+        return self.top + (1 - axis.share(value)) * self.height
+
+    def frame(self) -> None:
+        """Draw its border."""
+        left, top = self.left + 0.5, self.top + 0.5
+        right, bottom = left + self.width, top + self.height
+        for ends in (
+            (left, top, right, top),
+            (right, top, right, bottom),
+            (right, bottom, left, bottom),
+            (left, bottom, left, top),
+        ):
+            self.canvas.rule(*ends, RULE)
+
+    def across_grid(self, axis: Axis) -> None:
+        """Draw an upright line at each tick of an axis along the bottom."""
+        top = self.top + 0.5
+        for tick in axis.ticks:
+            x = _sharp(self.x(axis, tick))
+            self.canvas.rule(x, top, x, top + self.height, RULE)
+
+    def across(self, axis: Axis, title: str = "") -> None:
+        """Draw an axis along the bottom, labelled below; labels that would touch are left out."""
+        bottom, left = self.top + self.height + 0.5, self.left + 0.5
+        for tick in axis.ticks:
+            x = _sharp(self.x(axis, tick))
+            self.canvas.rule(x, bottom, x, bottom + TICK, AXIS)
+        self.canvas.rule(left, bottom, left + self.width, bottom, AXIS)
+        for x, label in self._apart(axis):
+            self.canvas.text(x + 0.5, bottom + LABEL, label, ink=SOFT, align="center")
+        if title:
+            middle = left + self.width / 2
+            self.canvas.text(middle, bottom + TITLE, title, ink=SOFT, align="center")
+
+    def _apart(self, axis: Axis) -> Iterator[tuple[float, str]]:
+        end = float("-inf")
+        for tick, label in zip(axis.ticks, axis.labels, strict=True):
+            x, half = self.x(axis, tick), width_of(label) / 2
+            if x - half > end:
+                yield x, label
+                end = x + half
+
+    def up(self, axis: Axis) -> None:
+        """Draw an axis along the left side, with a line across and a label left at each tick."""
+        left, top = self.left + 0.5, self.top + 0.5
+        self.canvas.rule(left, top, left, top + self.height, AXIS)
+        for tick, label in zip(axis.ticks, axis.labels, strict=True):
+            y = self.y(axis, tick)
+            self.canvas.rule(left, _sharp(y), left + self.width, _sharp(y), RULE)
+            self.canvas.rule(left - TICK, _sharp(y), left, _sharp(y), AXIS)
+            self.canvas.text(left - 2 * TICK, y + 0.5, label, ink=SOFT, align="right")
+
+
+def _sharp(place: float) -> float:
+    """Return where a line of one pixel is drawn without blur."""
+    return round(place) + 0.5
+
+
+def width_of(text: str, size: float = SIZE) -> float:
+    """Return about how many pixels ``text`` takes in Arial; rather too many than too few."""
+    tenths = sum(9 if c in _WIDE else 3 if c in _NARROW else 7 if c.isupper() else 6 for c in text)
+    return tenths / 10 * size
+
+
+def fitted(text: str, room: float, size: float = SIZE) -> str:
+    """Return ``text``, cut to what fits into ``room`` pixels."""
+    if width_of(text, size) <= room:
+        return text
+    while text and width_of(f"{text}…", size) > room:
+        text = text[:-1]
+    return f"{text.rstrip()}…"
