@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import polars as pl
 
 from tare.analysis.monitoring import Phase, phases_of
+from tare.analysis.parquet import UnreadableSeries, floats, read_columns
 from tare.analysis.results import Interval
 from tare.analysis.rundata import RunData
 from tare.analysis.statistics.logratio import mean_interval
@@ -140,15 +140,17 @@ def courses(runs: Iterable[RunData]) -> tuple[Course, ...]:
 
 def _course(cell: CellResult, entry: SeriesEntry, emulated: frozenset[str]) -> Course | None:
     try:
-        table = pl.read_parquet(entry.path)
-    except (OSError, pl.exceptions.PolarsError):
+        table = read_columns(entry.path)
+    except UnreadableSeries:
         return None
-    if any(name not in table.columns for name in _COLUMNS) or table.height < 2:
+    if any(name not in table for name in _COLUMNS) or len(table["time_ns"]) < 2:
         return None
-    times = table["time_ns"].cast(pl.Float64).to_numpy() * 1e-9
+    times = floats(table["time_ns"]) * 1e-9
     steps = tuple(
         Step(begin * 1e-9, int(completed), int(failed), *(float(value) * 1e-9 for value in rest))
-        for begin, completed, failed, *rest in table.select(_COLUMNS).iter_rows()
+        for begin, completed, failed, *rest in zip(
+            *(table[name].tolist() for name in _COLUMNS), strict=True
+        )
         if completed or failed
     )
     if not steps:

@@ -9,9 +9,9 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
+from tare.analysis.parquet import UnreadableSeries, floats, read_columns
 from tare.analysis.rundata import RunData
 from tare.events.results import CellResult, SeriesEntry
 
@@ -157,10 +157,10 @@ def missing_host(cell: CellResult) -> str:
 
 def _read(entry: SeriesEntry, origin_ns: int | None) -> Track | None:
     try:
-        table = pl.read_parquet(entry.path)
-    except (OSError, pl.exceptions.PolarsError):
+        table = read_columns(entry.path)
+    except UnreadableSeries:
         return None
-    columns = {name: table[name].to_numpy().astype(np.float64) for name in table.columns}
+    columns = {name: floats(column) for name, column in table.items()}
     return track_of(entry.role, columns, origin_ns)
 
 

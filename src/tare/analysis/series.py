@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
+from tare.analysis.parquet import UnreadableSeries, floats, read_columns, read_slices
 from tare.analysis.results import Flag, Interval
 from tare.analysis.rundata import RunData
 from tare.analysis.series_data import Quantile, SeriesKey, SeriesSummary
@@ -91,7 +91,7 @@ def summarise_series(
     for of_cell in cells.values():
         try:
             cell = _read_cell(of_cell)
-        except (OSError, pl.exceptions.PolarsError):
+        except UnreadableSeries:
             missing.append(of_cell[0].cell)
             continue
         if cell is not None:
@@ -187,25 +187,24 @@ def raw_column(entry: SeriesEntry) -> str | None:
 
 
 def _read_histogram(entry: SeriesEntry) -> Histogram:
-    frame = pl.read_parquet(entry.path).sort("low_ns")
+    table = read_columns(entry.path)
+    order = np.argsort(table["low_ns"], kind="stable")
     return Histogram(
-        frame["low_ns"].to_numpy().astype(np.float64),
-        frame["width_ns"].to_numpy().astype(np.float64),
-        frame["count"].to_numpy().astype(np.int64),
+        floats(table["low_ns"][order]),
+        floats(table["width_ns"][order]),
+        table["count"][order].astype(np.int64),
     )
 
 
 def _read_intervals(entry: SeriesEntry) -> _Course | None:
-    frame = pl.read_parquet(entry.path)
-    if frame.height == 0:
+    table = read_columns(entry.path)
+    time, least, greatest = (floats(table[name]) for name in ("time_ns", "min_ns", "max_ns"))
+    if time.size == 0:
         return None
-    time, least, greatest = (
-        frame[name].to_numpy().astype(np.float64) for name in ("time_ns", "min_ns", "max_ns")
-    )
     mean = np.empty(0)
-    if "samples" in frame.columns and frame.height > 1:
+    if "samples" in table and time.size > 1:
         # Samples follow each other without a gap, so an interval's length is their sum.
-        samples = frame["samples"].to_numpy().astype(np.float64)[:-1]
+        samples = floats(table["samples"])[:-1]
         mean = np.diff(time)[samples > 0] / samples[samples > 0]
     return _Course(time, least, greatest, mean)
 
@@ -216,9 +215,8 @@ def _read_raw(entry: SeriesEntry) -> _Cell:
     width = max(1, -(-entry.rows // MOST_INTERVALS))
     step = max(1, _CHUNK // width) * width
     least, greatest, sums, sizes = [], [], [], []
-    lazy = pl.scan_parquet(entry.path).select(column)
-    for start in range(0, entry.rows, step):
-        samples = lazy.slice(start, step).collect().to_series().to_numpy()
+    assert column is not None
+    for samples in read_slices(entry.path, column, entry.rows, step):
         if samples.dtype != np.uint32:
             samples = np.clip(samples, 0, 2**32 - 1).astype(np.uint32)
         counter.add(samples)

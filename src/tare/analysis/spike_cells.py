@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import polars as pl
 
 from tare.analysis.host_track import Cause, Episode, Names, Track, follow
+from tare.analysis.parquet import UnreadableSeries, read_columns
 from tare.analysis.quota import THROTTLED, Quota, blame_quota
 from tare.analysis.rundata import RunData
 from tare.analysis.spikes import Gaps, Matched, Spike, match
@@ -164,16 +164,15 @@ def _read(
     if not facts.get("recorded"):
         return SpikeCell(**whose, matched=None, reason=str(facts.get("reason", "")))
     try:
-        host = _columns(series[cell.cell, SERIES])
-        logged = _columns(series[cell.cell, GAPS]) if (cell.cell, GAPS) in series else None
+        host = read_columns(series[cell.cell, SERIES].path)
+        gaps = series.get((cell.cell, GAPS))
+        logged = None if gaps is None else read_columns(gaps.path)
         return match_cell(whose, facts, host, logged)
-    except (KeyError, TypeError, ValueError, OSError, pl.exceptions.PolarsError) as error:
-        reason = f"the recording cannot be read: {error!r}"
-        return SpikeCell(**whose, matched=None, reason=reason)
-
-
-def _columns(entry: SeriesEntry) -> dict[str, Any]:
-    return {series.name: series.to_numpy() for series in pl.read_parquet(entry.path)}
+    except UnreadableSeries as error:
+        why = str(error)
+    except (KeyError, TypeError, ValueError) as error:
+        why = repr(error)
+    return SpikeCell(**whose, matched=None, reason=f"the recording cannot be read: {why}")
 
 
 def match_cell(

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-import polars as pl
 
+from tare.analysis.parquet import UnreadableSeries, read_columns
 from tare.analysis.results import Flag, FlagKind
 from tare.analysis.rundata import RunData
 from tare.analysis.series_data import SeriesKey
@@ -61,9 +61,9 @@ def _courses(entry: SeriesEntry) -> Iterator[np.ndarray]:
     column = next(name for name in ITERATIONS if name in entry.columns)
     label = next(name for name in entry.columns if name not in ITERATIONS)
     try:
-        frame = pl.read_parquet(entry.path, columns=[label, column])
-    except (OSError, pl.exceptions.PolarsError):
+        table = read_columns(entry.path, (label, column))
+    except UnreadableSeries:
         return
-    labels, values = frame[label].to_numpy(), frame[column].to_numpy()
+    labels, values = table[label], table[column]
     for one in np.unique(labels):
         yield values[labels == one]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from enum import StrEnum
 from typing import Annotated
@@ -48,6 +47,8 @@ def build(
     ] = KindName.base,
 ) -> None:
     """Build a toolbox now, unless the cache has it."""
+    import asyncio
+
     from tare.hosts.local import LocalHost
     from tare.images.toolbox.toolbox import prepare_toolbox
     from tare.run.session import agent_path, cache_dir

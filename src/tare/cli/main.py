@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
+import gc
 import json
 import sys
 import time
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -35,7 +36,7 @@ from tare.errors import InputError, TareError
 from tare.outputs import unusable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from tare.events import Fold, RunFinished
     from tare.run.setup import Decision
@@ -78,6 +79,8 @@ class Picture(StrEnum):
 @app.command()
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
     """Say what this host offers, platform by platform, why not, and what to do."""
+    import asyncio
+
     from tare.platforms.doctor import examine
     from tare.platforms.linux.tracing_check import examine_tracing
     from tare.registry import installed
@@ -135,6 +138,8 @@ def plan(
     What hosts offer is remembered from earlier runs, or assumed; the plan says which.
     For example: tare plan studies/realtime.yaml --host xen1 --arm kvm --blocks 3
     """
+    import asyncio
+
     from tare.run.planning import plan_here, show_plan
 
     changes = changes_of(host, arm, workload, scenario, blocks, values)
@@ -166,6 +171,8 @@ def run(
 
     For example: tare run studies/realtime.yaml --host xen1 --arm xen-pv,xen-hvm --blocks 8
     """
+    import asyncio
+
     from tare.run.foreground import carry_out
 
     changes = changes_of(host, arm, workload, scenario, blocks, values)
@@ -177,6 +184,8 @@ def run(
 @app.command()
 def resume(directory: RunDir) -> None:
     """Go on after a crash, kill or Ctrl-C, at the first unfinished cell."""
+    import asyncio
+
     from tare.run.foreground import go_on
 
     _end(directory, asyncio.run(go_on(directory, _decide, _console())))
@@ -233,6 +242,8 @@ def compare(
 @app.command()
 def clean() -> None:
     """Remove whatever a killed run left behind; its ledger says what."""
+    import asyncio
+
     from tare.hosts.ledger.cleanup import clean_all
     from tare.hosts.local import LocalHost
     from tare.hosts.lock import host_lock
@@ -284,15 +295,35 @@ def _write_report(
     formats: Sequence[str] = (),
 ) -> None:
     from tare.analysis import compare_runs, load_run
-    from tare.references.published import load_reference
     from tare.report import build_report
     from tare.run.folder import open_folder
 
     folder = open_folder(directory)
-    published = [load_reference(name) for name in dict.fromkeys(references)]
-    data = load_run(folder.path)
-    page = build_report([data], compare_runs([data]), folder.path, published, formats)
+    published = []
+    if references:
+        from tare.references.published import load_reference
+
+        published = [load_reference(name) for name in dict.fromkeys(references)]
+    with _without_collection():
+        data = load_run(folder.path)
+        page = build_report([data], compare_runs([data]), folder.path, published, formats)
     console.print(Text(f"report: {page}", "bold"))
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Look for no garbage meanwhile.
+
+    What a report is made of lives until it is written; to look for garbage among it again and
+    again took a quarter of a big report's time and freed nothing.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _end(directory: Path, finished: RunFinished | None) -> None:

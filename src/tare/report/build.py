@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -16,10 +16,9 @@ from tare.analysis.model import Comparison, RunData
 from tare.analysis.recording_cost import recording_costs
 from tare.errors import InputError
 from tare.outputs import put
-from tare.references.pairing import set_beside
-from tare.references.published import Reference
 from tare.report import course, interference, monitoring
 from tare.report.arrange import arranged
+from tare.report.compiled import Compiled
 from tare.report.course import courses_of
 from tare.report.drawing import Noted, draw
 from tare.report.figures.overhead import overhead_figure, overview, shading_note
@@ -34,9 +33,6 @@ from tare.report.long_series import (
 from tare.report.monitoring import monitoring_of
 from tare.report.page import Page, make_page
 from tare.report.palette import css_variables, looks
-from tare.report.paper import RunFindings, figures_of, paper_drafts, paper_items
-from tare.report.published import write_beside
-from tare.report.reference_section import reference_section
 from tare.report.results import (
     effects_table,
     host_cost_table,
@@ -50,6 +46,12 @@ from tare.report.spikes import FIGURE, NOTE, spikes_of
 from tare.report.tables import Table
 from tare.report.unit_cost import by_part, costs_of, unit_cost_table
 from tare.report.words import EMULATED, counted
+
+if TYPE_CHECKING:
+    from tare.analysis.course import PhaseEffect
+    from tare.references.published import Reference
+    from tare.report.palette import Look
+    from tare.report.sources import Sources
 
 TEMPLATES = Path(__file__).parent / "templates"
 PAGE = "report.html"
@@ -120,9 +122,8 @@ def _build(
     hurt = interference_of(runs, comparison)
     responses = courses_of(runs, comparison)
     watched = monitoring_of(runs)
-    beside = [set_beside(comparison, reference) for reference in references]
-    findings = RunFindings(comparison, style, series, responses.table.rows if responses else ())
-    papers = [paper_drafts(side, findings) for side in beside]
+    phases = responses.table.rows if responses else ()
+    sources = _sources(comparison, references, style, series, phases)
     figures = [
         *([overhead] if overhead else []),
         *(figure for section in sections for figure in section.figures),
@@ -131,7 +132,7 @@ def _build(
         *([hurt.figure] if hurt else []),
         *(responses.figures if responses else ()),
         *(watched.figures if watched else ()),
-        *(figure for paper in papers for figure in figures_of(paper)),
+        *(sources.figures() if sources else ()),
     ]
     costs = costs_of(comparison)
     own_costs = by_part(costs)
@@ -148,8 +149,8 @@ def _build(
     ]
     for table in [*tables, *own]:
         files += _write_table(table, tables_folder)
-    for side in beside:
-        files += write_beside(side, tables_folder)
+    if sources is not None:
+        files += sources.write(tables_folder)
     written = [
         finish(
             comparison,
@@ -171,10 +172,7 @@ def _build(
             for section, draft in zip(written, sections, strict=True)
         ],
         files=files,
-        references=[
-            reference_section(side, paper_items(side, paper, drawn))
-            for side, paper in zip(beside, papers, strict=True)
-        ],
+        references=sources.sections(drawn) if sources else [],
         spikes=spikes.section if spikes else None,
         spikes_figure=Noted(drawn[FIGURE], NOTE) if FIGURE in drawn else None,
         interference=hurt.section if hurt else None,
@@ -193,6 +191,23 @@ def _build(
     path = out / PAGE
     put(path, render(page))
     return path
+
+
+def _sources(
+    comparison: Comparison,
+    references: Sequence[Reference],
+    style: Mapping[str, Look],
+    series: Pooled,
+    phases: Sequence[PhaseEffect],
+) -> Sources | None:
+    """Return the sources that the run is set beside; None without any."""
+    if not references:
+        return None
+    # Their model takes long to load, and few reports have any.
+    from tare.report.paper import RunFindings
+    from tare.report.sources import Sources
+
+    return Sources(comparison, references, RunFindings(comparison, style, series, phases))
 
 
 def _overhead_note(comparison: Comparison) -> str:
@@ -243,6 +258,7 @@ def render(page: Page) -> str:
     """Return the page as HTML; all outside text is escaped on the way."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
+        bytecode_cache=Compiled(),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=False,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from tare.analysis.formatting import format_duration
 from tare.analysis.model import Comparison, RunData
@@ -22,7 +23,6 @@ from tare.report.provenance import (
     platforms_table,
     run_facts,
 )
-from tare.report.reference_section import ReferenceSection
 from tare.report.results import (
     effects_table,
     host_cost_table,
@@ -37,6 +37,9 @@ from tare.report.svg import legible
 from tare.report.tables import Shown
 from tare.report.verdicts import ArmLine, arm_lines, lead
 from tare.report.words import EMULATED, counted, joined, marked
+
+if TYPE_CHECKING:
+    from tare.report.reference_section import ReferenceSection
 
 
 @dataclass(frozen=True)

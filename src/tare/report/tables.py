@@ -6,7 +6,8 @@ import csv
 import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from functools import cached_property
+from typing import Generic, NamedTuple, TypeVar
 
 from tare.report.svg import legible
 
@@ -40,8 +41,7 @@ class Column(Generic[Row]):
         return "–" if value is None else legible(str(value))
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """One value as shown: its text, whether it is flush right, and a word for its looks."""
 
     text: str
@@ -85,16 +85,30 @@ class Table(Generic[Row]):
             rows: Only these rows; all when None.
         """
         hidden = frozenset(hide)
-        columns = [c for c in self.columns if c.title and c.key not in hidden]
+        columns = [(n, c) for n, c in enumerate(self._titled) if c.key not in hidden]
         chosen = self.rows if rows is None else tuple(rows)
         return Shown(
             caption=self.caption,
-            headings=tuple(Cell(c.title, c.numeric) for c in columns),
+            headings=tuple(Cell(c.title, c.numeric) for _, c in columns),
             rows=tuple(
-                tuple(Cell(c.shown(row), c.numeric, c.key) for c in columns) for row in chosen
+                tuple([Cell(texts[n], c.numeric, c.key) for n, c in columns])
+                for texts in map(self._read, chosen)
             ),
             tones=tuple(self.tone(row) for row in chosen),
         )
+
+    @cached_property
+    def _titled(self) -> tuple[Column[Row], ...]:
+        return tuple(c for c in self.columns if c.title)
+
+    @cached_property
+    def _texts(self) -> dict[int, tuple[str, ...]]:
+        """What people read of each row, by its identity: the page and the files show the same."""
+        return {id(row): tuple([c.shown(row) for c in self._titled]) for row in self.rows}
+
+    def _read(self, row: Row) -> tuple[str, ...]:
+        texts = self._texts.get(id(row))
+        return tuple(c.shown(row) for c in self._titled) if texts is None else texts
 
     def csv(self) -> str:
         """Return it as CSV: a header line, ``.`` as decimal point, empty for what is missing.
@@ -110,8 +124,7 @@ class Table(Generic[Row]):
 
     def latex(self) -> str:
         r"""Return it as a LaTeX ``table`` with booktabs rules, for ``\input``."""
-        columns = [c for c in self.columns if c.title]
-        layout = "".join("r" if c.numeric else "l" for c in columns)
+        layout = "".join("r" if c.numeric else "l" for c in self._titled)
         lines = [
             "% \\usepackage{booktabs} in the preamble; text is UTF-8.",
             "\\begin{table}",
@@ -119,9 +132,9 @@ class Table(Generic[Row]):
             f"  \\label{{tab:{self.name}}}",
             f"  \\begin{{tabular}}{{{layout}}}",
             "    \\toprule",
-            f"    {_latex_row(c.title for c in columns)}",
+            f"    {_latex_row(c.title for c in self._titled)}",
             "    \\midrule",
-            *(f"    {_latex_row(c.shown(row) for c in columns)}" for row in self.rows),
+            *(f"    {_latex_row(self._read(row))}" for row in self.rows),
             "    \\bottomrule",
             "  \\end{tabular}",
             "\\end{table}",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from importlib import import_module
 
-LIBRARIES = ("numpy", "polars", "scipy.special")
-"""Loaded on first use by series and by stopping; a third of a second each."""
+LIBRARIES = ("numpy", "polars")
+"""Loaded on first use by series and by stopping; up to a third of a second each."""
 
 
 class SlowLibraries:

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import stdtrit
+
+from tare.analysis.statistics.student import student_quantile
 
 Floats = NDArray[np.float64]
 
@@ -41,7 +42,7 @@ def t_quantile(confidence: float, degrees: int) -> float:
         raise ValueError(f"a confidence lies between 0 and 1, not at {confidence}")
     if degrees < 1:
         raise ValueError("a t-interval needs at least two blocks")
-    return float(stdtrit(degrees, 0.5 + confidence / 2))
+    return student_quantile(confidence, degrees)
 
 
 def error_of_mean(values: ArrayLike, confidence: float) -> float:

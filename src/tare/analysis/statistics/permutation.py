@@ -8,6 +8,8 @@ beyond, by drawn patterns with one added to both counts (Phipson & Smyth 2010).
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -54,11 +56,10 @@ def sign_flip_p(differences: ArrayLike, seed: int = 0) -> Floats:
     bar = np.abs(rows.sum(axis=1)) - 1e-9 * np.abs(rows).sum(axis=1)
     exact = n <= EXACT_BLOCKS
     patterns = 2 ** (n - 1) if exact else DRAWS
-    rng = np.random.default_rng(seed)
     count = np.zeros(rows.shape[0], dtype=np.int64)
     for start in range(0, patterns, _CHUNK):
         size = min(_CHUNK, patterns - start)
-        signs = _patterns(start, size, n) if exact else rng.choice((-1.0, 1.0), size=(size, n))
+        signs = _patterns(start, size, n) if exact else _drawn(seed, n)[start : start + size]
         for first in range(0, rows.shape[0], _ROWS):
             part = slice(first, first + _ROWS)
             sums = rows[part] @ signs.T
@@ -66,6 +67,18 @@ def sign_flip_p(differences: ArrayLike, seed: int = 0) -> Floats:
     p = count / patterns if exact else (count + 1) / (patterns + 1)
     result: Floats = p.reshape(sample.shape[:-1])
     return result
+
+
+@lru_cache(maxsize=2)
+def _drawn(seed: int, n: int) -> Floats:
+    """Return the drawn sign patterns, which all metrics of equally many blocks share."""
+    rng = np.random.default_rng(seed)
+    return np.concatenate(
+        [
+            rng.choice((-1.0, 1.0), size=(min(_CHUNK, DRAWS - start), n))
+            for start in range(0, DRAWS, _CHUNK)
+        ]
+    )
 
 
 def _patterns(start: int, size: int, n: int) -> Floats:

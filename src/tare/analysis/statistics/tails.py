@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import bdtr, bdtrc, ndtr, ndtri
 
 from tare.analysis.statistics.logratio import t_quantile
 
@@ -41,6 +40,9 @@ def quantile_ranks(count: int, q: float, confidence: float) -> Ranks:
         q: Quantile, strictly between 0 and 1.
         confidence: Nominal coverage.
     """
+    # Loading it takes longer than the rest of most reports, which have no samples to rank.
+    from scipy.special import bdtr, bdtrc, ndtri
+
     tail = (1 - confidence) / 2
     centre, deviation = count * q, math.sqrt(count * q * (1 - q))
     reach = -float(ndtri(tail)) * deviation
@@ -115,7 +117,8 @@ def _median_depth(n: int, confidence: float) -> tuple[int, float] | None:
     """Return how deep the outer order statistic lies, and the weight of the next inner one."""
 
     def coverage(depth: int) -> float:
-        return 1 - 2 * float(bdtr(depth - 1, n, 0.5))
+        beyond = sum(math.comb(n, below) for below in range(depth))
+        return 1 - 2 * (beyond / (1 << n))
 
     if n < 2 or coverage(1) < confidence:
         return None
@@ -147,7 +150,8 @@ def boot_level_interval(
     ordered = np.sort(np.asarray(values, dtype=np.float64))
     below, above = _median_ranks(ordered.size, seed, resamples)
     medians = (ordered[below] + ordered[above]) / 2
-    tail = float(ndtr(-t_quantile(confidence, ordered.size - 1)))
+    # How likely a normal value lies beyond what one of Student's t lies beyond.
+    tail = math.erfc(t_quantile(confidence, ordered.size - 1) / math.sqrt(2)) / 2
     low, high = np.quantile(medians, [tail, 1 - tail])
     return float(low), float(high)
 

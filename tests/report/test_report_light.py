@@ -1,0 +1,45 @@
+"""What a report does not need is not loaded: starting was most of a small report's time."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from report.report_synthetic import write_run
+
+HEAVY = ("polars", "scipy", "vl_convert", "asyncio", "asyncssh", "tare.references.published")
+SCRIPT = """
+import json, sys
+from tare.cli.main import main
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+print(json.dumps([name for name in {heavy!r} if name in sys.modules]), file=sys.stderr)
+"""
+
+
+def loaded(*arguments: str) -> list[str]:
+    """Of the heavy parts, those that ``tare`` with these arguments loads."""
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT.format(heavy=HEAVY), *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found: list[str] = json.loads(done.stderr.splitlines()[-1])
+    return found
+
+
+def test_a_report_without_series_loads_no_tables_and_no_painter(tmp_path: Path) -> None:
+    write_run(tmp_path, blocks=2, series=False)
+    assert loaded("report", str(tmp_path)) == []
+    assert (tmp_path / "figures" / "overhead.svg").is_file()
+
+
+def test_what_is_asked_for_is_loaded(tmp_path: Path) -> None:
+    write_run(tmp_path, blocks=2, series=False)
+    assert loaded("report", str(tmp_path), "--figures", "png") == ["vl_convert"]
+    assert loaded("export", str(tmp_path), "--out", str(tmp_path / "out.csv")) == ["polars"]
