@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 import warnings
 from typing import Any
 
@@ -24,7 +23,6 @@ from tare.analysis.statistics import (
     tails,
     warmup,
 )
-from tare.analysis.stopping import Value, decide
 
 finite = st.floats(-1e6, 1e6, allow_nan=False)
 
@@ -285,60 +283,3 @@ def test_a_ratio_and_its_inverse_are_as_far(ratio: float, floor: float) -> None:
     assert near or noise.beyond(ratio, floor, ratio=True) == noise.beyond(
         1 / ratio, floor, ratio=True
     )
-
-
-def values_of(blocks: int, spread: float, typical: bool = True) -> list[Value]:
-    rng = np.random.default_rng(1)
-    return [
-        Value(
-            b, arm, ("s", "w", "{}", "subject", "m"), float(np.exp(spread * rng.normal())), typical
-        )
-        for b in range(blocks)
-        for arm in ("base", "arm")
-    ]
-
-
-@pytest.mark.parametrize(
-    ("blocks", "spread", "go_on", "reason"),
-    [
-        (3, 0.001, True, "3 of at least 8"),
-        (8, 0.001, False, "or better"),
-        (8, 0.5, True, "w m .s. of arm is known to"),
-        (30, 0.5, False, "the most"),
-    ],
-)
-def test_stopping_looks_at_precision_between_least_and_most(
-    blocks: int, spread: float, go_on: bool, reason: str
-) -> None:
-    decision = decide(
-        values_of(blocks, spread),
-        baseline="base",
-        blocks_done=blocks,
-        least=8,
-        most=30,
-        precision=0.05,
-    )
-    assert decision.go_on == go_on
-    assert re.search(reason, decision.reason)
-
-
-def test_stopping_ignores_whether_a_difference_is_significant() -> None:
-    close, far = values_of(8, 0.3), values_of(8, 0.3)
-    far = [v._replace(value=v.value * (50 if v.arm == "arm" else 1)) for v in far]
-    asked: dict[str, Any] = {
-        "baseline": "base",
-        "blocks_done": 8,
-        "least": 8,
-        "most": 30,
-        "precision": 0.05,
-    }
-    assert decide(close, **asked).half_width == pytest.approx(decide(far, **asked).half_width)
-
-
-def test_stopping_without_any_ratio_goes_on_and_tails_need_six_blocks() -> None:
-    asked: dict[str, Any] = {"baseline": "base", "least": 2, "most": 30, "precision": 0.05}
-    assert decide([], blocks_done=8, **asked).go_on
-    zeros = [v._replace(value=0.0) for v in values_of(8, 0.1)]
-    assert decide(zeros, blocks_done=8, **asked).half_width is None
-    assert decide(values_of(4, 0.001, typical=False), blocks_done=4, **asked).go_on
-    assert not decide(values_of(8, 0.001, typical=False), blocks_done=8, **asked).go_on
