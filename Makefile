@@ -1,4 +1,4 @@
-.PHONY: setup quick test acceptance lint fuzz bench docs architecture clean help
+.PHONY: setup quick test acceptance lint fuzz bench simulations docs architecture clean help
 
 TARE := .venv/bin/tare
 PYTEST := .venv/bin/python -m pytest
@@ -42,6 +42,10 @@ fuzz:  ## every parser of outside bytes, for longer
 bench:  ## the figures of benchmarks/, each against its peer in the same run
 	@scripts/setup bench
 	.venv/bin/python -m benchmarks
+
+simulations:  ## verdicts on studies of known truth: the tables of docs/statistics.md
+	@scripts/setup bench
+	.venv/bin/python -m benchmarks.verdict_simulations --tables docs/statistics.md
 
 docs:  ## generate the reference of the study file, its JSON Schema, and the tables of platforms and sources
 	.venv/bin/python -m tare.run.reference

@@ -14,7 +14,7 @@ from tare.analysis import load_run
 from tare.analysis.interference import Hurt, interference, natural, neighbour_words
 from tare.analysis.rundata import RunData
 from tare.events.results import Observation
-from tare.report.figures.heat import decided, heat_figure, heat_rows, ink_of
+from tare.report.figures.heat import heat_figure, heat_rows, ink_of
 from tare.report.palette import HEAT
 
 ARMS = ("bare", "vm")
@@ -72,8 +72,7 @@ def test_the_figure_has_every_cell_and_colours_only_what_is_decided(
 ) -> None:
     text = str(heat_figure(hurts, name="interference").spec)
     assert text.count("2.00×") == len(hurts)
-    unsure = [replace(hurt, interval=None) for hurt in hurts]
-    assert not any(map(decided, unsure))
+    unsure = [replace(hurt, decided=False) for hurt in hurts]
     assert HEAT[3].light not in str(heat_figure(unsure, name="interference").spec)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 import warnings
 from typing import Any
 
@@ -20,13 +19,10 @@ from tare.analysis.statistics import (
     bootstrap,
     dip,
     logratio,
-    multiplicity,
-    permutation,
     repeats,
     tails,
     warmup,
 )
-from tare.analysis.stopping import Value, decide
 
 finite = st.floats(-1e6, 1e6, allow_nan=False)
 
@@ -50,45 +46,6 @@ def test_log_ratios_refuse_what_has_no_ratio() -> None:
     assert logratio.log_ratios([2.0], [1.0]) == pytest.approx([math.log(2)])
     with pytest.raises(ValueError, match="above zero"):
         logratio.log_ratios([0.0], [1.0])
-
-
-@given(st.lists(finite, min_size=1, max_size=9))
-def test_permutation_agrees_with_all_sign_patterns_by_hand(differences: list[float]) -> None:
-    observed = abs(sum(differences))
-    slack = 1e-9 * sum(map(abs, differences))
-    patterns = list(itertools.product((1, -1), repeat=len(differences)))
-    hits = sum(
-        abs(sum(s * d for s, d in zip(signs, differences, strict=True))) >= observed - slack
-        for signs in patterns
-    )
-    assert float(permutation.sign_flip_p(differences)) == pytest.approx(hits / len(patterns))
-
-
-def test_eight_blocks_are_the_least_that_reach_one_per_cent() -> None:
-    assert permutation.least_p(permutation.LEAST_BLOCKS) < 0.01
-    assert permutation.least_p(permutation.LEAST_BLOCKS - 1) > 0.01
-    for blocks in (2, 7, 8):
-        assert float(permutation.sign_flip_p(np.ones(blocks))) == permutation.least_p(blocks)
-
-
-def test_permutation_of_no_difference_is_one_and_drawn_ones_repeat() -> None:
-    assert float(permutation.sign_flip_p(np.zeros(8))) == 1
-    many = np.random.default_rng(1).normal(0.3, 1, 30)
-    assert permutation.sign_flip_p(many, 5) == permutation.sign_flip_p(many, 5)
-    assert float(permutation.sign_flip_p(many, 5)) == pytest.approx(
-        float(permutation.sign_flip_p(many, 6)), abs=0.02
-    )
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
-def test_benjamini_hochberg_agrees_with_scipy(p: list[float]) -> None:
-    assert multiplicity.benjamini_hochberg(p) == pytest.approx(stats.false_discovery_control(p))
-
-
-def test_benjamini_hochberg_leaves_out_what_was_not_tested() -> None:
-    q = multiplicity.benjamini_hochberg([0.01, math.nan, 0.04])
-    assert np.isnan(q[1])
-    assert q[[0, 2]] == pytest.approx([0.02, 0.04])
 
 
 @settings(max_examples=60)
@@ -133,12 +90,6 @@ def test_median_intervals_hold_the_median(values: list[Any]) -> None:
 
 MANY = 600
 """More metrics than are worked on at a time."""
-
-
-def test_many_metrics_at_once_are_judged_as_each_by_itself() -> None:
-    rows = np.random.default_rng(4).normal(0.02, 0.05, (MANY, 9))
-    alone = [float(permutation.sign_flip_p(row)) for row in rows]
-    assert permutation.sign_flip_p(rows).tolist() == alone
 
 
 def test_many_metrics_at_once_have_the_intervals_of_each_by_itself() -> None:
@@ -332,60 +283,3 @@ def test_a_ratio_and_its_inverse_are_as_far(ratio: float, floor: float) -> None:
     assert near or noise.beyond(ratio, floor, ratio=True) == noise.beyond(
         1 / ratio, floor, ratio=True
     )
-
-
-def values_of(blocks: int, spread: float, typical: bool = True) -> list[Value]:
-    rng = np.random.default_rng(1)
-    return [
-        Value(
-            b, arm, ("s", "w", "{}", "subject", "m"), float(np.exp(spread * rng.normal())), typical
-        )
-        for b in range(blocks)
-        for arm in ("base", "arm")
-    ]
-
-
-@pytest.mark.parametrize(
-    ("blocks", "spread", "go_on", "reason"),
-    [
-        (3, 0.001, True, "3 of at least 8"),
-        (8, 0.001, False, "or better"),
-        (8, 0.5, True, "w m .s. of arm is known to"),
-        (30, 0.5, False, "the most"),
-    ],
-)
-def test_stopping_looks_at_precision_between_least_and_most(
-    blocks: int, spread: float, go_on: bool, reason: str
-) -> None:
-    decision = decide(
-        values_of(blocks, spread),
-        baseline="base",
-        blocks_done=blocks,
-        least=8,
-        most=30,
-        precision=0.05,
-    )
-    assert decision.go_on == go_on
-    assert re.search(reason, decision.reason)
-
-
-def test_stopping_ignores_whether_a_difference_is_significant() -> None:
-    close, far = values_of(8, 0.3), values_of(8, 0.3)
-    far = [v._replace(value=v.value * (50 if v.arm == "arm" else 1)) for v in far]
-    asked: dict[str, Any] = {
-        "baseline": "base",
-        "blocks_done": 8,
-        "least": 8,
-        "most": 30,
-        "precision": 0.05,
-    }
-    assert decide(close, **asked).half_width == pytest.approx(decide(far, **asked).half_width)
-
-
-def test_stopping_without_any_ratio_goes_on_and_tails_need_six_blocks() -> None:
-    asked: dict[str, Any] = {"baseline": "base", "least": 2, "most": 30, "precision": 0.05}
-    assert decide([], blocks_done=8, **asked).go_on
-    zeros = [v._replace(value=0.0) for v in values_of(8, 0.1)]
-    assert decide(zeros, blocks_done=8, **asked).half_width is None
-    assert decide(values_of(4, 0.001, typical=False), blocks_done=4, **asked).go_on
-    assert not decide(values_of(8, 0.001, typical=False), blocks_done=8, **asked).go_on

@@ -7,8 +7,9 @@ from typing import Any, cast
 
 import pytest
 
+from tare.analysis.comparison import Comparison
 from tare.analysis.recording_cost import recording_costs
-from tare.analysis.results import ArmSummary, BlockValue, Comparison, Key
+from tare.analysis.results import ArmSummary, BlockValue, Key
 from tare.analysis.rundata import RunData
 from tare.report.recording_cost import recording_cost_table
 

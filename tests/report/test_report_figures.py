@@ -99,7 +99,7 @@ def test_dead_heats_are_grey_and_emulated_marks_hollow(comparison: Comparison) -
     assert figure is not None
     points = [row for row in values(figure.spec) if "s" in row]
     grey = [p for p in points if p["c"] == TIE.light]
-    ties = [e for e in comparison.headlines if e.verdict in {"dead heat", "not distinguishable"}]
+    ties = [e for e in comparison.headlines if e.verdict in {"equivalent", "inconclusive"}]
     assert ties and len(grey) == 2 * len(ties)
     hollow = [p for p in points if p["f"] != p["c"]]
     emulated = [e for e in comparison.headlines if e.emulated]

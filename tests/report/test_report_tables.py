@@ -43,7 +43,7 @@ def test_effects_in_csv_are_those_of_the_comparison(comparison: Comparison) -> N
         assert float(row["value"]) == effect.arm_summary.centre
         assert float(row["baseline_value"]) == effect.baseline_summary.centre
         assert number(row["p"]) == effect.p
-        assert number(row["q"]) == effect.q
+        assert number(row["adjusted_p"]) == effect.adjusted_p
         if effect.interval is not None:
             assert float(row["low"]) == effect.interval.low
             assert float(row["high"]) == effect.interval.high

@@ -49,7 +49,7 @@ def test_it_fits_any_terminal(comparison: Comparison, width: int) -> None:
     for line in printed(comparison, width).splitlines():
         assert len(Text.from_ansi(line).plain.rstrip()) <= width
     words = Text.from_ansi(printed(comparison, width)).plain.split()
-    assert "dead heat" in " ".join(words)
+    assert "equivalent" in " ".join(words)
 
 
 def test_all_metrics_on_request(comparison: Comparison) -> None:

@@ -2,41 +2,34 @@
 
 from __future__ import annotations
 
-import statistics
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
+from tare.analysis.comparison import ArmVerdict, Comparison, Correction
 from tare.analysis.effects import Estimate, Pair, estimate_all, pair_up, summarise_arm
+from tare.analysis.families import Tested, tested
+from tare.analysis.findings import Order, failure_rates, lost_cells, orders, slow_modes
+from tare.analysis.flags import Known, doubts, flags_of, robust_flags
 from tare.analysis.grouping import Measured, group
+from tare.analysis.host_costs import host_costs
 from tare.analysis.noise import noise_floor
+from tare.analysis.places import places_in_blocks
+from tare.analysis.places import taken_together as place_together
 from tare.analysis.proofs import proof_differences
-from tare.analysis.results import (
-    ArmSummary,
-    ArmVerdict,
-    Comparison,
-    Correction,
-    Effect,
-    Family,
-    Flag,
-    HostCost,
-    Interval,
-    Key,
-)
+from tare.analysis.results import Effect, Family, Interval, Key
 from tare.analysis.rundata import RunData
-from tare.analysis.series_data import SeriesKey
 from tare.analysis.settings import Settings
 from tare.analysis.statistics.dip import two_humped
 from tare.analysis.statistics.logratio import relative_half_width
-from tare.analysis.statistics.multiplicity import benjamini_hochberg
-from tare.analysis.statistics.permutation import LEAST_BLOCKS, least_p
+from tare.analysis.statistics.maxt import least_p
 from tare.analysis.steadiness import steadiness
+from tare.analysis.twin import taken_together
 from tare.analysis.verdict import Evidence, judge, sentence
-from tare.analysis.words import arm_verdict, described, marked, notes_on
+from tare.analysis.words import aa_notes, arm_verdict, described, marked, notes_on
 from tare.errors import InputError
-from tare.events.results import MachineResult
 
 
 def compare(runs: RunData | Sequence[RunData], settings: Settings | None = None) -> Comparison:
@@ -56,6 +49,13 @@ def compare(runs: RunData | Sequence[RunData], settings: Settings | None = None)
     if len({run.run for run in several}) < len(several):
         raise InputError("the same run is given twice", "name each run once")
     return _Comparing(several, chosen).comparison()
+
+
+class _Against(NamedTuple):
+    """What an arm is compared with: the arms that are taken together, and what that is called."""
+
+    values: str
+    arms: tuple[str, ...]
 
 
 class _Comparing:
@@ -80,14 +80,18 @@ class _Comparing:
             for arm in self.arms
             if arm in measured.arms
         }
-
-        self.unsteady = steadiness(runs)
-        self.humped = {
-            (key, arm)
-            for key, measured in self.measured.items()
-            for arm in measured.arms
-            if two_humped(measured.pooled(arm)).flagged
-        }
+        self.known = Known(
+            unsteady=steadiness(runs),
+            humped=self._humped(),
+            slow=slow_modes(self.measured, self.arms, settings.confidence),
+            lost=lost_cells(runs),
+            level=settings.level,
+            confidence=settings.confidence,
+        )
+        self.places = places_in_blocks(runs) if settings.position else None
+        pair = settings.aa_pair
+        self.twin = pair[1] if pair is not None and pair[0] == settings.baseline else None
+        self.pooled = self._pool() if self.twin is not None and settings.pool_twin else ""
 
     def _arms(self) -> tuple[str, ...]:
         named = dict.fromkeys(arm for run in self.runs for arm in run.arms)
@@ -95,17 +99,39 @@ class _Comparing:
         order = [self.settings.baseline, *named, *sorted(valued)]
         return tuple(arm for arm in dict.fromkeys(order) if arm in valued)
 
+    def _humped(self) -> frozenset[tuple[Key, str]]:
+        """Return whose *boots* have two humps: values within a boot are no sample of boots."""
+        return frozenset(
+            (key, arm)
+            for key, measured in self.measured.items()
+            for arm in measured.arms
+            if two_humped(list(measured.values(arm, logs=False).values())).flagged
+        )
+
+    def _pool(self) -> str:
+        """Take the baseline and its twin together in all that was measured; return its name."""
+        baseline, twin = self.settings.baseline, self.twin
+        assert twin is not None
+        name = f"{baseline}+{twin}"
+        for measured in self.measured.values():
+            if twin in measured.arms:
+                measured.arms[name] = taken_together(measured, (baseline, twin))
+        if self.places is not None:
+            place_together(self.places, name, (baseline, twin))
+        return name
+
     def comparison(self) -> Comparison:
         settings = self.settings
-        controls = self._effects(self._control_pairs(), {}, "control")
+        controls = self._effects(self._control_pairs(), {}, control=True)
         floors = {effect.key: noise_floor(effect) for effect in controls}
-        effects = self._effects(self._pairs(), floors, None)
+        effects = self._effects(self._pairs(self.pooled), floors)
         blocks = {
             block
             for measured in self.measured.values()
-            for values in measured.arms.values()
-            for block in values
+            for arm in self.arms
+            for block in measured.arms.get(arm, ())
         }
+        baselines = {arm: settings.baseline_of(arm) for arm in self.arms}
         return Comparison(
             runs=self.runs,
             title=str(self.runs[0].study.get("title") or self.runs[0].study.get("study", "")),
@@ -128,38 +154,66 @@ class _Comparing:
                 settings.own_baselines,
             ),
             host_costs=host_costs(self.runs, self.emulated),
-            notes=self._notes(len(blocks), effects),
+            notes=self._notes(len(blocks), effects, controls, floors),
             own_baselines=settings.own_baselines,
+            pooled=(self.twin or "") if self.pooled else "",
+            position=settings.position,
+            failures=failure_rates(self.runs, baselines, settings.confidence),
         )
 
     def _control_pairs(self) -> list[Pair]:
         if self.settings.aa_pair is None:
             return []
         first, second = self.settings.aa_pair
-        found = (pair_up(key, measured, second, first) for key, measured in self.measured.items())
+        found = (self._pair(key, second, first) for key in self.measured)
         return [pair for pair in found if pair is not None]
 
-    def _pairs(self) -> list[Pair]:
-        baseline, control = self.settings.baseline, self.settings.aa_pair
-        twin = control[1] if control is not None and control[0] == baseline else None
-        return [
-            pair
+    def _pairs(self, pooled: str) -> list[Pair]:
+        found = (
+            self._pair(key, arm, self._against(arm, pooled, measured).values)
             for key, measured in self.measured.items()
             for arm in self.arms
-            if arm not in (self.settings.baseline_of(arm), twin)
-            and (pair := pair_up(key, measured, arm, self.settings.baseline_of(arm))) is not None
-        ]
+            if arm not in (self.settings.baseline_of(arm), self.twin)
+        )
+        return [pair for pair in found if pair is not None]
+
+    def _against(self, arm: str, pooled: str, measured: Measured) -> _Against:
+        baseline = self.settings.baseline_of(arm)
+        if pooled and baseline == self.settings.baseline and pooled in measured.arms:
+            assert self.twin is not None
+            return _Against(pooled, (baseline, self.twin))
+        return _Against(baseline, (baseline,))
+
+    def _pair(self, key: Key, arm: str, baseline: str) -> Pair | None:
+        places = None if self.places is None else self.places.get(key.scenario, {})
+        return pair_up(key, self.measured[key], arm, baseline, places)
 
     def _effects(
-        self, pairs: Sequence[Pair], floors: Mapping[Key, float | None], family: Family | None
+        self,
+        pairs: Sequence[Pair],
+        floors: dict[Key, float | None],
+        *,
+        control: bool = False,
     ) -> tuple[Effect, ...]:
         estimates = estimate_all(pairs, self.settings.confidence, self.seed)
-        families = [family or _family(pair.measured) for pair in pairs]
-        tests = Counter(families)
-        q_values = _q_values(families, [estimate.p for estimate in estimates])
+        families: list[Family] = [
+            "headline" if pair.measured.headline else "detail" for pair in pairs
+        ]
+        names = [(pair.arm, family) for pair, family in zip(pairs, families, strict=True)]
+        tests = tested(pairs, names, self.seed, self.settings.level)
+        of_order = orders(pairs, self.seed)
         return tuple(
-            self._effect(pair, estimate, name, q, floors.get(pair.key), tests[name])
-            for pair, estimate, name, q in zip(pairs, estimates, families, q_values, strict=True)
+            self._effect(
+                pair,
+                estimate,
+                "control" if control else family,
+                test,
+                floors.get(pair.key),
+                of_order.get(i),
+            )
+            for i, (pair, estimate, family, test) in enumerate(
+                zip(pairs, estimates, families, tests, strict=True)
+            )
         )
 
     def _effect(
@@ -167,33 +221,44 @@ class _Comparing:
         pair: Pair,
         estimate: Estimate,
         family: Family,
-        q: float | None,
+        test: Tested,
         floor: float | None,
-        tests: int,
+        order: Order | None,
     ) -> Effect:
         settings = self.settings
-        emulated = pair.arm in self.emulated or pair.baseline in self.emulated
-        interval = estimate.student_t if pair.typical else estimate.order
+        baseline = pair.baseline
+        arms: tuple[str, ...] = (baseline,)
+        if baseline == self.pooled and self.twin is not None:
+            baseline, arms = settings.baseline, (settings.baseline, self.twin)
+        emulated = pair.arm in self.emulated or baseline in self.emulated
+        summary = self.summaries.get((pair.key, baseline)) or self.summaries[pair.key, arms[-1]]
+        block_effects = pair.block_effects()
+        values = [block.value for block in block_effects]
+        flags = flags_of(pair, arms, self.known, order)
         evidence = Evidence(
             better=pair.measured.better,
             scale=pair.scale,
             estimate=estimate.estimate,
-            interval=interval,
+            interval=estimate.student_t if pair.typical else estimate.order,
             blocks=len(pair.blocks),
-            p=estimate.p,
-            p_least=least_p(len(pair.blocks)),
-            q=q,
-            noise_floor=floor,
-            margin=settings.margin,
-            tests=tests,
+            p=test.p,
+            adjusted_p=test.adjusted,
+            margin=settings.margin_of(pair.key, pair.scale, abs(summary.centre)),
+            tests=test.tests,
             level=settings.level,
             unit=pair.measured.unit,
+            baseline_value=summary.mean if pair.seldom else summary.centre,
+            spread=(min(values), max(values)),
+            doubt=doubts(pair, arms, flags, self.known),
+            lost=bool(self.known.lost.of_arm_alone(pair.arm, arms, pair.key)),
         )
         verdict = judge(evidence)
-        return Effect(
+        if verdict == "preliminary":
+            evidence = replace(evidence, interval=None)
+        effect = Effect(
             key=pair.key,
             arm=pair.arm,
-            baseline=pair.baseline,
+            baseline=baseline,
             unit=pair.measured.unit,
             better=pair.measured.better,
             kind=pair.measured.kind,
@@ -202,69 +267,34 @@ class _Comparing:
             family=family,
             scale=pair.scale,
             blocks=len(pair.blocks),
-            arm_summary=self._summary(pair, pair.arm),
-            baseline_summary=self._summary(pair, pair.baseline),
-            block_effects=pair.block_effects(),
+            arm_summary=self.summaries[pair.key, pair.arm],
+            baseline_summary=summary,
+            block_effects=block_effects,
             estimate=estimate.estimate,
-            interval=interval,
+            interval=evidence.interval,
             student_t=estimate.student_t,
             bootstrap=estimate.bootstrap,
             order=estimate.order,
-            half_width=_half_width(interval, pair),
-            p=estimate.p,
-            p_least=evidence.p_least,
-            q=q,
+            robust=estimate.robust,
+            half_width=_half_width(evidence.interval, pair),
+            p=test.p,
+            p_least=least_p(len(pair.blocks)),
+            adjusted_p=test.adjusted,
             noise_floor=floor,
-            margin=settings.margin,
+            margin=evidence.margin,
             verdict=verdict,
-            sentence=sentence(
-                evidence,
-                verdict,
-                what=described(pair.key),
-                arm=marked(pair.arm, emulated=pair.arm in self.emulated),
-                baseline=marked(pair.baseline, emulated=pair.baseline in self.emulated),
-            ),
-            flags=self._flags(pair),
+            sentence="",
+            flags=tuple(flags),
         )
-
-    def _flags(self, pair: Pair) -> tuple[Flag, ...]:
-        flags = []
-        blocks = len(pair.blocks)
-        if blocks < LEAST_BLOCKS:
-            flags.append(
-                Flag(
-                    "few-blocks",
-                    f"{blocks} shared blocks; {LEAST_BLOCKS} are the least that can reach p < 0.01",
-                )
-            )
-        if pair.scale == "difference":
-            flags.append(
-                Flag(
-                    "not-positive",
-                    "a value is zero or below, so differences are compared, not ratios",
-                )
-            )
-        for arm, other in ((pair.arm, pair.baseline), (pair.baseline, pair.arm)):
-            values = pair.measured.arms[arm]
-            missing = sum(block not in values for block in pair.measured.arms[other])
-            if missing:
-                flags.append(Flag("missing-blocks", f"{arm} has no value in {missing} blocks"))
-            series = SeriesKey(
-                pair.key.scenario, pair.key.workload, pair.key.parameters, pair.key.role, arm
-            )
-            unsteady = self.unsteady.get(series, ())
-            flags += [replace(flag, text=f"{arm}: {flag.text}") for flag in unsteady]
-            if (pair.key, arm) in self.humped:
-                flags.append(
-                    Flag(
-                        "two-humped",
-                        f"the values of {arm} have two humps, which a mean hides",
-                    )
-                )
-        return tuple(flags)
-
-    def _summary(self, pair: Pair, arm: str) -> ArmSummary:
-        return self.summaries[pair.key, arm]
+        said = sentence(
+            evidence,
+            verdict,
+            effect.not_excluded,
+            what=described(pair.key),
+            arm=marked(pair.arm, emulated=pair.arm in self.emulated),
+            baseline=marked(baseline, emulated=baseline in self.emulated),
+        )
+        return replace(effect, sentence=said, flags=(*effect.flags, *robust_flags(effect)))
 
     def _arm_verdicts(self, effects: Sequence[Effect]) -> tuple[ArmVerdict, ...]:
         compared = {effect.arm: effect.baseline for effect in effects}
@@ -279,41 +309,41 @@ class _Comparing:
             if arm in compared
         )
 
-    def _notes(self, blocks: int, effects: Sequence[Effect]) -> tuple[str, ...]:
-        notes = list(notes_on(self.runs, blocks, LEAST_BLOCKS))
+    def _notes(
+        self,
+        blocks: int,
+        effects: Sequence[Effect],
+        controls: Sequence[Effect],
+        floors: dict[Key, float | None],
+    ) -> tuple[str, ...]:
+        notes = list(notes_on(self.runs, blocks, self.settings.level))
         if not effects:
             notes.append(
                 f"No arm shares a block with the baseline, {self.settings.baseline}: nothing "
                 "can be compared."
             )
         if self.settings.aa_pair is None:
-            notes.append("The study has no A/A pair, so there is no noise floor.")
+            notes.append(
+                "The study has no A/A pair, so nothing says how far identical arms differ here."
+            )
+        failed = [e for e in controls if e.headline and e.verdict in ("better", "worse", "differs")]
+        if failed:
+            # Without the twin, for the reader to see what hangs on it.
+            alone = self._effects(self._pairs(""), floors) if self.pooled else ()
+            notes[:0] = aa_notes(failed, effects, alone)
         return tuple(notes)
-
-
-def _family(measured: Measured) -> Family:
-    return "headline" if measured.headline else "detail"
-
-
-def _q_values(families: Sequence[Family], p_values: Sequence[float | None]) -> list[float | None]:
-    """Return q-values, each family corrected by itself."""
-    p = np.array([np.nan if value is None else value for value in p_values], dtype=np.float64)
-    q = np.full_like(p, np.nan)
-    for family in set(families):
-        members = np.array([name == family for name in families])
-        q[members] = benjamini_hochberg(p[members])
-    return [None if np.isnan(value) else float(value) for value in q]
 
 
 def _corrections(effects: Sequence[Effect], level: float) -> tuple[Correction, ...]:
     order: tuple[Family, ...] = ("headline", "detail", "control")
     found = []
     for family in order:
-        members = [e for e in effects if e.family == family and e.p is not None]
-        if members:
-            declared = sum(e.q is not None and e.q < level for e in members)
-            least = min(e.p_least for e in members)
-            found.append(Correction(family, len(members), declared, level, least))
+        for arm in dict.fromkeys(effect.arm for effect in effects):
+            members = [e for e in effects if (e.family, e.arm) == (family, arm) and e.p is not None]
+            if members:
+                declared = sum(e.verdict in ("better", "worse", "differs") for e in members)
+                least = min(e.p_least for e in members)
+                found.append(Correction(family, arm, len(members), declared, level, least))
     return tuple(found)
 
 
@@ -325,29 +355,3 @@ def _half_width(interval: Interval | None, pair: Pair) -> float | None:
     if interval.low <= 0:
         return float("inf")
     return relative_half_width(float(np.log(interval.low)), float(np.log(interval.high)))
-
-
-def host_costs(runs: Sequence[RunData], emulated: frozenset[str]) -> tuple[HostCost, ...]:
-    """Return what machines cost the host, per arm and scenario (medians over machines)."""
-    groups: dict[tuple[str, str], list[MachineResult]] = {}
-    for run in runs:
-        for machine in run.machines:
-            if machine.role == "subject":
-                groups.setdefault((machine.arm, machine.scenario), []).append(machine)
-
-    def median(values: Sequence[float | None]) -> float | None:
-        known = [value for value in values if value is not None]
-        return statistics.median(known) if known else None
-
-    return tuple(
-        HostCost(
-            arm=arm,
-            scenario=scenario,
-            machines=len(machines),
-            boot_s=median([machine.boot_s for machine in machines]),
-            cpu_s=median([machine.host_cost.get("cpu_s") for machine in machines]),
-            rss_bytes=median([machine.host_cost.get("rss_bytes") for machine in machines]),
-            emulated=arm in emulated,
-        )
-        for (arm, scenario), machines in groups.items()
-    )

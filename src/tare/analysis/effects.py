@@ -1,17 +1,25 @@
-"""From values by block to effects: estimates, intervals and tests, before any verdict."""
+"""From values by block to effects: estimates and intervals, before any test or verdict."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tare.analysis.grouping import Block, BlockId, Measured, logs_of
-from tare.analysis.results import ArmSummary, BlockValue, Interval, IntervalMethod, Key, Scale
+from tare.analysis.results import (
+    ArmSummary,
+    BlockValue,
+    Interval,
+    IntervalMethod,
+    Key,
+    Robust,
+    Scale,
+)
 from tare.analysis.statistics.bootstrap import (
     Nested,
     nest,
@@ -20,8 +28,13 @@ from tare.analysis.statistics.bootstrap import (
     seed_from,
 )
 from tare.analysis.statistics.logratio import deviation, error_of_mean
-from tare.analysis.statistics.permutation import sign_flip_p
+from tare.analysis.statistics.position import at_equal_positions
+from tare.analysis.statistics.resolution import NANOSECOND, grid_step, log_widening
+from tare.analysis.statistics.robust import hodges_lehmann
 from tare.analysis.statistics.tails import boot_level_interval, median_interval
+
+SELDOM = 0.25
+"""Where at least this share of an arm's boots is 0, a median says nothing; means are compared."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +49,9 @@ class Pair:
         scale: Whether ratios or differences are compared.
         blocks: The blocks that both have.
         differences: Per block the log-ratio, or the difference in the metric's unit.
+        later_by: Per block by how much later the arm stood than the baseline, in places; empty
+            where that is not taken into account.
+        step: The step of the grid that the values sit on, in their unit; 0 without one.
     """
 
     key: Key
@@ -45,11 +61,33 @@ class Pair:
     scale: Scale
     blocks: tuple[BlockId, ...]
     differences: tuple[float, ...]
+    later_by: tuple[float, ...] = ()
+    step: float = 0.0
 
     @property
     def typical(self) -> bool:
-        """Whether the mean is estimated; of tails and maxima it is the median."""
-        return self.measured.kind == "typical"
+        """Whether the mean is estimated; of tails and maxima it is the median, where one tells."""
+        return self.measured.kind == "typical" or self.seldom
+
+    @property
+    def seldom(self) -> bool:
+        """Whether the metric counts what is often not there at all, in either arm."""
+        if self.scale == "ratio":
+            return False
+        return any(
+            sum(values[block] == 0 for block in self.blocks) >= SELDOM * len(self.blocks)
+            for values in (self.over, self.under)
+        )
+
+    @property
+    def over(self) -> dict[BlockId, float]:
+        """The arm's values by block."""
+        return self.measured.values(self.arm, logs=self.scale == "ratio")
+
+    @property
+    def under(self) -> dict[BlockId, float]:
+        """The baseline's values by block."""
+        return self.measured.values(self.baseline, logs=self.scale == "ratio")
 
     def outward(self, difference: float) -> float:
         """Return a difference on the scale that is shown: a ratio, or in the metric's unit."""
@@ -79,18 +117,32 @@ class Estimate:
         student_t: Student-t interval; typical values only.
         bootstrap: Hierarchical bootstrap interval of the same estimate.
         order: Order-statistic interval of the median.
-        p: Permutation p-value; None with fewer than two blocks.
+        robust: Hodges–Lehmann's estimate and its interval; None with too few blocks.
     """
 
     estimate: float
     student_t: Interval | None
     bootstrap: Interval | None
     order: Interval | None
-    p: float | None
+    robust: Robust | None
 
 
-def pair_up(key: Key, measured: Measured, arm: str, baseline: str) -> Pair | None:
-    """Return the pair, or None when the arms share no block."""
+Places = Mapping[BlockId, Mapping[str, float]]
+"""By block, where in it each arm stood; of one scenario."""
+
+
+def pair_up(
+    key: Key, measured: Measured, arm: str, baseline: str, places: Places | None = None
+) -> Pair | None:
+    """Return the pair, or None when the arms share no block.
+
+    Args:
+        key: What is compared.
+        measured: Its values.
+        arm: The arm.
+        baseline: The other arm.
+        places: Where the arms stood, if that is to be taken into account.
+    """
     ours, theirs = measured.arms.get(arm, {}), measured.arms.get(baseline, {})
     shared = tuple([block for block in ours if block in theirs])
     if not shared:
@@ -103,7 +155,28 @@ def pair_up(key: Key, measured: Measured, arm: str, baseline: str) -> Pair | Non
     else:
         differences = [over[block] - under[block] for block in shared]
     scale: Scale = "ratio" if ratio else "difference"
-    return Pair(key, arm, baseline, measured, scale, shared, tuple(differences))
+    later_by = _later_by(places, shared, arm, baseline) if places is not None else ()
+    return Pair(
+        key, arm, baseline, measured, scale, shared, tuple(differences), later_by,
+        _step(measured, (over, under)),
+    )  # fmt: skip
+
+
+def _later_by(
+    places: Places, blocks: Sequence[BlockId], arm: str, baseline: str
+) -> tuple[float, ...]:
+    """Return by how much later the arm stood; nothing where a place is not known."""
+    known = [places.get(block, {}) for block in blocks]
+    if not all(arm in place and baseline in place for place in known):
+        return ()
+    return tuple(place[arm] - place[baseline] for place in known)
+
+
+def _step(measured: Measured, sides: Sequence[Mapping[BlockId, float]]) -> float:
+    """Return the step of the values' grid: that of a clock, not of what is counted one by one."""
+    if measured.unit != "s":
+        return 0.0
+    return grid_step([value for side in sides for value in side.values()], NANOSECOND)
 
 
 def estimate_all(pairs: Sequence[Pair], confidence: float, seed: str) -> tuple[Estimate, ...]:
@@ -115,9 +188,9 @@ def estimate_all(pairs: Sequence[Pair], confidence: float, seed: str) -> tuple[E
         seed: Text that all draws depend on, so that the same run gives the same intervals.
     """
     bootstraps = _bootstraps(pairs, confidence, seed)
-    p_values = _p_values(pairs, seed)
+    robust = _robust(pairs, confidence)
     return tuple(
-        _estimate(pair, confidence, bootstraps.get(i), p_values.get(i), seed)
+        _estimate(pair, confidence, bootstraps.get(i), robust.get(i), seed)
         for i, pair in enumerate(pairs)
     )
 
@@ -126,7 +199,7 @@ def _estimate(
     pair: Pair,
     confidence: float,
     bootstrap: tuple[float, float] | None,
-    p: float | None,
+    robust: Robust | None,
     seed: str,
 ) -> Estimate:
     sample = pair.differences
@@ -134,6 +207,9 @@ def _estimate(
     student, order = None, None
     if pair.typical and len(sample) >= 2:
         error = error_of_mean(sample, confidence)
+        equal = at_equal_positions(sample, pair.later_by, confidence) if pair.later_by else None
+        if equal is not None:
+            centre, error = equal
         student = (centre - error, centre + error)
     if len(sample) >= 2:
         order = median_interval(sample, confidence)
@@ -145,8 +221,23 @@ def _estimate(
         student_t=_outward(pair, student, "student-t", confidence),
         bootstrap=_outward(pair, bootstrap, resampled, confidence),
         order=_outward(pair, order, "order-statistic", confidence),
-        p=p,
+        robust=robust,
     )
+
+
+def _robust(pairs: Sequence[Pair], confidence: float) -> dict[int, Robust]:
+    """Return what a few strange boots do not move, by index; nothing where nothing bounds it."""
+    by_size: dict[int, list[int]] = defaultdict(list)
+    for i, pair in enumerate(pairs):
+        by_size[len(pair.blocks)].append(i)
+    found = {}
+    for indices in by_size.values():
+        rows = hodges_lehmann([pairs[i].differences for i in indices], confidence)
+        for i, centre, low, high in zip(indices, *(ends.tolist() for ends in rows), strict=True):
+            interval = _outward(pairs[i], (low, high), "wilcoxon", confidence)
+            if interval is not None and math.isfinite(low):
+                found[i] = Robust(pairs[i].outward(centre), interval)
+    return found
 
 
 def _outward(
@@ -154,20 +245,18 @@ def _outward(
 ) -> Interval | None:
     if ends is None:
         return None
+    if pair.step:
+        ends = _with_grid(pair, ends)
     return Interval(pair.outward(ends[0]), pair.outward(ends[1]), method, confidence)
 
 
-def _p_values(pairs: Sequence[Pair], seed: str) -> dict[int, float]:
-    """Return p-values by index, all pairs of equally many blocks at once."""
-    by_size: dict[int, list[int]] = defaultdict(list)
-    for i, pair in enumerate(pairs):
-        if len(pair.blocks) >= 2:
-            by_size[len(pair.blocks)].append(i)
-    found: dict[int, float] = {}
-    for indices in by_size.values():
-        rows = np.array([pairs[i].differences for i in indices])
-        found.update(zip(indices, sign_flip_p(rows, seed_from(seed, "flips")), strict=True))
-    return {i: float(p) for i, p in found.items()}
+def _with_grid(pair: Pair, ends: tuple[float, float]) -> tuple[float, float]:
+    """Return the ends moved out by what the values' grid hides, on the inner scale."""
+    if pair.scale == "difference":
+        return ends[0] - pair.step, ends[1] + pair.step
+    arm, baseline = (statistics.median(side.values()) for side in (pair.over, pair.under))
+    wider = log_widening(pair.step, arm, baseline)
+    return ends[0] - wider, ends[1] + wider
 
 
 def _bootstraps(

@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tare.analysis.effects import Pair, estimate_all, pair_up
+from tare.analysis.families import tested
 from tare.analysis.grouping import Measured, group
 from tare.analysis.results import Better, Interval, Key
 from tare.analysis.rundata import RunData
+from tare.analysis.verdict import LEVEL
 
 SUBJECT = "subject"
 
@@ -34,6 +36,9 @@ class Hurt:
             turned so that above 1 is worse; geometric mean over blocks (median for tails).
         interval: Of the slowdown; None with fewer than two blocks.
         blocks: Blocks that have both.
+        p: That the arm hurts no metric at all anyhow: corrected over all of its slowdowns.
+        decided: Whether the slowdown is told from none: p below the level, and 1 outside of the
+            interval.
     """
 
     arm: str
@@ -46,10 +51,12 @@ class Hurt:
     slowdown: float
     interval: Interval | None
     blocks: int
+    p: float | None = None
+    decided: bool = False
 
 
 def interference(
-    runs: Sequence[RunData], arms: Sequence[str], confidence: float
+    runs: Sequence[RunData], arms: Sequence[str], confidence: float, level: float = LEVEL
 ) -> tuple[Hurt, ...]:
     """Return the slowdown of every headline metric of every arm beside every kind of neighbours.
 
@@ -57,6 +64,7 @@ def interference(
         runs: Runs of one study.
         arms: The arms, in the order they are to come.
         confidence: Nominal coverage of the intervals.
+        level: How often an arm that nothing hurts may be told as hurt anywhere.
     """
     if not runs:
         return ()
@@ -77,13 +85,17 @@ def interference(
                 if pair is not None and pair.scale == "ratio":
                     wanted.append((arm, pair))
     estimates = estimate_all([pair for _, pair in wanted], confidence, runs[0].run)
+    # One family of each arm: 150 slowdowns that are none would else always colour some.
+    tests = tested([pair for _, pair in wanted], [arm for arm, _ in wanted], runs[0].run, level)
     places = {name: place for place, name in enumerate(scenarios)}
     workloads = {name: place for place, name in enumerate(runs[0].study.get("workloads") or ())}
     found = [
-        _hurt(
-            pair, arm, estimate.estimate, estimate.student_t or estimate.order, scenarios, emulated
+        _decided(
+            _hurt(pair, arm, one.estimate, one.student_t or one.order, scenarios, emulated),
+            test.adjusted,
+            level,
         )
-        for (arm, pair), estimate in zip(wanted, estimates, strict=True)
+        for (arm, pair), one, test in zip(wanted, estimates, tests, strict=True)
     ]
     # As the study lists them; sorting keeps the order in which metrics are declared.
     found.sort(
@@ -153,6 +165,11 @@ def _hurt(
         interval=interval,
         blocks=len(pair.blocks),
     )
+
+
+def _decided(hurt: Hurt, p: float | None, level: float) -> Hurt:
+    beside = hurt.interval is not None and not hurt.interval.holds(1.0)
+    return replace(hurt, p=p, decided=beside and p is not None and p < level)
 
 
 def _over(value: float) -> float:

@@ -4,23 +4,27 @@ Everything here is frozen and does nothing. All values are in the SI unit named 
 durations in seconds, except where a name says nanoseconds.
 """
 
-from tare.analysis.results import (
-    ArmSummary,
+from tare.analysis.comparison import (
     ArmVerdict,
-    Better,
-    BlockValue,
     Comparison,
     Correction,
+    FailureRate,
+    HostCost,
+    ProofDifference,
+)
+from tare.analysis.results import (
+    ArmSummary,
+    Better,
+    BlockValue,
     Effect,
     Family,
     Flag,
     FlagKind,
-    HostCost,
     Interval,
     IntervalMethod,
     Key,
     Kind,
-    ProofDifference,
+    Robust,
     Scale,
     VerdictWord,
 )
@@ -51,6 +55,7 @@ __all__ = [
     "Comparison",
     "Correction",
     "Effect",
+    "FailureRate",
     "Family",
     "Flag",
     "FlagKind",
@@ -64,6 +69,7 @@ __all__ = [
     "PlatformResult",
     "ProofDifference",
     "Quantile",
+    "Robust",
     "RunData",
     "Scale",
     "SeriesEntry",

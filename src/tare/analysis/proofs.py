@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from tare.analysis.results import ProofDifference
+from tare.analysis.comparison import ProofDifference
 from tare.events.results import MachineResult
 
 ABSENT = "(absent)"

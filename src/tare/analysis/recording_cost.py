@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tare.analysis.results import ArmSummary, Comparison, Interval, Key
+from tare.analysis.comparison import Comparison
+from tare.analysis.results import ArmSummary, Interval, Key
 from tare.analysis.rundata import RunData
 from tare.analysis.statistics.logratio import error_of_mean
 from tare.events.host_schedule import FACTS

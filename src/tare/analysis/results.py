@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
-
-from tare.analysis.rundata import RunData
 
 Better = Literal["higher", "lower", "neither"]
 Kind = Literal["typical", "tail", "maximum"]
 Scale = Literal["ratio", "difference"]
 Family = Literal["headline", "detail", "control"]
 IntervalMethod = Literal[
-    "student-t", "hierarchical-bootstrap", "boot-level-bootstrap", "order-statistic"
+    "student-t", "hierarchical-bootstrap", "boot-level-bootstrap", "order-statistic", "wilcoxon"
 ]
-VerdictWord = Literal[
-    "better",
-    "worse",
-    "differs",
-    "dead heat",
-    "not distinguishable",
-    "undecided",
-    "too few blocks",
-]
+VerdictWord = Literal["better", "worse", "differs", "equivalent", "inconclusive", "preliminary"]
 FlagKind = Literal[
+    "slow-boots",
+    "serial",
+    "failures",
+    "robust",
+    "resolution",
+    "seldom",
     "warm-up",
     "no-steady-state",
     "two-humped",
@@ -147,6 +142,14 @@ class Flag:
 
 
 @dataclass(frozen=True)
+class Robust:
+    """A robust estimate with its interval, on the scale of the effect it stands beside."""
+
+    estimate: float
+    interval: Interval
+
+
+@dataclass(frozen=True)
 class Effect:
     """One metric of one arm against the baseline.
 
@@ -159,8 +162,8 @@ class Effect:
         kind: ``typical``, ``tail`` or ``maximum``.
         headline: Whether it stands for the workload on the first screen.
         emulated: Whether the arm or the baseline is emulated: mark it everywhere.
-        family: Which tests its q-value was corrected over: ``headline``, ``detail``, or
-            ``control`` for the A/A pair, which is tested alone.
+        family: What ``adjusted_p`` is corrected over: the arm's ``headline`` metrics, its others
+            (``detail``, told as exploratory), or ``control`` for the A/A pair.
         scale: ``ratio`` (arm ÷ baseline; null value 1), or ``difference`` (arm − baseline in
             ``unit``; null value 0) where values of zero or below make ratios impossible.
         blocks: Number of blocks in which both arms have a value.
@@ -169,20 +172,23 @@ class Effect:
         block_effects: Ratio (or difference) of each shared block, in order.
         estimate: The effect: geometric mean of the block ratios (``typical``) or their median
             (``tail``, ``maximum``); differences likewise.
-        interval: The interval to show: ``student_t`` for ``typical``, ``order`` otherwise; None
-            with too few blocks.
+        interval: The interval to show: ``student_t`` for ``typical`` and for differences,
+            ``order`` otherwise, with what the values' grid hides added; None with too few blocks
+            for any verdict, where a narrow one would pretend.
         student_t: Student-t interval over the block log-ratios, on the ratio scale.
         bootstrap: Hierarchical (of tails and maxima: boot-level) bootstrap interval of the same
             estimate.
         order: Order-statistic interval of the median block ratio.
+        robust: Hodges–Lehmann estimate of the same with Wilcoxon's interval, which a few strange
+            boots do not move; None with too few blocks.
         half_width: Relative half-width of ``interval`` (ratio scale: √(high/low) − 1, the
             figure that the stopping rule looks at); None without interval.
-        p: Two-sided block-paired permutation p-value; None with fewer than two blocks.
+        p: Two-sided p of flipping blocks' signs; None with fewer than two blocks.
         p_least: The least p that so many blocks can reach.
-        q: ``p`` after Benjamini–Hochberg within the family; None without ``p``.
-        noise_floor: Relative size below which a difference is not distinguishable, from the A/A
-            pair for the same key; None without one.
-        margin: The practical margin, relative.
+        adjusted_p: ``p`` corrected over the family by max-T; None without ``p``.
+        noise_floor: What the A/A pair cannot exclude for the same key: a diagnostic, no gate;
+            None without one.
+        margin: The practical margin: relative for ratios, in ``unit`` for differences.
         verdict: One word or two, see `tare.analysis.verdict`.
         sentence: The verdict as a whole English sentence.
         flags: What the reader must know.
@@ -207,10 +213,11 @@ class Effect:
     student_t: Interval | None
     bootstrap: Interval | None
     order: Interval | None
+    robust: Robust | None
     half_width: float | None
     p: float | None
     p_least: float
-    q: float | None
+    adjusted_p: float | None
     noise_floor: float | None
     margin: float
     verdict: VerdictWord
@@ -241,6 +248,26 @@ class Effect:
             return None
         return min(ends[0], ends[1]), max(ends[0], ends[1])
 
+    @property
+    def not_excluded(self) -> float | None:
+        """The greatest cost that the interval does not exclude.
+
+        Relative on a ratio scale (0.14 is 14 %), else in ``unit``; 0 where every cost is excluded,
+        of metrics without a better direction the end further from even. None without interval.
+        """
+        if self.interval is None:
+            return None
+        low, high = self.interval.low, self.interval.high
+        if self.scale == "difference":
+            ends = {"lower": (high,), "higher": (-low,), "neither": (high, -low)}[self.better]
+            return max(0.0, *ends)
+        ends = {
+            "lower": (high - 1,),
+            "higher": (_over(low) - 1,),
+            "neither": (high - 1, _over(low) - 1),
+        }[self.better]
+        return max(0.0, *ends)
+
     def _cost(self, ratio: float) -> float | None:
         if self.scale != "ratio":
             return None
@@ -249,148 +276,5 @@ class Effect:
         return ratio - 1
 
 
-@dataclass(frozen=True)
-class Correction:
-    """How one family of tests was corrected for their number (Benjamini–Hochberg).
-
-    Args:
-        family: Its name.
-        tests: How many p-values it holds.
-        declared: How many have q below ``level``.
-        level: The false discovery rate kept.
-        p_least: The least p reachable with the blocks at hand (None without tests).
-    """
-
-    family: Family
-    tests: int
-    declared: int
-    level: float
-    p_least: float | None
-
-
-@dataclass(frozen=True)
-class ProofDifference:
-    """One difference between the environment proofs of an arm and the baseline.
-
-    Args:
-        arm: The arm.
-        path: Where in the proof, e.g. ``cpu.flags`` or ``kernel.release``.
-        baseline_value: As text; ``(absent)`` where it is missing.
-        arm_value: As text; ``(absent)`` where it is missing.
-        explains: Whether it could explain a result.
-        why: How it could, in a sentence; empty otherwise.
-        varies: Whether the value differed between machines of one arm as well (values are
-            those of the first machines then).
-    """
-
-    arm: str
-    path: str
-    baseline_value: str
-    arm_value: str
-    explains: bool
-    why: str
-    varies: bool
-
-
-@dataclass(frozen=True)
-class HostCost:
-    """What an arm's machines cost the host, per machine.
-
-    Args:
-        arm: The arm.
-        scenario: The scenario.
-        machines: How many machines the figures are from.
-        boot_s: Median boot time in seconds; None if none got there.
-        cpu_s: Median CPU seconds of a machine on the host; None if not recorded.
-        rss_bytes: Median resident memory on the host; None if not recorded.
-        emulated: Whether the arm is emulated.
-    """
-
-    arm: str
-    scenario: str
-    machines: int
-    boot_s: float | None
-    cpu_s: float | None
-    rss_bytes: float | None
-    emulated: bool
-
-
-@dataclass(frozen=True)
-class ArmVerdict:
-    """The headline results of one arm in words, for the first screen.
-
-    Args:
-        arm: The arm.
-        emulated: Whether it is emulated.
-        sentence: The verdict over its headline metrics.
-        worse: How many headline effects are worse.
-        better: How many are better.
-        even: How many are dead heats or not distinguishable.
-        undecided: How many are undecided, differ without direction, or have too few blocks.
-    """
-
-    arm: str
-    emulated: bool
-    sentence: str
-    worse: int
-    better: int
-    even: int
-    undecided: int
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """All arms of one study against its baseline, over the blocks of one or more runs.
-
-    Args:
-        runs: The runs that were combined.
-        title: The study's title.
-        baseline: The baseline arm.
-        arms: All arms with a value, baseline first, in the study's order.
-        aa_pair: The A/A pair, or None.
-        confidence: Nominal coverage of all intervals.
-        margin: Practical margin, relative.
-        level: False discovery rate for verdicts.
-        blocks: Number of blocks in which anything counted, over all runs.
-        effects: One per key and arm other than the baseline (the A/A pair's second arm is not
-            among them if the first is the baseline: it is in ``aa``).
-        aa: The A/A pair's effects, one per key.
-        summaries: One per key and arm, the baseline's too.
-        families: How tests were corrected.
-        arm_verdicts: Sentences for the first screen, one per arm.
-        proof_differences: Differences between the arms' environment proofs and the baseline's,
-            those that could explain a result first.
-        host_costs: What machines cost the host.
-        notes: What the reader must know about the whole (few blocks, other hosts, resumed,
-            withheld cells ...), as sentences.
-        own_baselines: The baseline on its own host, for each arm on another than ``baseline``'s.
-    """
-
-    runs: tuple[RunData, ...]
-    title: str
-    baseline: str
-    arms: tuple[str, ...]
-    aa_pair: tuple[str, str] | None
-    confidence: float
-    margin: float
-    level: float
-    blocks: int
-    effects: tuple[Effect, ...]
-    aa: tuple[Effect, ...]
-    summaries: tuple[ArmSummary, ...]
-    families: tuple[Correction, ...]
-    arm_verdicts: tuple[ArmVerdict, ...]
-    proof_differences: tuple[ProofDifference, ...]
-    host_costs: tuple[HostCost, ...]
-    notes: tuple[str, ...]
-    own_baselines: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def against(self) -> str:
-        """What arms are compared with, in words."""
-        return f"{self.baseline} on the same host" if self.own_baselines else self.baseline
-
-    @property
-    def headlines(self) -> tuple[Effect, ...]:
-        """The effects for the first screen."""
-        return tuple(effect for effect in self.effects if effect.headline)
+def _over(value: float) -> float:
+    return 1 / value if value > 0 else float("inf")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tare.analysis.results import Key, Scale
 from tare.analysis.rundata import RunData
 from tare.analysis.verdict import LEVEL
 from tare.errors import InputError
@@ -19,8 +20,11 @@ class Settings:
         aa_pair: Two arms that are the same, or None.
         confidence: Nominal coverage of intervals.
         margin: Practical margin, relative.
-        level: False discovery rate of verdicts.
+        level: Familywise error of verdicts.
         own_baselines: The baseline on its own host, for each arm on another than ``baseline``'s.
+        pool_twin: Whether the boots of the baseline's twin count as the baseline's.
+        position: Whether places in the order of a block are taken into account.
+        floors: Per metric a difference in its unit that never matters, however large the share.
     """
 
     baseline: str
@@ -29,10 +33,26 @@ class Settings:
     margin: float = 0.02
     level: float = LEVEL
     own_baselines: Mapping[str, str] = field(default_factory=dict)
+    pool_twin: bool = True
+    position: bool = False
+    floors: Mapping[str, float] = field(default_factory=dict)
 
     def baseline_of(self, arm: str) -> str:
         """Return the arm that an arm is compared with: itself, for a baseline."""
         return self.own_baselines.get(arm, self.baseline)
+
+    def margin_of(self, key: Key, scale: Scale, baseline_value: float) -> float:
+        """Return the practical margin of a metric: a share, or on a difference scale its unit's.
+
+        Args:
+            key: What was measured; a floor may name its metric.
+            scale: Whether ratios or differences are compared.
+            baseline_value: The baseline's typical value, in the metric's unit, 0 or more.
+        """
+        floor = self.floors.get(key.metric, 0.0)
+        if scale == "difference":
+            return max(self.margin * baseline_value, floor)
+        return max(self.margin, floor / baseline_value)
 
     @classmethod
     def of(cls, runs: Sequence[RunData]) -> Settings:
@@ -56,5 +76,7 @@ class Settings:
             aa_pair=(str(pair[0]), str(pair[1])) if pair else None,
             confidence=float(study.get("confidence") or 0.95),
             margin=float(study.get("margin", 0.02)),
+            position=bool((study.get("blocks") or {}).get("position")),
+            floors={str(k): float(v) for k, v in (study.get("floors") or {}).items()},
             own_baselines={arm: base for run in runs for arm, base in run.own_baselines.items()},
         )

@@ -1,5 +1,9 @@
 """Whether one more block is worth its time: precision decides, significance never.
 
+What is asked of typical values no number of blocks reaches of maxima, so each kind has its own
+precision: typical values as asked, tails a quarter of it (`TAIL_FACTOR`), maxima none. An arm that
+gives no values any more keeps no run going.
+
 Stopping when a test turns significant makes false differences likely; stopping when the interval
 is narrow does not look at where the interval lies. Least blocks keep the width's estimate sane.
 """
@@ -8,11 +12,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping
+from statistics import fmean
 from typing import NamedTuple
 
+from tare.analysis.results import Kind
 from tare.analysis.statistics.logratio import mean_interval, relative_half_width
 from tare.analysis.statistics.tails import median_interval
 from tare.events.results import FinishedCell
+
+TAIL_FACTOR = 4.0
+"""How many times less precisely than typical values tails are asked: an order-statistic interval of
+few boots spans their middle half, where a mean's spans a third of a standard deviation."""
+ABSENT_BLOCKS = 3
+"""A pair without a value in so many of the newest blocks is given up."""
 
 
 class Value(NamedTuple):
@@ -23,14 +35,14 @@ class Value(NamedTuple):
         arm: The arm.
         key: What was measured: scenario, workload, parameters, role and metric, in any form.
         value: The value.
-        typical: False for tails and maxima, whose precision is that of their median.
+        kind: ``typical``, ``tail`` or ``maximum``.
     """
 
     block: int
     arm: str
     key: Hashable
     value: float
-    typical: bool = True
+    kind: Kind = "typical"
 
 
 class Decision(NamedTuple):
@@ -39,7 +51,8 @@ class Decision(NamedTuple):
     Args:
         go_on: Whether to start another block.
         reason: One clause, e.g. ``tick duration of qemu-pv is known to ± 7.1 %, asked are 5 %``.
-        half_width: The widest relative half-width among headline ratios; None if unknown.
+        half_width: The widest relative half-width among what is asked, for its kind; None if
+            unknown. That of a tail counts a quarter.
     """
 
     go_on: bool
@@ -60,7 +73,7 @@ def headline_values(cells: Iterable[FinishedCell]) -> Iterator[Value]:
         for metric, value in done.observed:
             if metric.headline:
                 key = (cell.scenario, cell.workload, cell.parameters, metric.role, metric.name)
-                yield Value(cell.block, cell.arm, key, value, metric.kind == "typical")
+                yield Value(cell.block, cell.arm, key, value, metric.kind)
 
 
 def decide(
@@ -87,17 +100,22 @@ def decide(
         own_baselines: The baseline on its own host, for each arm on another than ``baseline``'s.
 
     Returns:
-        Go on below ``least``; stop at ``most``; in between, go on while some headline ratio is
-        known less precisely than asked. Pairs without a positive value in at least two shared
-        blocks have no ratio and do not keep a run going.
+        Go on below ``least``; stop at ``most``; in between, go on while some headline metric is
+        known less precisely than asked. Where values are zero, means are compared, relative to
+        the baseline's. What has no value in the newest blocks, or is zero in all of both arms,
+        does not keep a run going.
     """
     if blocks_done >= most:
         return Decision(False, f"{blocks_done} blocks are done, the most asked for", None)
     if blocks_done < least:
         return Decision(True, f"{blocks_done} of at least {least} blocks are done", None)
-    widest, where = _widest(values, baseline, own_baselines or {}, confidence)
-    if widest is None:
+    given = tuple(values)
+    widest, where = _widest(given, baseline, own_baselines or {}, confidence, blocks_done)
+    if widest is None and not given:
         return Decision(True, "no headline ratio is known yet", None)
+    if widest is None:
+        reason = "more blocks make nothing here more precise: maxima, zeros, or arms without values"
+        return Decision(False, reason, None)
     share = "unknown" if math.isinf(widest) else f"± {100 * widest:.2g} %"
     asked = f"asked are ± {100 * precision:.2g} %"
     if widest <= precision:
@@ -108,41 +126,67 @@ def decide(
 
 
 def _widest(
-    values: Iterable[Value], baseline: str, own_baselines: Mapping[str, str], confidence: float
+    values: Iterable[Value],
+    baseline: str,
+    own_baselines: Mapping[str, str],
+    confidence: float,
+    blocks_done: int,
 ) -> tuple[float | None, str]:
-    logs: dict[Hashable, dict[str, dict[int, list[float]]]] = {}
-    typical: dict[Hashable, bool] = {}
+    arms_of: dict[Hashable, dict[str, dict[int, list[float]]]] = {}
+    kinds: dict[Hashable, Kind] = {}
     for one in values:
-        if one.value > 0:
-            per_arm = logs.setdefault(one.key, {})
-            per_arm.setdefault(one.arm, {}).setdefault(one.block, []).append(math.log(one.value))
-            typical[one.key] = one.typical
+        per_arm = arms_of.setdefault(one.key, {})
+        per_arm.setdefault(one.arm, {}).setdefault(one.block, []).append(one.value)
+        kinds[one.key] = one.kind
     widest: float | None = None
     where = ""
-    for key, arms in logs.items():
+    for key, arms in arms_of.items():
+        if kinds[key] == "maximum":
+            continue
         for arm, blocks in arms.items():
             against = own_baselines.get(arm, baseline)
-            base = _means(arms.get(against, {}))
-            other = _means(blocks)
-            ratios = [other[block] - base[block] for block in other if block in base]
-            if arm == against or len(ratios) < 2:
+            base = arms.get(against, {})
+            shared = sorted(block for block in blocks if block in base)
+            if arm == against or len(shared) < 2 or blocks_done - shared[-1] >= ABSENT_BLOCKS:
                 continue
-            width = _half_width(ratios, confidence, typical[key])
-            if widest is None or width > widest:
+            width = _half_width(
+                [blocks[block] for block in shared],
+                [base[block] for block in shared],
+                confidence,
+                kinds[key],
+            )
+            if width is not None and (widest is None or width > widest):
                 widest, where = width, f"{_shown(key)} of {arm}"
     return widest, where
 
 
-def _half_width(ratios: list[float], confidence: float, typical: bool) -> float:
-    if typical:
-        found = mean_interval(ratios, confidence)
-        return relative_half_width(float(found.low), float(found.high))
-    ends = median_interval(ratios, confidence)
-    return math.inf if ends is None else relative_half_width(*ends)
+def _half_width(
+    arm: list[list[float]], baseline: list[list[float]], confidence: float, kind: Kind
+) -> float | None:
+    """Return how precisely one effect is known, on the scale of what is asked of typical values."""
+    share = 1.0 if kind == "typical" else 1 / TAIL_FACTOR
+    if min(value for block in (*arm, *baseline) for value in block) > 0:
+        ratios = [_mean_log(a) - _mean_log(b) for a, b in zip(arm, baseline, strict=True)]
+        ends = _ends(ratios, confidence, kind)
+        return math.inf if ends is None else share * relative_half_width(*ends)
+    differences = [fmean(a) - fmean(b) for a, b in zip(arm, baseline, strict=True)]
+    scale = abs(fmean(fmean(block) for block in baseline))
+    scale = max(scale, abs(fmean(fmean(block) for block in arm)))
+    if scale == 0:
+        return None
+    found = mean_interval(differences, confidence)
+    return share * float(found.high - found.low) / 2 / scale
 
 
-def _means(blocks: dict[int, list[float]]) -> dict[int, float]:
-    return {block: sum(logs) / len(logs) for block, logs in blocks.items()}
+def _ends(ratios: list[float], confidence: float, kind: Kind) -> tuple[float, float] | None:
+    if kind != "typical":
+        return median_interval(ratios, confidence)
+    found = mean_interval(ratios, confidence)
+    return float(found.low), float(found.high)
+
+
+def _mean_log(values: list[float]) -> float:
+    return fmean(map(math.log, values))
 
 
 def _shown(key: Hashable) -> str:

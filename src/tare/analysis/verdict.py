@@ -1,27 +1,41 @@
-"""From numbers to a verdict, by one rule for all metrics, and to a sentence.
+"""From numbers to one of three verdicts, by one rule for all metrics, and to a sentence.
 
-A difference is declared only when four things agree: the permutation test after correction for
-the number of tests (q < level), an interval that leaves "even" out, a size beyond the practical
-margin, and a size beyond the noise floor of the A/A pair. No difference is declared just as
-carefully: only when the whole interval lies within the margin. Everything else says what is
-missing.
+*Worse* or *better* is declared only when three things agree: the p-value corrected over the arm's
+family, an interval that leaves "even" out, and a size beyond the practical margin. *Equivalent* is
+declared just as carefully: only when the whole interval lies within the margin, which is two
+one-sided tests at once (Schuirmann 1987), and nothing speaks against the interval. All else is
+*inconclusive*, and says what cost is not excluded. Too few blocks for any verdict make it
+*preliminary*.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from tare.analysis.noise import beyond
 from tare.analysis.results import Better, Interval, Scale, VerdictWord
+from tare.analysis.statistics.detectable import blocks_for
+from tare.analysis.statistics.maxt import least_blocks
 from tare.study.quantities import format_quantity
 
 LEVEL = 0.05
-"""The false discovery rate at which differences are declared."""
+"""How often an arm without any difference may be called worse or better in any headline metric."""
+
+MOST_BLOCKS_TOLD = 1000
+"""More blocks than these are no advice; less noise is."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that a verdict rests on; the fields mean what they mean in `results.Effect`."""
+    """All that a verdict rests on; the fields mean what they mean in `results.Effect`.
+
+    Args:
+        baseline_value: The baseline's typical value, which gives a difference its scale.
+        spread: The least and the greatest block's effect, for what is preliminary.
+        doubt: What speaks against telling the arms as equal; empty: nothing.
+        lost: Whether cells of the arm alone failed, so that what is left may flatter it.
+    """
 
     better: Better
     scale: Scale
@@ -29,57 +43,59 @@ class Evidence:
     interval: Interval | None
     blocks: int
     p: float | None
-    p_least: float
-    q: float | None
-    noise_floor: float | None
+    adjusted_p: float | None
     margin: float
     tests: int
     level: float = LEVEL
     unit: str = "1"
+    baseline_value: float = 0.0
+    spread: tuple[float, float] | None = None
+    doubt: str = ""
+    lost: bool = False
 
 
 def judge(evidence: Evidence) -> VerdictWord:
     """Return the verdict.
 
-    - ``too few blocks``: no test with so few blocks could be declared, whatever the values;
-      then no dead heat is declared either.
-    - ``dead heat``: the whole interval lies within the margin.
-    - ``not distinguishable``: the estimate lies within the A/A pair's noise floor.
-    - ``better``, ``worse`` (``differs`` where no direction is better): q below the level, the
-      interval beside "even", and the estimate beyond both margin and noise floor. One block far
-      off the others can move the estimate beyond the margin and leave q small; not the interval.
-    - ``undecided``: none of these.
-
-    On a difference scale the margin is not defined (there is no size to relate it to) and only
-    the noise floor is asked.
+    - ``preliminary``: no test over so few blocks could be declared, whatever the values.
+    - ``equivalent``: the whole interval lies within the margin, and nothing speaks against it.
+      On a difference scale the margin is one in the metric's unit, of the baseline's value or of
+      the study's floor; where both are 0 nothing is equivalent.
+    - ``worse``, ``better`` (``differs`` where no direction is better): adjusted p below the level,
+      the interval beside "even", and the estimate beyond the margin. Not ``better`` where the
+      arm's failed cells may have been the slow ones.
+    - ``inconclusive``: none of these.
     """
-    ratio = evidence.scale == "ratio"
-    if evidence.blocks < 2 or evidence.p_least >= evidence.level:
-        return "too few blocks"
-    if ratio and _within(evidence.interval, evidence.margin):
-        return "dead heat"
-    if evidence.interval is not None and evidence.interval.low == evidence.interval.high == 0:
-        return "dead heat"
-    floor = evidence.noise_floor
-    if floor is not None and not beyond(evidence.estimate, floor, ratio=ratio):
-        return "not distinguishable"
-    declared = evidence.q is not None and evidence.q < evidence.level and not _maybe_even(evidence)
-    if declared and (not ratio or beyond(evidence.estimate, evidence.margin, ratio=True)):
-        return _direction(evidence)
-    return "undecided"
+    if evidence.blocks < least_blocks(evidence.level):
+        return "preliminary"
+    if _within(evidence) and not evidence.doubt:
+        return "equivalent"
+    declared = evidence.adjusted_p is not None and evidence.adjusted_p < evidence.level
+    if declared and not maybe_even(evidence) and _beyond_margin(evidence):
+        word = _direction(evidence)
+        return "inconclusive" if word == "better" and evidence.lost else word
+    return "inconclusive"
 
 
-def _within(interval: Interval | None, margin: float) -> bool:
-    if interval is None:
+def _within(evidence: Evidence) -> bool:
+    interval = evidence.interval
+    if interval is None or evidence.margin <= 0:
         return False
-    ends = (interval.low, interval.high)
-    return not any(beyond(end, margin, ratio=True) for end in ends)
+    ratio = evidence.scale == "ratio"
+    return not any(
+        beyond(end, evidence.margin, ratio=ratio) for end in (interval.low, interval.high)
+    )
 
 
-def _maybe_even(evidence: Evidence) -> bool:
+def _beyond_margin(evidence: Evidence) -> bool:
+    return beyond(evidence.estimate, evidence.margin, ratio=evidence.scale == "ratio")
+
+
+def maybe_even(evidence: Evidence) -> bool:
+    """Return whether the interval holds "no difference", or there is none."""
     even = 1 if evidence.scale == "ratio" else 0
     interval = evidence.interval
-    return interval is not None and interval.low <= even <= interval.high
+    return interval is None or interval.low <= even <= interval.high
 
 
 def _direction(evidence: Evidence) -> VerdictWord:
@@ -90,13 +106,20 @@ def _direction(evidence: Evidence) -> VerdictWord:
 
 
 def sentence(
-    evidence: Evidence, verdict: VerdictWord, *, what: str, arm: str, baseline: str
+    evidence: Evidence,
+    verdict: VerdictWord,
+    not_excluded: float | None,
+    *,
+    what: str,
+    arm: str,
+    baseline: str,
 ) -> str:
     """Return the verdict as one English sentence.
 
     Args:
         evidence: What it rests on.
         verdict: The verdict.
+        not_excluded: The greatest cost that the interval does not exclude.
         what: The metric as readers know it, e.g. ``tick maximum (pinned)``.
         arm: The arm, with its mark if emulated.
         baseline: The baseline.
@@ -107,49 +130,87 @@ def sentence(
         case "better" | "worse" | "differs":
             against = "from" if verdict == "differs" else "than"
             by = f"{what}: {arm} {'differs' if verdict == 'differs' else 'is ' + verdict}"
-            return f"{by} {against} {baseline}, {size} {interval}, q = {_p(evidence.q)}."
-        case "dead heat":
+            p = f"p = {_p(evidence.adjusted_p)} over {_tests(evidence.tests)}"
+            return f"{by} {against} {baseline}, {size} {interval}, {p}."
+        case "equivalent":
             return (
-                f"{what}: a dead heat between {arm} and {baseline}; {size} {interval}, "
-                f"all within the practical margin of {percent(evidence.margin)}."
+                f"{what}: {arm} is equivalent to {baseline}; {size} {interval}, "
+                f"all within ± {_margin(evidence)}."
             )
-        case "not distinguishable":
-            floor = evidence.noise_floor or 0.0
-            shown = (
-                percent(floor)
-                if evidence.scale == "ratio"
-                else format_quantity(floor, evidence.unit)
-            )
+        case "preliminary":
             return (
-                f"{what}: {arm} is not distinguishable from {baseline}; {size} {interval}, while "
-                f"identical arms may differ by {shown} here."
-            )
-        case "too few blocks":
-            return (
-                f"{what}: {evidence.blocks} blocks are too few to tell {arm} from {baseline} "
-                f"(least possible p is {_p(evidence.p_least)}); {size} {interval}."
+                f"{what}: {arm} against {baseline}, preliminary: {size}{_so_far(evidence)}; "
+                f"{least_blocks(evidence.level)} blocks are the least for a verdict."
             )
         case _:
             return (
-                f"{what}: undecided between {arm} and {baseline}; {size} {interval}, "
-                f"{_missing(evidence)}."
+                f"{what}: inconclusive between {arm} and {baseline}: "
+                f"{excluded(evidence, not_excluded)}; {size} {interval}{_why(evidence)}."
             )
 
 
-def _missing(evidence: Evidence) -> str:
-    if evidence.q is None or evidence.q >= evidence.level:
-        text = f"q = {_p(evidence.q)}"
-        if evidence.p is not None and evidence.p < evidence.level:
-            text += f" (p = {_p(evidence.p)} before correction for {evidence.tests} tests)"
-        return text
-    if _maybe_even(evidence):
-        return f"q = {_p(evidence.q)}, but the interval holds no difference too"
-    return f"a difference (q = {_p(evidence.q)}), but maybe less than {percent(evidence.margin)}"
+def excluded(evidence: Evidence, not_excluded: float | None) -> str:
+    """Return what cost the data leave open, in words."""
+    if not_excluded is None or math.isinf(not_excluded):
+        return "no cost is excluded"
+    what = "difference" if evidence.better == "neither" else "cost"
+    if evidence.scale == "difference":
+        return f"a {what} up to {format_quantity(not_excluded, evidence.unit)} is not excluded"
+    return f"a {what} up to {percent(not_excluded)} is not excluded"
+
+
+def _why(evidence: Evidence) -> str:
+    """Return what keeps it from being decided."""
+    if _within(evidence) and evidence.doubt:
+        return f". It is within ± {_margin(evidence)}, but {evidence.doubt}"
+    if evidence.lost and not maybe_even(evidence) and _direction(evidence) == "better":
+        return f". What is left looks better, but {evidence.doubt}"
+    return _resolved(evidence)
+
+
+def _resolved(evidence: Evidence) -> str:
+    """Return that noise hides what matters, and what to do; nothing where it does not."""
+    interval = evidence.interval
+    if evidence.scale != "ratio" or interval is None or interval.low <= 0 or not evidence.margin:
+        return ""
+    half = math.log(interval.high / interval.low) / 2 if interval.high < math.inf else math.inf
+    wanted = math.log1p(evidence.margin)
+    if half <= wanted or math.isinf(half):
+        return ""
+    text = f". This set-up cannot resolve {percent(evidence.margin)}"
+    needed = blocks_for(half, wanted, evidence.blocks)
+    if needed <= MOST_BLOCKS_TOLD:
+        return f"{text}: about {needed} blocks would, or less noise"
+    return f"{text}: its noise must become less first"
+
+
+def _so_far(evidence: Evidence) -> str:
+    if evidence.spread is None or evidence.blocks < 2:
+        return " in one block" if evidence.blocks == 1 else ""
+    low, high = evidence.spread
+    if evidence.scale == "difference":
+        ends = f"{format_quantity(low, evidence.unit)} to {format_quantity(high, evidence.unit)}"
+    else:
+        ends = f"{significant(low)} to {significant(high)}"
+    return f" ({ends} in its {evidence.blocks} blocks)"
+
+
+def _margin(evidence: Evidence) -> str:
+    if evidence.scale == "difference":
+        return format_quantity(evidence.margin, evidence.unit)
+    return percent(evidence.margin)
+
+
+def _tests(count: int) -> str:
+    return "one metric" if count == 1 else f"{count} metrics"
 
 
 def _size(evidence: Evidence) -> str:
     if evidence.scale == "difference":
-        return f"difference {format_quantity(evidence.estimate, evidence.unit)}"
+        of = format_quantity(evidence.baseline_value, evidence.unit)
+        return (
+            f"difference {format_quantity(evidence.estimate, evidence.unit)} to a baseline of {of}"
+        )
     return f"ratio {significant(evidence.estimate)}"
 
 

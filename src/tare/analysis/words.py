@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import get_args
 
-from tare.analysis.results import ArmVerdict, Effect, Key
+from tare.analysis.comparison import ArmVerdict
+from tare.analysis.results import Effect, Key, VerdictWord
 from tare.analysis.rundata import RunData
+from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.verdict import percent, significant
 from tare.events.results import PlatformResult
 
@@ -36,30 +39,70 @@ def arm_verdict(
         effects: Its headline effects.
         emulated: Whether the arm is emulated.
     """
-    worse = [e for e in effects if e.verdict == "worse"]
-    better = [e for e in effects if e.verdict == "better"]
-    even = [e for e in effects if e.verdict in ("dead heat", "not distinguishable")]
-    open_ones = len(effects) - len(worse) - len(better) - len(even)
+    of = {word: [e for e in effects if e.verdict == word] for word in get_args(VerdictWord)}
+    open_ones = [*of["inconclusive"], *of["differs"]]
     parts = []
-    if worse:
-        parts.append(f"worse in {_count(worse, effects)}{_extreme(worse)}")
-    if better:
-        parts.append(f"better in {_count(better, effects)}{_extreme(better)}")
-    if even:
-        parts.append(f"even in {_count(even, effects)}")
+    for word in ("worse", "better"):
+        if of[word]:
+            parts.append(f"{word} in {_count(of[word], effects)}{_extreme(of[word])}")
+    if of["equivalent"]:
+        parts.append(f"equivalent in {_count(of['equivalent'], effects)}")
     if open_ones:
-        parts.append(f"undecided in {open_ones} of {len(effects)}")
+        parts.append(f"inconclusive in {_count(open_ones, effects)}{_left_open(open_ones)}")
+    if of["preliminary"]:
+        parts.append(f"preliminary in {_count(of['preliminary'], effects)}")
     name = marked(arm, emulated=emulated)
     said = ", ".join(parts) if parts else "no headline metric was measured in shared blocks"
     return ArmVerdict(
         arm=arm,
         emulated=emulated,
         sentence=f"{name} against {baseline}: {said}.",
-        worse=len(worse),
-        better=len(better),
-        even=len(even),
-        undecided=open_ones,
+        worse=len(of["worse"]),
+        better=len(of["better"]),
+        equivalent=len(of["equivalent"]),
+        inconclusive=len(open_ones),
+        preliminary=len(of["preliminary"]),
     )
+
+
+def _left_open(effects: Sequence[Effect]) -> str:
+    """Say the greatest cost that is not excluded."""
+    known = [(e.not_excluded, e) for e in effects if e.scale == "ratio" and e.not_excluded]
+    if not known:
+        return ""
+    size, most = max(known, key=lambda pair: pair[0])
+    return f" (a cost up to {percent(size)} is not excluded: {described(most.key)})"
+
+
+def aa_notes(
+    failed: Sequence[Effect], effects: Sequence[Effect], alone: Sequence[Effect]
+) -> list[str]:
+    """Return that identical arms were told apart, and which verdicts hang on that.
+
+    Args:
+        failed: The A/A pair's effects that were declared.
+        effects: All effects, with the twin's boots counted as the baseline's.
+        alone: The same against the baseline by itself; empty where the twin does not count.
+    """
+    told = "; ".join(f"{described(e.key)}, ratio {significant(e.estimate)}" for e in failed[:3])
+    more = f" and {len(failed) - 3} more" if len(failed) > 3 else ""
+    text = (
+        f"The A/A pair failed: {failed[0].arm} and {failed[0].baseline} are the same and were told "
+        f"apart in {told}{more}. Something here besides the arms makes a difference."
+    )
+    if not alone:
+        return [text]
+    before = {(e.key, e.arm): e.verdict for e in effects if e.headline}
+    changed = [
+        f"{marked(e.arm, emulated=e.emulated)}, {described(e.key)}: {before[e.key, e.arm]} with "
+        f"the twin, {e.verdict} without"
+        for e in alone
+        if (e.key, e.arm) in before and e.verdict != before[e.key, e.arm]
+    ]
+    if not changed:
+        return [f"{text} No headline verdict hangs on whether the twin's boots count."]
+    rest = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
+    return [text, f"Verdicts with and without the twin's boots: {'; '.join(changed[:5])}{rest}."]
 
 
 def _count(some: Sequence[Effect], every: Sequence[Effect]) -> str:
@@ -80,18 +123,19 @@ def _extreme(effects: Sequence[Effect]) -> str:
     return f" ({lead}{size}: {described(most.key)})"
 
 
-def notes_on(runs: Sequence[RunData], blocks: int, least: int) -> tuple[str, ...]:
+def notes_on(runs: Sequence[RunData], blocks: int, level: float) -> tuple[str, ...]:
     """Return what a reader must know about the whole comparison.
 
     Args:
         runs: The runs.
         blocks: Blocks in which anything counted.
-        least: Blocks that a test needs to reach p < 0.01.
+        level: Familywise error of verdicts.
     """
     notes = []
+    least = least_blocks(level)
     if blocks < least:
         notes.append(
-            f"Only {_blocks(blocks)}: a paired permutation test needs {least} to reach p < 0.01."
+            f"Only {_blocks(blocks)}: {least} are the least for a verdict, so all is preliminary."
         )
     for run in runs:
         name = f"Run {run.run}" if len(runs) > 1 else "The run"
@@ -146,7 +190,7 @@ def _between(runs: Sequence[RunData]) -> list[str]:
     hosts = {str(run.host.get("hostname", run.host.get("name", run.host))) for run in runs}
     if len(hosts) > 1:
         notes.append(
-            "The runs were made on different hosts: pairs are within blocks, so ratios hold, but "
-            "intervals now cover the hosts' differences as well."
+            "The runs were made on different hosts: pairs are within blocks, but how far hosts "
+            "differ from each other is not in the intervals."
         )
     return notes

@@ -140,11 +140,15 @@ def plan(
     """
     import asyncio
 
-    from tare.run.planning import plan_here, show_plan
+    from tare.cli.resolving import what_it_can_tell
+    from tare.run.planning import headlines_of, plan_here, show_plan
 
     changes = changes_of(host, arm, workload, scenario, blocks, values)
     wanted, source = read_study(study, changes, hosts)
-    show_plan(asyncio.run(plan_here(wanted, source, seed, probe=probe)), _console())
+    outlook = asyncio.run(plan_here(wanted, source, seed, probe=probe))
+    show_plan(outlook, _console())
+    for sentence in what_it_can_tell(wanted, headlines_of(outlook.plan), pilot):
+        _console().print(Text(f"  {sentence}"))
     if pilot is not None:
         from tare.analysis import advise, load_run
         from tare.report import render_advice

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tare.analysis.results import ArmSummary, Comparison, Effect, Key
+from tare.analysis.comparison import Comparison
+from tare.analysis.results import ArmSummary, Effect, Key
 from tare.analysis.rundata import RunData
 from tare.references.published import PublishedScenario, PublishedTable, Reference
 from tare.references.scenarios import (

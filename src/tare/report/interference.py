@@ -9,17 +9,17 @@ from tare.analysis.interference import Hurt, interference
 from tare.analysis.model import Comparison
 from tare.analysis.rundata import RunData
 from tare.report.figures.frame import Figure
-from tare.report.figures.heat import MOST_ROWS, decided, heat_figure, heat_rows
+from tare.report.figures.heat import MOST_ROWS, heat_figure, heat_rows
 from tare.report.intervals import interval_columns
 from tare.report.tables import Column, Shown, Table
-from tare.report.words import counted, marked, metric_name, ratio
+from tare.report.words import counted, marked, metric_name, probability, ratio
 
 FIGURE = "interference"
 NOTE = (
     "Each arm’s own value beside neighbours, against its own without, in the same block: above "
     "1× is worse, and what the platform itself costs is not in it. Small: the confidence interval "
-    "over blocks; for tails and maxima that of the median. Only what its interval tells from 1× is "
-    "coloured."
+    "over blocks; for tails and maxima that of the median. Only what is told from 1×, over all "
+    "slowdowns of the arm, is coloured."
 )
 
 
@@ -54,9 +54,9 @@ def interference_of(runs: Sequence[RunData], comparison: Comparison) -> Interfer
 
 
 def _lead(hurts: Sequence[Hurt]) -> str:
-    sure = [hurt for hurt in hurts if decided(hurt)]
+    sure = [hurt for hurt in hurts if hurt.decided]
     if not sure:
-        return "No interval tells any slowdown from none."
+        return "No slowdown is told from none, over all of an arm’s slowdowns."
     worst = max(sure, key=lambda hurt: hurt.slowdown)
     whose = marked(worst.arm, worst.emulated)
     told = (
@@ -84,6 +84,8 @@ def slowdowns_table(hurts: Sequence[Hurt]) -> Table[Hurt]:
             "slowdown", lambda h: h.slowdown, "Slowdown", lambda h: ratio(h.slowdown), numeric=True
         ),
         *interval_columns(lambda h: h.interval),
+        Column("p", lambda h: h.p, "p", lambda h: probability(h.p), numeric=True),
+        Column("decided", lambda h: h.decided),
         Column("blocks", lambda h: h.blocks, "Blocks", numeric=True),
     )
     tone = lambda h: "emulated" if h.emulated else ""  # noqa: E731

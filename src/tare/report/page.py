@@ -292,24 +292,43 @@ def _method(comparison: Comparison) -> tuple[str, ...]:
         "instead, since a maximum has no t-interval.",
         "Costs are ratios turned so that more is always worse: 2× is half the throughput or twice "
         "the duration.",
-        "p is from a block-paired permutation test; q is p after correction for the number of "
-        f"tests (Benjamini–Hochberg). A difference counts when q is below {comparison.level:g} "
-        f"and it is beyond the practical margin of ±{100 * comparison.margin:g} %"
-        + (" and the noise floor of the A/A pair." if comparison.aa_pair else "."),
+        "p is from flipping the signs of whole blocks, and corrected by max-T over one arm’s "
+        "headline metrics, or over its others, which are exploratory: an arm without any "
+        "difference is called worse or better in any headline metric in at most "
+        f"{100 * comparison.level:g} % of studies, whatever other arms there are.",
+        f"Worse or better: p below {comparison.level:g}, the interval beside 1, and the estimate "
+        f"beyond the practical margin of ±{100 * comparison.margin:g} %. Equivalent: the whole "
+        "interval lies within the margin. Everything else is inconclusive, and the greatest cost "
+        "that the interval does not exclude is said.",
+        *_about_baseline(comparison),
         "What a unit of work costs the host is the CPU time of the machine’s own processes there "
         "(of QEMU, of the container, of the agent on the bare host) per unit of work, averaged "
         "over the cell; what the host’s kernel does for it elsewhere is only in the host’s "
         "counters. Memory is the most that was seen resident.",
-        "A dead heat is a difference proven to lie within the margin; not distinguishable means "
-        "that it drowns in the noise.",
     ]
     lines += [
-        f"{family.family}: {family.tests} tests, {family.declared} below {family.level:g} after "
-        f"correction; the least p within reach is "
+        f"{legible(family.arm)}, {family.family} metrics: {family.tests} tests, {family.declared} "
+        "declared; the least p within reach is "
         + ("–." if family.p_least is None else f"{family.p_least:.2g}.")
         for family in comparison.families
     ]
     return tuple(lines)
+
+
+def _about_baseline(comparison: Comparison) -> list[str]:
+    """Return what counts as the baseline, and whether the order of a block is taken out."""
+    lines = []
+    if comparison.pooled:
+        lines.append(
+            f"{legible(comparison.pooled)} is the baseline booted a second time: its boots count "
+            "as the baseline’s, and how far the two differ is a diagnostic, no gate."
+        )
+    if comparison.position:
+        lines.append(
+            "By how much later in its block an arm was booted than the baseline is a covariate, "
+            "flipped with the block’s signs."
+        )
+    return lines
 
 
 def _footer(runs: Sequence[RunData]) -> str:

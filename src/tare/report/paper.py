@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tare.analysis.close_up import close_up
+from tare.analysis.comparison import Comparison
 from tare.analysis.course import QUIET, PhaseEffect
 from tare.analysis.formatting import format_quantity
-from tare.analysis.results import ArmSummary, Comparison, Key
+from tare.analysis.results import ArmSummary, Key
 from tare.analysis.series_data import SeriesSummary
 from tare.analysis.statistics.logratio import error_of_mean
 from tare.references.exhibits import Exhibit

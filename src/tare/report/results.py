@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -36,7 +37,7 @@ from tare.report.words import (
 
 
 def effects_table(comparison: Comparison, name: str, effects: Iterable[Effect]) -> Table[Effect]:
-    """Return ``effects`` with estimates, intervals, p, q and verdicts, one row each."""
+    """Return ``effects`` with estimates, intervals, p and verdicts, one row each."""
     rows = tuple(effects)
     names = Names(Part.of(effect.key) for effect in comparison.effects)
     columns: tuple[Column[Effect], ...] = (
@@ -81,15 +82,26 @@ def effects_table(comparison: Comparison, name: str, effects: Iterable[Effect]) 
             lambda e: format_quantity(e.baseline_summary.centre, e.unit, digits=4),
             numeric=True,
         ),
-        Column("p", lambda e: e.p, "p", lambda e: probability(e.p), numeric=True),
-        Column("q", lambda e: e.q, "q", lambda e: probability(e.q), numeric=True),
+        Column("robust", lambda e: e.robust.estimate if e.robust else None),
+        Column("robust_low", lambda e: e.robust.interval.low if e.robust else None),
+        Column("robust_high", lambda e: e.robust.interval.high if e.robust else None),
+        Column("not_excluded", lambda e: e.not_excluded, "Not excluded", _open, numeric=True),
+        Column("p", lambda e: e.p),
+        Column(
+            "adjusted_p",
+            lambda e: e.adjusted_p,
+            "p",
+            lambda e: probability(e.adjusted_p),
+            numeric=True,
+        ),
         Column(
             "noise_floor",
             lambda e: e.noise_floor,
-            "Noise floor",
+            "A/A within",
             _floor,
             numeric=True,
         ),
+        Column("family", lambda e: e.family),
         Column("margin", lambda e: e.margin),
         Column("blocks", lambda e: e.blocks, "Blocks", numeric=True),
         Column("flags", lambda e: "; ".join(flag.text for flag in e.flags)),
@@ -123,6 +135,17 @@ def _floor(effect: Effect) -> str:
     if effect.scale == "ratio":
         return percent(effect.noise_floor)
     return format_quantity(effect.noise_floor, effect.unit)
+
+
+def _open(effect: Effect) -> str:
+    """Return the greatest cost that is not excluded, of what is not decided otherwise."""
+    if effect.not_excluded is None or effect.verdict != "inconclusive":
+        return NONE
+    if math.isinf(effect.not_excluded):
+        return "any"
+    if effect.scale == "ratio":
+        return percent(effect.not_excluded)
+    return format_quantity(effect.not_excluded, effect.unit)
 
 
 def _interval(effect: Effect) -> str:

@@ -16,10 +16,20 @@ from tare.report.tables import Table
 from tare.report.verdicts import lead
 from tare.report.words import EMULATED, metric_name
 
-COLUMNS = ("what", "arm", "baseline_value", "value", "estimate", "low", "p", "q", "verdict")
+COLUMNS = (
+    "what",
+    "arm",
+    "baseline_value",
+    "value",
+    "estimate",
+    "low",
+    "not_excluded",
+    "adjusted_p",
+    "verdict",
+)
 """What stands in the table, in order; narrower terminals lose some, see :data:`SPARE`."""
 
-SPARE = (("p", 128), ("baseline_value", 120), ("value", 108), ("q", 96))
+SPARE = (("baseline_value", 128), ("value", 116), ("not_excluded", 104), ("adjusted_p", 96))
 """Columns and the width, in characters, below which they are left out."""
 
 STACKED = 84
@@ -114,8 +124,8 @@ def _style(effect: Effect) -> str:
 
 def _foot(comparison: Comparison) -> str:
     text = (
-        f"{comparison.blocks} blocks; {100 * comparison.confidence:.4g} % intervals; q is p after "
-        f"correction over all tests; practical margin ±{100 * comparison.margin:g} %."
+        f"{comparison.blocks} blocks; {100 * comparison.confidence:.4g} % intervals; p is "
+        f"corrected over each arm's metrics; practical margin ±{100 * comparison.margin:g} %."
     )
     if any(effect.emulated for effect in comparison.effects):
         text += (

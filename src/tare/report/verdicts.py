@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tare.analysis.model import ArmVerdict, Comparison, Effect
+from tare.analysis.model import ArmVerdict, Comparison, Effect, FailureRate
 from tare.report.palette import Look
 from tare.report.svg import legible
 from tare.report.words import (
@@ -16,6 +16,7 @@ from tare.report.words import (
     counted,
     joined,
     marked,
+    percent,
     ratio,
     short,
     why_absent,
@@ -41,18 +42,24 @@ class ArmLine:
 
 def lead(comparison: Comparison) -> str:
     """Return the whole comparison in one to three sentences; empty when nothing was compared."""
-    kinds = ("even", "worse", "better", "mixed", "open")
+    kinds = ("equivalent", "worse", "better", "mixed", "open", "preliminary")
     groups: dict[str, list[ArmVerdict]] = {kind: [] for kind in kinds}
     for verdict in comparison.arm_verdicts:
         if verdict.arm != comparison.baseline:
             groups[_class(verdict)].append(verdict)
     base, blocks = short(comparison.against, NAME), comparison.blocks
+    within = f"within ± {percent(comparison.margin)}"
+    open_cost = _left_open(comparison, groups["open"])
     parts = {
-        "even": (("costs", "cost"), f"nothing measurable against {base}"),
+        "equivalent": (("costs", "cost"), f"the same as {base}, {within} in all that was asked"),
         "worse": (("costs", "cost"), f"more than {base}{_range(comparison, groups['worse'])}"),
         "better": (("does", "do"), f"better than {base}"),
         "mixed": (("does", "do"), f"better than {base} on some work and worse on other"),
-        "open": (("is", "are"), f"not told apart from {base} by {counted(blocks, 'block')}"),
+        "open": (("is", "are"), f"not told from {base} by {counted(blocks, 'block')}{open_cost}"),
+        "preliminary": (
+            ("has", "have"),
+            f"too few blocks for a verdict against {base}: {counted(blocks, 'block')} so far",
+        ),
     }
     return " ".join(
         f"{_subject(found, *parts[name][0])} {parts[name][1]}."
@@ -68,7 +75,25 @@ def _class(verdict: ArmVerdict) -> str:
         return "better"
     if verdict.worse and verdict.better:
         return "mixed"
-    return "open" if verdict.undecided or not verdict.even else "even"
+    if verdict.preliminary and verdict.preliminary == verdict.total:
+        return "preliminary"
+    return "equivalent" if verdict.equivalent == verdict.total > 0 else "open"
+
+
+def _left_open(comparison: Comparison, verdicts: Sequence[ArmVerdict]) -> str:
+    """Return the greatest cost that is not excluded for some arms, and where."""
+    arms = {verdict.arm for verdict in verdicts}
+    known = [
+        (e.not_excluded, e)
+        for e in comparison.headlines
+        if e.arm in arms and e.verdict == "inconclusive" and e.scale == "ratio" and e.not_excluded
+    ]
+    if not known:
+        return ""
+    size, most = max(known, key=lambda pair: pair[0])
+    if math.isinf(size):
+        return f": no cost is excluded ({_where(comparison, most)})"
+    return f": a cost up to {percent(size)} is not excluded ({_where(comparison, most)})"
 
 
 def _subject(verdicts: Sequence[ArmVerdict], one: str, many: str) -> str:
@@ -128,14 +153,32 @@ def _line(comparison: Comparison, verdict: ArmVerdict, look: Look) -> ArmLine:
         found = [e for e in effects if e.verdict == word]
         if found:
             said.append(f"{word} in {_count(len(found), total)}{_extremes(comparison, found)}")
-    if verdict.even:
-        said.append(f"even in {_count(verdict.even, total)}")
-    if verdict.undecided:
-        said.append(f"undecided in {_count(verdict.undecided, total)}")
+    if verdict.equivalent:
+        within = f"within ± {percent(comparison.margin)}"
+        said.append(f"equivalent ({within}) in {_count(verdict.equivalent, total)}")
+    if verdict.inconclusive:
+        left = _left_open(comparison, [verdict])
+        said.append(f"inconclusive in {_count(verdict.inconclusive, total)}{left}")
+    if verdict.preliminary:
+        found = [e for e in effects if e.verdict == "preliminary"]
+        said.append(
+            f"preliminary in {_count(verdict.preliminary, total)}{_extremes(comparison, found)}"
+        )
+    said += [_failures(rate) for rate in comparison.failures if rate.arm == verdict.arm]
     sentence = "; ".join(said) or "no headline metric was measured in blocks it shares"
     return ArmLine(
         marked(verdict.arm, verdict.emulated), f"{sentence}.", verdict.emulated, look.ink.role
     )
+
+
+def _failures(rate: FailureRate) -> str:
+    """Return how often an arm's cells failed, with the interval of the share."""
+    ours, theirs = rate.failed, rate.baseline_failed
+    if not ours.count:
+        return f"none of its {ours.total} cells failed, of {legible(rate.baseline)} {theirs.count}"
+    ends = f"{percent(ours.low)} to {percent(ours.high)}"
+    told = f"{ours.count} of its {ours.total} cells failed ({ends})"
+    return f"{told}, of {legible(rate.baseline)} {theirs.count} of {theirs.total}"
 
 
 def _count(some: int, every: int) -> str:

@@ -141,7 +141,7 @@ def probability(value: float | None) -> str:
 
 def percent(value: float) -> str:
     """Return a relative size as per cent with two digits that count: ``2 %``, ``0.35 %``."""
-    return f"{100 * value:.2g} %"
+    return f"{100 * value:.2g} %" if abs(value) < 0.995 else f"{100 * value:,.0f} %"
 
 
 def cost(effect: Effect) -> float | None:

@@ -137,6 +137,20 @@ def show_plan(outlook: Outlook, console: Console) -> None:
         )
 
 
+def headlines_of(plan: Plan) -> int:
+    """Return how many headline metrics one arm has at most: what its verdicts are tested over."""
+    kinds = installed().workloads
+    counts: dict[str, int] = {}
+    for batch in plan.batches:
+        for cell in batch.cells:
+            if cell.repeat == 1:
+                kind = kinds[cell.kind]
+                parameters = kind.parameters.model_validate(dict(cell.parameters))
+                found = sum(metric.headline for metric in kind.metrics_for(parameters))
+                counts[batch.arm] = counts.get(batch.arm, 0) + found
+    return max(counts.values(), default=0)
+
+
 def marked(study: Study, arm: str, mark: str) -> str:
     """Say in a sentence where an arm runs instead of where it should."""
     what = f"the baseline {arm}" if arm == study.baseline else arm

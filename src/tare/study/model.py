@@ -30,7 +30,10 @@ from tare.study.scenario import Scenario
 from tare.study.shape import Shape
 
 FEWEST_BLOCKS_FOR_A_TEST = 8
-"""A block-paired permutation test over fewer blocks cannot reach p < 0.01 (2/2^8 = 0.0078)."""
+"""Flipping the signs of fewer blocks cannot reach p < 0.01 (2/2^8 = 0.0078)."""
+FEWEST_BLOCKS_FOR_POSITION = 10
+"""With 8 blocks the degree of freedom that it costs takes power 0.82 to 0.63 (docs/statistics.md);
+with 10 blocks it leaves 0.91."""
 
 Slug = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,39}$")]
 """A short name, safe in file names, cell identities and names of machines."""
@@ -105,6 +108,12 @@ class Blocks(Part):
         description="Stop once the confidence interval of every headline ratio is within "
         "plus or minus this share (0.05 is 5 %).",
     )
+    position: bool = Field(
+        False,
+        description="Whether by how much later in its block an arm was booted than the baseline is "
+        "taken out as a covariate; true where `least` is 10 or more, when left out. It costs a "
+        "degree of freedom and gains where a block's boots grow slower or faster.",
+    )
     budget: Duration | None = Field(
         None,
         description="Start no further block after this time, once `least` blocks are done; "
@@ -113,10 +122,17 @@ class Blocks(Part):
 
     @model_validator(mode="before")
     @classmethod
-    def _let_most_follow(cls, data: Any) -> Any:
-        if isinstance(data, dict) and "most" not in data and isinstance(data.get("least"), int):
-            return {**data, "most": max(30, data["least"])}
-        return data
+    def _let_others_follow(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        least = data.get("least", FEWEST_BLOCKS_FOR_A_TEST)
+        if not isinstance(least, int):
+            return data
+        # Fixed before the first block, never by what was measured.
+        follow: dict[str, Any] = {"position": least >= FEWEST_BLOCKS_FOR_POSITION}
+        if "least" in data:
+            follow["most"] = max(30, least)
+        return {**follow, **data}
 
     @model_validator(mode="after")
     def _ordered(self) -> Blocks:
@@ -138,8 +154,9 @@ class ArmFrame(Part):
     )
     twin_of: Slug | None = Field(
         None,
-        description="The arm that this one repeats exactly, as an A/A pair: what differs "
-        "between the two is the noise floor. Everything else may be left out, and is then "
+        description="The arm that this one repeats exactly, as an A/A pair: its "
+        "boots count as the other's, and how far the two differ is a diagnostic. Everything "
+        "else may be left out, and is then "
         "the other's.",
     )
     shape: Shape | None = Field(
@@ -206,6 +223,11 @@ class StudyFrame(Part):
         description="Practical margin: a ratio nearer to 1 than this share is of no "
         "consequence, however certain (0.02 is 2 %).",
     )
+    floors: dict[str, Annotated[float, Field(gt=0)]] = Field(
+        default_factory=dict,
+        description="By metric, a difference in its unit that never matters, however large a share "
+        "it is: what is lost of next to nothing is next to nothing.",
+    )
     confidence: float = Field(
         0.95, ge=0.5, le=0.999, description="Confidence level of all intervals, as 0.95 or 0.99."
     )
@@ -270,7 +292,7 @@ class Study(StudyFrame):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def aa(self) -> tuple[str, str] | None:
-        """The A/A pair that sets the noise floor: the baseline's twin if there is one."""
+        """The A/A pair: the baseline's twin if there is one."""
         pairs = self.twins
         return next((pair for pair in pairs if pair[0] == self.baseline), next(iter(pairs), None))
 
@@ -307,7 +329,7 @@ class Study(StudyFrame):
             )
         if self.aa is None:
             found.append(
-                "no A/A pair, so no noise floor: add an arm "
+                "no A/A pair, so nothing says how far identical arms differ here: add an arm "
                 f"`{self.baseline}-again: {{twin-of: {self.baseline}}}`"
             )
         labs = any(host.kind == "lab" for host in self.computers.values())

@@ -246,7 +246,7 @@ study: my-hosts
 baseline: bare
 arms:
   bare: {platform: bare}
-  bare-again: {twin-of: bare}        # the A/A pair: its difference is the noise floor
+  bare-again: {twin-of: bare}        # the A/A pair: a check, and more boots
   qemu: {platform: qemu, accelerator: kvm}
 scenarios:
   pinned: {subject: {cpus: pinned}}

@@ -81,7 +81,7 @@ def choose_repeats(
         half_width: Asked half-width of the mean, in the pilot's unit.
         confidence: Of that half-width.
         most: Most repeats of a level, taken when nothing above it varies.
-        least_blocks: Least blocks; eight is the least that a permutation test can use.
+        least_blocks: Least blocks; eight are the least that reach p < 0.01.
 
     Raises:
         ValueError: A cost is not above 0, or there are not as many as levels.

@@ -46,7 +46,7 @@ class Group:
 
     @property
     def floor(self) -> float:
-        """The noise floor of this metric, relative; 0 without an A/A pair."""
+        """What the A/A pair cannot exclude of this metric, relative; 0 without one."""
         return max(effect.noise_floor or 0.0 for effect in self.effects)
 
 

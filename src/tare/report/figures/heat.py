@@ -103,18 +103,13 @@ def _drawn(rows: Sequence[Row], scenarios: Sequence[str], width: float) -> Spec:
 
 
 def _cell(canvas: Canvas, hurt: Hurt, left: float, top: float, room: float) -> None:
-    ink = ink_of(hurt.slowdown) if decided(hurt) else HEAT[0]
+    ink = ink_of(hurt.slowdown) if hurt.decided else HEAT[0]
     canvas.rect(left + 1, top + 1, left + room - 1, top + ROW - 1, ink)
     middle = left + room / 2
     canvas.text(middle, top + 12, ratio(hurt.slowdown), size=12, ink=TEXT, align="center")
     if hurt.interval is not None and room > 76:
         ends = ratio_interval((hurt.interval.low, hurt.interval.high))
         canvas.text(middle, top + 25, ends, size=9, ink=TEXT, align="center")
-
-
-def decided(hurt: Hurt) -> bool:
-    """Return whether the slowdown's interval excludes 1, that is, no slowdown at all."""
-    return hurt.interval is not None and not hurt.interval.holds(1.0)
 
 
 def ink_of(slowdown: float) -> Ink:

@@ -1,9 +1,9 @@
 """The first screen's figure: what each arm costs against the baseline, with intervals.
 
 One row per workload and arm on a logarithmic axis of cost (1 = even, 2 = twice), oriented so that
-right is always worse. The practical margin and the noise floor of the A/A pair are shaded; dead
-heats are grey, as is all that is not decided; what is emulated is hollow, dashed and says so. When
-one arm is far away, a close-up of the surroundings of 1 stands beside the whole range.
+right is always worse. The practical margin and what the A/A pair cannot exclude are shaded; what
+is equivalent is grey, as is all that is not decided; what is emulated is hollow, dashed and says
+so. When one arm is far away, a close-up of the surroundings of 1 stands beside the whole range.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def shading_note(comparison: Comparison) -> str:
     text = f"Pale band: the practical margin of ±{percent(comparison.margin)}"
     if floors:
         text += (
-            f"; darker band: the noise floor, how much two identical arms differed here "
-            f"({percent(min(floors))} to {percent(max(floors))})"
+            f"; darker band: by how much two identical arms may differ here, as far as "
+            f"the A/A pair tells ({percent(min(floors))} to {percent(max(floors))})"
         )
     return text + "."

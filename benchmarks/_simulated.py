@@ -1,0 +1,155 @@
+"""Studies of known truth, as arrays: what the rules of verdicts are tried on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks import _former_verdicts
+from tare.analysis.results import Interval
+from tare.analysis.statistics.logratio import mean_interval
+from tare.analysis.statistics.maxt import family_p
+from tare.analysis.statistics.position import at_equal_positions
+from tare.analysis.verdict import Evidence, judge
+
+Floats = NDArray[np.float64]
+Law = Literal["normal", "outliers", "heavy"]
+
+EQUAL_OF_OLD = ("dead heat", "not distinguishable")
+DECLARED = ("worse", "better")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a study is like.
+
+    Args:
+        truth: True log-ratio of each arm and metric to the baseline, shape ``(arms, metrics)``.
+        spread: Standard deviation of a boot's log-value.
+        blocks: Blocks.
+        law: Noise: normal logs; 5 % of boots three times slow in all arms alike; Student's t with
+            2.2 degrees of freedom.
+        twin: Whether there is an A/A pair.
+        margin: Practical margin.
+        gradient: By how much the log-value grows from a block's first boot to its last.
+        position: Whether places are a covariate.
+        lag: Correlation of a boot's noise with that of the same arm in the block before.
+    """
+
+    truth: Floats
+    spread: float = 0.03
+    blocks: int = 8
+    law: Law = "normal"
+    twin: bool = False
+    margin: float = 0.02
+    gradient: float = 0.0
+    position: bool = False
+    lag: float = 0.0
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One study's values.
+
+    Args:
+        logs: Logs of values, shape ``(arms, metrics, blocks)``.
+        baseline: Of the baseline, or of its mean with its twin, shape ``(metrics, blocks)``.
+        alone: Of the baseline by itself.
+        control: Log-ratios of the twin to it; None without one.
+        later: By how many places each arm stood later than the baseline, ``(arms, blocks)``.
+    """
+
+    logs: Floats
+    baseline: Floats
+    alone: Floats
+    control: Floats | None
+    later: Floats
+
+
+def draw(setting: Setting, rng: np.random.Generator) -> Drawn:
+    """Draw one study."""
+    arms, metrics = setting.truth.shape
+    machines = arms + 1 + setting.twin
+    shape = (machines, metrics, setting.blocks)
+    noise = _noise(setting, shape, rng)
+    places = np.array([rng.permutation(machines) for _ in range(setting.blocks)]).T
+    noise += setting.gradient * places[:, None, :] / (machines - 1)
+    logs = noise[:arms] + setting.truth[:, :, None]
+    alone = noise[arms]
+    base_place = places[arms].astype(np.float64)
+    baseline, control = alone, None
+    if setting.twin:
+        baseline, control = (alone + noise[-1]) / 2, noise[-1] - alone
+        base_place = (base_place + places[-1]) / 2
+    return Drawn(logs, baseline, alone, control, places[:arms] - base_place)
+
+
+def _noise(setting: Setting, shape: tuple[int, ...], rng: np.random.Generator) -> Floats:
+    if setting.law == "heavy":
+        return setting.spread * rng.standard_t(2.2, size=shape)
+    noise = setting.spread * rng.standard_normal(shape)
+    if setting.law == "outliers":
+        noise += np.log(3.0) * (rng.random(shape) < 0.05)
+    for block in range(1, shape[-1] if setting.lag else 0):
+        fresh = np.sqrt(1 - setting.lag**2) * noise[..., block]
+        noise[..., block] = setting.lag * noise[..., block - 1] + fresh
+    return noise
+
+
+def former(setting: Setting, study: Drawn) -> NDArray[np.str_]:
+    """Return the verdicts of old, shape ``(arms, metrics)``."""
+    return _former_verdicts.verdicts(study.logs - study.alone, study.control, setting.margin)
+
+
+def present(setting: Setting, study: Drawn) -> list[list[str]]:
+    """Return the verdicts of today by arm and metric, by the functions that reports use."""
+    found: list[list[str]] = []
+    for logs, later in zip(study.logs, study.later, strict=True):
+        differences = logs - study.baseline
+        along = np.broadcast_to(later, differences.shape) if setting.position else None
+        tests = family_p(differences, along)
+        means = intervals(differences, later if setting.position else None)
+        found.append(
+            [
+                judge(_evidence(setting, *row, len(differences)))
+                for row in zip(means, tests.raw.tolist(), tests.adjusted.tolist(), strict=True)
+            ]
+        )
+    return found
+
+
+def intervals(differences: Floats, later: Floats | None) -> list[tuple[float, float, float]]:
+    """Return means and ends of 95 % intervals of log-ratios, row by row."""
+    if later is not None:
+        rows = [at_equal_positions(list(row), list(later), 0.95) for row in differences]
+        if all(row is not None for row in rows):
+            known = [row for row in rows if row is not None]
+            return [(r.mean, r.mean - r.half_width, r.mean + r.half_width) for r in known]
+    found = mean_interval(differences, 0.95)
+    return list(zip(found.mean, found.low, found.high, strict=True))
+
+
+def _evidence(
+    setting: Setting, mean: tuple[float, float, float], p: float, adjusted: float, tests: int
+) -> Evidence:
+    centre, low, high = (float(np.exp(one)) for one in mean)
+    return Evidence(
+        better="lower",
+        scale="ratio",
+        estimate=centre,
+        interval=Interval(low, high, "student-t", 0.95),
+        blocks=setting.blocks,
+        p=p,
+        adjusted_p=adjusted,
+        margin=setting.margin,
+        tests=tests,
+    )
+
+
+def any_of(words: Sequence[str], wanted: Sequence[str]) -> bool:
+    """Whether any verdict is one of those."""
+    return any(word in wanted for word in words)

@@ -1,0 +1,349 @@
+"""Verdicts tried on studies of known truth: how often they are right, before and after.
+
+*Before* is the rule of ``_former_verdicts``; *after* is what reports use. ``--tables FILE`` writes
+the tables into a document between its marks; ``make simulations`` does so for docs/statistics.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks._simulated import (
+    DECLARED,
+    EQUAL_OF_OLD,
+    Setting,
+    any_of,
+    draw,
+    former,
+    intervals,
+    present,
+)
+from tare.analysis.statistics.maxt import family_p
+from tare.analysis.statistics.robust import hodges_lehmann
+from tare.analysis.statistics.serial import serial
+from tare.analysis.statistics.slow_boots import slow_boots
+
+STUDIES = 1000
+START, END = "<!-- simulations -->", "<!-- end -->"
+
+Told = Callable[[Sequence[Sequence[str]]], bool]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: shares from 0 to 1, or None where a rule knew no such thing."""
+
+    case: str
+    before: float | None
+    after: float
+    wanted: str
+    good: bool
+
+
+def shares(
+    setting: Setting, before: Told, after: Told, studies: int, seed: int = 1
+) -> tuple[float, float]:
+    """Return in which share of studies each rule told what is asked."""
+    rng = np.random.default_rng(seed)
+    counts = np.zeros(2)
+    for _ in range(studies):
+        study = draw(setting, rng)
+        counts += before(former(setting, study).tolist()), after(present(setting, study))
+    return float(counts[0] / studies), float(counts[1] / studies)
+
+
+def lone(effect: float, arms: int = 1, metrics: int = 30) -> np.ndarray:
+    """Return the truth of studies in which one metric of the first arm differs."""
+    truth = np.zeros((arms, metrics))
+    truth[0, 0] = np.log1p(effect)
+    return truth
+
+
+def first_declared(found: Sequence[Sequence[str]]) -> bool:
+    """Whether the first metric of the first arm is called worse."""
+    return found[0][0] == "worse"
+
+
+def any_declared(found: Sequence[Sequence[str]]) -> bool:
+    """Whether any metric of the last arm is called worse or better."""
+    return any_of(found[-1], DECLARED)
+
+
+def told_as_equal(words: Sequence[str]) -> Told:
+    """Return whether the last arm is told as equal in all it was asked."""
+    return lambda found: all(word in words for word in found[-1])
+
+
+def power_rows(studies: int) -> list[Row]:
+    """How often true differences are declared."""
+    rows: list[Row] = []
+    for effect, spread in ((0.10, 0.03), (10.0, 0.03), (0.10, 0.10)):
+        found = shares(
+            Setting(lone(effect), spread=spread), first_declared, first_declared, studies
+        )
+        wanted, good = ("≥ 80 %", found[1] >= 0.78) if spread < 0.05 else ("–", True)
+        case = (
+            f"lone true +{100 * effect:.0f} % among 30 metrics, CV {100 * spread:.0f} %: declared"
+        )
+        rows.append(Row(case, *found, wanted, good))
+    all_slow = np.full((1, 7), np.log(11.0))
+    every: Told = lambda found: all(word == "worse" for word in found[0])  # noqa: E731
+    found = shares(Setting(all_slow, spread=0.2), every, every, studies)
+    rows.append(
+        Row(
+            "an arm 11× slower in all 7 metrics, CV 20 %: declared in all",
+            *found,
+            "100 %",
+            found[1] > 0.98,
+        )
+    )
+    crowd = lone(0.10, arms=3, metrics=11)
+    crowd[1:] = np.log(3.0)
+    beside = shares(Setting(crowd), first_declared, first_declared, studies)
+    alone = shares(Setting(lone(0.10, metrics=11)), first_declared, first_declared, studies)
+    rows += [
+        Row("lone +10 % among 11 metrics, arm by itself: declared", *alone, "the same …", True),
+        Row(
+            "… beside two arms three times slower",
+            *beside,
+            "… with others",
+            abs(beside[1] - alone[1]) < 0.05,
+        ),
+    ]
+    gated = Setting(lone(0.05, metrics=11), twin=True, blocks=12)
+    found = shares(gated, first_declared, first_declared, studies)
+    rows.append(
+        Row(
+            "lone +5 % among 11 metrics, 12 blocks, with an A/A pair: declared",
+            *found,
+            "higher",
+            found[1] > found[0],
+        )
+    )
+    return rows
+
+
+def error_rows(studies: int) -> list[Row]:
+    """How often differences are declared that are none."""
+    rows = []
+    names = {
+        "normal": "log-normal noise",
+        "outliers": "5 % of boots 3× slow",
+        "heavy": "heavy tails (t, 2.2)",
+    }
+    for law, name in names.items():
+        for twin in (False, True):
+            setting = Setting(np.zeros((1, 30)), law=law, twin=twin)  # type: ignore[arg-type]
+            found = shares(setting, any_declared, any_declared, studies)
+            most = 0.05 if law == "normal" else 0.07
+            error = 3 * np.sqrt(most * (1 - most) / studies)
+            with_twin = ", with a twin" if twin else ""
+            rows.append(
+                Row(
+                    f"no difference in 30 metrics, {name}{with_twin}: any declared",
+                    *found, f"≤ {100 * most:.0f} %", found[1] <= most + error,
+                )
+            )  # fmt: skip
+    beside = np.zeros((3, 11))
+    beside[:2] = np.log(3.0)
+    found = shares(Setting(beside), any_declared, any_declared, studies)
+    rows.append(
+        Row(
+            "no difference, beside two arms 3× slower: any declared",
+            *found,
+            "≤ 5 %",
+            found[1] <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / studies),
+        )
+    )
+    setting = Setting(np.zeros((1, 30)), blocks=10, gradient=0.1, position=True)
+    found = shares(setting, any_declared, any_declared, studies)
+    rows.append(
+        Row(
+            "no difference, 10 blocks, 10 % gradient, places as covariate: any declared",
+            *found,
+            "≤ 5 %",
+            found[1] <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / studies),
+        )
+    )
+    return rows
+
+
+def equality_rows(studies: int) -> list[Row]:
+    """How often arms are told as equal, rightly and wrongly."""
+    slower = Setting(np.full((1, 11), np.log(1.05)), spread=0.10, twin=True)
+    rows = [
+        Row("5 % slower in all 11 metrics, CV 10 %: told as equal in all",
+            *shares(slower, told_as_equal(EQUAL_OF_OLD), told_as_equal(["equivalent"]), studies),
+            "never", True),
+    ]  # fmt: skip
+    edge = Setting(np.full((1, 1), np.log(1.02)), spread=0.01, blocks=12)
+    rows.append(
+        Row("exactly at the margin of 2 %, CV 1 %, 12 blocks: told as equal",
+            *shares(edge, told_as_equal(EQUAL_OF_OLD), told_as_equal(["equivalent"]), studies),
+            "≤ 2.5 %", True)
+    )  # fmt: skip
+    same = replace(edge, truth=np.zeros((1, 1)))
+    rows.append(
+        Row("truly the same, CV 1 %, 12 blocks: told as equal",
+            *shares(same, told_as_equal(EQUAL_OF_OLD), told_as_equal(["equivalent"]), studies),
+            "high", True)
+    )  # fmt: skip
+    limits = (0.0, 0.025 + 3 * np.sqrt(0.025 * 0.975 / studies))
+    return [
+        replace(rows[0], good=rows[0].after <= limits[0]),
+        replace(rows[1], good=rows[1].after <= limits[1]),
+        replace(rows[2], good=rows[2].after >= 0.9),
+    ]
+
+
+def finding_rows(studies: int) -> list[Row]:
+    """How often what spoils intervals is told."""
+    rng = np.random.default_rng(3)
+    slow_found, covered, robust_covered, with_slow, false = 0, 0, 0, 0, 0
+    for _ in range(studies):
+        logs = 0.03 * rng.standard_normal((3, 20))
+        false += bool(slow_boots(logs).any())
+        slow = rng.random(20) < 0.05
+        logs[0] += np.log(3.0) * slow
+        with_slow += bool(slow.any())
+        slow_found += bool((slow_boots(logs)[0] & slow).any())
+        differences = (logs[0] - logs[1])[None]
+        low, high = intervals(differences, None)[0][1:]
+        covered += low <= 0 <= high
+        robust = hodges_lehmann(differences, 0.95)
+        robust_covered += bool(robust.low[0] <= 0 <= robust.high[0])
+    rows = [
+        Row(
+            "slow boots in 5 % of 20, of those studies that have any: told",
+            None,
+            slow_found / max(1, with_slow),
+            "≥ 90 %",
+            slow_found >= 0.9 * with_slow,
+        ),
+        Row("no slow boots, 3 arms: told", None, false / studies, "≤ 2 %", false <= 0.02 * studies),
+        Row(
+            "… typical boots' ratio covered by the interval of the mean",
+            covered / studies,
+            covered / studies,
+            "–",
+            True,
+        ),
+        Row(
+            "… covered by the robust interval beside it",
+            None,
+            robust_covered / studies,
+            "≥ 90 %",
+            robust_covered >= 0.9 * studies,
+        ),
+    ]
+    for lag in (0.0, 0.5, 0.8):
+        setting = Setting(np.zeros((1, 11)), blocks=20, lag=lag)
+        told, inside = 0, 0
+        sample = max(100, studies // 10)
+        for draw_number in range(sample):
+            study = draw(setting, rng)
+            differences = study.logs[0] - study.baseline
+            found = serial(differences, draw_number)
+            told += bool((np.minimum(found.lag_p, found.drift_p) < 0.025).any())
+            inside += sum(low <= 0 <= high for _, low, high in intervals(differences, None))
+        share = told / sample
+        good = share <= 0.05 + 3 * np.sqrt(0.0475 / sample) if not lag else True
+        rows.append(
+            Row(
+                f"lag-1 correlation {lag:g}, 20 blocks, 11 metrics "
+                f"(intervals cover {100 * inside / sample / 11:.0f} %): told",
+                None, share, "≤ 5 %" if not lag else "high", bool(good),
+            )
+        )  # fmt: skip
+    return rows
+
+
+def precision_rows(studies: int) -> list[Row]:
+    """What the covariate of position gains: half-widths in per cent, not shares."""
+    rng = np.random.default_rng(4)
+    wide: list[float] = []
+    narrow: list[float] = []
+    setting = Setting(np.zeros((3, 1)), spread=0.01, blocks=10, gradient=0.10)
+    for _ in range(max(100, studies // 4)):
+        study = draw(setting, rng)
+        differences = study.logs[0] - study.baseline
+        for later, widths in ((None, wide), (study.later[0], narrow)):
+            _, low, high = intervals(differences, later)[0]
+            widths.append((high - low) / 2)
+    return [
+        Row("median half-width, 10 blocks, CV 1 %, 10 % gradient within the block",
+            float(np.median(wide)), float(np.median(narrow)), "narrower",
+            bool(np.median(narrow) < np.median(wide) / 2)),
+    ]  # fmt: skip
+
+
+def interference_rows(studies: int) -> list[Row]:
+    """How often a matrix of neighbours is coloured anywhere where nothing hurts."""
+    rng = np.random.default_rng(5)
+    before = after = 0
+    for _ in range(studies):
+        cells = 0.03 * np.sqrt(2) * rng.standard_normal((5, 30, 8))
+        ends = intervals(cells.reshape(150, 8), None)
+        before += any(low > 0 or high < 0 for _, low, high in ends)
+        after += bool((family_p(cells[0]).adjusted < 0.05).any())
+    limit = 0.05 + 3 * np.sqrt(0.05 * 0.95 / studies)
+    return [
+        Row("150 slowdowns of 5 arms that are none: any coloured (after: in one arm)",
+            before / studies, after / studies, "≤ 5 %", after / studies <= limit),
+    ]  # fmt: skip
+
+
+def all_rows(studies: int) -> list[Row]:
+    """Return all lines of the table."""
+    parts = (power_rows, error_rows, equality_rows, finding_rows, precision_rows, interference_rows)
+    return [row for part in parts for row in part(studies)]
+
+
+def table(rows: Sequence[Row], studies: int) -> str:
+    """Return the rows as Markdown."""
+    lines = [
+        f"{studies:,} simulated studies a line, 8 blocks where nothing else is said; by "
+        "`make simulations`.",
+        "",
+        "| case | before | after | wanted |",
+        "|---|---:|---:|---|",
+    ]
+    for row in rows:
+        before = "–" if row.before is None else f"{100 * row.before:.3g} %"
+        lines.append(f"| {row.case} | {before} | {100 * row.after:.3g} % | {row.wanted} |")
+    return "\n".join(lines)
+
+
+def write_between_marks(path: Path, text: str) -> None:
+    """Put ``text`` into a document, between the marks of simulations."""
+    whole = path.read_text(encoding="utf-8")
+    start, rest = whole.split(START, 1)
+    _, end = rest.split(END, 1)
+    path.write_text(f"{start}{START}\n{text}\n{END}{end}", encoding="utf-8")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Simulate, print the table, and write it where asked; 1 when something is not as wanted."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.verdict_simulations")
+    parser.add_argument("--studies", type=int, default=STUDIES)
+    parser.add_argument("--tables", type=Path, help="a document with the marks to write between")
+    wanted = parser.parse_args(argv)
+    rows = all_rows(wanted.studies)
+    text = table(rows, wanted.studies)
+    print(text)
+    if wanted.tables is not None:
+        write_between_marks(wanted.tables, text)
+    missed = [row.case for row in rows if not row.good]
+    for case in missed:
+        print(f"MISSED {case}")
+    return int(bool(missed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

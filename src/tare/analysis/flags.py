@@ -1,0 +1,175 @@
+"""What a reader must know about a result, and what of it forbids to tell it as equal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tare.analysis.effects import Pair
+from tare.analysis.findings import LostCells, Order, SlowBoots
+from tare.analysis.results import Effect, Flag, Key
+from tare.analysis.series_data import SeriesKey
+from tare.analysis.statistics.maxt import least_blocks
+from tare.analysis.statistics.rates import mean_ratio
+from tare.analysis.statistics.shares import Share, exact_share
+
+ONE_IN_MOST = 20
+"""Rarer boots than one in so many are told as a share."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """All that was found out about values besides their means.
+
+    Args:
+        unsteady: Flags of series that had not warmed up.
+        humped: Metrics and arms whose boots have two humps.
+        slow: Slow boots by metric and arm.
+        lost: Cells that do not count.
+        level: Below which a p is told.
+        confidence: Of intervals.
+    """
+
+    unsteady: Mapping[SeriesKey, tuple[Flag, ...]]
+    humped: frozenset[tuple[Key, str]]
+    slow: Mapping[tuple[Key, str], SlowBoots]
+    lost: LostCells
+    level: float
+    confidence: float
+
+
+def flags_of(
+    pair: Pair, baselines: tuple[str, ...], known: Known, order: Order | None
+) -> list[Flag]:
+    """Return what a reader must know about one effect.
+
+    Args:
+        pair: The pair.
+        baselines: The arms that are its baseline: one, or with its twin.
+        known: What was found out.
+        order: What the order of blocks tells, if it was asked.
+    """
+    flags = _of_blocks(pair, baselines, known)
+    flags += _of_values(pair)
+    for arm in (pair.arm, *baselines):
+        series = SeriesKey(
+            pair.key.scenario, pair.key.workload, pair.key.parameters, pair.key.role, arm
+        )
+        unsteady = known.unsteady.get(series, ())
+        flags += [replace(flag, text=f"{arm}: {flag.text}") for flag in unsteady]
+        if (pair.key, arm) in known.humped:
+            text = f"the boots of {arm} have two humps, which a mean hides"
+            flags.append(Flag("two-humped", text))
+        if (slow := known.slow.get((pair.key, arm))) is not None:
+            flags.append(Flag("slow-boots", slow_words(arm, slow)))
+    if order is not None:
+        flags += _of_order(order, known.level)
+    return flags
+
+
+def doubts(pair: Pair, baselines: tuple[str, ...], flags: list[Flag], known: Known) -> str:
+    """Return why an interval within the margin would not show that two arms are equal; or nothing.
+
+    Args:
+        pair: The pair.
+        baselines: The arms that are its baseline.
+        flags: Its flags.
+        known: What was found out.
+    """
+    alone = known.lost.of_arm_alone(pair.arm, baselines, pair.key)
+    if alone:
+        return f"{pair.arm} failed in {_blocks(len(alone))} in which the baseline did not"
+    ours = known.slow.get((pair.key, pair.arm))
+    if ours is not None:
+        return slow_words(pair.arm, ours)
+    return next((flag.text for flag in flags if flag.kind == "serial"), "")
+
+
+def slow_words(arm: str, slow: SlowBoots) -> str:
+    """Return slow boots in words: ``1 boot of kvm in 12 is 3× slow (3 of 36; …)``."""
+    share = slow.share
+    odds = round(share.total / share.count)
+    how_many = f"1 boot in {odds}" if 2 <= odds <= ONE_IN_MOST else f"{share.count} boots"
+    return f"{how_many} of {arm} is {slow.factor:.2g}× slow ({_of(share)})"
+
+
+def _of(share: Share) -> str:
+    ends = f"{100 * share.low:.2g} to {100 * share.high:.3g} %"
+    return f"{share.count} of {share.total}, interval {ends}"
+
+
+def _of_blocks(pair: Pair, baselines: tuple[str, ...], known: Known) -> list[Flag]:
+    flags = []
+    blocks, least = len(pair.blocks), least_blocks(known.level)
+    if blocks < least:
+        text = f"{_blocks(blocks)} shared; {least} are the least for a verdict"
+        flags.append(Flag("few-blocks", text))
+    for arm, other in ((pair.arm, pair.baseline), (pair.baseline, pair.arm)):
+        values = pair.measured.arms[arm]
+        missing = sum(block not in values for block in pair.measured.arms[other])
+        if missing:
+            name = pair.arm if arm == pair.arm else " and ".join(baselines)
+            flags.append(Flag("missing-blocks", f"{name} has no value in {_blocks(missing)}"))
+    alone = known.lost.of_arm_alone(pair.arm, baselines, pair.key)
+    if alone:
+        text = f"{pair.arm} failed in {_blocks(len(alone))} in which the baseline did not"
+        flags.append(Flag("failures", text))
+    return flags
+
+
+def _of_values(pair: Pair) -> list[Flag]:
+    flags = []
+    if pair.scale == "difference":
+        text = "a value is zero or below, so differences are compared, not ratios"
+        flags.append(Flag("not-positive", f"{text}{_as_counts(pair)}"))
+    if pair.seldom:
+        counts = []
+        for name, values in ((pair.arm, pair.over), ("the baseline", pair.under)):
+            here = [values[block] for block in pair.blocks]
+            share = exact_share(sum(value != 0 for value in here), len(here), 0.95)
+            counts.append(f"{name} in {_of(share)}")
+        flags.append(Flag("seldom", f"boots with any: {'; '.join(counts)}"))
+    if pair.step:
+        text = "values sit on the clock's grid; what that hides is in the interval"
+        flags.append(Flag("resolution", text))
+    return flags
+
+
+def _as_counts(pair: Pair) -> str:
+    """Return the ratio of the means of what is never below zero, where both are above it."""
+    arm, baseline = ([side[block] for block in pair.blocks] for side in (pair.over, pair.under))
+    if len(arm) < 2 or min(*arm, *baseline) < 0 or not (sum(arm) and sum(baseline)):
+        return ""
+    found = mean_ratio(arm, baseline, 0.95)
+    ends = f"{found.low:.3g} to {found.high:.3g}"
+    return f"; as counts its mean is {found.ratio:.3g} times the baseline's ({ends})"
+
+
+def _of_order(order: Order, level: float) -> list[Flag]:
+    flags = []
+    # Two looks at one order share the level.
+    if order.drift_p < level / 2:
+        text = f"it drifts over the blocks (correlation with their order {order.drift:.2f})"
+        flags.append(Flag("serial", f"{text}: the interval is too narrow"))
+    elif order.lag_p < level / 2:
+        text = f"each block is like the one before (correlation {order.lag:.2f})"
+        flags.append(Flag("serial", f"{text}: the interval is too narrow"))
+    return flags
+
+
+def _blocks(count: int) -> str:
+    return f"{count} block" if count == 1 else f"{count} blocks"
+
+
+def robust_flags(effect: Effect) -> list[Flag]:
+    """Return that the mean and the robust estimate tell different things, where they do."""
+    robust, interval = effect.robust, effect.interval
+    if robust is None or interval is None or effect.scale != "ratio":
+        return []
+    if robust.interval.holds(effect.estimate) and interval.holds(robust.estimate):
+        return []
+    text = (
+        f"a few boots move the mean: without their weight the ratio is {robust.estimate:.3g} "
+        f"({robust.interval.low:.3g} to {robust.interval.high:.3g})"
+    )
+    return [Flag("robust", text)]

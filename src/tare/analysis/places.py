@@ -1,0 +1,38 @@
+"""Where in its block each arm was measured, told by the order in which machines were started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tare.analysis.grouping import BlockId
+from tare.analysis.rundata import RunData
+
+Places = dict[str, dict[BlockId, dict[str, float]]]
+"""By scenario and block: the place of each arm, from 0; fractions where arms are taken together."""
+
+
+def places_in_blocks(runs: Iterable[RunData]) -> Places:
+    """Return the places of all arms: 0 is the first boot of a block.
+
+    Args:
+        runs: The runs; a batch that was booted again keeps its first place.
+    """
+    found: Places = {}
+    for run in runs:
+        begun: dict[int, dict[tuple[str, str], int]] = {}
+        for machine in run.machines:
+            if machine.role == "subject":
+                order = begun.setdefault(machine.block, {})
+                place = order.setdefault((machine.arm, machine.scenario), len(order))
+                of_block = found.setdefault(machine.scenario, {})
+                of_block.setdefault((run.run, machine.block), {})[machine.arm] = float(place)
+    return found
+
+
+def taken_together(places: Places, name: str, arms: tuple[str, ...]) -> None:
+    """Add under ``name`` the mean place of ``arms``, in blocks in which any of them was."""
+    for blocks in places.values():
+        for arms_there in blocks.values():
+            known = [arms_there[arm] for arm in arms if arm in arms_there]
+            if known:
+                arms_there[name] = sum(known) / len(known)

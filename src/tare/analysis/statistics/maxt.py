@@ -1,0 +1,202 @@
+"""Many metrics of one arm tested at once: studentised max-T by flipping the signs of whole blocks.
+
+Within a block the order of arms is random, so under the null hypothesis arm and baseline could
+change names. That flips the sign of *all* of the block's differences together, which keeps what
+metrics have in common (Westfall & Young 1993, §2.6, free step-down; the exactness of flips:
+Fisher 1935, Romano & Wolf 2005). Unlike a p-value that is multiplied by the number of metrics,
+the least adjusted p does not grow with it.
+
+Where position in the block is a covariate, exchanging names flips the difference of positions as
+well. The statistic is then t of the intercept in the regression of the differences on those of the
+positions, anew for each pattern.
+
+A metric without a value in some block is flipped in the blocks it has, and its statistic is
+put on a common scale by its own degrees of freedom (min-P; ibid. §2.3): a metric of few blocks has
+large t by chance, and would else set the bar for all others. One of so few blocks that it could
+never be declared belongs to no family: half of all patterns leave two blocks as they are.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import betainc
+
+Floats = NDArray[np.float64]
+
+EXACT_BLOCKS = 13
+"""Up to here all sign patterns are taken: 2¹² of them, for the others mirror these."""
+DRAWS = 8191
+"""Drawn patterns beyond; the observed one is counted among them (Phipson & Smyth 2010)."""
+LEAST_FOR_POSITION = 5
+"""Blocks that leave the regression on positions three degrees of freedom."""
+
+_CHUNK = 1 << 22
+_SLACK = 1e-9
+"""Statistics that are equal in exact arithmetic must count as equal."""
+
+
+class Adjusted(NamedTuple):
+    """P-values of a family, shape ``(metrics,)`` each, NaN where a metric has fewer than 2 blocks.
+
+    Args:
+        raw: Two-sided, of each metric by itself.
+        adjusted: Corrected for the whole family: declaring what is below a level is wrong even
+            once in at most that share of families. NaN also where it has too few blocks for it.
+    """
+
+    raw: Floats
+    adjusted: Floats
+
+
+def least_p(blocks: int) -> float:
+    """Return the least two-sided p that ``blocks`` blocks can reach, alone or in a family."""
+    if blocks < 1:
+        return 1.0
+    return 1.0 / (2 ** (blocks - 1) if blocks <= EXACT_BLOCKS else DRAWS + 1)
+
+
+def least_blocks(level: float) -> int:
+    """Return how many blocks can reach a p below ``level``: 6 for 0.05."""
+    return next(n for n in range(1, 64) if least_p(n) < level)
+
+
+def signed_ranks(differences: ArrayLike) -> Floats:
+    """Return each row's signed ranks, for values whose tails a mean would follow.
+
+    Flips leave sizes and therefore ranks alone, so the test stays exact (Wilcoxon 1945). Ties
+    share their mean rank, zeros get zero.
+
+    Args:
+        differences: Shape ``(metrics, blocks)``, NaN where missing.
+    """
+    given = np.asarray(differences, dtype=np.float64)
+    size = np.abs(given)
+    below = (size[:, None, :] < size[:, :, None]).sum(axis=2)
+    equal = (size[:, None, :] == size[:, :, None]).sum(axis=2)
+    ranks: Floats = np.sign(given) * (below + (equal + 1) / 2)
+    return ranks
+
+
+def family_p(
+    differences: ArrayLike,
+    positions: ArrayLike | None = None,
+    *,
+    seed: int = 0,
+    least: int = 2,
+) -> Adjusted:
+    """Return raw and adjusted p-values of one family of metrics.
+
+    Args:
+        differences: Per block the log-ratio, difference, or signed rank, shape ``(metrics,
+            blocks)``; NaN where a metric has no pair. Columns are blocks common to all metrics.
+        positions: By how much the arm stood later in the block than the baseline, same shape, in
+            any unit; None, or a row of zeros or NaN, where position is no covariate.
+        seed: Seed of drawn patterns; without effect up to 13 blocks.
+        least: Fewest blocks of a metric that belongs to the family.
+
+    Raises:
+        ValueError: The shapes do not fit.
+    """
+    values = np.array(differences, dtype=np.float64, ndmin=2)
+    shape = values.shape
+    if values.ndim != 2 or (positions is not None and np.shape(positions) != shape):
+        raise ValueError("differences and positions need the same shape (metrics, blocks)")
+    result = Adjusted(np.full(shape[0], np.nan), np.full(shape[0], np.nan))
+    tested = np.flatnonzero((~np.isnan(values)).sum(axis=1) >= 2)
+    if tested.size == 0:
+        return result
+    along = None if positions is None else np.asarray(positions, dtype=np.float64)[tested]
+    statistic = _Statistic(values[tested], along)
+    observed = statistic(np.ones((1, shape[1])))[:, 0]
+    outside = statistic.count < least
+    order = np.lexsort((-observed, outside))
+    members = tested.size - int(outside.sum())
+    alone, family = np.zeros(tested.size), np.zeros(members)
+    bar = observed[order] - _SLACK * np.abs(observed[order])
+    patterns = 0
+    for signs in _patterns(shape[1], max(1, _CHUNK // (tested.size + 1)), seed):
+        flipped = statistic(signs)[order]
+        alone += (flipped >= bar[:, None]).sum(axis=1)
+        # Step down: each is held against the greatest of those not more extreme than it.
+        highest = np.maximum.accumulate(flipped[:members][::-1], axis=0)[::-1]
+        family += (highest >= bar[:members, None]).sum(axis=1)
+        patterns += signs.shape[0]
+    result.raw[tested[order]] = alone / patterns
+    result.adjusted[tested[order[:members]]] = np.maximum.accumulate(family / patterns)
+    return result
+
+
+class _Statistic:
+    """How extreme each metric is under sign patterns, on one scale for all metrics."""
+
+    def __init__(self, values: Floats, positions: Floats | None) -> None:
+        there = ~np.isnan(values)
+        filled = np.where(there, values, 0.0)
+        count = there.sum(axis=1)
+        along = np.zeros_like(filled)
+        if positions is not None:
+            along = np.where(there & ~np.isnan(positions), positions, 0.0)
+            along[count < LEAST_FOR_POSITION] = 0.0
+        squares = (along**2).sum(axis=1)
+        used = squares > 0
+        unit = np.divide(along, np.sqrt(squares)[:, None], out=along, where=used[:, None])
+        self.rest = filled - unit * (unit * filled).sum(axis=1)[:, None]
+        # What is nothing but rounding noise of the projection is nothing.
+        self.rest[np.abs(self.rest) <= 1e-13 * np.abs(filled).max(axis=1, initial=0)[:, None]] = 0
+        self.energy = (self.rest**2).sum(axis=1)
+        self.unit = unit if used.any() else None
+        self.count = count.astype(np.float64)
+        self.degrees = count - 1 - used
+
+    def __call__(self, signs: Floats) -> Floats:
+        """Return the statistics, shape ``(metrics, patterns)``; more is more extreme.
+
+        ``r² = (s·d)² ÷ (s·s · d·d)``, both freed of positions, orders like t² = df·r² ÷ (1 − r²).
+        """
+        along = self.rest @ signs.T
+        length = self.count[:, None]
+        if self.unit is not None:
+            length = length - (self.unit @ signs.T) ** 2
+        whole = length * self.energy[:, None]
+        usable = whole > 0
+        share: Floats = np.divide(along**2, whole, out=np.zeros_like(along), where=usable)
+        share = np.minimum(share, 1.0)
+        if bool((self.degrees == self.degrees[0]).all()):
+            return share
+        rows = zip(share, self.degrees.tolist(), strict=True)
+        return np.array([_surprise(row, degrees) for row, degrees in rows])
+
+
+_GRID = np.linspace(0.0, 6.2, 1025)
+
+
+def _surprise(share: Floats, degrees: int) -> Floats:
+    """Return −ln p of r² under Student's t, interpolated: monotone, so ranks are kept exactly."""
+    rest = np.exp(-(_GRID**2))
+    with np.errstate(divide="ignore"):
+        heights = -np.log(np.maximum(betainc(degrees / 2, 0.5, rest), 1e-300))
+        root = np.sqrt(-np.log(np.maximum(1 - share, 1e-16)))
+    result: Floats = np.interp(root, _GRID, heights)
+    return result
+
+
+def _patterns(blocks: int, chunk: int, seed: int) -> list[Floats]:
+    """Return sign patterns in chunks, shape ``(patterns, blocks)``, the observed one among them."""
+    signs = _signs(blocks, seed if blocks > EXACT_BLOCKS else 0)
+    return [signs[start : start + chunk] for start in range(0, len(signs), chunk)]
+
+
+@lru_cache(maxsize=8)
+def _signs(blocks: int, seed: int) -> Floats:
+    signs: Floats
+    if blocks <= EXACT_BLOCKS:
+        numbers = np.arange(2 ** (blocks - 1))[:, None]
+        signs = np.where((numbers >> np.arange(blocks)) & 1, -1.0, 1.0)
+    else:
+        drawn = np.random.default_rng(seed).choice((-1.0, 1.0), size=(DRAWS, blocks))
+        signs = np.concatenate([np.ones((1, blocks)), drawn])
+    return signs

@@ -1,0 +1,46 @@
+"""The mean of block differences, freed of where in the block the arms stood."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tare.analysis.statistics.logratio import t_quantile
+from tare.analysis.statistics.maxt import LEAST_FOR_POSITION
+
+
+class Adjusted(NamedTuple):
+    """The mean at equal positions, and the half-width of its t-interval."""
+
+    mean: float
+    half_width: float
+
+
+def at_equal_positions(
+    differences: Sequence[float], later_by: Sequence[float], confidence: float
+) -> Adjusted | None:
+    """Return the intercept of differences over differences of position (least squares).
+
+    Args:
+        differences: One per block.
+        later_by: By how much later in the block the arm stood than the baseline.
+        confidence: Nominal coverage of the interval, by Student's t with n − 2 degrees.
+
+    Returns:
+        None with fewer than 5 blocks, or where positions tell nothing: all are 0, or all the same.
+    """
+    d, x = np.asarray(differences, dtype=np.float64), np.asarray(later_by, dtype=np.float64)
+    n = d.size
+    squares = float(x @ x)
+    # The intercept's own share of the design: 0 where position and arm cannot be told apart.
+    own = n - float(x.sum()) ** 2 / squares if squares > 0 else 0.0
+    if n < LEAST_FOR_POSITION or own <= 1e-9 * n:
+        return None
+    slope_free = d - x * (float(x @ d) / squares)
+    mean = float(slope_free.sum()) / own
+    rest = d - mean - x * (float(x @ (d - mean)) / squares)
+    error = math.sqrt(float(rest @ rest) / (n - 2) / own)
+    return Adjusted(mean, t_quantile(confidence, n - 2) * error)

@@ -1,0 +1,45 @@
+"""What a clock's grid hides: how far values that sit on few steps may be from the truth."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+NANOSECOND = 1e-9
+"""The finest step that the agent tells durations in."""
+
+
+def grid_step(values: ArrayLike, finest: float = 0.0) -> float:
+    """Return the step of the grid that values sit on, 0 where they sit on none.
+
+    Values of a continuous quantity do not repeat. Where at most half of them are distinct, the
+    least difference between two of them is taken for the step of what counted them.
+
+    Args:
+        values: All values of one metric over all boots and arms.
+        finest: The step to take where all values are one and the same.
+    """
+    sample = np.asarray(values, dtype=np.float64)
+    distinct = np.unique(sample)
+    if sample.size < 4 or 2 * distinct.size > sample.size:
+        return 0.0
+    if distinct.size == 1:
+        return finest
+    return float(np.diff(distinct).min())
+
+
+def log_widening(step: float, arm: float, baseline: float) -> float:
+    """Return by how much each end of a log-ratio's interval moves out for a grid's step.
+
+    Each value may be off by half a step, and in all boots alike: no number of boots takes that
+    out. So it is added to the interval's half-width, not to the variance (GUM, JCGM 100:2008,
+    §4.3.7 for the half step).
+
+    Args:
+        step: The grid's step, in the values' unit.
+        arm: A typical value of the arm, above 0.
+        baseline: The same of the baseline.
+    """
+    # A value of a step or less is known to a factor only; a half step below it is no value at all.
+    half = np.minimum(step / 2 / np.array([arm, baseline]), 0.999)
+    return float(-np.log1p(-half).sum())

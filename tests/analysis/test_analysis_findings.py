@@ -1,0 +1,240 @@
+"""What a mean over boots hides, in whole comparisons: it is told, and nothing is called equal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of, some
+from tare.analysis import compare_runs
+from tare.analysis.load import run_data
+from tare.analysis.model import Comparison, Effect
+from tare.analysis.settings import Settings
+from tare.events import CellFinished, Event, Observed, Record, fold_records
+
+ARMS = {"bare": "bare", "bare-again": "bare", "vm": "qemu", "other": "qemu"}
+EQUAL = SimulatedMetric("time", dict.fromkeys(ARMS, 1e-3), spreads=(0.004, 0.001))
+
+Change = Callable[[Event], Event]
+
+
+def compared(
+    change: Change = lambda event: event,
+    metric: SimulatedMetric = EQUAL,
+    settings: dict[str, Any] | None = None,
+    **simulated: Any,
+) -> Comparison:
+    events = events_of(SimulatedRun([metric], arms=ARMS, emulated=frozenset(), **simulated))
+    records = [Record(seq=i, time=float(i), event=change(e)) for i, e in enumerate(events)]
+    run = run_data(Path("nowhere"), fold_records(records))
+    return compare_runs(run, replace(Settings.of([run]), **(settings or {})))
+
+
+def of(found: Comparison, arm: str = "vm") -> Effect:
+    return next(effect for effect in found.effects if effect.arm == arm)
+
+
+def times(factor: float, arm: str, blocks: set[int]) -> Change:
+    """Multiply an arm's values in some blocks."""
+
+    def change(event: Event) -> Event:
+        if isinstance(event, Observed):
+            block, name, *_ = event.cell.split("/")
+            if name == arm and int(block[1:]) in blocks:
+                return event.model_copy(update={"value": event.value * factor})
+        return event
+
+    return change
+
+
+def test_equal_arms_are_equivalent_and_the_lead_may_say_so() -> None:
+    found = compared(blocks=12)
+    assert {effect.verdict for effect in found.effects} == {"equivalent"}
+    assert all(verdict.equivalent == 1 for verdict in found.arm_verdicts)
+    assert found.failures == ()
+
+
+def test_one_slow_boot_is_a_finding_and_forbids_equality() -> None:
+    found = compared(times(3.0, "vm", {5}), blocks=12)
+    effect = of(found)
+    assert effect.verdict == "inconclusive"
+    texts = {flag.kind: flag.text for flag in effect.flags}
+    assert texts["slow-boots"].startswith("1 boot in 12 of vm is ")
+    assert "× slow (1 of 12, interval 0.21 to 38.5 %)" in texts["slow-boots"]
+    assert some(effect.robust).estimate == pytest.approx(1.0, abs=0.01)
+    assert some(effect.robust).interval.high < 1.02
+    # The other arm's boots were not slow.
+    assert "slow-boots" not in {flag.kind for flag in of(found, "other").flags}
+
+
+def test_a_slow_block_is_nobodys_slow_boot() -> None:
+    def change(event: Event) -> Event:
+        for arm in ARMS:
+            event = times(3.0, arm, {5})(event)
+        return event
+
+    found = compared(change, blocks=12)
+    assert {effect.verdict for effect in found.effects} == {"equivalent"}
+
+
+def test_cells_that_failed_in_one_arm_alone_forbid_equality() -> None:
+    def lost(arms: set[str]) -> Change:
+        def change(event: Event) -> Event:
+            if isinstance(event, CellFinished):
+                block, arm, *_ = event.cell.split("/")
+                if block == "b003" and arm in arms:
+                    return event.model_copy(update={"status": "failed", "reason": "too slow"})
+            return event
+
+        return change
+
+    alone = compared(lost({"vm"}), blocks=12)
+    assert of(alone).verdict == "inconclusive"
+    assert "vm failed in 1 block in which the baseline did not" in of(alone).sentence
+    assert of(alone, "other").verdict == "equivalent"
+    (rate,) = alone.failures
+    assert (rate.arm, rate.failed.count, rate.failed.total) == ("vm", 1, 12)
+    assert 0 < rate.failed.low < 1 / 12 < rate.failed.high < 0.5
+    everywhere = compared(lost(set(ARMS)), blocks=12)
+    assert of(everywhere).verdict == "equivalent"
+
+
+def test_an_arm_that_fails_when_it_is_slow_is_not_called_better() -> None:
+    """Half of its boots are three times slow and fail; what is left looks 5 % better."""
+    slow = {2, 4, 6, 8, 10, 12}
+
+    def change(event: Event) -> Event:
+        if isinstance(event, CellFinished):
+            block, arm, *_ = event.cell.split("/")
+            if arm == "vm" and int(block[1:]) in slow:
+                return event.model_copy(update={"status": "failed", "reason": "out of time"})
+        return times(0.95, "vm", set(range(1, 13)))(event)
+
+    found = compared(change, blocks=12)
+    assert of(found).verdict == "inconclusive"
+    assert "What is left looks better" in of(found).sentence
+
+
+def test_the_clocks_grid_is_in_the_interval() -> None:
+    def grid(event: Event) -> Event:
+        if isinstance(event, Observed):
+            value = 21e-9 if "/vm/" in event.cell else 20e-9
+            return event.model_copy(update={"value": value})
+        return event
+
+    found = compared(grid, blocks=12)
+    effect = of(found)
+    assert effect.estimate == pytest.approx(1.05)
+    assert effect.verdict == "inconclusive"
+    assert some(effect.interval).holds(1.0) and some(effect.interval).high > 1.09
+    assert "resolution" in {flag.kind for flag in effect.flags}
+
+
+@pytest.mark.parametrize("kind", ["typical", "tail", "maximum"])
+def test_losses_in_some_boots_alone_are_not_equal_to_none(kind: str) -> None:
+    rng = np.random.default_rng(4)
+    lossy = set(rng.choice(np.arange(1, 21), 5, replace=False).tolist())
+    metric = replace(EQUAL, name="lost", unit="1", kind=kind)  # type: ignore[arg-type]
+
+    def change(event: Event) -> Event:
+        if isinstance(event, Observed):
+            block, arm, *_ = event.cell.split("/")
+            there = arm == "vm" and int(block[1:]) in lossy
+            return event.model_copy(update={"value": 3000.0 if there else 0.0})
+        return event
+
+    found = compared(change, metric, blocks=20)
+    effect = of(found)
+    assert effect.scale == "difference"
+    assert effect.verdict == "inconclusive"
+    assert effect.estimate == pytest.approx(750)
+    assert some(effect.not_excluded) > 1000
+    text = next(flag.text for flag in effect.flags if flag.kind == "seldom")
+    assert "vm in 5 of 20" in text and "the baseline in 0 of 20" in text
+    # None in any boot of either is no proof, but where a floor says what would not matter.
+    assert of(found, "other").verdict == "inconclusive"
+    floored = compared(change, metric, {"floors": {"lost": 1.0}}, blocks=20)
+    assert of(floored, "other").verdict == "equivalent"
+    assert of(floored).verdict == "inconclusive"
+
+
+def test_a_floor_lets_shares_of_next_to_nothing_pass() -> None:
+    slower = replace(EQUAL, truth={**EQUAL.truth, "vm": 1.1e-3})
+    assert of(compared(metric=slower, blocks=12)).verdict == "worse"
+    floored = compared(metric=slower, settings={"floors": {"time": 5e-4}}, blocks=12)
+    assert of(floored).verdict == "equivalent"
+
+
+def test_drift_over_blocks_is_told_and_forbids_equality() -> None:
+    def change(event: Event) -> Event:
+        if isinstance(event, Observed) and "/vm/" in event.cell:
+            block = int(event.cell.split("/")[0][1:])
+            return event.model_copy(update={"value": event.value * 1.001 ** (block - 10.5)})
+        return event
+
+    found = compared(change, blocks=20)
+    effect = of(found)
+    assert any(flag.kind == "serial" and "drifts" in flag.text for flag in effect.flags)
+    assert effect.verdict == "inconclusive"
+
+
+def test_the_twins_boots_count_as_the_baselines() -> None:
+    slower = replace(EQUAL, truth={**EQUAL.truth, "vm": 1.1e-3}, spreads=(0.05, 0.0))
+    pooled = compared(metric=slower, blocks=12, seed=3)
+    alone = compared(metric=slower, settings={"pool_twin": False}, blocks=12, seed=3)
+    assert (pooled.pooled, alone.pooled) == ("bare-again", "")
+    assert of(pooled).baseline == of(alone).baseline == "bare"
+    assert {effect.arm for effect in pooled.effects} == {"vm", "other"}
+    blocks = {b.block: b.value for b in of(pooled).block_effects}
+    values = {
+        arm: {b.block: b.value for b in s.blocks} for (_, arm), s in
+        {(s.key, s.arm): s for s in pooled.summaries}.items()
+    }  # fmt: skip
+    for block, ratio in blocks.items():
+        base = np.sqrt(values["bare"][block] * values["bare-again"][block])
+        assert ratio == pytest.approx(values["vm"][block] / base)
+
+
+def test_a_twin_that_differs_is_told_at_the_top_with_what_hangs_on_it() -> None:
+    twin = replace(EQUAL, truth={**EQUAL.truth, "bare-again": 1.06e-3})
+    found = compared(metric=twin, blocks=12)
+    assert found.notes[0].startswith("The A/A pair failed: bare-again and bare are the same")
+    assert "better with the twin, equivalent without" in found.notes[1]
+    assert not any("A/A pair failed" in note for note in compared(blocks=12).notes)
+
+
+def test_places_in_the_block_are_taken_out_where_the_plan_says_so() -> None:
+    """Each later boot of a block is 5 % slower; the order is drawn by block."""
+    rng = np.random.default_rng(9)
+    events = events_of(SimulatedRun([EQUAL], arms=ARMS, emulated=frozenset(), blocks=12))
+    place: dict[int, dict[str, int]] = {
+        block: {arm: int(p) for arm, p in zip(ARMS, rng.permutation(4), strict=True)}
+        for block in range(1, 13)
+    }
+
+    def slowed(event: Event) -> Event:
+        if isinstance(event, Observed):
+            block, arm, *_ = event.cell.split("/")
+            value = event.value * 1.05 ** place[int(block[1:])][arm]
+            return event.model_copy(update={"value": value})
+        return event
+
+    run = run_data(
+        Path("nowhere"),
+        fold_records(Record(seq=i, time=float(i), event=slowed(e)) for i, e in enumerate(events)),
+    )
+    ordered = sorted(run.machines, key=lambda m: (m.block, place[m.block][m.arm]))
+    run = replace(run, machines=tuple(ordered))
+    plain, along = (
+        compare_runs(run, replace(Settings.of([run]), position=position))
+        for position in (False, True)
+    )
+    assert along.position
+    assert some(of(along).half_width) < some(of(plain).half_width) / 2
+    assert of(along).verdict == "equivalent"
+    assert of(plain).verdict == "inconclusive"

@@ -1,0 +1,105 @@
+"""When a run goes on: precision decides, each kind of metric by its own, significance never."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tare.analysis.results import Kind
+from tare.analysis.stopping import Value, decide
+
+
+def values_of(blocks: int, spread: float, kind: Kind = "typical") -> list[Value]:
+    rng = np.random.default_rng(1)
+    return [
+        Value(b, arm, ("s", "w", "{}", "subject", "m"), float(np.exp(spread * rng.normal())), kind)
+        for b in range(blocks)
+        for arm in ("base", "arm")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("blocks", "spread", "go_on", "reason"),
+    [
+        (3, 0.001, True, "3 of at least 8"),
+        (8, 0.001, False, "or better"),
+        (8, 0.5, True, "w m .s. of arm is known to"),
+        (30, 0.5, False, "the most"),
+    ],
+)
+def test_stopping_looks_at_precision_between_least_and_most(
+    blocks: int, spread: float, go_on: bool, reason: str
+) -> None:
+    decision = decide(
+        values_of(blocks, spread),
+        baseline="base",
+        blocks_done=blocks,
+        least=8,
+        most=30,
+        precision=0.05,
+    )
+    assert decision.go_on == go_on
+    assert re.search(reason, decision.reason)
+
+
+def test_stopping_ignores_whether_a_difference_is_significant() -> None:
+    close, far = values_of(8, 0.3), values_of(8, 0.3)
+    far = [v._replace(value=v.value * (50 if v.arm == "arm" else 1)) for v in far]
+    asked: dict[str, Any] = {
+        "baseline": "base",
+        "blocks_done": 8,
+        "least": 8,
+        "most": 30,
+        "precision": 0.05,
+    }
+    assert decide(close, **asked).half_width == pytest.approx(decide(far, **asked).half_width)
+
+
+ASKED: dict[str, Any] = {"baseline": "base", "least": 2, "most": 30, "precision": 0.05}
+
+
+def test_nothing_yet_goes_on_and_tails_need_six_blocks() -> None:
+    assert decide([], blocks_done=8, **ASKED).go_on
+    assert decide(values_of(4, 0.001, kind="tail"), blocks_done=4, **ASKED).go_on
+    assert not decide(values_of(8, 0.001, kind="tail"), blocks_done=8, **ASKED).go_on
+
+
+def test_a_maximum_keeps_no_run_going() -> None:
+    """Maxima of boots spread by half their size: no number of blocks brings them to 5 %."""
+    maxima = [v._replace(key="max") for v in values_of(8, 0.5, kind="maximum")]
+    typical = values_of(8, 0.001)
+    assert not decide([*maxima, *typical], blocks_done=8, **ASKED).go_on
+    alone = decide(maxima, blocks_done=8, **ASKED)
+    assert not alone.go_on and "maxima" in alone.reason
+
+
+def test_tails_are_asked_a_quarter_of_the_precision() -> None:
+    spread = 0.15
+    typical, tail = (
+        decide(values_of(12, spread, kind=kind), blocks_done=12, **ASKED)
+        for kind in ("typical", "tail")
+    )
+    assert typical.go_on and not tail.go_on
+
+
+def test_an_arm_that_gives_no_values_any_more_keeps_no_run_going() -> None:
+    noisy = values_of(4, 0.5)
+    steady = [v._replace(arm="other") for v in values_of(12, 0.001) if v.arm == "arm"]
+    base = [v for v in values_of(12, 0.001) if v.arm == "base"]
+    dead = [v for v in noisy if v.arm == "arm"]
+    assert decide([*base, *steady, *dead], blocks_done=5, **ASKED).go_on
+    assert not decide([*base, *steady, *dead], blocks_done=12, **ASKED).go_on
+
+
+def test_zeros_are_no_reason_to_skip_what_is_asked() -> None:
+    """Losses of 0 to 9 in each boot have no ratio, and a mean that is not known to 5 %."""
+    rng = np.random.default_rng(2)
+    lossy = [v._replace(value=float(rng.integers(0, 10))) for v in values_of(8, 0.1)]
+    assert min(v.value for v in lossy) == 0
+    assert decide(lossy, blocks_done=8, **ASKED).go_on
+    none_at_all = [v._replace(value=0.0) for v in values_of(8, 0.1)]
+    found = decide(none_at_all, blocks_done=8, **ASKED)
+    assert (found.go_on, found.half_width) == (False, None)

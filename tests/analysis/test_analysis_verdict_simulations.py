@@ -1,0 +1,112 @@
+"""Verdicts on studies of known truth; what the former rule told of them stands beside it.
+
+Seeds are fixed. The whole table is made by ``make simulations``, with more studies a line.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks import verdict_simulations as sims
+from benchmarks._simulated import DECLARED, EQUAL_OF_OLD, Law, Setting
+
+STUDIES = 300
+
+
+def at_most(share: float) -> float:
+    """A share with three standard errors of so many studies."""
+    return share + 3 * float(np.sqrt(share * (1 - share) / STUDIES))
+
+
+def test_a_lone_difference_among_thirty_metrics_is_declared() -> None:
+    for effect in (0.10, 10.0):
+        truth = sims.lone(effect)
+        before, after = sims.shares(
+            Setting(truth), sims.first_declared, sims.first_declared, STUDIES
+        )
+        assert before == 0
+        assert after >= 0.8 - 0.06
+
+
+def test_what_is_declared_of_an_arm_does_not_hang_on_others() -> None:
+    crowd = sims.lone(0.10, arms=3, metrics=11)
+    crowd[1:] = np.log(3.0)
+    alone = Setting(crowd[:1])
+    beside = sims.shares(Setting(crowd), sims.first_declared, sims.first_declared, STUDIES)
+    by_itself = sims.shares(alone, sims.first_declared, sims.first_declared, STUDIES)
+    assert beside[0] - by_itself[0] > 0.5
+    assert abs(beside[1] - by_itself[1]) < 0.07
+
+
+@pytest.mark.parametrize(("law", "most"), [("normal", 0.05), ("outliers", 0.07), ("heavy", 0.07)])
+@pytest.mark.parametrize("twin", [False, True])
+def test_no_difference_is_rarely_declared_one(law: Law, most: float, twin: bool) -> None:
+    setting = Setting(np.zeros((1, 30)), law=law, twin=twin)
+    _, after = sims.shares(setting, sims.any_declared, sims.any_declared, STUDIES)
+    assert after <= at_most(most)
+
+
+def test_no_difference_beside_slow_arms_is_rarely_declared_one() -> None:
+    truth = np.zeros((3, 11))
+    truth[:2] = np.log(3.0)
+    before, after = sims.shares(Setting(truth), sims.any_declared, sims.any_declared, STUDIES)
+    assert before > 0.15
+    assert after <= at_most(0.05)
+
+
+def test_the_covariate_of_position_narrows_and_keeps_the_level() -> None:
+    setting = Setting(np.zeros((1, 30)), blocks=10, gradient=0.1, position=True)
+    _, after = sims.shares(setting, sims.any_declared, sims.any_declared, STUDIES // 2)
+    assert after <= at_most(0.05) + 0.02
+    (row,) = sims.precision_rows(STUDIES)
+    assert row.before is not None
+    assert row.after < row.before / 2
+
+
+def test_what_is_slower_is_not_told_as_equal() -> None:
+    setting = Setting(np.full((1, 11), np.log(1.05)), spread=0.10, twin=True)
+    before, after = sims.shares(
+        setting, sims.told_as_equal(EQUAL_OF_OLD), sims.told_as_equal(["equivalent"]), STUDIES
+    )
+    assert before > 0.3
+    assert after == 0
+
+
+def test_equality_is_told_where_it_is_shown_and_rarely_at_the_margin() -> None:
+    equal = sims.told_as_equal(["equivalent"])
+    same = Setting(np.zeros((1, 1)), spread=0.01, blocks=12)
+    edge = Setting(np.full((1, 1), np.log(1.02)), spread=0.01, blocks=12)
+    assert sims.shares(same, equal, equal, STUDIES)[1] > 0.9
+    assert sims.shares(edge, equal, equal, STUDIES)[1] <= at_most(0.025)
+
+
+def test_an_a_a_pair_gives_power_and_takes_none() -> None:
+    setting = Setting(sims.lone(0.05, metrics=11), twin=True, blocks=12)
+    before, after = sims.shares(setting, sims.first_declared, sims.first_declared, STUDIES)
+    assert after > before + 0.1
+
+
+def test_what_spoils_intervals_is_told() -> None:
+    rows = sims.finding_rows(STUDIES // 2)
+    assert all(row.good for row in rows), [row for row in rows if not row.good]
+    told = {row.case: row.after for row in rows}
+    strong = next(share for case, share in told.items() if case.startswith("lag-1 correlation 0.8"))
+    assert strong > 0.5
+
+
+def test_a_matrix_of_neighbours_that_hurt_nothing_stays_pale() -> None:
+    (row,) = sims.interference_rows(STUDIES)
+    assert row.before is not None
+    assert row.before > 0.9
+    assert row.good
+
+
+def test_declared_words_are_the_rules_own() -> None:
+    found = sims.shares(
+        Setting(np.full((1, 3), np.log(11.0))),
+        lambda words: words[0] == [DECLARED[0]] * 3,
+        lambda words: words[0] == [DECLARED[0]] * 3,
+        20,
+    )
+    assert found[1] == 1
