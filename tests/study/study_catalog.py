@@ -60,6 +60,9 @@ class FixedKind:
         assert isinstance(parameters, self.parameters)
         return 2.0
 
+    def vcpus_for(self, parameters: Any) -> int:
+        return getattr(parameters, "threads", 1) // 100 or 1
+
 
 CATALOG = Catalog(
     platforms={"bare": Bare, "qemu": Qemu},

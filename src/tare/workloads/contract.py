@@ -109,6 +109,10 @@ class Workload(ABC, Generic[P]):
         """Return what its machine must have with these parameters."""
         return self.needs
 
+    def vcpus_for(self, parameters: P) -> int:
+        """Return the least vCPUs of a machine that carries it with these parameters."""
+        return 1
+
     def metrics_for(self, parameters: P) -> tuple[Metric, ...]:
         """Return what a cell with these parameters tells, in the order of reports."""
         return self.metrics
