@@ -207,7 +207,7 @@ class SeriesSaved(Base):
 
 
 class CellFinished(Base):
-    """The cell ended: ``ok``, ``failed`` (with its reason) or ``withheld`` (clock not trusted)."""
+    """The cell ended: ``ok``, ``failed`` (with its reason) or ``withheld`` (not to be believed)."""
 
     type: Literal["cell_finished"] = "cell_finished"
     cell: str

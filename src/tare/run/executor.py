@@ -28,6 +28,7 @@ from tare.events import (
 from tare.outputs import unwritable
 from tare.run.arm_facts import require_still_usable, restored_facts
 from tare.run.batch import BatchRunner
+from tare.run.believable import Clocks
 from tare.run.caches import find_caches
 from tare.run.cell import CellContext
 from tare.run.checking import (
@@ -296,7 +297,7 @@ class _Execution:
             workloads=self._setup.workloads,
             on_progress=self._setup.on_progress,
             tracing=tracing,
-            trusts_any_clock=run_host.counts_instructions,
+            clocks=Clocks(virtual=run_host.counts_instructions),
         )
 
     async def _all_blocks(self, stop: StopRequest, runners: Mapping[str, BatchRunner]) -> None:
