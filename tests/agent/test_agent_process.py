@@ -68,7 +68,7 @@ async def test_the_machines_clock_is_the_hosts_here(agent_program: Path) -> None
         last = await client.clock()
     assert first.host_before_ns <= first.guest_ns <= first.host_after_ns
     assert first.tsc <= last.tsc
-    assert judge(first, last, limit_ppm=1).trusted, "one clock cannot drift from itself"
+    assert judge(first, last, limit_ppm=1).plausible, "one clock cannot drift from itself"
 
 
 async def test_a_run_gives_values_and_series(agent_program: Path) -> None:

@@ -87,7 +87,7 @@ def test_every_subject_is_measured_alone_and_beside_every_load(name: str) -> Non
             for batch in planned.batches
             if batch.arm == arm
         }
-        matrix = {"http-load", "numeric-sort", "memory-bandwidth", "fio"}
+        matrix = {"http-load", "wakeup", "numeric-sort", "memory-bandwidth", "fio"}
         assert found == {**dict.fromkeys(("alone", *LOADS), matrix), "phases": {"web-course"}}
 
 

@@ -27,7 +27,7 @@ from tare.events import (
     RunResumed,
     RunStarted,
 )
-from tare.run.cell import require_possible
+from tare.run.believable import require_possible
 from tare.run.progress import SILENCE_S, ProgressView, Tally
 from tare.run.progress_estimate import ALMOST, Watch, standing
 

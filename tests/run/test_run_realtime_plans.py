@@ -69,12 +69,12 @@ def test_the_seven_scenarios_are_those_of_the_source() -> None:
             )
 
 
-def test_every_arm_runs_every_scenario_with_both_tests() -> None:
+def test_every_arm_runs_every_scenario_with_all_tests() -> None:
     planned = plan("realtime")
     assert len(planned.batches) == 6 * 7
     for batch in planned.batches:
-        assert [cell.kind for cell in batch.cells] == ["tick", "tick", *["switch"] * 5]
-    threads = [cell.parameters["threads"] for cell in planned.batches[0].cells[2:]]
+        assert [cell.kind for cell in batch.cells] == ["tick", "tick", "wakeup", *["switch"] * 5]
+    threads = [cell.parameters["threads"] for cell in planned.batches[0].cells[3:]]
     assert threads == [2, 10, 100, 500, 1000]
 
 

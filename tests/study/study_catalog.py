@@ -63,6 +63,9 @@ class FixedKind:
     def clocked_s(self, parameters: Any) -> float:
         return 1.0
 
+    def vcpus_for(self, parameters: Any) -> int:
+        return getattr(parameters, "threads", 1) // 100 or 1
+
 
 CATALOG = Catalog(
     platforms={"bare": Bare, "qemu": Qemu},

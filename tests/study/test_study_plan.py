@@ -235,6 +235,26 @@ def test_a_kernel_that_nothing_boots_is_told() -> None:
     assert "remove `kernel`" in skip.reason
 
 
+def test_what_needs_more_vcpus_is_skipped_with_what_to_write_and_the_rest_runs() -> None:
+    study = small()
+    many = study.workloads["switch"].model_copy(
+        update={"points": ({"threads": 2, "rounds": 100}, {"threads": 300, "rounds": 100})}
+    )
+    study = study.model_copy(update={"workloads": {**study.workloads, "switch": many}})
+    plan = plan_of(study)
+    assert {(skip.scenario, skip.workload) for skip in plan.skipped} == {("alone", "switch")}
+    assert {skip.reason for skip in plan.skipped} == {
+        "switch threads=300 rounds=100 needs 3 vCPUs, not 1: write `vcpus: 3`"
+    }
+    taken = [
+        cell.parameters["threads"]
+        for batch in plan.batches
+        for cell in batch.cells
+        if cell.workload == "switch"
+    ]
+    assert set(taken) == {2}
+
+
 def test_a_workload_an_arm_lacks_is_skipped_alone() -> None:
     plan = plan_of(small(), qemu_pv=replace(ABLE, lacks={"switch": "no threads"}))
     assert [(s.arm, s.workload, s.reason) for s in plan.skipped] == [

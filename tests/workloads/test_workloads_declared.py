@@ -111,6 +111,16 @@ def test_tick_speaks_nanoseconds_to_the_agent() -> None:
     assert tick.request(TickParameters())["samples"] == 20_000
 
 
+def test_wakeup_speaks_nanoseconds_to_the_agent_and_wants_two_cpus_for_a_futex() -> None:
+    wakeup = WORKLOADS["wakeup"]
+    given = wakeup.parameters.model_validate({"by": "futex", "interval": "2ms", "duration": "3s"})
+    asked = {"by": "futex", "interval_ns": 2_000_000, "seconds": 3.0}
+    assert wakeup.request(given) == asked
+    assert wakeup.vcpus_for(given) == 2
+    assert wakeup.vcpus_for(wakeup.parameters()) == 1
+    assert wakeup.expected_s(given) == pytest.approx(3.0, abs=0.5)
+
+
 @pytest.mark.parametrize(
     ("parameters", "says"),
     [

@@ -144,6 +144,38 @@ def test_switch_between_any_number_of_threads(agent: Agent, threads: int) -> Non
     assert outcome.series["histogram"]["count"].sum() == value["samples"]
 
 
+@pytest.mark.parametrize("by", ["nanosleep", "timerfd", "futex"])
+def test_wakeup_tells_how_late_each_kind_of_wake_up_is(agent: Agent, by: str) -> None:
+    if by == "futex" and len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("a futex's wake-up goes from one CPU to another")
+    outcome = agent.run("wakeup", {"by": by, "duration": "200ms", "interval": "1ms"}, cpu=None)
+    value, observed = outcome.value, outcome.observed
+    met = value["samples"] + value["missed"] + value["early"] + value["awake"]
+    assert 195 <= met <= 201
+    assert 0 < observed["latency-min"] <= observed["latency-median"] * 1.01
+    assert observed["latency-median"] <= observed["latency-p99"] <= observed["latency-p99.9"]
+    assert observed["latency-p99.9"] <= observed["latency-max"] * 1.01
+    assert outcome.series["histogram"]["count"].sum() == value["samples"]
+
+
+def test_wakeup_shows_what_takes_its_cpu(agent: Agent, agent_program: Path) -> None:
+    length_ns = 8_000_000
+    order = {"period_ns": 5 * length_ns, "length_ns": length_ns, "count": 1000, "cpu": CPU}
+    command = [str(agent_program), "run", "hog", json.dumps(order)]
+    hog = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        crowded = agent.run("wakeup", {"duration": "500ms", "priority": 50})
+    finally:
+        hog.kill()
+        hog.wait()
+    if crowded.value["policy"] != "SCHED_FIFO":
+        pytest.skip("the hog has no priority over it here")
+    # A wake-up is due each millisecond, so one is nearly as late as the hog is long.
+    assert crowded.observed["latency-max"] > (length_ns - 1_500_000) * 1e-9
+    assert crowded.value["missed"] > 0
+    assert any("had passed" in warning for warning in crowded.value["warnings"])
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_memory_bandwidth_is_verified(agent: Agent, threads: int) -> None:
     outcome = agent.run(
@@ -234,6 +266,7 @@ def test_loads_end_when_told_a_duration(
         ("tick", {"sampels": 1}, "sampels"),
         ("tick", {"samples": 10, "raw": True, "loop_ns": "x"}, "invalid type"),
         ("switch", {"threads": 1001}, "threads"),
+        ("wakeup", {"interval_ns": 1}, "interval_ns"),
         ("switch", {"threads": -1}, "threads"),
         ("memory-bandwidth", {"array_bytes": 1 << 60}, "do not fit"),
         ("memory-load", {"threads": 0}, "threads"),

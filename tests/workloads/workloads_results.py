@@ -91,6 +91,11 @@ def _switch(number: float) -> Result:
     return {"switch_min_s": number, "switch_max_s": number, "switch": tails}
 
 
+def _wakeup(number: float) -> Result:
+    tails = dict.fromkeys(("median_s", "p99_s", "p999_s"), number)
+    return {"wakeup_min_s": number, "wakeup_max_s": number, "wakeup": tails}
+
+
 def _times(number: float) -> Result:
     checks = [{"path": "/tmp/tare-text.txt", "bytes": 5, "sha256": "0" * 64, "verified": True}]
     return {**dict.fromkeys(TIMES, number), "checks": checks}
@@ -237,6 +242,7 @@ SAMPLES: Mapping[str, Sample] = {
     # Gaps and seconds are the same number.
     "tick": Sample(_tick, lambda _: {"gap-rate": 1.0}),
     "switch": Sample(_switch),
+    "wakeup": Sample(_wakeup),
     "memory-bandwidth": Sample(
         lambda number: {"bandwidth": {name: {"median_bytes_per_s": number} for name in KERNELS}}
     ),

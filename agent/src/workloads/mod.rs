@@ -20,6 +20,7 @@ pub mod switch;
 pub mod testing;
 pub mod tick;
 pub mod tsc_loop;
+pub mod wakeup;
 
 use crate::contract::Run;
 
@@ -58,6 +59,7 @@ pub const ALL: &[(&str, Run)] = &[
     ("switch", switch::run),
     ("tick", tick::run),
     ("tsc-loop", tsc_loop::run),
+    ("wakeup", wakeup::run),
 ];
 
 /// Find a workload by its name.

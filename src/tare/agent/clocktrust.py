@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+MOST_UNCERTAIN_PPM = 10_000.0
+"""1 %: a fifth of the least margin that studies take for a difference that matters (5 %)."""
+
 
 @dataclass(frozen=True)
 class ClockReading:
@@ -29,18 +32,30 @@ class ClockTrust:
     Args:
         drift_ppm: Parts per million by which the machine's clock ran fast (negative: slow).
         uncertainty_ppm: How wrong ``drift_ppm`` can be, because the readings took time.
-        trusted: Whether the true drift can lie within the limit.
+        plausible: Whether the true drift can lie within the limit.
+        certain: Whether it is known well enough that a wrong clock would show.
     """
 
     drift_ppm: float
     uncertainty_ppm: float
-    trusted: bool
+    plausible: bool
+    certain: bool
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the clock was seen to be right, and not only not seen to be wrong."""
+        return self.plausible and self.certain
 
     def __str__(self) -> str:
         return f"it drifted by {self.drift_ppm:+.0f} ± {self.uncertainty_ppm:.0f} ppm"
 
 
-def judge(first: ClockReading, last: ClockReading, limit_ppm: float) -> ClockTrust:
+def judge(
+    first: ClockReading,
+    last: ClockReading,
+    limit_ppm: float,
+    most_uncertain_ppm: float = MOST_UNCERTAIN_PPM,
+) -> ClockTrust:
     """Compare how much time passed in the machine and on the host between two readings.
 
     The machine's reading happened somewhere between the two of the host; the middle is taken, and
@@ -50,6 +65,7 @@ def judge(first: ClockReading, last: ClockReading, limit_ppm: float) -> ClockTru
         first: The reading before.
         last: The reading after.
         limit_ppm: The largest drift, in parts per million, that is still trusted.
+        most_uncertain_ppm: The largest uncertainty with which a drift counts as known.
 
     Raises:
         ValueError: The second reading does not come after the first.
@@ -64,4 +80,9 @@ def judge(first: ClockReading, last: ClockReading, limit_ppm: float) -> ClockTru
     ) / 2
     drift_ppm = ((last.guest_ns - first.guest_ns) / host_ns - 1) * 1e6
     uncertainty_ppm = slack_ns / host_ns * 1e6
-    return ClockTrust(drift_ppm, uncertainty_ppm, abs(drift_ppm) - uncertainty_ppm <= limit_ppm)
+    return ClockTrust(
+        drift_ppm,
+        uncertainty_ppm,
+        plausible=abs(drift_ppm) - uncertainty_ppm <= limit_ppm,
+        certain=uncertainty_ppm <= most_uncertain_ppm,
+    )

@@ -88,6 +88,7 @@ def run_data(folder: Path, fold: Fold) -> RunData:
         blocks_finished=tuple(fold.block.finished),
         decisions=tuple((each.block, each.go_on, each.reason) for each in fold.decisions),
         adapted=fold.notes,
+        arms_ended=tuple(fold.arms_ended),
         changes=started.changes,
         complete=ended is not None and ended.status == "complete",
         ended=None if ended is None else ended.status,

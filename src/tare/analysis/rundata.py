@@ -22,6 +22,8 @@ from tare.events.results import (
 if TYPE_CHECKING:
     import polars as pl
 
+    from tare.events import ArmEnded
+
 OBSERVATION_COLUMNS = (
     "run",
     "block",
@@ -76,6 +78,7 @@ class RunData:
         wall_s: Wall time of the run's processes so far.
         booting_s: Of it, booting.
         measuring_s: Of it, measuring.
+        arms_ended: The arms that got no further block, because all that they tried failed.
         adapted: How scenarios were adapted to the host, one sentence each.
         changes: The options of the command line that made the study differ from its file.
     """
@@ -108,6 +111,7 @@ class RunData:
     measuring_s: float
     adapted: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
+    arms_ended: tuple[ArmEnded, ...] = ()
 
     @cached_property
     def observations(self) -> pl.DataFrame:

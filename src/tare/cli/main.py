@@ -58,6 +58,9 @@ app.add_typer(lab_app, name="lab")
 app.add_typer(image_app, name="image")
 app.add_typer(study_app, name="study")
 
+Strict = Annotated[
+    bool, typer.Option("--strict", help="End the run as soon as an arm fails for two blocks.")
+]
 RunDir = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run.")]
 
 
@@ -170,6 +173,7 @@ def run(
     out: Annotated[Path | None, typer.Option(help="A new folder for the run.")] = None,
     seed: Seed = None,
     hosts: HostsFile = None,
+    strict: Strict = False,
 ) -> None:
     """Carry a study out, with live progress, and write its report.
 
@@ -182,17 +186,18 @@ def run(
     changes = changes_of(host, arm, workload, scenario, blocks, values)
     wanted, source = read_study(study, changes, hosts)
     folder = out or Path("runs") / f"{study.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
-    _end(folder, asyncio.run(carry_out(wanted, source, folder, seed, _decide, _console())))
+    running = carry_out(wanted, source, folder, seed, _decide, _console(), strict=strict)
+    _end(folder, asyncio.run(running))
 
 
 @app.command()
-def resume(directory: RunDir) -> None:
+def resume(directory: RunDir, strict: Strict = False) -> None:
     """Go on after a crash, kill or Ctrl-C, at the first unfinished cell."""
     import asyncio
 
     from tare.run.foreground import go_on
 
-    _end(directory, asyncio.run(go_on(directory, _decide, _console())))
+    _end(directory, asyncio.run(go_on(directory, _decide, _console(), strict=strict)))
 
 
 @app.command()
@@ -331,12 +336,16 @@ def _without_collection() -> Iterator[None]:
 
 
 def _end(directory: Path, finished: RunFinished | None) -> None:
+    from tare.run.closing import closing
+
     console = _console()
     _write_report(directory, console)
     if finished is None:
         console.print(Text(f"interrupted; go on with: tare resume {directory}", "yellow"))
         raise typer.Exit(EXIT_INTERRUPTED)
-    if finished.status != "complete":
+    for line, style in closing(finished):
+        console.print(Text(line, style))
+    if finished.status != "complete" or finished.cells.get("failed"):
         raise typer.Exit(EXIT_FAULT)
 
 

@@ -3,6 +3,7 @@
 from tare.events.fold import Fold, fold_records, read_fold
 from tare.events.model import (
     STREAM_VERSION,
+    ArmEnded,
     BlockFinished,
     BlockStarted,
     CellFinished,
@@ -30,6 +31,7 @@ from tare.events.stream import EventLog, UnreadableStream, read_events
 
 __all__ = [
     "STREAM_VERSION",
+    "ArmEnded",
     "BlockFinished",
     "BlockStarted",
     "CellFinished",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tare.events.model import (
+    ArmEnded,
     BlockFinished,
     BlockStarted,
     CellFinished,
@@ -104,12 +105,14 @@ class Fold:
     machines: list[OpenMachine] = field(default_factory=list)
     finished: dict[str, FinishedCell] = field(default_factory=dict)
     decisions: list[Decided] = field(default_factory=list)
+    arms_ended: list[ArmEnded] = field(default_factory=list)
     ended: RunFinished | None = None
     wall_s: float = 0.0
     booting_s: float = 0.0
     measuring_s: float = 0.0
     _process_began: float = 0.0
     _open: dict[str, OpenCell] = field(default_factory=dict)
+    _passing: set[str] = field(default_factory=set)
     _machine: dict[str, OpenMachine] = field(default_factory=dict)
 
     def take(self, record: Record) -> None:
@@ -157,6 +160,8 @@ class Fold:
                 self._take_block(event, record.time)
             case Decided():
                 self.decisions.append(event)
+            case ArmEnded():
+                self.arms_ended.append(event)
             case RunFinished():
                 self.ended = event
             case MachineStarting() | MachineReady() | MachineStopped():
@@ -219,6 +224,18 @@ class Fold:
             for saved in done.saved
         )
 
+    @property
+    def settled(self) -> frozenset[str]:
+        """The cells that ended for good.
+
+        Not those with a passing fault in a block that never ended: a second try may be owed them.
+        """
+        return frozenset(
+            cell
+            for cell, done in self.finished.items()
+            if cell not in self._passing or done.result.block in self.block.finished
+        )
+
     def _take_block(self, event: BlockStarted | BlockFinished, time: float) -> None:
         course = self.block
         if isinstance(event, BlockStarted):
@@ -248,6 +265,10 @@ class Fold:
         cell = self._open.pop(event.cell, None)
         if cell is None or self.started is None:
             return
+        if event.transient and cell.started.attempt == 1:
+            self._passing.add(event.cell)
+        else:
+            self._passing.discard(event.cell)
         repeat = _REPEAT.search(event.cell)
         before = self.finished.get(event.cell)
         warnings = event.warnings

@@ -207,7 +207,7 @@ class SeriesSaved(Base):
 
 
 class CellFinished(Base):
-    """The cell ended: ``ok``, ``failed`` (with its reason) or ``withheld`` (clock not trusted)."""
+    """The cell ended: ``ok``, ``failed`` (with its reason) or ``withheld`` (not to be believed)."""
 
     type: Literal["cell_finished"] = "cell_finished"
     cell: str
@@ -236,6 +236,17 @@ class Decided(Base):
     reason: str
 
 
+class ArmEnded(Base):
+    """An arm gets no further block, because all that it tried failed for some blocks."""
+
+    type: Literal["arm_ended"] = "arm_ended"
+    arm: str
+    block: int
+    tried: int
+    failed: int
+    reason: str
+
+
 class Interrupted(Base):
     """The user or a signal asked the run to stop; ``finishing`` ends the current cell first."""
 
@@ -253,6 +264,8 @@ class RunFinished(Base):
     wall_s: float = 0.0
     booting_s: float = 0.0
     measuring_s: float = 0.0
+    cells: dict[str, int] = Field(default_factory=dict)
+    reasons: dict[str, int] = Field(default_factory=dict)
 
 
 Event = Annotated[
@@ -273,6 +286,7 @@ Event = Annotated[
     | CellFinished
     | BlockFinished
     | Decided
+    | ArmEnded
     | Interrupted
     | RunFinished,
     Field(discriminator="type"),

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tare.analysis.model import ArmVerdict, Comparison, Effect, FailureRate
+from tare.analysis.words import arms_ended
 from tare.report.palette import Look
 from tare.report.svg import legible
 from tare.report.words import (
@@ -61,11 +62,12 @@ def lead(comparison: Comparison) -> str:
             f"too few blocks for a verdict against {base}: {counted(blocks, 'block')} so far",
         ),
     }
-    return " ".join(
+    compared = [
         f"{_subject(found, *parts[name][0])} {parts[name][1]}."
         for name, found in groups.items()
         if found
-    )
+    ]
+    return " ".join([*compared, *map(legible, arms_ended(comparison.runs))])
 
 
 def _class(verdict: ArmVerdict) -> str:

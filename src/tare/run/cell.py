@@ -10,12 +10,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tare.agent.barrier import Barrier
-from tare.agent.clocktrust import ClockTrust, judge
 from tare.errors import MachineFault, TareError, WorkloadFault
 from tare.events import CellFinished, CellStarted, Observed
 from tare.events.host_schedule import FACTS as HOST_FACTS
 from tare.platforms.contract import SUBJECT
 from tare.run.alive import while_alive
+from tare.run.believable import Clocks, impossible, require_possible
 from tare.run.cost import CellCost
 from tare.run.disk_facts import disk_facts
 from tare.run.host_counters import Counted, Counters, HostSampler
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from tare.agent.client import Outcome
-    from tare.agent.clocktrust import ClockReading
+    from tare.agent.clocktrust import ClockTrust
     from tare.events import EventLog
     from tare.run.cast import Cast
     from tare.run.folder import RunFolder
@@ -39,12 +39,7 @@ if TYPE_CHECKING:
 
 PHASES = "phases"
 """The fact that lists what neighbours did in turn, for the report's courses."""
-CLOCK_DRIFT_LIMIT_PPM = 500.0
-"""The adjustment an NTP daemon may make to a healthy clock (adjtimex(2), MAXFREQ)."""
-
 LEAST_DEADLINE_S = 30.0
-IMPOSSIBLE = 1e15
-"""No figure of a machine, in s, B/s or 1/s, is as large: it would be thirty million years."""
 LEAST_COUNTED_S = 2.0
 DEADLINE_FACTOR = 20.0
 """An emulated machine may be that much slower than the hardware the estimate is made for."""
@@ -58,12 +53,9 @@ class CellContext:
     log: EventLog
     workloads: Mapping[str, Workload[Any]]
     on_progress: Callable[[str, float, Mapping[str, Any]], None]
-    clocks: dict[str, ClockReading] = field(default_factory=dict)
-    """The last reading of each machine's clock: the next cell on it begins there."""
+    clocks: Clocks = field(default_factory=Clocks)
     tracing: HostTracing | None = None
     """What the host's side of cells is recorded with."""
-    trusts_any_clock: bool = False
-    """Whether machines' time is virtual, so that no clock of this computer can judge theirs."""
 
 
 @dataclass(frozen=True)
@@ -195,7 +187,7 @@ class Attempt:
         cost = CellCost(subject)
         barrier = Barrier(1 + len(cast.neighbours), begin)
         await side.open()
-        first = context.clocks.pop(subject.name, None) or await subject.agent.clock()
+        first = await context.clocks.begin(subject.name, subject.agent)
         # Not where there would be no second sample to compare the first with.
         counted = not self.workload.realtime and self.cell.expected_s >= LEAST_COUNTED_S
         counters = Counters(subject, self.watch, counted)
@@ -220,8 +212,7 @@ class Attempt:
             raise
         finally:
             await progress.end()
-        last = context.clocks[subject.name] = await subject.agent.clock()
-        trust = judge(first, last, CLOCK_DRIFT_LIMIT_PPM)
+        trust = await context.clocks.end(subject.name, subject.agent, first)
         started_ns = barrier.skew_ns if cast.neighbours else None
         skew_s = None if started_ns is None else started_ns * 1e-9
         spent = cost.of(outcome, counters.resident)
@@ -267,12 +258,12 @@ class Attempt:
             context.log.append(save_series(context.folder, cell.id, role, series))
         if measured.host.series is not None:
             context.log.append(save_series(context.folder, cell.id, "host", measured.host.series))
-        trusted = measured.trust.trusted or context.trusts_any_clock
-        why = "" if trusted else f"the machine's clock is not to be trusted: {measured.trust}"
+        doubts = (context.clocks.doubt(measured.trust), impossible(metrics[SUBJECT], values))
+        why = "; ".join(filter(None, doubts))
         context.log.append(
             CellFinished(
                 cell=cell.id,
-                status="ok" if trusted else "withheld",
+                status="withheld" if why else "ok",
                 reason=why,
                 warnings=(*_texts(measured.outcome.value), *_warnings(measured.loads)),
                 logs=self.logs,
@@ -280,21 +271,6 @@ class Attempt:
                 facts=measured.facts(),
             )
         )
-
-
-def require_possible(values: Mapping[str, float]) -> None:
-    """See that a machine can have had these values, in SI units.
-
-    Raises:
-        MachineFault: One is so large that the machine cannot have calculated rightly, so nothing
-            more is asked of it. Guests in an emulated host were seen to lose their floating-point
-            registers.
-    """
-    for name, value in values.items():
-        if abs(value) >= IMPOSSIBLE:
-            raise MachineFault(
-                f"{name} is {value:g}, so the machine did not calculate rightly", transient=True
-            )
 
 
 async def _abandon(beginning: asyncio.Future[None], loads: Loads) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Container, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Container, Mapping, Sequence
+from contextlib import AsyncExitStack
 from itertools import count
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,9 +25,11 @@ from tare.events import (
     RunStarted,
     Skipped,
 )
-from tare.outputs import unwritable
+from tare.run.account import account, failing_arms, require_worth
+from tare.run.appending import appending
 from tare.run.arm_facts import require_still_usable, restored_facts
 from tare.run.batch import BatchRunner
+from tare.run.believable import Clocks
 from tare.run.caches import find_caches
 from tare.run.cell import CellContext
 from tare.run.checking import (
@@ -83,7 +85,7 @@ async def execute(
     facts = facts_of(setup, study, verdicts)
     plan = plan_study(setup, study, seed, facts)
     prepared = await prepare_arms(setup, study, plan)
-    with _appending(folder) as log:
+    with appending(folder) as log:
         _subscribe(setup, log, fold)
         log.append(
             RunStarted(
@@ -124,7 +126,7 @@ async def resume(
     plan = plan_study(setup, study, started.seed, facts)
     prepared = await prepare_arms(setup, study, plan)
     _require_same_images(fold, prepared)
-    with _appending(folder) as log:
+    with appending(folder) as log:
         _subscribe(setup, log, fold)
         log.append(RunResumed(run=started.run, versions=run_versions()))
         checked = checked_events(setup, study, verdicts, facts)
@@ -173,28 +175,6 @@ def _require_same_images(fold: Fold, prepared: Mapping[str, Prepared]) -> None:
                 f"({then[:12]} then, {now.digest[:12]} now), so its cells would not compare",
                 "start a new run",
             )
-
-
-@contextmanager
-def _appending(folder: RunFolder) -> Iterator[EventLog]:
-    """Append to a run's events; what the disk refuses is told with the way to go on.
-
-    Raises:
-        InputError: The folder cannot be written.
-        TareError: The disk is full or failed during the run.
-    """
-    try:
-        log = EventLog(folder.events)
-    except OSError as error:
-        raise unwritable(folder.events, error, "let the folder be written, then begin") from error
-    try:
-        with log:
-            yield log
-    except OSError as error:
-        raise TareError(
-            f"{folder.path}: {error.strerror or error}",
-            f"make room, then go on with: tare resume {folder.path}",
-        ) from error
 
 
 def _facts_of_hosts(setup: RunSetup) -> dict[str, Any]:
@@ -268,7 +248,8 @@ class _Execution:
     async def _blocks(self, stop: StopRequest) -> None:
         self._log.append(Preflight(checks=await self._setup.preflight()))
         arms = await self._ready_arms()
-        numbers, others = count(1), OtherHosts(self._setup.run_hosts)
+        # No name of a machine comes twice in a run, or one's cells would point to another's log.
+        numbers, others = count(len(self._fold.machines) + 1), OtherHosts(self._setup.run_hosts)
         async with AsyncExitStack() as held:
             runners = {
                 name: BatchRunner(
@@ -296,19 +277,39 @@ class _Execution:
             workloads=self._setup.workloads,
             on_progress=self._setup.on_progress,
             tracing=tracing,
-            trusts_any_clock=run_host.counts_instructions,
+            clocks=Clocks(virtual=run_host.counts_instructions),
         )
 
     async def _all_blocks(self, stop: StopRequest, runners: Mapping[str, BatchRunner]) -> None:
         for block in range(1, self._study.blocks.most + 1):
             await self._block(runners, stop, block)
-            if stop.finishing or not self._wants_another(block):
+            if stop.finishing:
                 return
+            self._end_failing_arms(block)
+            if not self._wants_another(block):
+                return
+
+    def _end_failing_arms(self, block: int) -> None:
+        """End the arms that have failed too often; what blocks of long ago say is told already.
+
+        Raises:
+            TareError: The run is not worth going on.
+        """
+        if block == max(self._fold.block.finished):
+            for ended in failing_arms(self._plan, self._fold, block):
+                self._log.append(ended)
+        ended_by_now = [each for each in self._fold.arms_ended if each.block <= block]
+        require_worth(ended_by_now, self._study.baseline, strict=self._setup.strict)
 
     async def _block(
         self, runners: Mapping[str, BatchRunner], stop: StopRequest, block: int
     ) -> None:
-        batches = unfinished(self._plan, block, self._fold.finished)
+        ended = {each.arm for each in self._fold.arms_ended if each.block < block}
+        batches = [
+            (batch, pending)
+            for batch, pending in unfinished(self._plan, block, self._fold.settled)
+            if batch.arm not in ended
+        ]
         if not any(pending for _, pending in batches):
             # The former process ended between the last cell and the end of its block.
             if block not in self._fold.block.finished:
@@ -372,9 +373,17 @@ class _Execution:
         self._log.append(Interrupted(finishing=finishing, reason=reason))
 
     def _finish(self, status: Literal["complete", "stopped", "failed"], reason: str) -> RunFinished:
+        cells = account(self._plan, self._fold)
+        if status == "complete" and cells.counts["left"]:
+            status, reason = "failed", f"{cells.counts['left']} planned cells were never measured"
+        elif status == "complete" and not cells.baseline_counts:
+            status = "failed"
+            reason = f"no cell of the baseline {self._study.baseline} counts: nothing is compared"
         finished = RunFinished(
             status=status,
             reason=reason,
+            cells=cells.told,
+            reasons=dict(cells.reasons),
             wall_s=time.monotonic() - self._began,
             booting_s=self._fold.booting_s,
             measuring_s=self._fold.measuring_s,

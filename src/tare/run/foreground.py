@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -31,6 +32,8 @@ async def carry_out(
     seed: int | None,
     decide: Decide,
     console: Console,
+    *,
+    strict: bool = False,
 ) -> RunFinished | None:
     """Carry a study out into the new folder ``out``.
 
@@ -41,6 +44,7 @@ async def carry_out(
         seed: Overrides the study's own seed; a fresh one is drawn where neither is given.
         decide: Judges after each block whether to go on.
         console: Where progress is shown.
+        strict: Whether the run ends as soon as an arm does.
 
     Returns:
         The last event, or None when the run was interrupted and can be resumed.
@@ -69,14 +73,18 @@ async def carry_out(
             try:
                 written = Path(source.path).read_bytes()
                 put_for_user(folder.study, written, "choose another folder with --out")
-                return await execute(setup, study, source, folder, run, chosen, fold)
+                return await execute(
+                    replace(setup, strict=strict), study, source, folder, run, chosen, fold
+                )
             except InputError:
                 if not folder.events.exists():
                     shutil.rmtree(folder.path)
                 raise
 
 
-async def go_on(directory: Path, decide: Decide, console: Console) -> RunFinished | None:
+async def go_on(
+    directory: Path, decide: Decide, console: Console, *, strict: bool = False
+) -> RunFinished | None:
     """Go on with the run in ``directory`` at its first unfinished cell.
 
     Returns:
@@ -105,7 +113,7 @@ async def go_on(directory: Path, decide: Decide, console: Console) -> RunFinishe
         say=_speaker(console),
     ) as setup:
         with view:
-            return await resume(setup, study, fold.started, fold, folder)
+            return await resume(replace(setup, strict=strict), study, fold.started, fold, folder)
 
 
 def _speaker(console: Console) -> Callable[[str], None]:

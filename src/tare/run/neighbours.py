@@ -22,10 +22,11 @@ T = TypeVar("T")
 
 LEAST_WANTED_SHARE = 0.9
 """A load that neither ran nor waited for a CPU for a tenth of the time was no load."""
-LEAST_WATCHED_S = 0.1
+LEAST_WATCHED_S = 0.25
 """Shorter cells say nothing of a load; it is watched beyond their end, for so long in all."""
-SLACK_S = 0.03
-"""The kernel brings what a thread ran up to date at its ticks, which may be 10 ms apart."""
+SLACK_S = 0.1
+"""What no account of a thread holds: the kernel brings it up to date at its ticks, which may be
+10 ms apart, and leaves out what interrupts and a hypervisor below took meanwhile."""
 PATIENCE_S = 2.0
 LOOK_S = 0.02
 RAN = ("vcpu_cpu_s", "threads_cpu_s")
@@ -255,8 +256,8 @@ class Loads:
                 return {**found, "wanted_share": wanted_share, "busy": busy}
             if now - looked > PATIENCE_S:
                 raise MachineFault(
-                    f"{neighbour.role} stalled: it ran or waited for a CPU in only "
-                    f"{max(wanted_share / busy, 0.0):.0%} of the time, so the subject was not "
+                    f"{neighbour.role} stalled: it neither ran nor waited for a CPU for "
+                    f"{stood_s:.2f} s in or after a cell of {cell_s:.2f} s, so the subject was not "
                     "under its load"
                 )
             await asyncio.sleep(LOOK_S)

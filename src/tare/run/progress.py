@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tare.events import (
+    ArmEnded,
     BlockFinished,
     CellFinished,
     CellStarted,
@@ -238,6 +239,9 @@ def _lines(event: Event, tally: Tally) -> list[Text]:
             return [_block_line(event, tally)]
         case Decided() if not event.go_on:
             return [Text(f"no further block: {event.reason}")]
+        case ArmEnded():
+            said = f"{event.arm} ends: {event.failed} of {event.tried} cells failed: {event.reason}"
+            return [Text(said, "bold red")]
         case Interrupted():
             how = "finishing the current cell" if event.finishing else "stopping now"
             return [Text(f"{event.reason}: {how}", "bold yellow")]

@@ -72,6 +72,7 @@ class RunSetup:
         subscribers: Are told every record as it is written.
         say: Tells the user a sentence before there are events.
         on_progress: Is told of progress within a cell: cell, share done, further fields.
+        strict: Whether the run ends as soon as an arm does.
     """
 
     run_hosts: Mapping[str, RunHost]
@@ -81,6 +82,7 @@ class RunSetup:
     say: Callable[[str], None] = lambda _: None
     subscribers: tuple[Callable[[Record], None], ...] = ()
     on_progress: Callable[[str, float, Mapping[str, Any]], None] = lambda *_: None
+    strict: bool = False
 
     @property
     def context(self) -> Context:

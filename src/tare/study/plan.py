@@ -80,6 +80,10 @@ class Kind(Protocol):
         """Return how many of them the clock ends, however slow the machine is."""
         ...
 
+    def vcpus_for(self, parameters: Any) -> int:
+        """Return the least vCPUs of its machine."""
+        ...
+
 
 @dataclass(frozen=True)
 class Skip:
@@ -236,7 +240,7 @@ def make_plan(
             for label, spec in study.workloads.items()
             if spec.workload in facts[arm].lacks
         ]
-        skipped += _skipped_roles(study, arm, kinds)
+        skipped += _skipped_workloads(study, arm, kinds, len(cpus.online))
         for scenario in study.scenarios:
             planned = _batch(study, arm, scenario, facts[arm], cpus, kinds)
             if isinstance(planned, Skip):
@@ -307,6 +311,7 @@ def _batch(
         and (spec.scenarios is None or name in spec.scenarios)
         and not _without_role(scenario, kinds[spec.workload])
         for cell in _cells(arm, name, label, spec, facts, kinds[spec.workload])
+        if not _few_vcpus(spec, cell.parameters, kinds[spec.workload], vcpus)
     )
     boots = 1 + len(placement.neighbours) + len(placement.companions)
     return Batch(
@@ -323,16 +328,33 @@ def _batch(
     )
 
 
-def _skipped_roles(study: Study, arm: str, kinds: Mapping[str, Kind]) -> list[Skip]:
-    """Return the workloads that have no role for a machine of a scenario they are to run in."""
-    return [
-        Skip(arm, name, label, f"{spec.workload} works with no machine `{role}`")
-        for name, scenario in study.scenarios.items()
-        for label, spec in study.workloads.items()
-        if spec.scenarios is None or name in spec.scenarios
-        for role in [_without_role(scenario, kinds[spec.workload])]
-        if role
-    ]
+def _skipped_workloads(
+    study: Study, arm: str, kinds: Mapping[str, Kind], host_cpus: int
+) -> list[Skip]:
+    """Return what the machines of a scenario are not made for: in number, or in vCPUs."""
+    found: list[Skip] = []
+    for name, scenario in study.scenarios.items():
+        vcpus = study.vcpus_of(arm, name, host_cpus)
+        for label, spec in study.workloads.items():
+            if spec.scenarios is not None and name not in spec.scenarios:
+                continue
+            kind = kinds[spec.workload]
+            if role := _without_role(scenario, kind):
+                reason = f"{spec.workload} works with no machine `{role}`"
+                found.append(Skip(arm, name, label, reason))
+                continue
+            few = [_few_vcpus(spec, point, kind, vcpus) for point in spec.points]
+            found += [Skip(arm, name, label, reason) for reason in dict.fromkeys(few) if reason]
+    return found
+
+
+def _few_vcpus(spec: WorkloadSpec, point: Mapping[str, Any], kind: Kind, vcpus: int) -> str:
+    """Return why a machine has too few vCPUs for a workload with these parameters, or nothing."""
+    needed = kind.vcpus_for(kind.parameters.model_validate(dict(point)))
+    if needed <= vcpus:
+        return ""
+    said = " ".join(f"{name}={value}" for name, value in point.items())
+    return f"{spec.workload} {said} needs {needed} vCPUs, not {vcpus}: write `vcpus: {needed}`"
 
 
 def _without_role(scenario: Scenario, kind: Kind) -> str:

@@ -27,10 +27,12 @@ from tare.workloads.network.packet_rate import PacketRate
 from tare.workloads.network.stream import NetStream
 from tare.workloads.realtime.switch import Switch
 from tare.workloads.realtime.tick import Tick
+from tare.workloads.realtime.wakeup import Wakeup
 
 OWN: tuple[Workload[Any], ...] = (
     Tick(),
     Switch(),
+    Wakeup(),
     MemoryBandwidth(),
     MemoryLatency(),
     Bytemark(),

@@ -37,6 +37,9 @@ class Metric:
         kind: ``typical`` values get t-intervals on log-ratios; ``tail`` and ``maximum`` get
             order-statistic or boot-level bootstrap intervals only.
         headline: Whether it stands for the workload on the report's first screen.
+        may_be_zero: Whether a machine can have had a zero: nothing was lost, or too little to see.
+            None: not where more is better, nor in a headline.
+        may_be_negative: Whether it can be below zero, as only a study's own figures are.
     """
 
     name: str
@@ -45,6 +48,19 @@ class Metric:
     summary: str
     kind: Kind = "typical"
     headline: bool = False
+    may_be_zero: bool | None = None
+    may_be_negative: bool = False
+
+    def impossible(self, value: float) -> str:
+        """Return why no machine can have had this value, in SI units; empty if it can."""
+        if value > 0 or (value < 0 and self.may_be_negative):
+            return ""
+        zero = self.may_be_zero
+        if zero is None:
+            zero = self.better != "higher" and not self.headline
+        if value == 0 and zero:
+            return ""
+        return f"{self.name} is {value:g} {self.unit}, and cannot be {'0 or ' * (not zero)}less"
 
 
 class Parameters(BaseModel):
@@ -115,6 +131,10 @@ class Workload(ABC, Generic[P]):
     def needs_for(self, parameters: P) -> frozenset[Need]:
         """Return what its machine must have with these parameters."""
         return self.needs
+
+    def vcpus_for(self, parameters: P) -> int:
+        """Return the least vCPUs of a machine that carries it with these parameters."""
+        return 1
 
     def metrics_for(self, parameters: P) -> tuple[Metric, ...]:
         """Return what a cell with these parameters tells, in the order of reports."""

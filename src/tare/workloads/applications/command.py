@@ -125,7 +125,17 @@ class CommandMetric(Parameters):
         """Return the metric under the study's name for it."""
         where = f"`{self.regex or self.field}`"
         summary = self.summary or f"What its output says at {where}."
-        return Metric(name, self.unit, self.better, summary, self.kind, self.headline)
+        return Metric(
+            name,
+            self.unit,
+            self.better,
+            summary,
+            self.kind,
+            self.headline,
+            # What a figure of the study's own may be, only its headline tells: a ratio is taken.
+            may_be_zero=not self.headline,
+            may_be_negative=not self.headline,
+        )
 
 
 class CommandCheck(Parameters):

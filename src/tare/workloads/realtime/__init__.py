@@ -1,1 +1,1 @@
-"""What is taken from a real-time thread, and how fast threads switch."""
+"""What is taken from a real-time thread, how late it wakes up, and how fast threads switch."""

@@ -106,6 +106,7 @@ class Tick(Workload[TickParameters]):
             "The longest time by which the loop exceeded its undisturbed duration.",
             kind="maximum",
             headline=True,
+            may_be_zero=True,
         ),
         Metric(
             "stolen-share",

@@ -1,0 +1,122 @@
+"""What became of every planned cell, and which arms are not worth another block."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tare.errors import TareError
+from tare.events import ArmEnded
+
+if TYPE_CHECKING:
+    from tare.events import Fold
+    from tare.events.results import CellResult
+    from tare.study.plan import Plan
+
+BLOCKS = 2
+"""In so many blocks every attempted cell of an arm has to fail until it ends."""
+_MACHINE = re.compile(r"tare-[0-9a-f]+(?:-[0-9a-f]+)?-\d+-([a-z][a-z0-9-]*)")
+"""A machine's name: the run's identity, a number, its role."""
+
+
+@dataclass(frozen=True)
+class Account:
+    """What became of the cells of all blocks that were begun.
+
+    Args:
+        planned: How many there are.
+        counts: How many ended as ``ok``, ``failed`` and ``withheld``, how many were ``skipped``
+            because their arm had ended, and how many are ``left`` because the run ended before.
+        reasons: Why cells do not count, and how many for each reason, the most first.
+        baseline_counts: Whether any cell of the baseline counts.
+    """
+
+    planned: int
+    counts: Mapping[str, int]
+    reasons: Mapping[str, int]
+    baseline_counts: bool
+
+    @property
+    def told(self) -> dict[str, int]:
+        """The numbers for the last event."""
+        return {"planned": self.planned, **self.counts}
+
+
+def account(plan: Plan, fold: Fold) -> Account:
+    """Return what became of the cells that were planned.
+
+    Args:
+        plan: The run's plan.
+        fold: The run's events so far.
+    """
+    counts = dict.fromkeys(("ok", "failed", "withheld", "skipped", "left"), 0)
+    reasons: Counter[str] = Counter()
+    planned, compared = 0, False
+    ended = {each.arm: each.block for each in fold.arms_ended}
+    for block in range(1, fold.block.number + 1):
+        for batch in plan.block(block):
+            for cell in batch.cells:
+                planned += 1
+                done = fold.finished.get(cell.id)
+                if done is not None:
+                    counts[done.result.status] += 1
+                    compared |= cell.arm == plan.study.baseline and done.result.status == "ok"
+                    if done.result.status != "ok":
+                        reasons[_without_names(done.result.reason)] += 1
+                elif block > ended.get(cell.arm, block):
+                    counts["skipped"] += 1
+                else:
+                    counts["left"] += 1
+    return Account(planned, counts, dict(reasons.most_common()), compared)
+
+
+def _without_names(reason: str) -> str:
+    """Return a reason without what differs from machine to machine."""
+    return _MACHINE.sub(r"the \1", reason) or "no reason was told"
+
+
+def failing_arms(plan: Plan, fold: Fold, block: int) -> list[ArmEnded]:
+    """Return the arms that end after a block, because all that they tried failed in two.
+
+    Args:
+        plan: The run's plan.
+        fold: The run's events so far.
+        block: The block that has just ended.
+    """
+    over = {each.arm for each in fold.arms_ended}
+    cells = [done.result for done in fold.finished.values()]
+    return [
+        _ended(arm, block, [cell for cell in cells if cell.arm == arm])
+        for arm in plan.arms
+        if arm not in over and _always_failed(arm, cells, range(block - BLOCKS + 1, block + 1))
+    ]
+
+
+def _always_failed(arm: str, cells: Iterable[CellResult], blocks: Collection[int]) -> bool:
+    tried = [cell for cell in cells if cell.arm == arm and cell.block in blocks]
+    everywhere = {cell.block for cell in tried} == set(blocks)
+    return everywhere and all(cell.status == "failed" for cell in tried)
+
+
+def _ended(arm: str, block: int, cells: Collection[CellResult]) -> ArmEnded:
+    failed = [cell.reason for cell in cells if cell.status == "failed"]
+    ((reason, _),) = Counter(map(_without_names, failed)).most_common(1)
+    return ArmEnded(arm=arm, block=block, tried=len(cells), failed=len(failed), reason=reason)
+
+
+def require_worth(ended: Iterable[ArmEnded], baseline: str, *, strict: bool) -> None:
+    """See that a run is worth going on after arms ended.
+
+    Raises:
+        TareError: The baseline has ended, so nothing can be compared; or, where that is asked for,
+            any arm has.
+    """
+    for each in ended:
+        said = f"every cell of {each.arm} failed for {BLOCKS} blocks ({each.reason})"
+        if each.arm == baseline:
+            raise TareError(f"{said}, and it is the baseline, so there is nothing to compare with")
+        if strict:
+            raise TareError(f"{said}, and --strict ends the run then")

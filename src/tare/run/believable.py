@@ -1,0 +1,98 @@
+"""Whether what a cell told can have been so: its values, and the clock they were taken with."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tare.agent.clocktrust import ClockReading, ClockTrust, judge
+from tare.errors import MachineFault
+
+if TYPE_CHECKING:
+    from tare.agent.client import AgentClient
+    from tare.workloads.contract import Metric
+
+DRIFT_LIMIT_PPM = 500.0
+"""The adjustment an NTP daemon may make to a healthy clock (adjtimex(2), MAXFREQ)."""
+MOST_WAIT_S = 20.0
+"""How long to wait until slow answers say something of a clock: 100 ms are 1 % of 10 s."""
+LOOK_S = 0.2
+IMPOSSIBLE = 1e15
+"""No figure of a machine, in s, B/s or 1/s, is as large: it would be thirty million years."""
+
+
+def require_possible(values: Mapping[str, float]) -> None:
+    """See that a machine can have had these values, in SI units.
+
+    Raises:
+        MachineFault: One is so large that the machine cannot have calculated rightly, so nothing
+            more is asked of it. Guests in an emulated host were seen to lose their floating-point
+            registers.
+    """
+    for name, value in values.items():
+        if abs(value) >= IMPOSSIBLE:
+            raise MachineFault(
+                f"{name} is {value:g}, so the machine did not calculate rightly", transient=True
+            )
+
+
+def impossible(metrics: Sequence[Metric], values: Mapping[str, float]) -> str:
+    """Return which values no machine can have had, in SI units; empty if there are none."""
+    found = (each.impossible(values[each.name]) for each in metrics if each.name in values)
+    return "; ".join(filter(None, found))
+
+
+@dataclass
+class Clocks:
+    """What is known of machines' clocks, each by its machine's name.
+
+    Args:
+        virtual: Whether their time is virtual, so that no clock of this computer can judge theirs.
+    """
+
+    virtual: bool = False
+    _origins: dict[str, ClockReading] = field(default_factory=dict)
+    _last: dict[str, ClockReading] = field(default_factory=dict)
+
+    async def begin(self, machine: str, agent: AgentClient) -> ClockReading:
+        """Return a reading to judge the clock from: that of the last cell's end, or a new one.
+
+        Raises:
+            MachineFault: The agent is lost.
+        """
+        first = self._last.pop(machine, None) or await agent.clock()
+        self._origins.setdefault(machine, first)
+        return first
+
+    async def end(self, machine: str, agent: AgentClient, first: ClockReading) -> ClockTrust:
+        """Judge the clock from a reading until now.
+
+        Where a cell is too short for the time that answers take, the clock is judged over the
+        machine's life too, and that is waited for where it is too short itself.
+
+        Raises:
+            MachineFault: The agent is lost.
+        """
+        last = await agent.clock()
+        trust = judge(first, last, DRIFT_LIMIT_PPM)
+        if not self.virtual and trust.plausible and not trust.certain:
+            whole, give_up = trust, time.monotonic() + MOST_WAIT_S
+            while True:
+                whole = judge(self._origins[machine], last, DRIFT_LIMIT_PPM)
+                if whole.certain or time.monotonic() >= give_up:
+                    break
+                await asyncio.sleep(LOOK_S)
+                last = await agent.clock()
+            trust = whole
+        self._last[machine] = last
+        return trust
+
+    def doubt(self, trust: ClockTrust) -> str:
+        """Return why a clock is not to be trusted; empty if it is."""
+        if self.virtual or trust.trusted:
+            return ""
+        why = "" if trust.certain else ", which is too uncertain: its answers are too slow"
+        return f"the machine's clock is not to be trusted: {trust}{why}"

@@ -1,0 +1,226 @@
+"""No cell is lost from the account of a run, and what always fails ends."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from run.run_driving import events, of_type, tare
+from study.study_catalog import ABLE, CATALOG, GOOD, KINDS
+from tare.analysis.statistics.proportion import exact_interval
+from tare.errors import TareError
+from tare.events import (
+    ArmEnded,
+    BlockFinished,
+    BlockStarted,
+    CellFinished,
+    CellStarted,
+    Event,
+    Fold,
+    Record,
+    RunFinished,
+    RunStarted,
+)
+from tare.run.account import account, failing_arms, require_worth
+from tare.run.closing import closing
+from tare.run.executor import unfinished
+from tare.study.load import parse_study
+from tare.study.placement import HostCpus
+from tare.study.plan import HostFacts, make_plan
+
+_STUDY = parse_study(GOOD.encode(), "small.yaml", CATALOG)
+PLAN = make_plan(
+    _STUDY,
+    1,
+    dict.fromkeys(_STUDY.arms, ABLE),
+    {"": HostFacts(HostCpus((0, 1, 2, 3)))},
+    KINDS,
+)
+STATUSES = ("ok", "failed", "withheld")
+
+
+class Course:
+    """A run that happens as a test says."""
+
+    def __init__(self) -> None:
+        self.fold = Fold()
+        self._seq = 0
+        self.happen(
+            RunStarted(
+                run="ab12",
+                study={},
+                study_path="s.yaml",
+                study_sha256="0" * 64,
+                seed=1,
+                host={},
+                versions={},
+                changes=(),
+            )
+        )
+
+    def happen(self, *said: Event) -> None:
+        for event in said:
+            self.fold.take(Record(seq=self._seq, time=float(self._seq), event=event))
+            self._seq += 1
+
+    def block(self, number: int, statuses: dict[str, str], *, reason: str = "it broke") -> None:
+        """Measure a block in which each arm's cells end so; an arm that is not named has none."""
+        self.happen(BlockStarted(block=number, order=()))
+        for batch in PLAN.block(number):
+            for cell in batch.cells:
+                if cell.arm in statuses:
+                    self.cell(cell.id, cell.arm, number, statuses[cell.arm], reason)
+        self.happen(BlockFinished(block=number))
+
+    def cell(
+        self,
+        cell: str,
+        arm: str,
+        block: int,
+        status: str,
+        reason: str = "",
+        transient: bool = False,
+    ) -> None:
+        begun = CellStarted(
+            cell=cell, block=block, arm=arm, scenario="alone", workload="tick", parameters={}
+        )
+        why = reason if status != "ok" else ""
+        ended = CellFinished.model_validate(
+            {"cell": cell, "status": status, "reason": why, "transient": transient}
+        )
+        self.happen(begun, ended)
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(PLAN.arms), st.sampled_from(STATUSES)), max_size=4))
+def test_planned_is_finished_failed_skipped_and_left(blocks: list[dict[str, str]]) -> None:
+    course = Course()
+    compared = False
+    for number, statuses in enumerate(blocks, start=1):
+        over = {each.arm for each in course.fold.arms_ended}
+        compared |= "bare" not in over and statuses.get("bare") == "ok"
+        course.block(number, {arm: each for arm, each in statuses.items() if arm not in over})
+        course.happen(*failing_arms(PLAN, course.fold, number))
+    found = account(PLAN, course.fold)
+    per_block = sum(len(batch.cells) for batch in PLAN.batches)
+    assert found.planned == sum(found.counts.values()) == per_block * len(blocks)
+    lost = found.counts["failed"] + found.counts["withheld"]
+    assert sum(found.reasons.values()) == lost
+    assert found.baseline_counts == compared
+
+
+def test_an_arm_that_fails_everywhere_for_two_blocks_ends_and_its_cells_are_skipped() -> None:
+    course = Course()
+    arms = dict.fromkeys(PLAN.arms, "ok")
+    course.block(1, {**arms, "qemu-pv": "failed", "qemu-em": "failed"})
+    assert failing_arms(PLAN, course.fold, 1) == []
+    course.block(2, {**arms, "qemu-pv": "failed"})
+    (ended,) = failing_arms(PLAN, course.fold, 2)
+    own = sum(len(batch.cells) for batch in PLAN.batches if batch.arm == "qemu-pv")
+    assert (ended.arm, ended.block, ended.tried, ended.failed) == ("qemu-pv", 2, 2 * own, 2 * own)
+    assert ended.reason == "it broke"
+    course.happen(ended)
+    course.block(3, {arm: "ok" for arm in arms if arm != "qemu-pv"})
+    assert failing_arms(PLAN, course.fold, 3) == []
+    found = account(PLAN, course.fold)
+    assert found.counts["skipped"] == own
+    assert found.counts["left"] == 0
+
+
+def test_reasons_are_counted_whichever_machine_they_name() -> None:
+    course = Course()
+    course.block(1, {"bare": "failed"}, reason="tare-1122-ab12ef-3-subject died")
+    course.block(2, {"bare": "failed"}, reason="tare-1122-ab12ef-77-subject died")
+    assert list(account(PLAN, course.fold).reasons) == ["the subject died"]
+
+
+def test_the_baselines_end_ends_the_run_and_with_strict_any_arms() -> None:
+    ended = ArmEnded(arm="oci", block=2, tried=4, failed=4, reason="no runtime")
+    require_worth([ended], "bare", strict=False)
+    with pytest.raises(TareError, match=r"no runtime.*--strict"):
+        require_worth([ended], "bare", strict=True)
+    with pytest.raises(TareError, match="nothing to compare with"):
+        require_worth([ended], "oci", strict=False)
+
+
+def test_a_passing_fault_before_a_kill_is_tried_again() -> None:
+    course = Course()
+    course.happen(BlockStarted(block=1, order=()))
+    first, second = (cell for cell in PLAN.block(1)[0].cells[:2])
+    course.cell(first.id, first.arm, 1, "failed", "the guest hung", transient=True)
+    course.cell(second.id, second.arm, 1, "failed", "it cannot be")
+    pending = {cell.id for _, cells in unfinished(PLAN, 1, course.fold.settled) for cell in cells}
+    assert first.id in pending
+    assert second.id not in pending
+    course.happen(BlockFinished(block=1))
+    assert first.id in course.fold.settled
+
+
+def test_the_closing_line_counts_everything() -> None:
+    cells = {"planned": 6, "ok": 0, "failed": 6, "withheld": 0, "skipped": 0, "left": 0}
+    finished = RunFinished(
+        status="failed", reason="no cell of the baseline", cells=cells, reasons={"it broke": 6}
+    )
+    assert [line for line, _ in closing(finished)] == [
+        "  6 × it broke",
+        "failed: 6 cells planned, 6 failed (no cell of the baseline)",
+    ]
+
+
+@given(st.integers(0, 60), st.integers(1, 60), st.floats(0.5, 0.99))
+def test_an_exact_interval_holds_the_share_and_tightens_with_tries(
+    hits: int, tries: int, confidence: float
+) -> None:
+    hits = min(hits, tries)
+    low, high = exact_interval(hits, tries, confidence)
+    assert 0 <= low <= hits / tries <= high <= 1
+    # Clopper and Pearson's definition: each tail holds no more than its part.
+    outside = (1 - confidence) / 2
+    above = sum(
+        math.comb(tries, k) * low**k * (1 - low) ** (tries - k) for k in range(hits, tries + 1)
+    )
+    assert above == pytest.approx(outside if hits else 1.0, abs=1e-6)
+
+
+STUDY = """
+study: failing
+baseline: bare
+blocks: {least: 3, most: 3}
+arms:
+  bare: {platform: bare, shape: {memory: 1GiB}}
+  small: {platform: bare, shape: {memory: 32MiB}}
+workloads:
+  memory-latency: {sizes: [64MiB], duration: 1ms}
+"""
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_failed_cells_are_told_in_the_status_the_last_line_and_the_lead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strict: bool
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "study.yaml").write_text(STUDY)
+    folder = tmp_path / "run"
+    done = tare("run", tmp_path / "study.yaml", "--out", folder, *(["--strict"] if strict else []))
+    said = " ".join(done.stdout.split())
+    assert done.returncode == 1, said
+    (ended,) = of_type(folder, "arm_ended")
+    assert (ended["arm"], ended["block"], ended["failed"]) == ("small", 2, 2)
+    finished = events(folder)[-1]
+    assert finished["type"] == "run_finished"
+    assert finished["cells"]["failed"] == 2
+    if not strict:
+        assert finished["cells"] == {
+            "planned": 6, "ok": 3, "failed": 2, "withheld": 0, "skipped": 1, "left": 0
+        }  # fmt: skip
+        assert "complete: 6 cells planned, 3 ok, 2 failed, 1 skipped with their arm" in said
+        assert "2 × " in said
+        page = (folder / "report.html").read_text()
+        assert "small ended after block 2, as 2 of its 2 cells had failed" in page
+        assert "16% to 100%" in page
+    else:
+        assert finished["status"] == "failed"
+        assert "--strict" in said
