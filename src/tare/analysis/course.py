@@ -16,6 +16,7 @@ import polars as pl
 from tare.analysis.monitoring import Phase, phases_of
 from tare.analysis.results import Interval
 from tare.analysis.rundata import RunData
+from tare.analysis.series_file import UnreadableSeries, read_series
 from tare.analysis.statistics.logratio import mean_interval
 from tare.events.results import CellResult, SeriesEntry
 
@@ -140,8 +141,8 @@ def courses(runs: Iterable[RunData]) -> tuple[Course, ...]:
 
 def _course(cell: CellResult, entry: SeriesEntry, emulated: frozenset[str]) -> Course | None:
     try:
-        table = pl.read_parquet(entry.path)
-    except (OSError, pl.exceptions.PolarsError):
+        table = read_series(entry)
+    except UnreadableSeries:
         return None
     if any(name not in table.columns for name in _COLUMNS) or table.height < 2:
         return None

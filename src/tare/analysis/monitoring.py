@@ -9,10 +9,10 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from tare.analysis.rundata import RunData
+from tare.analysis.series_file import UnreadableSeries, read_series
 from tare.events.results import CellResult, SeriesEntry
 
 SERIES = "counters"
@@ -157,8 +157,8 @@ def missing_host(cell: CellResult) -> str:
 
 def _read(entry: SeriesEntry, origin_ns: int | None) -> Track | None:
     try:
-        table = pl.read_parquet(entry.path)
-    except (OSError, pl.exceptions.PolarsError):
+        table = read_series(entry)
+    except UnreadableSeries:
         return None
     columns = {name: table[name].to_numpy().astype(np.float64) for name in table.columns}
     return track_of(entry.role, columns, origin_ns)

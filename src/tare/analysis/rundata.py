@@ -78,6 +78,7 @@ class RunData:
         measuring_s: Of it, measuring.
         adapted: How scenarios were adapted to the host, one sentence each.
         changes: The options of the command line that made the study differ from its file.
+        doubts: What shows that the folder is not as the run wrote it, one sentence each.
     """
 
     folder: Path
@@ -108,6 +109,7 @@ class RunData:
     measuring_s: float
     adapted: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
 
     @cached_property
     def observations(self) -> pl.DataFrame:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tare.analysis.results import Flag, Interval
 from tare.analysis.rundata import RunData
 from tare.analysis.series_data import Quantile, SeriesKey, SeriesSummary
+from tare.analysis.series_file import UnreadableSeries, read_series, scan_series
 from tare.analysis.statistics.dip import two_humped
 from tare.analysis.statistics.histogram import Counter, Histogram, merge, thin
 from tare.analysis.statistics.tails import median_interval
@@ -91,7 +92,7 @@ def summarise_series(
     for of_cell in cells.values():
         try:
             cell = _read_cell(of_cell)
-        except (OSError, pl.exceptions.PolarsError):
+        except UnreadableSeries:
             missing.append(of_cell[0].cell)
             continue
         if cell is not None:
@@ -187,7 +188,7 @@ def raw_column(entry: SeriesEntry) -> str | None:
 
 
 def _read_histogram(entry: SeriesEntry) -> Histogram:
-    frame = pl.read_parquet(entry.path).sort("low_ns")
+    frame = read_series(entry).sort("low_ns")
     return Histogram(
         frame["low_ns"].to_numpy().astype(np.float64),
         frame["width_ns"].to_numpy().astype(np.float64),
@@ -196,7 +197,7 @@ def _read_histogram(entry: SeriesEntry) -> Histogram:
 
 
 def _read_intervals(entry: SeriesEntry) -> _Course | None:
-    frame = pl.read_parquet(entry.path)
+    frame = read_series(entry)
     if frame.height == 0:
         return None
     time, least, greatest = (
@@ -211,12 +212,15 @@ def _read_intervals(entry: SeriesEntry) -> _Course | None:
 
 
 def _read_raw(entry: SeriesEntry) -> _Cell:
+    column = str(raw_column(entry))
+    return scan_series(entry, [column], lambda lazy: _summed(entry, lazy))
+
+
+def _summed(entry: SeriesEntry, lazy: pl.LazyFrame) -> _Cell:
     counter = Counter()
-    column = raw_column(entry)
     width = max(1, -(-entry.rows // MOST_INTERVALS))
     step = max(1, _CHUNK // width) * width
     least, greatest, sums, sizes = [], [], [], []
-    lazy = pl.scan_parquet(entry.path).select(column)
     for start in range(0, entry.rows, step):
         samples = lazy.slice(start, step).collect().to_series().to_numpy()
         if samples.dtype != np.uint32:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import polars as pl
 
 from tare.analysis.host_track import Cause, Episode, Names, Track, follow
 from tare.analysis.quota import THROTTLED, Quota, blame_quota
 from tare.analysis.rundata import RunData
+from tare.analysis.series_file import UnreadableSeries, read_series
 from tare.analysis.spikes import Gaps, Matched, Spike, match
 from tare.analysis.standstill import blame_steal, settle_idle
 from tare.events.host_schedule import FACTS, SERIES
@@ -167,13 +167,13 @@ def _read(
         host = _columns(series[cell.cell, SERIES])
         logged = _columns(series[cell.cell, GAPS]) if (cell.cell, GAPS) in series else None
         return match_cell(whose, facts, host, logged)
-    except (KeyError, TypeError, ValueError, OSError, pl.exceptions.PolarsError) as error:
+    except (KeyError, TypeError, ValueError, UnreadableSeries) as error:
         reason = f"the recording cannot be read: {error!r}"
         return SpikeCell(**whose, matched=None, reason=reason)
 
 
 def _columns(entry: SeriesEntry) -> dict[str, Any]:
-    return {series.name: series.to_numpy() for series in pl.read_parquet(entry.path)}
+    return {series.name: series.to_numpy() for series in read_series(entry)}
 
 
 def match_cell(

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-import polars as pl
 
 from tare.analysis.results import Flag, FlagKind
 from tare.analysis.rundata import RunData
 from tare.analysis.series_data import SeriesKey
+from tare.analysis.series_file import UnreadableSeries, read_series
 from tare.analysis.statistics.warmup import Shape, courses, thinned
 from tare.events.results import SeriesEntry
 
@@ -61,8 +61,8 @@ def _courses(entry: SeriesEntry) -> Iterator[np.ndarray]:
     column = next(name for name in ITERATIONS if name in entry.columns)
     label = next(name for name in entry.columns if name not in ITERATIONS)
     try:
-        frame = pl.read_parquet(entry.path, columns=[label, column])
-    except (OSError, pl.exceptions.PolarsError):
+        frame = read_series(entry, [label, column])
+    except UnreadableSeries:
         return
     labels, values = frame[label].to_numpy(), frame[column].to_numpy()
     for one in np.unique(labels):

@@ -14,6 +14,12 @@ from typing import NamedTuple
 from tare.events.model import Observed
 from tare.events.results import Metric, Observation
 
+UNSAFE = re.compile(
+    rb"\x7f|\xc2[\x80-\x9f]|\xd8\x9c|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xa9]"
+    rb"|\xef\xbb\xbf|\xf3\xa0[\x80\x81]"
+)
+"""In UTF-8, what :mod:`tare.plaintext` takes out of texts and JSON writes as it is."""
+
 _TEXT = rb'"[^"\\\x00-\x1f]*"'
 _NUMBER = rb"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?"
 _LINE = re.compile(
@@ -21,7 +27,7 @@ _LINE = re.compile(
     rb'"cell":(%(text)s),'
     rb'("role":%(text)s,"metric":%(text)s,"unit":%(text)s,"better":"(?:higher|lower|neither)",'
     rb'"kind":"(?:typical|tail|maximum)","headline":(?:true|false)),'
-    rb'"value":(%(number)s)\}\}' % {b"number": _NUMBER, b"text": _TEXT}
+    rb'"value":(%(number)s)\}(?:,"chain":"[0-9a-f]{64}")?\}' % {b"number": _NUMBER, b"text": _TEXT}
 )
 
 
@@ -48,6 +54,8 @@ class ObservationReader:
         seq, cell_text, metric_text, number = match.groups()
         value = float(number)
         if not math.isfinite(value):
+            return None
+        if UNSAFE.search(cell_text) or UNSAFE.search(metric_text):
             return None
         try:
             cell = self._cells.get(cell_text) or self._cell(cell_text)
