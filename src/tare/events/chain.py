@@ -17,7 +17,9 @@ from pathlib import Path
 BEGINNING = hashlib.sha256(b"tare events").digest()
 NO_SEAL = "what was kept of its end is missing, so that nothing shows whether it was shortened"
 _CLAIM = re.compile(rb',"chain":"([0-9a-f]{64})"\}')
-_CLAIM_BYTES = len(b',"chain":""}') + 64
+_MARK = b',"chain":"'
+_CLAIM_AT = -(64 + len(b'"}'))
+_MARK_AT = _CLAIM_AT - len(_MARK)
 _MOST_TOLD = 20
 _SEAL = re.compile(rb"(\d{1,19}) ([0-9a-f]{64}) *\n")
 _SEAL_BYTES = 19 + 1 + 64 + 1
@@ -58,23 +60,38 @@ class Chain:
 
     def follow(self, line: bytes) -> None:
         """Take the next line, without its end."""
+        if line[_MARK_AT:_CLAIM_AT] == _MARK:
+            hashed = hashlib.sha256(self._digest + line[:_MARK_AT])
+            if hashed.hexdigest().encode() == line[_CLAIM_AT:-2]:
+                # As good as every line, so nothing else is looked at.
+                self._take(hashed.digest())
+                return
         body, claim = parted(line)
-        self._digest = hashlib.sha256(self._digest + body).digest()
-        self.lines += 1
-        if not claim and self.plain == self.lines - 1:
+        self._doubt(hashlib.sha256(self._digest + body).digest(), claim)
+
+    def _doubt(self, digest: bytes, claim: bytes) -> None:
+        """Take a line without a hash, or with one that does not follow."""
+        if not claim and self.plain == self.lines:
             self.plain += 1
-        elif claim != self._digest:
-            if len(self.broken) < _MOST_TOLD:
-                self.broken.append(self.lines)
-            # From here on only what was changed as well is told.
-            self._digest = claim or self._digest
+        elif len(self.broken) < _MOST_TOLD:
+            self.broken.append(self.lines + 1)
+        # From here on only what was changed as well is told.
+        self._take(claim or digest)
+
+    def _take(self, digest: bytes) -> None:
+        self._digest = digest
+        self.lines += 1
         if self.seal is not None and self.seal.seq == self.lines - 1:
             self._sealed = self.digest
 
-    def add(self, body: bytes) -> bytes:
-        """Return a new line with its hash, from one without; :meth:`follow` it once written."""
-        digest = hashlib.sha256(self._digest + body[:-1]).hexdigest()
-        return b'%s,"chain":"%s"}' % (body[:-1], digest.encode())
+    def chaining(self, body: bytes) -> tuple[bytes, bytes]:
+        """Return a new line with its hash, from one without, and the hash for :meth:`add`."""
+        hashed = hashlib.sha256(self._digest + body[:-1])
+        return b'%s,"chain":"%s"}' % (body[:-1], hashed.hexdigest().encode()), hashed.digest()
+
+    def add(self, digest: bytes) -> None:
+        """Count a line with this hash, now that it is written."""
+        self._take(digest)
 
     @property
     def chained(self) -> bool:
@@ -100,10 +117,10 @@ class Chain:
 
 def parted(line: bytes) -> tuple[bytes, bytes]:
     """Return what a line's hash is made of, and the hash that it carries; empty without one."""
-    claim = _CLAIM.fullmatch(line[-_CLAIM_BYTES:])
+    claim = _CLAIM.fullmatch(line[_MARK_AT:])
     if claim is None:
         return line[:-1], b""
-    return line[:-_CLAIM_BYTES], bytes.fromhex(claim[1].decode())
+    return line[:_MARK_AT], bytes.fromhex(claim[1].decode())
 
 
 def seal_path(stream: Path) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,11 +25,8 @@ from tare.events.model import (
     RunFinished,
     RunStarted,
 )
-from tare.events.observations import UNSAFE, ObservationReader, Seen
+from tare.events.observations import ObservationReader, Seen, steers
 from tare.plaintext import plain_json
-
-_ESCAPED = re.compile(rb"\\[ubfr]")
-"""How JSON writes control characters and half characters."""
 
 DURABLE = (RunStarted, CellFinished, BlockFinished, Interrupted, RunFinished)
 
@@ -114,7 +110,7 @@ def _record(path: Path, number: int, line: bytes) -> Record:
 
 def _legible(line: bytes) -> Record:
     """Return the record of a line, with texts that can be shown wherever they came from."""
-    if UNSAFE.search(line) is None and _ESCAPED.search(line) is None:
+    if not steers(line):
         return Record.model_validate_json(line)
     try:
         value = plain_json(json.loads(line.decode()))
@@ -166,11 +162,11 @@ class EventLog:
             OSError: The disk is full or failed; nothing of the event counts then.
         """
         record, body = _written(Record(seq=self._chain.lines, time=time.time(), event=event))
-        line = self._chain.add(body)
+        line, digest = self._chain.chaining(body)
         self._write_whole(line + b"\n")
         if isinstance(event, DURABLE):
             os.fsync(self._file.fileno())
-        self._chain.follow(line)
+        self._chain.add(digest)
         if isinstance(event, DURABLE):
             self._sealer.keep(record.seq, self._chain.digest)
         for subscriber in self._subscribers:
@@ -226,7 +222,7 @@ def _written(record: Record) -> tuple[Record, bytes]:
     """Return a record as it can be shown, and its line without a hash."""
     try:
         line = record.model_dump_json(exclude={"chain"}).encode()
-        if UNSAFE.search(line) is None and _ESCAPED.search(line) is None:
+        if not steers(line):
             return record, line
         shown = _legible(line)
     except PydanticSerializationError:
