@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from tare.cli import listing
 from tare.cli.image import image_app
 from tare.cli.lab import lab_app
 from tare.cli.study import study_app
@@ -50,7 +51,7 @@ app = typer.Typer(
     name="tare",
     help="Measures what virtualization costs, against the bare machine, with honest error bars.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -256,6 +257,9 @@ def verify(
     console.print(Text("✓ as it was written", "green"))
 
 
+listing.add_to(app)
+
+
 @app.command()
 def clean() -> None:
     """Remove whatever a killed run left behind; its ledger says what."""
@@ -280,8 +284,24 @@ def version() -> None:
     print(tare_version())
 
 
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def _tare(
+    told: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version.", is_eager=True, callback=_tell_version),
+    ] = False,
+) -> None:
+    del told
+
+
 def _console() -> Console:
-    return Console(highlight=False)
+    return listing.piped_or_terminal()
 
 
 def _loaded(directory: Path) -> RunData:
