@@ -37,6 +37,7 @@ lint:  ## types, style, layers, formats
 fuzz:  ## every parser of outside bytes, for longer
 	@scripts/setup test
 	PROPTEST_CASES=200000 cargo test --locked --release --quiet --manifest-path agent/Cargo.toml
+	@# What it finds is kept in .hypothesis and agent/proptest-regressions, and tried first next time.
 	TARE_FUZZ=1 $(PYTEST) -m fuzz
 
 bench:  ## the figures of benchmarks/, each against its peer in the same run

@@ -14,7 +14,22 @@ settings.register_profile("test", deadline=None)
 settings.register_profile(
     "fuzz", deadline=None, max_examples=10_000, suppress_health_check=list(HealthCheck)
 )
-settings.load_profile("fuzz" if os.environ.get("TARE_FUZZ") else "test")
+FUZZING = bool(os.environ.get("TARE_FUZZ"))
+settings.load_profile("fuzz" if FUZZING else "test")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say of `make fuzz` how long it tried, and what it found."""
+    if not FUZZING:
+        return
+    stats = terminalreporter.stats
+    done = [each for kind in ("passed", "failed") for each in stats.get(kind, ())]
+    found = [each.nodeid for each in stats.get("failed", ())]
+    spent_s = sum(each.duration for each in done)
+    terminalreporter.write_line(
+        f"fuzzing: {len(done)} properties for {spent_s:.0f} s; "
+        + (f"found {len(found)}: {', '.join(found)}" if found else "found nothing")
+    )
 
 
 @pytest.fixture(scope="session")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from tare.plaintext import plain
+
 
 class TareError(Exception):
     """Something a user must be told, in one message, with a hint that can be acted on."""
 
     def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        # Much of it was said by programs, devices and guests.
+        self.message = plain(message)
+        self.hint = plain(hint)
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         return f"{self.message}; {self.hint}" if self.hint else self.message
@@ -31,7 +34,7 @@ class MachineFault(TareError):
         transient: bool = False,
     ) -> None:
         super().__init__(message, hint)
-        self.console_tail = console_tail
+        self.console_tail = tuple(map(plain, console_tail))
         self.transient = transient
 
 
@@ -49,6 +52,6 @@ def heard(todo: str, tool: str, words: str) -> str:
         tool: What spoke, such as ``QEMU``.
         words: What it said; empty if nothing.
     """
-    line = " ".join(words.split())
+    line = " ".join(plain(words).split())
     said = f'({tool} said: "{line}")' if line else ""
     return " ".join(part for part in (todo, said) if part)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from tare.errors import InputError
 
@@ -21,16 +24,32 @@ def put(path: Path, content: bytes | memoryview | str) -> None:
         OSError: It cannot be written; what was there before is still there.
     """
     data = content.encode() if isinstance(content, str) else content
+    with aside(path) as file:
+        file.write(data)
+
+
+@contextmanager
+def aside(path: Path) -> Iterator[IO[bytes]]:
+    """Hold a file to write into, which is given the name ``path`` once all went well.
+
+    Args:
+        path: As of :func:`put`.
+
+    Raises:
+        OSError: It cannot be written; what was there before is still there.
+    """
     path = path.resolve()
     if path.exists() and not path.is_file():
-        path.write_bytes(data)
+        with path.open("wb") as file:
+            yield file
         return
-    aside = path.with_name(f".tare-{secrets.token_hex(4)}.part")
+    part = path.with_name(f".tare-{secrets.token_hex(4)}.part")
     try:
-        aside.write_bytes(data)
-        aside.replace(path)
-    except OSError:
-        aside.unlink(missing_ok=True)
+        with part.open("wb") as file:
+            yield file
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
         raise
 
 

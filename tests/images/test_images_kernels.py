@@ -29,7 +29,7 @@ def archive(held: dict[str, str], *, root: bool = False) -> Callable[[Sequence[s
                 return Completed(0, b"amd64\n", b"")
             case ["id", "-u"]:
                 return Completed(0, b"0\n" if root else b"1000\n", b"")
-            case ["apt-cache", "show", "--no-all-versions", name] if name in held:
+            case ["apt-cache", "show", "--no-all-versions", "--", name] if name in held:
                 return Completed(0, held[name].encode(), b"")
             case ["apt-cache", "search", *_]:
                 listed = "".join(f"{name} - Linux\n" for name in held)

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tare.hosts import LocalHost
 from tare.run.folder import RunFolder
-from tare.run.outputs import save_output
+from tare.run.outputs import MOST_LOG_BYTES, save_logs, save_output
 
 CELL = "b001/qemu-pv/one-cpu/fio[mode=random-read]#2"
 
@@ -28,3 +29,19 @@ def test_a_programs_words_are_kept_with_the_cell(tmp_path: Path, said: object) -
 def test_where_no_program_wrote_anything_nothing_is_kept(tmp_path: Path) -> None:
     assert save_output(RunFolder(tmp_path), CELL, {"wall_s": 1.0, "output": ""}) == ""
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_log_without_end_is_kept_from_its_end(tmp_path: Path, agent_program: Path) -> None:
+    workdir, kept = tmp_path / "machine", tmp_path / "kept"
+    workdir.mkdir()
+    host = LocalHost(agent_program)
+    await save_logs(host, workdir, kept)
+    assert not kept.exists()
+    (workdir / "console.log").write_bytes(b"x" * (3 * MOST_LOG_BYTES) + b"last words")
+    (workdir / "qemu.log").write_bytes(b"short")
+    (workdir / "link.log").symlink_to("/etc/hostname")
+    await save_logs(host, workdir, kept)
+    assert (kept / "console.log").stat().st_size == MOST_LOG_BYTES
+    assert (kept / "console.log").read_bytes().endswith(b"last words")
+    assert (kept / "qemu.log").read_bytes() == b"short"
+    assert not (kept / "link.log").exists()

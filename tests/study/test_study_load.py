@@ -234,3 +234,8 @@ def test_weak_studies_are_warned_of() -> None:
 def test_blocks_follow_least() -> None:
     assert parse(GOOD).blocks.most == 30
     assert parse(changed("baseline: bare", "baseline: bare\nblocks: {least: 50}")).blocks.most == 50
+
+
+@pytest.mark.parametrize("name", ["-oAPT::X=1", "--help", "a b", "a;b", "$(id)", "x" * 200])
+def test_a_kernel_is_a_name_and_never_an_option(name: str) -> None:
+    assert "is no name of a kernel" in problems(f"{GOOD}\nkernel: {json.dumps(name)}\n")

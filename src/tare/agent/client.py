@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+from tare.agent.answers import Hello, Outcome, hello_of
 from tare.agent.barrier import Barrier
 from tare.agent.channel import Channel
 from tare.agent.clocktrust import ClockReading
-from tare.agent.connection import REPEAT_S, Connection, NoiseStats, Request
-from tare.agent.series import Assembler, Series, read_chunk
+from tare.agent.connection import REPEAT_S, Connection, NoiseStats, Request, reason_of
+from tare.agent.message import Nonsense, whole
+from tare.agent.series import Assembler, read_chunk
 from tare.errors import MachineFault, WorkloadFault
+from tare.plaintext import plain_line
+
+__all__ = ["PROTOCOL", "AgentClient", "Hello", "LoadHandle", "Outcome", "ProgressCallback"]
 
 PROTOCOL = 1
 ProgressCallback = Callable[[float, Mapping[str, Any]], None]
@@ -22,42 +27,7 @@ ProgressCallback = Callable[[float, Mapping[str, Any]], None]
 _HELLO_REPEAT_S = 10.0
 """The agent says hello by itself; asking earlier fills the queues of a machine that boots."""
 _CLOCK_EXCHANGES = 5
-
-
-@dataclass(frozen=True)
-class Hello:
-    """How an agent introduces itself.
-
-    Args:
-        agent: Its version.
-        role: ``init`` (PID 1 of a machine of its own) or ``process``.
-        proof: The environment proof.
-        workloads: Names of the workloads it can carry out.
-        boot: Stage to nanoseconds of the machine's CLOCK_MONOTONIC_RAW: where the boot's time went.
-    """
-
-    agent: str
-    role: str
-    proof: Mapping[str, Any]
-    workloads: tuple[str, ...] = ()
-    boot: Mapping[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a workload found.
-
-    Args:
-        value: The agent's result object.
-        series: Binary series, in the order in which they came.
-        timing: ``accepted_ns``, ``started_ns`` (all prepared, barrier passed) and ``ended_ns`` on
-            the machine's CLOCK_MONOTONIC_RAW, and ``stolen_ns``, what a hypervisor took from its
-            CPUs meanwhile as far as it tells; empty for what is no workload.
-    """
-
-    value: dict[str, Any]
-    series: tuple[Series, ...] = ()
-    timing: Mapping[str, int] = field(default_factory=dict)
+_LONGEST_UNIT = 40
 
 
 class LoadHandle:
@@ -138,8 +108,9 @@ class AgentClient:
             finally:
                 greeted.cancel()
             if self._hello is None:
-                await request.answer
-            assert self._hello is not None
+                self._outcome(request, "hello", await request.answer)
+            if self._hello is None:
+                raise self._connection.nonsense("its answer to hello is none")
             return self._hello
 
     async def run(
@@ -218,9 +189,10 @@ class AgentClient:
             value = await self._ask("clock", timeout_s)
             after = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
             try:
-                guest, tsc = int(value["monotonic_raw_ns"]), int(value["tsc"])
-            except (KeyError, TypeError, ValueError) as error:
-                raise self._nonsense(f"its clock cannot be read: {error!r}") from None
+                guest = whole(value.get("monotonic_raw_ns"), "its clock")
+                tsc = whole(value.get("tsc"), "its cycle counter")
+            except Nonsense as error:
+                raise self._connection.nonsense(str(error)) from None
             readings.append(ClockReading(guest, before, after, tsc))
         return min(readings, key=lambda reading: reading.host_after_ns - reading.host_before_ns)
 
@@ -291,7 +263,8 @@ class AgentClient:
             # Nobody waits for it any more, and it must not disturb what comes next.
             self._connection.leave("stop", target=request.id)
         self._connection.close_request(request)
-        self._series.pop(request.id, None)
+        if (assembler := self._series.pop(request.id, None)) is not None:
+            assembler.close()
         self._progress.pop(request.id, None)
 
     async def _ask(self, op: str, timeout_s: float, **fields: Any) -> dict[str, Any]:
@@ -324,19 +297,24 @@ class AgentClient:
 
     def _outcome(self, request: Request, what: str, answer: dict[str, Any]) -> Outcome:
         if answer["type"] == "error":
-            raise WorkloadFault(f"{what} on {self.name}: {answer.get('reason')}")
-        value, timing = answer.get("value"), answer.get("timing", {})
-        if not isinstance(value, dict) or not isinstance(timing, dict):
-            raise self._nonsense(f"its answer to {what} is no object")
+            raise WorkloadFault(f"{what} on {self.name}: {reason_of(answer)}")
+        value, timing = answer.get("value"), answer.get("timing") or {}
+        if answer["type"] != "result" or value is None:
+            raise self._connection.nonsense(f"its answer to {what} has no value")
         assembler = self._series.get(request.id)
         try:
             series = assembler.finish() if assembler is not None else ()
         except ValueError as error:
-            raise self._nonsense(str(error)) from None
+            raise self._connection.nonsense(str(error)) from None
+        except OSError as error:
+            raise self._no_room(error) from error
         return Outcome(value, series, timing)
 
-    def _nonsense(self, what: str) -> MachineFault:
-        return MachineFault(f"the agent of {self.name} answered nonsense: {what}")
+    def _no_room(self, error: OSError) -> MachineFault:
+        return MachineFault(
+            f"the series of {self.name} cannot be kept: {error.strerror or error}",
+            f"make room in {tempfile.gettempdir()}, or set TMPDIR",
+        )
 
     def _on_message(self, message: dict[str, Any]) -> None:
         kind, id = message["type"], message.get("id")
@@ -354,22 +332,18 @@ class AgentClient:
             versions = f"protocol {message.get('protocol')!r}, and this program {PROTOCOL}"
             self.fail(MachineFault(f"the agent of {self.name} speaks {versions}"))
             return
-        proof, boot = message.get("proof"), message.get("boot")
-        self._hello = Hello(
-            agent=str(message.get("agent", "")),
-            role=str(message.get("role", "")),
-            proof=proof if isinstance(proof, dict) else {},
-            workloads=tuple(str(name) for name in message.get("workloads") or ()),
-            boot=boot if isinstance(boot, dict) else {},
-        )
+        self._hello = hello_of(message)
         self._greeted.set()
 
     def _tell_progress(self, id: int, message: dict[str, Any]) -> None:
         callback = self._progress.get(id)
         if callback is not None:
-            fields = {k: v for k, v in message.items() if k not in ("type", "id", "done")}
-            with contextlib.suppress(TypeError, ValueError):
-                callback(float(message.get("done", 0.0)), fields)
+            fields = {
+                key: plain_line(value, _LONGEST_UNIT) if isinstance(value, str) else value
+                for key, value in message.items()
+                if key not in ("type", "id", "done")
+            }
+            callback(min(max(float(message.get("done") or 0.0), 0.0), 1.0), fields)
 
     def _on_series(self, payload: bytes) -> None:
         try:
@@ -378,7 +352,9 @@ class AgentClient:
             if assembler is not None:
                 assembler.add(chunk)
         except ValueError as error:
-            self.fail(self._nonsense(str(error)))
+            self.fail(self._connection.nonsense(str(error)))
+        except OSError as error:
+            self.fail(self._no_room(error))
 
 
 class _Held:

@@ -10,15 +10,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from tare.agent.channel import Channel
-from tare.agent.framing import OUT_OF_BAND, Decoder, Frame, Kind, encode
+from tare.agent.framing import OUT_OF_BAND, Decoder, Frame, Kind, TooMuchDamage, encode
+from tare.agent.message import Nonsense, read_message
 from tare.agent.order import Order
+from tare.agent.talk import Talk
 from tare.errors import MachineFault
+from tare.plaintext import plain, plain_line
 
 REPEAT_S = 2.0
 """A request without any sign of having arrived is sent again after this long."""
 _MOST_RESENDS = 20
 _MOST_HELD = 4096
+_MOST_HELD_BYTES = 32 << 20
+"""The agent keeps some 4 MiB of what it sent; nothing beyond can ever be asked for again."""
 _TAIL_LINES = 20
+_LONGEST_REASON = 2000
 _ACK_BYTES = 1 << 20
 
 
@@ -92,6 +98,7 @@ class Connection:
         self._repeat_s = repeat_s
         self._decoder = Decoder(on_text)
         self._order = Order()
+        self._talk = Talk()
         self._repeated = self._resends = self._fruitless = 0
         self._last_id = 0
         self._next_seq = 0
@@ -115,7 +122,7 @@ class Connection:
 
     def noise_lines(self) -> tuple[str, ...]:
         """Return the last lines of text that came between the frames."""
-        return self._decoder.noise_lines()[-_TAIL_LINES:]
+        return tuple(map(plain, self._decoder.noise_lines()[-_TAIL_LINES:]))
 
     def last_heard(self) -> str:
         """Return in words what the agent said last, and when."""
@@ -240,6 +247,8 @@ class Connection:
     async def _read(self) -> None:
         try:
             await self._read_all()
+        except (Nonsense, TooMuchDamage) as error:
+            self.fail(self.nonsense(str(error)))
         except Exception as error:
             # Without its reader the client would wait in silence.
             self.fail(MachineFault(f"reading from the agent of {self.name} failed: {error!r}"))
@@ -258,6 +267,12 @@ class Connection:
             self._take(frame)
         self.fail(self._gone("its channel ended"))
 
+    def nonsense(self, what: str) -> MachineFault:
+        """Return the fault of an agent that says what no agent says."""
+        return MachineFault(
+            f"the agent of {self.name} answered nonsense: {what}", console_tail=self.noise_lines()
+        )
+
     def _gone(self, how: str) -> MachineFault:
         return MachineFault(
             f"the agent of {self.name} is gone ({how}); last thing heard: {self.last_heard()}",
@@ -265,10 +280,13 @@ class Connection:
         )
 
     def _take(self, frame: Frame) -> None:
+        if self.fault is not None:
+            return
         message = None
         if frame.kind is Kind.MESSAGE:
-            message = _parse(frame.payload)
-            if message is None or "type" not in message:
+            self._talk.hear(len(frame.payload))
+            message = read_message(frame.payload)
+            if message is None:
                 # A terminal that is not raw yet echoes what it is sent.
                 return
             if frame.seq == OUT_OF_BAND:
@@ -281,7 +299,7 @@ class Connection:
                 self._on_series(due.payload)
                 self._unacknowledged += len(due.payload)
             else:
-                self._dispatch(message if due is frame else _parse(due.payload))
+                self._dispatch(message if due is frame else read_message(due.payload))
         if self._unacknowledged >= _ACK_BYTES:
             self.acknowledge()
         if self._order.held:
@@ -291,14 +309,15 @@ class Connection:
         if message is None:
             return
         kind, id = message["type"], message.get("id")
-        self._heard = (str(kind) + (f" (request {id})" if id is not None else ""), time.monotonic())
+        about = f" (request {id})" if id is not None else ""
+        self._heard = (plain_line(kind, 40) + about, time.monotonic())
         request = self.requests.get(id) if isinstance(id, int) else None
         if request is not None:
             request.accepted = True
         if kind == "fatal":
             self.fail(
                 MachineFault(
-                    f"the agent of {self.name} failed: {message.get('reason')}",
+                    f"the agent of {self.name} failed: {reason_of(message)}",
                     console_tail=self.noise_lines(),
                 )
             )
@@ -328,14 +347,16 @@ class Connection:
 
     def _demand(self) -> None:
         """Ask for the frames that are missing."""
-        missing = self._order.missing()
-        if self._order.held > _MOST_HELD or self._fruitless > _MOST_RESENDS:
+        if self._fruitless > _MOST_RESENDS or self._holds_too_much():
             self.fail(MachineFault(f"results of {self.name} were lost on the way", transient=True))
-        elif missing and self.fault is None and self._tender is None:
+        elif self.fault is None and self._tender is None and (missing := self._order.missing()):
             self._resends += 1
             self._fruitless += 1
             self.tell("resend", seqs=missing)
         self._watch()
+
+    def _holds_too_much(self) -> bool:
+        return self._order.held > _MOST_HELD or self._order.held_bytes > _MOST_HELD_BYTES
 
     def _watch(self) -> None:
         """Look again later, if something is incomplete now; without a timer when all is well."""
@@ -354,8 +375,12 @@ class Connection:
     def _abandon(self) -> None:
         """Give up on a frame whose rest does not come, and ask for it where it is known."""
         due = self._decoder.due
-        for frame in self._decoder.abandon():
-            self._take(frame)
+        try:
+            for frame in self._decoder.abandon():
+                self._take(frame)
+        except (Nonsense, TooMuchDamage) as error:
+            self.fail(self.nonsense(str(error)))
+            return
         # Without a later frame nothing else shows that this one is missing.
         if due is not None and due == self._order.next and not self._order.held:
             self._resends += 1
@@ -363,9 +388,6 @@ class Connection:
             self.tell("resend", seqs=[due])
 
 
-def _parse(payload: bytes) -> dict[str, Any] | None:
-    try:
-        message = json.loads(payload)
-    except ValueError:
-        return None
-    return message if isinstance(message, dict) else None
+def reason_of(message: Mapping[str, Any]) -> str:
+    """Return why an agent says that something failed, in one line."""
+    return plain_line(str(message.get("reason")), _LONGEST_REASON)

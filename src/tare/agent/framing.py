@@ -19,9 +19,20 @@ MAX_PAYLOAD = 1 << 20
 OUT_OF_BAND = 0xFFFFFFFF
 """The sequence number of frames outside the order: last words of a dying agent."""
 
+DAMAGE_FREE = 4 << 20
+DAMAGE_PER_BYTE = 4
+"""What looks like a frame and is none may cost so many looks at a byte, and so many more for each
+byte that arrived. On a line that damages every frame, each byte is looked at twice."""
+_PLACE_COST = 256
+"""A header costs as much as so many bytes of a payload."""
+
 _HEADER = struct.Struct("<4sBBIII")
 _CHECK = struct.Struct("<I")
 _KEPT_NOISE = 16_384
+
+
+class TooMuchDamage(ValueError):
+    """What arrives looks like frames so often that finding none would take all the time."""
 
 
 class Kind(IntEnum):
@@ -72,6 +83,9 @@ class Decoder:
     Attributes:
         noise: Bytes so far that belonged to no frame.
         damaged: Places so far that looked like a frame and had a wrong checksum.
+
+    Raises:
+        TooMuchDamage: By :meth:`feed` and :meth:`abandon`; the decoder is of no use after that.
     """
 
     def __init__(self, on_noise: Callable[[bytes], None] | None = None) -> None:
@@ -81,6 +95,7 @@ class Decoder:
         self._buffer = bytearray()
         self._start = 0
         self._kept = bytearray()
+        self._allowed = DAMAGE_FREE
 
     def feed(self, data: bytes) -> list[Frame]:
         """Add what was read, and return the frames that are whole now."""
@@ -88,6 +103,7 @@ class Decoder:
             del self._buffer[: self._start]
             self._start = 0
         self._buffer += data
+        self._allowed += DAMAGE_PER_BYTE * len(data)
         return self._frames()
 
     @property
@@ -105,8 +121,7 @@ class Decoder:
         """Give up on the frame that has begun, and return those found behind its first byte."""
         if not self.partial:
             return []
-        self.damaged += 1
-        self._skip(1)
+        self._give_up(0)
         return self._frames()
 
     def noise_lines(self) -> tuple[str, ...]:
@@ -135,8 +150,7 @@ class Decoder:
                 if zlib.crc32(payload) == _CHECK.unpack_from(self._buffer, end)[0]:
                     self._start = end + _CHECK.size
                     return Frame(header.kind, header.seq, payload)
-            self.damaged += 1
-            self._skip(1)
+            self._give_up(header.length if header is not None else 0)
 
     def _header(self) -> _Head | None:
         """Return the header that the buffer begins with, if it is whole and undamaged."""
@@ -152,6 +166,16 @@ class Decoder:
             and zlib.crc32(self._buffer[self._start : at - _CHECK.size]) == check
         )
         return _Head(Kind(kind), seq, length) if good else None
+
+    def _give_up(self, looked_at: int) -> None:
+        """Take a place for damage, of which ``looked_at`` bytes were looked at in vain."""
+        self.damaged += 1
+        self._allowed -= _PLACE_COST + looked_at
+        if self._allowed < 0:
+            raise TooMuchDamage(
+                f"{self.damaged} places look like frames and are none; finding the next is too much"
+            )
+        self._skip(1)
 
     def _seek(self) -> None:
         """Skip what is before the next magic, or before what may be its beginning at the end."""

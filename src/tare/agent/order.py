@@ -13,6 +13,8 @@ class Order:
     def __init__(self) -> None:
         self._expected: int | None = None
         self._early: dict[int, Frame] = {}
+        self._held_bytes = 0
+        self._farthest = 0
 
     def put(self, frame: Frame) -> list[Frame]:
         """Take a frame, and return those whose turn has come."""
@@ -20,10 +22,14 @@ class Order:
             self._expected = frame.seq
         if frame.seq < self._expected:
             return []
-        self._early[frame.seq] = frame
+        if frame.seq not in self._early:
+            self._early[frame.seq] = frame
+            self._held_bytes += len(frame.payload)
+            self._farthest = max(self._farthest, frame.seq)
         due = []
         while (following := self._early.pop(self._expected, None)) is not None:
             due.append(following)
+            self._held_bytes -= len(following.payload)
             self._expected += 1
         return due
 
@@ -42,10 +48,15 @@ class Order:
         """How many frames wait for an earlier one."""
         return len(self._early)
 
+    @property
+    def held_bytes(self) -> int:
+        """How many bytes the payloads of these have."""
+        return self._held_bytes
+
     def missing(self) -> list[int]:
         """Return the first sequence numbers that later frames have shown to be missing."""
         if not self._early or self._expected is None:
             return []
-        gap = range(self._expected, max(self._early))
+        gap = range(self._expected, self._farthest)
         absent = (seq for seq in gap if seq not in self._early)
         return [seq for seq, _ in zip(absent, range(_MOST_ASKED), strict=False)]

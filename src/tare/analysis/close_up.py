@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import polars as pl
 
+from tare.analysis.parquet import UnreadableSeries, floats
 from tare.analysis.series import raw_column
 from tare.analysis.series_data import SeriesSummary
+from tare.analysis.series_file import read_pieces
 from tare.events.results import SeriesEntry
 
 LONGEST = 100_000
@@ -50,7 +51,7 @@ def _first_samples(entry: SeriesEntry) -> np.ndarray[tuple[int], np.dtype[np.flo
     if column is None:
         return np.empty(0)
     try:
-        frame = pl.scan_parquet(entry.path).select(column).head(LONGEST).collect()
-    except (OSError, pl.exceptions.PolarsError):
+        pieces = read_pieces(entry, column, LONGEST)
+        return next((floats(piece) for piece in pieces), np.empty(0))
+    except UnreadableSeries:
         return np.empty(0)
-    return frame.to_series().to_numpy().astype(np.float64)

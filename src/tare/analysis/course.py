@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tare.analysis.monitoring import Phase, phases_of
-from tare.analysis.parquet import UnreadableSeries, floats, read_columns
+from tare.analysis.parquet import UnreadableSeries, floats
 from tare.analysis.results import Interval
 from tare.analysis.rundata import RunData
+from tare.analysis.series_file import read_series
 from tare.analysis.statistics.logratio import mean_interval
 from tare.events.results import CellResult, SeriesEntry
 
@@ -140,7 +141,7 @@ def courses(runs: Iterable[RunData]) -> tuple[Course, ...]:
 
 def _course(cell: CellResult, entry: SeriesEntry, emulated: frozenset[str]) -> Course | None:
     try:
-        table = read_columns(entry.path)
+        table = read_series(entry)
     except UnreadableSeries:
         return None
     if any(name not in table for name in _COLUMNS) or len(table["time_ns"]) < 2:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tare.analysis.rundata import RunData
+from tare.analysis.verify import series_doubts
 from tare.errors import InputError
 from tare.events import Fold, read_fold
 
@@ -90,6 +91,7 @@ def run_data(folder: Path, fold: Fold) -> RunData:
         adapted=fold.notes,
         arms_ended=tuple(fold.arms_ended),
         changes=started.changes,
+        doubts=(*fold.doubts, *series_doubts(folder, fold)),
         complete=ended is not None and ended.status == "complete",
         ended=None if ended is None else ended.status,
         end_reason="" if ended is None else ended.reason,

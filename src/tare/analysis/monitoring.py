@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tare.analysis.parquet import UnreadableSeries, floats, read_columns
+from tare.analysis.parquet import UnreadableSeries, floats
 from tare.analysis.rundata import RunData
+from tare.analysis.series_file import read_series
 from tare.events.results import CellResult, SeriesEntry
 
 SERIES = "counters"
@@ -157,7 +158,7 @@ def missing_host(cell: CellResult) -> str:
 
 def _read(entry: SeriesEntry, origin_ns: int | None) -> Track | None:
     try:
-        table = read_columns(entry.path)
+        table = read_series(entry)
     except UnreadableSeries:
         return None
     columns = {name: floats(column) for name, column in table.items()}

@@ -15,7 +15,7 @@ Columns = dict[str, NDArray[Any]]
 
 
 class UnreadableSeries(Exception):
-    """A series' file is missing or damaged; the message is the error of whoever read it."""
+    """A file of a series is missing, is not what was recorded, or cannot be read; says which."""
 
 
 @contextmanager
@@ -24,8 +24,9 @@ def _told() -> Iterator[None]:
 
     try:
         yield
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise UnreadableSeries(repr(error)) from error
+    except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UnreadableSeries(reason) from error
 
 
 def read_columns(path: Path, names: Sequence[str] | None = None) -> Columns:
@@ -42,7 +43,7 @@ def read_columns(path: Path, names: Sequence[str] | None = None) -> Columns:
     import polars as pl
 
     with _told():
-        table = pl.read_parquet(path, columns=None if names is None else list(names))
+        table = pl.read_parquet(path, columns=None if names is None else list(names), glob=False)
     return {column.name: column.to_numpy() for column in table}
 
 
@@ -61,7 +62,7 @@ def read_slices(path: Path, name: str, rows: int, step: int) -> Iterator[NDArray
     import polars as pl
 
     with _told():
-        lazy = pl.scan_parquet(path).select(name)
+        lazy = pl.scan_parquet(path, glob=False).select(name)
     for start in range(0, rows, step):
         with _told():
             piece = lazy.slice(start, step).collect().to_series().to_numpy()

@@ -81,6 +81,7 @@ class RunData:
         arms_ended: The arms that got no further block, because all that they tried failed.
         adapted: How scenarios were adapted to the host, one sentence each.
         changes: The options of the command line that made the study differ from its file.
+        doubts: What shows that the folder is not as the run wrote it, one sentence each.
     """
 
     folder: Path
@@ -112,6 +113,7 @@ class RunData:
     adapted: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
     arms_ended: tuple[ArmEnded, ...] = ()
+    doubts: tuple[str, ...] = ()
 
     @cached_property
     def observations(self) -> pl.DataFrame:

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tare.analysis.parquet import UnreadableSeries, floats, read_columns, read_slices
+from tare.analysis.parquet import UnreadableSeries, floats
 from tare.analysis.results import Flag, Interval
 from tare.analysis.rundata import RunData
 from tare.analysis.series_data import Quantile, SeriesKey, SeriesSummary
+from tare.analysis.series_file import read_pieces, read_series
 from tare.analysis.statistics.dip import two_humped
 from tare.analysis.statistics.histogram import Counter, Histogram, merge, thin
 from tare.analysis.statistics.tails import median_interval
@@ -187,7 +188,7 @@ def raw_column(entry: SeriesEntry) -> str | None:
 
 
 def _read_histogram(entry: SeriesEntry) -> Histogram:
-    table = read_columns(entry.path)
+    table = read_series(entry)
     order = np.argsort(table["low_ns"], kind="stable")
     return Histogram(
         floats(table["low_ns"][order]),
@@ -197,7 +198,7 @@ def _read_histogram(entry: SeriesEntry) -> Histogram:
 
 
 def _read_intervals(entry: SeriesEntry) -> _Course | None:
-    table = read_columns(entry.path)
+    table = read_series(entry)
     time, least, greatest = (floats(table[name]) for name in ("time_ns", "min_ns", "max_ns"))
     if time.size == 0:
         return None
@@ -210,13 +211,11 @@ def _read_intervals(entry: SeriesEntry) -> _Course | None:
 
 
 def _read_raw(entry: SeriesEntry) -> _Cell:
-    counter = Counter()
-    column = raw_column(entry)
+    counter, column = Counter(), str(raw_column(entry))
     width = max(1, -(-entry.rows // MOST_INTERVALS))
     step = max(1, _CHUNK // width) * width
     least, greatest, sums, sizes = [], [], [], []
-    assert column is not None
-    for samples in read_slices(entry.path, column, entry.rows, step):
+    for samples in read_pieces(entry, column, step):
         if samples.dtype != np.uint32:
             samples = np.clip(samples, 0, 2**32 - 1).astype(np.uint32)
         counter.add(samples)

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from tare.analysis.host_track import Cause, Episode, Names, Track, follow
-from tare.analysis.parquet import UnreadableSeries, read_columns
+from tare.analysis.parquet import UnreadableSeries
 from tare.analysis.quota import THROTTLED, Quota, blame_quota
 from tare.analysis.rundata import RunData
+from tare.analysis.series_file import read_series
 from tare.analysis.spikes import Gaps, Matched, Spike, match
 from tare.analysis.standstill import blame_steal, settle_idle
 from tare.events.host_schedule import FACTS, SERIES
@@ -164,9 +165,9 @@ def _read(
     if not facts.get("recorded"):
         return SpikeCell(**whose, matched=None, reason=str(facts.get("reason", "")))
     try:
-        host = read_columns(series[cell.cell, SERIES].path)
+        host = read_series(series[cell.cell, SERIES])
         gaps = series.get((cell.cell, GAPS))
-        logged = None if gaps is None else read_columns(gaps.path)
+        logged = None if gaps is None else read_series(gaps)
         return match_cell(whose, facts, host, logged)
     except UnreadableSeries as error:
         why = str(error)

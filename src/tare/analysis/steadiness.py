@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tare.analysis.parquet import UnreadableSeries, read_columns
+from tare.analysis.parquet import UnreadableSeries
 from tare.analysis.results import Flag, FlagKind
 from tare.analysis.rundata import RunData
 from tare.analysis.series_data import SeriesKey
+from tare.analysis.series_file import read_series
 from tare.analysis.statistics.warmup import Shape, courses, thinned
 from tare.events.results import SeriesEntry
 
@@ -61,7 +62,7 @@ def _courses(entry: SeriesEntry) -> Iterator[np.ndarray]:
     column = next(name for name in ITERATIONS if name in entry.columns)
     label = next(name for name in entry.columns if name not in ITERATIONS)
     try:
-        table = read_columns(entry.path, (label, column))
+        table = read_series(entry, (label, column))
     except UnreadableSeries:
         return
     labels, values = table[label], table[column]

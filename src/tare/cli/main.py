@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from tare.cli import listing
 from tare.cli.image import image_app
 from tare.cli.lab import lab_app
 from tare.cli.study import study_app
@@ -38,6 +39,7 @@ from tare.outputs import unusable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from tare.analysis.rundata import RunData
     from tare.events import Fold, RunFinished
     from tare.run.setup import Decision
     from tare.study.model import Study
@@ -50,7 +52,7 @@ app = typer.Typer(
     name="tare",
     help="Measures what virtualization costs, against the bare machine, with honest error bars.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -224,11 +226,11 @@ def export(
     out: Annotated[Path | None, typer.Option(help="A file; standard output otherwise.")] = None,
 ) -> None:
     """Write tidy observations, one row each."""
-    from tare.analysis import export_observations, load_run, write_observations
+    from tare.analysis import export_observations, write_observations
 
     if as_format is Format.parquet and out is None and sys.stdout.isatty():
         raise InputError("Parquet is binary", "name a file with --out")
-    loaded = load_run(directory)
+    loaded = _loaded(directory)
     if out is None:
         sys.stdout.buffer.write(export_observations(loaded, as_format.value))
         sys.stdout.buffer.flush()
@@ -241,11 +243,39 @@ def compare(
     directories: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of runs.")],
 ) -> None:
     """Show estimates and tests as a table."""
-    from tare.analysis import compare_runs, load_run
+    from tare.analysis import compare_runs
     from tare.report import render_comparison
 
-    runs = [load_run(directory) for directory in directories]
+    runs = [_loaded(directory) for directory in directories]
     render_comparison(compare_runs(runs), _console())
+
+
+@app.command()
+def verify(
+    directory: RunDir,
+    last: Annotated[
+        str, typer.Option(metavar="HASH", help="The last hash, as the run told it at its end.")
+    ] = "",
+) -> None:
+    """Say whether a run's folder is as the run wrote it: no event or series changed or missing."""
+    from tare.analysis.verify import verify_run
+    from tare.run.folder import open_folder
+
+    found = verify_run(open_folder(directory).path, last)
+    console = _console()
+    console.print(Text(f"{found.events} events, {found.series} series"))
+    if found.last:
+        console.print(Text(f"last hash: {found.last}"), soft_wrap=True)
+    for note in found.notes:
+        console.print(Text(f"– {note}"), soft_wrap=True)
+    for sentence in found.damage:
+        console.print(Text(f"✗ {sentence}", "red"), soft_wrap=True)
+    if found.damage:
+        raise typer.Exit(EXIT_FAULT)
+    console.print(Text("✓ as it was written", "green"))
+
+
+listing.add_to(app)
 
 
 @app.command()
@@ -274,8 +304,36 @@ def version() -> None:
     print(tare_version())
 
 
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def _tare(
+    told: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version.", is_eager=True, callback=_tell_version),
+    ] = False,
+) -> None:
+    del told
+
+
 def _console() -> Console:
-    return Console(highlight=False)
+    return listing.piped_or_terminal()
+
+
+def _loaded(directory: Path) -> RunData:
+    """Return a run's data, and say aloud where its folder is not as it was written."""
+    from tare.analysis import load_run
+
+    data = load_run(directory)
+    for doubt in data.doubts:
+        print(f"tare: {doubt}", file=sys.stderr)
+    if data.doubts:
+        print(f"      look at all of it: tare verify {directory}", file=sys.stderr)
+    return data
 
 
 def _decide(study: Study, fold: Fold, blocks_done: int) -> Decision:
@@ -303,7 +361,7 @@ def _write_report(
     references: Sequence[str] = (),
     formats: Sequence[str] = (),
 ) -> None:
-    from tare.analysis import compare_runs, load_run
+    from tare.analysis import compare_runs
     from tare.report import build_report
     from tare.run.folder import open_folder
 
@@ -314,7 +372,7 @@ def _write_report(
 
         published = [load_reference(name) for name in dict.fromkeys(references)]
     with _without_collection():
-        data = load_run(folder.path)
+        data = _loaded(folder.path)
         page = build_report([data], compare_runs([data]), folder.path, published, formats)
     console.print(Text(f"report: {page}", "bold"))
 
@@ -336,10 +394,14 @@ def _without_collection() -> Iterator[None]:
 
 
 def _end(directory: Path, finished: RunFinished | None) -> None:
+    from tare.events.chain import read_seal
     from tare.run.closing import closing
+    from tare.run.folder import RunFolder
 
     console = _console()
     _write_report(directory, console)
+    if seal := read_seal(RunFolder(directory).events):
+        console.print(Text(f"last hash: {seal.digest}"), soft_wrap=True)
     if finished is None:
         console.print(Text(f"interrupted; go on with: tare resume {directory}", "yellow"))
         raise typer.Exit(EXIT_INTERRUPTED)

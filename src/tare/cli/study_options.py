@@ -13,7 +13,17 @@ if TYPE_CHECKING:
     from tare.study.model import Study
 
 StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="A study, as a YAML file.")]
-Seed = Annotated[int | None, typer.Option(help="Seed of the random order.")]
+
+
+def _from_zero(seed: int | None) -> int | None:
+    if seed is not None and seed < 0:
+        raise typer.BadParameter(f"write a whole number from 0 on, not {seed}")
+    return seed
+
+
+Seed = Annotated[
+    int | None, typer.Option(callback=_from_zero, help="Seed of the random order, from 0 on.")
+]
 Host = Annotated[
     str,
     typer.Option(

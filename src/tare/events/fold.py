@@ -7,12 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tare.events.chain import Chain, read_seal
 from tare.events.model import (
     ArmEnded,
     BlockFinished,
     BlockStarted,
     CellFinished,
     CellStarted,
+    CellStatus,
     Decided,
     ImageReady,
     MachineReady,
@@ -31,6 +33,7 @@ from tare.events.model import (
 )
 from tare.events.observations import metric_of
 from tare.events.results import (
+    IMPOSSIBLE,
     CellResult,
     CheckResult,
     FinishedCell,
@@ -110,6 +113,8 @@ class Fold:
     wall_s: float = 0.0
     booting_s: float = 0.0
     measuring_s: float = 0.0
+    doubts: tuple[str, ...] = ()
+    """What shows that the stream is not as it was written."""
     _process_began: float = 0.0
     _open: dict[str, OpenCell] = field(default_factory=dict)
     _passing: set[str] = field(default_factory=set)
@@ -131,6 +136,7 @@ class Fold:
                 self._open.clear()
                 self.block.under_way = False
                 self.resumed, self.ended = self.resumed + 1, None
+                self.doubts = (*self.doubts, *event.doubts)
             case Preflight():
                 self.checks = tuple(
                     CheckResult(check.name, check.level, check.found, check.hint)
@@ -236,6 +242,14 @@ class Fold:
             if cell not in self._passing or done.result.block in self.block.finished
         )
 
+    def all_series(self, folder: Path) -> tuple[SeriesEntry, ...]:
+        """Return the series of all cells that ended, whether they count or not."""
+        return tuple(
+            _series_entry(done.result, saved, folder)
+            for done in self.finished.values()
+            for saved in done.saved
+        )
+
     def _take_block(self, event: BlockStarted | BlockFinished, time: float) -> None:
         course = self.block
         if isinstance(event, BlockStarted):
@@ -276,6 +290,7 @@ class Fold:
             earlier = f"attempt {before.result.attempt} {before.result.status}"
             warnings = (f"{earlier}: {before.result.reason}", *warnings)
         start = cell.started
+        status, reason = _possible(event, cell.observed)
         result = CellResult(
             cell=event.cell,
             run=self.started.run,
@@ -285,8 +300,8 @@ class Fold:
             workload=start.workload,
             parameters=canonical_json(start.parameters),
             repeat=int(repeat.group(1)) if repeat else 1,
-            status=event.status,
-            reason=event.reason,
+            status=status,
+            reason=reason,
             warnings=warnings,
             logs=event.logs,
             measured_s=event.measured_s,
@@ -334,13 +349,23 @@ def read_fold(path: Path) -> Fold:
     Raises:
         UnreadableStream: As :func:`tare.events.read_events` says.
     """
-    folded = Fold()
-    for entry in read_entries(path):
+    folded, chain = Fold(), Chain(read_seal(path))
+    for entry in read_entries(path, chain):
         if isinstance(entry, Record):
             folded.take(entry)
         else:
             folded.observe(entry.cell, entry.observation)
+    now = (f"{path.name}: {doubt}" for doubt in chain.doubts())
+    folded.doubts = tuple(dict.fromkeys((*folded.doubts, *now)))
     return folded
+
+
+def _possible(event: CellFinished, observed: Iterable[Observation]) -> tuple[CellStatus, str]:
+    """Return how a cell ended, withheld where a stream of others' making says what cannot be."""
+    beyond = next((seen for seen in observed if not abs(seen.value) < IMPOSSIBLE), None)
+    if beyond is None or event.status != "ok":
+        return event.status, event.reason
+    return "withheld", f"{beyond.metric.name} is {beyond.value:g}, which no machine can have had"
 
 
 def _series_entry(cell: CellResult, saved: SeriesSaved, folder: Path) -> SeriesEntry:
@@ -356,6 +381,8 @@ def _series_entry(cell: CellResult, saved: SeriesSaved, folder: Path) -> SeriesE
         role=saved.role,
         name=saved.name,
         path=folder / saved.path,
+        folder=folder,
+        sha256=saved.sha256,
         columns=saved.columns,
         rows=saved.rows,
     )

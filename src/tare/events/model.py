@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-STREAM_VERSION = 1
+STREAM_VERSION = 2
+"""2: lines carry a hash, see :mod:`tare.events.chain`."""
 
 Better = Literal["higher", "lower", "neither"]
 CellStatus = Literal["ok", "failed", "withheld"]
@@ -52,11 +53,15 @@ class RunStarted(Base):
 
 
 class RunResumed(Base):
-    """A new process took the run over at the first unfinished cell."""
+    """A new process took the run over at the first unfinished cell.
+
+    ``doubts`` say what showed that the stream was not as it had been written.
+    """
 
     type: Literal["run_resumed"] = "run_resumed"
     run: str
     versions: dict[str, str]
+    doubts: tuple[str, ...] = ()
 
 
 class Preflight(Base):
@@ -294,8 +299,12 @@ Event = Annotated[
 
 
 class Record(Base):
-    """One line of ``events.jsonl``: an event with its place and time (seconds since the epoch)."""
+    """One line of ``events.jsonl``: an event with its place and time (seconds since the epoch).
+
+    ``chain`` is the line's hash, in hexadecimal; lines of old have none.
+    """
 
     seq: int
     time: float
     event: Event
+    chain: str = ""

@@ -14,6 +14,12 @@ from typing import NamedTuple
 from tare.events.model import Observed
 from tare.events.results import Metric, Observation
 
+_UNSAFE = re.compile(
+    rb"\\[ubfr]|\x7f|\xc2[\x80-\x9f]|\xd8\x9c|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xa9]"
+    rb"|\xef\xbb\xbf|\xf3\xa0[\x80\x81]"
+)
+"""What :mod:`tare.plaintext` takes out of texts, as JSON escapes it, or in UTF-8."""
+
 _TEXT = rb'"[^"\\\x00-\x1f]*"'
 _NUMBER = rb"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?"
 _LINE = re.compile(
@@ -21,7 +27,7 @@ _LINE = re.compile(
     rb'"cell":(%(text)s),'
     rb'("role":%(text)s,"metric":%(text)s,"unit":%(text)s,"better":"(?:higher|lower|neither)",'
     rb'"kind":"(?:typical|tail|maximum)","headline":(?:true|false)),'
-    rb'"value":(%(number)s)\}\}' % {b"number": _NUMBER, b"text": _TEXT}
+    rb'"value":(%(number)s)\}(?:,"chain":"[0-9a-f]{64}")?\}' % {b"number": _NUMBER, b"text": _TEXT}
 )
 
 
@@ -52,16 +58,31 @@ class ObservationReader:
         try:
             cell = self._cells.get(cell_text) or self._cell(cell_text)
             metric = self._metrics.get(metric_text) or self._metric(metric_text)
-        except UnicodeDecodeError:
+        except ValueError:
             return None
         return Seen(int(seq), cell, Observation(metric, value))
 
     def _cell(self, text: bytes) -> str:
+        _require_plain(text)
         return self._cells.setdefault(text, text[1:-1].decode())
 
     def _metric(self, text: bytes) -> Metric:
+        _require_plain(text)
         event = Observed.model_validate_json(f'{{"cell":"","value":0,{text.decode()}}}')
         return self._metrics.setdefault(text, metric_of(event))
+
+
+def steers(line: bytes) -> bool:
+    """Return whether JSON may hold texts that are not to be shown as they are."""
+    # Nearly every line is ASCII without a backslash, which is seen faster than by an expression.
+    if line.isascii() and b"\\" not in line and b"\x7f" not in line:
+        return False
+    return _UNSAFE.search(line) is not None
+
+
+def _require_plain(text: bytes) -> None:
+    if steers(text):
+        raise ValueError("the model reads it")
 
 
 def metric_of(event: Observed) -> Metric:

@@ -9,6 +9,9 @@ from typing import Any, NamedTuple
 
 from tare.events.model import Better, CellStatus, Kind, Level, SeriesSaved
 
+IMPOSSIBLE = 1e15
+"""No figure of a machine, in s, B/s or 1/s, is as large: it would be thirty million years."""
+
 
 class Metric(NamedTuple):
     """What was observed of which machine of a cell, without the value."""
@@ -174,6 +177,8 @@ class SeriesEntry:
         path: The Parquet file, absolute.
         columns: Column types by name.
         rows: Number of rows.
+        folder: What the file must lie in; None: anywhere.
+        sha256: What its SHA-256 (hex) must be; None where this process wrote it.
     """
 
     run: str
@@ -189,6 +194,8 @@ class SeriesEntry:
     path: Path
     columns: Mapping[str, str]
     rows: int
+    folder: Path | None = None
+    sha256: str | None = None
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,10 @@ from types import TracebackType
 from typing import Self
 
 from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError
 
 from tare.errors import InputError
+from tare.events.chain import NO_SEAL, Chain, Sealer, read_seal, seal_path
 from tare.events.model import (
     STREAM_VERSION,
     BlockFinished,
@@ -23,7 +25,8 @@ from tare.events.model import (
     RunFinished,
     RunStarted,
 )
-from tare.events.observations import ObservationReader, Seen
+from tare.events.observations import ObservationReader, Seen, steers
+from tare.plaintext import plain_json
 
 DURABLE = (RunStarted, CellFinished, BlockFinished, Interrupted, RunFinished)
 
@@ -48,8 +51,12 @@ def read_events(path: Path) -> list[Record]:
     return [_record(path, number, line) for number, line in _whole_lines(path)]
 
 
-def read_entries(path: Path) -> Iterator[Record | Seen]:
+def read_entries(path: Path, chain: Chain | None = None) -> Iterator[Record | Seen]:
     """Read what :func:`read_events` reads one by one, and observations fast.
+
+    Args:
+        path: An ``events.jsonl`` file.
+        chain: Follows the lines, where it is to be known whether they are as they were written.
 
     Yields:
         The records in order; observations as :class:`tare.events.observations.Seen`.
@@ -59,6 +66,8 @@ def read_entries(path: Path) -> Iterator[Record | Seen]:
     """
     reader = ObservationReader()
     for number, line in _whole_lines(path):
+        if chain is not None:
+            chain.follow(line)
         seen = reader.read(line)
         if seen is None:
             yield _record(path, number, line)
@@ -83,7 +92,7 @@ def _whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 def _record(path: Path, number: int, line: bytes) -> Record:
     try:
-        record = Record.model_validate_json(line)
+        record = _legible(line)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "line"
@@ -99,6 +108,18 @@ def _record(path: Path, number: int, line: bytes) -> Record:
     return record
 
 
+def _legible(line: bytes) -> Record:
+    """Return the record of a line, with texts that can be shown wherever they came from."""
+    if not steers(line):
+        return Record.model_validate_json(line)
+    try:
+        value = plain_json(json.loads(line.decode()))
+    except (ValueError, RecursionError):
+        # The model says what is wrong with it.
+        return Record.model_validate_json(line)
+    return Record.model_validate(value)
+
+
 def _require_place(path: Path, number: int, seq: int) -> None:
     if seq != number - 1:
         raise UnreadableStream(
@@ -108,13 +129,27 @@ def _require_place(path: Path, number: int, seq: int) -> None:
 
 
 class EventLog:
-    """The append-only stream of one run; every subscriber sees each event once it is written."""
+    """The append-only stream of one run; every subscriber sees each event once it is written.
+
+    Raises:
+        UnreadableStream: The stream is damaged, or is not as it was written.
+    """
 
     def __init__(self, path: Path) -> None:
         self._subscribers: list[Callable[[Record], None]] = []
-        self._next = len(read_events(path)) if path.exists() and path.stat().st_size else 0
+        self._chain = _followed(path)
         _cut_torn_tail(path)
         self._file = path.open("ab", buffering=0)
+        try:
+            self._sealer = Sealer(path)
+        except OSError:
+            self._file.close()
+            raise
+
+    @property
+    def digest(self) -> str:
+        """The hash of the last event."""
+        return self._chain.digest
 
     def subscribe(self, subscriber: Callable[[Record], None]) -> None:
         """Call ``subscriber`` with every record appended from now on."""
@@ -126,12 +161,14 @@ class EventLog:
         Raises:
             OSError: The disk is full or failed; nothing of the event counts then.
         """
-        record = Record(seq=self._next, time=time.time(), event=event)
-        line = record.model_dump_json(exclude_defaults=False).encode() + b"\n"
-        self._write_whole(line)
+        record, body = _written(Record(seq=self._chain.lines, time=time.time(), event=event))
+        line, digest = self._chain.chaining(body)
+        self._write_whole(line + b"\n")
         if isinstance(event, DURABLE):
             os.fsync(self._file.fileno())
-        self._next += 1
+        self._chain.add(digest)
+        if isinstance(event, DURABLE):
+            self._sealer.keep(record.seq, self._chain.digest)
         for subscriber in self._subscribers:
             subscriber(record)
         return record
@@ -149,6 +186,9 @@ class EventLog:
         """Bring everything to the disk and close the file."""
         os.fsync(self._file.fileno())
         self._file.close()
+        if self._chain.chained:
+            self._sealer.keep(self._chain.lines - 1, self._chain.digest)
+        self._sealer.close()
 
     def __enter__(self) -> Self:
         return self
@@ -160,6 +200,35 @@ class EventLog:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _followed(path: Path) -> Chain:
+    """Return the chain of what a former process wrote, which must be as it was written."""
+    chain = Chain(read_seal(path))
+    if not path.exists() or not path.stat().st_size:
+        return chain
+    for _ in read_entries(path, chain):
+        pass
+    grave = [doubt for doubt in chain.doubts() if doubt != NO_SEAL]
+    if grave:
+        raise UnreadableStream(
+            f"{path}: {grave[0]}",
+            f"restore it, or start anew; to go on from a shortened one, remove {seal_path(path)}",
+        )
+    return chain
+
+
+def _written(record: Record) -> tuple[Record, bytes]:
+    """Return a record as it can be shown, and its line without a hash."""
+    try:
+        line = record.model_dump_json(exclude={"chain"}).encode()
+        if not steers(line):
+            return record, line
+        shown = _legible(line)
+    except PydanticSerializationError:
+        # Half a character: such as a name of a file that is not UTF-8.
+        shown = Record.model_validate(plain_json(record.model_dump()))
+    return shown, shown.model_dump_json(exclude={"chain"}).encode()
 
 
 def _cut_torn_tail(path: Path) -> None:

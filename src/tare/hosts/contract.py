@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tare.plaintext import plain
 from tare.study.placement import HostCpus
 
 STREAM_LIMIT = 1 << 20
@@ -30,7 +31,7 @@ class Completed:
     def words(self) -> str:
         """Return what the command itself said last: of its errors, else of its output."""
         said = self.stderr.strip() or self.stdout.strip()
-        return said.decode(errors="replace")
+        return plain(said.decode(errors="replace"))
 
 
 class Process(ABC):

@@ -135,7 +135,7 @@ async def _parts(host: Host, package: Package) -> tuple[Package, ...]:
 
 async def _show(host: Host, name: str) -> Package | None:
     try:
-        shown = await host.run(["apt-cache", "show", "--no-all-versions", name], timeout_s=60)
+        shown = await host.run(["apt-cache", "show", "--no-all-versions", "--", name], timeout_s=60)
     except InputError:
         return None
     if not shown.ok:
@@ -195,7 +195,7 @@ async def download(host: Host, package: Package, folder: Path) -> Path:
     """
     wanted = f"{package.name}={package.version}"
     got = await host.run(
-        ["env", "-C", os.fspath(folder), "apt-get", "-q", "download", wanted],
+        ["env", "-C", os.fspath(folder), "apt-get", "-q", "download", "--", wanted],
         timeout_s=_DOWNLOAD_S,
     )
     files = sorted(folder.glob(f"{package.name}_*.deb"))

@@ -101,7 +101,7 @@ async def fetch(host: Host, packages: Sequence[PackageFile], folder: Path) -> tu
         InputError: They could not be fetched, with apt's own words.
     """
     wanted = [f"{part.name}={part.version}" for part in packages]
-    argv = ["env", "-C", os.fspath(folder), "apt-get", "-qq", *_PRIVATE, "download", *wanted]
+    argv = ["env", "-C", os.fspath(folder), "apt-get", "-qq", *_PRIVATE, "download", "--", *wanted]
     got = await host.run(argv, timeout_s=_FETCH_S)
     files = tuple(folder / part.file for part in packages)
     missing = [file.name for file in files if not file.is_file()]

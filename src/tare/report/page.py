@@ -205,6 +205,7 @@ def _subtitle(comparison: Comparison) -> str:
 def _alerts(comparison: Comparison) -> tuple[str, ...]:
     partial = [_partial(run) for run in comparison.runs if not run.complete]
     partial += [text for run in comparison.runs if (text := _unfit(run))]
+    partial += [text for run in comparison.runs if (text := _doubtful(run))]
     # What the mark means is said beside the verdicts; in a warning on every page it would wear out.
     notes = [note for note in comparison.notes if not note.lower().startswith(EMULATED)]
     return tuple(legible(text) for text in (*partial, *notes))
@@ -221,6 +222,13 @@ def _partial(run: RunData) -> str:
 def _unfit(run: RunData) -> str:
     bad = [f"{check.name} ({check.found})" for check in run.checks if check.level == "bad"]
     return f"The host was not fit for measuring: {'; '.join(bad)}." if bad else ""
+
+
+def _doubtful(run: RunData) -> str:
+    if not run.doubts:
+        return ""
+    more = f", and {len(run.doubts) - 1} more" if len(run.doubts) > 1 else ""
+    return f"Run {run.run} is not as it was written: {run.doubts[0]}{more} (see `tare verify`)."
 
 
 def _no_lead(comparison: Comparison) -> str:

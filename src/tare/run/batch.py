@@ -30,6 +30,7 @@ from tare.run.cast import Cast
 from tare.run.cell import LEAST_COUNTED_S, Attempt, CellContext, fail_cell
 from tare.run.host_counters import HostSampler, host_sampler
 from tare.run.neighbours import Neighbour
+from tare.run.outputs import save_logs
 from tare.run.peers import Connection, Peer, connected, require_network, started_peer
 from tare.run.sites import OtherHosts, ReadyArm, Site
 from tare.run.slow_libraries import SlowLibraries
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 TRIES = 2
 STOP_S = 120.0
 """Seconds after which a machine that does not let itself be removed is left to the ledger."""
-LOGS_S = 30.0
 
 
 @dataclass
@@ -299,14 +299,7 @@ class BatchRunner:
         )
 
     async def _keep_logs(self, context: Context, name: str, workdir: Path) -> None:
-        kept = self.cells.folder.machines / name
-        search = ["find", str(workdir), "-maxdepth", "1", "-name", "*.log", "-type", "f"]
-        found = await context.host.run(search, timeout_s=LOGS_S)
-        for log in sorted(map(Path, found.stdout.decode().splitlines())):
-            with suppress(OSError):
-                content = await context.host.read(log)
-                kept.mkdir(exist_ok=True)
-                (kept / log.name).write_bytes(content)
+        await save_logs(context.host, workdir, self.cells.folder.machines / name)
 
     def _logs(self, name: str) -> tuple[str, ...]:
         return (self.cells.folder.relative(self.cells.folder.machines / name),)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tare.agent.clocktrust import ClockReading, ClockTrust, judge
 from tare.errors import MachineFault
+from tare.events.results import IMPOSSIBLE
 
 if TYPE_CHECKING:
     from tare.agent.client import AgentClient
@@ -20,8 +21,6 @@ DRIFT_LIMIT_PPM = 500.0
 MOST_WAIT_S = 20.0
 """How long to wait until slow answers say something of a clock: 100 ms are 1 % of 10 s."""
 LOOK_S = 0.2
-IMPOSSIBLE = 1e15
-"""No figure of a machine, in s, B/s or 1/s, is as large: it would be thirty million years."""
 
 
 def require_possible(values: Mapping[str, float]) -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from tare.agent.client import Outcome
     from tare.agent.clocktrust import ClockTrust
-    from tare.events import EventLog
+    from tare.events import Event, EventLog
     from tare.run.cast import Cast
     from tare.run.folder import RunFolder
     from tare.study.cells import Cell
@@ -40,6 +40,15 @@ if TYPE_CHECKING:
 PHASES = "phases"
 """The fact that lists what neighbours did in turn, for the report's courses."""
 LEAST_DEADLINE_S = 30.0
+UNREADABLE = (
+    LookupError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+)
+"""What it raises to take a result for what it is not: the machine's fault, and no end of a run."""
 LEAST_COUNTED_S = 2.0
 DEADLINE_FACTOR = 20.0
 """An emulated machine may be that much slower than the hardware the estimate is made for."""
@@ -149,17 +158,18 @@ class Attempt:
             if said := save_output(self.context.folder, self.cell.id, result):
                 self.logs = (*self.logs, said)
             values = self.workload.observe(self.parameters, result)
-            require_possible(values)
+            told = self._told(values, measured)
         except MachineFault as fault:
             self._fail(str(fault), transient=fault.transient)
             return fault
         except WorkloadFault as fault:
             self._fail(str(fault))
             return None
-        except (KeyError, ValueError, TypeError) as error:
+        except UNREADABLE as error:
             self._fail(f"the agent's result of {self.cell.kind} cannot be read: {error!r}")
             return None
-        self._tell(values, measured)
+        for event in told:
+            self.context.log.append(event)
         return None
 
     def _fail(self, reason: str, *, transient: bool = False) -> None:
@@ -247,20 +257,26 @@ class Attempt:
         metrics[SUBJECT] = self.workload.metrics_for(self.parameters)
         return metrics
 
-    def _tell(self, values: Mapping[str, float], measured: _Measured) -> None:
+    def _told(self, values: Mapping[str, float], measured: _Measured) -> list[Event]:
+        """Return what is to be told of a cell that was measured; its series are written by then.
+
+        Raises:
+            MachineFault: A value is impossible.
+            ValueError: A value or a fact is of a kind that no event holds.
+        """
         context, cell = self.context, self.cell
         metrics = self._metrics()
-        _observe(context, cell, metrics[SUBJECT], SUBJECT, values)
+        told: list[Event] = _observed(cell, metrics[SUBJECT], SUBJECT, values)
         for report in measured.loads:
-            _observe(context, cell, metrics[report.role], report.role, report.values)
+            told += _observed(cell, metrics[report.role], report.role, report.values)
         saved = [(SUBJECT, series) for series in measured.outcome.series]
-        for role, series in (*saved, *measured.counters.series):
-            context.log.append(save_series(context.folder, cell.id, role, series))
+        saved += measured.counters.series
         if measured.host.series is not None:
-            context.log.append(save_series(context.folder, cell.id, "host", measured.host.series))
+            saved.append(("host", measured.host.series))
+        told += [save_series(context.folder, cell.id, role, series) for role, series in saved]
         doubts = (context.clocks.doubt(measured.trust), impossible(metrics[SUBJECT], values))
         why = "; ".join(filter(None, doubts))
-        context.log.append(
+        told.append(
             CellFinished(
                 cell=cell.id,
                 status="withheld" if why else "ok",
@@ -271,6 +287,7 @@ class Attempt:
                 facts=measured.facts(),
             )
         )
+        return told
 
 
 async def _abandon(beginning: asyncio.Future[None], loads: Loads) -> None:
@@ -283,34 +300,31 @@ async def _abandon(beginning: asyncio.Future[None], loads: Loads) -> None:
 
 
 def _texts(result: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(str(text) for text in result.get("warnings", ()))
+    return tuple(str(text) for text in result.get("warnings") or ())
 
 
 def _warnings(reports: Sequence[LoadReport]) -> tuple[str, ...]:
     return tuple(f"{each.role}, {each.load}: {text}" for each in reports for text in each.warnings)
 
 
-def _observe(
-    context: CellContext,
-    cell: Cell,
-    metrics: Sequence[Metric],
-    role: str,
-    values: Mapping[str, float],
-) -> None:
-    for metric in metrics:
-        if metric.name in values:
-            context.log.append(
-                Observed(
-                    cell=cell.id,
-                    role=role,
-                    metric=metric.name,
-                    unit=metric.unit,
-                    better=metric.better,
-                    kind=metric.kind,
-                    headline=metric.headline and role == "subject",
-                    value=values[metric.name],
-                )
-            )
+def _observed(
+    cell: Cell, metrics: Sequence[Metric], role: str, values: Mapping[str, float]
+) -> list[Event]:
+    require_possible(values)
+    return [
+        Observed(
+            cell=cell.id,
+            role=role,
+            metric=metric.name,
+            unit=metric.unit,
+            better=metric.better,
+            kind=metric.kind,
+            headline=metric.headline and role == SUBJECT,
+            value=values[metric.name],
+        )
+        for metric in metrics
+        if metric.name in values
+    ]
 
 
 def tell_started(

@@ -128,7 +128,7 @@ async def resume(
     _require_same_images(fold, prepared)
     with appending(folder) as log:
         _subscribe(setup, log, fold)
-        log.append(RunResumed(run=started.run, versions=run_versions()))
+        log.append(RunResumed(run=started.run, versions=run_versions(), doubts=fold.doubts))
         checked = checked_events(setup, study, verdicts, facts)
         _tell_plan(log, fold, checked, plan, prepared)
         execution = _Execution(setup, study, plan, prepared, folder, log, started.run, fold)

@@ -218,9 +218,9 @@ class Loads:
             values=values,
             phases=tuple(
                 {name: phase[name] for name in ("name", "begin_s", "end_s")}
-                for phase in outcome.value.get("phases", ())
+                for phase in outcome.value.get("phases") or ()
             ),
-            warnings=tuple(str(text) for text in outcome.value.get("warnings", ())),
+            warnings=tuple(str(text) for text in outcome.value.get("warnings") or ()),
             **share,
         )
 

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tare.outputs import put
 from tare.run.series import file_stem
 
 if TYPE_CHECKING:
+    from tare.hosts import Host
     from tare.run.folder import RunFolder
 
+LOGS_S = 30.0
+MOST_LOG_BYTES = 4 << 20
+"""Of each log; what a guest says without end is kept from its end."""
 SAID = ("fio", "output")
 """The keys of an agent's result that hold a program's own words: JSON, or text."""
 
@@ -38,3 +44,25 @@ def save_output(folder: RunFolder, cell: str, result: Mapping[str, Any]) -> str:
         put(path, str(text).encode(errors="replace"))
         return folder.relative(path)
     return ""
+
+
+async def save_logs(host: Host, workdir: Path, kept: Path) -> None:
+    """Copy the logs of a machine, each as far as :data:`MOST_LOG_BYTES` from its end.
+
+    Args:
+        host: Where the machine ran.
+        workdir: Its folder there.
+        kept: The folder in the run's folder that they go to; made where there are any.
+
+    Raises:
+        MachineFault: The host does not answer.
+    """
+    search = ["find", str(workdir), "-maxdepth", "1", "-name", "*.log", "-type", "f"]
+    found = await host.run(search, timeout_s=LOGS_S)
+    for log in sorted(map(Path, found.stdout.decode().splitlines())):
+        end = ["tail", "-c", str(MOST_LOG_BYTES), "--", str(log)]
+        read = await host.run(end, timeout_s=LOGS_S)
+        # A log that cannot be kept costs no cell.
+        with suppress(OSError):
+            kept.mkdir(exist_ok=True)
+            (kept / log.name).write_bytes(read.stdout)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import re
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from tare.events import SeriesSaved
-from tare.outputs import put
+from tare.outputs import aside
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from tare.agent.series import Series
     from tare.run.folder import RunFolder
 
@@ -35,10 +36,8 @@ def save_series(folder: RunFolder, cell: str, role: str, series: Series) -> Seri
 
     path = folder.series / f"{file_stem(cell, role, series.name)}.parquet"
     frame = pl.DataFrame(series.columns)
-    # Not straight into the file: polars has an error of its own for a full disk.
-    written = io.BytesIO()
-    frame.write_parquet(written, compression="zstd", compression_level=1)
-    put(path, written.getbuffer())
+    with aside(path) as file:
+        digest = _write(frame, file)
     return SeriesSaved(
         cell=cell,
         role=role,
@@ -46,8 +45,43 @@ def save_series(folder: RunFolder, cell: str, role: str, series: Series) -> Seri
         path=folder.relative(path),
         columns={name: str(dtype) for name, dtype in frame.schema.items()},
         rows=frame.height,
-        sha256=_sha256(written.getbuffer()),
+        sha256=digest,
     )
+
+
+class _Hashed:
+    """A file that is written from its beginning to its end, and hashed meanwhile."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.digest = hashlib.sha256()
+        self.error: OSError | None = None
+
+    def write(self, data: bytes) -> int:
+        """Write ``data``; what the system refuses is kept, for polars has an error of its own."""
+        try:
+            written = self._file.write(data)
+        except OSError as error:
+            self.error = error
+            raise
+        self.digest.update(data)
+        return written
+
+    def flush(self) -> None:
+        """Bring all of it to the file."""
+        self._file.flush()
+
+
+def _write(frame: pl.DataFrame, file: IO[bytes]) -> str:
+    """Write ``frame`` without a copy of it in memory; return the SHA-256 (hex) of the file."""
+    hashed = _Hashed(file)
+    try:
+        frame.write_parquet(hashed, compression="zstd", compression_level=1)  # type: ignore[arg-type]
+    except Exception:
+        if hashed.error is not None:
+            raise hashed.error from None
+        raise
+    return hashed.digest.hexdigest()
 
 
 def file_stem(cell: str, role: str, name: str) -> str:

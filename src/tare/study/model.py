@@ -6,6 +6,7 @@ Platforms' options and workloads' parameters are typed by the :class:`Catalog`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
@@ -69,11 +70,20 @@ class Catalog:
         return missing + suggestion(name, self.platforms if kind == "platform" else self.workloads)
 
 
+_KERNEL_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+~-]{0,127}")
+"""A package's (Debian Policy 5.6.1), or a file's without its folder; never an option of apt's."""
+
+
 def _kernel_exists(value: str) -> str:
     if "/" in value and not FilePath(value).is_file():
         raise ValueError(
             f"there is no kernel file {value}; write `rt`, `cloud`, a kernel package's name, "
             "or the path of a vmlinuz"
+        )
+    if "/" not in value and not _KERNEL_NAME.fullmatch(value):
+        raise ValueError(
+            "is no name of a kernel; write `rt`, `cloud`, a kernel package's name, or the path of "
+            "a vmlinuz"
         )
     return value
 

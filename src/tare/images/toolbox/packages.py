@@ -47,14 +47,14 @@ async def toolbox_packages(
         InputError: There is no apt, or no such package.
     """
     names = [await _existing(host, name) for name in wanted]
-    said = await _apt(host, ["apt-get", *_NOTHING_INSTALLED, "-s", "install", *names])
+    said = await _apt(host, ["apt-get", *_NOTHING_INSTALLED, "-s", "install", "--", *names])
     versions = {
         name.partition(":")[0]: version
         for name, version in _INSTALLED.findall(said)
         if name.partition(":")[0] in names or not unneeded.fullmatch(name.partition(":")[0])
     }
     asked = [f"{name}={version}" for name, version in sorted(versions.items())]
-    shown = await _apt(host, ["apt-cache", "show", "--no-all-versions", *asked])
+    shown = await _apt(host, ["apt-cache", "show", "--no-all-versions", "--", *asked])
     found = {package.name: package for package in described(shown)}
     if missing := sorted(set(versions) - set(found)):
         raise InputError(f"apt says nothing of the package {missing[0]}", _HINT)
@@ -75,7 +75,7 @@ async def unknown_packages(host: Host, names: Iterable[str]) -> tuple[str, ...]:
     if not asked:
         return ()
     said = await host.run(
-        ["apt-cache", "show", "--no-all-versions", *asked],
+        ["apt-cache", "show", "--no-all-versions", "--", *asked],
         timeout_s=_RESOLVE_S,
         env={"LC_ALL": "C"},
     )
@@ -88,7 +88,9 @@ async def _existing(host: Host, name: str) -> str:
     if len(choices) == 1:
         return name
     for choice in choices:
-        said = await host.run(["apt-cache", "show", "--no-all-versions", choice], timeout_s=60)
+        said = await host.run(
+            ["apt-cache", "show", "--no-all-versions", "--", choice], timeout_s=60
+        )
         if said.ok and said.stdout:
             return choice
     raise InputError(f"apt knows no package {' or '.join(choices)} for the toolbox", _HINT)
@@ -115,7 +117,7 @@ async def download_all(host: Host, packages: Sequence[Package], folder: Path) ->
     """
     wanted = [f"{package.name}={package.version}" for package in packages]
     got = await host.run(
-        ["env", "-C", os.fspath(folder), "apt-get", "-q", "download", *wanted],
+        ["env", "-C", os.fspath(folder), "apt-get", "-q", "download", "--", *wanted],
         timeout_s=_DOWNLOAD_S,
         env={"LC_ALL": "C"},
     )

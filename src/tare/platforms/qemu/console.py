@@ -7,6 +7,8 @@ import codecs
 import re
 from collections import deque
 
+from tare.plaintext import plain
+
 LINES = 40
 _LONGEST_LINE = 400
 _OUT_OF_MEMORY = re.compile(r"Out of memory: Kill(?:ed)? process \d+ \(([^)]*)\)")
@@ -67,4 +69,4 @@ class Console:
 
 
 def _clean(line: str) -> str:
-    return _CONTROL.sub("", line)[:_LONGEST_LINE].rstrip()
+    return plain(_CONTROL.sub("", line))[:_LONGEST_LINE].rstrip()

@@ -1,0 +1,57 @@
+"""The commands that list what a study may name; thin."""
+
+from __future__ import annotations
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tare.plaintext import plain
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(workloads)
+    app.command()(platforms)
+
+
+def workloads() -> None:
+    """List what can be measured here, Tare's own workloads and installed ones."""
+    from tare.registry import installed
+
+    found = installed().workloads
+    _show({name: workload.summary for name, workload in sorted(found.items())})
+
+
+def platforms() -> None:
+    """List the platforms that a study may name here; `tare doctor` says which work."""
+    from tare.registry import installed
+
+    lines = {}
+    for platform in installed().platforms.values():
+        for variant in platform.variants:
+            options = platform.options.model_validate(dict(variant.options))
+            name = " ".join((platform.name, *(f"{k}={v}" for k, v in variant.options.items())))
+            lines[name] = platform.describe(options)
+    _show(lines)
+
+
+def piped_or_terminal() -> Console:
+    """Return where commands print: what is piped is wrapped by nobody but its reader."""
+    console = Console(highlight=False)
+    console.soft_wrap = not console.is_terminal
+    return console
+
+
+def _show(lines: dict[str, str]) -> None:
+    console = piped_or_terminal()
+    if not console.is_terminal:
+        for name, words in lines.items():
+            print(f"{plain(name)}\t{plain(words)}")
+        return
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    for name, words in lines.items():
+        table.add_row(Text(plain(name), "bold"), Text(plain(words)))
+    console.print(table)
