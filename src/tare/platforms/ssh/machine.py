@@ -14,8 +14,8 @@ from tare.hosts import Host
 from tare.hosts.trace.threads import run_delay, threads_of
 from tare.platforms.contract import Machine
 from tare.platforms.linux.process_machine import ProcessMachine
+from tare.platforms.qemu.carrier import Carrier
 from tare.platforms.qemu.cost import qemu_cost
-from tare.platforms.ssh.carrier import Carrier
 
 
 class SshMachine(Machine):

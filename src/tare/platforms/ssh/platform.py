@@ -34,8 +34,8 @@ from tare.platforms.linux.process_machine import (
     process_cost,
 )
 from tare.platforms.linux.toolbox import tree_environment
+from tare.platforms.qemu.carrier import find_carrier
 from tare.platforms.scheduling import NOTHING
-from tare.platforms.ssh.carrier import find_carrier
 from tare.platforms.ssh.machine import SshMachine
 from tare.platforms.ssh.options import ANY, SshArmOptions
 from tare.platforms.ssh.reached import UNDOERS, Reached, reached
