@@ -17,7 +17,7 @@ from tare.hosts.ssh.host import SshHost
 from tare.images.cache import default_cache
 from tare.platforms.bare import Bare
 from tare.platforms.contract import Context
-from tare.platforms.oci.platform import Oci
+from tare.platforms.oci.platform import Oci, OciOptions
 from tare.platforms.qemu.platform import Qemu
 from tare.testing.conformance import PlatformCases
 from tare.testing.hosts import Elsewhere, second_host
@@ -57,6 +57,14 @@ class TestBare(PlatformCases):
 class TestOci(PlatformCases):
     platform = Oci()
     killed_words = "was killed (SIGKILL)"
+
+
+@pytest.mark.container
+@pytest.mark.skipif(not shutil.which("runsc"), reason="runsc is not installed")
+class TestGvisor(PlatformCases):
+    platform = Oci()
+    options = OciOptions(runtime="runsc")
+    killed_words = "was killed"
 
 
 @pytest.mark.guest

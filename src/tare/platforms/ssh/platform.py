@@ -213,4 +213,5 @@ async def _agent_in(there: Reached, seen: Look, spec: MachineSpec) -> ProcessMac
             held=held.pop_all(),
             prove=prove if seen.root else None,
             disk=disk,
+            shares_clock=False,
         )
