@@ -18,6 +18,7 @@ from tare.images.cache import default_cache
 from tare.platforms.bare import Bare
 from tare.platforms.contract import Context
 from tare.platforms.oci.platform import Oci, OciOptions
+from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu
 from tare.testing.conformance import PlatformCases
 from tare.testing.hosts import Elsewhere, second_host
@@ -72,4 +73,12 @@ class TestGvisor(PlatformCases):
 @pytest.mark.boots
 class TestQemu(PlatformCases):
     platform = Qemu()
+    killed_words = "QEMU was killed by SIGKILL"
+
+
+@pytest.mark.guest
+@pytest.mark.acceptance
+class TestUring(PlatformCases):
+    platform = Qemu()
+    options = QemuOptions(disk_aio="io_uring", disk_cache="writeback", iothread=True)
     killed_words = "QEMU was killed by SIGKILL"

@@ -242,7 +242,8 @@ class QemuMachine(Machine):
         )
         self.applied = {**scheduled, **placed}
         if self._disk is not None:
-            disk = await prove_disk(self.name, self._options, self._monitor, self._disk)
+            maps = await self._host.read(f"/proc/{self._process.pid}/maps")
+            disk = await prove_disk(self.name, self._options, self._monitor, self._disk, maps)
             self.applied = {**self.applied, "disk": disk}
         await self._monitor.execute("cont")
 
