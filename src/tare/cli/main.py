@@ -174,6 +174,19 @@ def run(
     _end(folder, asyncio.run(carry_out(wanted, source, folder, seed, _decide, _console())))
 
 
+@app.command("import")
+def import_arm(
+    file: Annotated[Path, typer.Argument(help="libvirt XML, QEMU's arguments, Proxmox, OVF, OVA.")],
+) -> None:
+    """Print a virtual machine of another tool's as an arm, and what of it was not carried over.
+
+    For example: virsh dumpxml web1 > web1.xml; tare import web1.xml
+    """
+    from tare.platforms.imported.read import import_file
+
+    print(import_file(file).text(), end="")
+
+
 @app.command()
 def resume(directory: RunDir) -> None:
     """Go on after a crash, kill or Ctrl-C, at the first unfinished cell."""
