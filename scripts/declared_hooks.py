@@ -27,6 +27,8 @@ ALLOWED = {
     ("images/toolbox/expected.py", "scimark"): "the one program that may be missing",
     ("lab/", "xen"): "the hypervisor that a lab boots, not a platform",
     ("run/runhost/", "xen"): "the hypervisor that a host is booted with, not a platform",
+    ("run/session.py", "ssh"): "how a host is reached, not a platform",
+    ("study/hosting.py", "ssh"): "how a host is reached, not a platform",
     ("study/hosting.py", "getattr(spec, name)"): "spec is a pydantic model, name one of its fields",
 }
 """File or folder, and the name or words there; why it is no probing of a part."""

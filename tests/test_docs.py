@@ -73,3 +73,9 @@ def test_what_the_pages_name_is_there(page: Path) -> None:
         importlib.import_module(name)
     for link in re.findall(r"\]\(([^)#:]+)(?:#\w+)?\)", text):
         assert (page.parent / link).exists(), link
+
+
+def test_the_study_of_a_machine_that_exists_is_shown_as_it_is() -> None:
+    page = (ROOT / "docs" / "owning.md").read_text(encoding="utf-8")
+    study = (ROOT / "studies" / "my-vm.yaml").read_text(encoding="utf-8")
+    assert f"```yaml studies/my-vm.yaml\n{study}```" in page

@@ -17,7 +17,8 @@ from tare.hosts.ssh.host import SshHost
 from tare.images.cache import default_cache
 from tare.platforms.bare import Bare
 from tare.platforms.contract import Context
-from tare.platforms.oci.platform import Oci
+from tare.platforms.oci.platform import Oci, OciOptions
+from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu
 from tare.testing.conformance import PlatformCases
 from tare.testing.hosts import Elsewhere, second_host
@@ -59,9 +60,25 @@ class TestOci(PlatformCases):
     killed_words = "was killed (SIGKILL)"
 
 
+@pytest.mark.container
+@pytest.mark.skipif(not shutil.which("runsc"), reason="runsc is not installed")
+class TestGvisor(PlatformCases):
+    platform = Oci()
+    options = OciOptions(runtime="runsc")
+    killed_words = "was killed"
+
+
 @pytest.mark.guest
 @pytest.mark.slow
 @pytest.mark.boots
 class TestQemu(PlatformCases):
     platform = Qemu()
+    killed_words = "QEMU was killed by SIGKILL"
+
+
+@pytest.mark.guest
+@pytest.mark.acceptance
+class TestUring(PlatformCases):
+    platform = Qemu()
+    options = QemuOptions(disk_aio="io_uring", disk_cache="writeback", iothread=True)
     killed_words = "QEMU was killed by SIGKILL"

@@ -13,11 +13,12 @@ import pytest
 from tare.errors import InputError, MachineFault
 from tare.hosts.contract import Completed
 from tare.hosts.ssh.host import SshHost
+from tare.hosts.ssh.options import options_of, way_of
 from tare.platforms.contract import Context
 from tare.registry import installed
 from tare.run.runhost import ssh as sshstation
 from tare.run.runhost.booted import IN_DOM0, Running, mark_of, running
-from tare.run.runhost.ssh import SshRunHost, options_of, ssh_options, way_of
+from tare.run.runhost.ssh import SshRunHost, ssh_options
 from tare.study.hosting import Boot, HostSpec
 from tare.study.placement import HostCpus
 

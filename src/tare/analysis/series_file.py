@@ -30,7 +30,7 @@ def read_series(entry: SeriesEntry, names: Sequence[str] | None = None) -> Colum
         UnreadableSeries: It cannot be had as it was recorded.
     """
     require_recorded(entry)
-    return read_columns(entry.path, tuple(entry.columns) if names is None else names)
+    return read_columns(entry.path, (tuple(entry.columns) or None) if names is None else names)
 
 
 def read_pieces(entry: SeriesEntry, name: str, step: int) -> Iterator[NDArray[Any]]:

@@ -163,6 +163,12 @@ def notes_on(runs: Sequence[RunData], blocks: int, level: float) -> tuple[str, .
             if platform.usable and platform.mark
         ]
         notes += [
+            f"{platform.arm} is a machine that exists, measured as it was found: what was not "
+            f"controlled of it is listed under what ran."
+            for platform in run.platforms
+            if platform.usable and platform.uncontrolled
+        ]
+        notes += [
             f"{arm} ran on {host}, where the baseline {run.baseline} could not run: what the arm "
             "costs and what the host is cannot be told apart."
             for arm, host in run.apart_from_baseline.items()

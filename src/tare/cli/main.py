@@ -192,6 +192,19 @@ def run(
     _end(folder, asyncio.run(running))
 
 
+@app.command("import")
+def import_arm(
+    file: Annotated[Path, typer.Argument(help="libvirt XML, QEMU's arguments, Proxmox, OVF, OVA.")],
+) -> None:
+    """Print a virtual machine of another tool's as an arm, and what of it was not carried over.
+
+    For example: virsh dumpxml web1 > web1.xml; tare import web1.xml
+    """
+    from tare.platforms.imported.read import import_file
+
+    print(import_file(file).text(), end="")
+
+
 @app.command()
 def resume(directory: RunDir, strict: Strict = False) -> None:
     """Go on after a crash, kill or Ctrl-C, at the first unfinished cell."""

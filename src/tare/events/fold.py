@@ -329,6 +329,8 @@ class Fold:
             capabilities=check.capabilities,
             description=check.description,
             mark=check.mark,
+            shown=check.shown,
+            uncontrolled=check.uncontrolled,
         )
 
 

@@ -76,6 +76,8 @@ class PlatformChecked(Base):
 
     ``facts`` are all that planning went by, so that a resumed run is planned alike; runs of before
     have none. ``mark`` says in words where it runs instead of where it should, such as in dom0.
+    ``shown`` is what a machine that exists shows of itself, and ``uncontrolled`` what Tare does not
+    control of it.
     """
 
     type: Literal["platform_checked"] = "platform_checked"
@@ -91,6 +93,8 @@ class PlatformChecked(Base):
     description: str = ""
     facts: dict[str, Any] = Field(default_factory=dict)
     mark: str = ""
+    shown: dict[str, str] = Field(default_factory=dict)
+    uncontrolled: tuple[str, ...] = ()
 
 
 class Skipped(Base):

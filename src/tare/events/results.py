@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,6 +57,8 @@ class PlatformResult:
         capabilities: What it offers, as recorded.
         description: What it is, in a phrase; empty in runs of old.
         mark: Where it runs instead of where it should, in words; empty: where it should.
+        shown: What a machine that exists shows of itself and of its hypervisor, name to words.
+        uncontrolled: What was not controlled of a machine that exists, one sentence each.
     """
 
     arm: str
@@ -70,6 +72,8 @@ class PlatformResult:
     capabilities: Mapping[str, Any]
     description: str = ""
     mark: str = ""
+    shown: Mapping[str, str] = field(default_factory=dict)
+    uncontrolled: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

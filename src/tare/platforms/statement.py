@@ -132,6 +132,8 @@ class Verdict:
         lasting: Whether asking again at once would find the same.
         mark: Where its machines run instead of where they should, in words; empty: where they
             should.
+        shown: What a machine that exists shows of itself and of its hypervisor, name to words.
+        uncontrolled: What Tare does not control of a machine that exists, one sentence each.
     """
 
     usable: bool
@@ -142,3 +144,5 @@ class Verdict:
     capabilities: Capabilities
     lasting: bool = True
     mark: str = ""
+    shown: Mapping[str, str] = field(default_factory=dict)
+    uncontrolled: tuple[str, ...] = ()

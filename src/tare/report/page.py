@@ -18,6 +18,7 @@ from tare.report.palette import Look
 from tare.report.provenance import (
     checks_table,
     clocks_table,
+    existing_table,
     images_table,
     places_table,
     platforms_table,
@@ -89,6 +90,7 @@ class Page:
     skipped: Shown | None
     ends: tuple[Lines, ...]
     platforms: Shown
+    existing: Shown | None
     images: Shown | None
     costs: Shown | None
     places: Shown | None
@@ -141,7 +143,7 @@ def make_page(
     explaining = any(difference.explains for difference in comparison.proof_differences)
     lost, skipped = lost_cells_table(runs), skipped_table(runs)
     checks = checks_table(runs)
-    images = images_table(runs)
+    images, existing = images_table(runs), existing_table(runs)
     places, clocks = places_table(runs), clocks_table(runs)
     return Page(
         title=legible(comparison.title) or "A comparison",
@@ -165,6 +167,7 @@ def make_page(
         skipped=skipped.shown() if skipped.rows else None,
         ends=_ends(runs),
         platforms=platforms_table(runs).shown(),
+        existing=existing.shown() if existing.rows else None,
         images=images.shown() if images.rows else None,
         costs=costs.shown() if costs.rows else None,
         places=places.shown() if places.rows else None,

@@ -39,6 +39,25 @@ def platforms_table(runs: Iterable[RunData]) -> Table[PlatformResult]:
     return Table("platforms", "Arms and their platforms", columns, tuple(rows.values()), tone=tone)
 
 
+def existing_table(runs: Iterable[RunData]) -> Table[PlatformResult]:
+    """Return what machines that exist show of themselves, and what was not controlled of them."""
+    rows: dict[str, PlatformResult] = {}
+    for run in runs:
+        for platform in run.platforms:
+            if platform.shown or platform.uncontrolled:
+                rows.setdefault(repr(platform), platform)
+    columns: tuple[Column[PlatformResult], ...] = (
+        Column("arm", lambda p: p.arm, "Arm", lambda p: marked(p.arm, p.emulated)),
+        Column(
+            "shown",
+            lambda p: "; ".join(f"{name}: {words}" for name, words in p.shown.items()),
+            "What it shows",
+        ),
+        Column("uncontrolled", lambda p: "; ".join(p.uncontrolled), "What was not controlled"),
+    )
+    return Table("existing", "Machines that exist", columns, tuple(rows.values()))
+
+
 def images_table(runs: Iterable[RunData]) -> Table[ImageUsed]:
     """Return what was booted, by content, each once."""
     rows: dict[tuple[str, str], ImageUsed] = {}

@@ -258,6 +258,8 @@ def checked_events(
             description=platform_of(setup, study, name).describe(arm.options),
             facts=recorded(facts[name]),
             mark=verdicts[name].mark,
+            shown=dict(verdicts[name].shown),
+            uncontrolled=verdicts[name].uncontrolled,
         )
         for name, arm in study.arms.items()
     ]

@@ -43,6 +43,7 @@ from tare.run.checking import (
     prepare_arms,
 )
 from tare.run.interrupt import StopRequest, listening
+from tare.run.pacing import Pace
 from tare.run.setup import Decision, RunSetup, StudySource, platform_of
 from tare.run.sites import OtherHosts, ReadyArm
 from tare.run.toolbox import study_needs
@@ -281,7 +282,10 @@ class _Execution:
         )
 
     async def _all_blocks(self, stop: StopRequest, runners: Mapping[str, BatchRunner]) -> None:
+        pace = Pace(self._study.blocks.every, lambda: stop.finishing)
         for block in range(1, self._study.blocks.most + 1):
+            if any(pending for _, pending in unfinished(self._plan, block, self._fold.finished)):
+                await pace.wait()
             await self._block(runners, stop, block)
             if stop.finishing:
                 return

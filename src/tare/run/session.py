@@ -200,8 +200,9 @@ async def _afar(
 ) -> AsyncIterator[RunHost]:
     # Loaded here: a run on this computer should not wait for it.
     from tare.hosts.ssh.host import SshHost
+    from tare.hosts.ssh.options import way_of
     from tare.run.runhost.booted import running
-    from tare.run.runhost.ssh import SshRunHost, remote_lock, ssh_options, way_of
+    from tare.run.runhost.ssh import SshRunHost, remote_lock, ssh_options
 
     agent = agent_path()
     options = ssh_options(spec)
@@ -273,7 +274,7 @@ async def reach(way: Mapping[str, Any]) -> AsyncIterator[Host]:
         InputError, MachineFault: As :meth:`tare.hosts.ssh.host.SshHost.connect` says.
     """
     from tare.hosts.ssh.host import SshHost
-    from tare.run.runhost.ssh import options_of
+    from tare.hosts.ssh.options import options_of
 
     async with SshHost(options_of(way), agent_path()) as host:
         yield host

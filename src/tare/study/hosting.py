@@ -92,15 +92,9 @@ def or_list_of_names(schema: dict[str, Any]) -> None:
     schema["anyOf"] = [{"type": "array", "items": {"type": "string"}, "minItems": 1}, mapping]
 
 
-class HostSpec(Part):
-    """The computer that machines run on: its name, or how it is reached over SSH."""
+class Login(Part):
+    """How to log in to a computer over SSH; where secrets are found, but none of them."""
 
-    model_config = ConfigDict(json_schema_extra=_or_name)
-
-    kind: Kind = Field("local", description="`ssh` where the key of that name is given.")
-    ssh: str | None = Field(
-        None, min_length=1, max_length=255, description="Name or address of the host."
-    )
     user: str = Field("root", min_length=1, max_length=64, description="The user to log in as.")
     port: int = Field(22, ge=1, le=65535, description="The TCP port of its SSH server.")
     known_hosts: str = Field(
@@ -121,6 +115,28 @@ class HostSpec(Part):
     )
     password_file: str | None = Field(
         None, description="A file, for its owner's eyes only, whose first line is the password."
+    )
+    sudo: bool = Field(
+        False,
+        description="Whether to work as root by `sudo`, which must not ask the user for a "
+        "password.",
+    )
+
+    @model_validator(mode="after")
+    def _one_password(self) -> Self:
+        if self.password_env is not None and self.password_file is not None:
+            raise ValueError("give `password-env` or `password-file`, not both")
+        return self
+
+
+class HostSpec(Login):
+    """The computer that machines run on: its name, or how it is reached over SSH."""
+
+    model_config = ConfigDict(json_schema_extra=_or_name)
+
+    kind: Kind = Field("local", description="`ssh` where the key of that name is given.")
+    ssh: str | None = Field(
+        None, min_length=1, max_length=255, description="Name or address of the host."
     )
     patience: Duration = Field(
         30.0, gt=0, description="How long a broken connection is tried again; the cell goes on."
@@ -154,8 +170,6 @@ class HostSpec(Part):
             extra = sorted(self.model_fields_set - {"kind", "ssh"} - _unset(self))
             if extra:
                 raise ValueError(f"`{extra[0].replace('_', '-')}` is of use with `ssh` only")
-        if self.password_env is not None and self.password_file is not None:
-            raise ValueError("give `password-env` or `password-file`, not both")
         return self
 
 

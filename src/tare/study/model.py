@@ -129,6 +129,12 @@ class Blocks(Part):
         description="Start no further block after this time, once `least` blocks are done; "
         "in seconds or with a unit.",
     )
+    every: Duration | None = Field(
+        None,
+        gt=0,
+        description="Begin no block sooner than this after the one before it began, so that blocks "
+        "are spread over time where boots cannot be varied.",
+    )
 
     @model_validator(mode="before")
     @classmethod

@@ -160,7 +160,8 @@ class Plan:
     def block_s(self) -> float:
         """Estimated seconds of one block."""
         booting = sum(self.hosts[host].boot_s * len(boots) for host, boots in self.boots.items())
-        return booting + sum(batch.expected_s for batch in self.batches)
+        working = booting + sum(batch.expected_s for batch in self.batches)
+        return max(working, self.study.blocks.every or 0.0)
 
     @property
     def boots(self) -> Mapping[str, tuple[str, ...]]:

@@ -132,6 +132,13 @@ async def clean(
     return told
 
 
+async def undo_one(host: Host, entry: Entry) -> str:
+    """Undo one entry of a kind that every host has; see :data:`tare.hosts.ledger.undoing.Undo`."""
+    if entry.kind not in _UNDO:
+        raise Refused(f"nobody knows how {entry.kind} is undone")
+    return await _UNDO[entry.kind](host, entry)
+
+
 def _named(entry: Entry) -> str:
     for key in ("path", "id", "command"):
         if key in entry.details:

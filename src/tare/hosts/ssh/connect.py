@@ -19,7 +19,7 @@ BOOT_ID = "/proc/sys/kernel/random/boot_id"
 # What e_machine of an ELF header says (elf(5)), as uname says it.
 _MACHINES = {62: "x86_64", 183: "aarch64"}
 _LOOK = (
-    'cache="${XDG_CACHE_HOME:-$HOME/.cache}/tare-agent-$1"; echo "$cache"; uname -m; '
+    'cache="${2:-${XDG_CACHE_HOME:-$HOME/.cache}/tare-agent-$1}"; echo "$cache"; uname -m; '
     'sha256sum 2>/dev/null < "$cache/tare-agent" || echo none'
 )
 _PUT = (
@@ -155,7 +155,8 @@ async def prepare(
     """
     content = await asyncio.to_thread(agent.read_bytes)
     digest = hashlib.sha256(content).hexdigest()
-    looked = await _shell(connection, _LOOK, digest[:32])
+    chosen = [str(options.agent_folder)] if options.agent_folder else []
+    looked = await _shell(connection, _LOOK, digest[:32], *chosen)
     lines = looked.stdout.decode(errors="replace").splitlines()
     if looked.returncode != 0 or len(lines) != 3:
         said = (looked.stderr or looked.stdout).decode(errors="replace").strip()
@@ -195,6 +196,12 @@ async def _shell(
         bytes(done.stdout or b""),  # type: ignore[arg-type]
         bytes(done.stderr or b""),  # type: ignore[arg-type]
     )
+
+
+async def take_back(connection: asyncssh.SSHClientConnection, options: SshOptions) -> None:
+    """Remove the agent from a folder of its own, where :func:`prepare` has put it."""
+    if options.agent_folder is not None:
+        await _shell(connection, 'rm -rf "$1"', str(options.agent_folder))
 
 
 async def boot_of(connection: asyncssh.SSHClientConnection) -> str:

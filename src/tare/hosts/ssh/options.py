@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from tare.errors import InputError
+
+if TYPE_CHECKING:
+    from tare.study.hosting import Login
+
+_PATHS = ("known_hosts", "key", "password_file", "agent_folder")
 
 
 @dataclass(frozen=True)
@@ -28,6 +36,8 @@ class SshOptions:
         patience_s: Seconds that a broken connection is tried again.
         lease_s: Seconds after which the host ends all that Tare started there when it has
             heard nothing from Tare.
+        sudo: Whether everything there is done as root, by ``sudo``.
+        agent_folder: Where the agent is put; None: where it stays for the next time.
     """
 
     host: str
@@ -42,6 +52,8 @@ class SshOptions:
     silence_s: float = 10.0
     patience_s: float = 30.0
     lease_s: int = 45
+    sudo: bool = False
+    agent_folder: Path | None = None
 
     @property
     def name(self) -> str:
@@ -86,6 +98,54 @@ class SshOptions:
         if self.passphrase_env is None:
             return None
         return _from_environment(self.passphrase_env, "passphrase")
+
+
+def options_for(host: str, login: Login, patience_s: float) -> SshOptions:
+    """Return how a computer is reached, from what a study says of it.
+
+    Args:
+        host: Its name or address.
+        login: How to log in there.
+        patience_s: Seconds that a broken connection is tried again.
+    """
+
+    def path(text: str | None) -> Path | None:
+        return None if text is None else Path(text).expanduser()
+
+    return SshOptions(
+        host=host,
+        user=login.user,
+        known_hosts=Path(login.known_hosts).expanduser(),
+        port=login.port,
+        key=path(login.key),
+        passphrase_env=login.passphrase_env,
+        password_env=login.password_env,
+        password_file=path(login.password_file),
+        patience_s=patience_s,
+        sudo=login.sudo,
+    )
+
+
+def way_of(options: SshOptions) -> dict[str, Any]:
+    """Return how a host is reached as plain values; where secrets are found, but none of them."""
+    plain = dataclasses.asdict(options)
+    return {key: str(value) if isinstance(value, Path) else value for key, value in plain.items()}
+
+
+def options_of(way: Mapping[str, Any]) -> SshOptions:
+    """Return the options that :func:`way_of` was given.
+
+    Raises:
+        InputError: They are of another version of Tare.
+    """
+    known: dict[str, Any] = {
+        key: Path(value) if key in _PATHS and value is not None else value
+        for key, value in way.items()
+    }
+    try:
+        return SshOptions(**known)
+    except TypeError as error:
+        raise InputError(f"how to reach the host is not understood: {error}") from error
 
 
 def _from_environment(name: str, what: str) -> str:

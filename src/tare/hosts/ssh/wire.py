@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import shlex
 import time
@@ -12,13 +13,22 @@ from pathlib import Path
 import asyncssh
 
 from tare.errors import InputError, MachineFault, TareError
-from tare.hosts.ssh.connect import Door, UnknownKey, boot_of, log_in, prepare, reason
+from tare.hosts.ssh.connect import (
+    Door,
+    UnknownKey,
+    boot_of,
+    log_in,
+    prepare,
+    reason,
+    take_back,
+)
 from tare.hosts.ssh.link import Decoder, Frame, Link
 from tare.hosts.ssh.options import SshOptions
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 _READ = 1 << 18
 _NO_KEEPER = "there is no keeper"
+_SUDO = ("sudo", "-n", "--")
 
 Front = asyncssh.SSHClientProcess[bytes]
 
@@ -89,14 +99,29 @@ class Wire:
                 self._door = await prepare(connection, self._program, self._options)
                 self._front = await self._greet(connection, resume=False)
         except (OSError, asyncssh.Error, Broken) as error:
-            connection.abort()
             words = str(error) if isinstance(error, Broken) else reason(error)
-            raise MachineFault(
-                f"{self._options.name} runs no agent: {words}", transient=True
-            ) from error
+            await self._leave(connection)
+            raise self._no_agent(words) from error
         except BaseException:
             connection.abort()
             raise
+
+    async def _leave(self, connection: asyncssh.SSHClientConnection) -> None:
+        """Cut a connection over which no agent could be started, and leave nothing behind."""
+        with contextlib.suppress(OSError, asyncssh.Error):
+            async with asyncio.timeout(self._options.connect_s):
+                await take_back(connection, self._options)
+        connection.abort()
+
+    def _no_agent(self, words: str) -> InputError | MachineFault:
+        name = self._options.name
+        if self._options.sudo and "sudo" in words:
+            return InputError(
+                f"{name} does not let its user become root: {words}",
+                f"let sudo ask no password there: echo '{self._options.user} ALL=(ALL) NOPASSWD: "
+                "ALL' in a file of /etc/sudoers.d; or leave `sudo` out",
+            )
+        return MachineFault(f"{name} runs no agent: {words}", transient=True)
 
     def close(self) -> None:
         """Cut the connection."""
@@ -126,7 +151,8 @@ class Wire:
     async def _greet(self, connection: asyncssh.SSHClientConnection, *, resume: bool) -> Front:
         how = ["--resume"] if resume else []
         lease = ["--lease", str(self._options.lease_s)]
-        command = [self._opened.agent, "keep", *how, *lease, self._opened.keeper]
+        root = _SUDO if self._options.sudo else ()
+        command = [*root, self._opened.agent, "keep", *how, *lease, self._opened.keeper]
         front = await connection.create_process(shlex.join(command), encoding=None)
         front.stdin.write(self._link.greeting())
         self._decoder = Decoder()

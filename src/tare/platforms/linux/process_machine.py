@@ -44,9 +44,8 @@ class ProcessMachine(Machine):
         prove: Says once the agent is there what the host does for the machine; raises
             MachineFault where that is not what was asked for.
         disk: The disk of its own, where it has one.
+        shares_clock: Whether its clock is the host's own.
     """
-
-    shares_clock = True
 
     def __init__(
         self,
@@ -62,8 +61,10 @@ class ProcessMachine(Machine):
         force: Callable[[], Awaitable[None]] | None = None,
         prove: Callable[[], Awaitable[Mapping[str, Any]]] | None = None,
         disk: MountedDisk | None = None,
+        shares_clock: bool = True,
     ) -> None:
         self.name = name
+        self.shares_clock = shares_clock
         self.applied: Mapping[str, Any] = {}
         self._prove = prove
         self._disk = disk

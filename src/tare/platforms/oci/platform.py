@@ -71,6 +71,12 @@ KILLED = 128 + 9
 SANDBOX_LACKS = frozenset({"policy", "fifo", "nice", "slice"})
 """What gVisor keeps from the host's kernel: it schedules threads by itself."""
 
+SANDBOX_NOTES = (
+    "gVisor serves files by a server of its own, so that no container has a disk of its own",
+    "gVisor runs without a network here, because its own does not join the network of a batch",
+    "its clock is its own, and is compared with the host's as a guest's is",
+)
+
 
 class OciOptions(LinuxOptions):
     """How containers are run."""
@@ -103,20 +109,20 @@ class Oci(Platform[OciOptions]):
                 max_vcpus=0,
                 min_memory=MIN_MEMORY,
                 knobs=LINUX_KNOBS - SANDBOX_LACKS if sandboxed else LINUX_KNOBS,
-                disk=frozenset({"mounted"}),
+                disk=frozenset() if sandboxed else frozenset({"mounted"}),
                 toolbox=frozenset({"tree"}),
                 notes=(
                     "a container that is not pinned keeps to the least used CPUs, as many as it "
                     "has vCPUs",
+                    *(SANDBOX_NOTES if sandboxed else ()),
                 ),
             ),
             kernel="gVisor's, on the host's own" if sandboxed else "the host's own",
             channel="pipes of the container's first process",
             host_boot=NO_HYPERVISOR,
-            network=NetworkWays(rooted=frozenset({"veth"})),
+            network=NetworkWays() if sandboxed else NetworkWays(rooted=frozenset({"veth"})),
             boot_s=0.4,
             needs=("crun or runc" if options.runtime == "auto" else options.runtime, "root"),
-            untested="It was never run: no computer of the tests has it." if sandboxed else "",
         )
 
     async def check(self, context: Context, options: OciOptions) -> Verdict:
@@ -234,6 +240,7 @@ class Oci(Platform[OciOptions]):
                 force=force,
                 prove=prove,
                 disk=disk,
+                shares_clock=options.runtime != "runsc",
             )
 
 

@@ -17,6 +17,8 @@ PROGRAM = "qemu-system-x86_64"
 PORT = "tare.agent"
 SERIAL = "/dev/ttyS1"
 DISK_NODE = "disk"
+DISK_DEVICE = "tare-disk"
+DISK_THREAD = "tare-disk-thread"
 _DISK_BYTES = 64 << 20
 
 
@@ -86,11 +88,11 @@ def command(
         append: The kernel command line, as :func:`kernel_arguments` returns it.
         link: What its network interface is connected to; by default nothing.
     """
-    words = [*append]
+    booted = [*append]
     if places.disk is not None:
-        words.append(f"tare.scratch={LABEL}")
+        booted.append(f"tare.scratch={LABEL}")
     if link is not None:
-        words.append(f"tare.net={link.word}")
+        booted.append(f"tare.net={link.word}")
     return [
         PROGRAM,
         *("-name", f"{name},debug-threads=on"),
@@ -102,7 +104,7 @@ def command(
         *("-smp", f"{shape.vcpus},sockets=1,cores={shape.vcpus},threads=1"),
         *_memory(options, shape),
         *("-kernel", str(image.boot_kernel), "-initrd", str(image.initramfs)),
-        *("-append", " ".join(words)),
+        *("-append", " ".join(booted)),
         *("-chardev", f"socket,id=qmp,path={_escaped(places.qmp)},server=on,wait=off"),
         *("-mon", "chardev=qmp,mode=control"),
         *("-chardev", f"socket,id=console,path={_escaped(places.console)},server=on,wait=off"),
@@ -110,9 +112,11 @@ def command(
         *("-chardev", f"socket,id=agent,path={_escaped(places.agent)},server=on,wait=off"),
         # A port with nothing behind it, and a disk of zeros: no traffic, no file.
         *("-netdev", "hubport,id=net,hubid=0" if link is None else link.qemu()),
+        *(("-object", f"iothread,id={DISK_THREAD}") if options.iothread else ()),
         *("-blockdev", _disk(options, places.disk)),
         *_devices(options, link),
         *_toolbox(options, places.toolbox),
+        *options.extra_args,
         "-S",
     ]
 
@@ -122,27 +126,33 @@ def trial(options: QemuOptions) -> list[str]:
     return [
         PROGRAM,
         *("-nodefaults", "-no-user-config", "-display", "none", "-S", "-qmp", "stdio"),
-        *("-machine", f"{options.machine},smm=off,vmport=off,usb=off", "-m", "16M"),
+        *("-machine", _board(options), "-m", "16M"),
         *_accelerator(options),
         *("-cpu", options.processor),
         *_overcommit(options),
+        *options.extra_args,
     ]
 
 
 def _machine(options: QemuOptions) -> str:
-    # System management mode is of no use to the guest, and slow to emulate.
     backend = ",memory-backend=memory" if options.hugepages or options.prealloc else ""
-    return f"{options.machine},smm=off,vmport=off,usb=off{backend}"
+    return f"{_board(options)}{backend}"
+
+
+def _board(options: QemuOptions) -> str:
+    # System management mode is of no use to the guest, and slow to emulate.
+    return f"{options.machine},smm=off,vmport=off,usb=off"
 
 
 def _disk(options: QemuOptions, file: Path | None) -> str:
     if file is None:
         return f"null-co,node-name={DISK_NODE},size={_DISK_BYTES},read-zeroes=on"
     cache = caching(options)
+    aio = "" if options.disk_aio == "default" else f",file.aio={options.disk_aio}"
     direct, no_flush = ("on" if cache[name] else "off" for name in ("direct", "no-flush"))
     return (
         f"raw,node-name={DISK_NODE},cache.direct={direct},cache.no-flush={no_flush},"
-        f"file.driver=file,file.filename={_escaped(file)}"
+        f"file.driver=file,file.filename={_escaped(file)}{aio}"
     )
 
 
@@ -162,7 +172,10 @@ def caching(options: QemuOptions) -> dict[str, bool]:
 def _disk_device(options: QemuOptions) -> str:
     write_cache = "on" if caching(options)["writeback"] else "off"
     # By default QEMU stops a guest whose disk finds the host's full, which looks like a hang.
-    return f"drive={DISK_NODE},write-cache={write_cache},werror=report,rerror=report"
+    usual = f"id={DISK_DEVICE},drive={DISK_NODE},write-cache={write_cache}"
+    queues = f",num-queues={options.disk_queues}" if options.disk_queues else ""
+    thread = f",iothread={DISK_THREAD}" if options.iothread else ""
+    return f"{usual},werror=report,rerror=report{queues}{thread}"
 
 
 def _accelerator(options: QemuOptions) -> tuple[str, ...]:

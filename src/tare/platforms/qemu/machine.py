@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import re
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,15 +14,14 @@ from tare.agent.channel import StreamChannel
 from tare.agent.client import AgentClient
 from tare.errors import MachineFault, TareError
 from tare.hosts import OwnedProcess, start_owned
-from tare.hosts.processes import stat_fields
 from tare.hosts.trace.threads import run_delay, threads_of
-from tare.hosts.units import kernel_units
 from tare.platforms.contract import Context, Machine, MachineSpec
 from tare.platforms.guest_hello import first_hello, last_line
 from tare.platforms.linux.disk import OwnDisk, forget_file, owned_disk
 from tare.platforms.linux.held_scheduling import Scheduled
 from tare.platforms.qemu.command import Places
 from tare.platforms.qemu.console import Console
+from tare.platforms.qemu.cost import qemu_cost
 from tare.platforms.qemu.disk import prove_disk
 from tare.platforms.qemu.enlightenments import contradiction
 from tare.platforms.qemu.options import QemuOptions
@@ -40,7 +38,6 @@ _GONE_S = 2.0
 _PANIC_S = 1.0
 _POWER_OFF_S = 3.0
 _QUIT_S = 2.0
-_RESIDENT = re.compile(r"^(?:VmRSS|HugetlbPages):\s+(\d+) kB", re.MULTILINE)
 # The kernel's limit is 108 bytes with the final NUL (unix(7)).
 _LONGEST_SOCKET = 107
 
@@ -129,39 +126,17 @@ class QemuMachine(Machine):
         """Return what QEMU cost the host so far.
 
         Returns:
-            ``cpu_s``: CPU seconds of all its threads; ``rss_bytes``: resident memory;
-            ``vcpu_cpu_s`` and ``vcpu_run_delay_s``: seconds that the vCPU threads ran, and that
-            they were ready but another ran (``/proc/PID/task/TID/schedstat``, the kernel's
-            Documentation/scheduler/sched-stats.rst); ``vcpuN_run_delay_s`` for each.
+            As :func:`tare.platforms.qemu.cost.qemu_cost` says.
 
         Raises:
             MachineFault: It has ended.
         """
-        process = f"/proc/{self._process.pid}"
         try:
-            stat = await self._host.read(f"{process}/stat")
-            status = (await self._host.read(f"{process}/status")).decode()
-            schedstats = [
-                (await self._host.read(f"{process}/task/{thread}/schedstat")).split()
-                for thread in self._threads
-            ]
-            units = await kernel_units(self._host)
+            return await qemu_cost(self._host, self._process.pid, self._threads)
         except (OSError, IndexError) as error:
             raise MachineFault(
                 f"{self.name} has ended", console_tail=self.console_tail()
             ) from error
-        # Fields 14 and 15 are user and system time, proc(5).
-        fields = stat_fields(stat)
-        cost = {
-            "cpu_s": (int(fields[11]) + int(fields[12])) / units.ticks_per_s,
-            # A zombie has neither line; huge pages are not in the former.
-            "rss_bytes": sum(1024.0 * int(kib) for kib in _RESIDENT.findall(status)),
-            "vcpu_cpu_s": sum(int(each[0]) for each in schedstats) * 1e-9,
-            "vcpu_run_delay_s": sum(int(each[1]) for each in schedstats) * 1e-9,
-        }
-        for number, each in enumerate(schedstats):
-            cost[f"vcpu{number}_run_delay_s"] = int(each[1]) * 1e-9
-        return cost
 
     def console_tail(self) -> tuple[str, ...]:
         """Return the last lines of the console, oldest first."""
@@ -267,7 +242,8 @@ class QemuMachine(Machine):
         )
         self.applied = {**scheduled, **placed}
         if self._disk is not None:
-            disk = await prove_disk(self.name, self._options, self._monitor, self._disk)
+            maps = await self._host.read(f"/proc/{self._process.pid}/maps")
+            disk = await prove_disk(self.name, self._options, self._monitor, self._disk, maps)
             self.applied = {**self.applied, "disk": disk}
         await self._monitor.execute("cont")
 

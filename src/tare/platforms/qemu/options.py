@@ -46,9 +46,32 @@ class QemuOptions(LinuxOptions):
         "`writethrough` and `directsync` are the same two with every write brought to the host's "
         "disk at once; `unsafe` is `writeback` that ignores the guest's flushes.",
     )
+    disk_aio: Literal["default", "threads", "native", "io_uring"] = Field(
+        default="default",
+        description="How QEMU reads and writes that disk: by `threads`, by the kernel's `native` "
+        "asynchronous I/O, which needs a cache mode that goes past the host's page cache, by "
+        "`io_uring`, or as QEMU does by itself (threads).",
+    )
+    disk_queues: int | None = Field(
+        default=None,
+        ge=1,
+        le=64,
+        description="How many queues that disk has; with paravirtual devices. QEMU's own choice, "
+        "one for each vCPU, when left out.",
+    )
+    iothread: bool = Field(
+        default=False,
+        description="Give that disk a thread of its own in QEMU; with paravirtual devices.",
+    )
     machine: Literal["q35", "pc"] = Field(
         default="q35",
         description="The emulated mainboard: PCI Express (`q35`) or the older PCI (`pc`).",
+    )
+    extra_args: tuple[str, ...] = Field(
+        default=(),
+        max_length=64,
+        description="Further arguments of QEMU's, word by word. Tare does not know what they do, "
+        "and the report says that they were given.",
     )
     cpu: str | None = Field(
         default=None,
@@ -130,6 +153,15 @@ class QemuOptions(LinuxOptions):
                         f"{name} needs `accelerator: kvm`: tcg emulates the processor by itself, "
                         "and has nothing of the kind"
                     )
+        if self.disk_aio == "native" and self.disk_cache not in ("none", "directsync"):
+            raise ValueError("`disk-aio: native` needs `disk-cache: none` or `directsync`")
+        if self.devices != "paravirtual":
+            for name, asked in (
+                ("disk-queues", self.disk_queues is not None),
+                ("iothread", self.iothread),
+            ):
+                if asked:
+                    raise ValueError(f"`{name}` needs `devices: paravirtual`")
         if self.hugepage_size is not None and not self.hugepages:
             raise ValueError("hugepage-size needs `hugepages: true`")
         if self.prealloc and self.hugepages:
@@ -154,6 +186,17 @@ class QemuOptions(LinuxOptions):
             (self.prealloc, "memory touched beforehand"),
             (self.mlock, "memory locked"),
         )
+
+    @property
+    def disk_words(self) -> tuple[str, ...]:
+        """How its disk is driven where that was asked for, as reports say it."""
+        told = {
+            f"disk cache {self.disk_cache}": self.disk_cache != "none",
+            f"disk by {self.disk_aio}": self.disk_aio != "default",
+            f"{self.disk_queues} disk queues": self.disk_queues is not None,
+            "a thread for the disk": self.iothread,
+        }
+        return tuple(word for word, asked in told.items() if asked)
 
     @property
     def processor(self) -> str:

@@ -74,9 +74,10 @@ class Qemu(Platform[QemuOptions]):
             parts.append("idle guests keep their CPU")
         if options.emulator_cpus != "any":
             parts.append(f"emulator on {options.emulator_words}")
-        if options.disk_cache != "none":
-            parts.append(f"disk cache {options.disk_cache}")
+        parts += options.disk_words
         parts += [word for asked, word in options.memory_words if asked]
+        if options.extra_args:
+            parts.append(f"extra arguments that Tare does not know: {' '.join(options.extra_args)}")
         parts += options.scheduling_words
         return ", ".join(parts)
 
@@ -153,7 +154,7 @@ class Qemu(Platform[QemuOptions]):
         if is_file_name(kernel) and not Path(kernel).is_file():
             return verdict(False, f"there is no kernel file {kernel}", "name an existing vmlinuz")
         if options.accelerator == "tcg":
-            if options.cpu is not None or options.mlock:
+            if options.cpu is not None or options.mlock or options.extra_args:
                 answer = await probe.taken(context.host, trial(options))
                 if not answer.usable:
                     return verdict(False, answer.reason, answer.hint)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tare.errors import InputError, MachineFault
 from tare.hosts.processes import start_owned
-from tare.hosts.ssh.options import SshOptions
+from tare.hosts.ssh.options import SshOptions, options_for
 from tare.platforms.contract import ANY_BOOT, KVM_BOOT, NO_HYPERVISOR
 from tare.run.runhost.booted import Running, running
 from tare.run.runhost.contract import AFAR_BOOT_S, no_tracing
@@ -40,44 +38,7 @@ HELD = 75
 def ssh_options(spec: HostSpec) -> SshOptions:
     """Return how the host of a study is reached."""
     assert spec.ssh is not None
-
-    def path(text: str | None) -> Path | None:
-        return None if text is None else Path(text).expanduser()
-
-    return SshOptions(
-        host=spec.ssh,
-        user=spec.user,
-        known_hosts=Path(spec.known_hosts).expanduser(),
-        port=spec.port,
-        key=path(spec.key),
-        passphrase_env=spec.passphrase_env,
-        password_env=spec.password_env,
-        password_file=path(spec.password_file),
-        patience_s=spec.patience,
-    )
-
-
-def way_of(options: SshOptions) -> dict[str, Any]:
-    """Return how a host is reached as plain values; where secrets are found, but none of them."""
-    plain = dataclasses.asdict(options)
-    return {key: str(value) if isinstance(value, Path) else value for key, value in plain.items()}
-
-
-def options_of(way: Mapping[str, Any]) -> SshOptions:
-    """Return the options that :func:`way_of` was given.
-
-    Raises:
-        InputError: They are of another version of Tare.
-    """
-    paths = ("known_hosts", "key", "password_file")
-    known: dict[str, Any] = {
-        key: Path(value) if key in paths and value is not None else value
-        for key, value in way.items()
-    }
-    try:
-        return SshOptions(**known)
-    except TypeError as error:
-        raise InputError(f"how to reach the host is not understood: {error}") from error
+    return options_for(spec.ssh, spec, spec.patience)
 
 
 def boot_afar(platform: Platform[Any], options: Any, menu: Boot | None) -> str:

@@ -1,0 +1,1 @@
+"""What other tools say of a virtual machine, as an arm of a study: ``tare import``."""

@@ -1,0 +1,217 @@
+"""An arm of the same shape as a virtual machine elsewhere, and what of that it has not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from tare.errors import InputError
+from tare.platforms.qemu.options import QemuOptions
+from tare.study.quantities import format_size
+from tare.study.shape import Shape
+
+LONGEST = 4 << 20
+"""Bytes of a description; a larger file is none."""
+PARAVIRTUAL, EMULATED = "paravirtual", "emulated"
+NICS = {"virtio": PARAVIRTUAL, "e1000": EMULATED}
+"""The models that Tare's own machines have; another is named among what is left out."""
+_NO_SLUG = re.compile(r"[^a-z0-9._-]+")
+_CACHES = ("none", "writeback", "writethrough", "directsync", "unsafe")
+_AIO = ("threads", "native", "io_uring")
+_UNPRINTABLE = re.compile(r"[^ -~]+")
+
+
+@dataclass
+class Found:
+    """What a description says, gathered while it is read.
+
+    Args:
+        name: What the machine is called.
+        vcpus: How many it has; None: not said.
+        memory: Its memory in bytes; None: not said.
+        disk: The size of its first disk in bytes; None: not said.
+        options: Options of the platform ``qemu``, by their names in Python.
+        left: What is not carried over, a few words each.
+    """
+
+    name: str = ""
+    vcpus: int | None = None
+    memory: int | None = None
+    disk: int | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    left: list[str] = field(default_factory=list)
+    _disks: int = 0
+    _nics: int = 0
+
+    def leave(self, what: str, why: str = "") -> None:
+        """Note that something is not carried over.
+
+        Args:
+            what: In the words of the description.
+            why: The reason or what to write instead; may be empty.
+        """
+        # Its words are an outsider's: they are shown on one line, without control characters.
+        plain = _UNPRINTABLE.sub(" ", what).strip()[:200]
+        said = f"{plain}: {why}" if why else plain
+        if said not in self.left:
+            self.left.append(said)
+
+    def board(self, word: str) -> None:
+        """Take a mainboard's name such as ``pc-q35-7.2``."""
+        known = {"q35": "q35", "pc": "pc"}
+        kind = next(
+            (
+                mine
+                for prefix, mine in (("pc-q35", "q35"), ("pc-i440fx", "pc"))
+                if word.startswith(prefix)
+            ),
+            known.get(word, ""),
+        )
+        if not kind:
+            self.leave(f"mainboard {word}")
+            return
+        self.options["machine"] = kind
+        if kind != word:
+            self.leave(f"mainboard {word}", f"the newest `{kind}` of the host's QEMU is taken")
+
+    @property
+    def disks(self) -> int:
+        """How many disks were taken so far."""
+        return self._disks
+
+    def add_disk(self, bus: str, cache: str = "", aio: str = "", size: int | None = None) -> None:
+        """Take a disk: the first is carried over, without what is on it.
+
+        Args:
+            bus: As QEMU calls it: ``virtio``, ``scsi``, ``sata``, ``ide``, ``nvme``.
+            cache: Its cache mode; empty: not said.
+            aio: How it is driven; empty: not said.
+            size: In bytes; None: not said.
+        """
+        self._disks += 1
+        if self._disks > 1:
+            self.leave(f"disk {self._disks} on {bus}", "a machine of Tare's has one disk")
+            return
+        self.disk = size
+        self._kind(PARAVIRTUAL if bus in ("virtio", "scsi", "nvme") else EMULATED, f"disk on {bus}")
+        if bus in ("scsi", "nvme"):
+            self.leave(f"disk on {bus}", "virtio-blk is taken")
+        if bus == "sata" and self.options.get("machine") == "pc":
+            self.leave("disk on sata", "IDE is taken, which this mainboard has")
+        self._one_of("disk_cache", cache, _CACHES)
+        self._one_of("disk_aio", aio, _AIO)
+
+    def add_nic(self, model: str) -> None:
+        """Take a network interface: its model, as far as Tare's machines have it."""
+        self._nics += 1
+        if self._nics > 1:
+            self.leave(f"network interface {self._nics} ({model})", "a machine of Tare's has one")
+            return
+        if model in NICS:
+            self._kind(NICS[model], f"network interface {model}")
+        else:
+            self.leave(f"network interface {model}", "Tare has virtio and e1000")
+
+    def _kind(self, kind: str, what: str) -> None:
+        now = self.options.setdefault("devices", kind)
+        if now != kind:
+            self.leave(what, f"its devices are taken as {now}, all of them")
+
+    def _one_of(self, option: str, said: str, known: tuple[str, ...]) -> None:
+        if said in known:
+            self.options[option] = said
+        elif said not in ("", "default", "on"):
+            self.leave(f"{option.replace('_', ' ')} {said}")
+
+
+@dataclass(frozen=True)
+class Arm:
+    """An arm as a study has it, and what of its model was left out."""
+
+    name: str
+    said: Mapping[str, Any]
+    left: tuple[str, ...]
+
+    def text(self) -> str:
+        """Return it as YAML; what is left out stands below, as comments."""
+        arm = yaml.safe_dump({"arms": {self.name: dict(self.said)}}, sort_keys=False)
+        if not self.left:
+            return str(arm)
+        lines = "".join(f"# - {each}\n" for each in self.left)
+        return f"{arm}# Not carried over:\n{lines}"
+
+
+def arm_of(found: Found, source: str) -> Arm:
+    """Return the arm of the platform ``qemu`` that comes nearest to what a description says.
+
+    Args:
+        found: What was gathered.
+        source: The description's file, for messages.
+
+    Raises:
+        InputError: It describes no machine.
+    """
+    if found.vcpus is None and found.memory is None and not found.options:
+        raise InputError(f"{source}: describes no virtual machine")
+    options = _valid(found, source)
+    shape = {"vcpus": found.vcpus, "memory": found.memory, "disk": found.disk}
+    size = {key: value for key, value in shape.items() if value}
+    try:
+        Shape.model_validate(size)
+    except ValidationError as error:
+        raise InputError(f"{source}: {_first(error)}") from None
+    said: dict[str, Any] = {"platform": "qemu"}
+    said |= {name.replace("_", "-"): value for name, value in options.items()}
+    if size:
+        said["shape"] = {
+            key: value if key == "vcpus" else _size(value) for key, value in size.items()
+        }
+    if found.disk is None:
+        found.leave("the disk's size and content", "write `shape: {disk: 10GiB}` for a new one")
+    else:
+        found.leave("the disk's content", "each machine gets a new disk")
+    name = _NO_SLUG.sub("-", found.name.lower()).strip("-._")[:40] or "imported"
+    return Arm(name, said, tuple(found.left))
+
+
+def _valid(found: Found, source: str) -> dict[str, Any]:
+    """Return the options that go together; one that does not is left out with the reason."""
+    options = dict(found.options)
+    options.setdefault("accelerator", "kvm")
+    while True:
+        try:
+            QemuOptions.model_validate(options)
+        except ValidationError as error:
+            blamed = _blamed(error, options)
+            if blamed is None:
+                raise InputError(f"{source}: {_first(error)}") from None
+            found.leave(f"{blamed.replace('_', '-')} {options.pop(blamed)}", _first(error))
+            continue
+        return options
+
+
+def _blamed(error: ValidationError, options: Mapping[str, Any]) -> str | None:
+    """Return which option is to go for the others to be whole."""
+    place = error.errors()[0]["loc"]
+    if place and place[0] in options:
+        return str(place[0])
+    words = _first(error)
+    return next((name for name in options if f"{name.replace('_', '-')}" in words), None)
+
+
+def _first(error: ValidationError) -> str:
+    return str(error.errors()[0]["msg"]).removeprefix("Value error, ")
+
+
+def _size(value: int) -> str | int:
+    text = format_size(value).replace(" ", "")
+    units = {"TiB": 1 << 40, "GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10}
+    for unit, factor in units.items():
+        if value % factor == 0 and text.endswith(unit) and text == f"{value // factor}{unit}":
+            return text
+    return value

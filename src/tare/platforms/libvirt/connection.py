@@ -1,0 +1,166 @@
+"""Libvirt's API, called in threads; its library is loaded only when it is used."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from tare.errors import InputError, MachineFault
+
+INSTALL = "pip install 'hypertare[libvirt]' (it is built with: apt-get install libvirt-dev gcc)"
+CALL_S = 90.0
+T = TypeVar("T")
+
+ENDS = {1: "the guest powered itself off", 2: "somebody destroyed it", 3: "its QEMU was killed"}
+"""Why a domain is off, by libvirt's ``virDomainShutoffReason``; others are told by number."""
+_OFF = 5
+
+
+def load() -> Any:
+    """Return libvirt's module.
+
+    Raises:
+        InputError: It is not installed.
+    """
+    try:
+        module = importlib.import_module("libvirt")
+    except ImportError as error:
+        raise InputError(f"libvirt's Python library is not there: {error}", INSTALL) from None
+    # What fails is told by its exception; the library would write it to the terminal as well.
+    module.registerErrorHandler(_say_nothing, None)
+    return module
+
+
+def _say_nothing(*_: Any) -> None:
+    """Leave an error to its exception."""
+
+
+class Connection:
+    """A connection to libvirt on this computer.
+
+    Args:
+        uri: Which.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+        self._library = load()
+        self._open: Any = None
+
+    async def open(self) -> None:
+        """Connect.
+
+        Raises:
+            InputError: Libvirt does not answer.
+        """
+        try:
+            self._open = await self._call(self._library.open, self._uri)
+        except MachineFault as fault:
+            raise InputError(
+                f"libvirt does not answer at {self._uri}: {fault.message}",
+                "is its daemon running? try: systemctl start libvirtd",
+            ) from None
+
+    async def close(self) -> None:
+        """Let go of the connection; nothing happens if there is none."""
+        if self._open is not None:
+            opened, self._open = self._open, None
+            await asyncio.to_thread(opened.close)
+
+    async def versions(self) -> dict[str, str]:
+        """Return the versions of libvirt and of its QEMU."""
+        own = await self._call(self._open.getLibVersion)
+        qemu = await self._call(self._open.getVersion)
+        return {"libvirt": _dotted(own), "qemu": _dotted(qemu)}
+
+    async def capabilities(self, machine: str, kind: str) -> str:
+        """Return what domains of a type can be here, as XML.
+
+        Raises:
+            MachineFault: There are none of that type.
+        """
+        return str(
+            await self._call(self._open.getDomainCapabilities, None, "x86_64", machine, kind, 0)
+        )
+
+    async def define(self, xml: str) -> None:
+        """Define a domain; raises MachineFault with libvirt's words."""
+        await self._call(self._open.defineXML, xml)
+
+    async def start_paused(self, uuid: str) -> None:
+        """Start a domain whose vCPUs wait."""
+        domain = await self._domain(uuid)
+        await self._call(domain.createWithFlags, self._library.VIR_DOMAIN_START_PAUSED)
+
+    async def resume(self, uuid: str) -> None:
+        """Let a domain's vCPUs run."""
+        await self._call((await self._domain(uuid)).resume)
+
+    async def live_xml(self, uuid: str) -> str:
+        """Return a running domain's XML."""
+        return str(await self._call((await self._domain(uuid)).XMLDesc, 0))
+
+    async def scheduling(self, uuid: str) -> dict[str, int]:
+        """Return how the host's control groups schedule a domain, in libvirt's names."""
+        return dict(await self._call((await self._domain(uuid)).schedulerParameters))
+
+    async def why_off(self, uuid: str) -> str:
+        """Return why a domain is off, in words; empty where it is not."""
+        state, reason = await self._call((await self._domain(uuid)).state)
+        if state != _OFF:
+            return ""
+        return ENDS.get(reason, f"it is off for libvirt's reason {reason}")
+
+    async def remove(self, uuid: str, name: str) -> bool:
+        """Destroy and undefine a domain.
+
+        Args:
+            uuid: Its id.
+            name: What it has to be called.
+
+        Returns:
+            Whether there was one.
+        """
+        try:
+            domain = await self._domain(uuid)
+        except Missing:
+            return False
+        if domain.name() != name:
+            return False
+        for end in (domain.destroy, domain.undefine):
+            try:
+                await self._call(end)
+            except Missing:
+                return True
+            except MachineFault:
+                if end is domain.undefine:
+                    raise
+        return True
+
+    async def _domain(self, uuid: str) -> Any:
+        return await self._call(self._open.lookupByUUIDString, uuid)
+
+    async def _call(self, function: Callable[..., T], *arguments: Any) -> T:
+        try:
+            async with asyncio.timeout(CALL_S):
+                return await asyncio.to_thread(function, *arguments)
+        except TimeoutError:
+            raise MachineFault(f"libvirt did not answer within {CALL_S:g} s") from None
+        except self._library.libvirtError as error:
+            kind = Missing if error.get_error_code() == _NO_DOMAIN else MachineFault
+            raise kind(str(error)) from error
+
+
+_NO_DOMAIN = 42
+"""``VIR_ERR_NO_DOMAIN``, libvirt/virterror.h."""
+
+
+class Missing(MachineFault):
+    """There is no such domain."""
+
+
+def _dotted(number: int) -> str:
+    """Return a version as people write it: libvirt has a million, a thousand and one for parts."""
+    return f"{number // 1_000_000}.{number // 1000 % 1000}.{number % 1000}"

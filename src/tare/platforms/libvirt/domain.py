@@ -1,0 +1,199 @@
+"""The XML of a domain; the format is that of libvirt.org, "Domain XML format"."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tare.platforms.contract import Shape
+from tare.platforms.libvirt.options import CPU_MODES, PERIOD_US, LibvirtOptions
+from tare.platforms.linux.network import Link
+from tare.platforms.qemu.command import PORT
+
+TOOLBOX_SERIAL = "tare-toolbox"
+
+
+@dataclass(frozen=True)
+class Files:
+    """What a domain is made of, on its host.
+
+    Args:
+        kernel: What it boots.
+        initramfs: The same.
+        agent: The socket of the agent's channel.
+        console: The socket of its console.
+        disk: The disk of its own, where it has one.
+        toolbox: The toolbox's image, where it needs one.
+    """
+
+    kernel: Path
+    initramfs: Path
+    agent: Path
+    console: Path
+    disk: Path | None = None
+    toolbox: Path | None = None
+
+
+def domain_xml(
+    options: LibvirtOptions,
+    name: str,
+    uuid: str,
+    shape: Shape,
+    files: Files,
+    *,
+    append: Sequence[str],
+    pins: Sequence[int] = (),
+    emulator: Sequence[int] = (),
+    link: Link | None = None,
+) -> str:
+    """Return a domain's XML.
+
+    Args:
+        options: The arm's options.
+        name: The machine's name.
+        uuid: Its id, by which its QEMU is found on the host.
+        shape: Its size.
+        files: What it is made of.
+        append: The kernel's arguments.
+        pins: The host CPU of each vCPU, in order; empty: anywhere.
+        emulator: The host CPUs of QEMU's other threads; empty: anywhere.
+        link: What its network interface is connected to; None: it has none.
+    """
+    domain = ET.Element("domain", type=options.domain_type)
+    _text(domain, "name", name)
+    _text(domain, "uuid", uuid)
+    _text(domain, "memory", str(shape.memory >> 10), unit="KiB")
+    if options.hugepages:
+        _add(_add(domain, "memoryBacking"), "hugepages")
+    _text(domain, "vcpu", str(shape.vcpus), placement="static")
+    if options.iothread:
+        _text(domain, "iothreads", "1")
+    _tune(domain, options, pins, emulator)
+    system = _add(domain, "os")
+    _text(system, "type", "hvm", arch="x86_64", machine=options.machine)
+    _text(system, "kernel", str(files.kernel))
+    _text(system, "initrd", str(files.initramfs))
+    _text(system, "cmdline", " ".join(append))
+    features = _add(domain, "features")
+    _add(features, "acpi")
+    _add(features, "apic")
+    _add(features, "vmport", state="off")
+    _processor(domain, options, shape.vcpus)
+    for event in ("on_poweroff", "on_reboot", "on_crash"):
+        _text(domain, event, "destroy")
+    _devices(domain, options, files, link)
+    return ET.tostring(domain, encoding="unicode")
+
+
+def _tune(
+    domain: ET.Element, options: LibvirtOptions, pins: Sequence[int], emulator: Sequence[int]
+) -> None:
+    tune = ET.Element("cputune")
+    if options.shares is not None:
+        _text(tune, "shares", str(options.shares))
+    if options.quota_us is not None:
+        _text(tune, "period", str(PERIOD_US))
+        _text(tune, "quota", str(options.quota_us))
+    for number, cpu in enumerate(pins):
+        _add(tune, "vcpupin", vcpu=str(number), cpuset=str(cpu))
+    if emulator:
+        _add(tune, "emulatorpin", cpuset=",".join(map(str, emulator)))
+        if options.iothread:
+            _add(tune, "iothreadpin", iothread="1", cpuset=",".join(map(str, emulator)))
+    if len(tune):
+        domain.append(tune)
+
+
+def _processor(domain: ET.Element, options: LibvirtOptions, vcpus: int) -> None:
+    wanted = options.cpu or ("host-passthrough" if options.accelerator == "kvm" else "maximum")
+    if wanted in CPU_MODES:
+        # Only a guest that cannot migrate may see that the host's TSC never stops.
+        migratable = {"migratable": "off"} if wanted == "host-passthrough" else {}
+        cpu = _add(domain, "cpu", mode=wanted, **migratable)
+    else:
+        cpu = _add(domain, "cpu", mode="custom", match="exact", check="none")
+        _text(cpu, "model", wanted, fallback="forbid")
+    _add(cpu, "topology", sockets="1", cores=str(vcpus), threads="1")
+
+
+def _devices(domain: ET.Element, options: LibvirtOptions, files: Files, link: Link | None) -> None:
+    devices = _add(domain, "devices")
+    paravirtual = options.devices == "paravirtual"
+    if files.disk is not None:
+        _disk(devices, options, files.disk)
+    if files.toolbox is not None:
+        _toolbox(devices, files.toolbox)
+    _stream(devices, "serial", files.console, {"type": "isa-serial", "port": "0"})
+    if paravirtual:
+        _stream(devices, "channel", files.agent, {"type": "virtio", "name": PORT})
+    else:
+        _stream(devices, "serial", files.agent, {"type": "isa-serial", "port": "1"})
+    if link is not None:
+        nic = _add(devices, "interface", type="ethernet")
+        _add(nic, "mac", address=link.mac)
+        _add(nic, "target", dev=link.interface, managed="no")
+        _add(nic, "model", type="virtio" if paravirtual else "e1000")
+        _add(nic, "rom", enabled="no")
+    # What libvirt would add by itself, and no workload uses.
+    _add(devices, "controller", type="usb", model="none")
+    _add(devices, "memballoon", model="none")
+    _add(devices, "audio", id="1", type="none")
+
+
+def _disk(devices: ET.Element, options: LibvirtOptions, file: Path) -> None:
+    disk = _add(devices, "disk", type="file", device="disk")
+    driver = {"name": "qemu", "type": "raw", "cache": options.disk_cache}
+    driver |= {} if options.disk_io == "default" else {"io": options.disk_io}
+    driver |= {"iothread": "1"} if options.iothread else {}
+    # By default QEMU stops a guest whose disk finds the host's full, which looks like a hang.
+    _add(disk, "driver", **driver, error_policy="report", rerror_policy="report")
+    _add(disk, "source", file=str(file))
+    if options.devices == "paravirtual":
+        _add(disk, "target", dev="vda", bus="virtio")
+    elif options.machine == "q35":
+        _add(disk, "target", dev="sda", bus="sata")
+    else:
+        _add(disk, "target", dev="hda", bus="ide")
+
+
+def _toolbox(devices: ET.Element, file: Path) -> None:
+    disk = _add(devices, "disk", type="file", device="disk")
+    _add(disk, "driver", name="qemu", type="raw")
+    # It may be the cache's own file: libvirt is not to change its owner.
+    _add(_add(disk, "source", file=str(file)), "seclabel", model="dac", relabel="no")
+    _add(disk, "target", dev="vdb", bus="virtio")
+    _text(disk, "serial", TOOLBOX_SERIAL)
+    _add(disk, "readonly")
+
+
+def _stream(devices: ET.Element, kind: str, socket: Path, target: Mapping[str, str]) -> None:
+    stream = _add(devices, kind, type="unix")
+    _add(stream, "source", mode="bind", path=str(socket))
+    _add(stream, "target", **target)
+
+
+def _add(parent: ET.Element, tag: str, **attributes: str) -> ET.Element:
+    return ET.SubElement(parent, tag, attributes)
+
+
+def _text(parent: ET.Element, tag: str, text: str, **attributes: str) -> None:
+    _add(parent, tag, **attributes).text = text
+
+
+def disk_told(xml: str) -> dict[str, str]:
+    """Return how libvirt says that a running domain's first disk is driven.
+
+    Args:
+        xml: The live XML of the domain.
+
+    Returns:
+        The attributes of its driver, and ``bus``; empty where it has no disk.
+    """
+    disk = ET.fromstring(xml).find("devices/disk")
+    if disk is None:
+        return {}
+    driver, target = disk.find("driver"), disk.find("target")
+    told = {} if driver is None else dict(driver.attrib)
+    return {**told, "bus": "" if target is None else target.get("bus", "")}

@@ -1,0 +1,251 @@
+"""One running domain."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
+
+from tare.agent.channel import StreamChannel
+from tare.agent.client import AgentClient
+from tare.errors import MachineFault, TareError
+from tare.hosts.trace.threads import allowed_cpus, run_delay, threads_of
+from tare.platforms.contract import Context, Machine
+from tare.platforms.guest_hello import first_hello, last_line
+from tare.platforms.libvirt.connection import Connection
+from tare.platforms.libvirt.domain import Files, disk_told
+from tare.platforms.libvirt.options import LibvirtOptions
+from tare.platforms.linux.disk import OwnDisk, forget_file
+from tare.platforms.qemu.carrier import Carrier, find_carrier
+from tare.platforms.qemu.console import Console
+from tare.platforms.qemu.cost import qemu_cost
+from tare.platforms.qemu.sockets import reached
+from tare.platforms.qemu.threads import prove_placement
+
+if TYPE_CHECKING:
+    from tare.agent.client import Hello
+
+GONE_S = 3.0
+POWER_OFF_S = 3.0
+
+
+class LibvirtMachine(Machine):
+    """A guest in a domain of libvirt's.
+
+    Args:
+        context: Where it runs.
+        options: The arm's options.
+        name: The machine's name, which is the domain's.
+        uuid: The domain's id.
+        connection: The way to libvirt, the machine's own.
+        disk: The disk of its own, where it has one.
+        held: What is given back when it has stopped.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        options: LibvirtOptions,
+        name: str,
+        uuid: str,
+        connection: Connection,
+        disk: OwnDisk | None,
+        held: AsyncExitStack,
+    ) -> None:
+        self.name = name
+        self.agent: AgentClient
+        self.died: asyncio.Future[MachineFault] = asyncio.get_running_loop().create_future()
+        self.applied: Mapping[str, Any] = {}
+        self._host = context.host
+        self._options = options
+        self._uuid = uuid
+        self._libvirt = connection
+        self._disk = disk
+        self._held = held
+        self._console = Console()
+        self._carrier: Carrier | None = None
+        self._opened = False
+        self._answered = False
+        self._tasks: list[asyncio.Task[None]] = []
+        self._streams: list[asyncio.StreamWriter] = []
+        self._over = asyncio.Event()
+        self._stopping: asyncio.Future[None] | None = None
+
+    async def bring_up(self, files: Files, pins: Sequence[int], emulator: Sequence[int]) -> None:
+        """Start the domain, see that it is placed and driven as asked, and let the guest go.
+
+        Args:
+            files: Where its sockets are.
+            pins: The host CPU of each vCPU; empty: anywhere.
+            emulator: The host CPUs of QEMU's other threads; empty: anywhere.
+
+        Raises:
+            MachineFault: Libvirt refuses, or it is not as was asked.
+        """
+        await self._libvirt.start_paused(self._uuid)
+        self._carrier = await find_carrier(self._host, self._uuid)
+        if self._carrier is None:
+            raise MachineFault(f"{self.name}: its QEMU is not to be seen among the processes")
+        agent = await reached(self._host, files.agent, self.died)
+        self.agent = AgentClient(StreamChannel(*agent), name=self.name)
+        self._opened = True
+        console = await reached(self._host, files.console, self.died)
+        self._streams.append(console[1])
+        self._tasks.append(asyncio.create_task(self._listen(console[0])))
+        placed = await self._placed(pins, emulator)
+        self.applied = {**placed, **await self._scheduled(), **await self._driven()}
+        await self._libvirt.resume(self._uuid)
+
+    async def _placed(self, pins: Sequence[int], emulator: Sequence[int]) -> dict[str, Any]:
+        assert self._carrier is not None
+        for number, (thread, cpu) in enumerate(zip(self._carrier.vcpus, pins, strict=False)):
+            allowed = await allowed_cpus(self._host, thread)
+            if allowed != (cpu,):
+                raise MachineFault(
+                    f"{self.name}: vCPU {number} was to be pinned to CPU {cpu}, but the kernel "
+                    f"says {list(allowed)}"
+                )
+        pid, vcpus = self._carrier.pid, self._carrier.vcpus
+        return dict(await prove_placement(self._host, self.name, pid, vcpus, emulator))
+
+    async def _scheduled(self) -> dict[str, Any]:
+        wanted = {
+            "cpu_shares": self._options.shares,
+            "vcpu_quota": self._options.quota_us,
+        }
+        asked = {key: value for key, value in wanted.items() if value is not None}
+        if not asked:
+            return {}
+        told = await self._libvirt.scheduling(self._uuid)
+        for key, value in asked.items():
+            if told.get(key) != value:
+                raise MachineFault(
+                    f"{self.name}: {key} was set to {value}, but libvirt says {told.get(key)}"
+                )
+        return {"scheduling": {"libvirt": told}}
+
+    async def _driven(self) -> dict[str, Any]:
+        if self._disk is None:
+            return {}
+        told = disk_told(await self._libvirt.live_xml(self._uuid))
+        wanted: dict[str, str] = {"cache": self._options.disk_cache}
+        if self._options.disk_io != "default":
+            wanted["io"] = self._options.disk_io
+        if self._options.iothread:
+            wanted["iothread"] = "1"
+        for key, value in wanted.items():
+            if told.get(key) != value:
+                raise MachineFault(
+                    f"{self.name}: the disk's {key} was to be {value}, but libvirt says "
+                    f"{told.get(key)}"
+                )
+        return {
+            "disk": {
+                "attached": f"{told.get('bus')} over a file of the host",
+                "told_by_libvirt": told,
+                "file_system": "ext4",
+                "bytes": self._disk.size,
+                "reserved": self._disk.reserved,
+            }
+        }
+
+    async def _listen(self, console: asyncio.StreamReader) -> None:
+        # The console's other end is QEMU: the stream ends with it.
+        await self._console.follow(console)
+        self._over.set()
+        if self._stopping is not None or self.died.done():
+            return
+        reason = "its QEMU has ended"
+        deadline = asyncio.get_running_loop().time() + GONE_S
+        with contextlib.suppress(MachineFault):
+            # Libvirt hears of it a moment later.
+            while asyncio.get_running_loop().time() < deadline:
+                if why := await self._libvirt.why_off(self._uuid):
+                    reason = why
+                    break
+                await asyncio.sleep(0.05)
+        if self._console.panic:
+            reason = f"the guest's kernel panicked: {self._console.panic}"
+        if self._stopping is None and not self.died.done():
+            tail = self.console_tail()
+            self.died.set_result(
+                MachineFault(
+                    f"{self.name}: {reason}{last_line(tail)}",
+                    console_tail=tail,
+                    transient=not self._answered,
+                )
+            )
+
+    async def ready(self, timeout_s: float) -> Hello:
+        """Wait for the agent's hello; see :class:`tare.platforms.contract.Machine`."""
+        hello = await first_hello(self, timeout_s=timeout_s, gone_s=GONE_S)
+        self._answered = True
+        return hello
+
+    async def vcpu_threads(self) -> tuple[int, ...]:
+        """Return the host thread id of each vCPU, in order."""
+        return () if self._carrier is None else self._carrier.vcpus
+
+    async def measuring_threads(self) -> tuple[int, ...]:
+        """Return the vCPUs' threads: whatever the guest runs, it runs on them."""
+        return await self.vcpu_threads()
+
+    async def ran_s(self, threads: tuple[int, ...]) -> float:
+        """Return the CPU seconds that some of its threads have had; ended ones count nothing."""
+        return (await run_delay(self._host, threads))[0]
+
+    async def threads(self) -> dict[int, str]:
+        """Return the names of QEMU's threads by id."""
+        if self._carrier is None:
+            return {}
+        return await threads_of(self._host, [self._carrier.pid])
+
+    async def host_cost(self) -> dict[str, float]:
+        """Return what its QEMU cost the host; see :func:`tare.platforms.qemu.cost.qemu_cost`.
+
+        Raises:
+            MachineFault: It has ended.
+        """
+        if self._carrier is None:
+            return {}
+        try:
+            return await qemu_cost(self._host, self._carrier.pid, self._carrier.vcpus)
+        except (OSError, IndexError) as error:
+            raise MachineFault(
+                f"{self.name} has ended", console_tail=self.console_tail()
+            ) from error
+
+    async def forget_disk(self) -> Mapping[str, Any]:
+        """Make the host forget what it caches of the machine's disk; see ``docs/disk.md``."""
+        return {} if self._disk is None else await forget_file(self._host, self._disk.file)
+
+    def console_tail(self) -> tuple[str, ...]:
+        """Return the last lines of the console, oldest first."""
+        return self._console.tail()
+
+    async def stop(self) -> None:
+        """Ask the guest to power off, then destroy and undefine the domain; may be called again."""
+        if self._stopping is None:
+            # Shielded: a stop that was begun goes on when whoever asked for it is cancelled.
+            self._stopping = asyncio.ensure_future(self._stop())
+        await asyncio.shield(self._stopping)
+
+    async def _stop(self) -> None:
+        try:
+            if self._answered and not self._over.is_set():
+                with contextlib.suppress(TareError, OSError, TimeoutError):
+                    async with asyncio.timeout(POWER_OFF_S):
+                        await self.agent.shutdown()
+                        await self._over.wait()
+            if self._opened:
+                with contextlib.suppress(TareError, OSError):
+                    await self.agent.close()
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            for stream in self._streams:
+                stream.close()
+            # The domain goes first, then the files it is made of.
+            await self._held.aclose()

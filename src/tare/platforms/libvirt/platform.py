@@ -1,0 +1,247 @@
+"""Guests that libvirt runs."""
+
+from __future__ import annotations
+
+import uuid as uuids
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+from tare.errors import InputError, MachineFault, TareError
+from tare.hosts.contract import Host
+from tare.hosts.ledger.ledger import Entry
+from tare.hosts.ledger.undoing import PREFIX, Refused
+from tare.images.guest_image import build_guest_image
+from tare.platforms.contract import (
+    ANY_BOOT,
+    KVM_BOOT,
+    Capabilities,
+    Context,
+    Machine,
+    MachineSpec,
+    NetworkWays,
+    Platform,
+    Prepared,
+    Shape,
+    Statement,
+    Variant,
+    Verdict,
+)
+from tare.platforms.libvirt.connection import Connection
+from tare.platforms.libvirt.domain import Files, domain_xml
+from tare.platforms.libvirt.machine import LibvirtMachine
+from tare.platforms.libvirt.options import LibvirtOptions
+from tare.platforms.linux.disk import LABEL, owned_disk, require_room
+from tare.platforms.linux.process_machine import owned_directory
+from tare.platforms.linux.toolbox import image_needs
+from tare.platforms.qemu.command import kernel_arguments
+from tare.platforms.qemu.platform import Qemu
+from tare.platforms.qemu.threads import emulator_cpus
+
+MAX_VCPUS = 255
+MIN_MEMORY = 96 << 20
+COPY_S = 300.0
+DOMAIN = "libvirt-domain"
+ELSEWHERE = "libvirt is driven on this computer only so far, and the host is another"
+# Of what is large and only read, a link does; what libvirt gives to QEMU's user is a copy.
+_COPY = 'cp --reflink=auto "$1" "$2" && chmod a+r "$2"'
+_LINK = '{ ln "$1" "$2" 2>/dev/null || cp --reflink=auto "$1" "$2"; } && chmod a+r "$2"'
+
+
+@asynccontextmanager
+async def connected(uri: str) -> AsyncIterator[Connection]:
+    """Hold a connection to libvirt; raises InputError where there is none to be had."""
+    connection = Connection(uri)
+    await connection.open()
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def undo_domain(host: Host, entry: Entry) -> str:
+    """Destroy and undefine a domain; see :data:`tare.hosts.ledger.undoing.Undo`."""
+    name = str(entry.details["name"])
+    if not name.startswith(PREFIX):
+        raise Refused(f"its name does not begin with {PREFIX}")
+    if not host.local:
+        raise InputError(ELSEWHERE)
+    async with connected(str(entry.details["uri"])) as connection:
+        removed = await connection.remove(str(entry.details["id"]), name)
+    return f"Removed the domain {name}." if removed else ""
+
+
+class Libvirt(Platform[LibvirtOptions]):
+    """Guests that libvirt runs: domains of type `qemu` or `kvm`, made by its API."""
+
+    name = "libvirt"
+    options = LibvirtOptions
+    variants = tuple(Variant(name, {"accelerator": name}) for name in ("tcg", "kvm"))
+    undoers = MappingProxyType({DOMAIN: undo_domain})
+
+    def describe(self, options: LibvirtOptions) -> str:
+        """Return a phrase such as ``libvirt domain of type qemu, paravirtual devices``."""
+        kind = f"libvirt domain of type {options.domain_type}"
+        return ", ".join((kind, f"{options.devices} devices", *options.words()))
+
+    def stated(self, options: LibvirtOptions) -> Statement:
+        """Return what domains offer; nothing is tried for it."""
+        kvm, paravirtual = options.accelerator == "kvm", options.devices == "paravirtual"
+        return Statement(
+            capabilities=Capabilities(
+                pinning=True,
+                max_vcpus=MAX_VCPUS,
+                min_memory=MIN_MEMORY,
+                devices=frozenset({"paravirtual", "emulated"}),
+                notes=(
+                    "shares and caps are libvirt's own options (`shares`, `cap`); they need the "
+                    "control group of CPUs that libvirt manages",
+                    "the toolbox needs paravirtual devices",
+                    *(() if kvm else ("the processor is emulated in software",)),
+                ),
+                disk=frozenset({"virtio-blk"} if paravirtual else {"ahci"}),
+                toolbox=frozenset({"disk"} if paravirtual else set()),
+            ),
+            kernel="the guest image's",
+            channel="virtio-serial port; with emulated devices a second serial port",
+            needs=(
+                "libvirt's daemon and its QEMU driver (packages libvirt-daemon-system, "
+                "qemu-system-x86)",
+                "libvirt's Python library (pip install 'hypertare[libvirt]')",
+                "root",
+                *(("a /dev/kvm under which a guest boots",) if kvm else ()),
+            ),
+            untested="Was run with emulated domains only: under KVM neither in the lab nor on "
+            "hardware."
+            if kvm
+            else "",
+            emulated=not kvm,
+            host_boot=KVM_BOOT if kvm else ANY_BOOT,
+            boots_image=True,
+            network=NetworkWays(rooted=frozenset({"tap"}), device="/dev/net/tun"),
+            boot_s=4.0,
+            emulated_boot_s=20.0,
+        )
+
+    async def check(self, context: Context, options: LibvirtOptions) -> Verdict:
+        """Ask libvirt what it can do here; with KVM a guest is booted once, by QEMU itself."""
+        versions: dict[str, str] = {}
+        able = self.stated(options).capabilities
+
+        def refused(reason: str, hint: str) -> Verdict:
+            return Verdict(False, reason, hint, self.emulated(options), versions, able)
+
+        if not context.host.local:
+            return refused(ELSEWHERE, "run Tare on that host, or take `platform: qemu`")
+        try:
+            async with connected(options.uri) as connection:
+                versions |= await connection.versions()
+                await connection.capabilities(options.machine, options.domain_type)
+        except TareError as error:
+            return refused(error.message, error.hint)
+        if options.accelerator == "kvm":
+            tried = await Qemu().check(context, options.like_qemu)
+            return replace(tried, versions=versions, capabilities=able)
+        reason = f"libvirt {versions['libvirt']} runs domains of type {options.domain_type}"
+        return Verdict(True, reason, "", True, versions, able)
+
+    async def prepare(
+        self, context: Context, options: LibvirtOptions, shape: Shape, realtime: bool
+    ) -> Prepared:
+        """Build or find the image; see :meth:`tare.platforms.qemu.platform.Qemu.prepare`."""
+        await require_room(context.host, shape.disk)
+        needs = options.like_qemu.needs | ({"ext4"} if shape.disk else frozenset())
+        image = await build_guest_image(
+            context.builder,
+            context.kernel or ("rt" if realtime else "generic"),
+            needs=needs | image_needs(context),
+            agent=context.agent,
+            cache=context.cache,
+        )
+        return Prepared(
+            kernel=image.kernel_version,
+            digest=image.digest,
+            cached=image.cached,
+            took_s=image.took_s,
+            extra={"kernel": image.boot_kernel, "initramfs": image.initramfs},
+        )
+
+    async def start(
+        self, context: Context, options: LibvirtOptions, prepared: Prepared, spec: MachineSpec
+    ) -> Machine:
+        """Define and start a domain; its vCPUs are pinned before their first instruction."""
+        host, uuid = context.host, str(uuids.uuid4())
+        async with AsyncExitStack() as held:
+            await held.enter_async_context(owned_directory(host, context.ledger, spec.workdir))
+            # Libvirt's QEMU is another user's: it must get at what is in there.
+            await _ran(host, ["chmod", "711", str(spec.workdir)])
+            disk = await held.enter_async_context(owned_disk(context, spec))
+            files = await _files(host, prepared, spec, None if disk is None else disk.file)
+            link = None if spec.network is None else await spec.network.tap(spec.name)
+            words = [*kernel_arguments(options.like_qemu, counted=context.counted)]
+            words += [f"tare.scratch={LABEL}"] if disk is not None else []
+            words += [f"tare.net={link.word}"] if link is not None else []
+            cpus, vcpus = spec.cpus, range(spec.shape.vcpus)
+            pins = [cpus[number % len(cpus)] for number in vcpus] if cpus else []
+            others = emulator_cpus(options.emulator_cpus, cpus, host.topology().online)
+            xml = domain_xml(
+                options,
+                spec.name,
+                uuid,
+                spec.shape,
+                files,
+                append=words,
+                pins=pins,
+                emulator=others,
+                link=link,
+            )
+            connection = await held.enter_async_context(connected(options.uri))
+            entry = context.ledger.record(DOMAIN, uri=options.uri, name=spec.name, id=uuid)
+
+            async def remove() -> None:
+                await connection.remove(uuid, spec.name)
+                context.ledger.done(entry)
+
+            held.push_async_callback(remove)
+            await connection.define(xml)
+            machine = LibvirtMachine(
+                context, options, spec.name, uuid, connection, disk, held.pop_all()
+            )
+        try:
+            await machine.bring_up(files, pins, others)
+        except BaseException as error:
+            await machine.stop()
+            if isinstance(error, OSError):
+                raise MachineFault(f"{spec.name}: QEMU cannot be steered: {error}") from error
+            if isinstance(error, MachineFault) and spec.name not in error.message:
+                raise MachineFault(f"{spec.name}: {error.message}", error.hint) from error
+            raise
+        return machine
+
+
+async def _files(host: Host, prepared: Prepared, spec: MachineSpec, disk: Path | None) -> Files:
+    """Put what a domain is made of where libvirt's QEMU gets at it."""
+    wanted = {name: Path(prepared.extra[name]) for name in ("kernel", "initramfs")}
+    if spec.toolbox is not None:
+        wanted["toolbox"] = spec.toolbox.image
+    there: dict[str, Path] = {}
+    for name, file in wanted.items():
+        there[name] = spec.workdir / name
+        script = _LINK if name == "toolbox" else _COPY
+        await _ran(host, ["sh", "-c", script, "sh", str(file), str(there[name])])
+    return Files(
+        kernel=there["kernel"],
+        initramfs=there["initramfs"],
+        agent=spec.workdir / "agent.sock",
+        console=spec.workdir / "console.sock",
+        disk=disk,
+        toolbox=there.get("toolbox"),
+    )
+
+
+async def _ran(host: Host, argv: list[str]) -> None:
+    done = await host.run(argv, timeout_s=COPY_S)
+    if not done.ok:
+        raise MachineFault(done.words(), "check the disk's free space")

@@ -1,0 +1,1 @@
+"""Machines that exist: measured over SSH, and otherwise left as they are."""

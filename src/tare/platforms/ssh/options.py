@@ -1,0 +1,52 @@
+"""What can be said of a machine that exists."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from tare.hosts.ssh.options import SshOptions, options_for
+from tare.study.hosting import Login
+from tare.study.platform_options import PlatformOptions
+from tare.study.quantities import Duration
+
+ANY = "ADDRESS"
+"""What stands for the machine's address where none is meant: in the docs and for the doctor."""
+
+
+def _absolute(value: str) -> str:
+    path = PurePosixPath(value)
+    if not path.is_absolute() or ".." in path.parts:
+        raise ValueError("must be an absolute path, such as /var/tmp")
+    return value
+
+
+class SshArmOptions(PlatformOptions, Login):
+    """Options of the platform ``ssh``."""
+
+    ssh: str = Field(
+        min_length=1, max_length=255, description="Name or address of the machine: it must exist."
+    )
+    patience: Duration = Field(
+        30.0, gt=0, description="How long a broken connection is tried again; the cell goes on."
+    )
+    folder: Annotated[str, AfterValidator(_absolute)] = Field(
+        "/tmp",
+        description="Where the agent is put in the machine, and removed after each batch; programs "
+        "must be allowed to run there.",
+    )
+    reboot: bool = Field(
+        False,
+        description="Whether the machine may be rebooted: it then is before each batch, so that "
+        "boots vary as they do on other platforms. It needs root there, or `sudo`.",
+    )
+    reboot_patience: Duration = Field(
+        300.0, gt=0, description="With reboot: how long the machine may take to come back."
+    )
+
+    @property
+    def way(self) -> SshOptions:
+        """How the machine is reached."""
+        return options_for(self.ssh, self, self.patience)

@@ -1,0 +1,217 @@
+"""Machines that exist: a cloud instance, a guest of any hypervisor, a computer of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from tare.errors import InputError, TareError
+from tare.hosts import start_owned
+from tare.hosts.grants import granted_cpus
+from tare.hosts.trace.threads import threads_of
+from tare.platforms.contract import (
+    ANY_BOOT,
+    Capabilities,
+    Context,
+    Machine,
+    MachineSpec,
+    Platform,
+    Prepared,
+    Shape,
+    Statement,
+    Variant,
+    Verdict,
+)
+from tare.platforms.linux.disk import disk_variable, mounted_disk, require_room
+from tare.platforms.linux.held_scheduling import Scheduled
+from tare.platforms.linux.process_machine import (
+    CONSOLE,
+    ProcessMachine,
+    owned_directory,
+    process_cost,
+)
+from tare.platforms.linux.toolbox import tree_environment
+from tare.platforms.qemu.carrier import find_carrier
+from tare.platforms.scheduling import NOTHING
+from tare.platforms.ssh.machine import SshMachine
+from tare.platforms.ssh.options import ANY, SshArmOptions
+from tare.platforms.ssh.reached import UNDOERS, Reached, reached
+from tare.platforms.ssh.reboot import reboot
+from tare.platforms.ssh.shown import Look, look, uncontrolled
+from tare.study.quantities import format_size
+
+MIN_MEMORY = 16 << 20
+KEPT_BY_KERNEL = 0.25
+"""Share of a machine's memory that its kernel and firmware may keep from what it tells."""
+NAME_ONE = "it measures a machine that exists: a study names one, as in {platform: ssh, ssh: NAME}"
+NOT_ROOT = "without root there, programs of the toolbox and disks are not to be had"
+
+
+class Ssh(Platform[SshArmOptions]):
+    """A machine that exists and answers SSH: a cloud instance, a guest of any hypervisor."""
+
+    name = "ssh"
+    options = SshArmOptions
+    variants = (Variant("", {"ssh": ANY}),)
+    undoers = MappingProxyType(UNDOERS)
+
+    def describe(self, options: SshArmOptions) -> str:
+        """Return what reports call it."""
+        booted = "rebooted for each batch" if options.reboot else "as it was found"
+        return f"machine at {options.way.name}, {booted}"
+
+    def stated(self, options: SshArmOptions) -> Statement:
+        """Return what machines that exist offer; nothing is tried for it."""
+        return Statement(
+            capabilities=Capabilities(
+                pinning=False,
+                max_vcpus=0,
+                min_memory=MIN_MEMORY,
+                neighbours=False,
+                disk=frozenset({"mounted"}),
+                toolbox=frozenset({"tree"}),
+                notes=(
+                    "its vCPUs are not pinned: where it runs is its owner's matter",
+                    "a machine with more CPUs than the shape has vCPUs is measured on as many of "
+                    "them",
+                    "memory is not limited to the shape: the workloads share the machine's own",
+                    "disk and toolbox need root in the machine, by its user or by `sudo`",
+                    "workloads over the network are skipped: no network is made to it",
+                ),
+            ),
+            kernel="the machine's own",
+            channel="pipes of the agent's process, over SSH",
+            needs=("an SSH server in the machine",),
+            host_boot=ANY_BOOT,
+            only_measures=True,
+            boot_s=options.reboot_patience / 4 if options.reboot else 3.0,
+            emulated_boot_s=options.reboot_patience if options.reboot else 10.0,
+        )
+
+    async def check(self, context: Context, options: SshArmOptions) -> Verdict:
+        """Reach the machine, and tell what it shows and what it lacks."""
+        best = self.stated(options).capabilities
+        nothing = replace(best, disk=frozenset(), toolbox=frozenset())
+        if options.ssh == ANY:
+            return Verdict(False, NAME_ONE, "", False, {}, nothing)
+        try:
+            async with reached(context, options.way, options.folder) as there:
+                seen = await look(there.host, str(there.host.agent))
+                cpus = len(there.host.topology().online)
+            carrier = await find_carrier(context.host, seen.uuid)
+        except (TareError, OSError) as error:
+            told = error if isinstance(error, TareError) else TareError(str(error))
+            lasting = isinstance(error, InputError)
+            return Verdict(False, told.message, told.hint, False, {}, nothing, lasting)
+        notes = best.notes if seen.root else (*best.notes, NOT_ROOT)
+        able = replace(best if seen.root else nothing, max_vcpus=cpus, notes=notes)
+        versions = {"linux": seen.kernel}
+        if options.reboot and not seen.root:
+            reason = f"{options.way.name} cannot be rebooted without root there"
+            hint = "let its user become root: `sudo: true`; or leave `reboot` out"
+            return Verdict(False, reason, hint, seen.emulated, versions, able)
+        return Verdict(
+            True,
+            f"the agent runs at {options.way.name}",
+            "",
+            seen.emulated,
+            versions,
+            able,
+            shown=seen.shown(),
+            uncontrolled=uncontrolled(options.reboot, carrier is not None),
+        )
+
+    async def prepare(
+        self, context: Context, options: SshArmOptions, shape: Shape, realtime: bool
+    ) -> Prepared:
+        """Return the machine's kernel; refuse a shape that it is too small for.
+
+        Raises:
+            InputError: It has less memory or disk than the arm's shape asks for.
+        """
+        async with reached(context, options.way, options.folder) as there:
+            seen = await look(there.host, str(there.host.agent))
+            if seen.memory < shape.memory * (1 - KEPT_BY_KERNEL):
+                raise InputError(
+                    f"{options.way.name} has {format_size(seen.memory)} of memory, and the shape "
+                    f"asks for {format_size(shape.memory)}",
+                    "lower `shape: memory`, or take a larger machine",
+                )
+            await require_room(there.host, shape.disk)
+        return Prepared(kernel=seen.kernel, digest="", cached=True, took_s=0.0)
+
+    async def start(
+        self, context: Context, options: SshArmOptions, prepared: Prepared, spec: MachineSpec
+    ) -> Machine:
+        """Start the agent in the machine, on as many of its CPUs as the shape has vCPUs."""
+        async with AsyncExitStack() as held:
+            # What `reached` notes is undone with it; this folder is the carrier's.
+            await held.enter_async_context(
+                owned_directory(context.host, context.ledger, spec.workdir)
+            )
+            there = await held.enter_async_context(reached(context, options.way, options.folder))
+            if options.reboot:
+                await reboot(there.host, options.reboot_patience)
+            seen = await look(there.host, str(there.host.agent))
+            carrier = await find_carrier(context.host, seen.uuid)
+            inner = await _agent_in(there, seen, spec)
+            return SshMachine(
+                inner,
+                carrier=carrier,
+                host=context.host,
+                found=seen.shown(),
+                held=held.pop_all(),
+            )
+
+
+async def _agent_in(there: Reached, seen: Look, spec: MachineSpec) -> ProcessMachine:
+    """Start the agent as a process of the machine, with the disk and the toolbox it needs."""
+    host, context = there.host, there.context
+    async with AsyncExitStack() as held:
+        await held.enter_async_context(owned_directory(host, context.ledger, spec.workdir))
+        disk = await held.enter_async_context(mounted_disk(context, spec))
+        tools = await tree_environment(context, spec, held)
+        scheduled = Scheduled(context, spec.name, NOTHING)
+        if seen.root:
+            await scheduled.hold(held, realtime=spec.realtime)
+        log = spec.workdir / CONSOLE
+        process = await start_owned(
+            host,
+            context.ledger,
+            [str(host.agent), "serve"],
+            log=log,
+            env={**disk_variable(disk), **tools},
+            cpus=granted_cpus(host.topology().online, context.ledger, (), spec.shape.vcpus),
+        )
+
+        async def members() -> tuple[int, ...]:
+            return (process.pid,)
+
+        async def cost() -> dict[str, float]:
+            return await process_cost(host, process.pid)
+
+        async def explain(code: int) -> str:
+            if code < 0:
+                return f"the agent in {host.name} was killed by signal {-code}"
+            return f"the agent in {host.name} ended by itself with status {code}"
+
+        async def prove() -> Mapping[str, Any]:
+            threads = await threads_of(host, [process.pid])
+            return await scheduled.prove(tuple(threads), process.pid)
+
+        return ProcessMachine(
+            spec.name,
+            process,
+            log,
+            host=host,
+            members=members,
+            cost=cost,
+            explain=explain,
+            held=held.pop_all(),
+            prove=prove if seen.root else None,
+            disk=disk,
+            shares_clock=False,
+        )

@@ -1,0 +1,143 @@
+"""What a machine that exists shows of itself and of its hypervisor, and what nobody controls."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tare.errors import MachineFault
+from tare.hosts.contract import Host
+from tare.platforms.qemu.enlightenments import KVM_NAME, told_by_kvm
+from tare.study.quantities import format_size
+
+UUID = "/sys/class/dmi/id/product_uuid"
+LOOK_S = 30.0
+STEAL_FLAG = "kvm-steal-time"
+TELLS_STEAL = frozenset({"xen", "vmware"})
+"""Types of hypervisors in the proof that tell of steal by other ways than KVM's flag."""
+TCG_NAME = "TCGTCGTCGTCG"
+UNKNOWN_STEAL = "not known to be told"
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was found out about a machine.
+
+    Args:
+        proof: The agent's proof of it.
+        root: Whether Tare is root there.
+        memory: Its memory in bytes, as its kernel has it.
+        steal_s: Seconds that its kernel counted as stolen since it booted.
+        uuid: What its firmware says it is; empty where only root may know, or nobody.
+    """
+
+    proof: Mapping[str, Any]
+    root: bool
+    memory: int
+    steal_s: float
+    uuid: str
+
+    @property
+    def kernel(self) -> str:
+        """The version of its kernel."""
+        return str(self.proof["kernel"]["release"])
+
+    @property
+    def emulated(self) -> bool:
+        """Whether its processor is emulated in software, and says so."""
+        return TCG_NAME in self.proof.get("hypervisor", {}).get("signatures", ())
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What KVM offers it beside the processor, in QEMU's words."""
+        seen = self.proof.get("hypervisor", {})
+        names = list(seen.get("signatures", ()))
+        if KVM_NAME not in names:
+            return ()
+        leaf = f"{0x40000000 + 0x100 * names.index(KVM_NAME) + 1:x}.0"
+        registers = str(seen.get("leaves", {}).get(leaf, "0")).split()
+        return told_by_kvm(int(registers[0], 16))
+
+    @property
+    def steal(self) -> str:
+        """Whether the hypervisor tells how much CPU time others had: in words, never as a zero."""
+        if self.steal_s > 0:
+            return f"told ({self.steal_s:.3g} s since it booted)"
+        kind = self.proof.get("hypervisor", {}).get("type") or ""
+        if STEAL_FLAG in self.features or kind in TELLS_STEAL:
+            return "told (nothing since it booted)"
+        return UNKNOWN_STEAL
+
+    def shown(self) -> dict[str, str]:
+        """Return what the machine shows, name to words; what it does not show is left out."""
+        machine, seen = self.proof.get("machine", {}), self.proof.get("hypervisor", {})
+        made = [machine.get(name) for name in ("vendor", "product", "firmware")]
+        said = {
+            "machine": ", ".join(str(word) for word in made if word),
+            "hypervisor": ", ".join(seen.get("signatures", ()))
+            or ("announced without a name" if seen.get("announced") else ""),
+            "para-virtual features": ", ".join(self.features),
+            "clock": str(self.proof.get("clocksource", {}).get("current") or ""),
+            "drivers": ", ".join(_drivers(self.proof)),
+            "memory": format_size(self.memory),
+            "CPUs": str(self.proof.get("topology", {}).get("online") or ""),
+            "steal": self.steal,
+        }
+        return {name: words for name, words in said.items() if words}
+
+
+def _drivers(proof: Mapping[str, Any]) -> list[str]:
+    devices = [*proof.get("nics", ()), *proof.get("disks", ())]
+    return sorted({str(each["driver"]) for each in devices if each.get("driver")})
+
+
+async def look(host: Host, agent: str) -> Look:
+    """Look at a machine.
+
+    Args:
+        host: The machine.
+        agent: The agent's program there.
+
+    Raises:
+        MachineFault: The agent does not run there, or says what is no proof.
+    """
+    proved = await host.run([agent, "proof"], timeout_s=LOOK_S)
+    if not proved.ok:
+        raise MachineFault(f"{host.name}: the agent does not run there: {proved.words()}")
+    try:
+        proof = json.loads(proved.stdout)
+        memory = int(proof["memory"]["total"])
+        ticks = int((await host.read("/proc/stat")).split(b"\n", 1)[0].split()[8])
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise MachineFault(f"{host.name}: its agent's proof is not whole: {error!r}") from error
+    root = (await host.run(["id", "-u"], timeout_s=LOOK_S)).stdout.strip() == b"0"
+    per_s = int((await host.run(["getconf", "CLK_TCK"], timeout_s=LOOK_S)).stdout or b"100")
+    try:
+        uuid = (await host.read(UUID)).decode(errors="replace").strip().lower()
+    except OSError:
+        uuid = ""
+    return Look(proof, root, memory, ticks / per_s, uuid)
+
+
+def uncontrolled(reboots: bool, carried: bool) -> tuple[str, ...]:
+    """Return what Tare does not control of a machine that exists, one sentence each.
+
+    Args:
+        reboots: Whether the machine is booted freshly for each batch.
+        carried: Whether its threads are seen on the host that carries it.
+    """
+    told = [
+        "on which of its host's CPUs it runs, and what runs beside it there, is as its owner "
+        "arranged it",
+        "its kernel, its devices and its size are as they were found",
+    ]
+    if not reboots:
+        told.append(
+            "boots were not varied: every block measured the same boot, so what differs from boot "
+            "to boot is not in the intervals"
+        )
+    if not carried:
+        told.append("what it costs its host is not known: its threads were not seen there")
+    return tuple(told)

@@ -1,0 +1,203 @@
+"""A domain's XML says what was asked for; what libvirt lacks or refuses is told."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from platforms.libvirt_embedded import embedded, library
+from tare.errors import MachineFault
+from tare.hosts import Ledger, LocalHost, clean
+from tare.images.cache import default_cache
+from tare.platforms.contract import Context, MachineSpec, Prepared, Shape
+from tare.platforms.libvirt.connection import Connection
+from tare.platforms.libvirt.domain import Files, disk_told, domain_xml
+from tare.platforms.libvirt.options import PERIOD_US, LibvirtOptions
+from tare.platforms.libvirt.platform import Libvirt
+from tare.platforms.linux.network import Link
+
+FILES = Files(Path("/k"), Path("/i"), Path("/a.sock"), Path("/c.sock"), disk=Path("/d&<.img"))
+ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="libvirt's system driver needs root")
+
+
+@st.composite
+def options(draw: st.DrawFn) -> LibvirtOptions:
+    said: dict[str, Any] = {
+        "accelerator": draw(st.sampled_from(["tcg", "kvm"])),
+        "devices": draw(st.sampled_from(["paravirtual", "emulated"])),
+        "machine": draw(st.sampled_from(["q35", "pc"])),
+        "cpu": draw(st.none() | st.sampled_from(["maximum", "Haswell"])),
+        "disk_cache": draw(st.sampled_from(["none", "writeback", "unsafe", "directsync"])),
+        "disk_io": draw(st.sampled_from(["default", "threads", "native", "io_uring"])),
+        "iothread": draw(st.booleans()),
+        "shares": draw(st.none() | st.integers(2, 262144)),
+        "cap": draw(st.none() | st.floats(0.01, 1.0)),
+        "hugepages": draw(st.booleans()),
+    }
+    try:
+        return LibvirtOptions.model_validate(said)
+    except ValidationError:
+        assume(False)
+        raise
+
+
+@given(
+    options(),
+    st.lists(st.integers(0, 255), min_size=1, max_size=4),
+    st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=20),
+)
+def test_a_domain_says_what_was_asked_for(
+    wanted: LibvirtOptions, pins: list[int], word: str
+) -> None:
+    assume(word.isprintable())
+    shape = Shape(len(pins), 256 << 20)
+    link = Link("tap", "10.1.2.3", 24, interface="tare-tap")
+    text = domain_xml(
+        wanted, "tare-x", "id", shape, FILES, append=["quiet", word], pins=pins, link=link
+    )
+    domain = ET.fromstring(text)
+    assert domain.get("type") == {"tcg": "qemu", "kvm": "kvm"}[wanted.accelerator]
+    assert domain.findtext("memory") == str(256 << 10)
+    assert domain.findtext("os/cmdline") == f"quiet {word}"
+    placed = [each.get("cpuset") for each in domain.findall("cputune/vcpupin")]
+    assert placed == [str(pin) for pin in pins]
+    assert domain.findtext("cputune/shares") == (wanted.shares and str(wanted.shares))
+    quota = domain.findtext("cputune/quota")
+    assert (quota is None) == (wanted.cap is None)
+    if wanted.cap is not None:
+        assert int(quota or 0) / PERIOD_US == pytest.approx(wanted.cap, abs=1e-5)
+    told = disk_told(text)
+    assert told["cache"] == wanted.disk_cache
+    assert told.get("io", "default") == wanted.disk_io
+    assert ("iothread" in told) == wanted.iothread
+    source = domain.find("devices/disk/source")
+    assert source is not None
+    assert source.get("file") == "/d&<.img"
+    paravirtual = wanted.devices == "paravirtual"
+    assert (domain.find("devices/channel") is not None) == paravirtual
+    assert len(domain.findall("devices/serial")) == (1 if paravirtual else 2)
+    nic = domain.find("devices/interface/model")
+    assert nic is not None
+    assert nic.get("type") == ("virtio" if paravirtual else "e1000")
+    # Libvirt adds by itself what is not switched off.
+    for tag in ("controller", "memballoon"):
+        added = domain.find(f"devices/{tag}")
+        assert added is not None
+        assert added.get("model") == "none"
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"disk_io": "native", "disk_cache": "writeback"}, "disk-io: native"),
+        ({"iothread": True, "devices": "emulated"}, "iothread"),
+        ({"cpu": "host-passthrough"}, "accelerator: kvm"),
+        ({"uri": "xen:///system"}, "uri"),
+        ({"uri": "qemu+ssh://far/system"}, "uri"),
+        ({"shares": 1}, "shares"),
+        ({"cap": 0.001}, "cap"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(said: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        LibvirtOptions.model_validate(said)
+
+
+@pytest.fixture
+def context(tmp_path: Path, agent_program: Path) -> Iterator[Context]:
+    with Ledger(tmp_path / "ledger") as ledger:
+        yield Context(LocalHost(agent_program), ledger, default_cache(), agent_program)
+
+
+async def test_without_its_library_the_doctor_says_how_to_install_it(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "libvirt", None)
+    verdict = await Libvirt().check(context, LibvirtOptions())
+    assert not verdict.usable
+    assert "pip install 'hypertare[libvirt]'" in verdict.hint
+
+
+async def test_without_its_daemon_the_doctor_says_so(context: Context, tmp_path: Path) -> None:
+    library()
+    uri = f"qemu+unix:///system?socket={tmp_path}/nobody.sock"
+    verdict = await Libvirt().check(context, LibvirtOptions(uri=uri))
+    assert not verdict.usable
+    assert uri in verdict.reason
+    assert "systemctl start libvirtd" in verdict.hint
+
+
+async def test_a_host_that_is_far_away_is_refused(context: Context) -> None:
+    context.host.local = False
+    verdict = await Libvirt().check(context, LibvirtOptions())
+    assert "this computer only" in verdict.reason
+
+
+@pytest.fixture
+def driver() -> Iterator[str]:
+    with tempfile.TemporaryDirectory(prefix="lv-") as folder, embedded(Path(folder)) as uri:
+        yield uri
+
+
+@ROOT
+@pytest.mark.slow
+async def test_what_libvirt_refuses_is_told_and_nothing_is_left(
+    driver: str, context: Context, tmp_path: Path
+) -> None:
+    # Without a control group of CPUs libvirt refuses shares, and says so only when it starts.
+    wanted = LibvirtOptions(uri=driver, shares=512)
+    kernel = tmp_path / "kernel"
+    kernel.write_bytes(b"nothing that boots")
+    prepared = Prepared("1", "", True, 0.0, {"kernel": kernel, "initramfs": kernel})
+    name = f"tare-test-{os.getpid()}-refused"
+    spec = MachineSpec(name, Shape(1, 128 << 20), (), tmp_path / name, False)
+    with pytest.raises(MachineFault, match=name):
+        await Libvirt().start(context, wanted, prepared, spec)
+    assert context.ledger.open_entries() == ()
+    assert not spec.workdir.exists()
+    # What a Tare that was killed had defined is removed by the ledger's word, and only that.
+    connection = Connection(driver)
+    await connection.open()
+    try:
+        shape, uuid = spec.shape, "087429f0-8653-4414-aac1-c8a394a85cd0"
+        plain = LibvirtOptions(uri=driver)
+        files = Files(kernel, kernel, tmp_path / "a", tmp_path / "c")
+        await connection.define(domain_xml(plain, name, uuid, shape, files, append=[]))
+        context.ledger.record("libvirt-domain", uri=driver, name="tare-of-another", id=uuid)
+        context.ledger.record("libvirt-domain", uri=driver, name="not-of-tare", id=uuid)
+        assert await clean(context.host, context.ledger, Libvirt.undoers) == [
+            "Left libvirt-domain 087429f0-8653-4414-aac1-c8a394a85cd0: its name does not begin "
+            "with tare-."
+        ]
+        assert await connection.why_off(uuid)
+        context.ledger.record("libvirt-domain", uri=driver, name=name, id=uuid)
+        (told,) = await clean(context.host, context.ledger, Libvirt.undoers)
+        assert told == f"Removed the domain {name}."
+        assert not await connection.remove(uuid, name)
+    finally:
+        await connection.close()
+
+
+async def test_a_ledger_of_another_host_is_left(context: Context) -> None:
+    context.host.local = False
+    context.ledger.record("libvirt-domain", uri="qemu:///system", name="tare-x", id="x")
+    (told,) = await clean(context.host, context.ledger, Libvirt.undoers)
+    assert "Could not undo" in told
+    assert len(context.ledger.open_entries()) == 1
+
+
+def test_an_arm_is_told_by_what_is_special_of_it() -> None:
+    wanted = LibvirtOptions(cap=0.5, disk_io="io_uring", emulator_cpus=(1,))
+    said = Libvirt().describe(wanted)
+    assert "at most 0.5 of a CPU" in said
+    assert "disk by io_uring" in said

@@ -1,0 +1,242 @@
+"""What a machine that exists shows, where it is found on its host, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from hosts.hosts_sshd import Sshd, keepers
+from platforms.test_ssh_conformance import options_for
+from tare.errors import InputError, MachineFault
+from tare.hosts import Completed, Ledger, LocalHost
+from tare.hosts.ssh.host import SshHost
+from tare.images.cache import default_cache
+from tare.platforms.contract import Context, Shape
+from tare.platforms.qemu.carrier import find_carrier, is_of, vcpus_among
+from tare.platforms.ssh.options import ANY, SshArmOptions
+from tare.platforms.ssh.platform import Ssh
+from tare.platforms.ssh.shown import UNKNOWN_STEAL, Look, look, uncontrolled
+
+KVM: dict[str, Any] = {
+    "signatures": ["KVMKVMKVM"],
+    "leaves": {"40000001.0": "00000021 0 0 0"},
+    "announced": True,
+}
+
+
+def seen(steal_s: float = 0.0, **hypervisor: Any) -> Look:
+    return Look({"hypervisor": hypervisor, "kernel": {"release": "6"}}, True, 1 << 30, steal_s, "")
+
+
+def test_steal_that_is_not_told_is_never_a_zero() -> None:
+    assert seen().steal == UNKNOWN_STEAL
+    assert seen(signatures=["KVMKVMKVM"], leaves={"40000001.0": "00000001 0 0 0"}).steal == (
+        UNKNOWN_STEAL
+    )
+    assert seen(**KVM).steal == "told (nothing since it booted)"
+    assert seen(type="xen").steal == "told (nothing since it booted)"
+    assert seen(steal_s=1.5).steal == "told (1.5 s since it booted)"
+
+
+def test_features_are_those_of_kvms_own_leaf() -> None:
+    assert seen(**KVM).features == ("kvmclock", "kvm-steal-time")
+    behind: dict[str, Any] = {
+        "signatures": ["Microsoft Hv", "KVMKVMKVM"],
+        "leaves": {"40000101.0": "20 0 0 0"},
+    }
+    assert seen(**behind).features == ("kvm-steal-time",)
+    assert seen(signatures=["VMwareVMware"], leaves={"40000001.0": "ffffffff"}).features == ()
+    assert seen(signatures=["TCGTCGTCGTCG"]).emulated
+    assert not seen(**KVM).emulated
+
+
+def test_only_what_is_shown_is_told() -> None:
+    assert set(seen().shown()) == {"memory", "steal"}
+    proof = {
+        "machine": {"vendor": "QEMU", "product": "Standard PC", "firmware": None},
+        "hypervisor": {"announced": True, "signatures": []},
+        "nics": [{"driver": "virtio_net"}, {"driver": None}],
+        "disks": [{"driver": "virtio_blk"}, {"driver": "virtio_blk"}],
+        "clocksource": {"current": "tsc"},
+        "topology": {"online": "0-1"},
+    }
+    shown = Look(proof, False, 1 << 30, 0.0, "").shown()
+    assert shown["machine"] == "QEMU, Standard PC"
+    assert shown["hypervisor"] == "announced without a name"
+    assert shown["drivers"] == "virtio_blk, virtio_net"
+    assert shown["CPUs"] == "0-1"
+
+
+def test_that_boots_were_not_varied_is_told_unless_they_were() -> None:
+    assert any("boots were not varied" in each for each in uncontrolled(False, True))
+    assert not any("boots" in each for each in uncontrolled(True, True))
+    assert any("its threads were not seen" in each for each in uncontrolled(True, False))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=8,
+)
+
+
+class Saying(LocalHost):
+    """This computer, but that the agent's proof is what a test says."""
+
+    def __init__(self, proof: bytes) -> None:
+        super().__init__()
+        self._proof = proof
+
+    async def run(self, argv: Any, **how: Any) -> Completed:
+        if argv[-1] == "proof":
+            return Completed(0, self._proof, b"")
+        return Completed(0, {"id": b"0", "getconf": b"100"}[argv[0]], b"")
+
+
+@pytest.mark.fuzz
+@given(st.binary(max_size=60) | JSON.map(lambda value: json.dumps(value).encode()))
+def test_what_is_no_proof_is_refused_in_one_way(said: bytes) -> None:
+    try:
+        found = asyncio.run(look(Saying(said), "agent"))
+    except MachineFault as fault:
+        assert "proof" in fault.message
+    else:
+        assert found.memory == json.loads(said)["memory"]["total"]
+
+
+def test_a_command_line_is_of_a_machine_by_its_own_words_only() -> None:
+    mine, other = str(uuid.uuid4()), str(uuid.uuid4())
+    assert is_of(["qemu", "-uuid", mine.upper()], mine)
+    assert is_of(["qemu", "-smbios", f"type=1,serial=x,uuid={mine}"], mine)
+    assert not is_of(["qemu", "-uuid", other, "-name", mine], mine)
+    assert not is_of(["virt-viewer", mine], mine)
+    assert not is_of(["qemu", "-smbios", f"type=1,uuid={mine}0"], mine)
+
+
+@given(st.permutations(range(12)))
+def test_vcpus_are_in_the_order_of_their_numbers(order: list[int]) -> None:
+    threads = {100 + place: f"CPU {number}/KVM" for place, number in enumerate(order)}
+    threads |= {1: "qemu-system-x86", 2: "IO iothread0", 3: "vhost-100", 4: "CPU x/KVM"}
+    assert [threads[each] for each in vcpus_among(threads)] == [f"CPU {n}/KVM" for n in range(12)]
+
+
+@pytest.mark.skipif(not shutil.which("qemu-system-x86_64"), reason="QEMU is not installed")
+async def test_a_real_qemu_is_found_by_what_its_firmware_says() -> None:
+    mine = str(uuid.uuid4())
+    words = ["qemu-system-x86_64", "-S", "-display", "none", "-nodefaults", "-accel", "tcg"]
+    words += ["-machine", "q35", "-m", "32", "-smp", "2", "-uuid", mine]
+    process = subprocess.Popen([*words, "-name", "guest=x,debug-threads=on"])
+    try:
+        deadline = time.monotonic() + 60
+        found = None
+        while found is None or len(found.vcpus) < 2:
+            assert time.monotonic() < deadline, found
+            found = await find_carrier(LocalHost(), mine)
+        assert found.pid == process.pid
+        names = [Path(f"/proc/{each}/comm").read_text().strip() for each in found.vcpus]
+        assert names == ["CPU 0/TCG", "CPU 1/TCG"]
+        assert await find_carrier(LocalHost(), str(uuid.uuid4())) is None
+        assert await find_carrier(LocalHost(), "") is None
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_an_arm_names_its_machine() -> None:
+    with pytest.raises(ValidationError, match="ssh"):
+        SshArmOptions.model_validate({})
+    with pytest.raises(ValidationError, match="absolute"):
+        SshArmOptions.model_validate({"ssh": "vm", "folder": "tmp"})
+    with pytest.raises(ValidationError, match="not both"):
+        SshArmOptions.model_validate({"ssh": "vm", "password_env": "A", "password_file": "b"})
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Sshd]:
+    (tmp_path / "sshd").mkdir()
+    server = Sshd(tmp_path / "sshd")
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def context(tmp_path: Path, agent_program: Path) -> Iterator[Context]:
+    with Ledger(tmp_path / "ledger") as ledger:
+        yield Context(LocalHost(agent_program), ledger, default_cache(), agent_program)
+        assert ledger.open_entries() == ()
+
+
+async def test_the_doctor_asks_no_machine(context: Context) -> None:
+    verdict = await Ssh().check(context, SshArmOptions.model_validate({"ssh": ANY}))
+    assert not verdict.usable
+    assert "a study names one" in verdict.reason
+
+
+async def test_what_cannot_be_reached_is_a_verdict(context: Context, server: Sshd) -> None:
+    nobody = await Ssh().check(context, options_for(server, user="nobody-of-that-name"))
+    assert not nobody.usable
+    assert "refuses the login" in nobody.reason
+    server.stop()
+    gone = await Ssh().check(context, options_for(server))
+    assert not gone.usable
+    assert not gone.lasting
+    assert "cannot be reached" in gone.reason
+
+
+async def test_a_machine_that_is_too_small_is_refused(context: Context, server: Sshd) -> None:
+    shape = Shape(1, 1 << 50)
+    with pytest.raises(InputError, match="the shape asks for 1024 TiB"):
+        await Ssh().prepare(context, options_for(server), shape, False)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="sudo asks others for a password")
+@pytest.mark.skipif(not shutil.which("sudo"), reason="sudo is not installed")
+async def test_sudo_makes_root_of_all_that_is_started(server: Sshd, agent_program: Path) -> None:
+    folder = server.folder / "tare-agent-of-a-test"
+    way = replace(server.options(), sudo=True, agent_folder=folder)
+    async with SshHost(way, agent_program) as host:
+        told = await host.run(["sh", "-c", "echo $SUDO_COMMAND; id -u"])
+        command, uid = told.stdout.decode().splitlines()
+        assert command.startswith(f"{folder}/tare-agent keep")
+        assert uid == "0"
+        assert folder.is_dir()
+    assert not keepers(server)
+
+
+async def test_a_machine_without_sudo_says_what_to_do(server: Sshd, agent_program: Path) -> None:
+    bare = server.folder / "bin"
+    bare.mkdir()
+    for name in ("sh", "cat", "uname", "sha256sum", "mkdir", "chmod", "mv", "rm"):
+        found = shutil.which(name)
+        assert found
+        (bare / name).symlink_to(found)
+    server.stop()
+    with (server.folder / "config").open("a") as config:
+        config.write(f"SetEnv PATH={bare} XDG_CACHE_HOME={server.folder}/cache\n")
+    text = (server.folder / "config").read_text()
+    first = f"SetEnv XDG_CACHE_HOME={server.folder}/cache\n"
+    (server.folder / "config").write_text(text.replace(first, "", 1))
+    server.start()
+    folder = server.folder / "tare-agent-of-a-test"
+    way = replace(server.options(), sudo=True, agent_folder=folder)
+    with pytest.raises(InputError, match="become root") as caught:
+        await SshHost(way, agent_program).connect()
+    assert "NOPASSWD" in caught.value.hint
+    assert not folder.exists(), "what was put there before the fault is taken back"
