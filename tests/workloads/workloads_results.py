@@ -20,6 +20,7 @@ from tare.workloads.disk.bonnie import PHASES
 from tare.workloads.disk.filebench import OPERATIONS
 from tare.workloads.disk.metrics import DISK_METRICS
 from tare.workloads.memory.latency import STATED
+from workloads.proxy_accounts import result as proxied
 
 Result = dict[str, Any]
 Values = dict[str, float]
@@ -45,7 +46,8 @@ class Sample:
         least: The least number that the result can tell exactly enough.
         most: The greatest.
         close: By how much, relatively, a value may differ, where a program writes decimals.
-        left_out: Metrics that this result has no value of, as nothing of theirs was measured.
+        left_out: Metrics whose value is not made of this number alone.
+        lacking: Metrics that a cell with this result rightly has no value of.
     """
 
     result: Callable[[float], Result]
@@ -55,6 +57,7 @@ class Sample:
     most: float = 1e12
     close: float = 1e-12
     left_out: frozenset[str] = frozenset()
+    lacking: frozenset[str] = frozenset()
 
     def expected(self, name: str, number: float) -> Values:
         """Return the value of each metric of the workload called ``name``."""
@@ -62,7 +65,7 @@ class Sample:
         return {
             metric: value
             for metric, value in (plain | self.values(number)).items()
-            if metric not in self.left_out
+            if metric not in self.left_out | self.lacking
         }
 
 
@@ -214,6 +217,20 @@ def _http(number: float) -> Result:
     }
 
 
+def _proxy(number: float) -> Result:
+    return proxied(rate=number, direct=number)
+
+
+def _proxy_values(number: float) -> Values:
+    # 4 s of HAProxy and a thousand packets in 10 s.
+    packets = {"packets-in": 100.0, "packets-out": 50.0, "packet-in": 60.0, "packet-out": 60.0}
+    return {"cpu-per-request": 0.4 / number, "owned-share": 1.0, **packets}
+
+
+PROXY_LIMITED = frozenset({"requests", "bandwidth"})
+"""The direct path is no faster than the proxied one, so nothing is computed from these."""
+
+
 def _phases(number: float) -> Result:
     done = {"name": "cpu-load", "begin_s": 3.0, "end_s": 13.0, "result": {"operations": number}}
     copied = {**done, "name": "memory-load", "result": {"bytes_per_s": number}}
@@ -267,6 +284,7 @@ SAMPLES: Mapping[str, Sample] = {
         lambda number: {"sent_per_s": number, "server": {"packets_per_s": number}}
     ),
     "http-load": Sample(_http),
+    "proxy": Sample(_proxy, _proxy_values, lacking=PROXY_LIMITED),
     "program": _program({"argv": ["true"]}),
     "command": Sample(_command, parameters={"argv": ["true"]}),
     "cpu-load": Sample(lambda number: {"operations_per_s": number}),
