@@ -31,7 +31,7 @@ workloads:
     size: 5000B
     most-connections: 4
     step: 800ms
-    duration: 800ms
+    duration: 1500ms
     warmup: 100ms
     offered: 20
 """

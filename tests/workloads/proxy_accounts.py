@@ -53,8 +53,8 @@ def stage(rate: float, **more: Any) -> dict[str, Any]:
     return {**found, **more}
 
 
-def result(rate: float = 100.0, direct: float = 1000.0, **more: Any) -> dict[str, Any]:
-    """Return a whole result: two CPUs for 10 s, the machine a process on the second.
+def told(rate: float = 100.0, direct: float = 1000.0, **more: Any) -> dict[str, Any]:
+    """Return all that the agents tell: two CPUs for 10 s, the machine a process on the second.
 
     The client takes 2 s and the origin 1 s of the first CPU; HAProxy 4 s of the second, of which
     1 s is its own; an editor that has nothing to do with it takes 3 s of the first.

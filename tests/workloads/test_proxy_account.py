@@ -26,7 +26,10 @@ from tare.workloads.network.proxy.owners import (
     used,
     with_strangers,
 )
-from workloads.proxy_accounts import account, result, stat, task
+from tare.workloads.network.proxy.summary import summed
+from workloads.proxy_accounts import account, stat, task
+from workloads.proxy_accounts import told as result
+from workloads.workloads_results import changed, places
 
 WORKLOAD = WORKLOADS["proxy"]
 
@@ -98,10 +101,10 @@ def test_a_cost_that_no_thread_shows_is_the_platforms_own() -> None:
 
 def test_a_limit_is_named_and_no_loss_is_computed_from_it() -> None:
     assert limits(result(), account_of(result()), 1000.0, 100.0) == []
-    values = WORKLOAD.observe(WORKLOAD.parameters(), result())
+    values = WORKLOAD.observe(WORKLOAD.parameters(), summed(result()))
     assert values["requests"] == 100.0
     assert "requests-at-least" not in values
-    slow = result(direct=140.0)
+    slow = summed(result(direct=140.0))
     values = WORKLOAD.observe(WORKLOAD.parameters(), slow)
     assert values["requests-at-least"] == 100.0
     assert not {"requests", "bandwidth"} & set(values)
@@ -110,7 +113,9 @@ def test_a_limit_is_named_and_no_loss_is_computed_from_it() -> None:
     (why,) = facts["proxy"]["limits"]
     assert "1.40 times" in why
     assert facts["host_cost"] == {}
-    assert WORKLOAD.facts(WORKLOAD.parameters(), result())["host_cost"]["cpu_s"] == pytest.approx(4)
+    assert WORKLOAD.facts(WORKLOAD.parameters(), summed(result()))["host_cost"][
+        "cpu_s"
+    ] == pytest.approx(4)
 
 
 def test_a_client_and_an_origin_that_share_a_cpu_are_a_limit_together() -> None:
@@ -123,11 +128,11 @@ def test_a_client_and_an_origin_that_share_a_cpu_are_a_limit_together() -> None:
 
 
 def test_packets_are_those_of_the_machines_own_interface() -> None:
-    values = WORKLOAD.observe(WORKLOAD.parameters(), result())
+    values = WORKLOAD.observe(WORKLOAD.parameters(), summed(result()))
     assert values["packets-in"] == 100.0
     assert (values["packets-out"], values["packet-out"]) == (50.0, 60.0)
     with pytest.raises(KeyError, match="tare-9b"):
-        WORKLOAD.observe(WORKLOAD.parameters(), result(interface="tare-9b"))
+        summed(result(interface="tare-9b"))
 
 
 @given(
@@ -166,3 +171,18 @@ def test_a_damaged_account_is_refused(row: Any) -> None:
     told["accounts"]["host"] = account(1.0, stat({}), stat({"idle": 100}), [row])
     with pytest.raises((ValueError, KeyError, TypeError)):
         account_of(told)
+
+
+ANYTHING = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+
+
+@pytest.mark.fuzz
+@given(data=st.data())
+def test_anything_in_what_the_agents_tell_is_read_or_refused(data: st.DataObject) -> None:
+    told: Any = result()
+    for _ in range(data.draw(st.integers(1, 3))):
+        told = changed(told, data.draw(st.sampled_from(places(told))), data.draw(ANYTHING))
+    try:
+        summed(told)
+    except (KeyError, ValueError, TypeError) as refused:
+        assert str(refused)

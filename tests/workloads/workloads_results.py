@@ -20,7 +20,6 @@ from tare.workloads.disk.bonnie import PHASES
 from tare.workloads.disk.filebench import OPERATIONS
 from tare.workloads.disk.metrics import DISK_METRICS
 from tare.workloads.memory.latency import STATED
-from workloads.proxy_accounts import result as proxied
 
 Result = dict[str, Any]
 Values = dict[str, float]
@@ -218,17 +217,24 @@ def _http(number: float) -> Result:
 
 
 def _proxy(number: float) -> Result:
-    return proxied(rate=number, direct=number)
+    load = {
+        **dict.fromkeys(("requests_per_s", "connections_per_s", "bytes_per_s"), number),
+        **dict.fromkeys(("connections_used", "failed_share"), number),
+        "total": dict.fromkeys(("median_s", "p99_s"), number),
+    }
+    stages = ("at-50", "at-70", "at-90", "offered", "probe", "full")
+    packets = ("packets-in", "packets-out", "packet-in", "packet-out")
+    return {
+        "stages": {stage: json.loads(json.dumps(load)) for stage in stages},
+        "direct_per_s": number,
+        "account": {"owned": number, "machine_s": number},
+        "limits": [],
+        "packets": dict.fromkeys(packets, number),
+    }
 
 
-def _proxy_values(number: float) -> Values:
-    # 4 s of HAProxy and a thousand packets in 10 s.
-    packets = {"packets-in": 100.0, "packets-out": 50.0, "packet-in": 60.0, "packet-out": 60.0}
-    return {"cpu-per-request": 0.4 / number, "owned-share": 1.0, **packets}
-
-
-PROXY_LIMITED = frozenset({"requests", "bandwidth"})
-"""The direct path is no faster than the proxied one, so nothing is computed from these."""
+PROXY_LIMITED = frozenset({"requests-at-least", "bandwidth-at-least"})
+"""Told only where client or origin were the limit."""
 
 
 def _phases(number: float) -> Result:
@@ -284,7 +290,7 @@ SAMPLES: Mapping[str, Sample] = {
         lambda number: {"sent_per_s": number, "server": {"packets_per_s": number}}
     ),
     "http-load": Sample(_http),
-    "proxy": Sample(_proxy, _proxy_values, lacking=PROXY_LIMITED),
+    "proxy": Sample(_proxy, lacking=PROXY_LIMITED),
     "program": _program({"argv": ["true"]}),
     "command": Sample(_command, parameters={"argv": ["true"]}),
     "cpu-load": Sample(lambda number: {"operations_per_s": number}),

@@ -94,7 +94,11 @@ class Between:
             "cpus": list(self.cpus.get("subject", ())),
             "shared": self.subject.shares_clock,
         }
-        return replace(outcome, value={**outcome.value, **about})
+        try:
+            summed = through.summed({**outcome.value, **about})
+        except (KeyError, ValueError, TypeError) as error:
+            raise WorkloadFault(f"what the agents told cannot be read: {error!r}") from error
+        return replace(outcome, value=dict(summed))
 
     def _host(self) -> AgentClient:
         agent = None if self.watch is None else self.watch.agent

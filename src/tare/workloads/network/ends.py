@@ -91,6 +91,7 @@ class Through:
         ask: A socket of the server in the machine, and what it is asked about itself.
         server: The name of that server's processes.
         files: Of the kernel's, what an account keeps.
+        summed: Returns the cell's result from all that the agents told.
     """
 
     origin: End
@@ -98,6 +99,7 @@ class Through:
     ask: Mapping[str, Any]
     server: str
     files: tuple[str, ...]
+    summed: Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)

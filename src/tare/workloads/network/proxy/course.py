@@ -24,7 +24,8 @@ SHARES = (50, 70, 90)
 FULL, OFFERED, PROBE = "full", "offered", "probe"
 LEAST_PROBE = 2.0
 """Requests per second of the probe, so that short cells of slow machines have some, too."""
-STEP_WARMUP_S = 0.1
+STEP_WARMUP_S = 0.0
+"""None: requests begin with the step, so that even a computer that stands still answers some."""
 MARGIN_S = 0.05
 """How much later than its load an account begins, and earlier it ends."""
 OVERHEAD_S = 0.1

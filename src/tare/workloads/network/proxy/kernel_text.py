@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 STAT, SNMP, NETSTAT = "/proc/stat", "/proc/net/snmp", "/proc/net/netstat"
+TABLES = (SNMP, NETSTAT)
 DEVICES, SOCKETS = "/proc/net/dev", "/proc/net/sockstat"
 SETTINGS = (
     "/proc/sys/net/ipv4/ip_local_port_range",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -13,10 +12,10 @@ from tare.workloads.network.ends import HTTP_PORT, ORIGIN, ORIGIN_PORT, PEER, En
 from tare.workloads.network.nginx import nginx
 from tare.workloads.network.proxy import course
 from tare.workloads.network.proxy import kernel_text as kernel
-from tare.workloads.network.proxy.account import Account, account_of, limits
 from tare.workloads.network.proxy.haproxy import PROGRAM, QUESTIONS, SOCKET, haproxy
 from tare.workloads.network.proxy.parameters import ProxyParameters
-from tare.workloads.values import mapping, number
+from tare.workloads.network.proxy.summary import PACKETS, RECORDED, summed
+from tare.workloads.values import listed, mapping, number
 
 PREPARATION_S = 2.0
 NEEDS: frozenset[Need] = frozenset({"network", "bridged", "toolbox"})
@@ -136,6 +135,7 @@ class Proxy(Workload[ProxyParameters]):
                 ask={"socket": SOCKET, "words": list(QUESTIONS)},
                 server=PROGRAM,
                 files=kernel.FILES,
+                summed=summed,
             ),
         )
 
@@ -145,87 +145,28 @@ class Proxy(Workload[ProxyParameters]):
 
     def observe(self, parameters: ProxyParameters, result: Mapping[str, Any]) -> dict[str, float]:
         """Return the metrics, in seconds, bytes and per second."""
-        found = account_of(result)
         stages = mapping(result, "stages")
         full = mapping(stages, course.FULL)
-        rate = number(full, "requests_per_s")
-        direct = course.best_of(course.steps_of("direct", stages))[1]
-        least = "-at-least" if limits(result, found, direct, rate) else ""
+        least = "-at-least" if listed(result, "limits") else ""
         values = {
-            f"requests{least}": rate,
+            f"requests{least}": number(full, "requests_per_s"),
             f"bandwidth{least}": number(full, "bytes_per_s"),
             "connections": number(full, "connections_per_s"),
             "concurrency": number(full, "connections_used"),
-            "direct": direct,
+            "direct": number(result, "direct_per_s"),
             "failed-share": number(full, "failed_share"),
-            "owned-share": found.owned,
+            "owned-share": number(result, "account.owned"),
         }
-        if found.machine_s is not None:
-            values["cpu-per-request"] = found.machine_s
+        if "machine_s" in mapping(result, "account"):
+            values["cpu-per-request"] = number(result, "account.machine_s")
         for metric, stage in _TIMED:
             if stage in stages:
                 values[f"{metric}-median"] = number(stages, [stage, "total", "median_s"])
                 values[f"{metric}-p99"] = number(stages, [stage, "total", "p99_s"])
-        return values | _packets(result)
+        packets = mapping(result, "packets")
+        return values | {name: number(packets, [name]) for name in PACKETS if name in packets}
 
     def facts(self, parameters: ProxyParameters, result: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return where the time went, what was the limit, and how it all was set up."""
-        found = account_of(result)
-        stages = mapping(result, "stages")
-        direct, proxied = (course.steps_of(path, stages) for path in ("direct", "proxied"))
-        rate = number(stages, [course.FULL, "requests_per_s"])
-        limited = limits(result, found, course.best_of(direct)[1], rate)
-        machine = result["accounts"]["machine"]
-        grew = {
-            path: kernel.counted(machine["before"], machine["after"], path)
-            for path in (kernel.SNMP, kernel.NETSTAT)
-        }
-        return {
-            "host_cost": {} if limited else _cost(result, found, rate),
-            "proxy": {
-                "account": _told(found),
-                "limits": limited,
-                "direct": [[tried, reached] for tried, reached in direct.items()],
-                "proxied": [[tried, reached] for tried, reached in proxied.items()],
-                "errors": {name: dict(stage.get("errors", {})) for name, stage in stages.items()},
-                "size": parameters.size,
-                "configuration": str(result.get("configuration", "")),
-                "said": dict(machine.get("said", {})),
-                "outside": {role: list(cpus) for role, cpus in result["outside"].items()},
-                "settings": {
-                    path: machine["after"][path]
-                    for path in (*kernel.SETTINGS, kernel.SOCKETS)
-                    if path in machine["after"]
-                },
-                "kernel": {name: value for table in grew.values() for name, value in table.items()},
-                "network": dict(result.get("network", {})),
-            },
-        }
-
-
-def _cost(result: Mapping[str, Any], found: Account, rate: float) -> dict[str, float]:
-    """Return what the machine cost the host while the CPUs were watched."""
-    if found.machine_s is None:
-        return {}
-    seconds = number(result, "accounts.host.seconds")
-    return {"cpu_s": found.machine_s * rate * seconds, "wall_s": seconds}
-
-
-def _told(found: Account) -> dict[str, Any]:
-    return {**asdict(found), "spent": [asdict(each) for each in found.spent]}
-
-
-def _packets(result: Mapping[str, Any]) -> dict[str, float]:
-    """Return packets per second and their mean sizes, of the interface that the machine has."""
-    machine, name = result["accounts"]["machine"], str(result["interface"])
-    seconds = number(machine, "seconds")
-    first, last = (
-        kernel.device(machine[when].get(kernel.DEVICES, ""), name) for when in ("before", "after")
-    )
-    grew = [after - before for before, after in zip(first, last, strict=True)]
-    values = {"packets-in": grew[1] / seconds, "packets-out": grew[3] / seconds}
-    if grew[1]:
-        values["packet-in"] = grew[0] / grew[1]
-    if grew[3]:
-        values["packet-out"] = grew[2] / grew[3]
-    return values
+        kept = {name: result[name] for name in RECORDED}
+        return {"host_cost": dict(result["host_cost"]), "proxy": {**kept, "size": parameters.size}}
