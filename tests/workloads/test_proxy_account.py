@@ -75,6 +75,7 @@ def test_a_guests_threads_are_its_vcpus_its_hypervisor_and_its_devices() -> None
         Task(40, 40, "qemu", "qemu", 0, 100, 0, 3.0),
         Task(40, 43, "qemu", "vhost-40", 0, 100, 0, 2.0),
         Task(2, 90, "vhost-40", "vhost-40", 0, 100, 0, 1.0),
+        Task(2, 95, "vhost-77", "vhost-77", 0, 100, 0, 9.0),
         Task(2, 91, "vif3.0-q0-guest-rx", "vif3.0-q0-guest-rx", 0, 1, 0, 4.0),
         Task(2, 92, "ovs-vswitchd", "ovs-vswitchd", 0, 1, 0, 5.0),
     ]
@@ -82,7 +83,8 @@ def test_a_guests_threads_are_its_vcpus_its_hypervisor_and_its_devices() -> None
     assert owned == pytest.approx(
         {VCPUS: 6.0, HYPERVISOR: 4.0, DEVICES: 3.0, VHOST: 3.0, NETBACK: 4.0, SWITCH: 5.0}
     )
-    assert not strangers
+    # Another machine's.
+    assert strangers == {"vhost-77": 9.0}
 
 
 def test_a_machine_with_a_kernel_of_its_own_is_told_by_its_own_kernel() -> None:

@@ -24,7 +24,7 @@ class Barrier:
         if parties < 1:
             raise ValueError("a barrier needs at least one run")
         self.parties = parties
-        self.prepare = prepare
+        self._prepare = prepare
         self._signals: list[Go] = []
         self._started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._skew_ns: int | None = None
@@ -49,8 +49,8 @@ class Barrier:
             return
         if self._started.done():
             self._started.result()
-        if self.prepare is not None:
-            await self.prepare()
+        if self._prepare is not None:
+            await self._prepare()
         left = []
         for signal in self._signals:
             await signal()

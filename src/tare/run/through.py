@@ -123,7 +123,9 @@ class _Course:
         while (stage := self.through.following(self.done)) is not None:
             self.on_progress(min(0.99, len(self.done) / STAGES_USUAL), {"stage": stage.name})
             if stage.account is None:
-                self.done[stage.name] = (await self._client(stage)).value
+                # What stands beside the machine begins with the first load, and loads them all.
+                barrier = None if self.done else self.barrier
+                self.done[stage.name] = (await self._client(stage, barrier)).value
             else:
                 counts = await self._counted(stage, stage.account)
         if counts is None:
@@ -147,19 +149,18 @@ class _Course:
         after_s, seconds = window
         asked = {"after_s": after_s, "seconds": seconds, "files": list(self.through.files)}
         inside = {**asked, "tasks": False, "ask": dict(self.through.ask)}
-        # From its own common start on, so that all begin together.
-        own = _Signal(self.barrier)
+        limit_s = seconds + after_s + STOP_S
         threads = await subject.threads()
-        accounts = [
-            own.run(self.host, "account", asked, seconds + after_s),
-            own.run(subject.agent, "account", inside, seconds + after_s),
+        beside = [
+            self.host.run("account", asked, deadline_s=limit_s),
+            subject.agent.run("account", inside, deadline_s=limit_s),
         ]
         if stage.probe is not None:
             probe = stage.probe.at(*self.address)
             agent = between.client.agent
-            accounts.append(own.run(agent, stage.probe.workload, probe, _limit(probe)))
+            beside.append(agent.run(stage.probe.workload, probe, deadline_s=_limit(probe)))
         first, began = await subject.host_cost(), time.monotonic()
-        found = await _together(own.leading(self._client, stage), *accounts)
+        found = await _together(self._client(stage), *beside)
         last, took_s = await subject.host_cost(), time.monotonic() - began
         client, host, machine = found[0], found[1].value, found[2].value
         self.done[stage.name] = client.value
@@ -182,34 +183,6 @@ class _Course:
             "cost": {**cost, "wall_s": took_s},
         }
         return replace(client, value=value)
-
-
-class _Signal:
-    """Lets what stands beside a load begin when the load does."""
-
-    def __init__(self, barrier: Barrier) -> None:
-        self._barrier = barrier
-        self._begun = asyncio.Event()
-
-    async def leading(self, run: Any, stage: Stage) -> Outcome:
-        """Carry the load out from the common start on."""
-        prepare = self._barrier.prepare
-
-        async def begin() -> None:
-            if prepare is not None:
-                await prepare()
-            self._begun.set()
-
-        self._barrier.prepare = begin
-        outcome: Outcome = await run(stage, self._barrier)
-        return outcome
-
-    async def run(
-        self, agent: AgentClient, workload: str, params: Mapping[str, Any], limit_s: float
-    ) -> Outcome:
-        """Carry out what stands beside it."""
-        await self._begun.wait()
-        return await agent.run(workload, params, deadline_s=limit_s + STOP_S)
 
 
 def _limit(params: Mapping[str, Any]) -> float:

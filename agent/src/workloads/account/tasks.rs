@@ -100,8 +100,8 @@ impl Tasks {
         }
     }
 
-    /// What a process used, less what its living threads did, and what its ended children had used
-    /// before.
+    /// What a process used, less what its living threads did, and less what all that it buried had
+    /// used before.
     fn ended(&self, before: &Self, pid: i32, whole: Task) -> Task {
         let living = self
             .0
@@ -110,15 +110,27 @@ impl Tasks {
         let buried = before
             .0
             .iter()
-            .filter(|((child, tid), task)| {
-                *tid == WHOLE && task.parent == pid && !self.0.contains_key(&(*child, WHOLE))
-            })
+            .filter(|((gone, tid), _)| *tid == WHOLE && before.heir(*gone, self) == Some(pid))
             .map(|(_, task)| task.clone());
         living.chain(buried).fold(whole, |left, other| Task {
             user: left.user.saturating_sub(other.user),
             system: left.system.saturating_sub(other.system),
             ..left
         })
+    }
+
+    /// Who has buried a process by `after`: the nearest of those above it that still lives, since a
+    /// buried one's children are its own; nobody, where it lives itself.
+    fn heir(&self, gone: i32, after: &Self) -> Option<i32> {
+        let mut number = gone;
+        // No chain of parents is as long; one that is closed is no chain.
+        for _ in 0..self.0.len() {
+            if after.0.contains_key(&(number, WHOLE)) {
+                return (number != gone).then_some(number);
+            }
+            number = self.0.get(&(number, WHOLE))?.parent;
+        }
+        None
     }
 }
 
@@ -232,12 +244,14 @@ mod tests {
         let before = Tasks(BTreeMap::from([
             ((7, 0), task(1, 50, 0)),
             ((7, 7), task(1, 20, 200)),
-            // A child that had used 40 before, and ends meanwhile.
-            ((8, 0), task(7, 40, 0)),
-            ((8, 8), task(7, 40, 400)),
+            // A child that had used 30 before, and a child of that with 10: both end meanwhile.
+            ((8, 0), task(7, 30, 0)),
+            ((8, 8), task(7, 30, 400)),
+            ((9, 0), task(8, 10, 0)),
+            ((9, 9), task(8, 10, 100)),
         ]));
         let after = Tasks(BTreeMap::from([
-            // Its own thread used 10, an ended one 5, the buried child 40 and another 3.
+            // Its own thread used 10, an ended one 5, those buried 40, and another 3.
             ((7, 0), task(1, 108, 0)),
             ((7, 7), task(1, 30, 300)),
         ]));

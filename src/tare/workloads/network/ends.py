@@ -66,8 +66,7 @@ class Stage:
         to: Whom it asks: the machine that is measured, or the origin beside it.
         probe: What the client carries out beside it, to time single requests; None: nothing.
         account: Seconds for which it is taken down who used the CPUs, and after how many seconds
-            of the stage that begins; None: not. The stage with an account is the one that counts:
-            it begins at the common start.
+            of the stage that begins; None: not. The stage with an account is the one that counts.
     """
 
     name: str

@@ -129,7 +129,7 @@ def used(
         if who == MACHINE:
             for part, seconds in _machines(task, owners):
                 owned[part] = owned.get(part, 0.0) + seconds
-        elif who or (who := _kernels(task)):
+        elif who or (who := _kernels(task, owners)):
             owned[who] = owned.get(who, 0.0) + task.run_s
         else:
             strangers[task.process] = strangers.get(task.process, 0.0) + task.run_s
@@ -146,7 +146,7 @@ def _machines(task: Task, owners: Owners) -> list[tuple[str, float]]:
         parts = ((f"{owners.server} user", share), (f"{owners.server} kernel", 1 - share))
         return [(who, task.run_s * part) for who, part in parts]
     if task.tid not in owners.vcpus:
-        return [(_kernels(task) or DEVICES, task.run_s)]
+        return [(_kernels(task, owners) or DEVICES, task.run_s)]
     if not task.guest or not ticks:
         # An emulator runs the guest as a part of itself.
         return [(VCPUS, task.run_s)]
@@ -154,8 +154,13 @@ def _machines(task: Task, owners: Owners) -> list[tuple[str, float]]:
     return [(VCPUS, task.run_s * inside), (HYPERVISOR, task.run_s * (1 - inside))]
 
 
-def _kernels(task: Task) -> str:
-    return next((who for name, who in _KERNELS if name.fullmatch(task.name)), "")
+def _kernels(task: Task, owners: Owners) -> str:
+    """Return which of the kernel's or the switch's threads one is; empty: none of them."""
+    who = next((who for name, who in _KERNELS if name.fullmatch(task.name)), "")
+    # Its name holds the thread that it works for, which may be another machine's.
+    if who == VHOST and int(task.name.partition("-")[2]) not in owners.machine:
+        return ""
+    return who
 
 
 def with_strangers(
