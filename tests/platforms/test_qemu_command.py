@@ -156,7 +156,7 @@ def test_queues_offloads_and_vhost_are_told_to_qemu() -> None:
     card, carrier = networked()
     assert "mq" not in card
     assert "=off" not in card
-    assert carrier.endswith("downscript=no,vhost=off")
+    assert carrier.endswith("downscript=no")
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def netdev(options: QemuOptions, link: Link | None, vhost: bool) -> str:
     if link.way != "tap":
         return link.qemu()
     queues = f",queues={options.nic_queues}" if options.nic_queues > 1 else ""
-    return f"{link.qemu()}{queues},vhost={'on' if vhost else 'off'}"
+    return f"{link.qemu()}{queues}{',vhost=on' if vhost else ''}"
 
 
 async def uses_vhost(host: Host, options: QemuOptions, way: str) -> bool:
