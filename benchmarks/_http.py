@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks._peers import bench_cache
 from benchmarks._runs import Unmeasured
 from tare.run.session import agent_path
-from tare.workloads.network.http import CONFIGURATION
+from tare.workloads.network.nginx import CONFIGURATION
 
 FILE_BYTES = 1024
 READY_S = 10.0

@@ -5,10 +5,15 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from tare.hosts import LocalHost
 from tare.images.guest_image import GuestImage
+from tare.images.modules import NEEDS
 from tare.platforms.contract import Shape
+from tare.platforms.linux.network import Link
+from tare.platforms.qemu import nic
 from tare.platforms.qemu.command import Places, command, kernel_arguments
 from tare.platforms.qemu.machine import fits_socket
+from tare.platforms.qemu.nic import MODELS
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu
 
@@ -120,3 +125,85 @@ def test_an_arm_is_described_in_words(options: dict[str, str], words: str) -> No
 def test_sockets_with_long_names_go_elsewhere() -> None:
     assert fits_socket(Path("/tmp/tare-1"))
     assert not fits_socket(Path("/tmp") / ("x" * 100))
+
+
+TAP = Link("tap", "10.1.2.3", 24, "tare-1")
+
+
+def networked(vhost: bool = False, **options: object) -> tuple[str, str]:
+    """Return what QEMU is told of the network card, and of what carries its packets."""
+    chosen = QemuOptions.model_validate(options)
+    argv = command(chosen, IMAGE, "tare-x", SHAPE, places(), append=(), link=TAP, vhost=vhost)
+    card = next(word for word in argv if "netdev=net" in word)
+    return card, argv[argv.index("-netdev") + 1]
+
+
+@pytest.mark.parametrize("card", sorted(MODELS))
+@pytest.mark.parametrize("devices", ["paravirtual", "emulated"])
+def test_the_network_card_is_the_one_asked_for_beside_any_devices(card: str, devices: str) -> None:
+    told, _ = networked(nic=card, devices=devices)
+    assert told.startswith(f"{MODELS[card]},")
+    assert f"mac={TAP.mac}" in told
+    assert card in QemuOptions.model_validate({"nic": card, "devices": devices}).needs
+    assert card in NEEDS
+
+
+def test_queues_offloads_and_vhost_are_told_to_qemu() -> None:
+    card, carrier = networked(vhost=True, nic_queues=3, nic_offloads=False)
+    assert "mq=on,vectors=8" in card
+    assert "guest_tso4=off" in card
+    assert carrier.endswith(",queues=3,vhost=on")
+    card, carrier = networked()
+    assert "mq" not in card
+    assert "=off" not in card
+    assert carrier.endswith("downscript=no")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"nic": "e1000", "nic_queues": 2}, "nic-queues needs `nic: virtio`"),
+        ({"devices": "emulated", "vhost": "on"}, "vhost needs `nic: virtio`"),
+        ({"nic": "tulip", "nic_offloads": False}, "nic-offloads needs `nic: virtio`"),
+        ({"network": "user", "vhost": "on"}, "need a tap"),
+        ({"nic": "ne2000"}, "Input should be"),
+    ],
+)
+def test_what_a_card_lacks_is_refused(options: dict[str, object], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        QemuOptions.model_validate(options)
+
+
+@pytest.mark.parametrize(
+    ("options", "way", "there", "used"),
+    [
+        ({}, "tap", True, True),
+        ({}, "tap", False, False),
+        ({}, "user", True, False),
+        ({"vhost": "off"}, "tap", True, False),
+        ({"vhost": "on"}, "tap", False, True),
+        ({"nic": "e1000e"}, "tap", True, False),
+    ],
+)
+async def test_vhost_is_used_wherever_the_host_has_it(
+    options: dict[str, object], way: str, there: bool, used: bool, tmp_path: Path
+) -> None:
+    device = tmp_path / "vhost-net"
+    if there:
+        device.touch()
+    chosen = QemuOptions.model_validate(options)
+    host = LocalHost(Path("/nothing"))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(nic, "VHOST", str(device))
+        assert await nic.uses_vhost(host, chosen, way) is used
+        lacking = await nic.lacking_vhost(host, chosen)
+    assert (lacking is not None) == (options == {"vhost": "on"} and not there)
+    assert nic.told(chosen, used)["vhost"] is used
+
+
+def test_reports_say_which_card_was_chosen() -> None:
+    chosen = QemuOptions(nic="virtio", nic_queues=2, nic_offloads=False, vhost="off")
+    told = Qemu().describe(chosen)
+    for words in ("network card virtio", "2 pairs of queues", "no network offloads", "no vhost"):
+        assert words in told
+    assert "network card" not in Qemu().describe(QemuOptions())

@@ -16,7 +16,8 @@ from references.references_run import (
 )
 from report.report_page_reader import read
 from tare.analysis.model import Comparison
-from tare.cli.main import EXIT_INPUT, main
+from tare.cli.ending import EXIT_INPUT
+from tare.cli.main import main
 from tare.references.pairing import Beside, Row, SideBySide, set_beside
 from tare.references.published import load_reference
 from tare.report import build_report

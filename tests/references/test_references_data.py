@@ -202,10 +202,23 @@ def test_rates_are_read_in_bytes_a_second() -> None:
     assert load_reference("li2013").facts["write-cvm"].value == 69e6
 
 
+def test_what_haproxys_makers_stated_says_what_it_stands_beside() -> None:
+    reference = load_reference("haproxy2012")
+    facts = reference.facts
+    assert facts["hyperv-legacy"].value == 1500
+    assert (facts["vsphere-realtek"].value, facts["vsphere-e1000e"].value) == (20_000, 55_000)
+    # A physical card of the server: no arm with an emulated card is to be set beside it.
+    assert all("physical card" in facts[f"vsphere-{card}"].says for card in ("realtek", "e1000e"))
+    assert (facts["xen-ovs"].value, facts["xen-ovs-netback"].value) == (8000, 0.6)
+    assert "not emulated" in reference.reading
+    assert not reference.tables
+
+
 def test_the_package_holds_the_references_of_the_checkout() -> None:
     assert known_references() == (
         "fayyad2013",
         "fayyad2013-hyperv",
+        "haproxy2012",
         "hwang2013",
         "li2013",
     )

@@ -45,7 +45,8 @@ class Sample:
         least: The least number that the result can tell exactly enough.
         most: The greatest.
         close: By how much, relatively, a value may differ, where a program writes decimals.
-        left_out: Metrics that this result has no value of, as nothing of theirs was measured.
+        left_out: Metrics whose value is not made of this number alone.
+        lacking: Metrics that a cell with this result rightly has no value of.
     """
 
     result: Callable[[float], Result]
@@ -55,6 +56,7 @@ class Sample:
     most: float = 1e12
     close: float = 1e-12
     left_out: frozenset[str] = frozenset()
+    lacking: frozenset[str] = frozenset()
 
     def expected(self, name: str, number: float) -> Values:
         """Return the value of each metric of the workload called ``name``."""
@@ -62,7 +64,7 @@ class Sample:
         return {
             metric: value
             for metric, value in (plain | self.values(number)).items()
-            if metric not in self.left_out
+            if metric not in self.left_out | self.lacking
         }
 
 
@@ -219,6 +221,27 @@ def _http(number: float) -> Result:
     }
 
 
+def _proxy(number: float) -> Result:
+    load = {
+        **dict.fromkeys(("requests_per_s", "connections_per_s", "bytes_per_s"), number),
+        **dict.fromkeys(("connections_used", "failed_share"), number),
+        "total": dict.fromkeys(("median_s", "p99_s"), number),
+    }
+    stages = ("at-50", "at-70", "at-90", "offered", "probe", "full")
+    packets = ("packets-in", "packets-out", "packet-in", "packet-out")
+    return {
+        "stages": {stage: json.loads(json.dumps(load)) for stage in stages},
+        "direct_per_s": number,
+        "account": {"owned": number, "machine_s": number},
+        "limits": [],
+        "packets": dict.fromkeys(packets, number),
+    }
+
+
+PROXY_LIMITED = frozenset({"requests-at-least", "bandwidth-at-least"})
+"""Told only where client or origin were the limit."""
+
+
 def _phases(number: float) -> Result:
     done = {"name": "cpu-load", "begin_s": 3.0, "end_s": 13.0, "result": {"operations": number}}
     copied = {**done, "name": "memory-load", "result": {"bytes_per_s": number}}
@@ -273,6 +296,7 @@ SAMPLES: Mapping[str, Sample] = {
         lambda number: {"sent_per_s": number, "server": {"packets_per_s": number}}
     ),
     "http-load": Sample(_http),
+    "proxy": Sample(_proxy, lacking=PROXY_LIMITED),
     "program": _program({"argv": ["true"]}),
     "command": Sample(_command, parameters={"argv": ["true"]}),
     "cpu-load": Sample(lambda number: {"operations_per_s": number}),

@@ -1,5 +1,6 @@
 //! All workloads, by name.
 
+pub mod account;
 pub mod by_hand;
 pub mod bytemark;
 pub mod cpu_load;
@@ -26,6 +27,7 @@ use crate::contract::Run;
 
 /// The workloads this agent can carry out.
 pub const ALL: &[(&str, Run)] = &[
+    ("account", account::run),
     ("assignment", bytemark::ASSIGNMENT),
     ("bitfield", bytemark::BITFIELD),
     ("bonnie", disk_tool::bonnie),

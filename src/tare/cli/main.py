@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
 import json
 import sys
 import time
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,6 +15,15 @@ from rich.console import Console
 from rich.text import Text
 
 from tare.cli import listing
+from tare.cli.ending import (
+    EXIT_FAULT,
+    EXIT_INPUT,
+    EXIT_INTERRUPTED,
+    decide_on,
+    end,
+    loaded,
+    write_report,
+)
 from tare.cli.image import image_app
 from tare.cli.lab import lab_app
 from tare.cli.study import study_app
@@ -37,16 +44,7 @@ from tare.errors import InputError, TareError
 from tare.outputs import unusable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from tare.analysis.rundata import RunData
-    from tare.events import Fold, RunFinished
-    from tare.run.setup import Decision
-    from tare.study.model import Study
-
-EXIT_FAULT = 1
-EXIT_INPUT = 2
-EXIT_INTERRUPTED = 130
+    pass
 
 app = typer.Typer(
     name="tare",
@@ -188,8 +186,8 @@ def run(
     changes = changes_of(host, arm, workload, scenario, blocks, values)
     wanted, source = read_study(study, changes, hosts)
     folder = out or Path("runs") / f"{study.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
-    running = carry_out(wanted, source, folder, seed, _decide, _console(), strict=strict)
-    _end(folder, asyncio.run(running))
+    running = carry_out(wanted, source, folder, seed, decide_on, _console(), strict=strict)
+    end(folder, asyncio.run(running))
 
 
 @app.command("import")
@@ -212,7 +210,7 @@ def resume(directory: RunDir, strict: Strict = False) -> None:
 
     from tare.run.foreground import go_on
 
-    _end(directory, asyncio.run(go_on(directory, _decide, _console(), strict=strict)))
+    end(directory, asyncio.run(go_on(directory, decide_on, _console(), strict=strict)))
 
 
 @app.command()
@@ -229,7 +227,7 @@ def report(
 ) -> None:
     """Build the report anew, from the events alone."""
     formats = tuple(each.value for each in figures or ())
-    _write_report(directory, _console(), reference or (), formats)
+    write_report(directory, _console(), reference or (), formats)
 
 
 @app.command()
@@ -243,9 +241,9 @@ def export(
 
     if as_format is Format.parquet and out is None and sys.stdout.isatty():
         raise InputError("Parquet is binary", "name a file with --out")
-    loaded = _loaded(directory)
+    run = loaded(directory)
     if out is None:
-        sys.stdout.buffer.write(export_observations(loaded, as_format.value))
+        sys.stdout.buffer.write(export_observations(run, as_format.value))
         sys.stdout.buffer.flush()
     else:
         write_observations(loaded, out, as_format.value)
@@ -259,7 +257,7 @@ def compare(
     from tare.analysis import compare_runs
     from tare.report import render_comparison
 
-    runs = [_loaded(directory) for directory in directories]
+    runs = [loaded(directory) for directory in directories]
     render_comparison(compare_runs(runs), _console())
 
 
@@ -335,93 +333,6 @@ def _tare(
 
 def _console() -> Console:
     return listing.piped_or_terminal()
-
-
-def _loaded(directory: Path) -> RunData:
-    """Return a run's data, and say aloud where its folder is not as it was written."""
-    from tare.analysis import load_run
-
-    data = load_run(directory)
-    for doubt in data.doubts:
-        print(f"tare: {doubt}", file=sys.stderr)
-    if data.doubts:
-        print(f"      look at all of it: tare verify {directory}", file=sys.stderr)
-    return data
-
-
-def _decide(study: Study, fold: Fold, blocks_done: int) -> Decision:
-    from tare.analysis.stopping import decide, headline_values
-    from tare.run.setup import Decision
-
-    judged = decide(
-        headline_values(fold.finished.values()),
-        baseline=study.baseline,
-        blocks_done=blocks_done,
-        least=study.blocks.least,
-        most=study.blocks.most,
-        precision=study.blocks.precision,
-        confidence=study.confidence,
-        own_baselines={
-            arm: base for arm, base in study.own_baselines.items() if fold.platforms[base].usable
-        },
-    )
-    return Decision(judged.go_on, judged.reason)
-
-
-def _write_report(
-    directory: Path,
-    console: Console,
-    references: Sequence[str] = (),
-    formats: Sequence[str] = (),
-) -> None:
-    from tare.analysis import compare_runs
-    from tare.report import build_report
-    from tare.run.folder import open_folder
-
-    folder = open_folder(directory)
-    published = []
-    if references:
-        from tare.references.published import load_reference
-
-        published = [load_reference(name) for name in dict.fromkeys(references)]
-    with _without_collection():
-        data = _loaded(folder.path)
-        page = build_report([data], compare_runs([data]), folder.path, published, formats)
-    console.print(Text(f"report: {page}", "bold"))
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """Look for no garbage meanwhile.
-
-    What a report is made of lives until it is written; to look for garbage among it again and
-    again took a quarter of a big report's time and freed nothing.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
-def _end(directory: Path, finished: RunFinished | None) -> None:
-    from tare.events.chain import read_seal
-    from tare.run.closing import closing
-    from tare.run.folder import RunFolder
-
-    console = _console()
-    _write_report(directory, console)
-    if seal := read_seal(RunFolder(directory).events):
-        console.print(Text(f"last hash: {seal.digest}"), soft_wrap=True)
-    if finished is None:
-        console.print(Text(f"interrupted; go on with: tare resume {directory}", "yellow"))
-        raise typer.Exit(EXIT_INTERRUPTED)
-    for line, style in closing(finished):
-        console.print(Text(line, style))
-    if finished.status != "complete" or finished.cells.get("failed"):
-        raise typer.Exit(EXIT_FAULT)
 
 
 def main() -> int:

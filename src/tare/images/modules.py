@@ -19,6 +19,10 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     # What the channel needs comes first, so that the agent can speak early.
     "virtio": ("virtio_pci", "virtio_console", "virtio_net", "virtio_blk"),
     "e1000": ("e1000",),
+    "e1000e": ("e1000e",),
+    "rtl8139": ("8139cp",),
+    "vmxnet3": ("vmxnet3",),
+    "tulip": ("tulip",),
     "ahci": ("ahci", "sd_mod"),
     "ide": ("ata_piix", "sd_mod"),
     # Xen's console, buses and platform device are built into every kernel that boots under it.

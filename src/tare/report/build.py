@@ -23,6 +23,7 @@ from tare.report.course import courses_of
 from tare.report.drawing import Noted, draw
 from tare.report.figures.overhead import overhead_figure, overview, shading_note
 from tare.report.interference import interference_of
+from tare.report.load_balancer import load_balancer_of
 from tare.report.long_series import (
     Pooled,
     emulated_arms,
@@ -120,6 +121,7 @@ def _build(
     }
     spikes = spikes_of(runs, recording_costs(runs, comparison))
     hurt = interference_of(runs, comparison)
+    balancer = load_balancer_of(runs, comparison, style)
     responses = courses_of(runs, comparison)
     watched = monitoring_of(runs)
     phases = responses.table.rows if responses else ()
@@ -130,6 +132,7 @@ def _build(
         *(figure for found in of_series.values() for figure, _ in found),
         *([spikes.figure] if spikes and spikes.figure else []),
         *([hurt.figure] if hurt else []),
+        *(figure for figure, _ in (balancer.figures if balancer else ())),
         *(responses.figures if responses else ()),
         *(watched.figures if watched else ()),
         *(sources.figures() if sources else ()),
@@ -146,6 +149,7 @@ def _build(
         *([watched.table] if watched else ()),
         *([hurt.table] if hurt else ()),
         *([responses.table] if responses else ()),
+        *(balancer.tables if balancer else ()),
     ]
     for table in [*tables, *own]:
         files += _write_table(table, tables_folder)
@@ -177,6 +181,11 @@ def _build(
         spikes_figure=Noted(drawn[FIGURE], NOTE) if FIGURE in drawn else None,
         interference=hurt.section if hurt else None,
         interference_figure=Noted(drawn[hurt.figure.name], interference.NOTE) if hurt else None,
+        balancer=balancer.section if balancer else None,
+        balancer_figures=[
+            Noted(drawn[figure.name], note)
+            for figure, note in (balancer.figures if balancer else ())
+        ],
         course=responses.section if responses else None,
         course_figures=[
             Noted(drawn[figure.name], course.NOTE)

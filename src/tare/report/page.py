@@ -13,6 +13,7 @@ from tare.report.again import Again, again
 from tare.report.course import CourseSection
 from tare.report.drawing import Drawn, Noted
 from tare.report.interference import InterferenceSection
+from tare.report.load_balancer import LoadBalancerSection
 from tare.report.monitoring import MonitoringSection
 from tare.report.palette import Look
 from tare.report.provenance import (
@@ -113,6 +114,8 @@ class Page:
     monitoring_figures: tuple[Noted, ...] = ()
     interference: InterferenceSection | None = None
     interference_figure: Noted | None = None
+    balancer: LoadBalancerSection | None = None
+    balancer_figures: tuple[Noted, ...] = ()
     course: CourseSection | None = None
     course_figures: tuple[Noted, ...] = ()
 
@@ -132,6 +135,8 @@ def make_page(
     monitoring_figures: Sequence[Noted] = (),
     interference: InterferenceSection | None = None,
     interference_figure: Noted | None = None,
+    balancer: LoadBalancerSection | None = None,
+    balancer_figures: Sequence[Noted] = (),
     course: CourseSection | None = None,
     course_figures: Sequence[Noted] = (),
 ) -> Page:
@@ -192,6 +197,8 @@ def make_page(
         monitoring_figures=tuple(monitoring_figures),
         interference=interference,
         interference_figure=interference_figure,
+        balancer=balancer,
+        balancer_figures=tuple(balancer_figures),
         course=course,
         course_figures=tuple(course_figures),
     )

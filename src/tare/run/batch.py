@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -31,16 +32,27 @@ from tare.run.cell import LEAST_COUNTED_S, Attempt, CellContext, fail_cell
 from tare.run.host_counters import HostSampler, host_sampler
 from tare.run.neighbours import Neighbour
 from tare.run.outputs import save_logs
-from tare.run.peers import Connection, Peer, connected, require_network, started_peer
+from tare.run.peers import (
+    Connection,
+    Peer,
+    connected,
+    outside_cpus,
+    require_network,
+    shared_out,
+    started_origin,
+    started_peer,
+)
 from tare.run.sites import OtherHosts, ReadyArm, Site
 from tare.run.slow_libraries import SlowLibraries
+from tare.run.through import Between
 from tare.workloads.needs import needs_of, needs_of_loads
-from tare.workloads.network.ends import PEER
+from tare.workloads.network.ends import ORIGIN, PEER
 
 if TYPE_CHECKING:
     from tare.run.interrupt import StopRequest
     from tare.run.runhost.contract import RunHost
     from tare.study.cells import Batch, Cell
+    from tare.workloads.contract import Need
 
 TRIES = 2
 STOP_S = 120.0
@@ -96,8 +108,8 @@ class BatchRunner:
             abroad = await self.others.sites(batch, arm)
             place = _Place(batch, arm, home, abroad, machines)
             place = replace(place, connection=await self._connection(place, cells))
-            cast = await self._cast(place)
             watch = await self._watch(place, cells)
+            cast = await self._cast(place, "bridged" in self._needs(batch, cells), watch)
             await self._libraries.loaded()
             facts = replace(arm.facts, vcpus=batch.vcpus)
             for index, cell in enumerate(cells):
@@ -135,16 +147,20 @@ class BatchRunner:
         return replace(context, kernel=arm.kernel)
 
     async def _connection(self, place: _Place, cells: Sequence[Cell]) -> Connection | None:
-        known, batch = self.cells.workloads, place.batch
-        needs = needs_of_loads(known, batch.placement.neighbours).union(
-            *(needs_of(known[cell.kind], [cell.parameters]) for cell in cells)
-        )
+        batch = place.batch
+        needs = self._needs(batch, cells)
         if "network" not in needs:
             return None
         contexts = [site.context for site in (place.home, *place.abroad.values())]
-        several = bool(batch.placement.companions)
+        several = bool(batch.placement.companions) or "bridged" in needs
         joining = connected(contexts, place.arm.platform, place.arm.options, several=several)
         return await place.machines.enter_async_context(joining)
+
+    def _needs(self, batch: Batch, cells: Sequence[Cell]) -> frozenset[Need]:
+        known = self.cells.workloads
+        return needs_of_loads(known, batch.placement.neighbours).union(
+            *(needs_of(known[cell.kind], [cell.parameters]) for cell in cells)
+        )
 
     async def _watch(self, place: _Place, cells: Sequence[Cell]) -> HostSampler | None:
         """Have the host's counters at hand where any cell is long enough for them."""
@@ -156,8 +172,8 @@ class BatchRunner:
         watching = host_sampler(place.home.context, place.batch.placement.subject)
         return await place.machines.enter_async_context(watching)
 
-    async def _cast(self, place: _Place) -> Cast:
-        """Boot the machines of all roles."""
+    async def _cast(self, place: _Place, bridged: bool, watch: HostSampler | None) -> Cast:
+        """Boot the machines of all roles; ``bridged``: some cell has the subject between two."""
         subject = await self._boot(place, place.batch.placement.subject, SUBJECT)
         neighbours = await self._boot_neighbours(place)
         companions = {
@@ -166,11 +182,29 @@ class BatchRunner:
             )
             for each in place.batch.placement.companions
         }
-        peer = await self._peer(place, subject, companions.get(PEER))
-        return Cast(subject, neighbours, peer)
+        own = place.outside() if bridged else {}
+        peer = await self._peer(place, subject, companions.get(PEER), own.get("client", ()))
+        if peer is None or not bridged:
+            return Cast(subject, neighbours, peer)
+        origin = companions.get(ORIGIN)
+        if origin is None:
+            context, like = place.home.context, place.specs[SUBJECT]
+            starting = started_origin(context, peer.network, like, own["origin"])
+            origin = await place.machines.enter_async_context(starting)
+        cpus = {"subject": place.batch.placement.subject, **own}
+        for role, name in ((PEER, "client"), (ORIGIN, "origin")):
+            if role in companions:
+                cpus[name] = ()
+        tare = (os.getpid(),) if place.home.context.host.local else ()
+        between = Between(subject, peer.machine, origin, peer.network, cpus, watch, tare)
+        return Cast(subject, neighbours, peer, between)
 
     async def _peer(
-        self, place: _Place, subject: Machine, companion: Machine | None
+        self,
+        place: _Place,
+        subject: Machine,
+        companion: Machine | None,
+        cpus: tuple[int, ...],
     ) -> Peer | None:
         """Return the other end: the machine of that role, or else a process of the host."""
         if place.connection is None:
@@ -179,7 +213,7 @@ class BatchRunner:
         if companion is not None:
             peer = Peer(companion, network)
         else:
-            starting = started_peer(place.home.context, network, place.specs[SUBJECT])
+            starting = started_peer(place.home.context, network, place.specs[SUBJECT], cpus)
             peer = await place.machines.enter_async_context(starting)
         await while_alive((subject, peer.machine), peer.prove(subject), *place.lost)
         return peer
@@ -317,6 +351,11 @@ class _Place:
     connection: Connection | None = None
     specs: dict[str, MachineSpec] = field(default_factory=dict)
     """What was started, by role, where the machines are connected."""
+
+    def outside(self) -> dict[str, tuple[int, ...]]:
+        """Return the CPUs of a client and of an origin that are processes beside the subject."""
+        client, origin = shared_out(outside_cpus(self.home.context, self.specs[SUBJECT]))
+        return {"client": client, "origin": origin}
 
     @property
     def lost(self) -> tuple[asyncio.Future[MachineFault], ...]:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tare.platforms.contract import SUBJECT
-from tare.workloads.network.ends import PEER
+from tare.workloads.network.ends import ORIGIN, PEER
 
 if TYPE_CHECKING:
     from tare.platforms.contract import Machine
     from tare.run.neighbours import Neighbour
     from tare.run.peers import Peer
+    from tare.run.through import Between
 
 
 @dataclass(frozen=True)
@@ -23,14 +24,20 @@ class Cast:
         subject: The machine that is measured.
         neighbours: Machines that carry loads meanwhile.
         peer: The other end of workloads that have two: a process of the host, or a machine.
+        between: What goes on where the subject stands between the peer and an origin.
     """
 
     subject: Machine
     neighbours: tuple[Neighbour, ...] = ()
     peer: Peer | None = None
+    between: Between | None = None
 
     @property
     def machines(self) -> Mapping[str, Machine]:
         """All machines by role."""
         there = {SUBJECT: self.subject, **{each.role: each.machine for each in self.neighbours}}
-        return there if self.peer is None else {**there, PEER: self.peer.machine}
+        if self.peer is not None:
+            there[PEER] = self.peer.machine
+        if self.between is not None:
+            there[ORIGIN] = self.between.origin
+        return there

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from tare.events.host_schedule import FACTS as HOST_FACTS
 from tare.platforms.contract import SUBJECT
 from tare.run.alive import while_alive
 from tare.run.believable import Clocks, impossible, require_possible
-from tare.run.cost import CellCost
+from tare.run.cost import MEMORY, CellCost
 from tare.run.disk_facts import disk_facts
 from tare.run.host_counters import Counted, Counters, HostSampler
 from tare.run.host_trace import WATCHED, HostRecord, HostSide, HostTracing
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 PHASES = "phases"
 """The fact that lists what neighbours did in turn, for the report's courses."""
+HOST_COST = "host_cost"
 LEAST_DEADLINE_S = 30.0
 UNREADABLE = (
     LookupError,
@@ -79,12 +80,14 @@ class _Measured:
     counters: Counted
     host_cache: Mapping[str, Any]
 
+    told: Mapping[str, Any] = field(default_factory=dict)
+
     def facts(self) -> dict[str, Any]:
         """Return what the cell's record keeps beside the values."""
         return {
             "clock_drift_ppm": self.trust.drift_ppm,
             "clock_uncertainty_ppm": self.trust.uncertainty_ppm,
-            "host_cost": dict(self.cost),
+            "host_cost": self._host_cost(),
             "start_skew_s": self.skew_s,
             "neighbours": [asdict(report) for report in self.loads],
             PHASES: next((report.phases for report in self.loads if report.phases), ()),
@@ -92,7 +95,15 @@ class _Measured:
             **self.counters.facts,
             **({"host_cache": dict(self.host_cache)} if self.host_cache else {}),
             **disk_facts(self.outcome.value),
+            **{name: told for name, told in self.told.items() if name != HOST_COST},
         }
+
+    def _host_cost(self) -> dict[str, float]:
+        """Return what the machine cost; workloads of many stages say themselves of which."""
+        own = self.told.get(HOST_COST)
+        if own is None:
+            return dict(self.cost)
+        return {name: self.cost[name] for name in self.cost if name == MEMORY} | dict(own)
 
 
 @dataclass
@@ -158,6 +169,7 @@ class Attempt:
             if said := save_output(self.context.folder, self.cell.id, result):
                 self.logs = (*self.logs, said)
             values = self.workload.observe(self.parameters, result)
+            measured = replace(measured, told=self.workload.facts(self.parameters, result))
             told = self._told(values, measured)
         except MachineFault as fault:
             self._fail(str(fault), transient=fault.transient)
@@ -241,7 +253,15 @@ class Attempt:
                 deadline_s=self.deadline_s,
                 on_progress=progress.hear,
             )
-        if peer is None:
+        if ends.through is not None and self.cast.between is not None:
+            return self.cast.between.carry_out(
+                ends,
+                ends.through,
+                barrier=barrier,
+                deadline_s=self.deadline_s,
+                on_progress=progress.hear,
+            )
+        if peer is None or ends.through is not None:
             raise WorkloadFault(f"{self.cell.kind} needs a peer, and there is none")
         return peer.carry_out(
             ends,

@@ -62,4 +62,5 @@ class CellCost:
             witness = outcome.value.get("witness")
             if isinstance(witness, Mapping) and "run_delay_s" in witness:
                 cost["thread_run_delay_s"] = float(witness["run_delay_s"])
-        return {**cost, WALL: self._ended - self._began}
+        cost[WALL] = self._ended - self._began
+        return cost

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tare.errors import InputError
-from tare.platforms.linux.network import chosen_way
+from tare.platforms.linux.network import ALONE, chosen_way
 from tare.study.quantities import format_size
 from tare.workloads.needs import needs_of, needs_of_loads
 
@@ -73,7 +73,11 @@ def unmet(study: Study, arm: str, offered: Capabilities, needs: frozenset[Need])
         return "a disk of the machine's own: write `shape: {disk: 1GiB}`"
     if "network" in needs:
         try:
-            chosen_way(study.arms[arm].options, offered.network)
+            way = chosen_way(study.arms[arm].options, offered.network)
         except InputError as error:
             return f"a network: {error.message}"
+        if "bridged" in needs and way in ALONE:
+            return (
+                f"a network on which its machine reaches others, which `{way}` is not: run as root"
+            )
     return ""

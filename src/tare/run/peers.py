@@ -17,6 +17,7 @@ from tare.agent.client import Outcome
 from tare.errors import InputError, MachineFault, TareError, WorkloadFault
 from tare.hosts import start_owned
 from tare.platforms.linux.network import (
+    ALONE,
     Link,
     Network,
     SpanningNetwork,
@@ -31,7 +32,7 @@ from tare.platforms.linux.process_machine import (
     process_cost,
 )
 from tare.platforms.linux.toolbox import tree_environment
-from tare.workloads.network.ends import AGENT_PORT, End, Ends
+from tare.workloads.network.ends import AGENT_PORT, ORIGIN, PEER, End, Ends
 
 if TYPE_CHECKING:
     from tare.agent.barrier import Barrier
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
 
 PARTNER_PORT = 7200
 """From here on the ports are at which neighbours' network loads wait for their partner."""
-ALONE = frozenset({"user", "loopback"})
-"""The ways on which a machine meets the peer and nobody else."""
 READY_S = 20.0
 STOP_S = 30.0
 PROOF_S = 30.0
@@ -240,7 +239,7 @@ async def _cause(stopping: Any, error: BaseException) -> BaseException:
 
 @asynccontextmanager
 async def started_peer(
-    context: Context, network: Network, like: MachineSpec
+    context: Context, network: Network, like: MachineSpec, cpus: tuple[int, ...] = ()
 ) -> AsyncIterator[Peer]:
     """Hold a peer for the machine ``like``, which is connected already.
 
@@ -248,23 +247,75 @@ async def started_peer(
         context: The host, the ledger and the agent.
         network: Where both are.
         like: The subject: the peer keeps off its CPUs, and has its toolbox.
+        cpus: The CPUs it runs on; none: all that the subject leaves.
+
+    Raises:
+        MachineFault: It does not start.
+    """
+    cpus = cpus or outside_cpus(context, like)
+    async with started_process(context, like, PEER, network.around_peer, cpus) as machine:
+        yield Peer(machine, network)
+
+
+@asynccontextmanager
+async def started_origin(
+    context: Context, network: Network, like: MachineSpec, cpus: tuple[int, ...] = ()
+) -> AsyncIterator[Machine]:
+    """Hold an origin for the machine ``like``: as the peer, in a namespace of its own.
+
+    Raises:
+        MachineFault: It does not start.
+    """
+    link = await network.namespace(_beside(like, ORIGIN))
+    around = ["nsenter", f"--net=/run/netns/{link.interface}"]
+    cpus = cpus or outside_cpus(context, like)
+    async with started_process(context, like, ORIGIN, around, cpus) as machine:
+        yield machine
+
+
+def outside_cpus(context: Context, like: MachineSpec) -> tuple[int, ...]:
+    """Return the CPUs that a machine was not given, or all where there are no others."""
+    online = context.host.topology().online
+    return tuple(cpu for cpu in online if cpu not in like.cpus) or online
+
+
+def shared_out(cpus: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the CPUs of the client and those of the origin: of their own, if there are enough."""
+    half = (len(cpus) + 1) // 2
+    return (cpus[:half], cpus[half:]) if len(cpus) > 1 else (cpus, cpus)
+
+
+def _beside(like: MachineSpec, role: str) -> str:
+    return like.name.removesuffix(like.role) + role
+
+
+@asynccontextmanager
+async def started_process(
+    context: Context, like: MachineSpec, role: str, around: Sequence[str], cpus: tuple[int, ...]
+) -> AsyncIterator[Machine]:
+    """Hold an agent that is a process of the host beside a machine, with the same toolbox.
+
+    Args:
+        context: The host, the ledger and the agent.
+        like: The machine.
+        role: What the process is to the cell.
+        around: What comes before its command.
+        cpus: Where it runs.
 
     Raises:
         MachineFault: It does not start.
     """
     host, ledger = context.host, context.ledger
-    online = host.topology().online
-    cpus = tuple(cpu for cpu in online if cpu not in like.cpus) or online
-    name = like.name.removesuffix(like.role) + "peer"
-    workdir = like.workdir.with_name(f"{like.workdir.name}-peer")
-    spec = replace(like, name=name, role="peer", workdir=workdir, cpus=cpus, network=None)
+    name = _beside(like, role)
+    workdir = like.workdir.with_name(f"{like.workdir.name}-{role}")
+    spec = replace(like, name=name, role=role, workdir=workdir, cpus=cpus, network=None)
     async with AsyncExitStack() as held:
         await held.enter_async_context(owned_directory(host, ledger, workdir))
         tools = await tree_environment(context, spec, held)
         process = await start_owned(
             host,
             ledger,
-            [*network.around_peer, str(context.host_agent), "serve"],
+            [*around, str(context.host_agent), "serve"],
             log=workdir / CONSOLE,
             env=tools,
             cpus=cpus,
@@ -277,7 +328,7 @@ async def started_peer(
             return await process_cost(host, process.pid)
 
         async def explain(code: int) -> str:
-            return f"the peer's agent ended by itself with status {code}"
+            return f"the {role}'s agent ended by itself with status {code}"
 
         machine = ProcessMachine(
             name,
@@ -291,7 +342,7 @@ async def started_peer(
         )
         try:
             await machine.ready(READY_S)
-            yield Peer(machine, network)
+            yield machine
         finally:
             await machine.stop()
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from tare.errors import InputError
 from tare.platforms.contract import SUBJECT, Context, Platform, PlatformOptions, Shape
-from tare.platforms.linux.network import chosen_way, offered_network, spanning_network
-from tare.run.peers import ALONE, Connection
+from tare.platforms.linux.network import ALONE, chosen_way, offered_network, spanning_network
+from tare.run.peers import Connection
 from tare.testing.machines import SECOND, Machines, Running
 
 if TYPE_CHECKING:

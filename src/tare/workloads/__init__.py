@@ -24,6 +24,7 @@ from tare.workloads.network.exchange import ConnectRequestResponse, RequestRespo
 from tare.workloads.network.http import HttpLoad
 from tare.workloads.network.load import NetLoad
 from tare.workloads.network.packet_rate import PacketRate
+from tare.workloads.network.proxy.workload import Proxy
 from tare.workloads.network.stream import NetStream
 from tare.workloads.realtime.switch import Switch
 from tare.workloads.realtime.tick import Tick
@@ -49,6 +50,7 @@ OWN: tuple[Workload[Any], ...] = (
     ConnectRequestResponse(),
     PacketRate(),
     HttpLoad(),
+    Proxy(),
     Program(),
     Command(),
     CpuLoad(),

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 NOTHING = Additions()
 Better = Literal["higher", "lower", "neither"]
 Kind = Literal["typical", "tail", "maximum"]
-Need = Literal["toolbox", "toolbox-build", "disk", "network"]
-"""What a machine may have to have: the applications, those that compile, a disk, a network."""
+Need = Literal["toolbox", "toolbox-build", "disk", "network", "bridged"]
+"""What a machine may have to have: the applications, those that compile, a disk, a network, and one
+on which it reaches others by itself."""
 
 
 @dataclass(frozen=True)
@@ -154,6 +155,15 @@ class Workload(ABC, Generic[P]):
         Loads work until they are stopped, unless told for how long; nobody stops the subject.
         """
         return parameters
+
+    def facts(self, parameters: P, result: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return what the cell's record keeps of the agent's result beside the values.
+
+        Raises:
+            KeyError: The result lacks it.
+            ValueError: What is there is not what the workload tells.
+        """
+        return {}
 
     def partners(self, parameters: P) -> int:
         """Return how many connections the partner of a network load makes to it."""

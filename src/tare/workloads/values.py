@@ -77,6 +77,19 @@ def mapping(result: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return value
 
 
+def listed(result: Mapping[str, Any], key: str) -> Sequence[Any]:
+    """Return the list under ``key``.
+
+    Raises:
+        KeyError: There is none.
+        ValueError: What is there is something else.
+    """
+    value = result[key]
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"{key} is {shortened(value)}, not a list")
+    return value
+
+
 def per_second(amount: float, result: Mapping[str, Any], path: str) -> float:
     """Return how much was done in each second.
 

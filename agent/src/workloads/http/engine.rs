@@ -20,6 +20,7 @@ pub struct Plan {
     pub requests: Vec<Vec<u8>>,
     pub keep_alive: bool,
     pub expected_status: u16,
+    pub expected_bytes: Option<u64>,
     pub timeout_ns: u64,
 }
 

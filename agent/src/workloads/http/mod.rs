@@ -6,6 +6,7 @@
 //! calls that coordinated omission).
 
 mod engine;
+mod params;
 mod response;
 mod schedule;
 mod tally;
@@ -13,128 +14,28 @@ mod tally;
 use crate::contract::{Context, Failure};
 use crate::measure::clock::monotonic_ns;
 use crate::measure::columns::Table;
-use crate::measure::{params, sched};
+use crate::measure::params as given;
+use crate::measure::sched;
 use crate::sys;
 use engine::{Engine, Plan, Span};
+use params::Params;
 use schedule::{Arrivals, Schedule};
-use serde::Deserialize;
 use serde_json::{json, Value};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::SocketAddrV4;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tally::{Tally, Trouble};
 
 pub(crate) use tally::{count, durations, summary};
 
-const MOST_CONNECTIONS: usize = 20_000;
-const MOST_INTERVALS: f64 = 20_000.0;
 const PATIENCE_NS: u64 = 20_000_000;
 /// Between the threads' preparation and their common start.
 const RUN_UP_NS: u64 = 5_000_000;
 /// A generator that begins this late more often than one time in a hundred is no good measure.
 const LATE_S: f64 = 1e-3;
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Params {
-    address: Ipv4Addr,
-    port: u16,
-    /// The `Host` header; the address if left out.
-    host: Option<String>,
-    /// Requested in turn.
-    paths: Vec<String>,
-    /// Whether requests share connections, or each has its own.
-    keep_alive: bool,
-    /// Under way at the same time, at most.
-    connections: usize,
-    threads: Option<usize>,
-    /// Requests per second; without, each follows the one before it at once.
-    rate: Option<f64>,
-    arrivals: Arrivals,
-    seconds: f64,
-    /// Before what counts.
-    warmup_s: f64,
-    /// A request that takes longer is given up.
-    timeout_s: f64,
-    expected_status: u16,
-    interval_s: f64,
-    /// How long the server may take to answer at all before the load begins.
-    patience_s: f64,
-}
-
-impl Default for Params {
-    fn default() -> Self {
-        Self {
-            address: Ipv4Addr::LOCALHOST,
-            port: 80,
-            host: None,
-            paths: vec!["/".into()],
-            keep_alive: false,
-            connections: 16,
-            threads: None,
-            rate: None,
-            arrivals: Arrivals::Constant,
-            seconds: 10.0,
-            warmup_s: 0.5,
-            timeout_s: 10.0,
-            expected_status: 200,
-            interval_s: 1.0,
-            patience_s: 5.0,
-        }
-    }
-}
-
-impl Params {
-    fn check(&self) -> Result<(), Failure> {
-        let is = |value: f64, low: f64, high: f64| (low..=high).contains(&value);
-        let fine = |text: &str| text.bytes().all(|byte| (0x21..0x7f).contains(&byte));
-        params::require(
-            (1..=MOST_CONNECTIONS).contains(&self.connections),
-            "connections: 1 to 20000",
-        )?;
-        params::require(
-            (1..=256).contains(&self.threads.unwrap_or(1)),
-            "threads: 1 to 256",
-        )?;
-        params::require(
-            is(self.rate.unwrap_or(1.0), 1e-3, 1e7),
-            "rate: 0.001 to 10,000,000 per second",
-        )?;
-        params::require(is(self.seconds, 1e-3, 1e6), "seconds: 0.001 to 1,000,000")?;
-        params::require(is(self.warmup_s, 0.0, 1e5), "warmup_s: 0 to 100,000")?;
-        params::require(is(self.timeout_s, 1e-3, 3600.0), "timeout_s: 0.001 to 3600")?;
-        params::require(is(self.patience_s, 0.0, 3600.0), "patience_s: 0 to 3600")?;
-        params::require(
-            self.interval_s > 0.0 && self.seconds / self.interval_s <= MOST_INTERVALS,
-            "interval_s: more than 0, and at most 20,000 intervals",
-        )?;
-        params::require(
-            !self.paths.is_empty() && self.paths.iter().all(|p| p.starts_with('/') && fine(p)),
-            "paths: each begins with / and has no spaces",
-        )?;
-        params::require(
-            fine(self.host.as_deref().unwrap_or_default()),
-            "host: no spaces",
-        )
-    }
-
-    fn request(&self, path: &str) -> Vec<u8> {
-        let host = self.host.clone().unwrap_or_else(|| match self.port {
-            80 => self.address.to_string(),
-            port => format!("{}:{port}", self.address),
-        });
-        let connection = if self.keep_alive {
-            ""
-        } else {
-            "Connection: close\r\n"
-        };
-        format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: tare\r\n{connection}\r\n")
-            .into_bytes()
-    }
-}
-
 pub fn run(context: &Context) -> Result<Value, Failure> {
-    let params: Params = params::parse(context.params)?;
+    let params: Params = given::parse(context.params)?;
     params.check()?;
     let plan = Plan {
         target: SocketAddrV4::new(params.address, params.port),
@@ -145,6 +46,7 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
             .collect(),
         keep_alive: params.keep_alive,
         expected_status: params.expected_status,
+        expected_bytes: params.expected_bytes,
         timeout_ns: ns(params.timeout_s),
     };
     let usable = if context.cpus.is_empty() {
@@ -178,6 +80,7 @@ fn reach(plan: &Plan, patience_s: f64, stop: &AtomicBool) -> Result<(), Failure>
         let spent = monotonic_ns() - began >= ns(patience_s);
         // What answers wrongly will go on doing so.
         let final_word = tally.troubles[Trouble::WrongStatus as usize] > 0
+            || tally.troubles[Trouble::WrongLength as usize] > 0
             || tally.troubles[Trouble::Malformed as usize] > 0;
         if spent || final_word || stop.load(Ordering::Relaxed) {
             return Err(Failure(format!(

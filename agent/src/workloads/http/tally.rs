@@ -18,6 +18,8 @@ pub enum Trouble {
     /// No answer in time, be it of the other end or of the network.
     TimedOut,
     WrongStatus,
+    /// The body is whole, and not as long as it should be.
+    WrongLength,
     /// The server closed before its response was whole.
     CutShort,
     Malformed,
@@ -28,11 +30,12 @@ pub enum Trouble {
 }
 
 /// The names of all troubles, in the order of their numbers.
-pub const TROUBLES: [&str; 9] = [
+pub const TROUBLES: [&str; 10] = [
     "refused",
     "reset",
     "timeout",
     "wrong_status",
+    "wrong_length",
     "cut_short",
     "malformed",
     "exhausted",

@@ -207,6 +207,43 @@ fn errors_are_counted_by_kind() {
 }
 
 #[test]
+fn a_body_of_another_length_is_an_error_of_its_own() {
+    let answer = |number: usize| match number % 2 {
+        1 => Some("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nhel".into()),
+        _ => Some(ANSWER.into()),
+    };
+    let asked = json!({"rate": 100.0, "seconds": 0.4, "connections": 1, "expected_bytes": 5});
+    let (result, _) = load(server(answer, 1), asked.clone());
+    assert_eq!(result["errors"]["wrong_length"], 20, "{result}");
+    assert_eq!(result["completed"], 20, "{result}");
+    let (result, _) = load(server(|_| Some(ANSWER.replace('5', "3")), 1), asked);
+    assert!(words(&result).contains("malformed") || words(&result).contains("wrong length"));
+}
+
+#[test]
+fn requests_are_of_the_version_asked_for() {
+    for (version, kept, said) in [
+        ("1.0", false, "HTTP/1.0\r\n"),
+        ("1.0", true, "Connection: keep-alive"),
+        ("1.1", false, "Connection: close"),
+        ("1.1", true, "HTTP/1.1\r\n"),
+    ] {
+        let params: Params =
+            serde_json::from_value(json!({"version": version, "keep_alive": kept})).unwrap();
+        let request = String::from_utf8(params.request("/file")).unwrap();
+        assert!(
+            request.contains(said) && request.ends_with("\r\n\r\n"),
+            "{request}"
+        );
+        assert_eq!(
+            request.contains("Connection"),
+            kept == (version == "1.0"),
+            "{request}"
+        );
+    }
+}
+
+#[test]
 fn a_server_that_is_not_there_is_told_of() {
     let port = TcpListener::bind("127.0.0.1:0")
         .unwrap()

@@ -11,6 +11,7 @@ from tare.platforms import counted_time as counting
 from tare.platforms.contract import Shape
 from tare.platforms.linux.disk import LABEL
 from tare.platforms.linux.network import Link
+from tare.platforms.qemu import nic
 from tare.platforms.qemu.options import QemuOptions
 
 PROGRAM = "qemu-system-x86_64"
@@ -76,6 +77,7 @@ def command(
     *,
     append: Sequence[str],
     link: Link | None = None,
+    vhost: bool = False,
 ) -> list[str]:
     """Return QEMU's arguments, the program first; the guest waits for ``cont``.
 
@@ -87,6 +89,7 @@ def command(
         places: Its sockets and logs.
         append: The kernel command line, as :func:`kernel_arguments` returns it.
         link: What its network interface is connected to; by default nothing.
+        vhost: Whether the host's kernel carries its packets.
     """
     booted = [*append]
     if places.disk is not None:
@@ -111,7 +114,7 @@ def command(
         *("-device", "isa-serial,chardev=console,index=0"),
         *("-chardev", f"socket,id=agent,path={_escaped(places.agent)},server=on,wait=off"),
         # A port with nothing behind it, and a disk of zeros: no traffic, no file.
-        *("-netdev", "hubport,id=net,hubid=0" if link is None else link.qemu()),
+        *("-netdev", nic.netdev(options, link, vhost)),
         *(("-object", f"iothread,id={DISK_THREAD}") if options.iothread else ()),
         *("-blockdev", _disk(options, places.disk)),
         *_devices(options, link),
@@ -204,18 +207,17 @@ def _memory(options: QemuOptions, shape: Shape) -> tuple[str, ...]:
 
 
 def _devices(options: QemuOptions, link: Link | None = None) -> tuple[str, ...]:
-    # By itself QEMU gives every guest the same address, and a bridge then loses their packets.
-    own = "" if link is None else f",mac={link.mac}"
+    card = ("-device", nic.device(options, link))
     if options.devices == "paravirtual":
         return (
             *("-device", "virtio-serial-pci"),
             *("-device", f"virtserialport,chardev=agent,name={PORT}"),
-            *("-device", f"virtio-net-pci,netdev=net,romfile={own}"),
+            *card,
             *("-device", f"virtio-blk-pci,{_disk_device(options)}"),
         )
     return (
         *("-device", "isa-serial,chardev=agent,index=1"),
-        *("-device", f"e1000,netdev=net,romfile={own}"),
+        *card,
         *("-device", f"ide-hd,bus=ide.0,{_disk_device(options)}"),
     )
 

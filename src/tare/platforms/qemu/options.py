@@ -112,6 +112,28 @@ class QemuOptions(LinuxOptions):
         "`tap`, an isolated bridge of the host (needs root); `user`, QEMU's own network stack in "
         "software (needs nothing, and costs much); `auto`, the first of them that works.",
     )
+    nic: Literal["auto", "virtio", "e1000", "e1000e", "rtl8139", "vmxnet3", "tulip"] = Field(
+        default="auto",
+        description="The network card: `virtio`, which a guest knows to be virtual, or one that "
+        "QEMU emulates; `auto`, virtio or e1000 as `devices` says.",
+    )
+    nic_queues: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="With `virtio`: pairs of queues, for as many vCPUs to send and receive at "
+        "once.",
+    )
+    nic_offloads: bool = Field(
+        default=True,
+        description="With `virtio`: whether checksums and the cutting of large packets are left "
+        "to the other side.",
+    )
+    vhost: Literal["auto", "on", "off"] = Field(
+        default="auto",
+        description="With `virtio` on a tap: whether the host's kernel carries the packets "
+        "(vhost-net) instead of QEMU; `auto`, wherever the host has it.",
+    )
     hugepages: bool = Field(
         default=False, description="Back the guest's memory by reserved huge pages of the host."
     )
@@ -143,6 +165,16 @@ class QemuOptions(LinuxOptions):
     def _agrees(self) -> Self:
         if self.accelerator == "kvm" and self.clock == "instructions":
             raise ValueError("`clock: instructions` needs `accelerator: tcg`")
+        if self.card != "virtio":
+            for name, asked in (
+                ("nic-queues", self.nic_queues > 1),
+                ("nic-offloads", not self.nic_offloads),
+                ("vhost", self.vhost == "on"),
+            ):
+                if asked:
+                    raise ValueError(f"{name} needs `nic: virtio`: {self.card} has nothing of it")
+        if self.network == "user" and (self.nic_queues > 1 or self.vhost == "on"):
+            raise ValueError("nic-queues and vhost need a tap: write `network: tap`")
         if self.accelerator == "tcg":
             for name, asked in (
                 ("enlightenments", self.enlightenments.asks),
@@ -199,6 +231,16 @@ class QemuOptions(LinuxOptions):
         return tuple(word for word, asked in told.items() if asked)
 
     @property
+    def nic_words(self) -> tuple[tuple[bool, str], ...]:
+        """What was chosen about the network card: whether it was, and how reports say it."""
+        return (
+            (self.nic != "auto", f"network card {self.nic}"),
+            (self.nic_queues > 1, f"{self.nic_queues} pairs of queues"),
+            (not self.nic_offloads, "no network offloads"),
+            (self.vhost != "auto", "vhost" if self.vhost == "on" else "no vhost"),
+        )
+
+    @property
     def processor(self) -> str:
         """What QEMU is told of the processor: the model, and its enlightenments."""
         return ",".join((self.model, *self.enlightenments.flags))
@@ -215,5 +257,12 @@ class QemuOptions(LinuxOptions):
     def needs(self) -> frozenset[str]:
         """The kernel modules that the devices need, as ``images`` names them."""
         if self.devices == "paravirtual":
-            return frozenset({"virtio"})
-        return frozenset({"e1000", "ahci" if self.machine == "q35" else "ide"})
+            return frozenset({"virtio", self.card})
+        return frozenset({self.card, "ahci" if self.machine == "q35" else "ide"})
+
+    @property
+    def card(self) -> str:
+        """The network card that is used."""
+        if self.nic != "auto":
+            return self.nic
+        return "virtio" if self.devices == "paravirtual" else "e1000"

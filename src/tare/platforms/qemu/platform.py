@@ -31,7 +31,7 @@ from tare.platforms.linux.disk import require_room
 from tare.platforms.linux.held_scheduling import LINUX_KNOBS, Scheduled, linux_knobs
 from tare.platforms.linux.network import Link
 from tare.platforms.linux.toolbox import image_needs
-from tare.platforms.qemu import kvm_memory
+from tare.platforms.qemu import kvm_memory, nic
 from tare.platforms.qemu import kvm_trial as probe
 from tare.platforms.qemu.command import PROGRAM, Places, command, kernel_arguments, trial
 from tare.platforms.qemu.huge_pages import lacking_pages, require_whole_pages
@@ -75,7 +75,7 @@ class Qemu(Platform[QemuOptions]):
         if options.emulator_cpus != "any":
             parts.append(f"emulator on {options.emulator_words}")
         parts += options.disk_words
-        parts += [word for asked, word in options.memory_words if asked]
+        parts += [word for asked, word in (*options.nic_words, *options.memory_words) if asked]
         if options.extra_args:
             parts.append(f"extra arguments that Tare does not know: {' '.join(options.extra_args)}")
         parts += options.scheduling_words
@@ -327,22 +327,27 @@ async def launch(
         places = replace(places, disk=await machine.make_disk(context, spec))
         if spec.toolbox is not None:
             places = replace(places, toolbox=await at_host(context.host, spec.toolbox.image))
-        link = await _link(spec)
+        link = await _link(spec, options)
+        vhost = await nic.uses_vhost(context.host, options, spec.way)
         words = kernel_arguments(options, counted=context.counted) if append is None else append
-        argv = command(options, there, spec.name, spec.shape, places, append=words, link=link)
+        argv = command(
+            options, there, spec.name, spec.shape, places, append=words, link=link, vhost=vhost
+        )
         await machine.run(argv, spec.cpus)
+        if link is not None:
+            machine.applied = {**machine.applied, "nic": nic.told(options, vhost)}
     except BaseException:
         await machine.stop()
         raise
     return machine
 
 
-async def _link(spec: MachineSpec) -> Link | None:
+async def _link(spec: MachineSpec, options: QemuOptions) -> Link | None:
     if spec.network is None:
         return None
     if spec.way == "user":
         return spec.network.user(spec.name)
-    return await spec.network.tap(spec.name)
+    return await spec.network.tap(spec.name, options.nic_queues)
 
 
 async def _at_host(host: Host, image: GuestImage) -> GuestImage:
@@ -368,8 +373,9 @@ async def _problem(host: Host, options: QemuOptions, offer: Offer) -> tuple[str,
             return f"this QEMU knows no CPU model {model}", f"{PROGRAM} -cpu help"
         if options.accelerator == "tcg" and model == "host":
             return "the CPU model host needs kvm", "leave `cpu` out, or use `cpu: max`"
-    if problem := await lacking_pages(host, options):
-        return problem
+    for lacking in (lacking_pages, nic.lacking_vhost):
+        if problem := await lacking(host, options):
+            return problem
     if options.emulator_cpus == "other" and len(host.topology().online) == 1:
         return "emulator-cpus: other: the host has one CPU only", "use `emulator-cpus: same`"
     if (await host.run(["taskset", "--version"], timeout_s=30)).returncode:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -10,9 +10,13 @@ from tare.workloads.contract import Need
 
 IPERF_PORT, AGENT_PORT, HTTP_PORT = 5201, 7100, 8080
 """The ports that are served; user-mode networks forward these alone (platforms/network.py)."""
+ORIGIN_PORT = 8081
+"""The port of an origin, which is outside the machine and so behind no user-mode network."""
 
 PEER = "peer"
 """The role of the end outside the machine that is measured."""
+ORIGIN = "origin"
+"""The role of the server outside it that a machine between client and server asks itself."""
 NETWORK: frozenset[Need] = frozenset({"network"})
 WITH_PEER = frozenset({PEER})
 
@@ -23,6 +27,7 @@ class End:
 
     In the parameters ``{address}`` and ``{port}`` stand for the server's: where it serves, for the
     server's end, and where it is reached, for the other; a parameter ``port`` becomes a number.
+    ``{origin}`` stands for the origin's address, where there is one.
 
     Args:
         workload: As the agent knows it.
@@ -32,36 +37,84 @@ class End:
     workload: str
     params: Mapping[str, Any] = field(default_factory=dict)
 
-    def at(self, address: str, port: int) -> dict[str, Any]:
+    def at(self, address: str, port: int, origin: str = "") -> dict[str, Any]:
         """Return the parameters with address and port put in."""
-        filled = _filled(dict(self.params), address, port)
+        filled = _filled(dict(self.params), address, port, origin)
         assert isinstance(filled, dict)
         return filled
 
 
-def _filled(value: Any, address: str, port: int) -> Any:
+def _filled(value: Any, address: str, port: int, origin: str) -> Any:
     if isinstance(value, str):
-        return value.replace("{address}", address).replace("{port}", str(port))
+        filled = value.replace("{address}", address).replace("{port}", str(port))
+        return filled.replace("{origin}", origin)
     if isinstance(value, Mapping):
-        filled = {key: _filled(item, address, port) for key, item in value.items()}
-        return {**filled, "port": port} if value.get("port") == "{port}" else filled
+        inner = {key: _filled(item, address, port, origin) for key, item in value.items()}
+        return {**inner, "port": port} if value.get("port") == "{port}" else inner
     if isinstance(value, list | tuple):
-        return [_filled(item, address, port) for item in value]
+        return [_filled(item, address, port, origin) for item in value]
     return value
 
 
 @dataclass(frozen=True)
+class Stage:
+    """One load of several that a client puts on in turn.
+
+    Args:
+        name: Unique within the course.
+        client: What the client carries out.
+        to: Whom it asks: the machine that is measured, or the origin beside it.
+        probe: What the client carries out beside it, to time single requests; None: nothing.
+        account: Seconds for which it is taken down who used the CPUs, and after how many seconds
+            of the stage that begins; None: not. The stage with an account is the one that counts.
+    """
+
+    name: str
+    client: End
+    to: Literal["machine", "origin"] = "machine"
+    probe: End | None = None
+    account: tuple[float, float] | None = None
+
+
+Results = Mapping[str, Mapping[str, Any]]
+"""What stages found, by their names, in their order."""
+
+
+@dataclass(frozen=True)
+class Through:
+    """What goes on where a machine stands between a client and an origin.
+
+    Args:
+        origin: Serves beside the client, on :data:`ORIGIN_PORT`.
+        following: Returns the stage after those that are done; None: there is none.
+        ask: A socket of the server in the machine, and what it is asked about itself.
+        server: The name of that server's processes.
+        files: Of the kernel's, what an account keeps.
+        summed: Returns the cell's result from all that the agents told.
+    """
+
+    origin: End
+    following: Callable[[Results], Stage | None]
+    ask: Mapping[str, Any]
+    server: str
+    files: tuple[str, ...]
+    summed: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
 class Ends:
-    """The two ends of one cell.
+    """The ends of one cell.
 
     Args:
         port: Which port is served.
         server: Works until the client has ended; its result is the client's under ``server``.
         client: Measures.
         serves: Where the server is. The other end is the peer, outside the machine.
+        through: What goes on where there is a third end, the origin; None: there is none.
     """
 
     port: int
     server: End
     client: End
     serves: Literal["machine", "peer"] = "machine"
+    through: Through | None = None

@@ -10,49 +10,20 @@ from pydantic import Field
 from tare.study.quantities import Duration, Size
 from tare.workloads.contract import Metric, Parameters, Workload
 from tare.workloads.network.ends import HTTP_PORT, NETWORK, WITH_PEER, End, Ends
+from tare.workloads.network.nginx import nginx
 from tare.workloads.values import numbers
 
 PREPARATION_S = 1.5
 INTERVAL_S = 0.1
 USUAL_INTERVALS, MOST_INTERVALS = 3000, 20_000
 """Of a course; the agent holds a histogram for each, and takes no more than the latter."""
-FOLDER = "/tmp/tare-nginx"
-
-CONFIGURATION = """\
-daemon off;
-user root;
-worker_processes {workers};
-pid {folder}/nginx.pid;
-error_log stderr error;
-events {{ worker_connections 4096; }}
-http {{
-    access_log off;
-    sendfile on;
-    tcp_nopush on;
-    keepalive_requests 1000000;
-    default_type application/octet-stream;
-    client_body_temp_path {folder}/body;
-    proxy_temp_path {folder}/proxy;
-    fastcgi_temp_path {folder}/fastcgi;
-    uwsgi_temp_path {folder}/uwsgi;
-    scgi_temp_path {folder}/scgi;
-    server {{
-        listen {{address}}:{{port}} backlog=4096;
-        root {folder}/files;
-    }}
-}}
-"""
-"""What nginx is told; a worker for each CPU, no access log, files from memory by sendfile.
-
-It stays the user it is: a container lacks what changing to another would take.
-"""
 
 
 class HttpLoadParameters(Parameters):
     """What is asked for, how often, and by how many at once."""
 
     size: Size = Field(
-        default=1024, ge=1, le=1 << 30, description="The file that each request asks for."
+        default=1024, ge=0, le=1 << 30, description="The file that each request asks for."
     )
     requests: Literal["connection", "keep-alive"] = Field(
         default="connection",
@@ -125,8 +96,6 @@ class HttpLoad(Workload[HttpLoadParameters]):
 
     def ends(self, parameters: HttpLoadParameters) -> Ends:
         """Return the ends: nginx in the machine, the generator at the peer."""
-        configuration = CONFIGURATION.format(folder=FOLDER, workers=parameters.workers or "auto")
-        argv = ["nginx", "-p", FOLDER, "-c", f"{FOLDER}/nginx.conf", "-e", "stderr"]
         client: dict[str, Any] = {
             "address": "{address}",
             "port": "{port}",
@@ -143,15 +112,7 @@ class HttpLoad(Workload[HttpLoadParameters]):
         }
         return Ends(
             port=HTTP_PORT,
-            server=End(
-                "serve-program",
-                {
-                    "argv": argv,
-                    "port": HTTP_PORT,
-                    "files": {f"{FOLDER}/nginx.conf": configuration},
-                    "filled": {f"{FOLDER}/files/file": parameters.size},
-                },
-            ),
+            server=nginx(parameters.size, HTTP_PORT, parameters.workers),
             client=End(
                 self.name, {name: value for name, value in client.items() if value is not None}
             ),

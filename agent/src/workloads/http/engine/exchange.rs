@@ -189,10 +189,13 @@ impl Engine<'_> {
     fn answered(&mut self, index: usize) {
         let now = monotonic_ns();
         let slot = &mut self.slots[index];
-        if slot.response.status == self.plan.expected_status {
-            self.tally.answered(slot.moments, now, slot.response.body);
-        } else {
+        let body = slot.response.body;
+        if slot.response.status != self.plan.expected_status {
             self.tally.failed(slot.moments, now, Trouble::WrongStatus);
+        } else if self.plan.expected_bytes.is_some_and(|bytes| bytes != body) {
+            self.tally.failed(slot.moments, now, Trouble::WrongLength);
+        } else {
+            self.tally.answered(slot.moments, now, body);
         }
         if self.plan.keep_alive && !slot.response.closes {
             slot.state = State::Idle;

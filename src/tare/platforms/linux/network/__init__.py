@@ -10,9 +10,10 @@ from tare.platforms.linux.network.host_network import Network
 from tare.platforms.linux.network.link import MTU, SERVED, VARIABLE, Link
 from tare.platforms.linux.network.spanning import SpanningNetwork, owned_network, spanning_network
 from tare.platforms.linux.network.subnets import choose_subnet, free_subnet, networks_in
-from tare.platforms.linux.network.ways import chosen_way, offered_network, with_network
+from tare.platforms.linux.network.ways import ALONE, chosen_way, offered_network, with_network
 
 __all__ = [
+    "ALONE",
     "MTU",
     "SERVED",
     "VARIABLE",

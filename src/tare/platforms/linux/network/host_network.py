@@ -78,6 +78,18 @@ class Network:
         """The link of each machine of the network, whatever its host, by its name."""
         return self._common.links
 
+    def interface_of(self, machine: str) -> str:
+        """Return the name of the interface that a machine itself has on this network.
+
+        Raises:
+            KeyError: It is not on the network.
+        """
+        way = self._common.links[machine].way
+        if way == "bridge":
+            # What runs on the host has no other: the bridge's counters are of its packets alone.
+            return self._laid.bridges[self._name].name if self._laid else ""
+        return "lo" if way == "loopback" else "eth0"
+
     @property
     def around_peer(self) -> list[str]:
         """What comes before a command so that it runs where the peer is; empty: on the host.
@@ -91,11 +103,11 @@ class Network:
             return []
         return ["nsenter", f"--net=/run/netns/{self._common.token}-peer"]
 
-    async def tap(self, machine: str) -> Link:
-        """Make a tap on the bridge for a machine; raises MachineFault."""
+    async def tap(self, machine: str, queues: int = 1) -> Link:
+        """Make a tap with so many pairs of queues for a machine; raises MachineFault."""
         laid, number = await self._next()
         name = f"{self._common.token}{number:02d}"
-        await self._parts.tap(name, laid.joint.mtu, laid.bridges[self._name].name)
+        await self._parts.tap(name, laid.joint.mtu, laid.bridges[self._name].name, queues)
         return self._keep(machine, laid, "tap", laid.addresses.machine(number), name)
 
     async def vif(self, machine: str) -> Link:

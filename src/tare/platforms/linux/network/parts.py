@@ -42,10 +42,11 @@ class Parts:
         await self.ip("addr", "add", f"{address}/24", "dev", name)
         await self.ip("link", "set", name, "up")
 
-    async def tap(self, name: str, mtu: int, bridge: str) -> None:
-        """Make a tap on a bridge."""
+    async def tap(self, name: str, mtu: int, bridge: str, queues: int = 1) -> None:
+        """Make a tap on a bridge, which several at once may read and write with several queues."""
         await self._own("link", name)
-        await self.ip("tuntap", "add", "dev", name, "mode", "tap")
+        many = ("multi_queue",) if queues > 1 else ()
+        await self.ip("tuntap", "add", "dev", name, "mode", "tap", *many)
         await self.ip("link", "set", name, "mtu", str(mtu), "master", bridge, "up")
 
     async def namespace(self, name: str, end: str, mtu: int, bridge: str, address: str) -> None:

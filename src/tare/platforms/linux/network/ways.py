@@ -8,6 +8,9 @@ from tare.errors import InputError, MachineFault
 from tare.platforms.contract import Capabilities, Context, NetworkWays, PlatformOptions
 from tare.study.platform_options import AUTO
 
+ALONE = frozenset({"user", "loopback"})
+"""The ways on which a machine meets the peer and nobody else."""
+
 _ASK_S = 20.0
 _INSTALL = "apt-get install -y iproute2"
 

@@ -1,0 +1,222 @@
+//! `account`: who ran on the CPUs over a stretch of time, and what the kernel counted meanwhile.
+//!
+//! It works beside a load, which it does not disturb: the kernel's files are read at the beginning
+//! and at the end, and what they say is compared by whoever asked.
+
+mod tasks;
+
+use crate::contract::{Context, Failure};
+use crate::measure::clock::monotonic_ns;
+use crate::measure::params;
+use crate::sys;
+use crate::tools::toolbox;
+use serde::Deserialize;
+use serde_json::{json, Map, Value};
+use std::fs;
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tasks::Tasks;
+
+const LOOK: Duration = Duration::from_millis(5);
+/// Of a file; the kernel's tables of counters are shorter.
+const MOST_TEXT: usize = 64 << 10;
+const ANSWER_S: Duration = Duration::from_secs(5);
+/// Counts of each interrupt there can be, of which most are none: kilobytes that nobody reads.
+const LEFT_OUT: &str = "intr ";
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    /// Before the first look, so that a load beside it has come under way.
+    #[serde(default)]
+    after_s: f64,
+    /// Between the two looks; less if stopped.
+    seconds: f64,
+    /// Whether threads are told of, all there are.
+    #[serde(default = "yes")]
+    tasks: bool,
+    /// Files of the kernel's that are kept as they are at both looks.
+    #[serde(default)]
+    files: Vec<String>,
+    /// A server's own account.
+    ask: Option<Ask>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Ask {
+    /// A Unix socket, by the path that the toolbox's programs know it by.
+    socket: String,
+    /// What is asked, each on a connection of its own.
+    words: Vec<String>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+pub fn run(context: &Context) -> Result<Value, Failure> {
+    let params: Params = params::parse(context.params)?;
+    let is = |value: f64, most: f64| (0.0..=most).contains(&value);
+    params::require(is(params.after_s, 3600.0), "after_s: 0 to 3600")?;
+    params::require(is(params.seconds, 1e6), "seconds: 0 to 1,000,000")?;
+    params::require(
+        params.files.iter().all(|path| is_kernels(path)),
+        "files: of /proc or /sys",
+    )?;
+    context.sink.barrier()?;
+    let began = monotonic_ns();
+    let first_ns = began + (params.after_s * 1e9) as u64;
+    rest(first_ns, context.stop);
+    let (before_ns, before) = (monotonic_ns(), texts(&params.files));
+    let look = || params.tasks.then(Tasks::now).unwrap_or_default();
+    let tasks = look();
+    rest(before_ns + (params.seconds * 1e9) as u64, context.stop);
+    let after_tasks = look();
+    let (after_ns, after) = (monotonic_ns(), texts(&params.files));
+    let said = params.ask.map(answers).transpose()?;
+    let hertz = sys::clock_ticks_per_s();
+    Ok(json!({
+        "seconds": (after_ns - before_ns) as f64 * 1e-9,
+        "hertz": hertz,
+        "before": before,
+        "after": after,
+        "tasks": after_tasks.since(&tasks, hertz),
+        "parents": after_tasks.parents(),
+        "said": said.unwrap_or_default(),
+        "warnings": [],
+    }))
+}
+
+fn is_kernels(path: &str) -> bool {
+    (path.starts_with("/proc/") || path.starts_with("/sys/")) && !path.contains("/..")
+}
+
+fn rest(until_ns: u64, stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        let left = Duration::from_nanos(until_ns.saturating_sub(monotonic_ns()));
+        if left.is_zero() {
+            return;
+        }
+        std::thread::sleep(left.min(LOOK));
+    }
+}
+
+/// What the files say; a kernel without one of them has nothing to tell there.
+fn texts(paths: &[String]) -> Value {
+    let told = paths.iter().filter_map(|path| {
+        let mut text = String::new();
+        let file = fs::File::open(Path::new(path)).ok()?;
+        file.take(MOST_TEXT as u64).read_to_string(&mut text).ok()?;
+        let lines: Vec<&str> = text
+            .lines()
+            .filter(|line| !line.starts_with(LEFT_OUT))
+            .collect();
+        Some((path.clone(), Value::from(lines.join("\n"))))
+    });
+    Value::Object(told.collect::<Map<_, _>>())
+}
+
+fn answers(ask: Ask) -> Result<Map<String, Value>, Failure> {
+    let path = toolbox::open()?.outside(&ask.socket);
+    let mut said = Map::new();
+    for words in ask.words {
+        let answer = answer(&path, &words)
+            .map_err(|error| Failure(format!("{}: {words}: {error}", ask.socket)))?;
+        said.insert(words, answer.into());
+    }
+    Ok(said)
+}
+
+fn answer(socket: &Path, words: &str) -> std::io::Result<String> {
+    // A socket's path may have 107 bytes (unix(7)), and a toolbox's tree alone has nearly as many.
+    let folder = fs::File::open(socket.parent().unwrap_or(Path::new("/")))?;
+    let near = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()));
+    let mut stream = UnixStream::connect(near.join(socket.file_name().unwrap_or_default()))?;
+    stream.set_read_timeout(Some(ANSWER_S))?;
+    stream.write_all(format!("{words}\n").as_bytes())?;
+    let mut said = Vec::new();
+    stream.take(MOST_TEXT as u64).read_to_end(&mut said)?;
+    Ok(String::from_utf8_lossy(&said).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workloads::testing::{run_with, Collected};
+    use std::time::Instant;
+
+    #[test]
+    fn a_thread_that_works_is_told_with_what_it_used() {
+        let stop = AtomicBool::new(false);
+        let (result, _) = std::thread::scope(|scope| {
+            let busy = std::thread::Builder::new().name("busy-bee".into());
+            let working = busy.spawn_scoped(scope, || {
+                while !stop.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+            let asked = json!({"seconds": 0.3, "files": ["/proc/stat", "/proc/nothing-such"]});
+            let told = run_with(run, &asked, &[]);
+            stop.store(true, Ordering::Relaxed);
+            working.unwrap().join().unwrap();
+            told
+        });
+        let tasks = result["tasks"].as_array().unwrap();
+        let found = tasks.iter().find(|task| task[3] == "busy-bee").unwrap();
+        assert_eq!(found[0], std::process::id());
+        let parents = result["parents"].as_array().unwrap();
+        let own = json!([std::process::id(), std::os::unix::process::parent_id()]);
+        assert!(parents.contains(&own), "{parents:?}");
+        let run_s = found[7].as_u64().unwrap() as f64 * 1e-9;
+        assert!(run_s > 0.0 && run_s <= result["seconds"].as_f64().unwrap());
+        let stat = result["after"]["/proc/stat"].as_str().unwrap();
+        assert!(stat.starts_with("cpu ") && !stat.contains("\nintr "));
+        assert!(result["before"].get("/proc/nothing-such").is_none());
+    }
+
+    #[test]
+    fn threads_may_be_left_out_and_only_the_kernel_is_read() {
+        let (result, _) = run_with(run, &json!({"seconds": 0.0, "tasks": false}), &[]);
+        assert_eq!(result["tasks"], json!([]));
+        for path in ["/etc/passwd", "/proc/../etc/passwd"] {
+            let (result, _) = run_with(run, &json!({"seconds": 0.0, "files": [path]}), &[]);
+            assert!(result["error"].as_str().unwrap().contains("/proc or /sys"));
+        }
+    }
+
+    #[test]
+    fn a_server_is_asked_over_its_socket() {
+        let folder = std::env::temp_dir()
+            .join(format!("tare-account-{}", std::process::id()))
+            .join("x".repeat(120));
+        fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("stats");
+        let opened = fs::File::open(&folder).unwrap();
+        let near = format!("/proc/self/fd/{}/stats", opened.as_raw_fd());
+        let listener = std::os::unix::net::UnixListener::bind(near).unwrap();
+        let serving = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut words = [0; 64];
+            let count = stream.read(&mut words).unwrap();
+            assert_eq!(&words[..count], b"show info\n");
+            stream.write_all(b"Name: HAProxy\n").unwrap();
+        });
+        assert_eq!(answer(&path, "show info").unwrap(), "Name: HAProxy\n");
+        serving.join().unwrap();
+        fs::remove_dir_all(folder.parent().unwrap()).unwrap();
+        assert!(answer(&path, "show info").is_err());
+    }
+
+    #[test]
+    fn stopping_ends_it_early() {
+        let since = Instant::now();
+        let told = Collected::stopped().carry_out(run, &json!({"seconds": 3600.0}), &[]);
+        assert!(told["seconds"].as_f64().unwrap() < 60.0);
+        assert!(since.elapsed() < Duration::from_secs(60));
+    }
+}

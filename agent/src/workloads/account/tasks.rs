@@ -1,0 +1,275 @@
+//! The threads of a computer, and how long each has run (proc(5); the kernel's
+//! Documentation/scheduler/sched-stats.rst).
+
+use serde_json::{json, Value};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+/// One thread.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Task {
+    parent: i32,
+    process: String,
+    name: String,
+    /// When it was begun, by which it is told from another that got its number later.
+    begun: u64,
+    user: u64,
+    system: u64,
+    guest: u64,
+    run_ns: u64,
+}
+
+/// The number under which a process stands as a whole, with the children that it has buried.
+const WHOLE: i32 = 0;
+/// The times of threads are cut to ticks, so that less than this is no ended one's.
+const LEAST_TICKS: u64 = 2;
+
+/// All threads by the numbers of their process and themselves.
+#[derive(Default)]
+pub struct Tasks(BTreeMap<(i32, i32), Task>);
+
+impl Tasks {
+    /// The threads there are now.
+    pub fn now() -> Self {
+        let mut found = BTreeMap::new();
+        for pid in numbered(Path::new("/proc")) {
+            let folder = format!("/proc/{pid}");
+            let process = text(&format!("{folder}/comm"));
+            let process = process.trim_end();
+            if let Some(whole) = read_whole(process, &text(&format!("{folder}/stat"))) {
+                found.insert((pid, WHOLE), whole);
+            }
+            for tid in numbered(Path::new(&format!("{folder}/task"))) {
+                let place = format!("{folder}/task/{tid}");
+                let told = read(
+                    process,
+                    &text(&format!("{place}/stat")),
+                    &text(&format!("{place}/schedstat")),
+                );
+                // What has ended meanwhile has nothing to tell.
+                if let Some(task) = told {
+                    found.insert((pid, tid), task);
+                }
+            }
+        }
+        Self(found)
+    }
+
+    /// Each process with the one that began it.
+    pub fn parents(&self) -> Value {
+        let whole = self.0.iter().filter(|((_, tid), _)| *tid == WHOLE);
+        whole
+            .map(|((pid, _), task)| json!([pid, task.parent]))
+            .collect()
+    }
+
+    /// Who ran since then: process, thread, their names, ticks in user and kernel mode and of these
+    /// in a guest, and nanoseconds on a CPU. Threads and children that have ended meanwhile have a
+    /// row together, as thread 0 of their process.
+    pub fn since(&self, before: &Self, hertz: u64) -> Value {
+        let mut rows = Vec::new();
+        for ((pid, tid), task) in &self.0 {
+            let grew = before.grown((*pid, *tid), task);
+            if *tid != WHOLE && grew.run_ns > 0 {
+                rows.push(row(*pid, *tid, &grew));
+            }
+            if *tid == WHOLE {
+                let ended = self.ended(before, *pid, grew);
+                let ticks = ended.user + ended.system;
+                if ticks >= LEAST_TICKS {
+                    let run_ns = ticks * 1_000_000_000 / hertz.max(1);
+                    rows.push(row(*pid, *tid, &Task { run_ns, ..ended }));
+                }
+            }
+        }
+        rows.into()
+    }
+
+    /// A task with what it used since.
+    fn grown(&self, key: (i32, i32), task: &Task) -> Task {
+        let nothing = Task::default();
+        let known = self.0.get(&key).filter(|known| known.begun == task.begun);
+        let known = known.unwrap_or(&nothing);
+        Task {
+            user: task.user.saturating_sub(known.user),
+            system: task.system.saturating_sub(known.system),
+            guest: task.guest.saturating_sub(known.guest),
+            run_ns: task.run_ns.saturating_sub(known.run_ns),
+            ..task.clone()
+        }
+    }
+
+    /// What a process used, less what its living threads did, and less what all that it buried had
+    /// used before.
+    fn ended(&self, before: &Self, pid: i32, whole: Task) -> Task {
+        let living = self
+            .0
+            .range((pid, WHOLE + 1)..=(pid, i32::MAX))
+            .map(|(key, task)| before.grown(*key, task));
+        let buried = before
+            .0
+            .iter()
+            .filter(|((gone, tid), _)| *tid == WHOLE && before.heir(*gone, self) == Some(pid))
+            .map(|(_, task)| task.clone());
+        living.chain(buried).fold(whole, |left, other| Task {
+            user: left.user.saturating_sub(other.user),
+            system: left.system.saturating_sub(other.system),
+            ..left
+        })
+    }
+
+    /// Who has buried a process by `after`: the nearest of those above it that still lives, since a
+    /// buried one's children are its own; nobody, where it lives itself.
+    fn heir(&self, gone: i32, after: &Self) -> Option<i32> {
+        let mut number = gone;
+        // No chain of parents is as long; one that is closed is no chain.
+        for _ in 0..self.0.len() {
+            if after.0.contains_key(&(number, WHOLE)) {
+                return (number != gone).then_some(number);
+            }
+            number = self.0.get(&(number, WHOLE))?.parent;
+        }
+        None
+    }
+}
+
+fn row(pid: i32, tid: i32, task: &Task) -> Value {
+    json!([
+        pid,
+        tid,
+        task.process,
+        task.name,
+        task.user,
+        task.system,
+        task.guest,
+        task.run_ns,
+    ])
+}
+
+fn text(path: &str) -> String {
+    let bytes = fs::read(path).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn numbered(folder: &Path) -> Vec<i32> {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return Vec::new();
+    };
+    let names = entries.flatten().map(|entry| entry.file_name());
+    names
+        .filter_map(|name| name.to_str()?.parse().ok())
+        .collect()
+}
+
+/// Fields 4, 14, 15, 22 and 43 of `stat`, and the first of `schedstat`.
+fn read(process: &str, stat: &str, schedstat: &str) -> Option<Task> {
+    let (head, rest) = stat.rsplit_once(')')?;
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    // The third field is the first behind the name.
+    let field = |number: usize| fields.get(number - 3)?.parse().ok();
+    Some(Task {
+        parent: fields.get(1)?.parse().ok()?,
+        process: process.into(),
+        name: head.split_once('(')?.1.into(),
+        begun: field(22)?,
+        user: field(14)?,
+        system: field(15)?,
+        guest: field(43)?,
+        run_ns: schedstat.split_whitespace().next()?.parse().ok()?,
+    })
+}
+
+/// The same of a process as a whole, whose times hold those of its ended threads; fields 16 and 17
+/// are those of its buried children.
+fn read_whole(process: &str, stat: &str) -> Option<Task> {
+    let own = read(process, stat, "0")?;
+    let (_, rest) = stat.rsplit_once(')')?;
+    let field = |number: usize| rest.split_whitespace().nth(number - 3)?.parse::<u64>().ok();
+    Some(Task {
+        user: own.user.saturating_add(field(16)?),
+        system: own.system.saturating_add(field(17)?),
+        ..own
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn names_may_hold_anything() {
+        let rest: Vec<String> = (3..=52).map(|field| field.to_string()).collect();
+        let stat = format!("77 (a) b ) {}", rest.join(" "));
+        let task = read("p", &stat, "900 5 1\n").unwrap();
+        assert_eq!((task.name.as_str(), task.run_ns), ("a) b ", 900));
+        assert_eq!(task.parent, 4);
+        assert_eq!(
+            (task.user, task.system, task.begun, task.guest),
+            (14, 15, 22, 43)
+        );
+    }
+
+    #[test]
+    fn only_what_was_run_meanwhile_counts() {
+        let task = |begun, run_ns| Task {
+            begun,
+            run_ns,
+            ..Task::default()
+        };
+        let before = Tasks(BTreeMap::from([
+            ((1, 1), task(5, 100)),
+            ((1, 2), task(5, 100)),
+        ]));
+        let after = Tasks(BTreeMap::from([
+            ((1, 1), task(5, 100)),
+            // Another thread of the same number.
+            ((1, 2), task(6, 30)),
+            ((2, 2), task(7, 40)),
+        ]));
+        let told = after.since(&before, 100);
+        let ran: Vec<_> = told.as_array().unwrap().iter().map(|row| &row[7]).collect();
+        assert_eq!(ran, [30, 40]);
+    }
+
+    #[test]
+    fn what_has_ended_is_told_with_its_process() {
+        let task = |parent, user, run_ns| Task {
+            parent,
+            user,
+            run_ns,
+            ..Task::default()
+        };
+        let before = Tasks(BTreeMap::from([
+            ((7, 0), task(1, 50, 0)),
+            ((7, 7), task(1, 20, 200)),
+            // A child that had used 30 before, and a child of that with 10: both end meanwhile.
+            ((8, 0), task(7, 30, 0)),
+            ((8, 8), task(7, 30, 400)),
+            ((9, 0), task(8, 10, 0)),
+            ((9, 9), task(8, 10, 100)),
+        ]));
+        let after = Tasks(BTreeMap::from([
+            // Its own thread used 10, an ended one 5, those buried 40, and another 3.
+            ((7, 0), task(1, 108, 0)),
+            ((7, 7), task(1, 30, 300)),
+        ]));
+        let told = after.since(&before, 100);
+        let rows = told.as_array().unwrap();
+        assert_eq!(
+            (&rows[0][1], &rows[0][4], &rows[0][7]),
+            (&json!(0), &json!(8), &json!(80_000_000))
+        );
+        assert_eq!((&rows[1][1], &rows[1][7]), (&json!(7), &json!(100)));
+        assert_eq!(rows.len(), 2);
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_fail(stat in "\\PC{0,200}", schedstat in "[0-9 ]{0,30}") {
+            let _ = read("p", &stat, &schedstat);
+            let _ = read_whole("p", &stat);
+        }
+    }
+}

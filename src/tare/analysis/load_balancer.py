@@ -1,0 +1,225 @@
+"""What goes through a proxy in each arm, by the size of objects, and where the time went."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tare.analysis.results import Interval
+from tare.analysis.rundata import RunData
+from tare.analysis.statistics.logratio import mean_interval
+from tare.events.results import CellResult
+
+FACT, SUBJECT = "proxy", "subject"
+HOST, INSIDE, IDLE = "host", "inside", "idle"
+LEAST = "-at-least"
+
+
+@dataclass(frozen=True)
+class Spent:
+    """CPU time of one owner on the host, or of one kind in the machine.
+
+    Args:
+        where: :data:`HOST` or :data:`INSIDE`.
+        who: The owner or kind.
+        share: Of all CPU time there, mean over cells.
+        per_request_s: Seconds for each request, mean over cells.
+    """
+
+    where: str
+    who: str
+    share: float
+    per_request_s: float
+
+
+@dataclass(frozen=True)
+class Through:
+    """What one arm let through, of objects of one size.
+
+    Args:
+        scenario, workload: What was measured.
+        arm: The arm.
+        emulated: Whether it is emulated.
+        size: Bytes of an object.
+        requests: Requests per second, geometric mean over cells.
+        limited: Whether client or origin may have been the limit in any cell: at least so many.
+        limits: What these limits were, in words.
+        direct: Requests per second without the proxy, geometric mean.
+        bandwidth: Bytes of objects per second, mean.
+        cpu_s: CPU seconds of the host for the machine per request, mean; None: not known.
+        loss: Share of the baseline's requests that is lost, geometric mean over the blocks in which
+            neither of the two was limited; None: there are none.
+        interval: Of the loss, Student's t over these blocks; None with fewer than two.
+        spent: Where the time went.
+        blocks: Cells that this is of.
+    """
+
+    scenario: str
+    workload: str
+    arm: str
+    emulated: bool
+    size: int
+    requests: float
+    limited: bool
+    limits: tuple[str, ...]
+    direct: float
+    bandwidth: float
+    cpu_s: float | None
+    loss: float | None
+    interval: Interval | None
+    spent: tuple[Spent, ...]
+    blocks: int
+
+    @property
+    def busiest(self) -> Spent | None:
+        """Who used most of the host's CPU time, idle CPUs left out."""
+        busy = [each for each in self.spent if each.where == HOST and each.who != IDLE]
+        return max(busy, key=lambda each: each.share, default=None)
+
+
+@dataclass(frozen=True)
+class _Cell:
+    cell: CellResult
+    values: Mapping[str, float]
+    about: Mapping[str, Any]
+
+    @property
+    def limited(self) -> bool:
+        return bool(self.about.get("limits"))
+
+    @property
+    def requests(self) -> float:
+        return self.values.get("requests", self.values.get(f"requests{LEAST}", 0.0))
+
+
+def through(
+    runs: Sequence[RunData], arms: Sequence[str], baseline: str, confidence: float
+) -> tuple[Through, ...]:
+    """Return what each arm let through, by size.
+
+    Args:
+        runs: Runs of one study.
+        arms: The arms in the order they are to come.
+        baseline: The arm that losses are against.
+        confidence: Nominal coverage of intervals.
+    """
+    groups: dict[tuple[str, str, int, str], list[_Cell]] = {}
+    emulated = frozenset[str]().union(*(run.emulated_arms for run in runs)) if runs else frozenset()
+    for run in runs:
+        cells = [
+            c for c in run.cells if c.status == "ok" and isinstance(c.facts.get(FACT), Mapping)
+        ]
+        values = _values(run) if cells else {}
+        for cell in cells:
+            about = cell.facts[FACT]
+            key = (cell.scenario, cell.workload, int(about.get("size", 0)), cell.arm)
+            groups.setdefault(key, []).append(_Cell(cell, values.get(cell.cell, {}), about))
+    own = {arm: base for run in runs for arm, base in run.own_baselines.items()}
+    found = []
+    for (scenario, workload, size, arm), members in groups.items():
+        base = own.get(arm, baseline)
+        others = groups.get((scenario, workload, size, base), []) if base != arm else []
+        loss, interval = _loss(members, others, confidence)
+        usable = [each for each in members if each.requests > 0]
+        if usable:
+            of = (scenario, workload, arm, arm in emulated, size)
+            found.append(_through(of, usable, loss, interval))
+    places = {arm: place for place, arm in enumerate(arms)}
+    return tuple(
+        sorted(
+            found, key=lambda t: (t.workload, places.get(t.arm, len(places)), t.scenario, t.size)
+        )
+    )
+
+
+def _values(run: RunData) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+    columns = ("cell", "role", "metric", "value")
+    for cell, role, metric, value in run.observations.select(columns).iter_rows():
+        if role == SUBJECT:
+            found.setdefault(cell, {})[metric] = value
+    return found
+
+
+def _through(
+    of: tuple[str, str, str, bool, int],
+    cells: Sequence[_Cell],
+    loss: float | None,
+    interval: Interval | None,
+) -> Through:
+    scenario, workload, arm, emulated, size = of
+    limits = dict.fromkeys(str(text) for each in cells for text in each.about.get("limits", ()))
+    costs = [each.values["cpu-per-request"] for each in cells if "cpu-per-request" in each.values]
+    return Through(
+        scenario=scenario,
+        workload=workload,
+        arm=arm,
+        emulated=emulated,
+        size=size,
+        requests=_geometric([each.requests for each in cells]),
+        limited=any(each.limited for each in cells),
+        limits=tuple(limits),
+        direct=_geometric([each.values.get("direct", 0.0) for each in cells]),
+        bandwidth=statistics.fmean(
+            each.values.get("bandwidth", each.values.get(f"bandwidth{LEAST}", 0.0))
+            for each in cells
+        ),
+        cpu_s=statistics.fmean(costs) if costs else None,
+        loss=loss,
+        interval=interval,
+        spent=_spent(cells),
+        blocks=len(cells),
+    )
+
+
+def _geometric(values: Sequence[float]) -> float:
+    above = [value for value in values if value > 0]
+    return math.exp(statistics.fmean(map(math.log, above))) if above else 0.0
+
+
+def _loss(
+    cells: Sequence[_Cell], others: Sequence[_Cell], confidence: float
+) -> tuple[float | None, Interval | None]:
+    base = {
+        (each.cell.run, each.cell.block): each.requests
+        for each in others
+        if not each.limited and each.requests > 0
+    }
+    logs = [
+        math.log(each.requests / base[block])
+        for each in cells
+        for block in [(each.cell.run, each.cell.block)]
+        if block in base and not each.limited and each.requests > 0
+    ]
+    if not logs:
+        return None, None
+    loss = 1 - math.exp(statistics.fmean(logs))
+    if len(logs) < 2:
+        return loss, None
+    ends = mean_interval(logs, confidence)
+    low, high = 1 - math.exp(ends.high), 1 - math.exp(ends.low)
+    return loss, Interval(low, high, "student-t", confidence)
+
+
+def _spent(cells: Sequence[_Cell]) -> tuple[Spent, ...]:
+    sums: dict[tuple[str, str], list[float]] = {}
+    named: dict[str, dict[str, None]] = {}
+    for each in cells:
+        account = each.about.get("account")
+        rows = account.get("spent", ()) if isinstance(account, Mapping) else ()
+        for row in rows:
+            # Behind a colon stand those that a row is of, which differ from cell to cell.
+            who, _, names = str(row["who"]).partition(": ")
+            known = named.setdefault(who, {})
+            known |= dict.fromkeys(name for name in names.split(", ") if name)
+            both = sums.setdefault((str(row["where"]), who), [0.0, 0.0])
+            both[0] += float(row["share"]) / len(cells)
+            both[1] += float(row["per_request_s"]) / len(cells)
+    found = [
+        Spent(where, f"{who}: {', '.join(named[who])}" if named[who] else who, *both)
+        for (where, who), both in sums.items()
+    ]
+    return tuple(sorted(found, key=lambda each: (each.where, -each.share)))

@@ -1,0 +1,132 @@
+"""How commands that carried out a study end: a report, the last hash, and an exit status."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import typer
+from rich.text import Text
+
+from tare.cli.listing import piped_or_terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from tare.analysis.rundata import RunData
+    from tare.events import Fold, RunFinished
+    from tare.run.setup import Decision
+    from tare.study.model import Study
+
+EXIT_FAULT = 1
+EXIT_INPUT = 2
+EXIT_INTERRUPTED = 130
+
+
+def loaded(directory: Path) -> RunData:
+    """Return a run's data, and say aloud where its folder is not as it was written."""
+    from tare.analysis import load_run
+
+    data = load_run(directory)
+    for doubt in data.doubts:
+        print(f"tare: {doubt}", file=sys.stderr)
+    if data.doubts:
+        print(f"      look at all of it: tare verify {directory}", file=sys.stderr)
+    return data
+
+
+def decide_on(study: Study, fold: Fold, blocks_done: int) -> Decision:
+    """Return whether the study needs another block, by the precision that it asks for."""
+    from tare.analysis.stopping import decide, headline_values
+    from tare.run.setup import Decision
+
+    judged = decide(
+        headline_values(fold.finished.values()),
+        baseline=study.baseline,
+        blocks_done=blocks_done,
+        least=study.blocks.least,
+        most=study.blocks.most,
+        precision=study.blocks.precision,
+        confidence=study.confidence,
+        own_baselines={
+            arm: base for arm, base in study.own_baselines.items() if fold.platforms[base].usable
+        },
+    )
+    return Decision(judged.go_on, judged.reason)
+
+
+def write_report(
+    directory: Path,
+    console: Console,
+    references: Sequence[str] = (),
+    formats: Sequence[str] = (),
+) -> None:
+    """Write a run's report, and say where it is.
+
+    Args:
+        directory: The run's folder.
+        console: Where it is said.
+        references: Names of published values to set beside.
+        formats: What figures are drawn as beside SVG.
+
+    Raises:
+        InputError: There is no such run or reference, or the report cannot be written.
+    """
+    from tare.analysis import compare_runs
+    from tare.report import build_report
+    from tare.run.folder import open_folder
+
+    folder = open_folder(directory)
+    published = []
+    if references:
+        from tare.references.published import load_reference
+
+        published = [load_reference(name) for name in dict.fromkeys(references)]
+    with _without_collection():
+        data = loaded(folder.path)
+        page = build_report([data], compare_runs([data]), folder.path, published, formats)
+    console.print(Text(f"report: {page}", "bold"))
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Look for no garbage meanwhile.
+
+    What a report is made of lives until it is written; to look for garbage among it again and
+    again took a quarter of a big report's time and freed nothing.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def end(directory: Path, finished: RunFinished | None) -> None:
+    """Write the report, say how the run ended, and exit by it; ``finished``: None if interrupted.
+
+    Raises:
+        typer.Exit: With the status, unless all went well.
+    """
+    from tare.events.chain import read_seal
+    from tare.run.closing import closing
+    from tare.run.folder import RunFolder
+
+    console = piped_or_terminal()
+    write_report(directory, console)
+    if seal := read_seal(RunFolder(directory).events):
+        console.print(Text(f"last hash: {seal.digest}"), soft_wrap=True)
+    if finished is None:
+        console.print(Text(f"interrupted; go on with: tare resume {directory}", "yellow"))
+        raise typer.Exit(EXIT_INTERRUPTED)
+    for line, style in closing(finished):
+        console.print(Text(line, style))
+    if finished.status != "complete" or finished.cells.get("failed"):
+        raise typer.Exit(EXIT_FAULT)

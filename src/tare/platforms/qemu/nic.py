@@ -1,0 +1,81 @@
+"""The network card of a QEMU machine, and what carries its packets on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tare.hosts import Host
+from tare.platforms.linux.network import Link
+from tare.platforms.qemu.options import QemuOptions
+
+VHOST = "/dev/vhost-net"
+LOAD_VHOST = "modprobe vhost_net"
+MODELS: Mapping[str, str] = {
+    "virtio": "virtio-net-pci",
+    "e1000": "e1000",
+    "e1000e": "e1000e",
+    "rtl8139": "rtl8139",
+    "vmxnet3": "vmxnet3",
+    "tulip": "tulip",
+}
+"""QEMU's names of the cards."""
+OFFLOADS = (
+    "csum", "gso", "guest_csum", "guest_tso4", "guest_tso6", "guest_ecn", "guest_ufo",
+    "host_tso4", "host_tso6", "host_ecn", "host_ufo",
+)  # fmt: skip
+"""What a virtio card can leave to the other side, by QEMU's names."""
+
+
+def device(options: QemuOptions, link: Link | None) -> str:
+    """Return what QEMU's ``-device`` takes of the card."""
+    words = [MODELS[options.card], "netdev=net", "romfile="]
+    if link is not None:
+        # By itself QEMU gives every guest the same address, and a bridge then loses their packets.
+        words.append(f"mac={link.mac}")
+    if options.nic_queues > 1:
+        # A vector for each queue in each direction, and two of the card's own (virtio, 5.1.4).
+        words.append(f"mq=on,vectors={2 * options.nic_queues + 2}")
+    if not options.nic_offloads:
+        words += [f"{name}=off" for name in OFFLOADS]
+    return ",".join(words)
+
+
+def netdev(options: QemuOptions, link: Link | None, vhost: bool) -> str:
+    """Return what QEMU's ``-netdev`` takes.
+
+    Args:
+        options: The machine's options.
+        link: What the card is connected to; None: a port with nothing behind it.
+        vhost: Whether the host's kernel carries the packets, and not QEMU.
+    """
+    if link is None:
+        return "hubport,id=net,hubid=0"
+    if link.way != "tap":
+        return link.qemu()
+    queues = f",queues={options.nic_queues}" if options.nic_queues > 1 else ""
+    return f"{link.qemu()}{queues}{',vhost=on' if vhost else ''}"
+
+
+async def uses_vhost(host: Host, options: QemuOptions, way: str) -> bool:
+    """Return whether the host's kernel carries the packets: by default wherever it can."""
+    if way != "tap" or options.card != "virtio" or options.vhost == "off":
+        return False
+    return options.vhost == "on" or await host.exists(VHOST)
+
+
+async def lacking_vhost(host: Host, options: QemuOptions) -> tuple[str, str] | None:
+    """Return that a host has no vhost where it is asked for, and what to do about it."""
+    if options.vhost != "on" or await host.exists(VHOST):
+        return None
+    return f"`vhost: on`: the host has no {VHOST}", LOAD_VHOST
+
+
+def told(options: QemuOptions, vhost: bool) -> dict[str, Any]:
+    """Return what was used, for a run's record."""
+    return {
+        "model": options.card,
+        "vhost": vhost,
+        "queues": options.nic_queues,
+        "offloads": options.nic_offloads,
+    }

@@ -1,0 +1,208 @@
+"""The section on a load balancer: what it lets through by size, what is lost, and to whom."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tare.analysis.formatting import format_quantity, format_size
+from tare.analysis.load_balancer import HOST, INSIDE, Spent, Through, through
+from tare.analysis.model import Comparison
+from tare.analysis.rundata import RunData
+from tare.report.figures.frame import Figure
+from tare.report.figures.over_size import Mark, over_size_figure
+from tare.report.figures.time_spent import Bar, Part, time_figure
+from tare.report.intervals import interval_columns
+from tare.report.palette import Look
+from tare.report.svg import legible
+from tare.report.tables import Column, Shown, Table
+from tare.report.words import NONE, marked, percent
+
+MOST_BARS = 16
+RATE_NOTE = (
+    "One request a connection unless the study says otherwise. Hollow: client or origin may have "
+    "been the limit, so the proxy can at least as many, and no loss is computed from it."
+)
+LOSS_NOTE = "Share of the baseline’s requests that is lost, only where nothing else was the limit."
+TIME_NOTE = (
+    "Host: whose threads the host’s CPUs ran, until all CPU time is told. Software interrupts are "
+    "part of what they interrupted. Inside: what the machine’s own CPUs did, by its kernel’s "
+    "sampling; of the bare host and of containers these are the host’s CPUs that they were given."
+)
+
+
+@dataclass(frozen=True)
+class LoadBalancerSection:
+    """What the page shows of a load balancer."""
+
+    findings: tuple[str, ...]
+    rates: Shown
+    spent: Shown
+
+
+@dataclass(frozen=True)
+class LoadBalancer:
+    """Everything of the section before its figures are drawn."""
+
+    section: LoadBalancerSection
+    figures: tuple[tuple[Figure, str], ...]
+    tables: tuple[Table[Through], Table[tuple[Through, Spent]]]
+
+
+def load_balancer_of(
+    runs: Sequence[RunData], comparison: Comparison, looks: Mapping[str, Look]
+) -> LoadBalancer | None:
+    """Return the section; None where nothing went through a proxy."""
+    found = through(runs, comparison.arms, comparison.baseline, comparison.confidence)
+    if not found:
+        return None
+    rates, spent = rates_table(found), spent_table(found)
+    section = LoadBalancerSection(findings(found), rates.shown(), spent.shown())
+    return LoadBalancer(section, _figures(found, looks), (rates, spent))
+
+
+def _figures(found: Sequence[Through], looks: Mapping[str, Look]) -> tuple[tuple[Figure, str], ...]:
+    figures: list[tuple[Figure, str]] = []
+    kinds = list(dict.fromkeys((each.workload, each.scenario) for each in found))
+    for number, (workload, scenario) in enumerate(kinds):
+        own = [each for each in found if (each.workload, each.scenario) == (workload, scenario)]
+        stem = "load-balancer" if len(kinds) == 1 else f"load-balancer-{number + 1}"
+        where = "" if len(kinds) == 1 else f", {workload} in {scenario}"
+        rates = [Mark(t.arm, t.emulated, t.size, t.requests, t.limited) for t in own]
+        bands = [Mark(t.arm, t.emulated, t.size, t.bandwidth, t.limited) for t in own]
+        losses = [Mark(t.arm, t.emulated, t.size, t.loss) for t in own if t.loss is not None]
+        title = f"Requests per second over the size of objects{where}"
+        figures.append((over_size_figure(f"{stem}-rate", title, rates, looks, "1/s"), RATE_NOTE))
+        title = f"Bandwidth over the size of objects{where}"
+        figures.append((over_size_figure(f"{stem}-band", title, bands, looks, "B/s"), RATE_NOTE))
+        if losses:
+            title = f"Loss against the baseline over the size of objects{where}"
+            figures.append((over_size_figure(f"{stem}-loss", title, losses, looks, "%"), LOSS_NOTE))
+        figures.append((time_figure(f"{stem}-time", _bars(own)), TIME_NOTE))
+    return tuple(figures)
+
+
+def _bars(own: Sequence[Through]) -> list[Bar]:
+    """Return two bars an arm, of the smallest objects: there each request counts most."""
+    least = {arm: min(t.size for t in own if t.arm == arm) for arm in {t.arm for t in own}}
+    bars = []
+    for each in own:
+        if each.size != least[each.arm]:
+            continue
+        for where, words in ((HOST, "on the host"), (INSIDE, "inside the machine")):
+            parts = [Part(s.who, s.share, s.per_request_s) for s in each.spent if s.where == where]
+            name = f"{marked(each.arm, each.emulated)}, {format_size(each.size)}, {words}"
+            if parts:
+                bars.append(Bar(name, each.emulated, tuple(parts)))
+    return bars[:MOST_BARS]
+
+
+def findings(found: Sequence[Through]) -> tuple[str, ...]:
+    """Return for each arm in words what was its limit, and what it lost."""
+    said = []
+    for arm in dict.fromkeys(each.arm for each in found):
+        own = [each for each in found if each.arm == arm]
+        small = min(own, key=lambda each: each.size)
+        least = "at least " if small.limited else ""
+        text = (
+            f"{marked(arm, small.emulated)}: {least}{small.requests:.0f} requests/s of "
+            f"{format_size(small.size)}"
+        )
+        if small.cpu_s is not None:
+            text += f", each for {format_quantity(small.cpu_s, 's')} of the host’s CPU time"
+        text += "."
+        if (busiest := small.busiest) is not None:
+            text += (
+                f" Most of the host’s CPU time went to {busiest.who} ({percent(busiest.share)})."
+            )
+        if small.limits:
+            text += f" Not the proxy alone was the limit: {'; '.join(small.limits)}."
+        losses = [each for each in own if each.loss is not None]
+        if losses:
+            worst = max(losses, key=lambda each: each.loss or 0.0)
+            text += (
+                f" At {format_size(worst.size)} it lost most against the baseline: "
+                f"{percent(worst.loss or 0.0)}."
+            )
+        said.append(legible(text))
+    return tuple(said)
+
+
+def rates_table(found: Sequence[Through]) -> Table[Through]:
+    """Return what each arm let through, one row an arm and size."""
+    columns: tuple[Column[Through], ...] = (
+        Column("scenario", lambda t: t.scenario),
+        Column("workload", lambda t: t.workload),
+        Column("arm", lambda t: t.arm, "Arm", lambda t: marked(t.arm, t.emulated)),
+        Column("emulated", lambda t: t.emulated),
+        Column("size", lambda t: t.size, "Object", lambda t: format_size(t.size), numeric=True),
+        Column("at_least", lambda t: t.limited),
+        Column(
+            "requests_per_s",
+            lambda t: t.requests,
+            "Requests/s",
+            lambda t: f"{'at least ' * t.limited}{t.requests:.0f}",
+            numeric=True,
+        ),
+        Column(
+            "direct_per_s",
+            lambda t: t.direct,
+            "Without proxy",
+            lambda t: f"{t.direct:.0f}",
+            numeric=True,
+        ),
+        Column(
+            "bytes_per_s",
+            lambda t: t.bandwidth,
+            "Bandwidth",
+            lambda t: format_quantity(t.bandwidth, "B/s"),
+            numeric=True,
+        ),
+        Column(
+            "cpu_per_request_s",
+            lambda t: t.cpu_s,
+            "CPU a request",
+            lambda t: NONE if t.cpu_s is None else format_quantity(t.cpu_s, "s"),
+            numeric=True,
+        ),
+        Column(
+            "loss",
+            lambda t: t.loss,
+            "Loss",
+            lambda t: NONE if t.loss is None else percent(t.loss),
+            numeric=True,
+        ),
+        *interval_columns(lambda t: t.interval),
+        Column("limits", lambda t: "; ".join(t.limits)),
+        Column("blocks", lambda t: t.blocks, "Blocks", numeric=True),
+    )
+    caption = "What went through the proxy, by the size of objects"
+    return Table("load-balancer", caption, columns, tuple(found), tone=_tone)
+
+
+def spent_table(found: Sequence[Through]) -> Table[tuple[Through, Spent]]:
+    """Return all CPU time by owner, one row an arm, size and owner."""
+    rows = tuple((each, spent) for each in found for spent in each.spent)
+    columns: tuple[Column[tuple[Through, Spent]], ...] = (
+        Column("arm", lambda r: r[0].arm, "Arm", lambda r: marked(r[0].arm, r[0].emulated)),
+        Column("emulated", lambda r: r[0].emulated),
+        Column(
+            "size", lambda r: r[0].size, "Object", lambda r: format_size(r[0].size), numeric=True
+        ),
+        Column("where", lambda r: r[1].where, "Where"),
+        Column("who", lambda r: r[1].who, "Who"),
+        Column("share", lambda r: r[1].share, "Share", lambda r: percent(r[1].share), numeric=True),
+        Column(
+            "per_request_s",
+            lambda r: r[1].per_request_s,
+            "A request",
+            lambda r: format_quantity(r[1].per_request_s, "s"),
+            numeric=True,
+        ),
+    )
+    caption = "Where the time went while the proxy was full"
+    return Table("where-the-time-goes", caption, columns, rows, tone=lambda r: _tone(r[0]))
+
+
+def _tone(row: Through) -> str:
+    return "emulated" if row.emulated else ""

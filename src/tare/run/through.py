@@ -1,0 +1,243 @@
+"""One cell of three roles: a client asks an origin through the machine that is measured."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from tare.agent.client import Outcome
+from tare.errors import TareError, WorkloadFault
+from tare.workloads.network.ends import ORIGIN_PORT, Ends, Stage, Through
+
+if TYPE_CHECKING:
+    from tare.agent.barrier import Barrier
+    from tare.agent.client import AgentClient, LoadHandle, ProgressCallback
+    from tare.platforms.contract import Machine
+    from tare.platforms.linux.network import Network
+    from tare.run.host_counters import HostSampler
+
+STOP_S = 30.0
+STAGES_USUAL = 16
+"""So many stages a course has, about; only for what is told of its progress."""
+RUNS = "http-load"
+
+
+@dataclass(frozen=True)
+class Between:
+    """The machines of a cell in which one stands between two others.
+
+    Args:
+        subject: It; carries the proxy.
+        client: Asks.
+        origin: Answers.
+        network: What all three are on.
+        cpus: The host CPUs of each: of the subject, and of the others as far as it is known.
+        watch: Where it is taken down who uses the host's CPUs.
+        tare: The processes of that host that conduct it all.
+    """
+
+    subject: Machine
+    client: Machine
+    origin: Machine
+    network: Network
+    cpus: Mapping[str, tuple[int, ...]]
+    watch: HostSampler | None
+    tare: tuple[int, ...] = ()
+
+    async def carry_out(
+        self,
+        ends: Ends,
+        through: Through,
+        *,
+        barrier: Barrier,
+        deadline_s: float,
+        on_progress: ProgressCallback,
+    ) -> Outcome:
+        """Let both servers serve and the client put on one load after another.
+
+        Returns:
+            The outcome of the load that counts, whose value holds the results of all.
+
+        Raises:
+            MachineFault: An agent is lost.
+            WorkloadFault: One of the three failed; the message names it.
+        """
+        host = self._host()
+        link, origin = (self.network.links[each.name] for each in (self.subject, self.origin))
+        serving = await self.origin.agent.start_load(
+            through.origin.workload, through.origin.at(origin.address, ORIGIN_PORT)
+        )
+        try:
+            server = ends.server.at(link.address, ends.port, origin.address)
+            proxying = await self.subject.agent.start_load(ends.server.workload, server)
+            try:
+                address = (link.address, ends.port, origin.address)
+                course = _Course(self, through, address, host, barrier, on_progress)
+                async with asyncio.timeout(deadline_s):
+                    outcome = await _while_serving(
+                        course.carry_out(), {"the origin": serving, "the proxy": proxying}
+                    )
+            finally:
+                await _stopped(proxying)
+        except TimeoutError:
+            raise WorkloadFault(f"the course did not end within {deadline_s:.0f} s") from None
+        finally:
+            await _stopped(serving)
+        about = {
+            "configuration": next(iter(server["files"].values())),
+            "interface": self.network.interface_of(self.subject.name),
+            "network": {"way": link.way},
+            "outside": {role: list(self.cpus.get(role, ())) for role in ("client", "origin")},
+            "cpus": list(self.cpus.get("subject", ())),
+            "shared": self.subject.shares_clock,
+        }
+        try:
+            summed = through.summed({**outcome.value, **about})
+        except (KeyError, ValueError, TypeError) as error:
+            raise WorkloadFault(f"what the agents told cannot be read: {error!r}") from error
+        return replace(outcome, value=dict(summed))
+
+    def _host(self) -> AgentClient:
+        agent = None if self.watch is None else self.watch.agent
+        if agent is None:
+            why = "nothing watches it" if self.watch is None else self.watch.reason
+            raise WorkloadFault(f"it cannot be taken down who uses the host's CPUs: {why}")
+        return agent
+
+
+@dataclass
+class _Course:
+    between: Between
+    through: Through
+    address: tuple[str, int, str]
+    host: AgentClient
+    barrier: Barrier
+    on_progress: ProgressCallback
+    done: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    async def carry_out(self) -> Outcome:
+        counts: Outcome | None = None
+        while (stage := self.through.following(self.done)) is not None:
+            self.on_progress(min(0.99, len(self.done) / STAGES_USUAL), {"stage": stage.name})
+            if stage.account is None:
+                # What stands beside the machine begins with the first load, and loads them all.
+                barrier = None if self.done else self.barrier
+                self.done[stage.name] = (await self._client(stage, barrier)).value
+            else:
+                counts = await self._counted(stage, stage.account)
+        if counts is None:
+            raise WorkloadFault("no load of the course counts")
+        told = {"stages": self.done, "warnings": _warnings(self.done)}
+        return replace(counts, value={**counts.value, **told})
+
+    async def _client(self, stage: Stage, barrier: Barrier | None = None) -> Outcome:
+        # The agent gives itself up long before; the course as a whole has a limit.
+        params = stage.client.at(*self.address)
+        try:
+            return await self.between.client.agent.run(
+                stage.client.workload, params, barrier=barrier, deadline_s=_limit(params)
+            )
+        except WorkloadFault as fault:
+            raise WorkloadFault(f"{stage.name}: {fault}") from fault
+
+    async def _counted(self, stage: Stage, window: tuple[float, float]) -> Outcome:
+        """Carry out the stage that counts, and take down who uses the CPUs meanwhile."""
+        between, subject = self.between, self.between.subject
+        after_s, seconds = window
+        asked = {"after_s": after_s, "seconds": seconds, "files": list(self.through.files)}
+        inside = {**asked, "tasks": False, "ask": dict(self.through.ask)}
+        limit_s = seconds + after_s + STOP_S
+        threads = await subject.threads()
+        beside = [
+            self.host.run("account", asked, deadline_s=limit_s),
+            subject.agent.run("account", inside, deadline_s=limit_s),
+        ]
+        if stage.probe is not None:
+            probe = stage.probe.at(*self.address)
+            agent = between.client.agent
+            beside.append(agent.run(stage.probe.workload, probe, deadline_s=_limit(probe)))
+        first, began = await subject.host_cost(), time.monotonic()
+        found = await _together(self._client(stage), *beside)
+        last, took_s = await subject.host_cost(), time.monotonic() - began
+        client, host, machine = found[0], found[1].value, found[2].value
+        self.done[stage.name] = client.value
+        if stage.probe is not None:
+            self.done["probe"] = found[3].value
+        machine_tids = {**threads, **await subject.threads()}
+        vcpus = await subject.vcpu_threads()
+        owners = {
+            "machine": sorted(machine_tids),
+            "vcpus": list(vcpus),
+            "client": sorted(await between.client.threads()),
+            "origin": sorted(await between.origin.threads()),
+            "tare": list(between.tare),
+            "server": self.through.server if subject.shares_clock else "",
+        }
+        cost = {name: last[name] - first.get(name, 0.0) for name in last if name == "cpu_s"}
+        value = {
+            "accounts": {"host": host, "machine": machine},
+            "owners": owners,
+            "cost": {**cost, "wall_s": took_s},
+        }
+        return replace(client, value=value)
+
+
+def _limit(params: Mapping[str, Any]) -> float:
+    seconds = sum(float(params.get(name, 0.0)) for name in ("seconds", "warmup_s", "timeout_s"))
+    return 20.0 * seconds + STOP_S
+
+
+async def _together(*works: Awaitable[Outcome]) -> list[Outcome]:
+    """Return what all found; the first that fails ends the others."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in tasks:
+            if task.done():
+                task.result()
+        return [await task for task in tasks]
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _while_serving(work: Awaitable[Outcome], servers: Mapping[str, LoadHandle]) -> Outcome:
+    """Return what ``work`` found, unless a server ends before it does; it says why then."""
+    ended = asyncio.Event()
+    for handle in servers.values():
+        handle.on_end(ended.set)
+    working, ending = asyncio.ensure_future(work), asyncio.ensure_future(ended.wait())
+    try:
+        await asyncio.wait({working, ending}, return_when=asyncio.FIRST_COMPLETED)
+        fault = working.exception() if working.done() else None
+        if fault is None and working.done():
+            return working.result()
+        for who, handle in servers.items():
+            if handle.ended:
+                try:
+                    await handle.stop(STOP_S)
+                except WorkloadFault as error:
+                    raise WorkloadFault(f"{who}: {error}") from error
+                raise WorkloadFault(f"{who} ended while it was needed")
+        return await working
+    finally:
+        for task in (working, ending):
+            task.cancel()
+        await asyncio.gather(working, ending, return_exceptions=True)
+
+
+async def _stopped(handle: LoadHandle) -> None:
+    """Stop a server; why it ended is told already where it mattered."""
+    if not handle.ended:
+        try:
+            await handle.stop(STOP_S)
+        except TareError:
+            return
+
+
+def _warnings(done: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    return [f"{name}: {text}" for name, found in done.items() for text in found.get("warnings", ())]

@@ -1,0 +1,56 @@
+"""nginx as a server of one file, from memory and without a log."""
+
+from __future__ import annotations
+
+from tare.workloads.network.ends import End
+
+FOLDER = "/tmp/tare-nginx"
+
+CONFIGURATION = """\
+daemon off;
+user root;
+worker_processes {workers};
+pid {folder}/nginx.pid;
+error_log stderr error;
+events {{ worker_connections 4096; }}
+http {{
+    access_log off;
+    sendfile on;
+    tcp_nopush on;
+    keepalive_requests 1000000;
+    default_type application/octet-stream;
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+    server {{
+        listen {{address}}:{{port}} backlog=4096;
+        root {folder}/files;
+    }}
+}}
+"""
+"""What nginx is told; a worker for each CPU, no access log, files from memory by sendfile.
+
+It stays the user it is: a container lacks what changing to another would take.
+"""
+
+
+def nginx(size: int, port: int, workers: int | None = None) -> End:
+    """Return a server of one file, ``/file``.
+
+    Args:
+        size: The file's bytes; it may be empty.
+        port: Where it listens, at the address it is given.
+        workers: Its processes; None: one for each CPU that it may use.
+    """
+    configuration = CONFIGURATION.format(folder=FOLDER, workers=workers or "auto")
+    return End(
+        "serve-program",
+        {
+            "argv": ["nginx", "-p", FOLDER, "-c", f"{FOLDER}/nginx.conf", "-e", "stderr"],
+            "port": port,
+            "files": {f"{FOLDER}/nginx.conf": configuration},
+            "filled": {f"{FOLDER}/files/file": size},
+        },
+    )

@@ -1,0 +1,204 @@
+"""Where the time went while the proxy was full: on the host by owner, in the machine by kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tare.workloads.network.proxy import kernel_text as kernel
+from tare.workloads.network.proxy.owners import (
+    CLIENT,
+    IDLE,
+    KSOFTIRQD,
+    ORIGIN,
+    SWITCH,
+    TARE,
+    UNOWNED,
+    Owners,
+    parents_in,
+    tasks_in,
+    used,
+    with_strangers,
+)
+from tare.workloads.values import finite, number
+
+HOST, INSIDE = "host", "inside"
+NOT_OF_MACHINE = frozenset({CLIENT, ORIGIN, TARE, KSOFTIRQD, SWITCH})
+"""Owners whose time is no cost of the machine's; that of its network threads is."""
+BUSY = 0.9
+"""A client or origin that uses more of its CPUs than this may have been the limit."""
+HEADROOM = 1.5
+"""The direct path has to be that much faster than the proxied one."""
+
+
+@dataclass(frozen=True)
+class Spent:
+    """CPU time of one owner, or of one kind.
+
+    Args:
+        where: :data:`HOST`, by owner, or :data:`INSIDE` the machine, by what its CPUs did.
+        who: The owner or kind.
+        share: Of all CPU time there.
+        per_request_s: CPU seconds for each request.
+    """
+
+    where: str
+    who: str
+    share: float
+    per_request_s: float
+
+
+@dataclass(frozen=True)
+class Account:
+    """Who used the CPUs, and how many requests were answered meanwhile.
+
+    Args:
+        spent: All of it, per place in the order of size.
+        machine_s: CPU seconds of the host for the machine, per request; None: the host cannot
+            tell.
+        owned: The share of the host's CPU time that has an owner, idle CPUs counted.
+        softirq: Seconds of the host's software interrupts, which are part of whose work they
+            interrupted, per request.
+        hardirq: The same for hardware interrupts.
+    """
+
+    spent: tuple[Spent, ...]
+    machine_s: float | None
+    owned: float
+    softirq: float
+    hardirq: float
+
+
+def owners_in(told: Mapping[str, Any]) -> Owners:
+    """Return the owners as a result tells of them."""
+    sets = {
+        name: frozenset(int(each) for each in told.get(name, ()))
+        for name in ("machine", "vcpus", "client", "origin", "tare")
+    }
+    return Owners(**sets, server=str(told.get("server", "")))
+
+
+def account_of(result: Mapping[str, Any]) -> Account:
+    """Return where the time went.
+
+    Args:
+        result: Has the ``accounts`` of ``host`` and ``machine``, the ``owners``, the machine's own
+            CPUs (``cpus``, of the host's account where ``shared``), and the stage ``full``.
+
+    Raises:
+        KeyError, ValueError: Something of that is missing, or is not what the agent tells.
+    """
+    accounts, owners = result["accounts"], owners_in(result["owners"])
+    host, machine = accounts["host"], accounts["machine"]
+    rate = number(result, "stages.full.requests_per_s")
+    seconds = number(host, "seconds")
+    requests = rate * seconds
+    if requests <= 0:
+        raise ValueError("no requests were answered while the CPUs were watched")
+    cpus = _seconds_by_cpu(host)
+    total_s = len(cpus) * seconds
+    idle_s = sum(each["idle"] + each["iowait"] for each in cpus.values())
+    tasks = tasks_in(host)
+    if owners.server and all(task.process != owners.server for task in tasks):
+        # The host does not see it: its machine has a kernel of its own.
+        owners = replace(owners, server="")
+    owned, strangers = used(tasks, owners, parents_in(host))
+    by_owner = {**with_strangers(owned, strangers, total_s), IDLE: idle_s}
+    left = max(0.0, total_s - sum(by_owner.values()))
+    spent = _ordered(HOST, {**by_owner, UNOWNED: left}, total_s, requests)
+    inside = _inside(machine, result, cpus if result.get("shared") else None)
+    within = sum(inside.values())
+    spent += _ordered(INSIDE, inside, within, rate * number(machine, "seconds"))
+    return Account(
+        tuple(spent),
+        _machines(owned, owners, result, requests),
+        1 - left / total_s,
+        sum(each["softirq"] for each in cpus.values()) / requests,
+        sum(each["irq"] for each in cpus.values()) / requests,
+    )
+
+
+def _seconds_by_cpu(account: Mapping[str, Any]) -> dict[int, dict[str, float]]:
+    found = kernel.cpu_seconds(account["before"], account["after"], number(account, "hertz"))
+    if not found:
+        raise ValueError(f"{kernel.STAT} tells of no CPU")
+    return found
+
+
+def _inside(
+    machine: Mapping[str, Any],
+    result: Mapping[str, Any],
+    hosts: Mapping[int, Mapping[str, float]] | None,
+) -> dict[str, float]:
+    """Return what the machine's own CPUs did, in seconds."""
+    cpus = _seconds_by_cpu(machine) if hosts is None else hosts
+    chosen = [int(cpu) for cpu in result.get("cpus", ())] if hosts is not None else []
+    kept = [cpus[cpu] for cpu in (chosen or cpus) if cpu in cpus]
+    found: dict[str, float] = {}
+    for each in kept:
+        for kind, seconds in each.items():
+            name = {"nice": "user", "irq": "hardirq", "iowait": IDLE}.get(kind, kind)
+            found[name] = found.get(name, 0.0) + seconds
+    return found
+
+
+def _ordered(
+    where: str, spent: Mapping[str, float], total_s: float, requests: float
+) -> list[Spent]:
+    if total_s <= 0 or requests <= 0:
+        raise ValueError(f"no time has passed {where}")
+    found = sorted(spent.items(), key=lambda each: -each[1])
+    return [Spent(where, who, part / total_s, part / requests) for who, part in found if part > 0]
+
+
+def _machines(
+    owned: Mapping[str, float], owners: Owners, result: Mapping[str, Any], requests: float
+) -> float | None:
+    """Return the host's CPU seconds for the machine, per request."""
+    if owners.machine:
+        return sum(spent for who, spent in owned.items() if who not in NOT_OF_MACHINE) / requests
+    cost = result.get("cost")
+    if not isinstance(cost, Mapping) or "cpu_s" not in cost:
+        return None
+    busy = finite(cost["cpu_s"], "cost.cpu_s") / number(result, "cost.wall_s")
+    return busy / number(result, "stages.full.requests_per_s")
+
+
+def shares(found: Account, where: str) -> dict[str, float]:
+    """Return the share of each owner or kind in one place."""
+    return {each.who: each.share for each in found.spent if each.where == where}
+
+
+def limits(result: Mapping[str, Any], found: Account, direct: float, proxied: float) -> list[str]:
+    """Return what besides the proxy may have been the limit, in words; nothing: nothing was.
+
+    Args:
+        result: Has the CPUs that the client and the origin may use (``outside``: lists by role).
+        found: Who used the CPUs.
+        direct: Requests per second without the proxy.
+        proxied: Requests per second through it.
+    """
+    words = []
+    if direct < HEADROOM * proxied:
+        words.append(
+            f"the direct path makes {direct:.0f} requests/s, {direct / proxied:.2f} times as many "
+            f"as the proxied one ({HEADROOM} are asked for)"
+        )
+    cpus = len(_seconds_by_cpu(result["accounts"]["host"]))
+    used_cpus = {who: share * cpus for who, share in shares(found, HOST).items()}
+    outside = {role: tuple(own) for role, own in result["outside"].items()}
+    for roles in _sharing(outside):
+        busy = sum(used_cpus.get(role, 0.0) for role in roles) / max(1, len(outside[roles[0]]))
+        if busy > BUSY:
+            words.append(f"{' and '.join(roles)} used {100 * busy:.0f} % of their CPU time")
+    return words
+
+
+def _sharing(outside: Mapping[str, Sequence[int]]) -> list[list[str]]:
+    """Return the roles in groups that have the same CPUs."""
+    groups: dict[tuple[int, ...], list[str]] = {}
+    for role, cpus in outside.items():
+        if cpus:
+            groups.setdefault(tuple(cpus), []).append(role)
+    return list(groups.values())

@@ -1,0 +1,157 @@
+"""What is asked in turn: the direct path first, then through the proxy, more and more at once.
+
+The number of requests under way is doubled until the rate stops rising. Then single requests are
+timed at 50, 70 and 90 % of the rate that was reached, and at one rate that all arms are offered.
+Last comes the load that counts, which keeps the proxy full while it is taken down who used the
+CPUs, with a probe of one request in a hundred beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from tare.workloads.network.ends import HTTP_PORT, ORIGIN_PORT, End, Results, Stage
+from tare.workloads.network.proxy.parameters import ProxyParameters
+from tare.workloads.values import number
+
+FEWEST = 4
+RISES = 1.05
+"""A rate that is not this much above the best so far does not rise any more."""
+STEPS_WITHOUT = 2
+"""So many steps without a rise end the search; a single one may be an accident."""
+SHARES = (50, 70, 90)
+FULL, OFFERED, PROBE = "full", "offered", "probe"
+LEAST_PROBE = 2.0
+"""Requests per second of the probe, so that short cells of slow machines have some, too."""
+STEP_WARMUP_S = 0.0
+"""None: requests begin with the step, so that even a computer that stands still answers some."""
+MARGIN_S = 0.05
+"""How much later than its load an account begins, and earlier it ends."""
+OVERHEAD_S = 0.1
+"""What a stage takes beside its load, for the plan."""
+USUAL_STEPS = 5
+
+Path = Literal["direct", "proxied"]
+
+
+def at_share(percent: int) -> str:
+    """Return the name of the stage at a share of what the proxy can."""
+    return f"at-{percent}"
+
+
+def step(path: Path, connections: int) -> str:
+    """Return the name of a stage of the search."""
+    return f"{path}-{connections}"
+
+
+def steps_of(path: Path, results: Results) -> dict[int, float]:
+    """Return the rate of each number of connections that was tried on a path."""
+    found = {}
+    for name, result in results.items():
+        kind, _, tried = name.partition("-")
+        if kind == path:
+            found[int(tried)] = number(result, "requests_per_s")
+    return found
+
+
+def best_of(rates: Mapping[int, float]) -> tuple[int, float]:
+    """Return how many connections reached the highest rate, and that rate; the fewest that did."""
+    return max(rates.items(), key=lambda each: (each[1], -each[0]))
+
+
+def next_connections(rates: Mapping[int, float], most: int) -> int | None:
+    """Return how many connections are to be tried next; None: the rate does not rise any more.
+
+    Args:
+        rates: Rate by number of connections so far, in the order in which they were tried.
+        most: The greatest number that may be tried.
+    """
+    best, still = 0.0, 0
+    for rate in rates.values():
+        still = 0 if rate >= best * RISES else still + 1
+        best = max(best, rate)
+    if still >= STEPS_WITHOUT or most in rates:
+        return None
+    return min(most, 2 * max(rates)) if rates else FEWEST
+
+
+def following(parameters: ProxyParameters, results: Results) -> Stage | None:
+    """Return the stage after those that are done; None after the last.
+
+    Raises:
+        KeyError, ValueError: A stage's result lacks its rate.
+    """
+    for path in ("direct", "proxied"):
+        rates = steps_of(path, results)
+        tried = next_connections(rates, parameters.most_connections)
+        if tried is not None:
+            return _step(parameters, path, tried)
+    connections, rate = best_of(steps_of("proxied", results))
+    for percent in SHARES:
+        if at_share(percent) not in results:
+            return _timed(parameters, at_share(percent), rate * percent / 100)
+    if parameters.offered is not None and OFFERED not in results:
+        return _timed(parameters, OFFERED, parameters.offered)
+    return None if FULL in results else _full(parameters, connections, rate)
+
+
+def expected_s(parameters: ProxyParameters) -> float:
+    """Estimate the seconds of a whole course."""
+    search = 2 * USUAL_STEPS * (parameters.step + STEP_WARMUP_S + OVERHEAD_S)
+    counted = len(SHARES) + 1 + (parameters.offered is not None)
+    return search + counted * (parameters.duration + parameters.warmup + OVERHEAD_S)
+
+
+def _step(parameters: ProxyParameters, path: Path, connections: int) -> Stage:
+    direct = path == "direct"
+    client = _client(
+        parameters,
+        direct=direct,
+        connections=connections,
+        seconds=parameters.step,
+        warmup_s=STEP_WARMUP_S,
+    )
+    return Stage(step(path, connections), client, "origin" if direct else "machine")
+
+
+def _timed(parameters: ProxyParameters, name: str, rate: float) -> Stage:
+    client = _client(
+        parameters,
+        connections=parameters.most_connections,
+        rate=rate,
+        arrivals="poisson",
+        seconds=parameters.duration,
+        warmup_s=parameters.warmup,
+    )
+    return Stage(name, client)
+
+
+def _full(parameters: ProxyParameters, connections: int, rate: float) -> Stage:
+    seconds, warmup = parameters.duration, parameters.warmup
+    client = _client(parameters, connections=connections, seconds=seconds, warmup_s=warmup)
+    probe = _client(
+        parameters,
+        connections=FEWEST,
+        rate=max(LEAST_PROBE, rate / 100),
+        threads=1,
+        seconds=seconds,
+        warmup_s=warmup,
+    )
+    window = (warmup + MARGIN_S, seconds - 2 * MARGIN_S)
+    return Stage(FULL, client, probe=probe, account=window)
+
+
+def _client(parameters: ProxyParameters, *, direct: bool = False, **more: Any) -> End:
+    asked = {
+        "address": "{origin}" if direct else "{address}",
+        "port": ORIGIN_PORT if direct else HTTP_PORT,
+        "paths": ["/file"],
+        "host": "tare",
+        "version": parameters.http,
+        "keep_alive": parameters.requests == "keep-alive",
+        "expected_bytes": parameters.size,
+        "timeout_s": parameters.timeout,
+        "interval_s": max(0.1, more["seconds"] / 3000),
+    }
+    return End("http-load", {**asked, **more})

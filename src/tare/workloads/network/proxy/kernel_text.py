@@ -1,0 +1,91 @@
+"""What the kernel's own files say at both ends of a stretch of time (proc(5))."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+STAT, SNMP, NETSTAT = "/proc/stat", "/proc/net/snmp", "/proc/net/netstat"
+TABLES = (SNMP, NETSTAT)
+DEVICES, SOCKETS = "/proc/net/dev", "/proc/net/sockstat"
+SETTINGS = (
+    "/proc/sys/net/ipv4/ip_local_port_range",
+    "/proc/sys/net/core/somaxconn",
+    "/proc/sys/net/ipv4/tcp_tw_reuse",
+    "/proc/sys/net/netfilter/nf_conntrack_max",
+    "/proc/sys/net/netfilter/nf_conntrack_count",
+    "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+)
+FILES = (STAT, SNMP, NETSTAT, DEVICES, SOCKETS, *SETTINGS)
+"""Those that an account keeps."""
+KINDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+_RECEIVED, _SENT = 1, 9
+
+Texts = Mapping[str, str]
+
+
+def cpu_ticks(text: str) -> dict[int, dict[str, int]]:
+    """Return the ticks of each CPU by what it did, from ``/proc/stat``; odd lines are left out."""
+    found = {}
+    for line in text.splitlines():
+        name, *fields = line.split() or [""]
+        number = name.removeprefix("cpu")
+        values = [int(field) for field in fields if field.isdecimal()]
+        if name.startswith("cpu") and number.isdecimal() and len(values) >= len(KINDS):
+            found[int(number)] = dict(zip(KINDS, values, strict=False))
+    return found
+
+
+def cpu_seconds(before: Texts, after: Texts, hertz: float) -> dict[int, dict[str, float]]:
+    """Return how many seconds each CPU did what between two looks.
+
+    Args:
+        before: The texts of the first look, by path.
+        after: Those of the second.
+        hertz: Ticks per second.
+    """
+    first, last = cpu_ticks(before.get(STAT, "")), cpu_ticks(after.get(STAT, ""))
+    return {
+        cpu: {kind: max(0, last[cpu][kind] - first[cpu][kind]) / hertz for kind in KINDS}
+        for cpu in sorted(first.keys() & last.keys())
+    }
+
+
+def paired(text: str) -> dict[str, int]:
+    """Return the counters of ``/proc/net/snmp`` or ``netstat``: a line of names, one of values."""
+    found: dict[str, int] = {}
+    names: Sequence[str] = ()
+    for line in text.splitlines():
+        words = line.split()
+        if not words:
+            continue
+        if names and names[0] == words[0] and len(names) == len(words):
+            for name, value in zip(names[1:], words[1:], strict=True):
+                if value.lstrip("-").isdecimal():
+                    found[f"{words[0]}{name}"] = int(value)
+            names = ()
+        else:
+            names = words
+    return found
+
+
+def counted(before: Texts, after: Texts, path: str) -> dict[str, int]:
+    """Return by how much each counter of a file grew."""
+    first, last = paired(before.get(path, "")), paired(after.get(path, ""))
+    return {name: last[name] - first[name] for name in last if name in first}
+
+
+def device(text: str, name: str) -> tuple[int, int, int, int]:
+    """Return bytes and packets received, and bytes and packets sent, from ``/proc/net/dev``.
+
+    Raises:
+        KeyError: There is no such interface.
+        ValueError: Its line is not what the kernel writes.
+    """
+    for line in text.splitlines():
+        who, colon, rest = line.partition(":")
+        if colon and who.strip() == name:
+            fields = [int(word) for word in rest.split()]
+            if len(fields) <= _SENT:
+                raise ValueError(f"the line of {name} in {DEVICES} is cut short")
+            return fields[0], fields[_RECEIVED], fields[_SENT - 1], fields[_SENT]
+    raise KeyError(f"{name} in {DEVICES}")

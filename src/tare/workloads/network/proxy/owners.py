@@ -1,0 +1,185 @@
+"""Who used a computer's CPUs: every thread has an owner by its number, its parents or its name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+SMALL = 0.01
+"""A process with less than this share of all CPU time has no row of its own."""
+NAMED = 6
+"""So many of the small ones are named."""
+
+CLIENT, ORIGIN, TARE, MACHINE = "client", "origin", "Tare itself", "machine"
+VCPUS, HYPERVISOR, DEVICES = "the machine’s vCPUs", "hypervisor", "the machine’s devices"
+VHOST, NETBACK, SWITCH, KSOFTIRQD = "vhost", "netback", "ovs-vswitchd", "ksoftirqd"
+IDLE, UNOWNED = "idle", "unowned"
+_KERNELS = (
+    (re.compile(r"vhost-\d+"), VHOST),
+    (re.compile(r"vif\d+\.\d+.*"), NETBACK),
+    (re.compile(r"ksoftirqd/\d+"), KSOFTIRQD),
+    (re.compile(r"ovs-vswitchd|handler\d+|revalidator\d+"), SWITCH),
+)
+
+
+@dataclass(frozen=True)
+class Task:
+    """One thread over a stretch of time.
+
+    Args:
+        pid, tid: The numbers of its process and of itself.
+        process, name: Theirs.
+        user, system, guest: Ticks in user and kernel mode, and of these within a guest.
+        run_s: Seconds on a CPU.
+    """
+
+    pid: int
+    tid: int
+    process: str
+    name: str
+    user: int
+    system: int
+    guest: int
+    run_s: float
+
+
+@dataclass(frozen=True)
+class Owners:
+    """Whom the threads of a host belong to.
+
+    Args:
+        machine: All threads of the machine that is measured.
+        vcpus: Those of them that are virtual CPUs.
+        client, origin: The threads of those agents, whose children belong to them as well.
+        tare: The process that conducts it all.
+        server: The name of the server in the machine, where it is a process of this host.
+    """
+
+    machine: frozenset[int] = frozenset()
+    vcpus: frozenset[int] = frozenset()
+    client: frozenset[int] = frozenset()
+    origin: frozenset[int] = frozenset()
+    tare: frozenset[int] = frozenset()
+    server: str = ""
+
+    def root_of(self, number: int) -> str:
+        """Return whose a thread or process is by its own number; empty: nobody's."""
+        for who, owned in (
+            (MACHINE, self.machine),
+            (CLIENT, self.client),
+            (ORIGIN, self.origin),
+            (TARE, self.tare),
+        ):
+            if number in owned:
+                return who
+        return ""
+
+
+def tasks_in(account: Mapping[str, Any]) -> list[Task]:
+    """Return the threads that an account tells of.
+
+    Raises:
+        KeyError, ValueError: It tells of none, or not as the agent does.
+    """
+    found = []
+    for row in account["tasks"]:
+        if not isinstance(row, Sequence) or len(row) != 8:
+            raise ValueError("a thread in an account has other than eight fields")
+        pid, tid, process, name, user, system, guest, run_ns = row
+        told = (str(process), str(name), int(user), int(system), int(guest))
+        found.append(Task(int(pid), int(tid), *told, int(run_ns) * 1e-9))
+    return found
+
+
+def parents_in(account: Mapping[str, Any]) -> dict[int, int]:
+    """Return the parent of each process that an account tells of."""
+    return {int(pid): int(parent) for pid, parent in account["parents"]}
+
+
+def owner_of(task: Task, owners: Owners, parents: Mapping[int, int]) -> str:
+    """Return whose a thread is: its own number, then its process and what began that, tell."""
+    number, seen = task.pid, {0}
+    for direct in (task.tid, task.pid):
+        if who := owners.root_of(direct):
+            return who
+    while number not in seen:
+        seen.add(number)
+        number = parents.get(number, 0)
+        if who := owners.root_of(number):
+            return who
+    return ""
+
+
+def used(
+    tasks: Sequence[Task], owners: Owners, parents: Mapping[int, int]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the CPU seconds of each owner, and those of processes that belong to nobody here.
+
+    Args:
+        tasks: All threads of a host.
+        owners: Whom they belong to.
+        parents: The parent of each process.
+    """
+    owned: dict[str, float] = {}
+    strangers: dict[str, float] = {}
+    for task in tasks:
+        who = owner_of(task, owners, parents)
+        if who == MACHINE:
+            for part, seconds in _machines(task, owners):
+                owned[part] = owned.get(part, 0.0) + seconds
+        elif who or (who := _kernels(task, owners)):
+            owned[who] = owned.get(who, 0.0) + task.run_s
+        else:
+            strangers[task.process] = strangers.get(task.process, 0.0) + task.run_s
+    return owned, strangers
+
+
+def _machines(task: Task, owners: Owners) -> list[tuple[str, float]]:
+    ticks = task.user + task.system
+    if owners.server:
+        if task.process != owners.server:
+            return [(TARE, task.run_s)]
+        # Too short for a tick: what it did is not known, and a kernel is most of a proxy's work.
+        share = task.user / ticks if ticks else 0.0
+        parts = ((f"{owners.server} user", share), (f"{owners.server} kernel", 1 - share))
+        return [(who, task.run_s * part) for who, part in parts]
+    if task.tid not in owners.vcpus:
+        return [(_kernels(task, owners) or DEVICES, task.run_s)]
+    if not task.guest or not ticks:
+        # An emulator runs the guest as a part of itself.
+        return [(VCPUS, task.run_s)]
+    inside = min(1.0, task.guest / ticks)
+    return [(VCPUS, task.run_s * inside), (HYPERVISOR, task.run_s * (1 - inside))]
+
+
+def _kernels(task: Task, owners: Owners) -> str:
+    """Return which of the kernel's or the switch's threads one is; empty: none of them."""
+    who = next((who for name, who in _KERNELS if name.fullmatch(task.name)), "")
+    # Its name holds the thread that it works for, which may be another machine's.
+    if who == VHOST and int(task.name.partition("-")[2]) not in owners.machine:
+        return ""
+    return who
+
+
+def with_strangers(
+    owned: Mapping[str, float], strangers: Mapping[str, float], total_s: float
+) -> dict[str, float]:
+    """Return all CPU time by owner, the small ones of the strangers together, some by name.
+
+    Args:
+        owned: Seconds by owner.
+        strangers: Seconds by the name of a process.
+        total_s: All CPU seconds there were.
+    """
+    found = dict(owned)
+    small = {name: spent for name, spent in strangers.items() if spent < SMALL * total_s}
+    for name, spent in strangers.items():
+        if name not in small:
+            found[f"process {name}"] = spent
+    if small:
+        most = sorted(small, key=lambda name: (-small[name], name))
+        more = f" and {len(most) - NAMED} more" if len(most) > NAMED else ""
+        found[f"processes below 1 %: {', '.join(most[:NAMED])}{more}"] = sum(small.values())
+    return found

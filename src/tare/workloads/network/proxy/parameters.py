@@ -1,0 +1,67 @@
+"""What may be chosen about the load that goes through a proxy."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from tare.study.quantities import Duration, Size
+from tare.workloads.contract import Parameters
+
+
+class ProxyParameters(Parameters):
+    """What is asked for through the proxy, by how many at once, and for how long."""
+
+    size: Size = Field(
+        default=1024,
+        ge=0,
+        le=1 << 30,
+        description="The object that each request asks for; it may be empty.",
+    )
+    requests: Literal["connection", "keep-alive"] = Field(
+        default="connection",
+        description="Whether each request has a TCP connection of its own, or they share them; "
+        "then those to the origin are shared too.",
+    )
+    http: Literal["1.0", "1.1"] = Field(
+        default="1.0", description="The version of HTTP that the client speaks."
+    )
+    haproxy_threads: int | None = Field(
+        default=None,
+        ge=1,
+        le=64,
+        description="Of HAProxy; if left out, as many as it takes by itself: one per CPU it may "
+        "use.",
+    )
+    origin_workers: int = Field(
+        default=1, ge=1, le=256, description="Processes of the origin, which is an nginx."
+    )
+    most_connections: int = Field(
+        default=256,
+        ge=4,
+        le=16_384,
+        description="Requests under way at once: they are raised from 4 on, doubled each time, "
+        "until the rate stops rising, and to this at most.",
+    )
+    step: Duration = Field(
+        default=1.0, ge=0.1, le=600, description="How long each number of connections is tried."
+    )
+    duration: Duration = Field(
+        default=5.0,
+        ge=0.5,
+        le=1e5,
+        description="How long the load counts that keeps the proxy full, and each of those at 50, "
+        "70 and 90 % of it.",
+    )
+    warmup: Duration = Field(default=0.5, ge=0, le=3600, description="Load before each of them.")
+    offered: float | None = Field(
+        default=None,
+        gt=0,
+        le=1e6,
+        description="Requests per second that are offered on every arm alike, for latencies that "
+        "can be compared even where an end was the limit; if left out, that is not measured.",
+    )
+    timeout: Duration = Field(
+        default=10.0, gt=0, le=3600, description="A request that takes longer is given up."
+    )

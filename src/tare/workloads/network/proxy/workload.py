@@ -1,0 +1,172 @@
+"""``proxy``: HAProxy in the machine, between a client and an origin that are outside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from tare.workloads.additions import Additions
+from tare.workloads.contract import Metric, Need, Workload
+from tare.workloads.network.ends import HTTP_PORT, ORIGIN, ORIGIN_PORT, PEER, Ends, Through
+from tare.workloads.network.nginx import nginx
+from tare.workloads.network.proxy import course
+from tare.workloads.network.proxy import kernel_text as kernel
+from tare.workloads.network.proxy.haproxy import PROGRAM, QUESTIONS, SOCKET, haproxy
+from tare.workloads.network.proxy.parameters import ProxyParameters
+from tare.workloads.network.proxy.summary import PACKETS, RECORDED, summed
+from tare.workloads.values import listed, mapping, number
+
+PREPARATION_S = 2.0
+NEEDS: frozenset[Need] = frozenset({"network", "bridged", "toolbox"})
+
+_TIMED = (
+    *((f"response-{percent}", course.at_share(percent)) for percent in course.SHARES),
+    ("response-offered", course.OFFERED),
+    ("probe", course.PROBE),
+)
+"""Names of metrics, and the stage they are of."""
+_WORDS = {
+    **{
+        course.at_share(percent): f"at {percent} % of what the proxy can"
+        for percent in course.SHARES
+    },
+    course.OFFERED: "at the rate that all arms are offered",
+    course.PROBE: "of the probe beside the load that keeps the proxy full",
+}
+
+
+def _latencies() -> tuple[Metric, ...]:
+    found: list[Metric] = []
+    for name, stage in _TIMED:
+        words = _WORDS[stage]
+        first = stage == course.OFFERED
+        found += [
+            Metric(f"{name}-median", "s", "lower", f"Median time {words}.", headline=first),
+            Metric(f"{name}-p99", "s", "lower", f"99th percentile of it {words}.", "tail"),
+        ]
+    return tuple(found)
+
+
+class Proxy(Workload[ProxyParameters]):
+    """HAProxy in the machine, a client and an nginx outside it."""
+
+    name = "proxy"
+    summary = (
+        "HAProxy in the machine passes requests of a client outside it to an origin outside it: "
+        "first without the proxy, then through it, more and more at once until the rate stops "
+        "rising, and then at shares of that rate."
+    )
+    parameters = ProxyParameters
+    needs = NEEDS
+    roles = frozenset({PEER, ORIGIN})
+    carried_out_by = "http-load"
+    metrics = (
+        Metric(
+            "requests",
+            "1/s",
+            "higher",
+            "Requests answered per second through the proxy, where neither the client nor the "
+            "origin was the limit.",
+            headline=True,
+        ),
+        Metric(
+            "cpu-per-request",
+            "s",
+            "lower",
+            "CPU time of the host for the machine, for each request.",
+            headline=True,
+        ),
+        Metric(
+            "requests-at-least",
+            "1/s",
+            "neither",
+            "Requests answered per second where client or origin may have been the limit: the "
+            "proxy can at least as many, and no loss is computed from it.",
+        ),
+        Metric("bandwidth", "B/s", "higher", "Bytes of objects per second, as `requests`."),
+        Metric(
+            "bandwidth-at-least", "B/s", "neither", "Bytes of objects per second, as the other."
+        ),
+        Metric("connections", "1/s", "neither", "Connections of the client per second."),
+        Metric("concurrency", "1", "neither", "Requests under way at once at that rate."),
+        Metric("direct", "1/s", "neither", "Requests per second of the client to the origin."),
+        *_latencies(),
+        Metric("failed-share", "1", "lower", "Share of requests that came to nothing."),
+        Metric("packets-in", "1/s", "neither", "Packets that the machine received per second."),
+        Metric("packets-out", "1/s", "neither", "Packets that the machine sent per second."),
+        Metric("packet-in", "B", "neither", "Mean size of a packet that came in."),
+        Metric("packet-out", "B", "neither", "Mean size of a packet that went out."),
+        Metric(
+            "owned-share",
+            "1",
+            "neither",
+            "Share of the host's CPU time of which it is known who used it, idle time counted.",
+        ),
+    )
+
+    def metrics_for(self, parameters: ProxyParameters) -> tuple[Metric, ...]:
+        """Return what a cell tells: of an offered rate only where there is one."""
+        if parameters.offered is not None:
+            return self.metrics
+        return tuple(each for each in self.metrics if not each.name.startswith("response-offered"))
+
+    def adds(self, parameters: ProxyParameters) -> Additions:
+        """Return the packages that the toolbox must hold: the distribution's HAProxy."""
+        return Additions(packages=frozenset({PROGRAM}))
+
+    def request(self, parameters: ProxyParameters) -> dict[str, Any]:
+        """Return what the client's end is sent first."""
+        first = course.following(parameters, {})
+        assert first is not None
+        return dict(first.client.params)
+
+    def ends(self, parameters: ProxyParameters) -> Ends:
+        """Return the three ends, and the course of what goes on between them."""
+        first = course.following(parameters, {})
+        assert first is not None
+        return Ends(
+            port=HTTP_PORT,
+            server=haproxy(parameters),
+            client=first.client,
+            through=Through(
+                origin=nginx(parameters.size, ORIGIN_PORT, parameters.origin_workers),
+                following=partial(course.following, parameters),
+                ask={"socket": SOCKET, "words": list(QUESTIONS)},
+                server=PROGRAM,
+                files=kernel.FILES,
+                summed=summed,
+            ),
+        )
+
+    def expected_s(self, parameters: ProxyParameters) -> float:
+        """Estimate the seconds of one cell."""
+        return course.expected_s(parameters) + PREPARATION_S
+
+    def observe(self, parameters: ProxyParameters, result: Mapping[str, Any]) -> dict[str, float]:
+        """Return the metrics, in seconds, bytes and per second."""
+        stages = mapping(result, "stages")
+        full = mapping(stages, course.FULL)
+        least = "-at-least" if listed(result, "limits") else ""
+        values = {
+            f"requests{least}": number(full, "requests_per_s"),
+            f"bandwidth{least}": number(full, "bytes_per_s"),
+            "connections": number(full, "connections_per_s"),
+            "concurrency": number(full, "connections_used"),
+            "direct": number(result, "direct_per_s"),
+            "failed-share": number(full, "failed_share"),
+            "owned-share": number(result, "account.owned"),
+        }
+        if "machine_s" in mapping(result, "account"):
+            values["cpu-per-request"] = number(result, "account.machine_s")
+        for metric, stage in _TIMED:
+            if stage in stages:
+                values[f"{metric}-median"] = number(stages, [stage, "total", "median_s"])
+                values[f"{metric}-p99"] = number(stages, [stage, "total", "p99_s"])
+        packets = mapping(result, "packets")
+        return values | {name: number(packets, [name]) for name in PACKETS if name in packets}
+
+    def facts(self, parameters: ProxyParameters, result: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return where the time went, what was the limit, and how it all was set up."""
+        kept = {name: result[name] for name in RECORDED}
+        return {"host_cost": dict(result["host_cost"]), "proxy": {**kept, "size": parameters.size}}

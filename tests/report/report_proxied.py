@@ -1,0 +1,109 @@
+"""A run through a proxy with values chosen for tests: nothing of it was measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tare.events import (
+    BlockFinished,
+    BlockStarted,
+    CellFinished,
+    CellStarted,
+    EventLog,
+    Observed,
+    PlatformChecked,
+    Preflight,
+    RunFinished,
+    RunStarted,
+)
+
+BLOCKS = 3
+SIZES = (0, 8192)
+RATES = {"bare": 40_000.0, "kvm": 20_000.0, "tcg": 1000.0}
+LIMIT = "client used 97 % of their CPU time"
+SPENT: dict[str, tuple[tuple[str, str, float], ...]] = {
+    "bare": (("host", "haproxy kernel", 0.4), ("host", "idle", 0.6), ("inside", "system", 1.0)),
+    "kvm": (
+        ("host", "netback", 0.5),
+        ("host", "the machine’s vCPUs", 0.2),
+        ("host", "processes below 1 %: sh, cat", 0.3),
+        ("inside", "softirq", 1.0),
+    ),
+    "tcg": (("host", "the machine’s vCPUs", 1.0), ("inside", "user", 1.0)),
+}
+
+
+def write_proxied_run(folder: Path, limited: tuple[str, ...] = ()) -> Path:
+    """Write a run in which ``kvm`` lets half through of what ``bare`` does.
+
+    Args:
+        folder: Where to.
+        limited: Arms whose client was the limit.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with EventLog(folder / "events.jsonl") as log:
+        study = {
+            "study": "load-balancer",
+            "title": "Synthetic data, not measured",
+            "baseline": "bare",
+            "blocks": {"least": BLOCKS, "most": BLOCKS, "precision": 0.05},
+            "margin": 0.02,
+            "confidence": 0.95,
+            "shape": {"vcpus": 1, "memory": 1 << 28},
+            "arms": {arm: {"platform": "bare"} for arm in RATES},
+            "scenarios": {"proxied": {"subject": {"cpus": "pinned"}}},
+            "workloads": {"proxy": {"workload": "proxy"}},
+        }
+        log.append(
+            RunStarted(
+                run="invented-2",
+                study=study,
+                study_path="studies/load-balancer.yaml",
+                study_sha256="0" * 64,
+                seed=1,
+                host={"cpus": 2},
+                versions={"tare": "0.1.0"},
+            )
+        )
+        log.append(Preflight(checks=()))
+        for arm in RATES:
+            told: dict[str, Any] = {"arm": arm, "platform": "bare", "options": {}, "usable": True}
+            log.append(PlatformChecked(**told, emulated=arm == "tcg"))
+        for block in range(1, BLOCKS + 1):
+            log.append(BlockStarted(block=block, order=()))
+            for arm in RATES:
+                for size in SIZES:
+                    _cell(log, block, arm, size, arm in limited)
+            log.append(BlockFinished(block=block))
+        log.append(RunFinished(status="complete", wall_s=9.0))
+    return folder
+
+
+def _cell(log: EventLog, block: int, arm: str, size: int, limited: bool) -> None:
+    cell = f"b{block:03d}/{arm}/proxied/proxy[size={size}]"
+    # What a block has in common cancels out of every loss.
+    rate = RATES[arm] * (1 + 0.1 * block) / (1 + size / 8192)
+    where: dict[str, Any] = {"block": block, "arm": arm, "scenario": "proxied", "workload": "proxy"}
+    log.append(CellStarted(cell=cell, parameters={"size": size}, **where))
+    least = "-at-least" if limited else ""
+    values = {
+        f"requests{least}": (rate, "1/s"),
+        f"bandwidth{least}": (rate * size, "B/s"),
+        "direct": (3 * rate, "1/s"),
+        "cpu-per-request": (1 / rate, "s"),
+    }
+    for metric, (value, unit) in values.items():
+        better = "neither" if least or metric == "direct" else "higher"
+        told: dict[str, Any] = {"metric": metric, "unit": unit, "better": better, "value": value}
+        headline = metric in ("requests", "cpu-per-request")
+        log.append(Observed(cell=cell, role="subject", kind="typical", headline=headline, **told))
+    spent = [
+        {"where": where, "who": who, "share": share, "per_request_s": share / rate}
+        for where, who, share in SPENT[arm]
+    ]
+    facts = {
+        "proxy": {"size": size, "limits": [LIMIT] * limited, "account": {"spent": spent}},
+        "host_cost": {},
+    }
+    log.append(CellFinished(cell=cell, status="ok", measured_s=1.0, facts=facts))

@@ -1,0 +1,162 @@
+"""HAProxy between a client and an origin, for real; and what ends while it is needed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from run.run_driving import Event, Running, assert_no_ledger_is_left, of_type
+from tare.agent.client import Outcome
+from tare.errors import WorkloadFault
+from tare.run.peers import shared_out
+from tare.run.through import _while_serving
+
+STUDY = """
+study: proxied
+baseline: bare
+blocks: {least: 2, most: 2}
+shape: {vcpus: 1, memory: 128MiB}
+arms:
+  bare: {platform: bare}
+scenarios:
+  proxied: {subject: {cpus: pinned}}
+workloads:
+  proxy:
+    size: 5000B
+    most-connections: 4
+    step: 800ms
+    duration: 1500ms
+    warmup: 100ms
+    offered: 20
+"""
+
+
+def descendants(pid: int, name: str) -> list[int]:
+    """Return the processes of this name that a process has begun, at whatever remove."""
+    parents, named = {}, []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            head, _, rest = stat.read_text(errors="replace").rpartition(")")
+        except OSError:
+            continue
+        number = int(stat.parent.name)
+        parents[number] = int(rest.split()[1])
+        if head.partition("(")[2] == name:
+            named.append(number)
+
+    def above(number: int) -> bool:
+        while number not in (0, pid):
+            number = parents.get(number, 0)
+        return number == pid
+
+    return [number for number in named if above(number)]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="networks need root")
+def test_requests_go_through_haproxy_and_an_origin_that_dies_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    study, folder = tmp_path / "proxied.yaml", tmp_path / "run"
+    study.write_text(STUDY)
+    with Running(folder, "run", study, "--out", folder) as running:
+        # The first run of all builds a toolbox with HAProxy in it.
+        running.wait_for(lambda e: e["type"] == "cell_started" and e["block"] == 2, 500)
+        until = time.monotonic() + 60
+        while not (origins := descendants(running.process.pid, "nginx")):
+            assert time.monotonic() < until, "no origin was ever started"
+            time.sleep(0.01)
+        for origin in origins:
+            os.kill(origin, signal.SIGKILL)
+        running.end()
+    good, bad = of_type(folder, "cell_finished")
+    assert good["status"] == "ok", good["reason"]
+    assert bad["status"] == "failed"
+    assert "the origin: nginx ended while it was needed" in bad["reason"]
+    told = good["facts"]["proxy"]
+    assert all(number == 0 for kinds in told["errors"].values() for number in kinds.values())
+    assert "Name: HAProxy" in told["said"]["show info"]
+    assert "option httpclose" in told["configuration"]
+    assert [tried for tried, _ in told["proxied"]] == [4]
+    owners = {each["who"] for each in told["account"]["spent"]}
+    assert "haproxy kernel" in owners
+    assert "client" in owners
+    assert "origin" in owners
+    values: dict[str, Event] = {each["metric"]: each for each in of_type(folder, "observed")}
+    assert "requests" in values or "requests-at-least" in values
+    assert values["cpu-per-request"]["value"] > 0
+    assert values["response-offered-median"]["value"] > 0
+    # The probe's requests come beside the load's own.
+    assert values["packet-out"]["value"] > 60
+    assert_no_ledger_is_left(tmp_path)
+
+
+class Server:
+    """A server under way, which ends when told."""
+
+    def __init__(self, fault: WorkloadFault | None = None) -> None:
+        self.ended = False
+        self._fault = fault
+        self._tell: Any = None
+
+    def on_end(self, tell: Any) -> None:
+        self._tell = tell
+
+    def end(self) -> None:
+        self.ended = True
+        self._tell()
+
+    async def stop(self, timeout_s: float = 0.0) -> None:
+        if self._fault is not None:
+            raise self._fault
+
+
+async def served(seconds: float) -> Outcome:
+    await asyncio.sleep(seconds)
+    return Outcome({"done": 1})
+
+
+async def test_a_server_that_ends_is_named_with_its_reason() -> None:
+    proxy, origin = Server(WorkloadFault("haproxy ended; it said last: no memory")), Server()
+    working = asyncio.ensure_future(_while_serving(served(60), {"the proxy": proxy}))  # type: ignore[dict-item]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    proxy.end()
+    with pytest.raises(WorkloadFault, match=r"^the proxy: haproxy ended; .* no memory$"):
+        await working
+    working = asyncio.ensure_future(_while_serving(served(60), {"the origin": origin}))  # type: ignore[dict-item]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    origin.end()
+    with pytest.raises(WorkloadFault, match=r"^the origin ended while it was needed$"):
+        await working
+
+
+async def test_what_was_found_is_returned_where_servers_last() -> None:
+    outcome = await _while_serving(served(0), {"the proxy": Server()})  # type: ignore[dict-item]
+    assert outcome.value == {"done": 1}
+
+
+async def test_a_load_that_fails_by_itself_says_so() -> None:
+    async def failing() -> Outcome:
+        raise WorkloadFault("no request succeeded")
+
+    with pytest.raises(WorkloadFault, match="no request succeeded"):
+        await _while_serving(failing(), {"the proxy": Server()})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(
+    ("cpus", "client", "origin"),
+    [((0,), (0,), (0,)), ((0, 1), (0,), (1,)), ((0, 1, 2), (0, 1), (2,))],
+)
+def test_client_and_origin_have_cpus_of_their_own_where_there_are_enough(
+    cpus: tuple[int, ...], client: tuple[int, ...], origin: tuple[int, ...]
+) -> None:
+    assert shared_out(cpus) == (client, origin)

@@ -1,0 +1,96 @@
+"""What the agents tell of a proxied load, made of a few numbers: the material of its tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+HERTZ = 100
+DEVICES = "Inter-|\n face |\n  eth0: {} {} 0 0 0 0 0 0 {} {} 0 0 0 0 0 0\n"
+
+
+def stat(*cpus: dict[str, int]) -> str:
+    """Return a /proc/stat of these CPUs."""
+    kinds = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+    lines = [f"cpu{n} " + " ".join(str(c.get(k, 0)) for k in kinds) for n, c in enumerate(cpus)]
+    return "\n".join(["cpu  1 2 3", *lines, "ctxt 5"])
+
+
+def task(pid: int, process: str, seconds: float, **more: Any) -> list[Any]:
+    """Return a row of an account: a thread of ``process`` that ran for so long."""
+    ticks = round(seconds * HERTZ)
+    user = more.get("user", 0)
+    row = [pid, more.get("tid", pid), process, more.get("name", process), user, ticks - user]
+    return [*row, more.get("guest", 0), round(seconds * 1e9)]
+
+
+def account(
+    seconds: float, before: str, after: str, tasks: list[list[Any]], **more: Any
+) -> dict[str, Any]:
+    """Return what an account tells of a stretch of time."""
+    texts = more.get("texts", ({}, {}))
+    return {
+        "seconds": seconds,
+        "hertz": HERTZ,
+        "before": {"/proc/stat": before, **texts[0]},
+        "after": {"/proc/stat": after, **texts[1]},
+        "tasks": tasks,
+        "parents": more.get("parents", []),
+        "said": {},
+    }
+
+
+def stage(rate: float, **more: Any) -> dict[str, Any]:
+    """Return what a client tells of a load."""
+    found = {
+        "requests_per_s": rate,
+        "connections_per_s": rate,
+        "bytes_per_s": rate,
+        "connections_used": rate,
+        "failed_share": rate,
+        "total": {"median_s": rate, "p99_s": rate},
+        "errors": {"reset": 0},
+    }
+    return {**found, **more}
+
+
+def told(rate: float = 100.0, direct: float = 1000.0, **more: Any) -> dict[str, Any]:
+    """Return all that the agents tell: two CPUs for 10 s, the machine a process on the second.
+
+    The client takes 2 s and the origin 1 s of the first CPU; HAProxy 4 s of the second, of which
+    1 s is its own; an editor that has nothing to do with it takes 3 s of the first.
+    """
+    before = stat({}, {})
+    after = stat(
+        {"user": 100, "system": 500, "idle": 400},
+        {"user": 100, "system": 250, "softirq": 50, "idle": 600},
+    )
+    tasks = [
+        task(20, "tare-agent", 2.0),
+        task(31, "nginx", 1.0),
+        task(11, "haproxy", 4.0, user=100),
+        task(99, "editor", 3.0),
+    ]
+    texts = (
+        {"/proc/net/dev": DEVICES.format(0, 0, 0, 0)},
+        {"/proc/net/dev": DEVICES.format(60_000, 1000, 30_000, 500)},
+    )
+    host = account(10.0, before, after, tasks, parents=[[11, 10], [31, 30], [99, 1]])
+    probed = {name: stage(rate) for name in ("at-50", "at-70", "at-90", "offered", "probe")}
+    return {
+        "stages": {"direct-4": stage(direct), "proxied-4": stage(rate), **probed}
+        | {"full": stage(rate)},
+        "accounts": {"host": host, "machine": account(10.0, before, after, [], texts=texts)},
+        "owners": {
+            "machine": [10],
+            "client": [20],
+            "origin": [30],
+            "tare": [5],
+            "server": "haproxy",
+        },
+        "cost": {"cpu_s": 4.0, "wall_s": 10.0},
+        "interface": "eth0",
+        "outside": {"client": [0], "origin": [0]},
+        "cpus": [1],
+        "shared": True,
+        **more,
+    }

@@ -1,0 +1,190 @@
+"""Where the time of a proxied load went, and what limited it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tare.workloads import WORKLOADS
+from tare.workloads.network.proxy import kernel_text as kernel
+from tare.workloads.network.proxy.account import HOST, INSIDE, account_of, limits, shares
+from tare.workloads.network.proxy.owners import (
+    CLIENT,
+    DEVICES,
+    HYPERVISOR,
+    IDLE,
+    NETBACK,
+    SWITCH,
+    UNOWNED,
+    VCPUS,
+    VHOST,
+    Owners,
+    Task,
+    used,
+    with_strangers,
+)
+from tare.workloads.network.proxy.summary import summed
+from workloads.proxy_accounts import account, stat, task
+from workloads.proxy_accounts import told as result
+from workloads.workloads_results import changed, places
+
+WORKLOAD = WORKLOADS["proxy"]
+
+
+def test_all_cpu_time_has_an_owner_and_user_and_kernel_are_told_apart() -> None:
+    found = account_of(result())
+    on_host = shares(found, HOST)
+    assert on_host == pytest.approx(
+        {
+            "haproxy kernel": 0.15,
+            "haproxy user": 0.05,
+            CLIENT: 0.1,
+            "origin": 0.05,
+            "process editor": 0.15,
+            IDLE: 0.5,
+        }
+    )
+    assert found.owned == pytest.approx(1.0)
+    # 4 s of HAProxy for 100 requests/s over 10 s.
+    assert found.machine_s == pytest.approx(0.004)
+    inside = shares(found, INSIDE)
+    assert inside == pytest.approx({"user": 0.1, "system": 0.25, "softirq": 0.05, IDLE: 0.6})
+    each = {spent.who: spent.per_request_s for spent in found.spent if spent.where == HOST}
+    assert each["haproxy kernel"] == pytest.approx(0.003)
+
+
+def test_a_planted_consumer_is_found_by_its_name() -> None:
+    assert shares(account_of(result()), HOST)["process editor"] == pytest.approx(0.15, abs=0.02)
+
+
+def test_what_nobody_ran_is_told_as_unowned() -> None:
+    told = result()
+    told["accounts"]["host"]["tasks"] = told["accounts"]["host"]["tasks"][:3]
+    found = account_of(told)
+    assert shares(found, HOST)[UNOWNED] == pytest.approx(0.15)
+    assert found.owned == pytest.approx(0.85)
+
+
+def test_a_guests_threads_are_its_vcpus_its_hypervisor_and_its_devices() -> None:
+    owners = Owners(machine=frozenset({40, 41, 42, 43}), vcpus=frozenset({41}))
+    tasks = [
+        Task(40, 41, "qemu", "CPU 0/KVM", 60, 40, 60, 10.0),
+        Task(40, 40, "qemu", "qemu", 0, 100, 0, 3.0),
+        Task(40, 43, "qemu", "vhost-40", 0, 100, 0, 2.0),
+        Task(2, 90, "vhost-40", "vhost-40", 0, 100, 0, 1.0),
+        Task(2, 95, "vhost-77", "vhost-77", 0, 100, 0, 9.0),
+        Task(2, 91, "vif3.0-q0-guest-rx", "vif3.0-q0-guest-rx", 0, 1, 0, 4.0),
+        Task(2, 92, "ovs-vswitchd", "ovs-vswitchd", 0, 1, 0, 5.0),
+    ]
+    owned, strangers = used(tasks, owners, {})
+    assert owned == pytest.approx(
+        {VCPUS: 6.0, HYPERVISOR: 4.0, DEVICES: 3.0, VHOST: 3.0, NETBACK: 4.0, SWITCH: 5.0}
+    )
+    # Another machine's.
+    assert strangers == {"vhost-77": 9.0}
+
+
+def test_a_machine_with_a_kernel_of_its_own_is_told_by_its_own_kernel() -> None:
+    told = result(shared=False)
+    machine = told["accounts"]["machine"]
+    machine["after"]["/proc/stat"] = stat({"user": 200, "irq": 100, "steal": 50, "idle": 650})
+    inside = shares(account_of(told), INSIDE)
+    assert inside == pytest.approx({"user": 0.2, "hardirq": 0.1, "steal": 0.05, IDLE: 0.65})
+
+
+def test_a_cost_that_no_thread_shows_is_the_platforms_own() -> None:
+    told = result()
+    told["owners"] = {}
+    assert account_of(told).machine_s == pytest.approx(0.4 / 100)
+
+
+def test_a_limit_is_named_and_no_loss_is_computed_from_it() -> None:
+    assert limits(result(), account_of(result()), 1000.0, 100.0) == []
+    values = WORKLOAD.observe(WORKLOAD.parameters(), summed(result()))
+    assert values["requests"] == 100.0
+    assert "requests-at-least" not in values
+    slow = summed(result(direct=140.0))
+    values = WORKLOAD.observe(WORKLOAD.parameters(), slow)
+    assert values["requests-at-least"] == 100.0
+    assert not {"requests", "bandwidth"} & set(values)
+    assert values["cpu-per-request"] == pytest.approx(0.004)
+    facts = WORKLOAD.facts(WORKLOAD.parameters(), slow)
+    (why,) = facts["proxy"]["limits"]
+    assert "1.40 times" in why
+    assert facts["host_cost"] == {}
+    assert WORKLOAD.facts(WORKLOAD.parameters(), summed(result()))["host_cost"][
+        "cpu_s"
+    ] == pytest.approx(4)
+
+
+def test_a_client_and_an_origin_that_share_a_cpu_are_a_limit_together() -> None:
+    told = result()
+    told["accounts"]["host"]["tasks"] += [task(20, "tare-agent", 6.5, tid=22)]
+    (why,) = limits(told, account_of(told), 1000.0, 100.0)
+    assert why == "client and origin used 95 % of their CPU time"
+    told["outside"] = {"client": [0, 2], "origin": [3]}
+    assert limits(told, account_of(told), 1000.0, 100.0) == []
+
+
+def test_packets_are_those_of_the_machines_own_interface() -> None:
+    values = WORKLOAD.observe(WORKLOAD.parameters(), summed(result()))
+    assert values["packets-in"] == 100.0
+    assert (values["packets-out"], values["packet-out"]) == (50.0, 60.0)
+    with pytest.raises(KeyError, match="tare-9b"):
+        summed(result(interface="tare-9b"))
+
+
+@given(
+    st.lists(
+        st.tuples(st.text(min_size=1, max_size=12), st.floats(0, 100, allow_nan=False)), max_size=40
+    ),
+    st.floats(100, 1000),
+)
+def test_strangers_are_never_lost(spent: list[tuple[str, float]], total: float) -> None:
+    strangers = dict(spent)
+    found = with_strangers({"client": 1.0}, strangers, total)
+    assert sum(found.values()) == pytest.approx(1.0 + sum(strangers.values()))
+    assert "other" not in found
+
+
+@given(st.text(max_size=300), st.text(max_size=300))
+def test_no_text_of_a_kernel_breaks_the_readers(before: str, after: str) -> None:
+    for path in kernel.FILES:
+        kernel.counted({path: before}, {path: after}, path)
+    for each in kernel.cpu_seconds({kernel.STAT: before}, {kernel.STAT: after}, 100).values():
+        assert all(seconds >= 0 for seconds in each.values())
+    with pytest.raises((KeyError, ValueError)):
+        kernel.device(before, "no such interface")
+
+
+def test_counters_are_read_by_their_names() -> None:
+    text = "TcpExt: SyncookiesSent ListenOverflows\nTcpExt: 3 {}\nIpExt: A\nIpExt: 1 2\n"
+    path = kernel.NETSTAT
+    grew = kernel.counted({path: text.format(4)}, {path: text.format(9)}, path)
+    assert grew == {"TcpExt:SyncookiesSent": 0, "TcpExt:ListenOverflows": 5}
+
+
+@pytest.mark.parametrize("row", [[1], "haproxy!", [1, 2, "a", "b", "x", 0, 0, 0]])
+def test_a_damaged_account_is_refused(row: Any) -> None:
+    told = result()
+    told["accounts"]["host"] = account(1.0, stat({}), stat({"idle": 100}), [row])
+    with pytest.raises((ValueError, KeyError, TypeError)):
+        account_of(told)
+
+
+ANYTHING = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+
+
+@pytest.mark.fuzz
+@given(data=st.data())
+def test_anything_in_what_the_agents_tell_is_read_or_refused(data: st.DataObject) -> None:
+    told: Any = result()
+    for _ in range(data.draw(st.integers(1, 3))):
+        told = changed(told, data.draw(st.sampled_from(places(told))), data.draw(ANYTHING))
+    try:
+        summed(told)
+    except (KeyError, ValueError, TypeError) as refused:
+        assert str(refused)

@@ -1,0 +1,130 @@
+"""What is asked through a proxy, in which order, and how its servers are told."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tare.workloads import WORKLOADS
+from tare.workloads.network.ends import Stage
+from tare.workloads.network.proxy.course import (
+    FULL,
+    best_of,
+    expected_s,
+    following,
+    next_connections,
+    steps_of,
+)
+from tare.workloads.network.proxy.parameters import ProxyParameters
+
+WORKLOAD = WORKLOADS["proxy"]
+
+
+def carried_out(parameters: ProxyParameters, capacity: float) -> dict[str, Stage]:
+    """Return all stages, with a proxy and an origin that make 10/s a connection up to a limit."""
+    done: dict[str, Any] = {}
+    stages: dict[str, Stage] = {}
+    while (stage := following(parameters, done)) is not None:
+        assert stage.name not in done
+        most = 4 * capacity if stage.to == "origin" else capacity
+        rate = min(most, 10.0 * stage.client.params["connections"])
+        done[stage.name] = {"requests_per_s": rate}
+        stages[stage.name] = stage
+    return stages
+
+
+@given(capacity=st.floats(1, 1e5), most=st.integers(4, 4096), offered=st.none() | st.just(7.0))
+def test_every_course_ends_with_the_load_that_counts(
+    capacity: float, most: int, offered: float | None
+) -> None:
+    parameters = ProxyParameters(most_connections=most, offered=offered)
+    names = list(stages := carried_out(parameters, capacity))
+    assert names[0] == "direct-4"
+    assert names[-1] == FULL
+    assert [name for name in names if stages[name].account] == [FULL]
+    kinds = [name.partition("-")[0] for name in names]
+    assert kinds == sorted(kinds, key=("direct", "proxied", "at", "offered", "full").index)
+    assert ("offered" in names) == (offered is not None)
+    tried = [int(name.partition("-")[2]) for name in names if name.startswith("proxied")]
+    assert all(one < other <= most for one, other in pairwise(tried))
+    full = stages[FULL]
+    assert full.client.params["connections"] in tried
+    assert full.probe is not None
+    reached = min(capacity, 10.0 * full.client.params["connections"])
+    assert stages["at-50"].client.params["rate"] == pytest.approx(reached / 2)
+
+
+@given(st.lists(st.floats(0, 1e6), max_size=12))
+def test_more_is_tried_as_long_as_the_rate_rises(values: list[float]) -> None:
+    rates: dict[int, float] = {}
+    for rate in values:
+        tried = next_connections(rates, 64)
+        if tried is None:
+            break
+        assert tried not in rates
+        rates[tried] = rate
+    if rates:
+        connections, best = best_of(rates)
+        assert best == max(rates.values()) == rates[connections]
+
+
+def test_a_single_step_without_a_rise_does_not_end_it() -> None:
+    assert next_connections({4: 100.0, 8: 101.0}, 256) == 16
+    assert next_connections({4: 100.0, 8: 101.0, 16: 102.0}, 256) is None
+    assert next_connections({4: 100.0, 8: 101.0, 16: 150.0}, 256) == 32
+    assert next_connections({4: 100.0, 8: 300.0}, 8) is None
+
+
+def test_steps_are_told_apart_by_their_path() -> None:
+    done = {"direct-4": {"requests_per_s": 1.0}, "proxied-8": {"requests_per_s": 2.0}, "full": {}}
+    assert steps_of("direct", done) == {4: 1.0}
+    assert steps_of("proxied", done) == {8: 2.0}
+
+
+def test_the_plan_knows_about_how_long_it_takes() -> None:
+    parameters = ProxyParameters(step=1.0, duration=5.0, warmup=0.5)
+    stages = carried_out(parameters, 100.0).values()
+    took = sum(s.client.params["seconds"] + s.client.params["warmup_s"] for s in stages)
+    assert took / 2 < expected_s(parameters) < took * 2
+
+
+def test_haproxy_is_told_of_both_its_sides() -> None:
+    parameters = ProxyParameters(haproxy_threads=3, timeout=2.0)
+    served = WORKLOAD.ends(parameters)
+    assert served is not None
+    told = served.server.at("192.0.2.1", 8080, "192.0.2.9")
+    (text,) = told["files"].values()
+    assert "bind 192.0.2.1:8080" in text
+    assert "server origin 192.0.2.9:8081" in text
+    assert "nbthread 3" in text
+    assert "option httpclose" in text
+    assert "{" not in text
+    assert told["port"] == 8080
+    kept = WORKLOAD.ends(ProxyParameters(requests="keep-alive"))
+    assert kept is not None
+    assert "http-reuse always" in kept.server.params["files"]["/tmp/tare-haproxy/haproxy.cfg"]
+
+
+def test_the_direct_path_leads_to_the_origin_and_the_other_to_the_proxy() -> None:
+    stages = carried_out(ProxyParameters(size=0), 100.0)
+    direct = stages["direct-4"].client.at("192.0.2.1", 8080, "192.0.2.9")
+    proxied = stages["proxied-4"].client.at("192.0.2.1", 8080, "192.0.2.9")
+    assert (direct["address"], direct["port"]) == ("192.0.2.9", 8081)
+    assert (proxied["address"], proxied["port"]) == ("192.0.2.1", 8080)
+    assert direct["expected_bytes"] == proxied["expected_bytes"] == 0
+    assert direct["version"] == "1.0"
+
+
+def test_it_needs_a_network_on_which_machines_reach_others_and_haproxy() -> None:
+    parameters = ProxyParameters()
+    assert {"network", "bridged", "toolbox"} <= WORKLOAD.needs_for(parameters)
+    assert WORKLOAD.adds(parameters).packages == {"haproxy"}
+    assert WORKLOAD.roles == {"peer", "origin"}
+    told = {metric.name for metric in WORKLOAD.metrics_for(parameters)}
+    assert "response-offered-median" not in told
+    asked = {metric.name for metric in WORKLOAD.metrics_for(ProxyParameters(offered=5.0))}
+    assert "response-offered-median" in asked
