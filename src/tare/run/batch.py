@@ -28,6 +28,7 @@ from tare.platforms.linux.process_machine import temporary_folder
 from tare.run.alive import while_alive
 from tare.run.cast import Cast
 from tare.run.cell import LEAST_COUNTED_S, Attempt, CellContext, fail_cell
+from tare.run.cluster.batch import clustered
 from tare.run.host_counters import HostSampler, host_sampler
 from tare.run.neighbours import Neighbour
 from tare.run.peers import Connection, Peer, connected, require_network, started_peer
@@ -97,6 +98,17 @@ class BatchRunner:
             place = _Place(batch, arm, home, abroad, machines)
             place = replace(place, connection=await self._connection(place, cells))
             cast = await self._cast(place)
+            cast = await place.machines.enter_async_context(
+                clustered(
+                    cast,
+                    place.specs,
+                    place.connection,
+                    batch,
+                    self.cells,
+                    emulated=arm.facts.emulated,
+                    lost=place.lost,
+                )
+            )
             watch = await self._watch(place, cells)
             await self._libraries.loaded()
             facts = replace(arm.facts, vcpus=batch.vcpus)
@@ -142,7 +154,7 @@ class BatchRunner:
         if "network" not in needs:
             return None
         contexts = [site.context for site in (place.home, *place.abroad.values())]
-        several = bool(batch.placement.companions)
+        several = bool(batch.placement.companions or batch.placement.cluster)
         joining = connected(contexts, place.arm.platform, place.arm.options, several=several)
         return await place.machines.enter_async_context(joining)
 
@@ -167,7 +179,7 @@ class BatchRunner:
             for each in place.batch.placement.companions
         }
         peer = await self._peer(place, subject, companions.get(PEER))
-        return Cast(subject, neighbours, peer)
+        return Cast(subject, neighbours, peer, companions)
 
     async def _peer(
         self, place: _Place, subject: Machine, companion: Machine | None
@@ -216,8 +228,15 @@ class BatchRunner:
         spec = MachineSpec(name, shape, cpus, workdir, arm.realtime, role, site.prepared.toolbox)
         if place.connection is not None:
             network = place.connection.whole.on(context.host.name)
-            own = role in {each.role for each in batch.placement.companions}
-            spec = replace(spec, network=network, way=place.connection.way, own_address=own)
+            cluster = batch.placement.cluster is not None
+            own = cluster or role in {each.role for each in batch.placement.companions}
+            spec = replace(
+                spec,
+                network=network,
+                way=place.connection.way,
+                own_address=own,
+                keeps_memory=cluster,
+            )
             place.specs[role] = spec
         self.cells.log.append(
             MachineStarting(
