@@ -18,7 +18,7 @@ from tare.errors import InputError
 from tare.outputs import put
 from tare.references.pairing import set_beside
 from tare.references.published import Reference
-from tare.report import course, interference, monitoring
+from tare.report import course, interference, mapreduce, monitoring
 from tare.report.arrange import arranged
 from tare.report.course import courses_of
 from tare.report.drawing import Noted, draw
@@ -31,6 +31,7 @@ from tare.report.long_series import (
     series_figures,
     tails_table,
 )
+from tare.report.mapreduce import mapreduce_of
 from tare.report.monitoring import monitoring_of
 from tare.report.page import Page, make_page
 from tare.report.palette import css_variables, looks
@@ -119,6 +120,7 @@ def _build(
     spikes = spikes_of(runs, recording_costs(runs, comparison))
     hurt = interference_of(runs, comparison)
     responses = courses_of(runs, comparison)
+    jobs = mapreduce_of(runs, comparison)
     watched = monitoring_of(runs)
     beside = [set_beside(comparison, reference) for reference in references]
     findings = RunFindings(comparison, style, series, responses.table.rows if responses else ())
@@ -130,6 +132,7 @@ def _build(
         *([spikes.figure] if spikes and spikes.figure else []),
         *([hurt.figure] if hurt else []),
         *(responses.figures if responses else ()),
+        *(jobs.figures if jobs else ()),
         *(watched.figures if watched else ()),
         *(figure for paper in papers for figure in figures_of(paper)),
     ]
@@ -145,6 +148,7 @@ def _build(
         *([watched.table] if watched else ()),
         *([hurt.table] if hurt else ()),
         *([responses.table] if responses else ()),
+        *([jobs.table] if jobs else ()),
     ]
     for table in [*tables, *own]:
         files += _write_table(table, tables_folder)
@@ -183,6 +187,10 @@ def _build(
         course_figures=[
             Noted(drawn[figure.name], course.NOTE)
             for figure in (responses.figures if responses else ())
+        ],
+        mapreduce=jobs.section if jobs else None,
+        mapreduce_figures=[
+            Noted(drawn[figure.name], mapreduce.NOTE) for figure in (jobs.figures if jobs else ())
         ],
         monitoring=watched.section if watched else None,
         monitoring_figures=[

@@ -12,6 +12,7 @@ from tare.report.again import Again, again
 from tare.report.course import CourseSection
 from tare.report.drawing import Drawn, Noted
 from tare.report.interference import InterferenceSection
+from tare.report.mapreduce import MapReduceSection
 from tare.report.monitoring import MonitoringSection
 from tare.report.palette import Look
 from tare.report.provenance import (
@@ -110,6 +111,8 @@ class Page:
     interference_figure: Noted | None = None
     course: CourseSection | None = None
     course_figures: tuple[Noted, ...] = ()
+    mapreduce: MapReduceSection | None = None
+    mapreduce_figures: tuple[Noted, ...] = ()
 
 
 def make_page(
@@ -129,6 +132,8 @@ def make_page(
     interference_figure: Noted | None = None,
     course: CourseSection | None = None,
     course_figures: Sequence[Noted] = (),
+    mapreduce: MapReduceSection | None = None,
+    mapreduce_figures: Sequence[Noted] = (),
 ) -> Page:
     """Return the page's content."""
     runs = comparison.runs
@@ -188,6 +193,8 @@ def make_page(
         interference_figure=interference_figure,
         course=course,
         course_figures=tuple(course_figures),
+        mapreduce=mapreduce,
+        mapreduce_figures=tuple(mapreduce_figures),
     )
 
 
