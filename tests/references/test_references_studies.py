@@ -29,7 +29,8 @@ def test_every_table_meets_a_study_on_as_many_cpus_as_the_source_had(
     met: set[str] = set()
     for study in reference.studies:
         matched = beside(tmp_path / study, reference, study, 4).matched
-        assert matched, f"{study} meets no table of {name}"
+        # A source whose results are all in figures has facts alone.
+        assert bool(matched) == bool(reference.tables), f"{study} meets no table of {name}"
         met |= {one.table.name for one in matched if all(key is not None for key in one.keys)}
     claimed = {table.name for table in reference.tables if table.scenario is not None}
     assert met == claimed
