@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tare.analysis.job_phases import PhaseUse, limit_of, use_of
+from tare.analysis.model import Effect, Key
 from tare.analysis.monitoring import Monitor, Phase, Track
 from tare.report.figures.phases import PhaseBar, phases_figure
-from tare.report.mapreduce import finding, uses_table
+from tare.report.mapreduce import cross_checks, finding, uses_table
 
 SHARES = st.none() | st.floats(0, 1)
 PHASES = (
@@ -82,6 +83,23 @@ def test_one_block_of_three_decides_nothing() -> None:
 def test_what_neither_limits_waits_for_something_else() -> None:
     idle = replace(uses(monitor(cpu_until=0.0, disk_from=99.0))[0], limit="nothing of these")
     assert finding([idle]).startswith("Neither CPU nor disk limits kvm in sort map")
+
+
+def effect(metric: str, estimate: float, unit: str = "B/s") -> Effect:
+    told = dict.fromkeys((field.name for field in fields(Effect)), None)
+    key = Key("any", "any", "{}", "subject", metric)
+    said = {"key": key, "arm": "kvm", "unit": unit, "scale": "ratio", "estimate": estimate}
+    return Effect(**{**told, **said})  # type: ignore[arg-type]
+
+
+def test_the_disk_without_hadoop_stands_beside_testdfsio() -> None:
+    found = [effect("written", 0.5), effect("write-throughput", 0.4), effect("read", 0.9)]
+    # What jobs wrote is bytes, and no rate of a disk.
+    (told,) = cross_checks([*found, effect("written", 7.0, unit="B")])
+    assert told == (
+        "kvm writes at 0.500× the baseline’s rate without Hadoop (Filebench, one machine alone), "
+        "and at 0.400× in TestDFSIO."
+    )
 
 
 @pytest.mark.parametrize(

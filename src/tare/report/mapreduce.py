@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, median
 
 from tare.analysis.formatting import format_quantity, format_size
 from tare.analysis.job_phases import JobCell, PhaseUse, job_cells, phase_uses
-from tare.analysis.model import ArmSummary, Comparison
+from tare.analysis.model import ArmSummary, Comparison, Effect
 from tare.analysis.rundata import RunData
 from tare.report.figures.frame import Figure
 from tare.report.figures.phases import PhaseBar, phases_figure
 from tare.report.tables import Column, Shown, Table
-from tare.report.words import NONE, Names, Part, counted, joined, marked
+from tare.report.words import NONE, Names, Part, counted, joined, marked, ratio
 
+CROSS_CHECKS = {"write": ("written", "write-throughput"), "read": ("read", "read-throughput")}
+"""How something is done: Filebench's metric of it, and TestDFSIO's."""
 PHASES = ("map", "shuffle", "sort", "reduce")
 NOTE = (
     "Mean over the blocks. A phase ends with the last task that is in it; what is in none is the "
@@ -100,7 +102,7 @@ def _bar(name: str, arm: str, told: Mapping[str, ArmSummary]) -> PhaseBar:
 
 def _lead(uses: Sequence[PhaseUse], cells: Sequence[JobCell], comparison: Comparison) -> str:
     parts = [finding(uses)] if uses else ["No counters were sampled, so nothing says what limits."]
-    parts += _copies(cells)
+    parts += [*_copies(cells), *cross_checks(comparison.effects)]
     if comparison.blocks < FEW_BLOCKS:
         parts.append(
             f"{counted(comparison.blocks, 'block')} are few: all this is preliminary."
@@ -139,6 +141,36 @@ def finding(uses: Sequence[PhaseUse]) -> str:
                 "waits for something else."
             )
     return " ".join(sentences) or "No phase was long enough for its counters to say what limits it."
+
+
+def cross_checks(effects: Sequence[Effect]) -> list[str]:
+    """Return a sentence an arm: what its disk loses without Hadoop, beside what TestDFSIO loses.
+
+    Where both lose alike, the way to the disk is to blame; where TestDFSIO loses more, Hadoop's own
+    work or its network is (the method of seed 004, which sets Filebench beside TestDFSIO).
+    """
+    found: dict[tuple[str, bool], dict[str, dict[str, list[Effect]]]] = {}
+    for effect in effects:
+        for way, (alone, within) in CROSS_CHECKS.items():
+            side = {alone: "alone", within: "within"}.get(effect.key.metric)
+            # Jobs tell under the same name how much they wrote, which is no rate.
+            if side is not None and effect.scale == "ratio" and effect.unit == "B/s":
+                told = found.setdefault((effect.arm, effect.emulated), {}).setdefault(way, {})
+                told.setdefault(side, []).append(effect)
+    sentences = []
+    for (arm, emulated), ways in found.items():
+        for way, sides in ways.items():
+            if {"alone", "within"} <= set(sides):
+                own, job = (_middle(sides[side]) for side in ("alone", "within"))
+                sentences.append(
+                    f"{marked(arm, emulated)} {way}s at {ratio(own)} the baseline’s rate without "
+                    f"Hadoop (Filebench, one machine alone), and at {ratio(job)} in TestDFSIO."
+                )
+    return sentences
+
+
+def _middle(effects: Sequence[Effect]) -> float:
+    return median(effect.estimate for effect in effects)
 
 
 def _copies(cells: Sequence[JobCell]) -> list[str]:
