@@ -23,7 +23,7 @@ def said(
 ) -> str:
     parts: list[dict[str, Any]] = []
     if live is not None:
-        nodes_told = json.dumps({f"slave-{number}": {} for number in range(live)})
+        nodes_told = json.dumps({f"slave-{number}": {"remaining": 5} for number in range(live)})
         parts.append({"beans": [{"Safemode": safe, "LiveNodes": nodes_told}]})
     if nodes is not None:
         parts.append({"clusterMetrics": {"activeNodes": nodes}})
@@ -51,6 +51,12 @@ def test_a_cluster_is_up_when_all_say_so() -> None:
 )
 def test_what_is_lacking_is_named(told: str, words: str) -> None:
     assert words in lacking(told, 2)
+
+
+def test_a_datanode_counts_when_it_has_told_of_its_room() -> None:
+    nodes = {"slave-1": {"remaining": 7}, "slave-2": {"remaining": 0}, "slave-3": {}}
+    told = json.dumps({"beans": [{"Safemode": "", "LiveNodes": json.dumps(nodes)}]})
+    assert "knows 1 of 3 DataNodes with room" in lacking(told, 3)
 
 
 def test_the_history_server_waits_for_hdfs_alone() -> None:

@@ -46,7 +46,7 @@ def lacking(said: str, slaves: int) -> str:
         return "the NameNode does not answer"
     alive = _count(namenode.get("LiveNodes"))
     if alive < slaves:
-        return f"the NameNode knows {alive} of {slaves} DataNodes"
+        return f"the NameNode knows {alive} of {slaves} DataNodes with room"
     if namenode["Safemode"]:
         first = str(namenode["Safemode"]).partition(". ")[0]
         return f"the NameNode has not left safe mode: {first}"
@@ -77,11 +77,17 @@ def _list(value: object) -> Sequence[Any]:
 
 
 def _count(nodes: object) -> int:
-    """Return how many nodes there are in a JSON object that is written as a text."""
+    """Return how many DataNodes have room, out of a JSON object that is written as a text.
+
+    One that has registered takes no block before its first heartbeat told how much room it has.
+    """
     try:
-        return len(json.loads(nodes)) if isinstance(nodes, str) else 0
-    except (ValueError, TypeError, RecursionError):
+        told = json.loads(nodes) if isinstance(nodes, str) else {}
+    except (ValueError, RecursionError):
         return 0
+    about = told.values() if isinstance(told, dict) else ()
+    rooms = (each.get("remaining") for each in about if isinstance(each, dict))
+    return sum(isinstance(room, int) and room > 0 for room in rooms)
 
 
 def telling(log: str, most: int = 3) -> str:
