@@ -103,11 +103,18 @@ def test_counters_are_added_over_groups() -> None:
     assert counters_of(told) == {"gc_ms": 12}
 
 
-def test_the_delay_is_from_the_wish_to_the_start() -> None:
-    tasks = [{"id": "task_1_2_m_000000", "startTime": 1000}, {"id": "other", "startTime": 1}]
-    attempts = [attempt("MAP", 0, 1500, 2000), attempt("MAP", 9, 5, 6)]
-    assert delay_of(tasks, attempts) == 0.5
-    assert delay_of(tasks, []) is None
+def test_the_delay_is_from_submission_to_the_first_task() -> None:
+    spans = spans_of([attempt("MAP", 0, 1500, 2000), attempt("MAP", 1, 1600, 2000)])
+    assert delay_of({"submitTime": 1000}, spans) == 0.5
+    # Clocks of two machines may differ by more than that.
+    assert delay_of({"submitTime": 1600}, spans) == 0.0
+    with pytest.raises(ValueError, match="no task"):
+        delay_of({"submitTime": 1000}, ())
+
+
+def test_time_that_hadoop_could_not_count_is_not_told_as_none() -> None:
+    counters = [{"name": "CPU_MILLISECONDS", "totalCounterValue": 0}]
+    assert counters_of({"jobCounters": {"counterGroup": [{"counter": counters}]}}) == {}
 
 
 def test_an_attempt_is_one_at_a_task() -> None:

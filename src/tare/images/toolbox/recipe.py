@@ -74,6 +74,7 @@ _HADOOP = (
     "curl",
     "findutils",
     "hostname",
+    "libc-bin",
     "mawk",
     "procps",
     "sed",
@@ -160,6 +161,7 @@ _HADOOP_PROGRAMS = {
     "awk": Program("/usr/bin/mawk", "mawk"),
     "bash": Program("/bin/bash", "bash"),
     "curl": Program("/usr/bin/curl", "curl"),
+    "getconf": Program("/usr/bin/getconf", "libc-bin"),
     "setsid": Program("/usr/bin/setsid", "util-linux"),
 }
 PROGRAMS: Mapping[Kind, Mapping[str, Program]] = {

@@ -198,7 +198,7 @@ class ClusterJob:
             "maps": about["job"].get("mapsTotal"),
             "reduces": about["job"].get("reducesTotal"),
             "counters": counters_of(counters),
-            "delay_s": delay_of(listed, attempts) or 0.0,
+            "delay_s": delay_of(about["job"], spans),
             "phases": {name: found.get(name, 0.0) for name in PHASES},
             "spans": [[span.name, span.begin_ms, span.end_ms] for span in spans],
             "lost": lost_attempts(attempts),

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Any
 
 PHASES = ("map", "shuffle", "sort", "reduce")
@@ -61,6 +60,9 @@ def counters_of(told: Mapping[str, Any]) -> dict[str, int]:
         for counter in group.get("counter", ()):
             if (name := COUNTERS.get(counter["name"])) is not None:
                 found[name] = found.get(name, 0) + int(counter["totalCounterValue"])
+    if not found.get("cpu_ms", 1):
+        # No task takes no time: where Hadoop cannot count, it says 0.
+        del found["cpu_ms"]
     return found
 
 
@@ -96,22 +98,23 @@ def spans_of(attempts: Sequence[Mapping[str, Any]]) -> tuple[Span, ...]:
     return tuple(found)
 
 
-def delay_of(
-    tasks: Sequence[Mapping[str, Any]], attempts: Sequence[Mapping[str, Any]]
-) -> float | None:
-    """Return the mean seconds from a task's wish for a machine to its start there; None: no task.
+def delay_of(job: Mapping[str, Any], spans: Sequence[Span]) -> float:
+    """Return the seconds from a job's submission to the start of its first task.
+
+    It is what YARN takes: giving the application master a machine, starting it, and giving the task
+    one. Of single tasks the history server does not tell when they were asked for.
 
     Args:
-        tasks: As ``/jobs/ID/tasks`` says.
-        attempts: Those of all of them.
+        job: As ``/jobs/ID`` says.
+        spans: Its phases.
+
+    Raises:
+        KeyError: It does not say when it was submitted.
+        ValueError: It has no task.
     """
-    began = {str(task["id"]): int(task["startTime"]) for task in tasks}
-    waits = [
-        int(each["startTime"]) - began[task]
-        for each in attempts
-        if (task := task_of(str(each["id"]))) in began
-    ]
-    return fmean(waits) / 1e3 if waits else None
+    if not spans:
+        raise ValueError("the job had no task that succeeded")
+    return max(0, spans[0].begin_ms - int(job["submitTime"])) / 1e3
 
 
 def task_of(attempt: str) -> str:

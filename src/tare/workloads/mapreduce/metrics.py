@@ -34,8 +34,8 @@ def step_metrics(step: str, phases: tuple[str, ...] = PHASES) -> tuple[Metric, .
             Metric(f"{step}-{phase}", "s", "lower", f"Of that: until the last {phase} had ended.")
             for phase in phases
         ),
-        Metric(f"{step}-wait", "s", "lower", "Mean time from a task's wish for a machine to its "
-               "start there."),
+        Metric(f"{step}-wait", "s", "lower", "From the job's submission to the start of its "
+               "first task, which is what YARN takes."),
         *(
             Metric(f"{step}-{name}", unit, "neither", summary)
             for name, (unit, _, _, summary) in _OF_STEP.items()
