@@ -38,7 +38,7 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="networks and control groups need root"),
     pytest.mark.skipif(shutil.which("mvn") is None, reason="Maven fetches Hadoop"),
 ]
-SHAPE = Shape(2, 1800 << 20, 1 << 30)
+SHAPE = Shape(2, 900 << 20, 1 << 30)
 WORK = WORKLOADS["wordcount"]
 PARAMETERS = WORK.parameters.model_validate({"copies": 1})
 PATIENCE_S = 600.0
@@ -69,32 +69,36 @@ def context(tmp_path: Path, agent_program: Path) -> Iterator[Context]:
 
 @asynccontextmanager
 async def tiny_cluster(context: Context) -> AsyncIterator[RunningCluster]:
-    """Hold a cluster of one bare machine, which is master and slave."""
+    """Hold a cluster of two bare machines, a master and a slave."""
     host, agent = context.host, context.agent
     box = await prepare_toolbox(host, "hadoop", agent=agent, cache=context.cache)
     files = ToolboxFiles(image=box.image, digest=box.digest, tree=box.tree)
     bare, options = Bare(), BareOptions()
-    wanted = Cluster.model_validate({"master": "with-first", "tasks": 1})
+    wanted = Cluster.model_validate({"tasks": 1})
     async with AsyncExitStack() as held:
         whole = await held.enter_async_context(spanning_network([context], True))
-        name = f"tare-test-{os.getpid()}-cluster"
-        network = whole.on(host.name)
-        workdir = context.ledger.path.parent / name
-        spec = MachineSpec(
-            *(name, SHAPE, (), workdir, False),
-            toolbox=files,
-            network=network,
-            way="bridge",
-            own_address=True,
-            keeps_memory=True,
-        )
         prepared = await bare.prepare(context, options, SHAPE, False)
-        machine = await bare.start(context, options, prepared, spec)
-        held.push_async_callback(machine.stop)
-        await machine.ready(60)
-        address = whole.links[name].address
-        layout = layout_for(wanted, {"subject": address}, SHAPE.memory, SHAPE.vcpus)
-        cluster = RunningCluster({"slave-1": Member("slave-1", machine, address)}, layout)
+        machines = {}
+        for role in ("subject", "slave-1"):
+            name = f"tare-test-{os.getpid()}-{role}"
+            spec = MachineSpec(
+                *(name, SHAPE, (), context.ledger.path.parent / name, False, role),
+                toolbox=files,
+                network=whole.on(host.name),
+                way="bridge",
+                own_address=True,
+                keeps_memory=True,
+            )
+            machine = machines[role] = await bare.start(context, options, prepared, spec)
+            held.push_async_callback(machine.stop)
+            await machine.ready(60)
+        addresses = {role: whole.links[each.name].address for role, each in machines.items()}
+        layout = layout_for(wanted, addresses, SHAPE.memory, SHAPE.vcpus)
+        members = {
+            name: Member(name, machine, layout.addresses[name])
+            for name, machine in zip(layout.addresses, machines.values(), strict=True)
+        }
+        cluster = RunningCluster(members, layout)
         held.push_async_callback(cluster.stop)
         await cluster.bring_up()
         yield cluster
@@ -102,7 +106,8 @@ async def tiny_cluster(context: Context) -> AsyncIterator[RunningCluster]:
 
 async def daemon_of(context: Context, cluster: RunningCluster, word: bytes) -> int:
     """Return the process that runs a daemon, out of those of the machine's own control group."""
-    folder = (await cgroup_mounts(context.host)).of("memory", cluster.master.machine.name)
+    name = cluster.slaves[0].machine.name
+    folder = (await cgroup_mounts(context.host)).of("memory", name)
     assert folder is not None
     for pid in map(int, (folder / "cgroup.procs").read_text().split()):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
@@ -132,7 +137,7 @@ async def test_a_tiny_cluster_counts_words_rightly_and_tells_its_phases(context:
         assert values["copies"] == 1
         assert values["written"] > 0
         logs = await cluster.logs()
-        assert "slave-1-namenode.log" in logs and all(logs.values())
+        assert "master-namenode.log" in logs and all(logs.values())
         # A daemon that is lost is named, with the machine that it was on.
         os.kill(await daemon_of(context, cluster, b"NodeManager"), signal.SIGKILL)
         said = await asyncio.wait_for(cluster.lost, 60)

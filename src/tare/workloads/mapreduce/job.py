@@ -9,7 +9,7 @@ from typing import Any
 HDFS = """hdfs() {
   method=$1; path=$2; shift 2
   url="http://$TARE_MASTER:9870/webhdfs/v1$path&user.name=root"
-  curl -sS --fail-with-body -L -X "$method" $TARE_RESOLVE "$@" "$url"
+  curl -sS --stderr - --fail-with-body -L -X "$method" $TARE_RESOLVE "$@" "$url"
 }
 """
 """A shell's function that asks HDFS by HTTP (WebHDFS): a method, a path with ``?op=…``, and more
