@@ -214,6 +214,17 @@ def test_what_haproxys_makers_stated_says_what_it_stands_beside() -> None:
     assert not reference.tables
 
 
+def test_a_fact_says_on_how_many_machines_where_and_with_how_much_data() -> None:
+    facts = load_reference("li2013").facts
+    write, runs = facts["write-kvm"], facts["runs"]
+    assert (write.machines, write.placement) == (4, "one host")
+    assert (write.data, write.data_to) == (5e9, 25e9)
+    assert (runs.machines, runs.data) == (None, None)
+    said = {(facts[name].section, facts[name].value) for name in facts}
+    # What the source says twice and differently stands twice.
+    assert {("I", 0.15), ("III.A", 0.157), ("abstract", 0.46), ("III.B", 0.486)} <= said
+
+
 def test_the_package_holds_the_references_of_the_checkout() -> None:
     assert known_references() == (
         "fayyad2013",

@@ -55,6 +55,7 @@ class FixedKind:
     def __init__(self, parameters: type[BaseModel], roles: frozenset[str] = frozenset()) -> None:
         self.parameters = parameters
         self.roles = roles
+        self.on_cluster = False
 
     def expected_s(self, parameters: Any) -> float:
         assert isinstance(parameters, self.parameters)

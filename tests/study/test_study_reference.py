@@ -19,7 +19,13 @@ from tare.study.schema import study_schema
 ROOT = Path(__file__).parents[2]
 STUDIES = sorted((ROOT / "studies").glob("*.yaml"))
 REAL = build_catalog()
-SHORT = {"components-short", "hypervisors-short", "interference-short", "load-balancer-short"}
+SHORT = {
+    "components-short",
+    "hypervisors-short",
+    "interference-short",
+    "load-balancer-short",
+    "mapreduce-short",
+}
 """Few blocks, to be tried in minutes; each warns of that."""
 
 

@@ -248,6 +248,34 @@ def _phases(number: float) -> Result:
     return {"seconds": 26.0, "asked": 2, "phases": [done, copied], "warnings": []}
 
 
+def _job(number: float) -> Result:
+    counters = ("gc_ms", "cpu_ms", "spilled", "local_written_bytes", "shuffled_bytes")
+    phases = dict.fromkeys(("map", "shuffle", "sort", "reduce"), number)
+    told = {"counters": dict.fromkeys(counters, number), "phases": phases, "delay_s": number}
+    return {"took_s": number, "job": told, "output": ""}
+
+
+def _cluster(*steps: str) -> Callable[[float], Result]:
+    return lambda number: {
+        "steps": {step: _job(number) for step in steps},
+        "written_bytes": number,
+        "replication": number,
+    }
+
+
+def _dfsio(number: float) -> Result:
+    said = f"Throughput mb/sec: {number!r}\nAverage IO rate mb/sec: {number!r}\n"
+    step = {**_job(number), "output": f"{said}IO rate std deviation: {number!r}\n"}
+    return {**_cluster()(number), "steps": {"write": step, "read": step}}
+
+
+def _milliseconds(*steps: str, rates: bool = False) -> Callable[[float], Values]:
+    factors = {f"{step}-{name}": 1e-3 for step in steps for name in ("gc", "cpu")}
+    names = ("throughput", "rate", "deviation") if rates else ()
+    factors |= {f"{step}-{name}": float(1 << 20) for step in steps for name in names}
+    return _times_and(factors)
+
+
 def _program(parameters: Mapping[str, Any] | None = None, amount: float = 1.0) -> Sample:
     """A program's result: a rate is what it does by the time that it took."""
     return Sample(_times, lambda number: {"rate": amount / number}, parameters or {})
@@ -297,6 +325,9 @@ SAMPLES: Mapping[str, Sample] = {
     ),
     "http-load": Sample(_http),
     "proxy": Sample(_proxy, lacking=PROXY_LIMITED),
+    "dfsio": Sample(_dfsio, _milliseconds("write", "read", rates=True)),
+    "terasort": Sample(_cluster("generate", "sort", "validate"), _milliseconds("generate", "sort")),
+    "wordcount": Sample(_cluster("count"), _milliseconds("count")),
     "program": _program({"argv": ["true"]}),
     "command": Sample(_command, parameters={"argv": ["true"]}),
     "cpu-load": Sample(lambda number: {"operations_per_s": number}),

@@ -20,6 +20,7 @@ class KindName(StrEnum):
 
     base = "base"
     build = "build"
+    hadoop = "hadoop"
 
 
 @image_app.command("list")
@@ -43,7 +44,7 @@ def list_images() -> None:
 @image_app.command()
 def build(
     kind: Annotated[
-        KindName, typer.Argument(help="`base`, or `build` with what compiles a kernel.")
+        KindName, typer.Argument(help="`base`, `build` with what compiles a kernel, or `hadoop`.")
     ] = KindName.base,
 ) -> None:
     """Build a toolbox now, unless the cache has it."""

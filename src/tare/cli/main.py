@@ -246,7 +246,7 @@ def export(
         sys.stdout.buffer.write(export_observations(run, as_format.value))
         sys.stdout.buffer.flush()
     else:
-        write_observations(loaded, out, as_format.value)
+        write_observations(run, out, as_format.value)
 
 
 @app.command()

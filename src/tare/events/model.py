@@ -171,6 +171,31 @@ class MachineStopped(Base):
     host_cost: dict[str, float] = Field(default_factory=dict)
 
 
+class ClusterReady(Base):
+    """The machines of a batch are one cluster now, ``took_s`` seconds after they were ready.
+
+    ``machine`` is its master; ``facts`` say how it works.
+    """
+
+    type: Literal["cluster_ready"] = "cluster_ready"
+    machine: str
+    block: int
+    arm: str
+    scenario: str
+    took_s: float
+    facts: dict[str, Any] = Field(default_factory=dict)
+
+
+class ClusterStopped(Base):
+    """A cluster is no more; ``reason`` tells why it never came up, or what it lost."""
+
+    type: Literal["cluster_stopped"] = "cluster_stopped"
+    machine: str
+    expected: bool
+    reason: str = ""
+    logs: tuple[str, ...] = ()
+
+
 class CellStarted(Base):
     """One arm × scenario × workload × parameters begins within a block.
 
@@ -289,6 +314,8 @@ Event = Annotated[
     | MachineStarting
     | MachineReady
     | MachineStopped
+    | ClusterReady
+    | ClusterStopped
     | CellStarted
     | Observed
     | SeriesSaved

@@ -26,6 +26,7 @@ from tare.platforms.contract import (
 )
 from tare.platforms.linux.disk import disk_variable, mounted_disk, require_room
 from tare.platforms.linux.held_scheduling import LINUX_KNOBS, Scheduled, linux_knobs
+from tare.platforms.linux.memory_group import memory_group
 from tare.platforms.linux.network import Link
 from tare.platforms.linux.process_machine import (
     CONSOLE,
@@ -133,11 +134,15 @@ class Bare(Platform[BareOptions]):
             await scheduled.hold(held, realtime=spec.realtime)
             tools = await tree_environment(context, spec, held)
             link, around = await _joined(spec)
+            kept = await _kept(context, spec, held)
             log = spec.workdir / CONSOLE
             process = await start_owned(
                 context.host,
                 context.ledger,
-                scheduled.around([*around, str(context.host_agent), "serve"], threads=True),
+                [
+                    *kept,
+                    *scheduled.around([*around, str(context.host_agent), "serve"], threads=True),
+                ],
                 log=log,
                 env={
                     **scheduled.environment,
@@ -183,6 +188,15 @@ async def _joined(spec: MachineSpec) -> tuple[Link | None, list[str]]:
     link = await spec.network.namespace(spec.name)
     # With a /sys of its own, in which the agent sees the interfaces of its namespace.
     return link, ["ip", "netns", "exec", link.interface]
+
+
+async def _kept(context: Context, spec: MachineSpec, held: AsyncExitStack) -> list[str]:
+    """Return what comes before a command that is to be kept to the machine's memory."""
+    if not spec.keeps_memory:
+        return []
+    group = memory_group(context.host, context.ledger, spec.name, spec.shape.memory)
+    folder = await held.enter_async_context(group)
+    return [str(context.host_agent), "exec", "--cgroup", str(folder), "--"]
 
 
 async def _explain(code: int) -> str:

@@ -61,6 +61,8 @@ class MachineSpec:
         way: How, as :class:`tare.platforms.statement.NetworkWays` names it.
         own_address: Whether it needs an address of its own there, which machines that are processes
             of the host would otherwise share.
+        keeps_memory: Whether it is to be kept to its shape's memory, page cache included, which
+            machines that are processes of the host are not otherwise.
     """
 
     name: str
@@ -73,6 +75,7 @@ class MachineSpec:
     network: Network | None = None
     way: str = ""
     own_address: bool = False
+    keeps_memory: bool = False
 
 
 class Machine(ABC):

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from tare.study.quantities import DURATION_UNITS, SIZE_UNITS
+from tare.study.quantities import DURATION_UNITS, SIZE_UNITS, format_quantity
 
 Unit = Literal["s", "B", "B/s", "1/s", "1"]
 """SI units that values are in once they are read."""
@@ -32,21 +32,30 @@ class Fact(Part):
     arm: str = Field("", description="The arm that it is of, where it is of one.")
     scenario: str = Field("", description="The source's scenario that it was found in.")
     machines: int | None = Field(None, ge=1, description="How many machines there were.")
+    placement: Literal["one host", "several hosts"] | None = Field(
+        None, description="Where the machines were."
+    )
+    data: float | None = Field(None, gt=0, description="Bytes that were worked on.")
+    data_to: float | None = Field(None, gt=0, description="The end of their range.")
     phase: str = Field("", description="What the neighbours did meanwhile.")
 
     @property
     def conditions(self) -> str:
         """What it was found under, in words; empty where the text states nothing."""
         counted = f"{self.machines} machine{'s' * (self.machines != 1)}" if self.machines else ""
+        counted = " on ".join(filter(None, (counted, self.placement)))
+        ends = [end for end in (self.data, self.data_to) if end is not None]
+        worked = " to ".join(format_quantity(end, "B") for end in ends)
         phase = f"during {self.phase}" if self.phase else ""
-        return ", ".join(filter(None, (self.arm, self.scenario, counted, phase)))
+        return ", ".join(filter(None, (self.arm, self.scenario, counted, worked, phase)))
 
     @model_validator(mode="before")
     @classmethod
     def _in_si_units(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
-        ends = {key: in_si(data[key], data.get("unit")) for key in ("value", "to") if key in data}
+        units = {"value": data.get("unit"), "to": data.get("unit"), "data": "B", "data_to": "B"}
+        ends = {key: in_si(data[key], unit) for key, unit in units.items() if key in data}
         return {**data, **ends}
 
 

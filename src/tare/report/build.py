@@ -16,7 +16,7 @@ from tare.analysis.model import Comparison, RunData
 from tare.analysis.recording_cost import recording_costs
 from tare.errors import InputError
 from tare.outputs import put
-from tare.report import course, interference, monitoring
+from tare.report import course, interference, mapreduce, monitoring
 from tare.report.arrange import arranged
 from tare.report.compiled import Compiled
 from tare.report.course import courses_of
@@ -31,6 +31,7 @@ from tare.report.long_series import (
     series_figures,
     tails_table,
 )
+from tare.report.mapreduce import mapreduce_of
 from tare.report.monitoring import monitoring_of
 from tare.report.page import Page, make_page
 from tare.report.palette import css_variables, looks
@@ -123,6 +124,7 @@ def _build(
     hurt = interference_of(runs, comparison)
     balancer = load_balancer_of(runs, comparison, style)
     responses = courses_of(runs, comparison)
+    jobs = mapreduce_of(runs, comparison)
     watched = monitoring_of(runs)
     phases = responses.table.rows if responses else ()
     sources = _sources(comparison, references, style, series, phases)
@@ -134,6 +136,7 @@ def _build(
         *([hurt.figure] if hurt else []),
         *(figure for figure, _ in (balancer.figures if balancer else ())),
         *(responses.figures if responses else ()),
+        *(jobs.figures if jobs else ()),
         *(watched.figures if watched else ()),
         *(sources.figures() if sources else ()),
     ]
@@ -150,6 +153,7 @@ def _build(
         *([hurt.table] if hurt else ()),
         *([responses.table] if responses else ()),
         *(balancer.tables if balancer else ()),
+        *([jobs.table] if jobs else ()),
     ]
     for table in [*tables, *own]:
         files += _write_table(table, tables_folder)
@@ -190,6 +194,10 @@ def _build(
         course_figures=[
             Noted(drawn[figure.name], course.NOTE)
             for figure in (responses.figures if responses else ())
+        ],
+        mapreduce=jobs.section if jobs else None,
+        mapreduce_figures=[
+            Noted(drawn[figure.name], mapreduce.NOTE) for figure in (jobs.figures if jobs else ())
         ],
         monitoring=watched.section if watched else None,
         monitoring_figures=[

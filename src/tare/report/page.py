@@ -14,6 +14,7 @@ from tare.report.course import CourseSection
 from tare.report.drawing import Drawn, Noted
 from tare.report.interference import InterferenceSection
 from tare.report.load_balancer import LoadBalancerSection
+from tare.report.mapreduce import MapReduceSection
 from tare.report.monitoring import MonitoringSection
 from tare.report.palette import Look
 from tare.report.provenance import (
@@ -118,6 +119,8 @@ class Page:
     balancer_figures: tuple[Noted, ...] = ()
     course: CourseSection | None = None
     course_figures: tuple[Noted, ...] = ()
+    mapreduce: MapReduceSection | None = None
+    mapreduce_figures: tuple[Noted, ...] = ()
 
 
 def make_page(
@@ -139,6 +142,8 @@ def make_page(
     balancer_figures: Sequence[Noted] = (),
     course: CourseSection | None = None,
     course_figures: Sequence[Noted] = (),
+    mapreduce: MapReduceSection | None = None,
+    mapreduce_figures: Sequence[Noted] = (),
 ) -> Page:
     """Return the page's content."""
     runs = comparison.runs
@@ -201,6 +206,8 @@ def make_page(
         balancer_figures=tuple(balancer_figures),
         course=course,
         course_figures=tuple(course_figures),
+        mapreduce=mapreduce,
+        mapreduce_figures=tuple(mapreduce_figures),
     )
 
 

@@ -29,6 +29,7 @@ from tare.platforms.linux.process_machine import temporary_folder
 from tare.run.alive import while_alive
 from tare.run.cast import Cast
 from tare.run.cell import LEAST_COUNTED_S, Attempt, CellContext, fail_cell
+from tare.run.cluster.batch import clustered
 from tare.run.host_counters import HostSampler, host_sampler
 from tare.run.neighbours import Neighbour
 from tare.run.outputs import save_logs
@@ -110,6 +111,17 @@ class BatchRunner:
             place = replace(place, connection=await self._connection(place, cells))
             watch = await self._watch(place, cells)
             cast = await self._cast(place, "bridged" in self._needs(batch, cells), watch)
+            cast = await place.machines.enter_async_context(
+                clustered(
+                    cast,
+                    place.specs,
+                    place.connection,
+                    batch,
+                    self.cells,
+                    emulated=arm.facts.emulated,
+                    lost=place.lost,
+                )
+            )
             await self._libraries.loaded()
             facts = replace(arm.facts, vcpus=batch.vcpus)
             for index, cell in enumerate(cells):
@@ -152,7 +164,11 @@ class BatchRunner:
         if "network" not in needs:
             return None
         contexts = [site.context for site in (place.home, *place.abroad.values())]
-        several = bool(batch.placement.companions) or "bridged" in needs
+        several = (
+            bool(batch.placement.companions)
+            or batch.placement.cluster is not None
+            or "bridged" in needs
+        )
         joining = connected(contexts, place.arm.platform, place.arm.options, several=several)
         return await place.machines.enter_async_context(joining)
 
@@ -185,7 +201,7 @@ class BatchRunner:
         own = place.outside() if bridged else {}
         peer = await self._peer(place, subject, companions.get(PEER), own.get("client", ()))
         if peer is None or not bridged:
-            return Cast(subject, neighbours, peer)
+            return Cast(subject, neighbours, peer, companions=companions)
         origin = companions.get(ORIGIN)
         if origin is None:
             context, like = place.home.context, place.specs[SUBJECT]
@@ -197,7 +213,7 @@ class BatchRunner:
                 cpus[name] = ()
         tare = (os.getpid(),) if place.home.context.host.local else ()
         between = Between(subject, peer.machine, origin, peer.network, cpus, watch, tare)
-        return Cast(subject, neighbours, peer, between)
+        return Cast(subject, neighbours, peer, between, companions)
 
     async def _peer(
         self,
@@ -250,8 +266,15 @@ class BatchRunner:
         spec = MachineSpec(name, shape, cpus, workdir, arm.realtime, role, site.prepared.toolbox)
         if place.connection is not None:
             network = place.connection.whole.on(context.host.name)
-            own = role in {each.role for each in batch.placement.companions}
-            spec = replace(spec, network=network, way=place.connection.way, own_address=own)
+            cluster = batch.placement.cluster is not None
+            own = cluster or role in {each.role for each in batch.placement.companions}
+            spec = replace(
+                spec,
+                network=network,
+                way=place.connection.way,
+                own_address=own,
+                keeps_memory=cluster,
+            )
             place.specs[role] = spec
         self.cells.log.append(
             MachineStarting(

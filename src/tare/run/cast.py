@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tare.platforms.contract import SUBJECT
@@ -11,6 +11,7 @@ from tare.workloads.network.ends import ORIGIN, PEER
 
 if TYPE_CHECKING:
     from tare.platforms.contract import Machine
+    from tare.run.cluster.cluster import RunningCluster
     from tare.run.neighbours import Neighbour
     from tare.run.peers import Peer
     from tare.run.through import Between
@@ -25,17 +26,22 @@ class Cast:
         neighbours: Machines that carry loads meanwhile.
         peer: The other end of workloads that have two: a process of the host, or a machine.
         between: What goes on where the subject stands between the peer and an origin.
+        companions: The machines that the workload works with, by role.
+        cluster: The cluster that subject and companions are, where they are one.
     """
 
     subject: Machine
     neighbours: tuple[Neighbour, ...] = ()
     peer: Peer | None = None
     between: Between | None = None
+    companions: Mapping[str, Machine] = field(default_factory=dict)
+    cluster: RunningCluster | None = None
 
     @property
     def machines(self) -> Mapping[str, Machine]:
         """All machines by role."""
         there = {SUBJECT: self.subject, **{each.role: each.machine for each in self.neighbours}}
+        there |= self.companions
         if self.peer is not None:
             there[PEER] = self.peer.machine
         if self.between is not None:

@@ -16,6 +16,7 @@ from tare.events.host_schedule import FACTS as HOST_FACTS
 from tare.platforms.contract import SUBJECT
 from tare.run.alive import while_alive
 from tare.run.believable import Clocks, impossible, require_possible
+from tare.run.cluster.jobs import ClusterJob, job_facts
 from tare.run.cost import MEMORY, CellCost
 from tare.run.disk_facts import disk_facts
 from tare.run.host_counters import Counted, Counters, HostSampler
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from tare.workloads.contract import Metric, Parameters, Workload
 
 PHASES = "phases"
-"""The fact that lists what neighbours did in turn, for the report's courses."""
+"""The fact that lists what neighbours, or a job's tasks, did in turn, for the report's courses."""
 HOST_COST = "host_cost"
 LEAST_DEADLINE_S = 30.0
 UNREADABLE = (
@@ -90,12 +91,14 @@ class _Measured:
             "host_cost": self._host_cost(),
             "start_skew_s": self.skew_s,
             "neighbours": [asdict(report) for report in self.loads],
-            PHASES: next((report.phases for report in self.loads if report.phases), ()),
+            PHASES: self.outcome.value.get(PHASES)
+            or next((report.phases for report in self.loads if report.phases), ()),
             HOST_FACTS: dict(self.host.facts),
             **self.counters.facts,
             **({"host_cache": dict(self.host_cache)} if self.host_cache else {}),
             **disk_facts(self.outcome.value),
             **{name: told for name, told in self.told.items() if name != HOST_COST},
+            **job_facts(self.outcome.value),
         }
 
     def _host_cost(self) -> dict[str, float]:
@@ -195,7 +198,7 @@ class Attempt:
             subject,
             {neighbour.role: neighbour.machine for neighbour in cast.neighbours},
         )
-        uses_disk = "disk" in self.workload.needs_for(self.parameters)
+        uses_disk = "disk" in self.workload.needs_for(self.parameters) and cast.cluster is None
         forgotten: dict[str, Any] = {}
 
         async def begin() -> None:
@@ -212,7 +215,7 @@ class Attempt:
         first = await context.clocks.begin(subject.name, subject.agent)
         # Not where there would be no second sample to compare the first with.
         counted = not self.workload.realtime and self.cell.expected_s >= LEAST_COUNTED_S
-        counters = Counters(subject, self.watch, counted)
+        counters = Counters(subject, self.watch, counted, cast.companions)
         await counters.begin(first)
         beginning = asyncio.ensure_future(loads.begin(barrier))
         began = time.monotonic()
@@ -242,8 +245,13 @@ class Attempt:
 
     def _work(self, barrier: Barrier, progress: Watch) -> Coroutine[Any, Any, Outcome]:
         """Return the work itself, which begins when all at the barrier are ready."""
-        subject, peer = self.cast.subject, self.cast.peer
+        subject, peer, cast = self.cast.subject, self.cast.peer, self.cast
         ends = self.workload.ends(self.parameters)
+        if (job := self.workload.job(self.parameters)) is not None:
+            if cast.cluster is None:
+                raise WorkloadFault(f"{self.cell.kind} needs a cluster, and there is none")
+            work = ClusterJob(cast.cluster, job, self.deadline_s)
+            return work.carry_out(barrier=barrier, on_progress=progress.hear)
         if ends is None:
             return subject.agent.run(
                 self.workload.agent_name,

@@ -15,7 +15,7 @@ from tare.hosts import start_owned
 from tare.run.cost import MEMORY
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tare.agent.clocktrust import ClockReading
     from tare.agent.series import Series
@@ -92,11 +92,13 @@ class Counters:
         subject: The machine.
         host: Where the host's are sampled; None: nowhere.
         wanted: Whether any are; not beside real-time work, in whose loop every wake-up would show.
+        others: Further machines that work for the cell, by role.
     """
 
     subject: Machine
     host: HostSampler | None
     wanted: bool
+    others: Mapping[str, Machine] = field(default_factory=dict)
     start_ns: int = 0
     """The common start, on the clock of this computer (CLOCK_MONOTONIC_RAW)."""
     resident: float = 0.0
@@ -119,6 +121,10 @@ class Counters:
         await self.subject.agent.counters_start()
         self._looking = asyncio.create_task(self._look())
         self._agents["subject"], self._clocks["subject"] = self.subject.agent, clock
+        for role, machine in self.others.items():
+            self._clocks[role] = await machine.agent.clock()
+            await machine.agent.counters_start()
+            self._agents[role] = machine.agent
         if self.host is None or self.host.agent is None:
             return
         try:

@@ -65,7 +65,7 @@ def unmet(study: Study, arm: str, offered: Capabilities, needs: frozenset[Need])
         needs: What a workload's machine must have.
     """
     platform = study.arms[arm].platform
-    if needs & {"toolbox", "toolbox-build"} and not offered.toolbox:
+    if any(need.startswith("toolbox") for need in needs) and not offered.toolbox:
         return f"programs of the toolbox, which {platform} cannot give its machines here"
     if "disk" in needs and not offered.disk:
         return f"a disk of the machine's own, which {platform} cannot give here"

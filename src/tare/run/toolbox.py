@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tare.errors import InputError
 from tare.platforms.contract import ToolboxFiles
 from tare.study.load import wrong_in_study
 from tare.workloads.additions import Additions, together
@@ -79,8 +80,15 @@ async def study_toolbox(setup: RunSetup, study: Study) -> ToolboxFiles | None:
     """
     needs = study_needs(setup, study)
     kind: Kind
+    if {"toolbox-build", "toolbox-hadoop"} <= needs:
+        raise InputError(
+            "what compiles a kernel and Hadoop are in two toolboxes, and a study has one",
+            "make two studies of it",
+        )
     if "toolbox-build" in needs:
         kind = "build"
+    elif "toolbox-hadoop" in needs:
+        kind = "hadoop"
     elif "toolbox" in needs:
         kind = "base"
     else:

@@ -142,13 +142,17 @@ class _Names:
 
 
 def _machines(data: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
-    """Yield what each machine of a scenario says in ``on``, with the keys that lead there."""
+    """Yield the host that each machine of a scenario names, with the keys that lead there."""
     scenarios = data.get("scenarios")
     for name, scenario in scenarios.items() if isinstance(scenarios, Mapping) else ():
         machines = scenario.get("machines") if isinstance(scenario, Mapping) else None
         for role, machine in machines.items() if isinstance(machines, Mapping) else ():
             if isinstance(machine, Mapping) and machine.get("on") is not None:
                 yield ("scenarios", name, "machines", role, "on"), machine["on"]
+        cluster = scenario.get("cluster") if isinstance(scenario, Mapping) else None
+        hosts = cluster.get("hosts") if isinstance(cluster, Mapping) else None
+        for index, host in enumerate(hosts if isinstance(hosts, list) else ()):
+            yield ("scenarios", name, "cluster", "hosts", index), host
 
 
 def _without_machines_on(data: dict[str, Any]) -> dict[str, Any]:
@@ -159,12 +163,19 @@ def _without_machines_on(data: dict[str, Any]) -> dict[str, Any]:
     return {
         **data,
         "scenarios": {
-            name: {**scenario, "machines": _without_on(scenario["machines"])}
-            if isinstance(scenario, Mapping) and isinstance(scenario.get("machines"), Mapping)
-            else scenario
+            name: _without_hosts(scenario) if isinstance(scenario, Mapping) else scenario
             for name, scenario in scenarios.items()
         },
     }
+
+
+def _without_hosts(scenario: Mapping[str, Any]) -> dict[str, Any]:
+    found = dict(scenario)
+    if isinstance(machines := found.get("machines"), Mapping):
+        found["machines"] = _without_on(machines)
+    if isinstance(cluster := found.get("cluster"), Mapping):
+        found["cluster"] = {key: value for key, value in cluster.items() if key != "hosts"}
+    return found
 
 
 def _without_on(arms: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tare.errors import TareError
 
 if TYPE_CHECKING:
-    from tare.study.scenario import Companion, Neighbours, Scenario, Where
+    from tare.study.scenario import Cluster, Companion, Neighbours, Scenario, Where
 
 
 class Unplaceable(TareError):
@@ -76,12 +76,14 @@ class Placement:
         neighbours: One entry per machine.
         companions: The same for the machines that the workload works with.
         notes: How the scenario was adapted to this host, one sentence each.
+        cluster: The cluster that subject and companions are, where they are one.
     """
 
     subject: tuple[int, ...] = ()
     neighbours: tuple[NeighbourPlacement, ...] = ()
     companions: tuple[CompanionPlacement, ...] = ()
     notes: tuple[str, ...] = ()
+    cluster: Cluster | None = None
 
 
 def place(
@@ -120,7 +122,40 @@ def place(
         _companion(role, each, host, cpus, subject, can_pin)
         for role, each in scenario.machines.items()
     )
-    return Placement(subject, tuple(neighbours), companions, tuple(notes))
+    companions += _slaves(scenario, host, cpus, subject, vcpus, can_pin, notes)
+    return Placement(subject, tuple(neighbours), companions, tuple(notes), scenario.cluster)
+
+
+def _slaves(
+    scenario: Scenario,
+    home: str,
+    cpus: HostCpus,
+    subject: tuple[int, ...],
+    vcpus: int,
+    can_pin: bool,
+    notes: list[str],
+) -> tuple[CompanionPlacement, ...]:
+    """Return where a cluster's machines run beside the subject, which is its master."""
+    cluster = scenario.cluster
+    if cluster is None:
+        return ()
+    hosts = cluster.hosts or (home,)
+    found: list[CompanionPlacement] = []
+    pool = _pool("other", cpus, subject, can_pin) if cluster.cpus == "own" else ()
+    each = cluster.vcpus or vcpus
+    first = cluster.slaves - len(cluster.roles)
+    for number, role in enumerate(cluster.roles):
+        host = hosts[(first + number) % len(hosts)]
+        chosen: tuple[int, ...] = ()
+        if pool and host == home:
+            place = number // len(hosts) * each
+            chosen = _rotated(pool, place)[: min(each, len(pool))]
+        where = "" if host == home else host
+        found.append(CompanionPlacement(role, chosen, cluster.vcpus, cluster.memory, where))
+    here = sum(not slave.host for slave in found)
+    if pool and here * each > len(pool):
+        notes.append(f"{here} slaves with {each} vCPUs each share {_cpus(len(pool))}")
+    return tuple(found)
 
 
 def _companion(

@@ -17,6 +17,9 @@ from tare.study.placement import HostCpus, Unplaceable, place
 from tare.study.quantities import format_size
 from tare.study.scenario import Scenario
 
+CLUSTER_S = 20.0
+"""Seconds from machines that are ready to a cluster that is, and from its stop to its end."""
+
 
 @dataclass(frozen=True)
 class ArmFacts:
@@ -70,6 +73,11 @@ class Kind(Protocol):
     @property
     def roles(self) -> frozenset[str]:
         """The roles of further machines that it works with."""
+        ...
+
+    @property
+    def on_cluster(self) -> bool:
+        """Whether it is a job on a cluster."""
         ...
 
     def expected_s(self, parameters: Any) -> float:
@@ -291,7 +299,7 @@ def _batch(
     kinds: Mapping[str, Kind],
 ) -> Batch | Skip:
     scenario = study.scenarios[name]
-    if (scenario.neighbours or scenario.machines) and not facts.neighbours:
+    if (scenario.neighbours or scenario.roles) and not facts.neighbours:
         return Skip(arm, name, None, "needs other machines, which this platform cannot run")
     if reason := facts.loads_lack.get(name) or _little_memory(scenario, facts):
         return Skip(arm, name, None, reason)
@@ -310,7 +318,7 @@ def _batch(
         for label, spec in study.workloads.items()
         if spec.workload not in facts.lacks
         and (spec.scenarios is None or name in spec.scenarios)
-        and not _without_role(scenario, kinds[spec.workload])
+        and not _wrong_machines(scenario, kinds[spec.workload])
         for cell in _cells(arm, name, label, spec, facts, kinds[spec.workload])
         if not _few_vcpus(spec, cell.parameters, kinds[spec.workload], vcpus)
     )
@@ -321,7 +329,7 @@ def _batch(
         name,
         cells,
         placement,
-        facts.boot_s * boots,
+        facts.boot_s * boots + (CLUSTER_S * facts.slowdown if scenario.cluster else 0.0),
         study.records_host(arm, name),
         facts.boot,
         vcpus,
@@ -340,9 +348,8 @@ def _skipped_workloads(
             if spec.scenarios is not None and name not in spec.scenarios:
                 continue
             kind = kinds[spec.workload]
-            if role := _without_role(scenario, kind):
-                reason = f"{spec.workload} works with no machine `{role}`"
-                found.append(Skip(arm, name, label, reason))
+            if reason := _wrong_machines(scenario, kind):
+                found.append(Skip(arm, name, label, f"{spec.workload} {reason}"))
                 continue
             few = [_few_vcpus(spec, point, kind, vcpus) for point in spec.points]
             found += [Skip(arm, name, label, reason) for reason in dict.fromkeys(few) if reason]
@@ -358,15 +365,22 @@ def _few_vcpus(spec: WorkloadSpec, point: Mapping[str, Any], kind: Kind, vcpus: 
     return f"{spec.workload} {said} needs {needed} vCPUs, not {vcpus}: write `vcpus: {needed}`"
 
 
-def _without_role(scenario: Scenario, kind: Kind) -> str:
-    """Return a machine of a scenario that a workload has no role for, or nothing."""
-    return next(iter(sorted(set(scenario.machines) - kind.roles)), "")
+def _wrong_machines(scenario: Scenario, kind: Kind) -> str:
+    """Return why a workload cannot run with a scenario's machines, or nothing."""
+    if kind.on_cluster and scenario.cluster is None:
+        return "is a job on a cluster: write `cluster: {slaves: 2}` for the scenario"
+    if scenario.cluster is not None and not kind.on_cluster:
+        return "is no job on a cluster"
+    for role in sorted(scenario.roles - kind.roles):
+        return f"works with no machine `{role}`"
+    return ""
 
 
 def _little_memory(scenario: Scenario, facts: ArmFacts) -> str:
     """Return why another machine has too little memory for this platform, or nothing."""
     own = [each.memory for each in scenario.neighbours]
     own += [each.memory for each in scenario.machines.values()]
+    own += [scenario.cluster.memory] if scenario.cluster else []
     given = [memory for memory in own if memory is not None]
     if not given or min(given) >= facts.min_memory:
         return ""

@@ -7,8 +7,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from tare.study.hosting import Part
+from tare.study.quantities import Size
 from tare.study.shape import MOST_VCPUS, Memory, Vcpus
 
+MOST_SLAVES = 16
 Where = Literal["any", "same", "other", "sibling", "other-node"]
 """Where a neighbour runs, seen from the subject."""
 
@@ -83,6 +85,66 @@ class Companion(Part):
     )
 
 
+class Cluster(Part):
+    """Machines of the arm that work together as one cluster of Hadoop.
+
+    The subject is its master: it names the files, gives out work, and submits the jobs.
+    """
+
+    slaves: int = Field(
+        1, ge=1, le=MOST_SLAVES, description="How many machines hold data and run tasks."
+    )
+    master: Literal["apart", "with-first"] = Field(
+        "apart",
+        description="`apart`: the master has a machine of its own; `with-first`: the first slave's "
+        "machine is the master's too.",
+    )
+    tasks: int = Field(
+        2, ge=1, le=64, description="How many map or reduce tasks a slave runs at a time."
+    )
+    cpus: Literal["any", "own"] = Field(
+        "any",
+        description="`own`: each slave's vCPUs are bound to host CPUs, its own as far as there are "
+        "enough; the subject must be pinned too.",
+    )
+    hosts: tuple[str, ...] = Field(
+        (),
+        description="The hosts that slaves run on, in turn: names out of `hosts` or of the user's "
+        "hosts file; the arm's own when left out.",
+    )
+    vcpus: Annotated[int, Field(ge=1, le=MOST_VCPUS)] | None = Field(
+        None, description="How many vCPUs a slave has; the shape's when left out."
+    )
+    memory: Memory | None = Field(
+        None, description="A slave's main memory; the shape's when left out."
+    )
+    replication: int = Field(
+        3, ge=1, le=16, description="How many copies of each block are wanted where a job says "
+        "nothing else; there are never more than slaves."
+    )  # fmt: skip
+    block: Size = Field(
+        32 << 20, ge=1 << 20, description="Bytes of a block of HDFS, of which a map reads one."
+    )
+    sync: bool = Field(
+        False,
+        description="Whether a block is brought to the disk when it is complete; Hadoop leaves it "
+        "to the page cache.",
+    )
+    slow_start: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="Which share of the maps must have ended before reduces begin; at 1 a slave "
+        "runs maps *or* reduces. Hadoop's own default is 0.05.",
+    )
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The roles of its machines beside the subject."""
+        first = 1 if self.master == "apart" else 2
+        return tuple(f"slave-{number}" for number in range(first, self.slaves + 1))
+
+
 class Scenario(Part):
     """Roles placed on the host's CPUs."""
 
@@ -99,6 +161,11 @@ class Scenario(Part):
         description="Further machines of the arm, by the role that a workload has for them: "
         "`peer` is the other end of a network workload, which is a process of the host where this "
         "is left out.",
+    )
+    cluster: Cluster | None = Field(
+        None,
+        description="A cluster of Hadoop, made of the subject, which is its master, and of "
+        "further machines: for workloads that are jobs on one.",
     )
     host_trace: bool | None = Field(
         None,
@@ -117,4 +184,14 @@ class Scenario(Part):
                     f"{who} on {cpus!r} CPUs needs a subject that stays in place; "
                     "write `subject: {cpus: pinned}`, or `cpus: any` for it"
                 )
+        if self.cluster and self.cluster.cpus == "own" and self.subject.cpus == "any":
+            raise ValueError(
+                "slaves on CPUs of their own need a subject that stays in place; "
+                "write `subject: {cpus: pinned}`, or `cpus: any` for them"
+            )
         return self
+
+    @property
+    def roles(self) -> frozenset[str]:
+        """The roles of all machines beside the subject that a workload works with."""
+        return frozenset((*self.machines, *(self.cluster.roles if self.cluster else ())))

@@ -18,6 +18,9 @@ from tare.workloads.disk.filebench import Filebench
 from tare.workloads.disk.fio import Fio
 from tare.workloads.loads import CpuLoad, DiskLoad, MemoryLoad, PhasedLoad
 from tare.workloads.machine import MachineFacts, fitted
+from tare.workloads.mapreduce.dfsio import Dfsio
+from tare.workloads.mapreduce.terasort import Terasort
+from tare.workloads.mapreduce.wordcount import Wordcount
 from tare.workloads.memory.bandwidth import MemoryBandwidth
 from tare.workloads.memory.latency import MemoryLatency
 from tare.workloads.network.exchange import ConnectRequestResponse, RequestResponse
@@ -51,6 +54,9 @@ OWN: tuple[Workload[Any], ...] = (
     PacketRate(),
     HttpLoad(),
     Proxy(),
+    Dfsio(),
+    Terasort(),
+    Wordcount(),
     Program(),
     Command(),
     CpuLoad(),

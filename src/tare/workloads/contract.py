@@ -16,14 +16,15 @@ from pydantic import BaseModel, ConfigDict
 from tare.workloads.additions import Additions
 
 if TYPE_CHECKING:
+    from tare.workloads.mapreduce.job import Job
     from tare.workloads.network.ends import Ends
 
 NOTHING = Additions()
 Better = Literal["higher", "lower", "neither"]
 Kind = Literal["typical", "tail", "maximum"]
-Need = Literal["toolbox", "toolbox-build", "disk", "network", "bridged"]
-"""What a machine may have to have: the applications, those that compile, a disk, a network, and one
-on which it reaches others by itself."""
+Need = Literal["toolbox", "toolbox-build", "toolbox-hadoop", "disk", "network", "bridged"]
+"""What a machine may have to have: the applications, those that compile, Hadoop, a disk, a network,
+and one on which it reaches others by itself."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,8 @@ class Workload(ABC, Generic[P]):
     """Which of :class:`tare.workloads.machine.MachineFacts` its request is completed with."""
     roles: frozenset[str] = frozenset()
     """The roles of further machines that it works with, such as ``peer``."""
+    on_cluster: bool = False
+    """Whether it is a job on a cluster of Hadoop, which a scenario makes: see :meth:`job`."""
     neighbour_only: bool = False
     """Whether it ends when a subject does, so that it cannot be measured itself."""
     keeps_busy: bool = True
@@ -147,6 +150,10 @@ class Workload(ABC, Generic[P]):
 
     def ends(self, parameters: P) -> Ends | None:
         """Return what each of two ends does, where one serves and the other asks; None: one end."""
+        return None
+
+    def job(self, parameters: P) -> Job | None:
+        """Return what is done on a cluster, where it is a job on one; None: it is none."""
         return None
 
     def ending(self, parameters: P) -> P:

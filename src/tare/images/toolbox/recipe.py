@@ -1,7 +1,7 @@
 """What the toolbox is made of: Debian packages, what is left out of them, and the programs in it.
 
-There are two toolboxes: ``base`` for almost everything, and ``build``, which holds all of ``base``
-and what compiles a kernel.
+There are three toolboxes: ``base`` for almost everything, ``build``, which holds all of ``base``
+and what compiles a kernel, and ``hadoop``, which holds all of ``base`` and Hadoop.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-Kind = Literal["base", "build"]
-KINDS: tuple[Kind, ...] = ("base", "build")
+Kind = Literal["base", "build", "hadoop"]
+KINDS: tuple[Kind, ...] = ("base", "build", "hadoop")
 
 FORMAT = 1
 """Raised whenever the same recipe is to give other bytes, so that old toolboxes are not reused."""
@@ -69,7 +69,22 @@ _BUILD = (
     "tar",
     "xz-utils",
 )
-PACKAGES: Mapping[Kind, tuple[str, ...]] = {"base": _BASE, "build": (*_BASE, *_BUILD)}
+_HADOOP = (
+    "bash",
+    "curl",
+    "findutils",
+    "hostname",
+    "libc-bin",
+    "mawk",
+    "procps",
+    "sed",
+    "util-linux",
+)
+PACKAGES: Mapping[Kind, tuple[str, ...]] = {
+    "base": _BASE,
+    "build": (*_BASE, *_BUILD),
+    "hadoop": (*_BASE, *_HADOOP),
+}
 """The packages that are asked for; apt adds what they depend on. ``a | b``: the first there is."""
 
 NOT_NEEDED = re.compile(
@@ -142,9 +157,17 @@ _BUILD_PROGRAMS = {
     "ld": Program("/usr/bin/ld", "binutils"),
     "make": Program("/usr/bin/make", "make"),
 }
+_HADOOP_PROGRAMS = {
+    "awk": Program("/usr/bin/mawk", "mawk"),
+    "bash": Program("/bin/bash", "bash"),
+    "curl": Program("/usr/bin/curl", "curl"),
+    "getconf": Program("/usr/bin/getconf", "libc-bin"),
+    "setsid": Program("/usr/bin/setsid", "util-linux"),
+}
 PROGRAMS: Mapping[Kind, Mapping[str, Program]] = {
     "base": _BASE_PROGRAMS,
     "build": {**_BASE_PROGRAMS, **_BUILD_PROGRAMS},
+    "hadoop": {**_BASE_PROGRAMS, **_HADOOP_PROGRAMS},
 }
 """Programs by name; a toolbox that lacks one of them is not published."""
 

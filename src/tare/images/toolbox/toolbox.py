@@ -22,6 +22,7 @@ from tare.images.packages import Package
 from tare.images.toolbox import tree as trees
 from tare.images.toolbox.check import snapshot, tree_problems
 from tare.images.toolbox.expected import expected_outputs
+from tare.images.toolbox.hadoop import SUMS, add_hadoop, fetch_hadoop
 from tare.images.toolbox.packages import download_all, lists_state, toolbox_packages
 from tare.images.toolbox.recipe import (
     ABOUT,
@@ -46,7 +47,7 @@ class Toolbox:
     """One built toolbox.
 
     Args:
-        kind: ``base`` or ``build``.
+        kind: ``base``, ``build`` or ``hadoop``.
         key: SHA-256 (hex) of everything it was made from.
         image: The file system image.
         digest: SHA-256 (hex) of the image.
@@ -81,7 +82,7 @@ async def prepare_toolbox(
 
     Args:
         host: The computer that builds; its distribution provides the packages.
-        kind: ``base`` or ``build``.
+        kind: ``base``, ``build`` or ``hadoop``.
         agent: The agent, which runs every application once to see what it writes.
         cache: Directory to keep it in; see :func:`tare.images.cache.default_cache`.
         say: Is told each stage of a build, in a sentence.
@@ -115,7 +116,7 @@ async def prepare_toolbox(
             cached = found is not None
             if found is None:
                 notes = (lacking,) if lacking else ()
-                build = _Build(host, kind, key, packages, jar, agent, notes, say)
+                build = _Build(host, kind, key, packages, jar, agent, notes, say, cache)
                 await build.into(draft, folder / key)
                 found = await asyncio.to_thread(cached_toolbox, folder / key)
     if found is None:
@@ -138,6 +139,7 @@ def _key(kind: Kind, recipe: str, packages: tuple[Package, ...], jar: Path | Non
             "recipe": recipe,
             "debs": sorted(part.sha256 for part in packages),
             "scimark": jar is not None,
+            **({"hadoop": store.file_digest(SUMS)} if kind == "hadoop" else {}),
         }
     )
 
@@ -267,6 +269,7 @@ class _Build:
     agent: Path
     notes: tuple[str, ...]
     say: Callable[[str], None]
+    cache: Path
 
     async def into(self, draft: Path, folder: Path) -> None:
         """Build in ``draft``, and publish as ``folder``."""
@@ -282,6 +285,10 @@ class _Build:
         if self.kind == "build":
             self.say(f"toolbox {self.kind}: unpacking the kernel's source")
             await trees.unpack_kernel(self.host, tree)
+        if self.kind == "hadoop":
+            self.say(f"toolbox {self.kind}: letting Maven fetch Hadoop")
+            await fetch_hadoop(self.host, self.cache, draft / "hadoop")
+            await asyncio.to_thread(add_hadoop, tree, draft / "hadoop")
         shutil.rmtree(debs)
         self.say(f"toolbox {self.kind}: making the applications' inputs")
         await asyncio.to_thread(trees.settle, tree)

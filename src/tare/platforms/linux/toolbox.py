@@ -13,7 +13,7 @@ VARIABLE = "TARE_TOOLBOX"
 """What tells an agent that is a process of the host where the tree is."""
 
 _MOUNT_S = 60.0
-_MODULES = {"toolbox": "erofs", "toolbox-build": "erofs"}
+_MODULES = dict.fromkeys(("toolbox", "toolbox-build", "toolbox-hadoop"), "erofs")
 
 
 def image_needs(context: Context) -> frozenset[str]:

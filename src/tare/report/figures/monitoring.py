@@ -15,8 +15,8 @@ from tare.report.words import marked, short
 WIDE, NARROW = 720.0, 360.0
 LEFT, GAP, HEIGHT, SPACE = 62.0, 14.0, 64.0, 54.0
 MOST_POINTS = 160
-ROLES = ("subject", "host")
-WORDS = {"subject": "the machine", "host": "its host"}
+ROLES = ("subject", "slave-1", "host")
+WORDS = {"subject": "the machine", "slave-1": "the first slave", "host": "its host"}
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def _told(monitor: Monitor, panel: Panel) -> str:
 def _drawn(monitor: Monitor, panels: Sequence[Panel], width: float) -> Spec:
     canvas = Canvas(width)
     beside = width > NARROW and len(monitor.tracks) > 1
-    columns = [role for role in ROLES if monitor.track(role) is not None]
+    columns = _columns(monitor)
     room = (width - LEFT - GAP * (len(columns) - 1)) / len(columns) if beside else width - LEFT
     top = 20.0
     for panel in panels:
@@ -116,6 +116,12 @@ def _drawn(monitor: Monitor, panels: Sequence[Panel], width: float) -> Spec:
         if beside:
             top += HEIGHT + SPACE
     return canvas.spec(top)
+
+
+def _columns(monitor: Monitor) -> list[str]:
+    """Return whose counters are drawn: of a cluster one slave's, as its master only waits."""
+    there = [role for role in ROLES if monitor.track(role) is not None]
+    return [role for role in there if role != "subject" or "slave-1" not in there]
 
 
 def _legend(canvas: Canvas, panel: Panel, top: float) -> None:

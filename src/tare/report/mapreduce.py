@@ -1,0 +1,239 @@
+"""The section on jobs of Hadoop: their phases, what limited them, and what they wrote."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from tare.analysis.formatting import format_quantity, format_size
+from tare.analysis.job_phases import JobCell, PhaseUse, job_cells, phase_uses
+from tare.analysis.model import ArmSummary, Comparison, Effect
+from tare.analysis.rundata import RunData
+from tare.report.figures.frame import Figure
+from tare.report.figures.phases import PhaseBar, phases_figure
+from tare.report.tables import Column, Shown, Table
+from tare.report.words import NONE, Names, Part, counted, joined, marked, ratio
+
+CROSS_CHECKS = {"write": ("written", "write-throughput"), "read": ("read", "read-throughput")}
+"""How something is done: Filebench's metric of it, and TestDFSIO's."""
+PHASES = ("map", "shuffle", "sort", "reduce")
+NOTE = (
+    "Mean over the blocks. A phase ends with the last task that is in it; what is in none is the "
+    "start and the end of the job. The line is the interval of the whole time. Seed 004 has such "
+    "bars for TeraSort in its figure 6(c)."
+)
+FEW_BLOCKS = 8
+MOST_BARS = 40
+
+
+@dataclass(frozen=True)
+class MapReduceSection:
+    """What the page shows of jobs: what limits which arm, phase by phase, and all means."""
+
+    lead: str
+    uses: Shown | None
+
+
+@dataclass(frozen=True)
+class MapReduce:
+    """Everything of the section before its figures are drawn."""
+
+    section: MapReduceSection
+    figures: tuple[Figure, ...]
+    table: Table[PhaseUse]
+
+
+def mapreduce_of(runs: Sequence[RunData], comparison: Comparison) -> MapReduce | None:
+    """Return the section; None where no cell was a job on a cluster."""
+    cells = job_cells(runs)
+    if not cells:
+        return None
+    uses = phase_uses(runs)
+    table = uses_table(uses)
+    return MapReduce(
+        MapReduceSection(_lead(uses, cells, comparison), table.shown() if uses else None),
+        phase_figures(comparison),
+        table,
+    )
+
+
+def phase_figures(comparison: Comparison) -> tuple[Figure, ...]:
+    """Return one figure for each step that has phases and a time of its own."""
+    names = Names(Part.of(summary.key) for summary in comparison.summaries)
+    found: dict[tuple[str, str], dict[tuple[Part, str], dict[str, ArmSummary]]] = {}
+    for summary in comparison.summaries:
+        step, _, what = summary.key.metric.rpartition("-")
+        if what in (*PHASES, "time") and step:
+            place = found.setdefault((summary.key.workload, step), {})
+            place.setdefault((Part.of(summary.key), summary.arm), {})[what] = summary
+    figures: list[Figure] = []
+    for (workload, step), members in found.items():
+        bars = [
+            _bar(names.name(part), arm, told)
+            for (part, arm), told in members.items()
+            if "time" in told and any(phase in told for phase in PHASES)
+        ]
+        if bars:
+            bars.sort(key=lambda bar: bar.name)
+            figures.append(
+                phases_figure(
+                    bars[:MOST_BARS],
+                    name=f"phases-{len(figures) + 1}",
+                    title=f"{workload}: {step}, phase by phase",
+                )
+            )
+    return tuple(figures)
+
+
+def _bar(name: str, arm: str, told: Mapping[str, ArmSummary]) -> PhaseBar:
+    whole = told["time"]
+    ends = whole.interval
+    return PhaseBar(
+        name=name,
+        arm=arm,
+        emulated=whole.emulated,
+        seconds=tuple((phase, told[phase].mean) for phase in PHASES if phase in told),
+        whole=whole.mean,
+        ends=None if ends is None else (ends.low, ends.high),
+    )
+
+
+def _lead(uses: Sequence[PhaseUse], cells: Sequence[JobCell], comparison: Comparison) -> str:
+    parts = [finding(uses)] if uses else ["No counters were sampled, so nothing says what limits."]
+    parts += [*_copies(cells), *cross_checks(comparison.effects)]
+    if comparison.blocks < FEW_BLOCKS:
+        parts.append(
+            f"{counted(comparison.blocks, 'block')} are few: all this is preliminary."
+            if comparison.blocks > 1
+            else "One block is few: all this is preliminary."
+        )
+    return " ".join(part for part in parts if part)
+
+
+def finding(uses: Sequence[PhaseUse]) -> str:
+    """Return in words which resource limits which arm in which phase, by most of its cells."""
+    votes: dict[tuple[str, bool, str, str], Counter[str]] = {}
+    for use in uses:
+        if use.limit:
+            key = (use.arm, use.emulated, use.step, use.phase)
+            votes.setdefault(key, Counter())[use.limit] += 1
+    by_limit: dict[tuple[str, bool], dict[str, list[str]]] = {}
+    for (arm, emulated, step, phase), counts in votes.items():
+        limit, most = counts.most_common(1)[0]
+        if 2 * most > counts.total():
+            told = by_limit.setdefault((arm, emulated), {})
+            told.setdefault(limit, []).append(f"{step} {phase}")
+    sentences = []
+    for (arm, emulated), limits in by_limit.items():
+        told_words = [
+            f"{joined(phases)} by {limit}"
+            for limit, phases in limits.items()
+            if limit != "nothing of these"
+        ]
+        others = limits.get("nothing of these", [])
+        if told_words:
+            sentences.append(f"{marked(arm, emulated)} is limited in {'; '.join(told_words)}.")
+        if others:
+            sentences.append(
+                f"Neither CPU nor disk limits {marked(arm, emulated)} in {joined(others)}: it "
+                "waits for something else."
+            )
+    return " ".join(sentences) or "No phase was long enough for its counters to say what limits it."
+
+
+def cross_checks(effects: Sequence[Effect]) -> list[str]:
+    """Return a sentence an arm: what its disk loses without Hadoop, beside what TestDFSIO loses.
+
+    Where both lose alike, the way to the disk is to blame; where TestDFSIO loses more, Hadoop's own
+    work or its network is (the method of seed 004, which sets Filebench beside TestDFSIO).
+    """
+    found: dict[tuple[str, bool], dict[str, dict[str, list[Effect]]]] = {}
+    for effect in effects:
+        for way, (alone, within) in CROSS_CHECKS.items():
+            side = {alone: "alone", within: "within"}.get(effect.key.metric)
+            # Jobs tell under the same name how much they wrote, which is no rate.
+            if side is not None and effect.scale == "ratio" and effect.unit == "B/s":
+                told = found.setdefault((effect.arm, effect.emulated), {}).setdefault(way, {})
+                told.setdefault(side, []).append(effect)
+    sentences = []
+    for (arm, emulated), ways in found.items():
+        for way, sides in ways.items():
+            if {"alone", "within"} <= set(sides):
+                own, job = (_middle(sides[side]) for side in ("alone", "within"))
+                sentences.append(
+                    f"{marked(arm, emulated)} {way}s at {ratio(own)} the baseline’s rate without "
+                    f"Hadoop (Filebench, one machine alone), and at {ratio(job)} in TestDFSIO."
+                )
+    return sentences
+
+
+def _middle(effects: Sequence[Effect]) -> float:
+    return median(effect.estimate for effect in effects)
+
+
+def _copies(cells: Sequence[JobCell]) -> list[str]:
+    """Return a sentence where scenarios of the same work wrote different numbers of copies."""
+    by_work: dict[tuple[str, str], dict[str, list[JobCell]]] = {}
+    for cell in cells:
+        work = by_work.setdefault((cell.workload, cell.parameters), {})
+        work.setdefault(cell.scenario, []).append(cell)
+    sentences = []
+    for (workload, _), scenarios in by_work.items():
+        copies = {name: members[0].copies for name, members in scenarios.items()}
+        if len(set(copies.values())) > 1:
+            told = [
+                f"{'one copy' if copies[name] == 1 else f'{copies[name]} copies'} and "
+                f"{format_size(fmean(cell.written_bytes for cell in members))} in {name}"
+                for name, members in scenarios.items()
+            ]
+            sentences.append(
+                f"{workload} did not write the same everywhere: {joined(told)}; "
+                "times of these compare with that in mind only."
+            )
+    return sentences
+
+
+def uses_table(uses: Sequence[PhaseUse]) -> Table[PhaseUse]:
+    """Return every phase of every cell: its time, and the slaves' counters in it."""
+    names = Names(Part(u.scenario, u.workload, u.parameters, "subject") for u in uses)
+    columns: tuple[Column[PhaseUse], ...] = (
+        Column(
+            "what",
+            lambda u: names.name(Part(u.scenario, u.workload, u.parameters, "subject")),
+            "What",
+        ),
+        Column("workload", lambda u: u.workload),
+        Column("parameters", lambda u: u.parameters),
+        Column("scenario", lambda u: u.scenario),
+        Column("arm", lambda u: u.arm, "Arm", lambda u: marked(u.arm, u.emulated)),
+        Column("emulated", lambda u: u.emulated),
+        Column("block", lambda u: u.block, "Block", numeric=True),
+        Column("phase", lambda u: f"{u.step} {u.phase}", "Phase"),
+        Column(
+            "seconds",
+            lambda u: u.seconds,
+            "Time",
+            lambda u: format_quantity(u.seconds, "s"),
+            numeric=True,
+        ),
+        Column("busy", lambda u: u.busy, "CPU used", lambda u: _share(u.busy), numeric=True),
+        Column("steal", lambda u: u.steal, "Stolen", lambda u: _share(u.steal), numeric=True),
+        Column(
+            "iowait",
+            lambda u: u.iowait,
+            "Idle, waiting for I/O",
+            lambda u: _share(u.iowait),
+            numeric=True,
+        ),
+        Column("disk", lambda u: u.disk, "Disk busy", lambda u: _share(u.disk), numeric=True),
+        Column("limit", lambda u: u.limit, "Limited by", lambda u: u.limit or NONE),
+    )
+    tone = lambda u: "emulated" if u.emulated else ""  # noqa: E731
+    return Table("job-phases", "What slaves were busy with in each phase", columns, tuple(uses),
+                 tone=tone)  # fmt: skip
+
+
+def _share(value: float | None) -> str:
+    return NONE if value is None else f"{100 * value:.0f} %"

@@ -1,0 +1,252 @@
+"""Bring a cluster of Hadoop up on a batch's machines, and stop it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tare.errors import InputError, MachineFault, TareError, WorkloadFault
+from tare.run.cluster.member import Member
+from tare.run.cluster.state import lacking, ready_for_history, telling
+from tare.workloads.mapreduce.configuration import (
+    DATA,
+    HISTORY_WEB,
+    MANAGER_WEB,
+    NAMENODE_WEB,
+    Layout,
+    files_for,
+    hosts_for,
+)
+from tare.workloads.mapreduce.daemons import (
+    CONF,
+    HISTORY,
+    HOSTS,
+    LOGS,
+    MANAGER,
+    NAMENODE,
+    OF_SLAVE,
+    Daemon,
+    daemon,
+    java,
+)
+from tare.workloads.mapreduce.sizes import of_master, sizes_for
+
+if TYPE_CHECKING:
+    from tare.agent.client import LoadHandle
+    from tare.study.scenario import Cluster
+
+UP_S = 300.0
+"""Seconds a cluster may take to be up on hardware."""
+EMULATED = 15.0
+"""How many times longer an emulated one may take."""
+LOOK_S = 0.2
+STOP_S = 60.0
+LOG_BYTES = 200_000
+MASTER = "master"
+_SETUP = (
+    f"rm -rf {DATA} /tmp/hadoop && mkdir -p {CONF} {LOGS} {DATA}/tmp && "
+    f'printf "%s" "$1" >{HOSTS} && printf "%s %s\\n" "$2" "$(hostname)" >>{HOSTS} && shift 2 && '
+    f'while [ $# -gt 0 ]; do printf "%s" "$2" >"{CONF}/$1" || exit 1; shift 2; done'
+)
+_ASK = (
+    f'curl -sS -m 5 "http://$1:{NAMENODE_WEB}/jmx?qry=Hadoop:service=NameNode,name=NameNodeInfo"; '
+    f'curl -sS -m 5 "http://$1:{MANAGER_WEB}/ws/v1/cluster/metrics"; '
+    f'curl -sS -m 5 "http://$1:{HISTORY_WEB}/ws/v1/history/info"; :'
+)
+
+
+@dataclass
+class RunningCluster:
+    """A cluster that is up, or about to be.
+
+    Args:
+        members: Its machines by name, the master's first.
+        layout: How it works.
+        emulated: Whether it runs so slowly that all may take longer.
+    """
+
+    members: Mapping[str, Member]
+    layout: Layout
+    emulated: bool = False
+    lost: asyncio.Future[str] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+    """Set with its name and machine when a daemon ends that nobody asked to."""
+    took_s: float = 0.0
+    """Seconds from machines that are ready to a cluster that is."""
+    _daemons: dict[tuple[str, str], LoadHandle] = field(default_factory=dict)
+    _stopping: bool = False
+
+    @property
+    def master(self) -> Member:
+        """The master's machine."""
+        return self.members[self.layout.master]
+
+    @property
+    def slaves(self) -> tuple[Member, ...]:
+        """The machines that hold data and run tasks."""
+        return tuple(self.members[name] for name in self.layout.slaves)
+
+    def patience(self, seconds: float) -> float:
+        """Return how long something may take that takes so long on hardware at most."""
+        return seconds * EMULATED if self.emulated else seconds
+
+    async def bring_up(self) -> None:
+        """Configure all machines and start all daemons; return when the cluster can be used.
+
+        Raises:
+            MachineFault: It does not come up; what is lacking, with what its log says.
+        """
+        began = time.monotonic()
+        try:
+            await asyncio.gather(*(self._set_up(member) for member in self.members.values()))
+            starting = [self._start(member, each) for member in self.slaves for each in OF_SLAVE]
+            await asyncio.gather(self._format_and_start(), *starting)
+            await self._until_up(began + self.patience(UP_S))
+        except WorkloadFault as fault:
+            raise MachineFault(f"Hadoop cannot be started: {fault}") from fault
+        self.took_s = time.monotonic() - began
+
+    async def _set_up(self, member: Member) -> None:
+        files = files_for(self.layout, member.name)
+        words = [word for file in files.items() for word in file]
+        hosts = hosts_for(self.layout)
+        await member.run(_SETUP, hosts, member.address, *words)
+
+    async def _format_and_start(self) -> None:
+        sizes = self.layout.sizes
+        await self._start(self.master, MANAGER)
+        form = java(
+            sizes.master, self.layout.processors, NAMENODE.main, ["-format", "-nonInteractive"]
+        )
+        log = f"{LOGS}/format.log"
+        await self.master.run(
+            f'"$@" >{log} 2>&1 || {{ tail -n 5 {log} >&2; exit 1; }}',
+            *form,
+            timeout_s=self.patience(UP_S),
+        )
+        await self._start(self.master, NAMENODE)
+
+    async def _start(self, member: Member, which: Daemon) -> None:
+        handle = await member.start(daemon(which, self.layout.sizes, self.layout.processors))
+        self._daemons[member.name, which.name] = handle
+        handle.on_end(lambda: self._lose(member.name, which.name))
+
+    def _lose(self, machine: str, which: str) -> None:
+        if not self._stopping and not self.lost.done():
+            self.lost.set_result(f"the {which} on {machine} ended by itself")
+
+    async def _until_up(self, until: float) -> None:
+        history = False
+        while True:
+            said = await self.master.output(_ASK, self.master.address)
+            reason = lacking(said, len(self.layout.slaves))
+            if not reason:
+                return
+            if not history and ready_for_history(said):
+                history = True
+                await self._start(self.master, HISTORY)
+            if self.lost.done():
+                raise MachineFault(f"{self.lost.result()}{await self.why()}")
+            if time.monotonic() > until:
+                waited = self.patience(UP_S)
+                raise MachineFault(
+                    f"the cluster is not up after {waited:.0f} s: {reason}{await self.why(reason)}"
+                )
+            await asyncio.sleep(LOOK_S)
+
+    async def why(self, reason: str = "") -> str:
+        """Return what the log says that has most to do with a fault, to go behind a sentence."""
+        text = reason or (self.lost.result() if self.lost.done() else "")
+        for machine, which in self._daemons:
+            named = which in text.lower() and (machine in text or machine == self.layout.master)
+            if named:
+                said = telling((await self.log(machine, which)) or "")
+                return f"; its log says: {said}" if said else ""
+        return ""
+
+    async def log(self, machine: str, which: str) -> str:
+        """Return the last of a daemon's log; empty where it cannot be had."""
+        with suppress(TareError):
+            path = f"{LOGS}/{which}.log"
+            return await self.members[machine].output(f"tail -c {LOG_BYTES} {path} || :")
+        return ""
+
+    async def logs(self) -> dict[str, str]:
+        """Return the last of every daemon's log, by file name."""
+        return {
+            f"{machine}-{which}.log": await self.log(machine, which)
+            for machine, which in self._daemons
+        }
+
+    async def stop(self) -> None:
+        """End all daemons, the slaves' first."""
+        self._stopping = True
+        for (machine, _), handle in reversed(self._daemons.items()):
+            if not self.members[machine].machine.died.done():
+                # They are killed, as their data are of no further use.
+                with suppress(TareError):
+                    await handle.stop(STOP_S)
+
+    def facts(self) -> dict[str, Any]:
+        """Return how the cluster works, for the record."""
+        layout = self.layout
+        return {
+            "slaves": len(layout.slaves),
+            "addresses": dict(layout.addresses),
+            "replication": layout.replication,
+            "effective_replication": layout.effective_replication,
+            "block_bytes": layout.block,
+            "sync_on_close": layout.sync,
+            "slow_start": layout.slow_start,
+            "tasks": layout.sizes.tasks,
+            "heaps_mib": {
+                "task": layout.sizes.task,
+                "application_master": layout.sizes.manager,
+                "daemon": layout.sizes.daemon,
+                "namenode": layout.sizes.master,
+                "sort_buffer": layout.sizes.sort,
+            },
+            "processors": layout.processors,
+            "collector": "serial",
+            "speculation": False,
+            "uber": False,
+        }
+
+
+def layout_for(
+    wanted: Cluster, addresses: Mapping[str, str], memory: int, processors: int
+) -> Layout:
+    """Return how a cluster is laid out.
+
+    Args:
+        wanted: What the study says.
+        addresses: By role: the subject's and those of its other machines.
+        memory: A slave's, in bytes.
+        processors: How many vCPUs a slave has.
+
+    Raises:
+        MachineFault: A slave has too little memory.
+    """
+    apart = wanted.master == "apart"
+    own = MASTER if apart else "slave-1"
+    names = {own: addresses["subject"], **{role: addresses[role] for role in wanted.roles}}
+    slaves = wanted.roles if apart else (own, *wanted.roles)
+    try:
+        sizes = sizes_for(memory, wanted.tasks, taken=0 if apart else of_master())
+    except InputError as error:
+        raise MachineFault(error.message, error.hint) from error
+    return Layout(
+        addresses=names,
+        slaves=slaves,
+        sizes=sizes,
+        processors=processors,
+        replication=wanted.replication,
+        block=wanted.block,
+        sync=wanted.sync,
+        slow_start=wanted.slow_start,
+    )

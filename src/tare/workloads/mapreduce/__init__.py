@@ -1,0 +1,1 @@
+"""Hadoop's MapReduce: how a cluster is configured, its jobs, and what they tell."""

@@ -1,0 +1,90 @@
+"""Hadoop's daemons, as they are started without its scripts, and the JVMs that carry them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from tare.workloads.mapreduce.sizes import Sizes
+
+HOME = "/opt/hadoop"
+"""Where the toolbox has it (tare.images.toolbox.hadoop)."""
+CONF = "/tmp/hadoop/conf"
+HOSTS = "/tmp/hadoop/hosts"
+LOGS = "/scratch/hadoop/logs"
+# The benchmarks' archives hold configuration for tests, so they come after a cluster's own.
+CLASSPATH = f"{HOME}/lib/*:{CONF}:{HOME}/tests/*"
+ENVIRONMENT = {"JAVA_HOME": f"{HOME}/java", "HADOOP_CONF_DIR": CONF, "MALLOC_ARENA_MAX": "2"}
+_OPENED = ("java.lang", "java.util", "java.util.concurrent", "java.net", "java.nio", "java.io")
+
+
+@dataclass(frozen=True)
+class Daemon:
+    """One of Hadoop's daemons.
+
+    Args:
+        name: What it is called, as is its log.
+        main: Its Java class.
+        heap: Which of :class:`tare.workloads.mapreduce.sizes.Sizes` it gets.
+        moves_data: Whether data go through it, so that how fast its code is counts.
+    """
+
+    name: str
+    main: str
+    heap: Literal["daemon", "master"]
+    moves_data: bool = False
+
+
+NAMENODE = Daemon("namenode", "org.apache.hadoop.hdfs.server.namenode.NameNode", "master")
+DATANODE = Daemon("datanode", "org.apache.hadoop.hdfs.server.datanode.DataNode", "daemon", True)
+MANAGER = Daemon(
+    "resourcemanager",
+    "org.apache.hadoop.yarn.server.resourcemanager.ResourceManager",
+    "master",
+)
+NODEMANAGER = Daemon(
+    "nodemanager", "org.apache.hadoop.yarn.server.nodemanager.NodeManager", "daemon"
+)
+HISTORY = Daemon("historyserver", "org.apache.hadoop.mapreduce.v2.hs.JobHistoryServer", "daemon")
+OF_MASTER = (NAMENODE, MANAGER, HISTORY)
+OF_SLAVE = (DATANODE, NODEMANAGER)
+
+
+def jvm(heap: int, processors: int, *, brief: bool) -> list[str]:
+    """Return the options of a JVM, with nothing left to what it finds in its machine.
+
+    Args:
+        heap: MiB.
+        processors: How many CPUs it is told that there are.
+        brief: Compile its code quickly and not well, for what decides and waits more than it
+            works: that takes half of the CPU time of a daemon's start.
+    """
+    opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
+    return [
+        "-XX:+UseSerialGC",
+        *(f"-Xms{heap}m", f"-Xmx{heap}m", "-Xss512k"),
+        f"-XX:ActiveProcessorCount={processors}",
+        *(["-XX:TieredStopAtLevel=1"] if brief else []),
+        *("-XX:ReservedCodeCacheSize=64m", "-XX:MaxMetaspaceSize=128m"),
+        *("-XX:-UsePerfData", "-XX:+ExitOnOutOfMemoryError"),
+        "-Djava.net.preferIPv4Stack=true",
+        f"-Djdk.net.hosts.file={HOSTS}",
+        *opened,
+    ]
+
+
+def java(
+    heap: int, processors: int, main: str, arguments: Sequence[str] = (), *, brief: bool = True
+) -> list[str]:
+    """Return the command that runs one of Hadoop's classes; see :func:`jvm`."""
+    options = jvm(heap, processors, brief=brief)
+    return [f"{HOME}/java/bin/java", *options, "-cp", CLASSPATH, main, *arguments]
+
+
+def daemon(which: Daemon, sizes: Sizes, processors: int) -> list[str]:
+    """Return the command that runs a daemon, with its log where :data:`LOGS` says."""
+    heap = sizes.master if which.heap == "master" else sizes.daemon
+    command = java(heap, processors, which.main, brief=not which.moves_data)
+    return ["sh", "-c", f'exec "$@" >{LOGS}/{which.name}.log 2>&1', "sh", *command]

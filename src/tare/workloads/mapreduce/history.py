@@ -1,0 +1,145 @@
+"""What Hadoop's history server tells of a job that has ended: phases, counters and delays.
+
+Source of the names: MapReduce History Server REST APIs, Hadoop 3.4.2.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+PHASES = ("map", "shuffle", "sort", "reduce")
+COUNTERS = {
+    "GC_TIME_MILLIS": "gc_ms",
+    "CPU_MILLISECONDS": "cpu_ms",
+    "SPILLED_RECORDS": "spilled",
+    "MAP_OUTPUT_BYTES": "map_output_bytes",
+    "REDUCE_SHUFFLE_BYTES": "shuffled_bytes",
+    "FILE_BYTES_READ": "local_read_bytes",
+    "FILE_BYTES_WRITTEN": "local_written_bytes",
+    "HDFS_BYTES_READ": "hdfs_read_bytes",
+    "HDFS_BYTES_WRITTEN": "hdfs_written_bytes",
+    "CHECKSUM": "checksum",
+}
+"""Those of Hadoop's counters that are kept, and what they are called then."""
+_JOB = re.compile(r"\bjob_\d+_\d+\b")
+
+
+@dataclass(frozen=True)
+class Span:
+    """A phase of a job; milliseconds since the epoch."""
+
+    name: str
+    begin_ms: int
+    end_ms: int
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return (self.end_ms - self.begin_ms) / 1e3
+
+
+def job_of(output: str) -> str:
+    """Return the id of the last job that a client told of; empty: it told of none."""
+    found = _JOB.findall(output)
+    return found[-1] if found else ""
+
+
+def counters_of(told: Mapping[str, Any]) -> dict[str, int]:
+    """Return a job's totals, out of what ``/jobs/ID/counters`` says.
+
+    Raises:
+        KeyError: It says no such thing.
+        TypeError: It is built otherwise.
+        ValueError: A counter is no number.
+    """
+    found: dict[str, int] = {}
+    for group in told["jobCounters"].get("counterGroup", ()):
+        for counter in group.get("counter", ()):
+            if (name := COUNTERS.get(counter["name"])) is not None:
+                found[name] = found.get(name, 0) + int(counter["totalCounterValue"])
+    if not found.get("cpu_ms", 1):
+        # No task takes no time: where Hadoop cannot count, it says 0.
+        del found["cpu_ms"]
+    return found
+
+
+def spans_of(attempts: Sequence[Mapping[str, Any]]) -> tuple[Span, ...]:
+    """Return a job's phases, one after the other, from its tasks' successful attempts.
+
+    A phase ends with the last task that is in it. Where two overlap, the later one begins with the
+    end of the one before. A job without reduces has but one.
+
+    Args:
+        attempts: As ``/tasks/ID/attempts`` says of each task.
+
+    Raises:
+        KeyError: One lacks a time.
+        TypeError: One is built otherwise.
+        ValueError: A time is no number.
+    """
+    good = [each for each in attempts if each["state"] == "SUCCEEDED"]
+    maps = [each for each in good if each["type"] == "MAP"]
+    reduces = [each for each in good if each["type"] == "REDUCE"]
+    found: list[Span] = []
+
+    def add(name: str, begin_ms: int, end_ms: int) -> None:
+        begin_ms = max(begin_ms, found[-1].end_ms) if found else begin_ms
+        found.append(Span(name, begin_ms, max(begin_ms, end_ms)))
+
+    if maps:
+        add("map", _least(maps, "startTime"), _most(maps, "finishTime"))
+    if reduces:
+        add("shuffle", _least(reduces, "startTime"), _most(reduces, "shuffleFinishTime"))
+        add("sort", _least(reduces, "shuffleFinishTime"), _most(reduces, "mergeFinishTime"))
+        add("reduce", _least(reduces, "mergeFinishTime"), _most(reduces, "finishTime"))
+    return tuple(found)
+
+
+def delay_of(job: Mapping[str, Any], spans: Sequence[Span]) -> float:
+    """Return the seconds from a job's submission to the start of its first task.
+
+    It is what YARN takes: giving the application master a machine, starting it, and giving the task
+    one. Of single tasks the history server does not tell when they were asked for.
+
+    Args:
+        job: As ``/jobs/ID`` says.
+        spans: Its phases.
+
+    Raises:
+        KeyError: It does not say when it was submitted.
+        ValueError: It has no task.
+    """
+    if not spans:
+        raise ValueError("the job had no task that succeeded")
+    return max(0, spans[0].begin_ms - int(job["submitTime"])) / 1e3
+
+
+def task_of(attempt: str) -> str:
+    """Return the id of an attempt's task: ``attempt_1_2_m_3_0`` is one at ``task_1_2_m_3``."""
+    return "task" + attempt.removeprefix("attempt").rpartition("_")[0]
+
+
+def lost_attempts(attempts: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return what is said of attempts that failed or were killed, a sentence each."""
+    return tuple(
+        f"{each['id']} on {each.get('nodeHttpAddress', '?')}: {each['state']}"
+        + (f": {first}" if (first := _first_line(each.get("diagnostics"))) else "")
+        for each in attempts
+        if each["state"] not in ("SUCCEEDED", "RUNNING")
+    )
+
+
+def _first_line(text: object) -> str:
+    lines = str(text or "").strip().splitlines()
+    return lines[0] if lines else ""
+
+
+def _least(attempts: Sequence[Mapping[str, Any]], name: str) -> int:
+    return min(int(each[name]) for each in attempts)
+
+
+def _most(attempts: Sequence[Mapping[str, Any]], name: str) -> int:
+    return max(int(each[name]) for each in attempts)

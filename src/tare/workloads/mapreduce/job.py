@@ -1,0 +1,62 @@
+"""What a workload asks of a cluster of Hadoop: steps in turn, on its master."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+HDFS = """hdfs() {
+  method=$1; path=$2; shift 2
+  url="http://$TARE_MASTER:9870/webhdfs/v1$path&user.name=root"
+  curl -sS --stderr - --fail-with-body -L -X "$method" $TARE_RESOLVE "$@" "$url"
+}
+"""
+"""A shell's function that asks HDFS by HTTP (WebHDFS): a method, a path with ``?op=…``, and more
+of curl's words. It follows to the machine that holds the data."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One part of a job.
+
+    Args:
+        name: What it is called; its results are kept under it.
+        main: A Java class of Hadoop's that is run, as a client of the cluster.
+        arguments: What it is given.
+        script: In place of a class: a shell's script, which has :data:`HDFS`.
+        measured: Whether it is part of what is measured, and not of preparing or verifying that.
+        cold: Whether all page caches are dropped before it.
+    """
+
+    name: str
+    main: str = ""
+    arguments: Sequence[str] = ()
+    script: str = ""
+    measured: bool = False
+    cold: bool = False
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is done on a cluster for one cell.
+
+    Args:
+        steps: In this order.
+        check: Is given the result's ``steps``, and says what is wrong with what was computed; or
+            nothing.
+        remove: What is removed from HDFS before the first step and after the last.
+    """
+
+    steps: tuple[Step, ...]
+    check: Callable[[Mapping[str, Any]], str]
+    remove: tuple[str, ...] = ()
+
+
+def options(values: Mapping[str, object]) -> list[str]:
+    """Return properties as Hadoop's programs take them on the command line."""
+    return [f"-D{name}={_word(value)}" for name, value in values.items()]
+
+
+def _word(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

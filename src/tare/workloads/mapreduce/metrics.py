@@ -1,0 +1,78 @@
+"""Metrics that all jobs of a cluster tell, and how they are read from what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tare.workloads.contract import Metric
+from tare.workloads.mapreduce.history import PHASES
+from tare.workloads.values import mapping, number
+
+_WHOLE = {
+    "written": ("B", "Bytes that DataNodes and tasks wrote to all machines' disks together."),
+    "copies": ("1", "Copies of each block there were: no more than machines to hold them."),
+}
+_OF_STEP = {
+    "gc": ("s", "gc_ms", 1e-3, "Time that all tasks together spent collecting garbage."),
+    "cpu": ("s", "cpu_ms", 1e-3, "CPU time of all tasks together."),
+    "spilled": ("1", "spilled", 1.0, "Records that were written to disk between map and reduce."),
+    "intermediate": ("B", "local_written_bytes", 1.0, "Bytes that tasks wrote beside HDFS."),
+    "shuffled": ("B", "shuffled_bytes", 1.0, "Bytes that reduces fetched from maps."),
+}
+
+
+def whole_metrics() -> tuple[Metric, ...]:
+    """Return what is told of a cell as a whole."""
+    return tuple(Metric(name, unit, "neither", summary) for name, (unit, summary) in _WHOLE.items())
+
+
+def step_metrics(step: str, phases: tuple[str, ...] = PHASES) -> tuple[Metric, ...]:
+    """Return what the history tells of a step, by the step's name."""
+    return (
+        *(
+            Metric(f"{step}-{phase}", "s", "lower", f"Of that: until the last {phase} had ended.")
+            for phase in phases
+        ),
+        Metric(f"{step}-wait", "s", "lower", "From the job's submission to the start of its "
+               "first task, which is what YARN takes."),
+        *(
+            Metric(f"{step}-{name}", unit, "neither", summary)
+            for name, (unit, _, _, summary) in _OF_STEP.items()
+        ),
+    )  # fmt: skip
+
+
+def whole_values(result: Mapping[str, Any]) -> dict[str, float]:
+    """Return the values of :func:`whole_metrics`.
+
+    Raises:
+        KeyError: One is missing.
+        ValueError: One is no number.
+    """
+    return {"written": number(result, "written_bytes"), "copies": number(result, "replication")}
+
+
+def step_values(
+    result: Mapping[str, Any], step: str, phases: tuple[str, ...] = PHASES
+) -> dict[str, float]:
+    """Return the values of :func:`step_metrics`.
+
+    Raises:
+        KeyError: One is missing.
+        ValueError: One is no number.
+    """
+    job = mapping(mapping(mapping(result, "steps"), step), "job")
+    counters = mapping(job, "counters")
+    found = {f"{step}-{phase}": number(job, ("phases", phase)) for phase in phases}
+    found[f"{step}-wait"] = number(job, "delay_s")
+    for name, (_, counter, scale, _) in _OF_STEP.items():
+        # Hadoop leaves out what it never counted, such as what maps alone do not shuffle.
+        if counter in counters:
+            found[f"{step}-{name}"] = scale * number(counters, counter)
+    return found
+
+
+def took(result: Mapping[str, Any], step: str) -> float:
+    """Return the seconds that a step's client ran; raises KeyError and ValueError."""
+    return number(result, ("steps", step, "took_s"))

@@ -1,0 +1,112 @@
+"""How the memory of a cluster's machines is shared out among Java virtual machines.
+
+HotSpot chooses its heap and its collector by the memory and CPUs that it sees, which differ from
+one platform to the next. So everything is chosen here, from the shape alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tare.errors import InputError
+from tare.study.quantities import format_size
+
+MIB = 1 << 20
+BEYOND_HEAP = 96
+"""MiB that a JVM takes beside its heap: classes, compiled code, stacks and buffers."""
+DAEMON_HEAP = 96
+"""MiB: enough for clusters of some machines and files of some GB."""
+MANAGER_HEAP = 128
+"""MiB of the application master, which keeps a job's counters."""
+MASTER_HEAP = 128
+CLIENT_HEAP = 96
+LEAST_TASK_HEAP = 64
+SPARE = 48
+"""MiB that stay free for the kernel, the agent and some page cache."""
+SORT_SHARE = 0.4
+"""Of a task's heap, for what a map sorts before it spills (`mapreduce.task.io.sort.mb`)."""
+_SLAVE_DAEMONS = 2
+_MASTER_DAEMONS = 3
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The heaps of a cluster's JVMs, in MiB.
+
+    Args:
+        daemon: Of a DataNode, a NodeManager and the history server.
+        master: Of the NameNode and of the ResourceManager.
+        manager: Of an application master.
+        task: Of a map or reduce task.
+        client: Of what submits jobs.
+        sort: What a map sorts at once.
+        tasks: How many tasks run on a machine at a time.
+    """
+
+    daemon: int
+    master: int
+    manager: int
+    task: int
+    client: int
+    sort: int
+    tasks: int
+
+    @property
+    def task_container(self) -> int:
+        """MiB that YARN counts for a task."""
+        return self.task + BEYOND_HEAP
+
+    @property
+    def manager_container(self) -> int:
+        """MiB that YARN counts for an application master."""
+        return self.manager + BEYOND_HEAP
+
+    @property
+    def node(self) -> int:
+        """MiB that a NodeManager has to give: for its tasks, with a master beside them."""
+        return self.tasks * self.task_container + self.manager_container
+
+
+def needed(tasks: int, *, master: bool) -> int:
+    """Return the least bytes of a machine that runs ``tasks`` at a time; ``master``: that too."""
+    task = tasks * (LEAST_TASK_HEAP + BEYOND_HEAP)
+    daemons = _SLAVE_DAEMONS * (DAEMON_HEAP + BEYOND_HEAP)
+    manager = MANAGER_HEAP + BEYOND_HEAP
+    return (task + daemons + manager + SPARE) * MIB + (of_master() if master else 0)
+
+
+def of_master() -> int:
+    """Return the bytes that a cluster's master takes, with the client of its jobs."""
+    heaps = 2 * MASTER_HEAP + DAEMON_HEAP + CLIENT_HEAP
+    return (heaps + (_MASTER_DAEMONS + 1) * BEYOND_HEAP) * MIB
+
+
+def sizes_for(memory: int, tasks: int, *, taken: int = 0) -> Sizes:
+    """Share out a slave's memory.
+
+    Args:
+        memory: The machine's, in bytes.
+        tasks: How many tasks it runs at a time, beside an application master.
+        taken: Bytes that others need there: the cluster's master, where it is on the same machine.
+
+    Raises:
+        InputError: It is too little.
+    """
+    least = needed(tasks, master=False) + taken
+    if memory < least:
+        raise InputError(
+            f"a slave with {tasks} tasks at a time needs {format_size(least)} of memory, "
+            f"not {format_size(memory)}",
+            "write `shape: {memory: 1GiB}`, or fewer `tasks`",
+        )
+    fixed = _SLAVE_DAEMONS * (DAEMON_HEAP + BEYOND_HEAP) + MANAGER_HEAP + BEYOND_HEAP + SPARE
+    task = ((memory - taken) // MIB - fixed) // tasks - BEYOND_HEAP
+    return Sizes(
+        daemon=DAEMON_HEAP,
+        master=MASTER_HEAP,
+        manager=MANAGER_HEAP,
+        task=task,
+        client=CLIENT_HEAP,
+        sort=max(16, int(task * SORT_SHARE)),
+        tasks=tasks,
+    )

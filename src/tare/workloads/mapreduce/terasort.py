@@ -1,0 +1,172 @@
+"""TeraSort: records of 100 bytes are made, sorted, and seen to be in order and all there."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field
+
+from tare.study.quantities import Size
+from tare.workloads.contract import Metric
+from tare.workloads.mapreduce.job import Job, Step, options
+from tare.workloads.mapreduce.metrics import (
+    step_metrics,
+    step_values,
+    took,
+    whole_metrics,
+    whole_values,
+)
+from tare.workloads.mapreduce.workload import ClusterParameters, ClusterWorkload
+from tare.workloads.values import mapping, words
+
+RECORD = 100
+"""Bytes (sortbenchmark.org's rules for the GraySort and its like)."""
+_MAIN = "org.apache.hadoop.examples.terasort"
+_FOLDER = "/tare/terasort"
+_CHECKSUM = re.compile(r"^checksum\s+([0-9a-f]+)\s*$", re.MULTILINE)
+
+
+class TerasortParameters(ClusterParameters):
+    """How much is sorted, and by how many tasks."""
+
+    size: Size = Field(
+        default=64 << 20,
+        ge=RECORD * 1000,
+        description="Bytes of all records, of 100 bytes each; the seed has 5 to 25 GB.",
+    )
+    maps: int = Field(default=2, ge=1, le=10_000, description="Tasks that make the records.")
+    reduces: int = Field(default=2, ge=1, le=10_000, description="Tasks that sort and write them.")
+    output_replication: int = Field(
+        default=1,
+        ge=1,
+        le=16,
+        description="Copies of the sorted output; TeraSort's own default is 1, whatever else the "
+        "cluster has.",
+    )
+    final_sync: bool = Field(
+        default=True,
+        description="Whether a reduce ends only when its output is on disk; so it is in TeraSort "
+        "by default.",
+    )
+
+    @property
+    def records(self) -> int:
+        """How many records there are."""
+        return self.size // RECORD
+
+
+class Terasort(ClusterWorkload[TerasortParameters]):
+    """Hadoop's TeraGen, TeraSort and TeraValidate."""
+
+    name = "terasort"
+    summary = "TeraSort on a cluster of Hadoop: records are made, sorted and verified."
+    parameters = TerasortParameters
+    metrics = (
+        Metric(
+            "sort-time",
+            "s",
+            "lower",
+            "Sorting, from the start of the client to its end, with all that YARN takes.",
+            headline=True,
+        ),
+        *step_metrics("sort"),
+        Metric("generate-time", "s", "lower", "Making the records, which is writing."),
+        *step_metrics("generate", ("map",)),
+        Metric("validate-time", "s", "lower", "Verifying their order, which is reading."),
+        *whole_metrics(),
+    )
+
+    def job(self, parameters: TerasortParameters) -> Job:
+        """Return TeraGen, TeraSort and TeraValidate; the last tells order and checksum."""
+        records, out = parameters.records, f"{_FOLDER}/out"
+        gen = options({"mapreduce.job.maps": parameters.maps, **parameters.properties})
+        sort = options(
+            {
+                "mapreduce.job.reduces": parameters.reduces,
+                "mapreduce.terasort.output.replication": parameters.output_replication,
+                "mapreduce.terasort.final.sync": parameters.final_sync,
+                **parameters.properties,
+            }
+        )
+        steps = (
+            Step(
+                "generate",
+                f"{_MAIN}.TeraGen",
+                [*gen, str(records), f"{_FOLDER}/in"],
+                measured=True,
+                cold=True,
+            ),
+            Step(
+                "sort",
+                f"{_MAIN}.TeraSort",
+                [*sort, f"{_FOLDER}/in", out],
+                measured=True,
+                cold=True,
+            ),
+            Step(
+                "validate",
+                f"{_MAIN}.TeraValidate",
+                [out, f"{_FOLDER}/report"],
+                measured=True,
+                cold=True,
+            ),
+            Step("report", script=f'hdfs GET "{_FOLDER}/report/part-r-00000?op=OPEN"'),
+            Step("parts", script=f'hdfs GET "{out}?op=LISTSTATUS"'),
+        )
+
+        def check(told: Mapping[str, Any]) -> str:
+            return wrong_order(told, records)
+
+        return Job(steps, check, (_FOLDER,))
+
+    def expected_s(self, parameters: TerasortParameters) -> float:
+        """Estimate the seconds of one cell: three jobs, and what disks and sorting take."""
+        return 3 * 20.0 + 5 * parameters.size / 100e6
+
+    def observe(
+        self, parameters: TerasortParameters, result: Mapping[str, Any]
+    ) -> dict[str, float]:
+        """Return the metrics; see :class:`tare.workloads.contract.Workload`."""
+        return {
+            **{f"{step}-time": took(result, step) for step in ("generate", "sort", "validate")},
+            **step_values(result, "sort"),
+            **step_values(result, "generate", ("map",)),
+            **whole_values(result),
+        }
+
+
+def wrong_order(told: Mapping[str, Any], records: int) -> str:
+    """Return what is wrong with a sorted output, by what TeraValidate and HDFS tell; or nothing.
+
+    Args:
+        told: What became of the steps.
+        records: How many there must be.
+    """
+    report = words(told["report"], "output")
+    if "error" in report or "misorder" in report:
+        return f"TeraValidate found the output out of order: {report.strip()[:300]}"
+    found = _CHECKSUM.search(report)
+    if found is None:
+        return f"TeraValidate told no checksum: {report.strip()[:300]}"
+    made = mapping(mapping(told["generate"], "job"), "counters").get("checksum")
+    if made is None or int(found[1], 16) != int(made):
+        return f"the sorted records' checksum is {found[1]}, but {int(made or 0):x} was made"
+    held = bytes_of_parts(words(told["parts"], "output"))
+    if held != records * RECORD:
+        return f"the sorted output has {held} bytes, not {records} records of {RECORD} bytes"
+    return ""
+
+
+def bytes_of_parts(said: str) -> int:
+    """Return the bytes of a job's output, out of what HDFS says of its folder (LISTSTATUS).
+
+    Beside the reduces' files that has an empty one for success, and TeraSort's own of partitions.
+    """
+    try:
+        listed = json.loads(said)["FileStatuses"]["FileStatus"]
+        return sum(int(each["length"]) for each in listed if each["pathSuffix"].startswith("part-"))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return 0

@@ -1,0 +1,148 @@
+"""What limits a job is told phase by phase: caps that were planted are named where they were."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import fields, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tare.analysis.job_phases import PhaseUse, limit_of, use_of
+from tare.analysis.model import Effect, Key
+from tare.analysis.monitoring import Monitor, Phase, Track
+from tare.report.figures.phases import PhaseBar, phases_figure
+from tare.report.mapreduce import cross_checks, finding, uses_table
+
+SHARES = st.none() | st.floats(0, 1)
+PHASES = (
+    Phase("sort map", 1.0, 11.0),
+    Phase("sort shuffle", 11.0, 11.5),
+    Phase("sort reduce", 12.0, 22.0),
+)
+
+
+def track(role: str, order: random.Random, *, cpu_until: float, disk_from: float) -> Track:
+    """Return a slave whose CPU is full until a second, and whose disk is full from another."""
+    time_s = tuple(float(second) for second in range(1, 25))
+    busy = [order.uniform(-0.03, 0.03) + (0.95 if end <= cpu_until else 0.2) for end in time_s]
+    disk = [order.uniform(-0.03, 0.03) + (0.97 if end > disk_from else 0.1) for end in time_s]
+    return Track(
+        role,
+        time_s,
+        {
+            "cpu-user": tuple(0.8 * share for share in busy),
+            "cpu-system": tuple(0.2 * share for share in busy),
+            "cpu-iowait": tuple(0.9 * (1 - used) for used in busy),
+            "cpu-steal": tuple(0.0 for _ in busy),
+            "disk-busy": tuple(min(1.0, share) for share in disk),
+        },
+    )
+
+
+def monitor(arm: str = "kvm", **caps: float) -> Monitor:
+    order = random.Random(arm)
+    tracks = tuple(track(role, order, **caps) for role in ("slave-1", "slave-2"))
+    # The master only waits, and must not be taken for a slave.
+    idle = track("subject", order, cpu_until=0.0, disk_from=99.0)
+    return Monitor("c", 1, arm, "two", "terasort", "{}", False, (idle, *tracks), PHASES)
+
+
+def uses(watched: Monitor) -> list[PhaseUse]:
+    return [use_of(watched, phase) for phase in watched.phases]
+
+
+def test_a_planted_cpu_cap_and_a_planted_disk_cap_are_named_in_their_phases() -> None:
+    found = uses(monitor(cpu_until=11.0, disk_from=12.0))
+    assert [(use.phase, use.limit) for use in found] == [
+        ("map", "CPU"),
+        # Half a second has too few samples to say anything.
+        ("shuffle", ""),
+        ("reduce", "disk"),
+    ]
+    assert finding(found) == "kvm is limited in sort map by CPU; sort reduce by disk."
+
+
+def test_arms_are_told_apart() -> None:
+    found = uses(monitor("kvm", cpu_until=24.0, disk_from=99.0))
+    found += uses(monitor("xen", cpu_until=0.0, disk_from=0.0))
+    assert finding(found) == (
+        "kvm is limited in sort map and sort reduce by CPU. "
+        "xen is limited in sort map and sort reduce by disk."
+    )
+
+
+def test_one_block_of_three_decides_nothing() -> None:
+    (use, *_) = uses(monitor(cpu_until=24.0, disk_from=99.0))
+    half = [use, replace(use, block=2, limit="disk")]
+    assert "No phase" in finding(half)
+    assert finding([*half, replace(use, block=3)]) == "kvm is limited in sort map by CPU."
+
+
+def test_what_neither_limits_waits_for_something_else() -> None:
+    idle = replace(uses(monitor(cpu_until=0.0, disk_from=99.0))[0], limit="nothing of these")
+    assert finding([idle]).startswith("Neither CPU nor disk limits kvm in sort map")
+
+
+def effect(metric: str, estimate: float, unit: str = "B/s") -> Effect:
+    told = dict.fromkeys((field.name for field in fields(Effect)), None)
+    key = Key("any", "any", "{}", "subject", metric)
+    said = {"key": key, "arm": "kvm", "unit": unit, "scale": "ratio", "estimate": estimate}
+    return Effect(**{**told, **said})  # type: ignore[arg-type]
+
+
+def test_the_disk_without_hadoop_stands_beside_testdfsio() -> None:
+    found = [effect("written", 0.5), effect("write-throughput", 0.4), effect("read", 0.9)]
+    # What jobs wrote is bytes, and no rate of a disk.
+    (told,) = cross_checks([*found, effect("written", 7.0, unit="B")])
+    assert told == (
+        "kvm writes at 0.500× the baseline’s rate without Hadoop (Filebench, one machine alone), "
+        "and at 0.400× in TestDFSIO."
+    )
+
+
+@pytest.mark.parametrize(
+    ("busy", "iowait", "steal", "disk", "limit"),
+    [
+        (0.95, 0.0, 0.0, 0.1, "CPU"),
+        (0.3, 0.6, 0.0, None, "disk"),
+        (0.3, 0.1, 0.0, 0.9, "disk"),
+        (0.9, 0.1, 0.0, 0.9, "CPU and disk"),
+        (0.6, 0.0, 0.35, 0.0, "CPU that others take"),
+        (0.3, 0.1, 0.0, 0.2, "nothing of these"),
+        (None, 0.9, 0.9, 0.9, ""),
+        # I/O wait is idle time: with it a CPU is not full.
+        (0.5, 0.5, 0.0, 0.2, "disk"),
+    ],
+)
+def test_a_limit_is_named_by_its_shares(
+    busy: float | None, iowait: float, steal: float, disk: float | None, limit: str
+) -> None:
+    assert limit_of(busy, iowait, steal, disk) == limit
+
+
+@given(SHARES, SHARES, SHARES, SHARES)
+def test_idle_time_never_counts_as_use(
+    busy: float | None, iowait: float | None, steal: float | None, disk: float | None
+) -> None:
+    limit = limit_of(busy, iowait, steal, disk)
+    assert (limit == "") == (busy is None)
+    if busy is not None and busy + (steal or 0.0) < 0.85:
+        assert "CPU" not in limit
+
+
+def test_the_table_has_every_phase_with_its_shares() -> None:
+    table = uses_table(uses(monitor(cpu_until=11.0, disk_from=12.0)))
+    text = table.csv()
+    assert "sort reduce" in text and "disk" in text
+    assert len(table.rows) == len(PHASES)
+
+
+def test_bars_tell_each_phase_and_what_is_in_none() -> None:
+    bar = PhaseBar("terasort", "kvm", True, (("map", 3.0), ("reduce", 2.0)), 8.0, (7.0, 9.0))
+    figure = phases_figure([bar], name="phases-1", title="terasort: sort, phase by phase")
+    assert figure.emulated
+    assert "map 3.00 s, reduce 2.00 s of 8.00 s" in figure.description
+    drawn = str(figure.spec)
+    assert "start and end" in drawn and "shuffle" not in drawn

@@ -1,0 +1,90 @@
+"""Whether a cluster is up is read from its daemons' own words, however they are cut or missing."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tare.run.cluster.state import lacking, objects_in, ready_for_history, telling, written
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def said(
+    *, live: int | None = 2, safe: str = "", nodes: int | None = 2, history: bool = True
+) -> str:
+    parts: list[dict[str, Any]] = []
+    if live is not None:
+        nodes_told = json.dumps({f"slave-{number}": {"remaining": 5} for number in range(live)})
+        parts.append({"beans": [{"Safemode": safe, "LiveNodes": nodes_told}]})
+    if nodes is not None:
+        parts.append({"clusterMetrics": {"activeNodes": nodes}})
+    if history:
+        parts.append({"historyInfo": {}})
+    return "".join(map(json.dumps, parts))
+
+
+def test_a_cluster_is_up_when_all_say_so() -> None:
+    assert lacking(said(), 2) == ""
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ("", "the NameNode does not answer"),
+        (said(live=1), "knows 1 of 2 DataNodes"),
+        (said(safe="Safe mode is ON. The reported blocks"), "not left safe mode: Safe mode is ON"),
+        (said(nodes=None), "the ResourceManager does not answer"),
+        (said(nodes=1), "knows 1 of 2 NodeManagers"),
+        (said(history=False), "the history server does not answer"),
+        ("<html>404</html>", "the NameNode does not answer"),
+        (said()[:-3] + "}", "the history server does not answer"),
+    ],
+)
+def test_what_is_lacking_is_named(told: str, words: str) -> None:
+    assert words in lacking(told, 2)
+
+
+def test_a_datanode_counts_when_it_has_told_of_its_room() -> None:
+    nodes = {"slave-1": {"remaining": 7}, "slave-2": {"remaining": 0}, "slave-3": {}}
+    told = json.dumps({"beans": [{"Safemode": "", "LiveNodes": json.dumps(nodes)}]})
+    assert "knows 1 of 3 DataNodes with room" in lacking(told, 3)
+
+
+def test_the_history_server_waits_for_hdfs_alone() -> None:
+    assert ready_for_history(said(live=1, nodes=None, history=False))
+    assert not ready_for_history(said(safe="on", nodes=2))
+    assert not ready_for_history("")
+
+
+@given(st.text() | st.lists(JSON, max_size=4).map(lambda all: "".join(map(json.dumps, all))))
+def test_whatever_is_answered_is_no_fault(told: str) -> None:
+    assert isinstance(lacking(told, 1), str)
+    assert written(told) >= 0 or "BytesWritten" in told
+    assert all(isinstance(each, dict) for each in objects_in(told))
+
+
+@given(st.lists(st.dictionaries(st.text(), st.integers(), max_size=3), max_size=4))
+def test_objects_are_found_between_anything_else(objects: list[dict[str, int]]) -> None:
+    text = " x [".join(map(json.dumps, objects))
+    assert list(objects_in(text)) == objects
+
+
+def test_bytes_are_added_over_machines() -> None:
+    one = json.dumps({"beans": [{"BytesWritten": 5}, {"name": "other"}]})
+    assert written(one + "\n" + one) == 10
+
+
+def test_the_telling_lines_of_a_log_are_those_that_say_what_went_wrong() -> None:
+    log = "INFO starting\nERROR java.io.IOException: No space left on device\nINFO ended\n"
+    assert telling(log) == "ERROR java.io.IOException: No space left on device"
+    assert telling("one\ntwo\n") == "two"
+    assert telling("") == ""

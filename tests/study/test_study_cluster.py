@@ -1,0 +1,125 @@
+"""Clusters in a study: their machines, where they run, and which workloads are jobs on one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tare.run.catalog import build_catalog
+from tare.study.load import load_study
+from tare.study.model import Study
+from tare.study.placement import HostCpus, place
+from tare.study.plan import CLUSTER_S, ArmFacts, HostFacts, Plan, make_plan
+from tare.study.scenario import Scenario
+from tare.study.yamltext import StudyError
+from tare.workloads import WORKLOADS
+
+STUDY = """
+study: small
+baseline: bare
+blocks: {least: 2, most: 2}
+shape: {vcpus: 1, memory: 1GiB, disk: 1GiB}
+arms:
+  bare: {platform: bare}
+scenarios:
+  two: {cluster: {slaves: 2}}
+  alone: {}
+workloads:
+  terasort: {size: 1MB}
+  numeric-sort: {}
+"""
+
+
+def loaded(folder: Path, text: str = STUDY) -> Study:
+    path = folder / "small.yaml"
+    path.write_text(text)
+    return load_study(path, build_catalog())
+
+
+def planned(folder: Path, text: str = STUDY) -> Plan:
+    facts = {"bare": ArmFacts(usable=True, max_vcpus=4, pinning=True, boot_s=0.1)}
+    hosts = {"": HostFacts(HostCpus((0, 1, 2, 3)))}
+    return make_plan(loaded(folder, text), 1, facts, hosts, WORKLOADS)
+
+
+def scenario(**cluster: object) -> Scenario:
+    return Scenario.model_validate({"subject": {"cpus": "pinned"}, "cluster": cluster})
+
+
+@given(st.integers(1, 16), st.sampled_from(["apart", "with-first"]))
+def test_a_cluster_has_as_many_machines_as_slaves_and_a_master(slaves: int, master: str) -> None:
+    wanted = scenario(slaves=slaves, master=master)
+    placed = place(wanted, HostCpus(tuple(range(8))), 1, True)
+    assert 1 + len(placed.companions) == slaves + (master == "apart")
+    assert [each.role for each in placed.companions][-1:] == (
+        [] if (slaves, master) == (1, "with-first") else [f"slave-{slaves}"]
+    )
+    assert placed.cluster == wanted.cluster
+
+
+@given(st.integers(1, 8), st.integers(1, 3), st.integers(2, 16))
+def test_slaves_have_cpus_of_their_own_as_far_as_there_are_enough(
+    slaves: int, vcpus: int, online: int
+) -> None:
+    cpus = HostCpus(tuple(range(online)))
+    if vcpus >= online:
+        return
+    placed = place(scenario(slaves=slaves, cpus="own"), cpus, vcpus, True)
+    taken = [set(each.cpus) for each in placed.companions]
+    assert all(1 <= len(each) <= vcpus and not each & set(placed.subject) for each in taken)
+    enough = slaves * vcpus <= online - vcpus
+    assert enough == (not any("slaves" in note for note in placed.notes))
+    if enough:
+        assert len(set().union(*taken)) == slaves * vcpus
+
+
+def test_slaves_take_turns_on_the_hosts_that_are_named() -> None:
+    wanted = scenario(slaves=3, cpus="own", hosts=["here", "there"])
+    placed = place(wanted, HostCpus((0, 1, 2, 3)), 1, True, "here")
+    assert [each.host for each in placed.companions] == ["", "there", ""]
+    first, abroad, third = (each.cpus for each in placed.companions)
+    assert abroad == () and len({*first, *third}) == 2
+
+
+def test_jobs_run_on_clusters_and_nothing_else_does(tmp_path: Path) -> None:
+    plan = planned(tmp_path)
+    cells = {batch.scenario: [cell.kind for cell in batch.cells] for batch in plan.batches}
+    assert cells == {"two": ["terasort"], "alone": ["numeric-sort"]}
+    told = {(skip.scenario, skip.workload): skip.reason for skip in plan.skipped}
+    assert "cluster: {slaves: 2}" in told["alone", "terasort"]
+    assert told["two", "numeric-sort"] == "numeric-sort is no job on a cluster"
+
+
+def test_the_estimate_counts_every_boot_and_the_cluster(tmp_path: Path) -> None:
+    boots = {batch.scenario: batch.boot_s for batch in planned(tmp_path).batches}
+    assert boots["alone"] == pytest.approx(0.1)
+    assert boots["two"] == pytest.approx(0.3 + CLUSTER_S)
+
+
+def test_a_cluster_of_unknown_hosts_is_told_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match="there is no host 'nowhere'"):
+        loaded(tmp_path, STUDY.replace("slaves: 2", "slaves: 2, hosts: [nowhere]"))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [("slaves: 17", "16"), ("slaves: 0", "1"), ("slaves: 2, cpus: own", "subject: {cpus: pinned}")],
+)
+def test_what_cannot_be_is_told(tmp_path: Path, wrong: str, words: str) -> None:
+    with pytest.raises(StudyError, match=words):
+        loaded(tmp_path, STUDY.replace("slaves: 2", wrong))
+
+
+def test_a_stored_cluster_is_the_one_that_was_written(tmp_path: Path) -> None:
+    study = loaded(tmp_path, STUDY.replace("slaves: 2", "slaves: 2, block: 16MiB, sync: true"))
+    stored = study.scenarios["two"].model_dump(mode="json")
+    assert Scenario.model_validate(stored) == study.scenarios["two"]
+
+
+def test_kinds_that_are_no_jobs_say_so() -> None:
+    assert all(
+        kind.on_cluster == (kind.roles > frozenset({"slave-1"})) for kind in WORKLOADS.values()
+    )

@@ -1,0 +1,149 @@
+"""A cluster's configuration: what is written is what Hadoop reads, and memory is shared out."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from tare.errors import InputError
+from tare.workloads.mapreduce.configuration import (
+    MASTER_CORES,
+    TASK_CORES,
+    Layout,
+    as_xml,
+    files_for,
+    hosts_for,
+    yarn,
+)
+from tare.workloads.mapreduce.daemons import OF_SLAVE, daemon, jvm
+from tare.workloads.mapreduce.sizes import (
+    BEYOND_HEAP,
+    DAEMON_HEAP,
+    LEAST_TASK_HEAP,
+    MIB,
+    needed,
+    of_master,
+    sizes_for,
+)
+
+ADDRESSES = {"master": "10.0.0.3", "slave-1": "10.0.0.4", "slave-2": "10.0.0.5"}
+
+
+def layout(**changes: object) -> Layout:
+    made = Layout(
+        addresses=ADDRESSES,
+        slaves=("slave-1", "slave-2"),
+        sizes=sizes_for(1 << 30, 2),
+        processors=1,
+        replication=3,
+        block=32 << 20,
+        sync=False,
+        slow_start=1.0,
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def read(text: str) -> dict[str, str]:
+    found = ET.fromstring(text).findall("property")
+    return {one.findtext("name", ""): one.findtext("value", "") for one in found}
+
+
+# XML cannot hold some characters at all (XML 1.0, section 2.2).
+TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=40)
+
+
+@given(st.dictionaries(TEXTS.filter(str.strip), TEXTS, max_size=5))
+def test_what_is_written_is_what_is_read(properties: dict[str, str]) -> None:
+    assume(not any("\ufffe" <= char <= "\uffff" for text in properties for char in text))
+    assume(not any("\ufffe" <= c <= "\uffff" for text in properties.values() for c in text))
+    assert read(as_xml(properties)) == properties
+
+
+def test_a_line_end_of_its_own_kind_is_kept() -> None:
+    assert read(as_xml({"a": "x\r\ny\rz\n"})) == {"a": "x\r\ny\rz\n"}
+
+
+@pytest.mark.parametrize("char", ["\0", "\x0b", "\ufffe", "\ud800"])
+def test_what_xml_cannot_hold_is_refused(char: str) -> None:
+    with pytest.raises(ValueError, match="XML"):
+        as_xml({"a": char})
+
+
+@given(st.integers(0, 1 << 40), st.integers(1, 64))
+def test_no_more_memory_is_given_than_there_is(memory: int, tasks: int) -> None:
+    try:
+        sizes = sizes_for(memory, tasks)
+    except InputError as error:
+        assert memory < needed(tasks, master=False)
+        assert "memory" in error.message
+        return
+    assert sizes.task >= LEAST_TASK_HEAP
+    daemons = 2 * (DAEMON_HEAP + BEYOND_HEAP)
+    assert (sizes.node + daemons) * MIB <= memory
+
+
+@given(st.integers(1, 8))
+def test_a_master_beside_a_slave_leaves_the_slave_what_it_needs(tasks: int) -> None:
+    least = needed(tasks, master=True)
+    assert sizes_for(least, tasks, taken=of_master()).task >= LEAST_TASK_HEAP
+    with pytest.raises(InputError):
+        sizes_for(least - MIB, tasks, taken=of_master())
+
+
+@given(st.integers(1, 16))
+def test_a_machine_has_room_for_its_tasks_and_a_master_and_for_no_task_more(tasks: int) -> None:
+    sizes = sizes_for(64 << 30, tasks)
+    told = yarn(layout(sizes=sizes), "slave-1")
+    cores = int(told["yarn.nodemanager.resource.cpu-vcores"])
+    assert cores - MASTER_CORES == tasks * TASK_CORES
+    assert cores < (tasks + 1) * TASK_CORES
+    memory = int(told["yarn.nodemanager.resource.memory-mb"])
+    assert memory >= tasks * sizes.task_container + sizes.manager_container
+
+
+def test_copies_are_no_more_than_machines() -> None:
+    assert layout().effective_replication == 2
+    assert layout(replication=1).effective_replication == 1
+
+
+def test_every_machine_has_all_files_and_its_own_name_in_them() -> None:
+    for name in ADDRESSES:
+        files = files_for(layout(), name)
+        assert read(files["core-site.xml"])["fs.defaultFS"] == "hdfs://master:8020"
+        assert read(files["hdfs-site.xml"])["dfs.datanode.hostname"] == name
+        assert read(files["yarn-site.xml"])["yarn.nodemanager.hostname"] == name
+        assert read(files["hdfs-site.xml"])["dfs.replication"] == "3"
+
+
+def test_nothing_that_a_result_depends_on_is_left_at_a_default() -> None:
+    mapred = read(files_for(layout(slow_start=0.5), "slave-1")["mapred-site.xml"])
+    assert mapred["mapreduce.job.reduce.slowstart.completedmaps"] == "0.5"
+    assert mapred["mapreduce.map.speculative"] == mapred["mapreduce.reduce.speculative"] == "false"
+    assert mapred["mapreduce.job.ubertask.enable"] == "false"
+    for part in ("mapreduce.map.java.opts", "yarn.app.mapreduce.am.command-opts"):
+        for word in ("-XX:+UseSerialGC", "-Xmx", "-XX:ActiveProcessorCount=1"):
+            assert word in mapred[part], (part, word)
+
+
+def test_a_jvm_is_told_its_heap_its_collector_and_its_cpus() -> None:
+    told = jvm(100, 3, brief=False)
+    assert {"-Xms100m", "-Xmx100m", "-XX:+UseSerialGC", "-XX:ActiveProcessorCount=3"} <= {*told}
+
+
+def test_only_what_works_on_data_is_compiled_well() -> None:
+    mapred = read(files_for(layout(), "slave-1")["mapred-site.xml"])
+    quick = "-XX:TieredStopAtLevel=1"
+    assert quick in mapred["yarn.app.mapreduce.am.command-opts"]
+    assert quick not in mapred["mapreduce.map.java.opts"]
+    brief = {each.name: quick in daemon(each, layout().sizes, 1) for each in OF_SLAVE}
+    assert brief == {"datanode": False, "nodemanager": True}
+
+
+def test_names_mean_the_addresses_of_the_network() -> None:
+    lines = hosts_for(layout()).splitlines()
+    assert "127.0.0.1 localhost" in lines
+    assert {f"{address} {name}" for name, address in ADDRESSES.items()} <= {*lines}
