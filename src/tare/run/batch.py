@@ -59,7 +59,7 @@ class BatchRunner:
     stop: StopRequest
     numbers: count[int]
     """Of the run's machines, on whichever host."""
-    _libraries: SlowLibraries = field(default_factory=SlowLibraries)
+    libraries: SlowLibraries
     _newest: str = ""
     _left: tuple[Context, int] | None = None
     """Where something may be left of machines, and the first ledger entry that may be of them."""
@@ -98,7 +98,7 @@ class BatchRunner:
             place = replace(place, connection=await self._connection(place, cells))
             cast = await self._cast(place)
             watch = await self._watch(place, cells)
-            await self._libraries.loaded()
+            await self.libraries.loaded()
             facts = replace(arm.facts, vcpus=batch.vcpus)
             for index, cell in enumerate(cells):
                 if self.stop.finishing:
@@ -234,7 +234,6 @@ class BatchRunner:
             self._tell_stopped(name, fault)
             raise
         place.machines.push_async_callback(self._remove, site, machine, workdir, first)
-        self._libraries.begin()
         hello = await while_alive((), machine.ready(site.run_host.machine_s), *place.lost)
         if spec.network is not None:
             require_network(name, hello.proof)

@@ -46,6 +46,7 @@ from tare.run.interrupt import StopRequest, listening
 from tare.run.pacing import Pace
 from tare.run.setup import Decision, RunSetup, StudySource, platform_of
 from tare.run.sites import OtherHosts, ReadyArm
+from tare.run.slow_libraries import SlowLibraries
 from tare.run.toolbox import study_needs
 from tare.run.versions import run_versions
 from tare.study.quantities import format_duration
@@ -82,6 +83,8 @@ async def execute(
     Returns:
         The last event, or None when the run was interrupted and can be resumed.
     """
+    libraries = SlowLibraries()
+    libraries.begin()
     verdicts = await check_arms(setup, study)
     facts = facts_of(setup, study, verdicts)
     plan = plan_study(setup, study, seed, facts)
@@ -102,7 +105,8 @@ async def execute(
         )
         checked = checked_events(setup, study, verdicts, facts)
         _tell_plan(log, fold, checked, plan, prepared)
-        return await _Execution(setup, study, plan, prepared, folder, log, run, fold).carry_out()
+        execution = _Execution(setup, study, plan, prepared, folder, log, run, fold, libraries)
+        return await execution.carry_out()
 
 
 async def resume(
@@ -121,6 +125,8 @@ async def resume(
         InputError: An arm cannot run any more, or what it would boot has changed since the run
             began.
     """
+    libraries = SlowLibraries()
+    libraries.begin()
     verdicts = await check_arms(setup, study)
     require_still_usable(fold.platforms, verdicts)
     facts = restored_facts(fold.platforms, facts_of(setup, study, verdicts))
@@ -132,7 +138,9 @@ async def resume(
         log.append(RunResumed(run=started.run, versions=run_versions(), doubts=fold.doubts))
         checked = checked_events(setup, study, verdicts, facts)
         _tell_plan(log, fold, checked, plan, prepared)
-        execution = _Execution(setup, study, plan, prepared, folder, log, started.run, fold)
+        execution = _Execution(
+            setup, study, plan, prepared, folder, log, started.run, fold, libraries
+        )
         return await execution.carry_out()
 
 
@@ -217,6 +225,7 @@ class _Execution:
         log: EventLog,
         run: str,
         fold: Fold,
+        libraries: SlowLibraries,
     ) -> None:
         self._setup = setup
         self._study = study
@@ -226,6 +235,7 @@ class _Execution:
         self._log = log
         self._run = run
         self._fold = fold
+        self._libraries = libraries
         self._began = time.monotonic() - fold.wall_s
 
     async def carry_out(self) -> RunFinished | None:
@@ -261,6 +271,7 @@ class _Execution:
                     others=others,
                     stop=stop,
                     numbers=numbers,
+                    libraries=self._libraries,
                 )
                 for name, run_host in self._setup.run_hosts.items()
             }
