@@ -20,7 +20,7 @@ from benchmarks._runs import CarriedOut, Unmeasured, carry_out, reasons
 from tare.events import Record
 
 STUDY = Path(__file__).parent.parent / "studies" / "quick.yaml"
-SHARE = 0.03
+SHARE = 0.015
 LEAST_SHOWN_S = 0.05
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tare.events.host_schedule import HostEvent, Left
 from tare.hosts import Ledger, LocalHost, clean
+from tare.hosts.contract import Host
 from tare.hosts.trace.pages import page_events, parse_data_offset, parse_format
 from tare.hosts.trace.recorder import as_columns, cpu_mask, host_recorder, how_left
 from tare.hosts.trace.threads import allowed_cpus, quota_files, run_delay, threads_of, throttled
@@ -201,6 +202,33 @@ async def test_threads_are_listed_with_names_cpus_and_run_delay() -> None:
     ran, waited = await run_delay(host, tuple(threads))
     assert ran > 0
     assert waited >= 0
+
+
+async def test_this_computer_is_read_as_any_other_is(tmp_path: Path) -> None:
+    (tmp_path / "a1").write_text("one\ntwo\n")
+    (tmp_path / "a2").write_text("last")
+    (tmp_path / "a3").write_text("")
+    (tmp_path / "a4").write_text("\nbelow\n")
+    (tmp_path / "b").write_bytes(b"a:b \xff\n")
+    patterns = [f"{tmp_path}/a*", f"{tmp_path}/b", f"{tmp_path}/gone*", f"{tmp_path}/gone"]
+    told = await LocalHost().first_lines(patterns)
+    assert {Path(path).name: line for path, line in told.items()} == {
+        "a1": "one",
+        "a2": "last",
+        "a4": "",
+        "b": "a:b \ufffd",
+    }
+    assert await Host.first_lines(LocalHost(), patterns) == told
+
+
+async def test_threads_of_this_computer_are_listed_without_starting_anything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def never(*_: object, **__: object) -> None:
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", never)
+    assert os.getpid() in await threads_of(LocalHost(), [os.getpid()])
 
 
 async def test_quota_counters_are_found_in_the_group_that_lost_most(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from report.report_synthetic import write_run
 
-HEAVY = ("polars", "scipy", "vl_convert", "asyncio", "asyncssh", "tare.references.published")
+HEAVY = ("polars", "scipy.stats", "vl_convert", "asyncio", "asyncssh", "tare.references.published")
 SCRIPT = """
 import json, sys
 from tare.cli.main import main

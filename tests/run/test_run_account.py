@@ -25,9 +25,8 @@ from tare.events import (
     RunFinished,
     RunStarted,
 )
-from tare.run.account import account, failing_arms, require_worth
+from tare.run.account import account, failing_arms, require_worth, unfinished
 from tare.run.closing import closing
-from tare.run.executor import unfinished
 from tare.study.load import parse_study
 from tare.study.placement import HostCpus
 from tare.study.plan import HostFacts, make_plan

@@ -29,9 +29,9 @@ from tare.events import (
     fold_records,
     read_fold,
 )
+from tare.run.account import unfinished
 from tare.run.arm_facts import recorded, restored_facts
 from tare.run.catalog import build_catalog
-from tare.run.executor import unfinished
 from tare.study.cells import Batch, Cell
 from tare.study.load import restore_study
 from tare.study.model import Study

@@ -14,7 +14,6 @@ from tare.events.model import (
     BlockStarted,
     CellFinished,
     CellStarted,
-    CellStatus,
     Decided,
     ImageReady,
     MachineReady,
@@ -32,8 +31,8 @@ from tare.events.model import (
     Skipped,
 )
 from tare.events.observations import metric_of
+from tare.events.opened import OpenCell, OpenMachine, machine_result, possible, series_entry
 from tare.events.results import (
-    IMPOSSIBLE,
     CellResult,
     CheckResult,
     FinishedCell,
@@ -47,24 +46,6 @@ from tare.events.results import (
 from tare.events.stream import canonical_json, read_entries
 
 _REPEAT = re.compile(r"#(\d+)$")
-
-
-@dataclass
-class OpenCell:
-    """A cell that has begun and not ended: dropped if it begins again."""
-
-    started: CellStarted
-    observed: list[Observation] = field(default_factory=list)
-    saved: list[SeriesSaved] = field(default_factory=list)
-
-
-@dataclass
-class OpenMachine:
-    """A machine's events so far."""
-
-    starting: MachineStarting
-    ready: MachineReady | None = None
-    stopped: MachineStopped | None = None
 
 
 @dataclass
@@ -216,7 +197,7 @@ class Fold:
 
     def machine_results(self) -> tuple[MachineResult, ...]:
         """Return all machines in order of start."""
-        return tuple(_machine_result(machine) for machine in self.machines)
+        return tuple(machine_result(machine) for machine in self.machines)
 
     def series(self, folder: Path) -> tuple[SeriesEntry, ...]:
         """Return the series of all cells that count.
@@ -225,7 +206,7 @@ class Fold:
             folder: Where their paths begin.
         """
         return tuple(
-            _series_entry(done.result, saved, folder)
+            series_entry(done.result, saved, folder)
             for done in self.counted_cells()
             for saved in done.saved
         )
@@ -245,7 +226,7 @@ class Fold:
     def all_series(self, folder: Path) -> tuple[SeriesEntry, ...]:
         """Return the series of all cells that ended, whether they count or not."""
         return tuple(
-            _series_entry(done.result, saved, folder)
+            series_entry(done.result, saved, folder)
             for done in self.finished.values()
             for saved in done.saved
         )
@@ -290,7 +271,7 @@ class Fold:
             earlier = f"attempt {before.result.attempt} {before.result.status}"
             warnings = (f"{earlier}: {before.result.reason}", *warnings)
         start = cell.started
-        status, reason = _possible(event, cell.observed)
+        status, reason = possible(event, cell.observed)
         result = CellResult(
             cell=event.cell,
             run=self.started.run,
@@ -360,49 +341,3 @@ def read_fold(path: Path) -> Fold:
     now = (f"{path.name}: {doubt}" for doubt in chain.doubts())
     folded.doubts = tuple(dict.fromkeys((*folded.doubts, *now)))
     return folded
-
-
-def _possible(event: CellFinished, observed: Iterable[Observation]) -> tuple[CellStatus, str]:
-    """Return how a cell ended, withheld where a stream of others' making says what cannot be."""
-    beyond = next((seen for seen in observed if not abs(seen.value) < IMPOSSIBLE), None)
-    if beyond is None or event.status != "ok":
-        return event.status, event.reason
-    return "withheld", f"{beyond.metric.name} is {beyond.value:g}, which no machine can have had"
-
-
-def _series_entry(cell: CellResult, saved: SeriesSaved, folder: Path) -> SeriesEntry:
-    return SeriesEntry(
-        run=cell.run,
-        cell=cell.cell,
-        block=cell.block,
-        arm=cell.arm,
-        scenario=cell.scenario,
-        workload=cell.workload,
-        parameters=cell.parameters,
-        repeat=cell.repeat,
-        role=saved.role,
-        name=saved.name,
-        path=folder / saved.path,
-        folder=folder,
-        sha256=saved.sha256,
-        columns=saved.columns,
-        rows=saved.rows,
-    )
-
-
-def _machine_result(machine: OpenMachine) -> MachineResult:
-    ready, stopped = machine.ready, machine.stopped
-    return MachineResult(
-        machine=machine.starting.machine,
-        block=machine.starting.block,
-        arm=machine.starting.arm,
-        scenario=machine.starting.scenario,
-        role=machine.starting.role,
-        boot_s=ready.boot_s if ready else None,
-        proof=ready.proof if ready else {},
-        placement=ready.placement if ready else {},
-        expected=stopped.expected if stopped else None,
-        reason=stopped.reason if stopped else "",
-        console_tail=stopped.console_tail if stopped else (),
-        host_cost=stopped.host_cost if stopped else {},
-    )

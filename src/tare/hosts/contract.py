@@ -70,6 +70,10 @@ class Process(ABC):
         """End the process at once (SIGKILL) and reap it; nothing happens if it already ended."""
 
 
+# Unquoted, a pattern is replaced by what it names.
+_FIRST_LINES = 'for p; do set -- "$@" $p; shift; done; exec grep -a -m 1 -sH "" "$@"'
+
+
 class Host(ABC):
     """A computer that a hypervisor runs on, reached locally or over SSH."""
 
@@ -132,6 +136,23 @@ class Host(ABC):
     @abstractmethod
     async def read(self, path: str | Path) -> bytes:
         """Return a file's content; raises OSError."""
+
+    async def first_lines(self, patterns: Sequence[str]) -> dict[str, str]:
+        """Return the first line of each file that a pattern of the shell names, by its path.
+
+        Args:
+            patterns: Absolute, without spaces or colons, such as ``/proc/1/task/*/comm``.
+
+        Returns:
+            What could be read; files that vanish meanwhile, or are empty, are left out.
+        """
+        done = await self.run(["sh", "-c", _FIRST_LINES, "sh", *patterns], timeout_s=10)
+        lines: dict[str, str] = {}
+        for line in done.stdout.decode(errors="replace").split("\n"):
+            path, colon, text = line.partition(":")
+            if colon:
+                lines.setdefault(path, text)
+        return lines
 
     @abstractmethod
     async def write(self, path: str | Path, data: bytes) -> None:

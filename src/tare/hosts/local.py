@@ -8,6 +8,8 @@ import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
+from glob import glob
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +138,15 @@ class LocalHost(Host):
     async def read(self, path: str | Path) -> bytes:
         """Return a file's content; raises OSError."""
         return Path(path).read_bytes()
+
+    async def first_lines(self, patterns: Sequence[str]) -> dict[str, str]:
+        """Return the first line of each file that a pattern names, by its path."""
+        lines: dict[str, str] = {}
+        for path in chain.from_iterable(map(glob, patterns)):
+            with contextlib.suppress(OSError):
+                if text := Path(path).read_bytes():
+                    lines[path] = text.split(b"\n", 1)[0].decode(errors="replace")
+        return lines
 
     async def write(self, path: str | Path, data: bytes) -> None:
         """Write a file in one piece; raises OSError."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from tare.events import ArmEnded
 if TYPE_CHECKING:
     from tare.events import Fold
     from tare.events.results import CellResult
+    from tare.study.cells import Batch, Cell
     from tare.study.plan import Plan
 
 BLOCKS = 2
@@ -120,3 +121,17 @@ def require_worth(ended: Iterable[ArmEnded], baseline: str, *, strict: bool) -> 
             raise TareError(f"{said}, and it is the baseline, so there is nothing to compare with")
         if strict:
             raise TareError(f"{said}, and --strict ends the run then")
+
+
+def unfinished(plan: Plan, block: int, finished: Container[str]) -> list[tuple[Batch, list[Cell]]]:
+    """Return the batches of a block in their order, each with its cells that are not finished.
+
+    Args:
+        plan: The run's plan.
+        block: Number of the block, from 1.
+        finished: Identities of the cells that are.
+    """
+    return [
+        (batch, [cell for cell in batch.cells if cell.id not in finished])
+        for batch in plan.block(block)
+    ]

@@ -8,11 +8,11 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tare.errors import MachineFault, TareError
 from tare.events import MachineReady, MachineStarting, MachineStopped
@@ -37,12 +37,11 @@ from tare.run.peers import (
     Connection,
     Peer,
     connected,
-    outside_cpus,
     require_network,
-    shared_out,
     started_origin,
     started_peer,
 )
+from tare.run.place import Place, connected_by
 from tare.run.sites import OtherHosts, ReadyArm, Site
 from tare.run.slow_libraries import SlowLibraries
 from tare.run.through import Between
@@ -72,7 +71,7 @@ class BatchRunner:
     stop: StopRequest
     numbers: count[int]
     """Of the run's machines, on whichever host."""
-    _libraries: SlowLibraries = field(default_factory=SlowLibraries)
+    libraries: SlowLibraries
     _newest: str = ""
     _left: tuple[Context, int] | None = None
     """Where something may be left of machines, and the first ledger entry that may be of them."""
@@ -107,7 +106,7 @@ class BatchRunner:
         async with AsyncExitStack() as machines:
             home = Site(self.run_host, context, arm.platform, arm.prepared)
             abroad = await self.others.sites(batch, arm)
-            place = _Place(batch, arm, home, abroad, machines)
+            place = Place(batch, arm, home, abroad, machines)
             place = replace(place, connection=await self._connection(place, cells))
             watch = await self._watch(place, cells)
             cast = await self._cast(place, "bridged" in self._needs(batch, cells), watch)
@@ -122,7 +121,7 @@ class BatchRunner:
                     lost=place.lost,
                 )
             )
-            await self._libraries.loaded()
+            await self.libraries.loaded()
             facts = replace(arm.facts, vcpus=batch.vcpus)
             for index, cell in enumerate(cells):
                 if self.stop.finishing:
@@ -158,7 +157,7 @@ class BatchRunner:
                 await clean(context.host, context.ledger, undoers, since=first)
         return replace(context, kernel=arm.kernel)
 
-    async def _connection(self, place: _Place, cells: Sequence[Cell]) -> Connection | None:
+    async def _connection(self, place: Place, cells: Sequence[Cell]) -> Connection | None:
         batch = place.batch
         needs = self._needs(batch, cells)
         if "network" not in needs:
@@ -178,7 +177,7 @@ class BatchRunner:
             *(needs_of(known[cell.kind], [cell.parameters]) for cell in cells)
         )
 
-    async def _watch(self, place: _Place, cells: Sequence[Cell]) -> HostSampler | None:
+    async def _watch(self, place: Place, cells: Sequence[Cell]) -> HostSampler | None:
         """Have the host's counters at hand where any cell is long enough for them."""
         known = self.cells.workloads
         if not any(
@@ -188,7 +187,7 @@ class BatchRunner:
         watching = host_sampler(place.home.context, place.batch.placement.subject)
         return await place.machines.enter_async_context(watching)
 
-    async def _cast(self, place: _Place, bridged: bool, watch: HostSampler | None) -> Cast:
+    async def _cast(self, place: Place, bridged: bool, watch: HostSampler | None) -> Cast:
         """Boot the machines of all roles; ``bridged``: some cell has the subject between two."""
         subject = await self._boot(place, place.batch.placement.subject, SUBJECT)
         neighbours = await self._boot_neighbours(place)
@@ -217,7 +216,7 @@ class BatchRunner:
 
     async def _peer(
         self,
-        place: _Place,
+        place: Place,
         subject: Machine,
         companion: Machine | None,
         cpus: tuple[int, ...],
@@ -234,7 +233,7 @@ class BatchRunner:
         await while_alive((subject, peer.machine), peer.prove(subject), *place.lost)
         return peer
 
-    async def _boot_neighbours(self, place: _Place) -> tuple[Neighbour, ...]:
+    async def _boot_neighbours(self, place: Place) -> tuple[Neighbour, ...]:
         neighbours = []
         for number, wanted in enumerate(place.batch.placement.neighbours, start=1):
             role = f"neighbour-{number}"
@@ -249,7 +248,7 @@ class BatchRunner:
 
     async def _boot(
         self,
-        place: _Place,
+        place: Place,
         cpus: tuple[int, ...],
         role: str,
         memory: int | None = None,
@@ -291,7 +290,6 @@ class BatchRunner:
             self._tell_stopped(name, fault)
             raise
         place.machines.push_async_callback(self._remove, site, machine, workdir, first)
-        self._libraries.begin()
         hello = await while_alive((), machine.ready(site.run_host.machine_s), *place.lost)
         if spec.network is not None:
             require_network(name, hello.proof)
@@ -304,7 +302,7 @@ class BatchRunner:
                     "role": role,
                     "cpus": list(cpus),
                     "vcpu_threads": list(await machine.vcpu_threads()),
-                    **_connected(place, spec),
+                    **connected_by(place, spec),
                     **machine.applied,
                 },
             )
@@ -360,41 +358,6 @@ class BatchRunner:
 
     def _logs(self, name: str) -> tuple[str, ...]:
         return (self.cells.folder.relative(self.cells.folder.machines / name),)
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Where the machines of one batch are started."""
-
-    batch: Batch
-    arm: ReadyArm
-    home: Site
-    abroad: Mapping[str, Site]
-    machines: AsyncExitStack
-    connection: Connection | None = None
-    specs: dict[str, MachineSpec] = field(default_factory=dict)
-    """What was started, by role, where the machines are connected."""
-
-    def outside(self) -> dict[str, tuple[int, ...]]:
-        """Return the CPUs of a client and of an origin that are processes beside the subject."""
-        client, origin = shared_out(outside_cpus(self.home.context, self.specs[SUBJECT]))
-        return {"client": client, "origin": origin}
-
-    @property
-    def lost(self) -> tuple[asyncio.Future[MachineFault], ...]:
-        """Each set when a host is lost, or what joins the hosts."""
-        hosts = (site.run_host.lost for site in (self.home, *self.abroad.values()))
-        joined = () if self.connection is None else (self.connection.whole.lost,)
-        return (*hosts, *joined)
-
-
-def _connected(place: _Place, spec: MachineSpec) -> dict[str, Any]:
-    """Return how a machine was connected, for the record."""
-    if place.connection is None:
-        return {}
-    whole = place.connection.whole
-    link = whole.links[spec.name]
-    return {"network": {"way": link.way, "address": link.address, **whole.facts}}
 
 
 def _as_fault(name: str, error: TareError | OSError | TimeoutError) -> MachineFault:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from itertools import count
 from typing import TYPE_CHECKING, Any, Literal
@@ -25,7 +25,7 @@ from tare.events import (
     RunStarted,
     Skipped,
 )
-from tare.run.account import account, failing_arms, require_worth
+from tare.run.account import account, failing_arms, require_worth, unfinished
 from tare.run.appending import appending
 from tare.run.arm_facts import require_still_usable, restored_facts
 from tare.run.batch import BatchRunner
@@ -46,6 +46,7 @@ from tare.run.interrupt import StopRequest, listening
 from tare.run.pacing import Pace
 from tare.run.setup import Decision, RunSetup, StudySource, platform_of
 from tare.run.sites import OtherHosts, ReadyArm
+from tare.run.slow_libraries import SlowLibraries
 from tare.run.toolbox import study_needs
 from tare.run.versions import run_versions
 from tare.study.quantities import format_duration
@@ -54,7 +55,6 @@ from tare.workloads import MachineFacts
 if TYPE_CHECKING:
     from tare.platforms.contract import Prepared
     from tare.run.folder import RunFolder
-    from tare.study.cells import Batch, Cell
     from tare.study.model import Study
     from tare.study.plan import Plan
 
@@ -82,6 +82,8 @@ async def execute(
     Returns:
         The last event, or None when the run was interrupted and can be resumed.
     """
+    libraries = SlowLibraries()
+    libraries.begin()
     verdicts = await check_arms(setup, study)
     facts = facts_of(setup, study, verdicts)
     plan = plan_study(setup, study, seed, facts)
@@ -102,7 +104,8 @@ async def execute(
         )
         checked = checked_events(setup, study, verdicts, facts)
         _tell_plan(log, fold, checked, plan, prepared)
-        return await _Execution(setup, study, plan, prepared, folder, log, run, fold).carry_out()
+        execution = _Execution(setup, study, plan, prepared, folder, log, run, fold, libraries)
+        return await execution.carry_out()
 
 
 async def resume(
@@ -121,6 +124,8 @@ async def resume(
         InputError: An arm cannot run any more, or what it would boot has changed since the run
             began.
     """
+    libraries = SlowLibraries()
+    libraries.begin()
     verdicts = await check_arms(setup, study)
     require_still_usable(fold.platforms, verdicts)
     facts = restored_facts(fold.platforms, facts_of(setup, study, verdicts))
@@ -132,7 +137,9 @@ async def resume(
         log.append(RunResumed(run=started.run, versions=run_versions(), doubts=fold.doubts))
         checked = checked_events(setup, study, verdicts, facts)
         _tell_plan(log, fold, checked, plan, prepared)
-        execution = _Execution(setup, study, plan, prepared, folder, log, started.run, fold)
+        execution = _Execution(
+            setup, study, plan, prepared, folder, log, started.run, fold, libraries
+        )
         return await execution.carry_out()
 
 
@@ -190,20 +197,6 @@ def _subscribe(setup: RunSetup, log: EventLog, fold: Fold) -> None:
         log.subscribe(subscriber)
 
 
-def unfinished(plan: Plan, block: int, finished: Container[str]) -> list[tuple[Batch, list[Cell]]]:
-    """Return the batches of a block in their order, each with its cells that are not finished.
-
-    Args:
-        plan: The run's plan.
-        block: Number of the block, from 1.
-        finished: Identities of the cells that are.
-    """
-    return [
-        (batch, [cell for cell in batch.cells if cell.id not in finished])
-        for batch in plan.block(block)
-    ]
-
-
 class _Execution:
     """One process's part in carrying out a run."""
 
@@ -217,6 +210,7 @@ class _Execution:
         log: EventLog,
         run: str,
         fold: Fold,
+        libraries: SlowLibraries,
     ) -> None:
         self._setup = setup
         self._study = study
@@ -226,6 +220,7 @@ class _Execution:
         self._log = log
         self._run = run
         self._fold = fold
+        self._libraries = libraries
         self._began = time.monotonic() - fold.wall_s
 
     async def carry_out(self) -> RunFinished | None:
@@ -261,6 +256,7 @@ class _Execution:
                     others=others,
                     stop=stop,
                     numbers=numbers,
+                    libraries=self._libraries,
                 )
                 for name, run_host in self._setup.run_hosts.items()
             }

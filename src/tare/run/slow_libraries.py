@@ -10,13 +10,13 @@ LIBRARIES = ("numpy", "polars")
 
 
 class SlowLibraries:
-    """Loads them while the first machine boots, so that no start and no cell waits for them."""
+    """Loads them while arms are checked, which mostly waits, so that no cell waits for them."""
 
     def __init__(self) -> None:
         self._loading: asyncio.Future[None] | None = None
 
     def begin(self) -> None:
-        """Begin to load them beside whatever else goes on; once a machine boots by itself."""
+        """Begin to load them beside whatever else goes on."""
         if self._loading is None:
             self._loading = asyncio.ensure_future(asyncio.to_thread(_load))
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
 from pydantic import BaseModel
 
 from tare.errors import InputError
 from tare.study.cells import Batch, Cell, cell_id
+from tare.study.kinds import Kind, few_vcpus, wrong_machines
 from tare.study.knobs import lacking_knobs, starved_host
 from tare.study.model import Study, WorkloadSpec
 from tare.study.placement import HostCpus, Unplaceable, place
@@ -60,37 +60,6 @@ class ArmFacts:
     missing_knobs: Mapping[str, str] = field(default_factory=dict)
     boot: str = ""
     boots_image: bool = True
-
-
-class Kind(Protocol):
-    """What planning needs of a workload: its parameters and the time it takes."""
-
-    @property
-    def parameters(self) -> type[Any]:
-        """The model of its parameters."""
-        ...
-
-    @property
-    def roles(self) -> frozenset[str]:
-        """The roles of further machines that it works with."""
-        ...
-
-    @property
-    def on_cluster(self) -> bool:
-        """Whether it is a job on a cluster."""
-        ...
-
-    def expected_s(self, parameters: Any) -> float:
-        """Return the seconds one cell takes on undisturbed hardware."""
-        ...
-
-    def clocked_s(self, parameters: Any) -> float:
-        """Return how many of them the clock ends, however slow the machine is."""
-        ...
-
-    def vcpus_for(self, parameters: Any) -> int:
-        """Return the least vCPUs of its machine."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -318,9 +287,9 @@ def _batch(
         for label, spec in study.workloads.items()
         if spec.workload not in facts.lacks
         and (spec.scenarios is None or name in spec.scenarios)
-        and not _wrong_machines(scenario, kinds[spec.workload])
+        and not wrong_machines(scenario, kinds[spec.workload])
         for cell in _cells(arm, name, label, spec, facts, kinds[spec.workload])
-        if not _few_vcpus(spec, cell.parameters, kinds[spec.workload], vcpus)
+        if not few_vcpus(spec, cell.parameters, kinds[spec.workload], vcpus)
     )
     boots = 1 + len(placement.neighbours) + len(placement.companions)
     return Batch(
@@ -348,32 +317,12 @@ def _skipped_workloads(
             if spec.scenarios is not None and name not in spec.scenarios:
                 continue
             kind = kinds[spec.workload]
-            if reason := _wrong_machines(scenario, kind):
+            if reason := wrong_machines(scenario, kind):
                 found.append(Skip(arm, name, label, f"{spec.workload} {reason}"))
                 continue
-            few = [_few_vcpus(spec, point, kind, vcpus) for point in spec.points]
+            few = [few_vcpus(spec, point, kind, vcpus) for point in spec.points]
             found += [Skip(arm, name, label, reason) for reason in dict.fromkeys(few) if reason]
     return found
-
-
-def _few_vcpus(spec: WorkloadSpec, point: Mapping[str, Any], kind: Kind, vcpus: int) -> str:
-    """Return why a machine has too few vCPUs for a workload with these parameters, or nothing."""
-    needed = kind.vcpus_for(kind.parameters.model_validate(dict(point)))
-    if needed <= vcpus:
-        return ""
-    said = " ".join(f"{name}={value}" for name, value in point.items())
-    return f"{spec.workload} {said} needs {needed} vCPUs, not {vcpus}: write `vcpus: {needed}`"
-
-
-def _wrong_machines(scenario: Scenario, kind: Kind) -> str:
-    """Return why a workload cannot run with a scenario's machines, or nothing."""
-    if kind.on_cluster and scenario.cluster is None:
-        return "is a job on a cluster: write `cluster: {slaves: 2}` for the scenario"
-    if scenario.cluster is not None and not kind.on_cluster:
-        return "is no job on a cluster"
-    for role in sorted(scenario.roles - kind.roles):
-        return f"works with no machine `{role}`"
-    return ""
 
 
 def _little_memory(scenario: Scenario, facts: ArmFacts) -> str:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-from scipy.special import nctdtr, stdtrit
-
 from tare.analysis.statistics.logratio import t_quantile
 from tare.analysis.statistics.maxt import least_p
 
@@ -31,6 +29,8 @@ def power(difference: float, spread: float, blocks: int, tests: int, level: floa
         return 0.0
     if spread <= 0:
         return 1.0 if difference else 0.0
+    from scipy.special import nctdtr, stdtrit
+
     critical = float(stdtrit(blocks - 1, 1 - level / tests / 2))
     shift = abs(difference) * math.sqrt(blocks) / spread
     chance = 1 - float(nctdtr(blocks - 1, min(shift, 400.0), critical))

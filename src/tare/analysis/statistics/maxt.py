@@ -23,7 +23,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betainc
 
 Floats = NDArray[np.float64]
 
@@ -176,6 +175,8 @@ _GRID = np.linspace(0.0, 6.2, 1025)
 
 def _surprise(share: Floats, degrees: int) -> Floats:
     """Return −ln p of r² under Student's t, interpolated: monotone, so ranks are kept exactly."""
+    from scipy.special import betainc
+
     rest = np.exp(-(_GRID**2))
     with np.errstate(divide="ignore"):
         heights = -np.log(np.maximum(betainc(degrees / 2, 0.5, rest), 1e-300))

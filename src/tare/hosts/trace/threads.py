@@ -10,7 +10,6 @@ from pathlib import Path, PurePosixPath
 from tare.hosts.contract import Host
 from tare.hosts.processes import stat_fields
 
-_LIST = 'for p; do set -- "$@" /proc/$p/task/*/comm; shift; done; exec grep -sH "" "$@"'
 _ALLOWED = re.compile(r"^Cpus_allowed_list:\s*(\S+)", re.MULTILINE)
 
 
@@ -24,14 +23,8 @@ class Throttled:
 
 async def threads_of(host: Host, pids: Sequence[int]) -> dict[int, str]:
     """Return the names of all threads of some processes, by thread id; ended ones are left out."""
-    listed = await host.run(["sh", "-c", _LIST, "sh", *map(str, pids)], timeout_s=10)
-    threads: dict[int, str] = {}
-    for line in listed.stdout.decode(errors="replace").splitlines():
-        path, _, name = line.partition(":")
-        thread = PurePosixPath(path).parent.name
-        if thread.isdigit():
-            threads[int(thread)] = name
-    return threads
+    named = await host.first_lines([f"/proc/{pid}/task/*/comm" for pid in pids])
+    return {int(PurePosixPath(path).parent.name): name for path, name in named.items()}
 
 
 async def allowed_cpus(host: Host, thread: int) -> tuple[int, ...]:

@@ -1,0 +1,61 @@
+"""What planning needs of a workload, and which machines it cannot run on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from tare.study.model import WorkloadSpec
+    from tare.study.scenario import Scenario
+
+
+class Kind(Protocol):
+    """What planning needs of a workload: its parameters and the time it takes."""
+
+    @property
+    def parameters(self) -> type[Any]:
+        """The model of its parameters."""
+        ...
+
+    @property
+    def roles(self) -> frozenset[str]:
+        """The roles of further machines that it works with."""
+        ...
+
+    @property
+    def on_cluster(self) -> bool:
+        """Whether it is a job on a cluster."""
+        ...
+
+    def expected_s(self, parameters: Any) -> float:
+        """Return the seconds one cell takes on undisturbed hardware."""
+        ...
+
+    def clocked_s(self, parameters: Any) -> float:
+        """Return how many of them the clock ends, however slow the machine is."""
+        ...
+
+    def vcpus_for(self, parameters: Any) -> int:
+        """Return the least vCPUs of its machine."""
+        ...
+
+
+def few_vcpus(spec: WorkloadSpec, point: Mapping[str, Any], kind: Kind, vcpus: int) -> str:
+    """Return why a machine has too few vCPUs for a workload with these parameters, or nothing."""
+    needed = kind.vcpus_for(kind.parameters.model_validate(dict(point)))
+    if needed <= vcpus:
+        return ""
+    said = " ".join(f"{name}={value}" for name, value in point.items())
+    return f"{spec.workload} {said} needs {needed} vCPUs, not {vcpus}: write `vcpus: {needed}`"
+
+
+def wrong_machines(scenario: Scenario, kind: Kind) -> str:
+    """Return why a workload cannot run with a scenario's machines, or nothing."""
+    if kind.on_cluster and scenario.cluster is None:
+        return "is a job on a cluster: write `cluster: {slaves: 2}` for the scenario"
+    if scenario.cluster is not None and not kind.on_cluster:
+        return "is no job on a cluster"
+    for role in sorted(scenario.roles - kind.roles):
+        return f"works with no machine `{role}`"
+    return ""
