@@ -43,7 +43,7 @@ class Inside:
 
     async def sh(self, script: str) -> str:
         """Run a script in it, which must succeed; return what it printed."""
-        done = await self.host.run(["sh", "-c", script], timeout_s=60)
+        done = await self.host.run(["sh", "-c", script], timeout_s=PATIENCE_S)
         assert done.ok, done.words()
         return done.stdout.decode()
 

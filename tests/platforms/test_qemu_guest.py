@@ -207,7 +207,10 @@ async def test_kvm_is_usable_only_if_a_guest_boots(context: Context) -> None:
         assert verdict.hint
     assert not context.ledger.open_entries()
     again = await Qemu().check(context, QemuOptions(accelerator="kvm"))
-    assert (again.usable, again.reason) == (verdict.usable, verdict.reason)
+    assert again.usable == verdict.usable
+    # Where the host was busy it is asked anew, and was busy in another way.
+    first, second = (each.reason.partition("; the host was busy")[0] for each in (verdict, again))
+    assert first == second
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.02, 0.1])
