@@ -119,6 +119,12 @@ def test_every_machine_has_all_files_and_its_own_name_in_them() -> None:
         assert read(files["hdfs-site.xml"])["dfs.replication"] == "3"
 
 
+def test_a_small_disk_is_used_to_its_end() -> None:
+    hdfs = read(files_for(layout(), "slave-1")["hdfs-site.xml"])
+    spared = "dfs.datanode.round-robin-volume-choosing-policy.additional-available-space"
+    assert hdfs[spared] == "0"
+
+
 def test_nothing_that_a_result_depends_on_is_left_at_a_default() -> None:
     mapred = read(files_for(layout(slow_start=0.5), "slave-1")["mapred-site.xml"])
     assert mapred["mapreduce.job.reduce.slowstart.completedmaps"] == "0.5"

@@ -128,6 +128,8 @@ def hdfs(layout: Layout, name: str) -> dict[str, str]:
         "dfs.namenode.heartbeat.recheck-interval": str(LOST_MS // 2),
         "dfs.heartbeat.interval": "1",
         "dfs.datanode.data.dir": f"file://{DATA}/data",
+        # Otherwise a disk takes no block unless 1 GiB stays free beside it.
+        "dfs.datanode.round-robin-volume-choosing-policy.additional-available-space": "0",
         "dfs.datanode.hostname": name,
         "dfs.datanode.address": f"{name}:9866",
         "dfs.datanode.http.address": f"{name}:{DATANODE_WEB}",
