@@ -147,6 +147,14 @@ class Machine(ABC):
         """
         return {}
 
+    async def disk_moved(self) -> Mapping[str, float]:
+        """Return what the disk of its own has moved so far, as its host counts.
+
+        Returns:
+            Bytes that were ``read`` and ``written``; empty where the host does not count them.
+        """
+        return {}
+
     def console_tail(self) -> tuple[str, ...]:
         """Return the last lines of the console, oldest first."""
         return ()

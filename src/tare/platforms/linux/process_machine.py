@@ -18,7 +18,7 @@ from tare.hosts import Host, Ledger, OwnedProcess
 from tare.hosts.processes import stat_fields
 from tare.hosts.trace.threads import run_delay, threads_of
 from tare.platforms.contract import Machine
-from tare.platforms.linux.disk import MountedDisk, forget_everything
+from tare.platforms.linux.disk import MountedDisk, device_moved, forget_everything
 
 CONSOLE = "console.log"
 TAIL_LINES = 20
@@ -156,6 +156,12 @@ class ProcessMachine(Machine):
         if self._disk is None:
             return {}
         return await forget_everything(self._host, self._disk.path)
+
+    async def disk_moved(self) -> Mapping[str, float]:
+        """Return what the loop device under its disk has moved, where there is one."""
+        if self._disk is None or not self._disk.device:
+            return {}
+        return await device_moved(self._host, self._disk.device)
 
     def console_tail(self) -> tuple[str, ...]:
         """Return the last lines that were written to standard error, as last looked at."""
