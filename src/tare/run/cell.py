@@ -25,6 +25,7 @@ from tare.run.neighbours import LoadReport, Loads
 from tare.run.outputs import save_output
 from tare.run.progress_estimate import Watch
 from tare.run.series import save_series
+from tare.run.standstill import Standstill
 from tare.workloads import MachineFacts, fitted
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class _Measured:
     counters: Counted
     host_cache: Mapping[str, Any]
     disk_moved: Mapping[str, float]
+    stood: str
 
     told: Mapping[str, Any] = field(default_factory=dict)
 
@@ -216,6 +218,7 @@ class Attempt:
             counters.start_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
 
         cost = CellCost(subject)
+        standstill = Standstill(subject)
         barrier = Barrier(1 + len(cast.neighbours), begin)
         await side.open()
         first = await context.clocks.begin(subject.name, subject.agent)
@@ -229,6 +232,7 @@ class Attempt:
             subject, lambda done, fields: context.on_progress(self.cell.id, done, fields)
         )
         try:
+            standstill.begin()
             outcome = await loads.beside(self._work(barrier, progress))
             took_s = time.monotonic() - began
             await cost.end()
@@ -244,13 +248,14 @@ class Attempt:
             raise
         finally:
             await progress.end()
+            stood = await standstill.end()
         trust = await context.clocks.end(subject.name, subject.agent, first)
         started_ns = barrier.skew_ns if cast.neighbours else None
         skew_s = None if started_ns is None else started_ns * 1e-9
         spent = cost.of(outcome, counters.resident)
         moved = {what: after[what] - before.get(what, 0.0) for what in after}
         return _Measured(
-            outcome, trust, took_s, reports, skew_s, spent, host, taken, forgotten, moved
+            outcome, trust, took_s, reports, skew_s, spent, host, taken, forgotten, moved, stood
         )
 
     def _work(self, barrier: Barrier, progress: Watch) -> Coroutine[Any, Any, Outcome]:
@@ -313,7 +318,8 @@ class Attempt:
             saved.append(("host", measured.host.series))
         told += [save_series(context.folder, cell.id, role, series) for role, series in saved]
         impossible_values = impossible(metrics[SUBJECT], values)
-        doubts = (context.clocks.doubt(measured.trust), impossible_values, stayed)
+        clock = context.clocks.doubt(measured.trust)
+        doubts = (clock, measured.stood, impossible_values, stayed)
         why = "; ".join(filter(None, doubts))
         told.append(
             CellFinished(
