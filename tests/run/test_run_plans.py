@@ -16,6 +16,7 @@ import pytest
 from rich.console import Console
 
 from run.run_driving import TARE, tare
+from tare.errors import InputError
 from tare.hosts.local import LocalHost
 from tare.platforms.contract import Verdict
 from tare.registry import installed
@@ -29,6 +30,7 @@ from tare.run.setup import StudySource
 from tare.study.load import load_study, parse_study
 from tare.study.model import Study
 from tare.study.placement import HostCpus
+from tare.study.plan import Skip
 
 STUDIES = sorted((Path(__file__).resolve().parents[2] / "studies").glob("*.yaml"))
 CPU_LIMIT_S = 2.0
@@ -201,3 +203,28 @@ def test_a_change_that_cannot_be_made_ends_a_command_before_anything_begins(
         assert refused.returncode == 2
         assert "--set shape.memoy=1GiB: shape.memoy: unknown key; did" in refused.stderr
     assert not (tmp_path / "run").exists()
+
+
+async def test_what_to_do_for_an_arm_that_is_skipped_is_said_as_by_doctor() -> None:
+    outlook = await planned(small())
+    believed = outlook.believed["kvm"]
+    verdict = replace(
+        believed.verdict, usable=False, reason="no KVM here", hint="modprobe kvm_intel"
+    )
+    skipped = replace(
+        outlook,
+        believed={**outlook.believed, "kvm": replace(believed, verdict=verdict)},
+        plan=replace(outlook.plan, skipped=(Skip("kvm", None, None, "no KVM here"),)),
+    )
+    said = shown(skipped)
+    assert "kvm skipped: no KVM here" in said
+    assert "modprobe kvm_intel" in said
+    assert "modprobe" not in shown(outlook)
+
+
+@pytest.mark.parametrize("deadline", ["0s", "-5s"])
+def test_a_deadline_that_nothing_can_meet_is_refused(deadline: str) -> None:
+    text = SMALL.format(host="local").replace("1s}", f"1s, deadline: {deadline}}}")
+    with pytest.raises(InputError) as told:
+        parse_study(text.encode(), "s.yaml", build_catalog())
+    assert "deadline" in str(told.value)

@@ -218,6 +218,7 @@ def test_filebench_sends_what_was_said_and_nothing_else() -> None:
         "seconds": 60.0,
         "total_bytes": 64 << 20,
         "direct": False,
+        "cached": False,
     }
     asked = FilebenchParameters.model_validate(
         {"work": "varmail", "files": 50, "file_size": "4KiB"}

@@ -137,6 +137,16 @@ def test_tick_refuses_what_cannot_be(parameters: dict[str, Any], says: str) -> N
         TickParameters.model_validate(parameters)
 
 
+def test_tick_tells_no_slowdown_where_the_machines_speed_changed() -> None:
+    tick = WORKLOADS["tick"]
+    result = result_of("tick", 2.0)
+    sped_up = {"slowdown": None, "duration_mean_s": 1.8}
+    assert tick.observe(TickParameters(), result)["slowdown"] == 2.0
+    assert "slowdown" not in tick.observe(TickParameters(), {**result, **sped_up})
+    with pytest.raises(ValueError, match="faster than undisturbed"):
+        tick.observe(TickParameters(), {**result, "slowdown": 0.88})
+
+
 def test_tick_without_a_loop_has_no_loop_rate() -> None:
     observed = WORKLOADS["tick"].observe(TickParameters(loop=0), result_of("tick", 2.0))
     assert "loop-rate" not in observed

@@ -82,7 +82,7 @@ def result_of(name: str, number: float) -> Result:
 def _tick(number: float) -> Result:
     keys = (
         "slowdown", "excess_max_s", "stolen_share", "undisturbed_s", "duration_min_s",
-        "duration_max_s", "samples_per_s", "gaps", "seconds", "loop_rate",
+        "duration_max_s", "samples_per_s", "gaps", "seconds", "loop_rate", "counter_step_s",
     )  # fmt: skip
     tails = ("median_s", "p99_s", "p999_s", "p9999_s")
     return dict.fromkeys(keys, number) | {"duration": dict.fromkeys(tails, number)}
@@ -125,7 +125,13 @@ def _fio(number: float) -> Result:
         "max": number,
         "percentile": dict.fromkeys(("50.000000", "99.000000", "99.900000"), number),
     }
-    direction = {"total_ios": number, "bw_bytes": number, "iops": number, "clat_ns": latency}
+    direction = {
+        "total_ios": number,
+        "io_bytes": number,
+        "bw_bytes": number,
+        "iops": number,
+        "clat_ns": latency,
+    }
     job = {
         "error": 0,
         "read": direction,
@@ -291,7 +297,7 @@ def _times_and(factors: Mapping[str, float]) -> Callable[[float], Values]:
 
 SAMPLES: Mapping[str, Sample] = {
     # Gaps and seconds are the same number.
-    "tick": Sample(_tick, lambda _: {"gap-rate": 1.0}),
+    "tick": Sample(_tick, lambda _: {"gap-rate": 1.0}, least=1.0),
     "switch": Sample(_switch),
     "wakeup": Sample(_wakeup),
     "memory-bandwidth": Sample(

@@ -7,6 +7,10 @@ use serde_json::{json, Value};
 /// Bins of the linear part; a power of two, so that an index can be masked instead of checked.
 pub const BINS: usize = 1 << 16;
 const SUB_BITS: u32 = 7;
+/// A step of the counter of this share of a duration, or less, does not matter to it.
+const FINE: f64 = 0.002;
+/// Ticks; no interruption is shorter than half of so many.
+const SHORT: f64 = 1000.0;
 const COARSE: usize = (64 - SUB_BITS as usize + 1) << SUB_BITS;
 
 /// Counts values below `BINS << shift` in bins of `1 << shift`; larger ones in a log-linear tail
@@ -139,6 +143,52 @@ impl Histogram {
         best.1
     }
 
+    /// The counter's step in ticks, as far as the values show it: at least the width of a bin.
+    ///
+    /// A counter that moves on by many ticks at once lets values be only near its multiples. The
+    /// values then lie in narrow clumps, and the step is the least distance between two of them.
+    pub fn step(&self) -> u64 {
+        let width = 1u64 << self.shift;
+        let mut clumps: Vec<(u64, u64)> = Vec::new();
+        for (value, ..) in self.occupied().take_while(|bin| bin.0 < self.reach()) {
+            match clumps.last_mut() {
+                Some((_, last)) if value - *last <= 2 * width => *last = value,
+                _ => clumps.push((value, value)),
+            }
+        }
+        if clumps.iter().any(|(first, last)| last - first > 4 * width) {
+            return width;
+        }
+        let middle = |clump: &(u64, u64)| (clump.0 + clump.1) / 2;
+        clumps
+            .windows(2)
+            .map(|pair| middle(&pair[1]) - middle(&pair[0]))
+            .min()
+            .unwrap_or(width)
+    }
+
+    /// The duration that nothing disturbed, and how far it is known, in ticks.
+    ///
+    /// Where the counter's step is fine beside it, this is the mode. Where it is coarse the mode
+    /// would snap to a multiple of the step; but in a chain without gaps the steps' errors cancel
+    /// in the mean, so it is the mean of all values that are not far beyond the median.
+    pub fn undisturbed(&self) -> (f64, f64) {
+        let [median] = self.quantiles([0.5]);
+        let step = self.step() as f64;
+        if step <= FINE * median {
+            return (self.mode(), FINE * median);
+        }
+        let most = median + (3.0 * step).max(median.min(SHORT) / 2.0);
+        let near = self
+            .occupied()
+            .map(|(low, width, count)| (low as f64 + (width - 1) as f64 / 2.0, count as f64))
+            .filter(|(value, _)| *value <= most);
+        let (sum, weight) = near.fold((0.0, 0.0), |(sum, weight), (value, count)| {
+            (sum + value * count, weight + count)
+        });
+        (sum / weight, step)
+    }
+
     /// The occupied bins as a series; the lower edges and widths in nanoseconds.
     pub fn table(&self, ns_per_tick: f64) -> Table {
         Table::new()
@@ -217,6 +267,29 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_coarse_step_is_found_and_does_not_snap_the_undisturbed_duration(
+            step in 5u64..60,
+            truth in 15.0f64..90.0,
+            gap in 2000u64..50_000,
+        ) {
+            // A chain without gaps, read by a counter that moves on by `step` at once.
+            let truth = truth.max(step as f64 * 0.6);
+            let mut histogram = Histogram::reaching(1);
+            let (mut last, mut taken) = (0, 0.0);
+            for number in 1..=20_000u64 {
+                taken += truth + if number % 2000 == 0 { gap as f64 } else { 0.0 };
+                let stamp = taken as u64 / step * step;
+                histogram.record(stamp - last);
+                last = stamp;
+            }
+            let (undisturbed, known) = histogram.undisturbed();
+            prop_assert!((undisturbed / truth - 1.0).abs() < 0.01, "{undisturbed} for {truth}");
+            prop_assert!(known >= 1.0);
+            prop_assert!(last as f64 / 20_000.0 > undisturbed, "a slowdown below 1");
+            prop_assert_eq!(histogram.step() % step, 0);
+        }
+
         #[test]
         fn quantiles_agree_with_the_sorted_values(
             values in prop::collection::vec(

@@ -147,6 +147,21 @@ class Machine(ABC):
         """
         return {}
 
+    async def stopped(self) -> bool:
+        """Return whether its host keeps it from running, as by SIGSTOP or a debugger.
+
+        Cheap enough to be asked some times a second; False where the host does not tell.
+        """
+        return False
+
+    async def disk_moved(self) -> Mapping[str, float]:
+        """Return what the disk of its own has moved so far, as its host counts.
+
+        Returns:
+            Bytes that were ``read`` and ``written``; empty where the host does not count them.
+        """
+        return {}
+
     def console_tail(self) -> tuple[str, ...]:
         """Return the last lines of the console, oldest first."""
         return ()

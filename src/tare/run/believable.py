@@ -6,21 +6,27 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tare.agent.clocktrust import ClockReading, ClockTrust, judge
 from tare.errors import MachineFault
 from tare.events.results import IMPOSSIBLE
+from tare.study.quantities import format_size
+from tare.workloads.values import number
 
 if TYPE_CHECKING:
     from tare.agent.client import AgentClient
-    from tare.workloads.contract import Metric
+    from tare.workloads.contract import DiskClaim, Metric
 
 DRIFT_LIMIT_PPM = 500.0
 """The adjustment an NTP daemon may make to a healthy clock (adjtimex(2), MAXFREQ)."""
 MOST_WAIT_S = 20.0
 """How long to wait until slow answers say something of a clock: 100 ms are 1 % of 10 s."""
 LOOK_S = 0.2
+MOST_APART = 0.1
+"""How much more may be told than a disk counted: the two do not begin and end at one moment."""
+SMALL_BYTES = 4 << 20
+"""So little says nothing: it is one I/O of the largest kind on its way."""
 
 
 def require_possible(values: Mapping[str, float]) -> None:
@@ -42,6 +48,38 @@ def impossible(metrics: Sequence[Metric], values: Mapping[str, float]) -> str:
     """Return which values no machine can have had, in SI units; empty if there are none."""
     found = (each.impossible(values[each.name]) for each in metrics if each.name in values)
     return "; ".join(filter(None, found))
+
+
+def unmoved(
+    claim: DiskClaim, result: Mapping[str, Any], host: Mapping[str, float], seconds: float
+) -> str:
+    """Return why a disk cannot have moved what was told; empty if it can, or if nobody counted.
+
+    Args:
+        claim: What was told, in bytes.
+        result: The agent's result; its ``disk`` says what the machine's own kernel counted.
+        host: Bytes that the host counted meanwhile.
+        seconds: How long the host counted. A disk that moved more than was told is no reason.
+    """
+    inside = result.get("disk") or {}
+    for what, told, key in (
+        ("read", claim.read, "read_bytes_per_s"),
+        ("written", claim.written, "write_bytes_per_s"),
+    ):
+        counts = [host[what]] if what in host else []
+        if isinstance(inside, Mapping) and key in inside:
+            counts.append(number(inside, key) * number(inside, "seconds"))
+        if told is None or not counts:
+            continue
+        least = min(counts)
+        if told > (1 + MOST_APART) * least + SMALL_BYTES:
+            told_rate, rate = (f"{format_size(each / seconds)}/s" for each in (told, least))
+            hint = f": {claim.instead}" if claim.instead else ""
+            return (
+                f"it told of {told_rate} {what} and its disk did {rate}, so a cache was measured "
+                f"and not the disk{hint}"
+            )
+    return ""
 
 
 @dataclass

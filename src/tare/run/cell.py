@@ -15,7 +15,7 @@ from tare.events import CellFinished, CellStarted, Observed
 from tare.events.host_schedule import FACTS as HOST_FACTS
 from tare.platforms.contract import SUBJECT
 from tare.run.alive import while_alive
-from tare.run.believable import Clocks, impossible, require_possible
+from tare.run.believable import Clocks, impossible, require_possible, unmoved
 from tare.run.cluster.jobs import ClusterJob, job_facts
 from tare.run.cost import MEMORY, CellCost
 from tare.run.disk_facts import disk_facts
@@ -25,6 +25,7 @@ from tare.run.neighbours import LoadReport, Loads
 from tare.run.outputs import save_output
 from tare.run.progress_estimate import Watch
 from tare.run.series import save_series
+from tare.run.standstill import Standstill
 from tare.workloads import MachineFacts, fitted
 
 if TYPE_CHECKING:
@@ -80,6 +81,8 @@ class _Measured:
     host: HostRecord
     counters: Counted
     host_cache: Mapping[str, Any]
+    disk_moved: Mapping[str, float]
+    stood: str
 
     told: Mapping[str, Any] = field(default_factory=dict)
 
@@ -96,6 +99,7 @@ class _Measured:
             HOST_FACTS: dict(self.host.facts),
             **self.counters.facts,
             **({"host_cache": dict(self.host_cache)} if self.host_cache else {}),
+            **({"disk_moved_bytes": dict(self.disk_moved)} if self.disk_moved else {}),
             **disk_facts(self.outcome.value),
             **{name: told for name, told in self.told.items() if name != HOST_COST},
             **job_facts(self.outcome.value),
@@ -173,7 +177,9 @@ class Attempt:
                 self.logs = (*self.logs, said)
             values = self.workload.observe(self.parameters, result)
             measured = replace(measured, told=self.workload.facts(self.parameters, result))
-            told = self._told(values, measured)
+            claim = self.workload.disk_claim(self.parameters, result)
+            stayed = unmoved(claim, result, measured.disk_moved, measured.took_s)
+            told = self._told(values, measured, stayed)
         except MachineFault as fault:
             self._fail(str(fault), transient=fault.transient)
             return fault
@@ -200,16 +206,19 @@ class Attempt:
         )
         uses_disk = "disk" in self.workload.needs_for(self.parameters) and cast.cluster is None
         forgotten: dict[str, Any] = {}
+        before: dict[str, float] = {}
 
         async def begin() -> None:
             if uses_disk:
                 # When all files are made, and before any is measured.
                 forgotten.update(await subject.forget_disk())
+                before.update(await subject.disk_moved())
             await side.begin()
             await cost.begin()
             counters.start_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
 
         cost = CellCost(subject)
+        standstill = Standstill(subject)
         barrier = Barrier(1 + len(cast.neighbours), begin)
         await side.open()
         first = await context.clocks.begin(subject.name, subject.agent)
@@ -223,9 +232,11 @@ class Attempt:
             subject, lambda done, fields: context.on_progress(self.cell.id, done, fields)
         )
         try:
+            standstill.begin()
             outcome = await loads.beside(self._work(barrier, progress))
             took_s = time.monotonic() - began
             await cost.end()
+            after = await subject.disk_moved() if uses_disk else {}
             host = await side.end(outcome)
             await beginning
             reports = await loads.end()
@@ -237,11 +248,15 @@ class Attempt:
             raise
         finally:
             await progress.end()
+            stood = await standstill.end()
         trust = await context.clocks.end(subject.name, subject.agent, first)
         started_ns = barrier.skew_ns if cast.neighbours else None
         skew_s = None if started_ns is None else started_ns * 1e-9
         spent = cost.of(outcome, counters.resident)
-        return _Measured(outcome, trust, took_s, reports, skew_s, spent, host, taken, forgotten)
+        moved = {what: after[what] - before.get(what, 0.0) for what in after}
+        return _Measured(
+            outcome, trust, took_s, reports, skew_s, spent, host, taken, forgotten, moved, stood
+        )
 
     def _work(self, barrier: Barrier, progress: Watch) -> Coroutine[Any, Any, Outcome]:
         """Return the work itself, which begins when all at the barrier are ready."""
@@ -285,7 +300,7 @@ class Attempt:
         metrics[SUBJECT] = self.workload.metrics_for(self.parameters)
         return metrics
 
-    def _told(self, values: Mapping[str, float], measured: _Measured) -> list[Event]:
+    def _told(self, values: Mapping[str, float], measured: _Measured, stayed: str) -> list[Event]:
         """Return what is to be told of a cell that was measured; its series are written by then.
 
         Raises:
@@ -302,7 +317,9 @@ class Attempt:
         if measured.host.series is not None:
             saved.append(("host", measured.host.series))
         told += [save_series(context.folder, cell.id, role, series) for role, series in saved]
-        doubts = (context.clocks.doubt(measured.trust), impossible(metrics[SUBJECT], values))
+        impossible_values = impossible(metrics[SUBJECT], values)
+        clock = context.clocks.doubt(measured.trust)
+        doubts = (clock, measured.stood, impossible_values, stayed)
         why = "; ".join(filter(None, doubts))
         told.append(
             CellFinished(

@@ -130,6 +130,9 @@ def show_plan(outlook: Outlook, console: Console) -> None:
         what = "/".join(part for part in (skip.arm, skip.scenario, skip.workload) if part)
         source = "" if skip.arm in plan.arms else f" ({outlook.believed[skip.arm].source})"
         console.print(Text(f"  – {what} skipped: {skip.reason}{source}", "yellow"))
+        verdict = outlook.believed[skip.arm].verdict
+        if verdict.hint and not verdict.usable:
+            console.print(Text(f"    {verdict.hint}"))
     _show_cells(plan, console)
     if not outlook.probed:
         console.print(

@@ -211,6 +211,7 @@ class WorkloadSpec(Part):
     )
     deadline: Duration | None = Field(
         None,
+        gt=0,
         description="Time after which a cell has failed, in seconds or with a unit; derived "
         "from the expected time when left out.",
     )

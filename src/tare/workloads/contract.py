@@ -65,6 +65,24 @@ class Metric:
         return f"{self.name} is {value:g} {self.unit}, and cannot be {'0 or ' * (not zero)}less"
 
 
+@dataclass(frozen=True)
+class DiskClaim:
+    """What a result says was moved to and from a disk, and no cache may have kept.
+
+    Args:
+        read: Bytes; None: what was read may rightly come from a cache.
+        written: Bytes; None: what was written may rightly stay in one.
+        instead: What to write in the study where it was a cache that was measured.
+    """
+
+    read: float | None = None
+    written: float | None = None
+    instead: str = ""
+
+
+NO_CLAIM = DiskClaim()
+
+
 class Parameters(BaseModel):
     """Base of every workload's parameters; field descriptions become the reference in docs."""
 
@@ -143,6 +161,15 @@ class Workload(ABC, Generic[P]):
     def metrics_for(self, parameters: P) -> tuple[Metric, ...]:
         """Return what a cell with these parameters tells, in the order of reports."""
         return self.metrics
+
+    def disk_claim(self, parameters: P, result: Mapping[str, Any]) -> DiskClaim:
+        """Return what the agent's result says a disk moved, which is held against the device.
+
+        Raises:
+            KeyError: The result lacks what it takes.
+            ValueError: What is there is no finite number.
+        """
+        return NO_CLAIM
 
     def adds(self, parameters: P) -> Additions:
         """Return what the toolbox must hold for it besides Tare's own programs."""

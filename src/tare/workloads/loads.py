@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field
 
 from tare.study.quantities import Duration, Size
-from tare.workloads.contract import Metric, Need, Parameters, Workload
+from tare.workloads.contract import DiskClaim, Metric, Need, Parameters, Workload
 from tare.workloads.values import mapping, number, numbers, shortened
 
 MEASURED_S = 5.0
@@ -142,6 +142,16 @@ class DiskLoad(_Load[DiskLoadParameters]):
     def request(self, parameters: DiskLoadParameters) -> dict[str, Any]:
         """Return the agent's parameters: seconds, bytes, counts."""
         return super().request(parameters) | {"file_bytes": parameters.file}
+
+    def disk_claim(self, parameters: DiskLoadParameters, result: Mapping[str, Any]) -> DiskClaim:
+        """Return the bytes of both directions: it writes through, and forgets what it cached.
+
+        Raises:
+            KeyError: Something is missing.
+            ValueError: A value is no finite number.
+        """
+        half = number(result, "bytes") / 2
+        return DiskClaim(half, half)
 
     def observe(
         self, parameters: DiskLoadParameters, result: Mapping[str, Any]

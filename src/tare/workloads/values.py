@@ -108,6 +108,19 @@ def per_second(amount: float, result: Mapping[str, Any], path: str) -> float:
     return finite(amount / seconds, f"{amount} / {path}")
 
 
+def at_least_one(result: Mapping[str, Any], path: str) -> float:
+    """Return how many times longer something took than undisturbed.
+
+    Raises:
+        KeyError: There is no such key.
+        ValueError: What is there is no finite number, or one below 1, which cannot be.
+    """
+    found = number(result, path)
+    if found < 1:
+        raise ValueError(f"{path} is {found}, and nothing is faster than undisturbed")
+    return found
+
+
 def shortened(value: object) -> str:
     """Return a value for a message, in at most 80 characters."""
     try:

@@ -42,6 +42,8 @@ pub struct Course {
     pub pieces: u64,
     pub io_bytes: u64,
     pub direct: bool,
+    /// What was written is brought to the disk after each pass, and in the end.
+    pub flushed: bool,
 }
 
 impl Course {
@@ -52,6 +54,16 @@ impl Course {
 
     /// I/O until the time is over, from the beginning again where the file ends.
     pub fn follow(&self, worker: &mut Worker, file: &File) -> Result<(), End> {
+        let end = self.repeat(worker, file);
+        if self.flushed {
+            // The time it takes counts: without it the page cache alone would have been written to.
+            let flushed = file.sync_data();
+            flushed.map_err(|error| End::io("sync", &self.path, &error))?;
+        }
+        end
+    }
+
+    fn repeat(&self, worker: &mut Worker, file: &File) -> Result<(), End> {
         let mut next = 0;
         loop {
             over(worker.limit)?;
@@ -65,6 +77,9 @@ impl Course {
                 worker.write_at(&self.path, file, piece * self.io_bytes)?;
             } else {
                 worker.read_at(&self.path, file, piece * self.io_bytes)?;
+            }
+            if self.flushed && next == 0 {
+                worker.sync(&self.path, file)?;
             }
         }
     }

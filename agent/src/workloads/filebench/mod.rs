@@ -245,6 +245,7 @@ fn result(plan: &Plan, stage: &Stage, measured: &Measured, prepared_s: f64, cach
         "width": plan.width,
         "io_bytes": plan.io_bytes,
         "direct": plan.direct,
+        "flushed": plan.flushed,
         "caches_dropped": caches,
         "memory_bytes": plan.memory_bytes,
         "scaled": plan.scaled(),

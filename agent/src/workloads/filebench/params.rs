@@ -33,6 +33,9 @@ struct Params {
     total_bytes: u64,
     /// Past the page cache; microbenchmarks only.
     direct: bool,
+    /// Written data may stay in the page cache; else it is flushed after each pass. Microbenchmarks
+    /// only.
+    cached: bool,
     seed: u64,
     /// The machine's memory as the host knows it.
     memory_bytes: Option<u64>,
@@ -51,6 +54,7 @@ impl Default for Params {
             io_bytes: None,
             total_bytes: 64 << 20,
             direct: false,
+            cached: false,
             seed: 1,
             memory_bytes: None,
         }
@@ -98,6 +102,8 @@ pub struct Plan {
     pub io_bytes: u64,
     pub append_bytes: u64,
     pub direct: bool,
+    /// Whether a microbenchmark brings what it wrote to the disk after each pass.
+    pub flushed: bool,
     pub seed: u64,
     pub memory_bytes: Option<u64>,
 }
@@ -226,6 +232,7 @@ fn of_personality(asked: &Params, personality: Personality) -> Plan {
         io_bytes: asked.io_bytes.unwrap_or(IO_BYTES),
         append_bytes: APPEND_BYTES,
         direct: asked.direct,
+        flushed: false,
         seed: asked.seed,
         memory_bytes: asked.memory_bytes,
     }
@@ -268,6 +275,7 @@ fn of_micro(asked: &Params, micro: Micro) -> Result<Plan, Failure> {
         io_bytes,
         append_bytes: APPEND_BYTES,
         direct: asked.direct,
+        flushed: micro.write && !asked.direct && !asked.cached,
         seed: asked.seed,
         memory_bytes: asked.memory_bytes,
     })

@@ -86,6 +86,7 @@ impl Stage {
                         pieces: plan.mean_bytes / plan.io_bytes,
                         io_bytes: plan.io_bytes,
                         direct: plan.direct,
+                        flushed: plan.flushed,
                     })
                     .collect(),
             ),

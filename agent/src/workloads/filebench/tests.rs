@@ -163,3 +163,18 @@ fn full_and_broken_disks_are_told_in_plain_words() {
     assert!(words(libc::EIO).starts_with("the machine's disk failed"));
     assert!(words(libc::ENOENT).starts_with("write f00000001"));
 }
+
+#[test]
+fn what_is_written_through_the_page_cache_is_flushed_unless_that_is_what_is_measured() {
+    for (params, flushed) in [
+        (json!({"work": "sequential-write"}), true),
+        (json!({"work": "random-write"}), true),
+        (json!({"work": "random-write", "cached": true}), false),
+        (json!({"work": "random-write", "direct": true}), false),
+        (json!({"work": "sequential-read"}), false),
+        (json!({"work": "varmail"}), false),
+    ] {
+        let plan = super::params::plan(&params).unwrap();
+        assert_eq!(plan.flushed, flushed, "{params}");
+    }
+}

@@ -33,10 +33,11 @@ pub fn result(
     if counted == 0 {
         return Err(Failure("no sample was taken before the stop".into()));
     }
-    let mode = recorder.histogram.mode();
+    let (mode, known) = recorder.histogram.undisturbed();
     let wall = measured.last.wrapping_sub(measured.first) as i64 as f64;
     let stolen = (recorder.gap_ticks as f64 - recorder.gaps as f64 * mode).max(0.0);
     warn(&measured, counted, mode, &mut warnings);
+    let slowdown = slowdown(wall / counted as f64, mode, known, &mut warnings);
 
     let mut result = json!({
         "samples": counted,
@@ -48,7 +49,8 @@ pub fn result(
         "duration_max_s": extremes.longest as f64 * tick_s,
         "duration": recorder.histogram.summary(tick_s),
         "excess_max_s": (extremes.longest as f64 - mode).max(0.0) * tick_s,
-        "slowdown": wall / counted as f64 / mode,
+        "slowdown": slowdown,
+        "counter_step_s": recorder.histogram.step() as f64 * tick_s,
         "gap_limit_s": recorder.gap_limit as f64 * tick_s,
         "threshold_s": params.threshold_ns * 1e-9,
         "gaps": recorder.gaps,
@@ -75,6 +77,26 @@ pub fn result(
     }
     series(sink, &measured, mode, tick_s * 1e9);
     Ok(result)
+}
+
+/// How many times longer than undisturbed a sample was on average; nothing where that cannot be
+/// said.
+///
+/// No machine is faster than undisturbed. What is below by no more than the undisturbed duration is
+/// known is no difference; more is a machine whose speed changed, and then there is no such figure.
+fn slowdown(mean: f64, undisturbed: f64, known: f64, warnings: &mut Vec<String>) -> Option<f64> {
+    if mean >= undisturbed {
+        return Some(mean / undisturbed);
+    }
+    if undisturbed - mean <= known {
+        return Some(1.0);
+    }
+    warnings.push(format!(
+        "a sample was shorter on average than undisturbed ({:.4} times): the machine's speed \
+         changed, so there is no slowdown to tell",
+        mean / undisturbed
+    ));
+    None
 }
 
 /// Where the first and the last stamp stand on the machine's `CLOCK_MONOTONIC_RAW`, and how wrong
@@ -188,4 +210,19 @@ fn series(sink: &dyn Sink, measured: &Measured, mode: f64, tick_ns: f64) {
                 .map(|&ticks| (f64::from(ticks) * tick_ns).round() as u32),
         )
         .send(sink, "raw");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::slowdown;
+
+    #[test]
+    fn nothing_is_faster_than_undisturbed() {
+        let mut warnings = Vec::new();
+        assert_eq!(slowdown(110.0, 100.0, 0.2, &mut warnings), Some(1.1));
+        assert_eq!(slowdown(99.9, 100.0, 0.2, &mut warnings), Some(1.0));
+        assert!(warnings.is_empty());
+        assert_eq!(slowdown(90.0, 100.0, 0.2, &mut warnings), None);
+        assert!(warnings[0].contains("0.9000 times"), "{warnings:?}");
+    }
 }

@@ -130,10 +130,12 @@ class MountedDisk:
     Args:
         path: Where it is mounted.
         told: How, for the record.
+        device: The host's name of the loop device, such as ``loop3``; empty where there is none.
     """
 
     path: Path
     told: Mapping[str, Any]
+    device: str = ""
 
 
 @asynccontextmanager
@@ -157,9 +159,11 @@ async def mounted_disk(context: Context, spec: MachineSpec) -> AsyncIterator[Mou
         folder = disk.file.parent / MOUNTED
         async with contextlib.AsyncExitStack() as held:
             await _made(host, folder)
+            name = ""
             try:
                 device, direct = await held.enter_async_context(on_loop(host, ledger, disk.file))
                 await held.enter_async_context(_mounted(host, ledger, device, folder))
+                name = Path(device).name
                 how = "with direct I/O" if direct else "through the host's page cache"
                 told = {
                     "attached": f"loop device {how}",
@@ -173,7 +177,23 @@ async def mounted_disk(context: Context, spec: MachineSpec) -> AsyncIterator[Mou
                     "attached": "a directory on the host's own file system",
                     "reason": str(refusal),
                 }
-            yield MountedDisk(folder, told)
+            yield MountedDisk(folder, told, name)
+
+
+async def device_moved(host: Host, device: str) -> dict[str, float]:
+    """Return what a block device of a host has moved so far.
+
+    Fields 3 and 7 of ``/sys/block/DEVICE/stat``, in sectors of 512 bytes
+    (Documentation/block/stat.rst).
+
+    Returns:
+        Bytes that were ``read`` and ``written``; empty where the host does not tell.
+    """
+    try:
+        fields = (await host.read(f"/sys/block/{device}/stat")).split()
+        return {"read": int(fields[2]) * 512.0, "written": int(fields[6]) * 512.0}
+    except (OSError, IndexError, ValueError):
+        return {}
 
 
 class NoLoop(Exception):

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from tare.hosts import Host, Ledger, OwnedProcess
 from tare.hosts.processes import stat_fields
 from tare.hosts.trace.threads import run_delay, threads_of
 from tare.platforms.contract import Machine
-from tare.platforms.linux.disk import MountedDisk, forget_everything
+from tare.platforms.linux.disk import MountedDisk, device_moved, forget_everything
 
 CONSOLE = "console.log"
 TAIL_LINES = 20
@@ -157,6 +157,16 @@ class ProcessMachine(Machine):
             return {}
         return await forget_everything(self._host, self._disk.path)
 
+    async def stopped(self) -> bool:
+        """Return whether a process of its is stopped."""
+        return await any_stopped(self._host, await self._members())
+
+    async def disk_moved(self) -> Mapping[str, float]:
+        """Return what the loop device under its disk has moved, where there is one."""
+        if self._disk is None or not self._disk.device:
+            return {}
+        return await device_moved(self._host, self._disk.device)
+
     def console_tail(self) -> tuple[str, ...]:
         """Return the last lines that were written to standard error, as last looked at."""
         return self._tail
@@ -231,6 +241,18 @@ async def children_of(host: Host, pid: int) -> tuple[int, ...]:
     """Return the ids of the processes that one has started; raises OSError once it has ended."""
     listed = await host.read(f"/proc/{pid}/task/{pid}/children")
     return tuple(int(child) for child in listed.split())
+
+
+async def any_stopped(host: Host, pids: Iterable[int]) -> bool:
+    """Return whether a process is stopped by a signal or a tracer.
+
+    Field 3 of ``/proc/PID/stat``, proc(5). Those that have ended count nothing.
+    """
+    for pid in pids:
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            if stat_fields(await host.read(f"/proc/{pid}/stat"))[0] in (b"T", b"t"):
+                return True
+    return False
 
 
 async def process_cost(host: Host, *pids: int) -> dict[str, float]:

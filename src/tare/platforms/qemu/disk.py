@@ -74,3 +74,20 @@ async def _driven(
 
 _DEVICE = f"/machine/peripheral/{DISK_DEVICE}"
 _RING = b"/[aio]"
+
+
+def moved(stats: object) -> dict[str, float]:
+    """Return what QEMU has moved for a machine's own disk.
+
+    Args:
+        stats: What it answered to ``query-blockstats``.
+
+    Returns:
+        Bytes that were ``read`` and ``written``; empty where it does not tell of that disk.
+    """
+    for entry in stats if isinstance(stats, list) else []:
+        if isinstance(entry, Mapping) and entry.get("node-name") == DISK_NODE:
+            counted = entry.get("stats", {})
+            if "rd_bytes" in counted and "wr_bytes" in counted:
+                return {"read": float(counted["rd_bytes"]), "written": float(counted["wr_bytes"])}
+    return {}

@@ -19,10 +19,11 @@ from tare.platforms.contract import Context, Machine, MachineSpec
 from tare.platforms.guest_hello import first_hello, last_line
 from tare.platforms.linux.disk import OwnDisk, forget_file, owned_disk
 from tare.platforms.linux.held_scheduling import Scheduled
+from tare.platforms.linux.process_machine import any_stopped
 from tare.platforms.qemu.command import Places
 from tare.platforms.qemu.console import Console
 from tare.platforms.qemu.cost import qemu_cost
-from tare.platforms.qemu.disk import prove_disk
+from tare.platforms.qemu.disk import moved, prove_disk
 from tare.platforms.qemu.enlightenments import contradiction
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.qmp import Monitor
@@ -190,6 +191,16 @@ class QemuMachine(Machine):
     async def forget_disk(self) -> Mapping[str, Any]:
         """Make the host forget what it caches of the machine's disk; see ``docs/disk.md``."""
         return {} if self._disk is None else await forget_file(self._host, self._disk.file)
+
+    async def stopped(self) -> bool:
+        """Return whether QEMU's process is stopped."""
+        return await any_stopped(self._host, [self._process.pid])
+
+    async def disk_moved(self) -> Mapping[str, float]:
+        """Return what QEMU has moved for the machine's disk, as it counts itself."""
+        if self._disk is None or self._monitor is None:
+            return {}
+        return moved(await self._monitor.execute("query-blockstats"))
 
     async def run(self, argv: Sequence[str], cpus: Sequence[int]) -> None:
         """Start QEMU paused, listen to it, pin and schedule its vCPUs, and let the guest go."""

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from tare.study.quantities import Duration, Size
-from tare.workloads.contract import Metric, Parameters, Workload
+from tare.workloads.contract import NO_CLAIM, DiskClaim, Metric, Parameters, Workload
 from tare.workloads.disk.metrics import DISK_METRICS, disk_values
 from tare.workloads.values import mapping, number, numbers
 
@@ -33,6 +33,8 @@ OPERATIONS: Mapping[str, str] = {
     "delete": "deletes a file",
     "stat": "asks for a file's attributes",
 }
+BLOCK = 4096
+"""What direct I/O needs of lengths on every disk there is."""
 PREPARATION_S = 2.0
 """Seconds to make the files, on a disk that writes 100 MB/s or more, when they are small."""
 _WRITES_PER_S = 100e6
@@ -93,10 +95,17 @@ class FilebenchParameters(Parameters):
         description="All files of a microbenchmark together: a file for each thread of sequential "
         "I/O, one file that all threads share of random I/O.",
     )
-    direct: bool = Field(
+    direct: bool | None = Field(
+        default=None,
+        description="Go past the page cache (O_DIRECT): true of microbenchmarks whose I/O is a "
+        "multiple of 4 KiB if left out. Otherwise what is written is flushed after each pass "
+        "through the file. Never of personalities, as their sizes are no multiples of a block.",
+    )
+    cached: bool = Field(
         default=False,
-        description="Go past the page cache (O_DIRECT); microbenchmarks only, as sizes of "
-        "personalities are no multiples of a block.",
+        description="Measure the page cache: what a microbenchmark writes may stay in it, and "
+        "what it reads may come from it. Else a cell is withheld whose disk did not move what it "
+        "told.",
     )
 
     @model_validator(mode="after")
@@ -106,9 +115,21 @@ class FilebenchParameters(Parameters):
                 f"{self.work} cannot go past the page cache: its files have any size; use a "
                 "microbenchmark such as `random-read`"
             )
-        if self.direct and (self.io_size or 0) % 4096:
+        if self.direct and (self.io_size or 0) % BLOCK:
             raise ValueError("direct needs an io-size that is a multiple of 4KiB")
+        if self.cached and (self.direct or self.work in PERSONALITIES):
+            raise ValueError(
+                "cached is for microbenchmarks that are not direct: a personality keeps to the "
+                "page cache by itself, and direct I/O goes past it"
+            )
         return self
+
+    @property
+    def past_cache(self) -> bool:
+        """Whether it goes past the page cache."""
+        if self.direct is not None or self.work in PERSONALITIES or self.cached:
+            return bool(self.direct)
+        return (self.io_size or 0) % BLOCK == 0
 
 
 class Filebench(Workload[FilebenchParameters]):
@@ -138,8 +159,8 @@ class Filebench(Workload[FilebenchParameters]):
             "Bytes read from and written to files per second, whether from the disk or a cache.",
             headline=True,
         ),
-        Metric("read", "B/s", "higher", "Bytes read from files per second."),
-        Metric("written", "B/s", "higher", "Bytes written to files per second."),
+        Metric("read", "B/s", "higher", "Bytes read from files per second.", may_be_zero=True),
+        Metric("written", "B/s", "higher", "Bytes written to files per second.", may_be_zero=True),
         Metric("latency-mean", "s", "lower", "Mean time of one operation of any kind."),
         Metric("latency-median", "s", "lower", "Median time of one operation of any kind."),
         Metric(
@@ -190,7 +211,8 @@ class Filebench(Workload[FilebenchParameters]):
             "work": parameters.work,
             "seconds": parameters.duration,
             "total_bytes": parameters.total,
-            "direct": parameters.direct,
+            "direct": parameters.past_cache,
+            "cached": parameters.cached,
             **{name: value for name, value in given.items() if value is not None},
         }
 
@@ -204,6 +226,22 @@ class Filebench(Workload[FilebenchParameters]):
     def clocked_s(self, parameters: FilebenchParameters) -> float:
         """Return the seconds that the clock ends."""
         return parameters.duration
+
+    def disk_claim(self, parameters: FilebenchParameters, result: Mapping[str, Any]) -> DiskClaim:
+        """Return what microbenchmarks moved, and what varmail wrote, which it syncs.
+
+        Raises:
+            KeyError: Something is missing.
+            ValueError: A value is no finite number.
+        """
+        seconds = number(result, "seconds")
+        written = number(result, "written_bytes_per_s") * seconds
+        if parameters.work in PERSONALITIES:
+            return DiskClaim(written=written) if parameters.work == "varmail" else NO_CLAIM
+        if parameters.cached:
+            return NO_CLAIM
+        read = number(result, "read_bytes_per_s") * seconds
+        return DiskClaim(read, written, "leave out `direct: false`, or state it by `cached: true`")
 
     def observe(
         self, parameters: FilebenchParameters, result: Mapping[str, Any]

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from tare.study.quantities import Duration, Size
-from tare.workloads.contract import Metric, Parameters, Workload
+from tare.workloads.contract import NO_CLAIM, DiskClaim, Metric, Parameters, Workload
 from tare.workloads.disk.metrics import DISK_METRICS, disk_values
 from tare.workloads.values import finite, mapping, number, shortened
 
@@ -60,6 +60,12 @@ class FioParameters(Parameters):
         default=64 << 20, ge=1, description="All files together; made before, and written whole."
     )
     direct: bool = Field(default=True, description="Go past the page cache (O_DIRECT).")
+    cached: bool = Field(
+        default=False,
+        description="Measure the page cache, with `direct: false`: what is written may stay in it, "
+        "and what is read may come from it. Else a cell is withheld whose disk did not move what "
+        "fio told.",
+    )
     fsync: int = Field(
         default=0, ge=0, description="Bring the file to the disk after so many writes; 0: never."
     )
@@ -72,6 +78,8 @@ class FioParameters(Parameters):
     def _agrees(self) -> FioParameters:
         if self.depth > 1 and self.engine == "psync":
             raise ValueError("psync has one request under way; use `engine: libaio` or `depth: 1`")
+        if self.cached and self.direct:
+            raise ValueError("cached needs `direct: false`: direct I/O goes past the page cache")
         if self.direct and self.io_size % 512:
             raise ValueError("direct needs an io-size that is a multiple of 512")
         if self.total // self.jobs < self.io_size:
@@ -144,6 +152,19 @@ class Fio(Workload[FioParameters]):
     def clocked_s(self, parameters: FioParameters) -> float:
         """Return the seconds that the clock ends."""
         return parameters.duration
+
+    def disk_claim(self, parameters: FioParameters, result: Mapping[str, Any]) -> DiskClaim:
+        """Return the bytes that fio says it moved, where the page cache was not to be measured.
+
+        Raises:
+            KeyError: Something is missing.
+            ValueError: A value is no finite number.
+        """
+        if parameters.cached:
+            return NO_CLAIM
+        jobs = mapping(result, "fio")["jobs"]
+        read, written = (number(jobs[0], f"{name}.io_bytes") for name in DIRECTIONS)
+        return DiskClaim(read, written, "leave out `direct: false`, or state it by `cached: true`")
 
     def observe(self, parameters: FioParameters, result: Mapping[str, Any]) -> dict[str, float]:
         """Return fio's own numbers in SI units; what it did not do is left out.

@@ -1,0 +1,118 @@
+"""A cell in whose middle the machine was stopped is marked, on every platform the same."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from run.run_driving import Running, of_type
+from tare.errors import MachineFault
+from tare.run import standstill
+from tare.run.standstill import Standstill
+
+STUDY = """
+study: stopped
+baseline: bare
+blocks: {least: 2, most: 2}
+arms:
+  bare: {platform: bare}
+workloads:
+  numeric-sort: {duration: 4s}
+"""
+
+
+class Scripted:
+    """A machine that is stopped for some looks."""
+
+    def __init__(self, *looks: bool) -> None:
+        self.looks = list(looks)
+
+    async def stopped(self) -> bool:
+        return self.looks.pop(0) if self.looks else False
+
+
+async def stood(*looks: bool, look_s: float = 0.02) -> str:
+    watch = Standstill(Scripted(*looks), look_s)
+    watch.begin()
+    await asyncio.sleep(look_s * (len(looks) + 5))
+    return await watch.end()
+
+
+async def test_a_stop_that_lasts_is_told_and_one_that_does_not_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(standstill, "LEAST_S", 0.1)
+    assert await stood(*[False] * 5) == ""
+    assert await stood(False, True, False, True, False) == ""
+    assert "the machine was stopped for" in await stood(False, *[True] * 10)
+
+
+async def test_what_cannot_be_looked_at_marks_nothing() -> None:
+    class Lost:
+        async def stopped(self) -> bool:
+            raise MachineFault("it is gone")
+
+    watch = Standstill(Lost(), 0.01)
+    watch.begin()
+    await asyncio.sleep(0.05)
+    assert await watch.end() == ""
+
+
+async def test_a_suspended_computer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = Standstill(Scripted(), 0.01)
+    before = watch._slept_s
+    monkeypatch.setattr(standstill, "slept_s", lambda: before + 8.0)
+    assert await watch.end() == "this computer was suspended for 8.0 s meanwhile"
+
+
+def descendants(ancestor: int) -> list[int]:
+    """Return the processes below one whose program is Tare's agent."""
+    parents: dict[int, int] = {}
+    agents: set[int] = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            stat = (process / "stat").read_text()
+            parents[int(process.name)] = int(stat.rpartition(")")[2].split()[1])
+            if b"serve" in (process / "cmdline").read_bytes():
+                agents.add(int(process.name))
+    found = []
+    for agent in agents:
+        above = agent
+        while above > 1 and above != ancestor:
+            above = parents.get(above, 0)
+        if above == ancestor:
+            found.append(agent)
+    return found
+
+
+def test_a_subject_that_stood_still_in_mid_cell_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "study.yaml").write_text(STUDY)
+    folder = tmp_path / "run"
+
+    def begun(block: int) -> bool:
+        return any(event["block"] == block for event in of_type(folder, "cell_started"))
+
+    with Running(folder, "run", tmp_path / "study.yaml", "--out", folder) as run:
+        run.wait_for(lambda _: begun(1))
+        time.sleep(1.0)
+        agents = descendants(run.process.pid)
+        assert agents
+        for agent in agents:
+            os.kill(agent, signal.SIGSTOP)
+        time.sleep(3.5)
+        for agent in agents:
+            os.kill(agent, signal.SIGCONT)
+        _, output = run.end()
+    first, second = of_type(folder, "cell_finished")
+    assert first["status"] == "withheld", output
+    assert "the machine was stopped for" in first["reason"]
+    assert second["status"] == "ok", second["reason"]
