@@ -131,15 +131,16 @@ def test_a_host_of_one_boot_keeps_the_order_it_always_had(seed: int, block: int)
     assert order == [(batch.arm, batch.scenario) for batch in same.block(block)]
 
 
-def test_all_orders_of_boots_and_of_visits_within_a_boot_come_up() -> None:
+def test_boots_and_visits_within_a_boot_are_balanced() -> None:
     plan = plan_of(parsed("host: lab\n"), 1, booted=True)
     boots, within = set(), set()
-    for number in range(1, 200):
+    for number in range(1, 61):
         batches = plan.block(number)
         boots.add(tuple(boot for boot, _ in groupby(batch.boot for batch in batches)))
         within.add(tuple(batch.arm for batch in batches if batch.boot == "kvm"))
     assert len(boots) == 6
-    assert len(within) == 6
+    # Two arms, scenario after scenario: either may be first in each.
+    assert len(within) == 4
 
 
 def test_the_estimate_counts_the_hosts_boots() -> None:

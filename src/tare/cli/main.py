@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tare.cli import listing
+from tare.cli.compare import compare
 from tare.cli.ending import (
     EXIT_FAULT,
     EXIT_INPUT,
@@ -249,16 +250,7 @@ def export(
         write_observations(run, out, as_format.value)
 
 
-@app.command()
-def compare(
-    directories: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of runs.")],
-) -> None:
-    """Show estimates and tests as a table."""
-    from tare.analysis import compare_runs
-    from tare.report import render_comparison
-
-    runs = [loaded(directory) for directory in directories]
-    render_comparison(compare_runs(runs), _console())
+app.command()(compare)
 
 
 @app.command()

@@ -13,6 +13,7 @@ from tare.study.cells import Batch, Cell, cell_id
 from tare.study.kinds import Kind, few_vcpus, wrong_machines
 from tare.study.knobs import lacking_knobs, starved_host
 from tare.study.model import Study, WorkloadSpec
+from tare.study.order import in_order
 from tare.study.placement import HostCpus, Unplaceable, place
 from tare.study.quantities import format_size
 from tare.study.scenario import Scenario
@@ -161,7 +162,7 @@ class Plan:
         return whole if budget is None else min(whole, max(self.least_s, budget + self.block_s))
 
     def block(self, number: int) -> tuple[Batch, ...]:
-        """Return the batches of a block in random order, each with its cells in random order.
+        """Return the batches of a block in balanced order, each with its cells in random order.
 
         The order depends on the seed and ``number`` only, not on the process or on what ran
         before, so that a resumed run goes on in the same order. Of the batches on one host, those
@@ -172,18 +173,7 @@ class Plan:
         """
         # A string seeds Random through SHA-512, which no process-wide hash seed touches.
         order = random.Random(f"{self.seed}/{number}")
-        batches = list(self.batches)
-        order.shuffle(batches)
-        for host, found in self.boots.items():
-            if len(found) > 1:
-                boots = list(found)
-                order.shuffle(boots)
-                places = [place for place, batch in enumerate(batches) if batch.host == host]
-                there = sorted(
-                    (batches[place] for place in places), key=lambda batch: boots.index(batch.boot)
-                )
-                for place, batch in zip(places, there, strict=True):
-                    batches[place] = batch
+        batches = in_order(self.batches, self.boots, number, self.seed)
         return tuple(batch.in_block(number, order) for batch in batches)
 
 

@@ -1,0 +1,144 @@
+"""Run against run: how the arms' effects differ, and never how raw values do.
+
+What a run's host, day and room do to all arms alike is in its baseline too, and cancels in the
+effect. Values of different runs are never compared with each other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tare.analysis.comparison import Comparison
+from tare.analysis.results import Effect, Key
+from tare.analysis.statistics.between import Together, mean_shift, rank_shift, together
+from tare.analysis.statistics.logratio import deviation
+from tare.errors import InputError
+
+
+@dataclass(frozen=True)
+class Change:
+    """How one effect differs between two runs.
+
+    Args:
+        before: The effect in the first run.
+        after: In the second.
+        change: Of ratios their ratio (1.05: 5 % more); of differences their difference.
+        low: Lower end of the change's interval.
+        high: Upper end.
+        confidence: Of that interval.
+    """
+
+    before: Effect
+    after: Effect
+    change: float
+    low: float
+    high: float
+    confidence: float
+
+    @property
+    def key(self) -> Key:
+        """What was measured."""
+        return self.before.key
+
+    @property
+    def arm(self) -> str:
+        """The arm."""
+        return self.before.arm
+
+    @property
+    def ratio(self) -> bool:
+        """Whether ``change`` is a ratio."""
+        return self.before.scale == "ratio" and self.after.scale == "ratio"
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """What several runs say together of one effect, as ratios."""
+
+    effects: tuple[Effect, ...]
+    together: Together
+
+    @property
+    def key(self) -> Key:
+        """What was measured."""
+        return self.effects[0].key
+
+
+def changes(before: Comparison, after: Comparison, confidence: float) -> tuple[Change, ...]:
+    """Return how each effect that both runs have differs between them.
+
+    Args:
+        before: The first run.
+        after: The second.
+        confidence: Nominal coverage of each interval.
+
+    Raises:
+        InputError: The runs have different baselines.
+    """
+    _same_baseline([before, after])
+    theirs = {(effect.key, effect.arm): effect for effect in after.effects}
+    return tuple(
+        _change(effect, theirs[effect.key, effect.arm], confidence)
+        for effect in before.effects
+        if (effect.key, effect.arm) in theirs
+    )
+
+
+def _change(before: Effect, after: Effect, confidence: float) -> Change:
+    ratio = before.scale == after.scale == "ratio"
+    shift = mean_shift if before.kind == "typical" else rank_shift
+    found = shift(_sample(before, ratio), _sample(after, ratio), confidence)
+    change, low, high = (math.exp(min(end, 700.0)) if ratio else end for end in found)
+    return Change(before, after, change, low, high, confidence)
+
+
+def _sample(effect: Effect, ratio: bool) -> list[float]:
+    values = [block.value for block in effect.block_effects]
+    if ratio:
+        return [math.log(value) for value in values]
+    if effect.scale == "difference":
+        return values
+    # The other run has zeros, so differences are compared: a ratio's are reckoned back.
+    arm = {(b.run, b.block): b.value for b in effect.arm_summary.blocks}
+    return [arm[b.run, b.block] * (1 - 1 / b.value) for b in effect.block_effects]
+
+
+def pooled(comparisons: Sequence[Comparison], confidence: float) -> tuple[Pooled, ...]:
+    """Return what several runs say together, with a term for the run.
+
+    Args:
+        comparisons: One of each run, two or more.
+        confidence: Nominal coverage.
+
+    Raises:
+        InputError: The runs have different baselines.
+    """
+    _same_baseline(comparisons)
+    found: dict[tuple[Key, str], list[Effect]] = {}
+    for comparison in comparisons:
+        for effect in comparison.effects:
+            if effect.scale == "ratio" and effect.kind == "typical" and effect.blocks >= 2:
+                found.setdefault((effect.key, effect.arm), []).append(effect)
+    return tuple(
+        Pooled(tuple(effects), _together(effects, confidence))
+        for effects in found.values()
+        if len(effects) > 1
+    )
+
+
+def _together(effects: Sequence[Effect], confidence: float) -> Together:
+    logs = [[math.log(block.value) for block in effect.block_effects] for effect in effects]
+    means = [math.fsum(values) / len(values) for values in logs]
+    errors = [deviation(values) / math.sqrt(len(values)) for values in logs]
+    return together(means, errors, confidence)
+
+
+def _same_baseline(comparisons: Sequence[Comparison]) -> None:
+    baselines = sorted({comparison.baseline for comparison in comparisons})
+    if len(baselines) > 1:
+        raise InputError(
+            f"the runs have different baselines: {', '.join(baselines)}",
+            "name one that all of them have with --baseline",
+        )

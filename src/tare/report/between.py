@@ -1,0 +1,110 @@
+"""Run against run in the terminal: changes of effects, and what many runs say together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tare.analysis.between import Change, changes, pooled
+from tare.analysis.model import Comparison, Effect
+from tare.report.arrange import arranged
+from tare.report.svg import legible
+from tare.report.words import Names, Part, marked, metric_name, percent, ratio, ratio_interval
+
+PLAIN_WIDTH = 180
+
+
+def render_changes(before: Comparison, after: Comparison, console: Console) -> None:
+    """Print how the headline effects of the second run differ from those of the first.
+
+    Args:
+        before: The first run.
+        after: The second.
+        console: Where to.
+    """
+    before = arranged(before)
+    found = [c for c in changes(before, after, before.confidence) if c.before.headline]
+    names = Names(Part.of(change.key) for change in found)
+    table = _table("What", "Arm", "Before", "After", "After ÷ before", "Interval", plain=console)
+    for change in found:
+        table.add_row(
+            *_about(names, change.before), _estimate(change.before), _estimate(change.after),
+            *_change(change),
+        )  # fmt: skip
+    runs = [legible(comparison.runs[0].run) for comparison in (before, after)]
+    _print(
+        console,
+        f"{runs[1]} against {runs[0]}: how each effect against {before.baseline} changed",
+        table,
+        f"{100 * before.confidence:.4g} % intervals, each by itself. Only effects are compared, "
+        "never values of different runs. With --gate all gates are one family.",
+    )
+
+
+def render_together(comparisons: Sequence[Comparison], console: Console) -> None:
+    """Print what several runs say together, with a term for the run.
+
+    Args:
+        comparisons: One of each run, two or more.
+        console: Where to.
+    """
+    first = arranged(comparisons[0])
+    found = [
+        p for p in pooled([first, *comparisons[1:]], first.confidence) if p.effects[0].headline
+    ]
+    names = Names(Part.of(each.key) for each in found)
+    table = _table("What", "Arm", "Runs", "Ratio", "Interval", "Between runs", "I²", plain=console)
+    for each in found:
+        mean = each.together
+        table.add_row(
+            *_about(names, each.effects[0]),
+            str(len(each.effects)),
+            ratio(math.exp(mean.effect)),
+            ratio_interval((math.exp(max(mean.low, -700.0)), math.exp(min(mean.high, 700.0)))),
+            f"± {percent(math.expm1(mean.between))}",
+            percent(mean.inconsistency),
+        )
+    _print(
+        console,
+        f"{len(comparisons)} runs together, each effect against {first.baseline}",
+        table,
+        f"Random effects: {100 * first.confidence:.4g} % intervals cover the typical run, with "
+        "what differs between runs in them; I² is the share of that which is more than chance.",
+    )
+
+
+def _table(*titles: str, plain: Console) -> Table:
+    style = box.SIMPLE_HEAD if plain.is_terminal else box.ASCII2
+    table = Table(box=style, pad_edge=False)
+    for title in titles:
+        left = title in ("What", "Arm")
+        table.add_column(title, justify="left" if left else "right", overflow="fold")
+    return table
+
+
+def _about(names: Names, effect: Effect) -> tuple[Text, Text]:
+    what = f"{names.name(Part.of(effect.key))} · {metric_name(effect.key.metric)}"
+    return Text(what), Text(marked(effect.arm, effect.emulated))
+
+
+def _estimate(effect: Effect) -> str:
+    return ratio(effect.estimate) if effect.scale == "ratio" else f"{effect.estimate:.3g}"
+
+
+def _change(change: Change) -> tuple[str, str]:
+    if change.ratio:
+        return ratio(change.change), ratio_interval((change.low, change.high))
+    return f"{change.change:+.3g}", f"{change.low:.3g} to {change.high:.3g}"
+
+
+def _print(console: Console, title: str, table: Table, foot: str) -> None:
+    if not console.is_terminal:
+        console = Console(file=console.file, width=PLAIN_WIDTH, no_color=True, highlight=False)
+    console.print(Text(title, style="bold"))
+    console.print(table)
+    console.print(Text(foot, style="dim"))

@@ -1,0 +1,176 @@
+"""Gates told to people and to other programs."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from xml.etree import ElementTree
+
+from tare.analysis.gates import ERROR, Checked, Outcome, worst
+from tare.report.svg import legible
+from tare.report.words import ratio, ratio_interval
+
+STATUS: Mapping[Outcome, int] = {"holds": 0, "fails": 1, "open": 3}
+SIGN: Mapping[Outcome, str] = {"holds": "✓", "fails": "✗", "open": "?"}
+OPEN = "the interval holds the limit: more blocks would tell"
+
+
+def _name(one: Checked) -> str:
+    key = one.change.key
+    parameters = f" {key.parameters}" if key.parameters not in ("", "{}") else ""
+    return legible(f"{key.workload} {key.metric}{parameters} of {one.change.arm} in {key.scenario}")
+
+
+def _change(one: Checked) -> str:
+    change = one.change
+    if change.ratio:
+        return f"{ratio(change.change)} ({ratio_interval((change.low, change.high))})"
+    return f"{change.change:+.3g} ({change.low:.3g} to {change.high:.3g})"
+
+
+def as_text(checked: Sequence[Checked]) -> str:
+    """Return one line for each gate, and the outcome of all."""
+    lines = [
+        f"{SIGN[one.outcome]} {one.outcome}: {legible(one.gate.text)}: {_name(one)} changed by "
+        f"{_change(one)}"
+        for one in checked
+    ]
+    return "\n".join([*lines, f"{worst(checked)} ({_error(len(checked))})", ""])
+
+
+def _error(checks: int) -> str:
+    family = "one gate" if checks == 1 else f"{checks} gates, one family"
+    return f"{family}: wrongly failed or passed in at most {100 * ERROR:g} % of calls"
+
+
+def as_markdown(checked: Sequence[Checked]) -> str:
+    """Return a table for a pull request."""
+    lines = [
+        f"**Gates: {worst(checked)}** ({_error(len(checked))})",
+        "",
+        "| | gate | what | after ÷ before |",
+        "|---|---|---|---|",
+        *(
+            f"| {SIGN[one.outcome]} {one.outcome} | `{_cell(one.gate.text)}` | "
+            f"{_cell(_name(one))} | {_change(one)} |"
+            for one in checked
+        ),
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _cell(text: str) -> str:
+    return legible(text).replace("|", "\\|").replace("<", "&lt;")
+
+
+def as_junit(checked: Sequence[Checked]) -> str:
+    """Return JUnit's XML: what fails is a failure, what is open is skipped with the reason."""
+    counts = {outcome: sum(one.outcome == outcome for one in checked) for outcome in STATUS}
+    suite = ElementTree.Element(
+        "testsuite",
+        name="tare gates",
+        tests=str(len(checked)),
+        failures=str(counts["fails"]),
+        skipped=str(counts["open"]),
+        errors="0",
+    )
+    for one in checked:
+        case = ElementTree.SubElement(
+            suite, "testcase", classname=legible(one.gate.text), name=_name(one)
+        )
+        if one.outcome == "fails":
+            ElementTree.SubElement(case, "failure", message=f"changed by {_change(one)}")
+        elif one.outcome == "open":
+            ElementTree.SubElement(case, "skipped", message=f"{_change(one)}; {OPEN}")
+    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def as_bmf(checked: Sequence[Checked]) -> str:
+    """Return Bencher's metric format: each effect of the run after, and its change."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for one in checked:
+        after = one.change.after
+        effect = {"value": after.estimate}
+        if after.interval is not None:
+            effect |= {"lower_value": after.interval.low, "upper_value": after.interval.high}
+        change = {
+            "value": one.change.change,
+            "lower_value": one.change.low,
+            "upper_value": one.change.high,
+        }
+        found[_name(one)] = {"effect": _finite(effect), "change": _finite(change)}
+    return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
+
+
+def _finite(values: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in values.items() if math.isfinite(value)}
+
+
+def as_github(checked: Sequence[Checked]) -> str:
+    """Return what github-action-benchmark reads as ``customSmallerIsBetter``: cost factors."""
+    found: list[dict[str, Any]] = []
+    for one in checked:
+        after = one.change.after
+        if after.overhead is None or not math.isfinite(after.overhead):
+            continue
+        entry: dict[str, Any] = {
+            "name": _name(one),
+            "unit": "times the baseline's cost",
+            "value": 1 + after.overhead,
+            "extra": f"{one.gate.text}: {one.outcome}, changed by {_change(one)}",
+        }
+        ends = after.overhead_interval
+        if ends is not None and all(map(math.isfinite, ends)):
+            entry["range"] = f"{1 + ends[0]:.4g} to {1 + ends[1]:.4g}"
+        found.append(entry)
+    return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
+
+
+def as_openmetrics(checked: Sequence[Checked]) -> str:
+    """Return OpenMetrics' text: change, its ends, and the outcome as exit status."""
+    lines = []
+    series: Mapping[str, tuple[str, Callable[[Checked], float]]] = {
+        "tare_change": ("After against before.", lambda one: one.change.change),
+        "tare_change_low": ("Lower end of the change's interval.", lambda one: one.change.low),
+        "tare_change_high": ("Upper end of the change's interval.", lambda one: one.change.high),
+        "tare_gate": ("0 holds, 1 fails, 3 open.", lambda one: STATUS[one.outcome]),
+    }
+    for name, (about, value) in series.items():
+        lines += [f"# TYPE {name} gauge", f"# HELP {name} {about}"]
+        lines += [f"{name}{{{_labels(one)}}} {_number(value(one))}" for one in checked]
+    return "\n".join([*lines, "# EOF", ""])
+
+
+def _labels(one: Checked) -> str:
+    key = one.change.key
+    labels = {
+        "gate": one.gate.text,
+        "arm": one.change.arm,
+        "scenario": key.scenario,
+        "workload": key.workload,
+        "parameters": key.parameters,
+        "metric": key.metric,
+    }
+    return ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
+
+
+def _escaped(text: str) -> str:
+    return legible(text).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _number(value: float) -> str:
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    return repr(float(value))
+
+
+FORMATS: Mapping[str, Callable[[Sequence[Checked]], str]] = {
+    "text": as_text,
+    "markdown": as_markdown,
+    "junit": as_junit,
+    "bmf": as_bmf,
+    "github": as_github,
+    "openmetrics": as_openmetrics,
+}

@@ -1,0 +1,191 @@
+"""Run against run, and gates on it: over runs of known truth, and by their parts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of
+from tare.analysis import compare_runs
+from tare.analysis.between import changes, pooled
+from tare.analysis.gates import Gate, check, parse_gate, read_gates, worst
+from tare.analysis.load import run_data
+from tare.analysis.model import Comparison
+from tare.analysis.statistics.between import mean_shift, rank_shift, together
+from tare.errors import InputError
+from tare.events import Record, fold_records
+
+ARMS = {"bare": "bare", "bare-again": "bare", "vm": "qemu"}
+
+
+def run(
+    seed: int, vm: float = 1.2, host: float = 1.0, blocks: int = 12, spread: float = 0.03
+) -> Comparison:
+    truth = {"bare": host, "bare-again": host, "vm": vm * host}
+    metric = SimulatedMetric("latency", truth, workload="switch", spreads=(spread, 0.0))
+    simulated = SimulatedRun(
+        [metric], arms=ARMS, emulated=frozenset(), blocks=blocks, seed=seed, run=f"r{seed}"
+    )
+    records = (Record(seq=i, time=float(i), event=e) for i, e in enumerate(events_of(simulated)))
+    return compare_runs(run_data(Path("nowhere"), fold_records(records)))
+
+
+def test_ten_per_cent_fail_and_nothing_does_not() -> None:
+    """Twenty pairs of runs of 12 blocks at CV 3 %: +10 % planted, and nothing planted."""
+    gate = [parse_gate("switch latency < +3 %")]
+    planted = [worst(check(run(s), run(s + 1000, vm=1.2 * 1.1), gate)) for s in range(20)]
+    same = [worst(check(run(s), run(s + 2000), gate)) for s in range(20)]
+    assert planted.count("fails") >= 18
+    assert planted.count("holds") == 0
+    assert same.count("fails") == 0
+
+
+def test_what_a_run_does_to_all_arms_is_no_change() -> None:
+    """The second run's host is twice as slow in all: its values differ, its effects do not."""
+    (change,) = changes(run(1), run(2, host=2.0), 0.95)
+    assert change.low < 1 < change.high
+    assert change.high / change.low < 1.1
+    (planted,) = changes(run(1), run(2, vm=1.2 * 1.2, host=2.0), 0.95)
+    assert planted.change == pytest.approx(1.2, rel=0.05)
+
+
+def test_all_gates_of_a_call_are_one_family() -> None:
+    before, after = run(1), run(2)
+    alone = check(before, after, [parse_gate("switch latency < +3 %")])
+    many = check(before, after, [parse_gate("switch latency < +3 %")] * 10)
+    assert len(many) == 10
+    assert many[0].change.high > alone[0].change.high
+    assert many[0].change.confidence == pytest.approx(1 - 2 * 0.05 / 10)
+
+
+def test_a_floor_lets_small_changes_pass() -> None:
+    before, after = run(1, blocks=20), run(2, vm=1.2 * 1.1, blocks=20)
+    gate = parse_gate("switch latency < +3 %")
+    assert worst(check(before, after, [gate])) == "fails"
+    assert worst(check(before, after, [replace(gate, floor=0.4)])) == "holds"
+    improved = parse_gate("switch latency < -5 %")
+    assert worst(check(after, before, [improved])) in ("holds", "open")
+    assert worst(check(before, after, [improved])) == "fails"
+    assert worst(check(after, before, [parse_gate("switch latency > -5 %")])) != "holds"
+
+
+def test_two_blocks_leave_a_gate_open() -> None:
+    gate = [parse_gate("switch latency of vm in alone < +5 %")]
+    assert worst(check(run(1, blocks=1), run(2, blocks=1), gate)) == "open"
+
+
+def test_a_gate_about_nothing_says_what_there_is() -> None:
+    with pytest.raises(InputError, match="about nothing that both runs have") as error:
+        check(run(1, blocks=2), run(2, blocks=2), [parse_gate("switch rate < +5 %")])
+    assert "switch latency" in str(error.value.hint)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "switch < 5 %", "switch latency 5 %", "switch latency < five %", "a b < -100 %"]
+)
+def test_what_is_no_gate_is_told(text: str) -> None:
+    with pytest.raises(InputError, match="no gate"):
+        parse_gate(text)
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_a_gate_or_an_error(text: str) -> None:
+    try:
+        found = parse_gate(text)
+    except InputError:
+        return
+    assert found.limit > -1
+
+
+@given(st.sampled_from("<>"), st.integers(-99, 900), st.sampled_from(["", " of vm"]))
+def test_gates_are_read_as_they_are_written(side: str, limit: int, arm: str) -> None:
+    found = parse_gate(f"switch latency-p99.9{arm} {side} {limit:+d} %")
+    assert (found.workload, found.metric, found.arm) == ("switch", "latency-p99.9", arm[4:])
+    assert found.below == (side == "<")
+    assert found.limit == pytest.approx(limit / 100)
+
+
+def test_a_file_of_gates(tmp_path: Path) -> None:
+    path = tmp_path / "gates.yaml"
+    path.write_text("- switch latency < +5 %\n- {gate: tick slowdown < +1 %, floor: 0.01}\n")
+    assert read_gates(path) == (
+        parse_gate("switch latency < +5 %"),
+        Gate("tick slowdown < +1 %", "tick", "slowdown", True, 0.01, floor=0.01),
+    )
+    entries = ("5", "{gate: x y < 1 %, flour: 1}", "[", "{gate: 3}")
+    floors = ("{gate: x y < 1 %, floor: -1}", "{gate: x y < 1 %, floor: .nan}")
+    for wrong in ("", "a: b", *(f"- {entry}" for entry in (*entries, *floors))):
+        path.write_text(wrong)
+        with pytest.raises(InputError, match=r"gates\.yaml"):
+            read_gates(path)
+    with pytest.raises(InputError, match=r"none\.yaml"):
+        read_gates(tmp_path / "none.yaml")
+
+
+def test_different_baselines_are_not_compared() -> None:
+    one = run(1, blocks=2)
+    with pytest.raises(InputError, match="different baselines"):
+        changes(one, replace(one, baseline="vm"), 0.95)
+
+
+# --- The statistics by themselves ----------------------------------------------------------------
+
+
+def test_welchs_interval_is_scipys() -> None:
+    rng = np.random.default_rng(1)
+    one, two = rng.normal(0, 1, 9), rng.normal(1, 3, 6)
+    found = mean_shift(one.tolist(), two.tolist(), 0.95)
+    expected = stats.ttest_ind(two, one, equal_var=False).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
+    assert math.isinf(mean_shift([1.0], [2.0, 3.0], 0.95).high)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(2, 7), st.integers(2, 7), st.sampled_from([0.81, 0.91, 0.949]))
+def test_rank_intervals_are_as_deep_as_the_exact_test_allows(
+    n: int, m: int, confidence: float
+) -> None:
+    """An end is the last value that the exact rank-sum test does not refuse."""
+    rng = np.random.default_rng(n * 10 + m)
+    one, two = rng.standard_normal(n), rng.standard_normal(m)
+    found = rank_shift(one.tolist(), two.tolist(), confidence)
+    if math.isinf(found.low):
+        least = stats.mannwhitneyu(two + 100, one, method="exact").pvalue
+        assert least > 1 - confidence
+        return
+    inside = stats.mannwhitneyu(two - found.low - 1e-9, one, method="exact").pvalue
+    outside = stats.mannwhitneyu(two - found.low + 1e-9, one, method="exact").pvalue
+    assert inside > 1 - confidence + 1e-12
+    assert outside <= 1 - confidence + 1e-12
+
+
+def test_runs_together_are_covered_though_they_differ() -> None:
+    """Five runs whose true effects differ by 3 %: pooling their blocks would not cover."""
+    rng = np.random.default_rng(3)
+    covered, naive = 0, 0
+    for _ in range(2000):
+        effects = 0.03 * rng.standard_normal(5) + 0.01 * rng.standard_normal(5)
+        found = together(effects.tolist(), [0.01] * 5, 0.95)
+        covered += found.low <= 0 <= found.high
+        naive += abs(effects.mean()) <= 1.96 * 0.01 / math.sqrt(5)
+    assert 0.93 <= covered / 2000 <= 0.975
+    assert naive / 2000 < 0.6
+    equal = together([0.1, 0.1], [0.01, 0.01], 0.95)
+    assert equal.effect == pytest.approx(0.1)
+    assert (equal.between, equal.inconsistency) == (0, 0)
+    assert math.isinf(together([0.1], [0.01], 0.95).high)
+
+
+def test_many_runs_have_a_term_for_the_run() -> None:
+    (found,) = pooled([run(1, 1.2), run(2, 1.3), run(3, 1.4)], 0.95)
+    assert len(found.effects) == 3
+    assert found.together.between > 0.03
+    assert found.together.inconsistency > 0.5
+    assert math.exp(found.together.effect) == pytest.approx(1.3, rel=0.05)

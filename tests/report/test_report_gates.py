@@ -1,0 +1,119 @@
+"""Gates told to people and programs, and the command that tells them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of, write_run
+from run.run_driving import tare
+from tare.analysis import compare_runs, load_run
+from tare.analysis.gates import Checked, check, parse_gate
+from tare.report.gates import FORMATS
+
+GATES = ("switch latency < +3 %", "switch latency < +10 %", "switch latency < +25 %")
+
+
+def folder(place: Path, seed: int, vm: float, blocks: int = 12) -> Path:
+    arms = {"bare": "bare", "bare-again": "bare", "vm": "qemu"}
+    truth = {"bare": 1e-6, "bare-again": 1e-6, "vm": vm * 1e-6}
+    metric = SimulatedMetric("latency", truth, workload="switch", spreads=(0.03, 0.0))
+    simulated = SimulatedRun([metric], arms=arms, blocks=blocks, seed=seed, run=f"r{seed}")
+    return write_run(place, events_of(simulated))
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+    place = tmp_path_factory.mktemp("runs")
+    return folder(place / "a", 1, 1.2), folder(place / "b", 2, 1.32), folder(place / "c", 3, 1.2)
+
+
+@pytest.fixture(scope="module")
+def checked(runs: tuple[Path, Path, Path]) -> tuple[Checked, ...]:
+    before, after = (compare_runs(load_run(run)) for run in runs[:2])
+    found = check(before, after, [parse_gate(gate) for gate in GATES])
+    assert [one.outcome for one in found] == ["fails", "open", "holds"]
+    return found
+
+
+def test_people_read_the_outcome_of_each_and_of_all(checked: tuple[Checked, ...]) -> None:
+    text = FORMATS["text"](checked).splitlines()
+    assert [line.split(":")[0] for line in text[:3]] == ["✗ fails", "? open", "✓ holds"]
+    assert text[3].startswith("fails (3 gates, one family")
+    table = FORMATS["markdown"](checked).splitlines()
+    assert table[0].startswith("**Gates: fails**")
+    assert [line.count("|") for line in table[2:]] == [5] * 5
+
+
+def test_junit_counts_failures_and_what_is_open(checked: tuple[Checked, ...]) -> None:
+    suite = ElementTree.fromstring(FORMATS["junit"](checked))
+    counts = [suite.get(name) for name in ("tests", "failures", "skipped", "errors")]
+    assert counts == ["3", "1", "1", "0"]
+    inside = [[child.tag for child in case] for case in suite]
+    assert inside == [["failure"], ["skipped"], []]
+
+
+def test_json_holds_estimates_with_their_ends(checked: tuple[Checked, ...]) -> None:
+    bmf = json.loads(FORMATS["bmf"](checked))
+    ((name, measures),) = bmf.items()
+    assert "switch latency of vm" in name
+    for measure in measures.values():
+        assert measure["lower_value"] < measure["value"] < measure["upper_value"]
+    for entry in json.loads(FORMATS["github"](checked)):
+        assert set(entry) == {"name", "unit", "value", "range", "extra"}
+        assert entry["value"] == pytest.approx(1.32, rel=0.05)
+
+
+def test_openmetrics_text_has_one_sample_a_line(checked: tuple[Checked, ...]) -> None:
+    lines = FORMATS["openmetrics"](checked).splitlines()
+    assert lines[-1] == "# EOF"
+    samples = [line for line in lines if not line.startswith("#")]
+    assert len(samples) == 4 * 3
+    pattern = r'tare_\w+\{(\w+="([^"\\]|\\.)*",?)+\} [-+0-9.eInf]+'
+    assert all(re.fullmatch(pattern, line) for line in samples)
+    assert [line.rsplit(" ", 1)[1] for line in samples[-3:]] == ["1.0", "3.0", "0.0"]
+
+
+@pytest.mark.parametrize(("gate", "status"), list(zip(GATES, (1, 3, 0), strict=True)))
+def test_the_exit_status_is_the_outcome(
+    runs: tuple[Path, Path, Path], gate: str, status: int
+) -> None:
+    done = tare("compare", *runs[:2], "--gate", gate)
+    assert done.returncode == status, done.stderr
+    assert gate in done.stdout
+
+
+def test_runs_are_compared_by_effects_and_many_by_what_they_say_together(
+    runs: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    two = tare("compare", *runs[:2])
+    assert two.returncode == 0, two.stderr
+    assert "After ÷ before" in two.stdout and "vm" in two.stdout
+    three = tare("compare", *runs)
+    assert three.returncode == 0, three.stderr
+    assert "Between runs" in three.stdout
+    gates = tmp_path / "gates.yaml"
+    gates.write_text("- switch latency < +3 %\n- {gate: switch latency < +3 %, floor: 1}\n")
+    out = tmp_path / "gates.xml"
+    done = tare("compare", *runs[:2], "--gates", gates, "--format", "junit", "--out", out)
+    assert done.returncode == 1, done.stderr
+    assert ElementTree.parse(out).getroot().get("tests") == "2"
+
+
+def test_wrong_input_is_told_with_status_two(runs: tuple[Path, Path, Path]) -> None:
+    for arguments in (
+        (runs[0], "--gate", GATES[0]),
+        (*runs[:2], "--gate", "switch latency"),
+        (*runs[:2], "--gate", "switch rate < 3 %"),
+        (runs[0], "--baseline", "nobody"),
+        (runs[0], runs[0]),
+    ):
+        done = tare("compare", *arguments)
+        assert done.returncode == 2, (arguments, done.stdout, done.stderr)
+    other = tare("compare", runs[0], "--baseline", "vm")
+    assert other.returncode == 0, other.stderr
+    assert "bare" in other.stdout
