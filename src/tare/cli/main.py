@@ -16,7 +16,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from tare.cli import listing
+from tare.cli import checking, listing
+from tare.cli.checking import loaded
 from tare.cli.image import image_app
 from tare.cli.lab import lab_app
 from tare.cli.study import study_app
@@ -39,7 +40,6 @@ from tare.outputs import unusable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tare.analysis.rundata import RunData
     from tare.events import Fold, RunFinished
     from tare.run.setup import Decision
     from tare.study.model import Study
@@ -243,12 +243,12 @@ def export(
 
     if as_format is Format.parquet and out is None and sys.stdout.isatty():
         raise InputError("Parquet is binary", "name a file with --out")
-    loaded = _loaded(directory)
+    data = loaded(directory)
     if out is None:
-        sys.stdout.buffer.write(export_observations(loaded, as_format.value))
+        sys.stdout.buffer.write(export_observations(data, as_format.value))
         sys.stdout.buffer.flush()
     else:
-        write_observations(loaded, out, as_format.value)
+        write_observations(data, out, as_format.value)
 
 
 @app.command()
@@ -259,36 +259,12 @@ def compare(
     from tare.analysis import compare_runs
     from tare.report import render_comparison
 
-    runs = [_loaded(directory) for directory in directories]
+    runs = [loaded(directory) for directory in directories]
     render_comparison(compare_runs(runs), _console())
 
 
-@app.command()
-def verify(
-    directory: RunDir,
-    last: Annotated[
-        str, typer.Option(metavar="HASH", help="The last hash, as the run told it at its end.")
-    ] = "",
-) -> None:
-    """Say whether a run's folder is as the run wrote it: no event or series changed or missing."""
-    from tare.analysis.verify import verify_run
-    from tare.run.folder import open_folder
-
-    found = verify_run(open_folder(directory).path, last)
-    console = _console()
-    console.print(Text(f"{found.events} events, {found.series} series"))
-    if found.last:
-        console.print(Text(f"last hash: {found.last}"), soft_wrap=True)
-    for note in found.notes:
-        console.print(Text(f"– {note}"), soft_wrap=True)
-    for sentence in found.damage:
-        console.print(Text(f"✗ {sentence}", "red"), soft_wrap=True)
-    if found.damage:
-        raise typer.Exit(EXIT_FAULT)
-    console.print(Text("✓ as it was written", "green"))
-
-
 listing.add_to(app)
+checking.add_to(app)
 
 
 @app.command()
@@ -309,44 +285,13 @@ def clean() -> None:
     print("clean" if not done else f"{len(done)} things cleaned")
 
 
-@app.command()
-def version() -> None:
-    """Print the version."""
-    from tare.run.versions import tare_version
-
-    print(tare_version())
-
-
-def _tell_version(wanted: bool) -> None:
-    if wanted:
-        version()
-        raise typer.Exit
-
-
 @app.callback()
-def _tare(
-    told: Annotated[
-        bool,
-        typer.Option("--version", help="Print the version.", is_eager=True, callback=_tell_version),
-    ] = False,
-) -> None:
+def _tare(told: listing.Version = False) -> None:
     del told
 
 
 def _console() -> Console:
     return listing.piped_or_terminal()
-
-
-def _loaded(directory: Path) -> RunData:
-    """Return a run's data, and say aloud where its folder is not as it was written."""
-    from tare.analysis import load_run
-
-    data = load_run(directory)
-    for doubt in data.doubts:
-        print(f"tare: {doubt}", file=sys.stderr)
-    if data.doubts:
-        print(f"      look at all of it: tare verify {directory}", file=sys.stderr)
-    return data
 
 
 def _decide(study: Study, fold: Fold, blocks_done: int) -> Decision:
@@ -385,7 +330,7 @@ def _write_report(
 
         published = [load_reference(name) for name in dict.fromkeys(references)]
     with _without_collection():
-        data = _loaded(folder.path)
+        data = loaded(folder.path)
         page = build_report([data], compare_runs([data]), folder.path, published, formats)
     console.print(Text(f"report: {page}", "bold"))
 

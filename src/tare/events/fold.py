@@ -14,7 +14,6 @@ from tare.events.model import (
     BlockStarted,
     CellFinished,
     CellStarted,
-    CellStatus,
     Decided,
     ImageReady,
     MachineReady,
@@ -31,9 +30,8 @@ from tare.events.model import (
     SeriesSaved,
     Skipped,
 )
-from tare.events.observations import metric_of
+from tare.events.observations import metric_of, possible
 from tare.events.results import (
-    IMPOSSIBLE,
     CellResult,
     CheckResult,
     FinishedCell,
@@ -290,7 +288,7 @@ class Fold:
             earlier = f"attempt {before.result.attempt} {before.result.status}"
             warnings = (f"{earlier}: {before.result.reason}", *warnings)
         start = cell.started
-        status, reason = _possible(event, cell.observed)
+        status, reason = possible(event, cell.observed)
         result = CellResult(
             cell=event.cell,
             run=self.started.run,
@@ -360,14 +358,6 @@ def read_fold(path: Path) -> Fold:
     now = (f"{path.name}: {doubt}" for doubt in chain.doubts())
     folded.doubts = tuple(dict.fromkeys((*folded.doubts, *now)))
     return folded
-
-
-def _possible(event: CellFinished, observed: Iterable[Observation]) -> tuple[CellStatus, str]:
-    """Return how a cell ended, withheld where a stream of others' making says what cannot be."""
-    beyond = next((seen for seen in observed if not abs(seen.value) < IMPOSSIBLE), None)
-    if beyond is None or event.status != "ok":
-        return event.status, event.reason
-    return "withheld", f"{beyond.metric.name} is {beyond.value:g}, which no machine can have had"
 
 
 def _series_entry(cell: CellResult, saved: SeriesSaved, folder: Path) -> SeriesEntry:
