@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Annotated, Any
 
 import pytest
+from pydantic import Field, TypeAdapter, ValidationError
 
 from study.study_catalog import CATALOG, GOOD, Qemu
 from tare.errors import InputError
+from tare.study.checking import message_of
 from tare.study.load import load_study, parse_study, restore_study
 from tare.study.model import Study
 from tare.study.yamltext import StudyError
@@ -239,3 +242,33 @@ def test_blocks_follow_least() -> None:
 @pytest.mark.parametrize("name", ["-oAPT::X=1", "--help", "a b", "a;b", "$(id)", "x" * 200])
 def test_a_kernel_is_a_name_and_never_an_option(name: str) -> None:
     assert "is no name of a kernel" in problems(f"{GOOD}\nkernel: {json.dumps(name)}\n")
+
+
+@pytest.mark.parametrize(
+    ("constraints", "value", "words"),
+    [
+        ({"min_length": 1}, "", 'must not be empty, as "" is'),
+        ({"min_length": 3}, "ab", 'must have 3 characters or more, not "ab"'),
+        ({"max_length": 1}, "ab", 'must have 1 characters or fewer, not "ab"'),
+        ({"pattern": "^/"}, "ab", 'must be a whole path, from / on, not "ab"'),
+        ({"pattern": "^[A-Za-z0-9]+$"}, "-x", 'must have the form ^[A-Za-z0-9]+$, not "-x"'),
+        ({"pattern": "^[a-z0-9]+$"}, "-x", "must be a short name"),
+        ({"min_length": 1}, [], "must not be empty, as [] is"),
+        ({"min_length": 2}, [1], "must have 2 entries or more, not [1]"),
+        ({"max_length": 1}, [1, 2], "must have 1 entries or fewer, not [1, 2]"),
+        ({"allow_inf_nan": False}, float("inf"), "must be a finite number"),
+        ({"ge": 1}, 0.5, "must be at least 1"),
+    ],
+)
+def test_no_word_of_a_library_is_in_a_message(
+    constraints: dict[str, Any], value: object, words: str
+) -> None:
+    kinds: dict[type, Any] = {str: str, list: list[int], float: float}
+    annotated: Any = Annotated[kinds[type(value)], Field(**constraints)]
+    adapter: TypeAdapter[Any] = TypeAdapter(annotated)
+    with pytest.raises(ValidationError) as refused:
+        adapter.validate_python(value)
+    message = message_of(refused.value.errors()[0])
+    assert message.startswith(words), message
+    for word in ("should", "String", "Tuple", "List", "Input", "pattern"):
+        assert word not in message

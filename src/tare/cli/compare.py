@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from tare.cli.ending import loaded
+from tare.cli.checking import loaded
 from tare.errors import InputError
 
 if TYPE_CHECKING:

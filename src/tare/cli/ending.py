@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gc
-import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import typer
 from rich.text import Text
 
+from tare.cli.checking import loaded
 from tare.cli.listing import piped_or_terminal
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from tare.analysis.rundata import RunData
     from tare.events import Fold, RunFinished
     from tare.run.setup import Decision
     from tare.study.model import Study
@@ -26,18 +25,6 @@ if TYPE_CHECKING:
 EXIT_FAULT = 1
 EXIT_INPUT = 2
 EXIT_INTERRUPTED = 130
-
-
-def loaded(directory: Path) -> RunData:
-    """Return a run's data, and say aloud where its folder is not as it was written."""
-    from tare.analysis import load_run
-
-    data = load_run(directory)
-    for doubt in data.doubts:
-        print(f"tare: {doubt}", file=sys.stderr)
-    if data.doubts:
-        print(f"      look at all of it: tare verify {directory}", file=sys.stderr)
-    return data
 
 
 def decide_on(study: Study, fold: Fold, blocks_done: int) -> Decision:

@@ -1,6 +1,8 @@
-"""The commands that list what a study may name; thin."""
+"""The commands that list what there is: workloads, platforms, the version; thin."""
 
 from __future__ import annotations
+
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -14,6 +16,7 @@ def add_to(app: typer.Typer) -> None:
     """Add the commands."""
     app.command()(workloads)
     app.command()(platforms)
+    app.command()(version)
 
 
 def workloads() -> None:
@@ -35,6 +38,26 @@ def platforms() -> None:
             name = " ".join((platform.name, *(f"{k}={v}" for k, v in variant.options.items())))
             lines[name] = platform.describe(options)
     _show(lines)
+
+
+def version() -> None:
+    """Print the version."""
+    from tare.run.versions import tare_version
+
+    print(tare_version())
+
+
+def tell_version(wanted: bool) -> None:
+    """Print the version where that is wanted, and nothing else."""
+    if wanted:
+        version()
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool,
+    typer.Option("--version", help="Print the version.", is_eager=True, callback=tell_version),
+]
 
 
 def piped_or_terminal() -> Console:

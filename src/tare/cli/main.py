@@ -8,13 +8,14 @@ import sys
 import time
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from tare.cli import listing
+from tare.cli import checking, listing
+from tare.cli.checking import loaded
 from tare.cli.compare import compare
 from tare.cli.ending import (
     EXIT_FAULT,
@@ -22,7 +23,6 @@ from tare.cli.ending import (
     EXIT_INTERRUPTED,
     decide_on,
     end,
-    loaded,
     write_report,
 )
 from tare.cli.image import image_app
@@ -43,9 +43,6 @@ from tare.cli.study_options import (
 )
 from tare.errors import InputError, TareError
 from tare.outputs import unusable
-
-if TYPE_CHECKING:
-    pass
 
 app = typer.Typer(
     name="tare",
@@ -253,32 +250,8 @@ def export(
 app.command()(compare)
 
 
-@app.command()
-def verify(
-    directory: RunDir,
-    last: Annotated[
-        str, typer.Option(metavar="HASH", help="The last hash, as the run told it at its end.")
-    ] = "",
-) -> None:
-    """Say whether a run's folder is as the run wrote it: no event or series changed or missing."""
-    from tare.analysis.verify import verify_run
-    from tare.run.folder import open_folder
-
-    found = verify_run(open_folder(directory).path, last)
-    console = _console()
-    console.print(Text(f"{found.events} events, {found.series} series"))
-    if found.last:
-        console.print(Text(f"last hash: {found.last}"), soft_wrap=True)
-    for note in found.notes:
-        console.print(Text(f"– {note}"), soft_wrap=True)
-    for sentence in found.damage:
-        console.print(Text(f"✗ {sentence}", "red"), soft_wrap=True)
-    if found.damage:
-        raise typer.Exit(EXIT_FAULT)
-    console.print(Text("✓ as it was written", "green"))
-
-
 listing.add_to(app)
+checking.add_to(app)
 
 
 @app.command()
@@ -299,27 +272,8 @@ def clean() -> None:
     print("clean" if not done else f"{len(done)} things cleaned")
 
 
-@app.command()
-def version() -> None:
-    """Print the version."""
-    from tare.run.versions import tare_version
-
-    print(tare_version())
-
-
-def _tell_version(wanted: bool) -> None:
-    if wanted:
-        version()
-        raise typer.Exit
-
-
 @app.callback()
-def _tare(
-    told: Annotated[
-        bool,
-        typer.Option("--version", help="Print the version.", is_eager=True, callback=_tell_version),
-    ] = False,
-) -> None:
+def _tare(told: listing.Version = False) -> None:
     del told
 
 

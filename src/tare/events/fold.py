@@ -30,8 +30,8 @@ from tare.events.model import (
     SeriesSaved,
     Skipped,
 )
-from tare.events.observations import metric_of
-from tare.events.opened import OpenCell, OpenMachine, machine_result, possible, series_entry
+from tare.events.observations import metric_of, possible
+from tare.events.opened import OpenCell, OpenMachine, machine_result, series_entry
 from tare.events.results import (
     CellResult,
     CheckResult,

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tare.events.model import Observed
-from tare.events.results import Metric, Observation
+from tare.events.model import CellFinished, CellStatus, Observed
+from tare.events.results import IMPOSSIBLE, Metric, Observation
 
 _UNSAFE = re.compile(
     rb"\\[ubfr]|\x7f|\xc2[\x80-\x9f]|\xd8\x9c|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xa9]"
@@ -88,3 +89,11 @@ def _require_plain(text: bytes) -> None:
 def metric_of(event: Observed) -> Metric:
     """Return what was observed, without the value."""
     return Metric(event.role, event.metric, event.unit, event.better, event.kind, event.headline)
+
+
+def possible(event: CellFinished, observed: Iterable[Observation]) -> tuple[CellStatus, str]:
+    """Return how a cell ended, withheld where a stream of others' making says what cannot be."""
+    beyond = next((seen for seen in observed if not abs(seen.value) < IMPOSSIBLE), None)
+    if beyond is None or event.status != "ok":
+        return event.status, event.reason
+    return "withheld", f"{beyond.metric.name} is {beyond.value:g}, which no machine can have had"

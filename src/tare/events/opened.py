@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tare.events.model import (
-    CellFinished,
     CellStarted,
-    CellStatus,
     MachineReady,
     MachineStarting,
     MachineStopped,
     SeriesSaved,
 )
 from tare.events.results import (
-    IMPOSSIBLE,
     CellResult,
     MachineResult,
     Observation,
@@ -40,14 +36,6 @@ class OpenMachine:
     starting: MachineStarting
     ready: MachineReady | None = None
     stopped: MachineStopped | None = None
-
-
-def possible(event: CellFinished, observed: Iterable[Observation]) -> tuple[CellStatus, str]:
-    """Return how a cell ended, withheld where a stream of others' making says what cannot be."""
-    beyond = next((seen for seen in observed if not abs(seen.value) < IMPOSSIBLE), None)
-    if beyond is None or event.status != "ok":
-        return event.status, event.reason
-    return "withheld", f"{beyond.metric.name} is {beyond.value:g}, which no machine can have had"
 
 
 def series_entry(cell: CellResult, saved: SeriesSaved, folder: Path) -> SeriesEntry:

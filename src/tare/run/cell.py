@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tare.agent.barrier import Barrier
 from tare.errors import MachineFault, TareError, WorkloadFault
-from tare.events import CellFinished, CellStarted, Observed
+from tare.events import CellFinished
 from tare.events.host_schedule import FACTS as HOST_FACTS
 from tare.platforms.contract import SUBJECT
 from tare.run.alive import while_alive
-from tare.run.believable import Clocks, impossible, require_possible, unmoved
+from tare.run.believable import Clocks, impossible, unmoved
 from tare.run.cluster.jobs import ClusterJob, job_facts
 from tare.run.cost import MEMORY, CellCost
 from tare.run.disk_facts import disk_facts
@@ -26,6 +26,7 @@ from tare.run.outputs import save_output
 from tare.run.progress_estimate import Watch
 from tare.run.series import save_series
 from tare.run.standstill import Standstill
+from tare.run.telling import observed, tell_failed, tell_started, texts, warnings
 from tare.workloads import MachineFacts, fitted
 
 if TYPE_CHECKING:
@@ -309,9 +310,9 @@ class Attempt:
         """
         context, cell = self.context, self.cell
         metrics = self._metrics()
-        told: list[Event] = _observed(cell, metrics[SUBJECT], SUBJECT, values)
+        told: list[Event] = observed(cell, metrics[SUBJECT], SUBJECT, values)
         for report in measured.loads:
-            told += _observed(cell, metrics[report.role], report.role, report.values)
+            told += observed(cell, metrics[report.role], report.role, report.values)
         saved = [(SUBJECT, series) for series in measured.outcome.series]
         saved += measured.counters.series
         if measured.host.series is not None:
@@ -326,7 +327,7 @@ class Attempt:
                 cell=cell.id,
                 status="withheld" if why else "ok",
                 reason=why,
-                warnings=(*_texts(measured.outcome.value), *_warnings(measured.loads)),
+                warnings=(*texts(measured.outcome.value), *warnings(measured.loads)),
                 logs=self.logs,
                 measured_s=measured.took_s,
                 facts=measured.facts(),
@@ -342,66 +343,3 @@ async def _abandon(beginning: asyncio.Future[None], loads: Loads) -> None:
     await loads.abandon()
     if isinstance(cause, TareError):
         raise cause
-
-
-def _texts(result: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(str(text) for text in result.get("warnings") or ())
-
-
-def _warnings(reports: Sequence[LoadReport]) -> tuple[str, ...]:
-    return tuple(f"{each.role}, {each.load}: {text}" for each in reports for text in each.warnings)
-
-
-def _observed(
-    cell: Cell, metrics: Sequence[Metric], role: str, values: Mapping[str, float]
-) -> list[Event]:
-    require_possible(values)
-    return [
-        Observed(
-            cell=cell.id,
-            role=role,
-            metric=metric.name,
-            unit=metric.unit,
-            better=metric.better,
-            kind=metric.kind,
-            headline=metric.headline and role == SUBJECT,
-            value=values[metric.name],
-        )
-        for metric in metrics
-        if metric.name in values
-    ]
-
-
-def tell_started(
-    context: CellContext, cell: Cell, attempt: int = 1, cast: Cast | None = None
-) -> None:
-    """Tell that a cell begins, and which machine has which role in it."""
-    machines = {} if cast is None else cast.machines
-    context.log.append(
-        CellStarted(
-            cell=cell.id,
-            block=cell.block,
-            arm=cell.arm,
-            scenario=cell.scenario,
-            workload=cell.workload,
-            parameters=dict(cell.parameters),
-            attempt=attempt,
-            machines={role: machine.name for role, machine in machines.items()},
-        )
-    )
-
-
-def tell_failed(
-    context: CellContext, cell: Cell, reason: str, transient: bool, logs: tuple[str, ...]
-) -> None:
-    """Tell that a cell has failed, and why."""
-    context.log.append(
-        CellFinished(cell=cell.id, status="failed", reason=reason, transient=transient, logs=logs)
-    )
-
-
-def fail_cell(context: CellContext, cell: Cell, error: TareError, logs: tuple[str, ...]) -> None:
-    """Tell that ``cell`` could not even be begun, and why."""
-    tell_started(context, cell)
-    transient = isinstance(error, MachineFault) and error.transient
-    tell_failed(context, cell, str(error), transient, logs)

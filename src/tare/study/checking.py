@@ -204,7 +204,8 @@ def message_of(detail: ErrorDetails) -> str:
         return f"must be {context['expected']}, not {shown(value)}" + _close_choice(
             value, str(context["expected"])
         )
-    if kind == "string_pattern_mismatch" and "a-z0-9" in str(context.get("pattern")):
+    pattern = str(context.get("pattern"))
+    if kind == "string_pattern_mismatch" and "a-z0-9" in pattern and "A-Z" not in pattern:
         return f"must be a short name (lower-case letters, digits, - _ .), not {shown(value)}"
     family, _, problem = kind.partition("_")
     if problem in ("type", "parsing", "from_float", "set_type") and family in _TYPES:
@@ -218,7 +219,32 @@ def message_of(detail: ErrorDetails) -> str:
     if kind in bounds:
         words, name = bounds[kind]
         return f"must be {words} {context[name]}, not {shown(value)}"
-    return f"{detail['msg'].replace('Input should be', 'must be')}, not {shown(value)}"
+    return _form(kind, context, value) or (
+        f"{detail['msg'].replace('Input should be', 'must be')}, not {shown(value)}"
+    )
+
+
+def _form(kind: str, context: Mapping[str, Any], value: object) -> str:
+    """Return what is wrong with the length or the form of a value; empty for anything else."""
+    match kind:
+        case "string_too_short" | "too_short" if context["min_length"] == 1:
+            return f"must not be empty, as {shown(value)} is"
+        case "string_too_short":
+            return f"must have {context['min_length']} characters or more, not {shown(value)}"
+        case "string_too_long":
+            return f"must have {context['max_length']} characters or fewer, not {shown(value)}"
+        case "too_short":
+            return f"must have {context['min_length']} entries or more, not {shown(value)}"
+        case "too_long":
+            return f"must have {context['max_length']} entries or fewer, not {shown(value)}"
+        case "string_pattern_mismatch" if context["pattern"] == r"^/":
+            return f"must be a whole path, from / on, not {shown(value)}"
+        case "string_pattern_mismatch":
+            return f"must have the form {context['pattern']}, not {shown(value)}"
+        case "finite_number":
+            return f"must be a finite number, not {shown(value)}"
+        case _:
+            return ""
 
 
 def _close_choice(value: object, expected: str) -> str:

@@ -1,0 +1,62 @@
+"""Whether a run's folder is as the run wrote it; thin."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from tare.cli.listing import piped_or_terminal
+
+if TYPE_CHECKING:
+    from tare.analysis.rundata import RunData
+
+DAMAGED = 1
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(verify)
+
+
+def verify(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run.")],
+    last: Annotated[
+        str, typer.Option(metavar="HASH", help="The last hash, as the run told it at its end.")
+    ] = "",
+) -> None:
+    """Say whether a run's folder is as the run wrote it: no event or series changed or missing."""
+    from tare.analysis.verify import verify_run
+    from tare.run.folder import open_folder
+
+    found = verify_run(open_folder(directory).path, last)
+    console = piped_or_terminal()
+    console.print(Text(f"{found.events} events, {found.series} series"))
+    if found.last:
+        console.print(Text(f"last hash: {found.last}"), soft_wrap=True)
+    for note in found.notes:
+        console.print(Text(f"– {note}"), soft_wrap=True)
+    for sentence in found.damage:
+        console.print(Text(f"✗ {sentence}", "red"), soft_wrap=True)
+    if found.damage:
+        raise typer.Exit(DAMAGED)
+    console.print(Text("✓ as it was written", "green"))
+
+
+def loaded(directory: Path) -> RunData:
+    """Return a run's data, and say aloud where its folder is not as it was written.
+
+    Raises:
+        InputError: As :func:`tare.analysis.load_run` says.
+    """
+    from tare.analysis import load_run
+
+    data = load_run(directory)
+    for doubt in data.doubts:
+        print(f"tare: {doubt}", file=sys.stderr)
+    if data.doubts:
+        print(f"      look at all of it: tare verify {directory}", file=sys.stderr)
+    return data

@@ -1,0 +1,89 @@
+"""What is told of a cell in events: that it began, what it found, and why it failed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tare.errors import MachineFault, TareError
+from tare.events import CellFinished, CellStarted, Observed
+from tare.platforms.contract import SUBJECT
+from tare.run.believable import require_possible
+from tare.run.neighbours import LoadReport
+
+if TYPE_CHECKING:
+    from tare.events import Event
+    from tare.run.cast import Cast
+    from tare.run.cell import CellContext
+    from tare.study.cells import Cell
+    from tare.workloads.contract import Metric
+
+
+def texts(result: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what the agent warns of in its result."""
+    return tuple(str(text) for text in result.get("warnings") or ())
+
+
+def warnings(reports: Sequence[LoadReport]) -> tuple[str, ...]:
+    """Return what neighbours' agents warn of, each with its role and load."""
+    return tuple(f"{each.role}, {each.load}: {text}" for each in reports for text in each.warnings)
+
+
+def observed(
+    cell: Cell, metrics: Sequence[Metric], role: str, values: Mapping[str, float]
+) -> list[Event]:
+    """Return the observations of one machine of a cell.
+
+    Raises:
+        MachineFault: A value is impossible.
+    """
+    require_possible(values)
+    return [
+        Observed(
+            cell=cell.id,
+            role=role,
+            metric=metric.name,
+            unit=metric.unit,
+            better=metric.better,
+            kind=metric.kind,
+            headline=metric.headline and role == SUBJECT,
+            value=values[metric.name],
+        )
+        for metric in metrics
+        if metric.name in values
+    ]
+
+
+def tell_started(
+    context: CellContext, cell: Cell, attempt: int = 1, cast: Cast | None = None
+) -> None:
+    """Tell that a cell begins, and which machine has which role in it."""
+    machines = {} if cast is None else cast.machines
+    context.log.append(
+        CellStarted(
+            cell=cell.id,
+            block=cell.block,
+            arm=cell.arm,
+            scenario=cell.scenario,
+            workload=cell.workload,
+            parameters=dict(cell.parameters),
+            attempt=attempt,
+            machines={role: machine.name for role, machine in machines.items()},
+        )
+    )
+
+
+def tell_failed(
+    context: CellContext, cell: Cell, reason: str, transient: bool, logs: tuple[str, ...]
+) -> None:
+    """Tell that a cell has failed, and why."""
+    context.log.append(
+        CellFinished(cell=cell.id, status="failed", reason=reason, transient=transient, logs=logs)
+    )
+
+
+def fail_cell(context: CellContext, cell: Cell, error: TareError, logs: tuple[str, ...]) -> None:
+    """Tell that ``cell`` could not even be begun, and why."""
+    tell_started(context, cell)
+    transient = isinstance(error, MachineFault) and error.transient
+    tell_failed(context, cell, str(error), transient, logs)
