@@ -94,15 +94,21 @@ def test_a_master_beside_a_slave_leaves_the_slave_what_it_needs(tasks: int) -> N
         sizes_for(least - MIB, tasks, taken=of_master())
 
 
-@given(st.integers(1, 16))
-def test_a_machine_has_room_for_its_tasks_and_a_master_and_for_no_task_more(tasks: int) -> None:
-    sizes = sizes_for(64 << 30, tasks)
+@given(st.integers(1, 16), st.integers(4 << 30, 64 << 30))
+def test_a_machine_has_room_for_its_tasks_and_a_master_and_for_no_task_more(
+    tasks: int, space: int
+) -> None:
+    sizes = sizes_for(space, tasks)
     told = yarn(layout(sizes=sizes), "slave-1")
     cores = int(told["yarn.nodemanager.resource.cpu-vcores"])
     assert cores - MASTER_CORES == tasks * TASK_CORES
     assert cores < (tasks + 1) * TASK_CORES
     memory = int(told["yarn.nodemanager.resource.memory-mb"])
-    assert memory >= tasks * sizes.task_container + sizes.manager_container
+    step = int(told["yarn.scheduler.minimum-allocation-mb"])
+    task, manager = (
+        -(-asked // step) * step for asked in (sizes.task_container, sizes.manager_container)
+    )
+    assert memory >= tasks * task + manager
 
 
 def test_copies_are_no_more_than_machines() -> None:

@@ -162,7 +162,8 @@ def yarn(layout: Layout, name: str) -> dict[str, str]:
         "yarn.nodemanager.log-dirs": f"{DATA}/containers",
         "yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage": "100",
         "yarn.nodemanager.env-whitelist": "JAVA_HOME,MALLOC_ARENA_MAX",
-        "yarn.scheduler.minimum-allocation-mb": "32",
+        # What is asked for is rounded up to multiples of it, and would no longer fit.
+        "yarn.scheduler.minimum-allocation-mb": "1",
         "yarn.scheduler.maximum-allocation-mb": str(sizes.node),
         "yarn.application.classpath": CLASSPATH,
         "yarn.log-aggregation-enable": "false",
