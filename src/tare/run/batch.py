@@ -28,7 +28,7 @@ from tare.platforms.contract import (
 from tare.platforms.linux.process_machine import temporary_folder
 from tare.run.alive import while_alive
 from tare.run.cast import Cast
-from tare.run.cell import LEAST_COUNTED_S, Attempt, CellContext, fail_cell
+from tare.run.cell import LEAST_COUNTED_S, Attempt, CellContext
 from tare.run.cluster.batch import clustered
 from tare.run.host_counters import HostSampler, host_sampler
 from tare.run.neighbours import Neighbour
@@ -44,6 +44,7 @@ from tare.run.peers import (
 from tare.run.place import Place, connected_by
 from tare.run.sites import OtherHosts, ReadyArm, Site
 from tare.run.slow_libraries import SlowLibraries
+from tare.run.telling import fail_cell
 from tare.run.through import Between
 from tare.workloads.needs import needs_of, needs_of_loads
 from tare.workloads.network.ends import ORIGIN, PEER

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tare.agent.barrier import Barrier
 from tare.errors import MachineFault, TareError, WorkloadFault
-from tare.events import CellFinished, CellStarted, Observed
+from tare.events import CellFinished, Observed
 from tare.events.host_schedule import FACTS as HOST_FACTS
 from tare.platforms.contract import SUBJECT
 from tare.run.alive import while_alive
@@ -26,6 +26,7 @@ from tare.run.outputs import save_output
 from tare.run.progress_estimate import Watch
 from tare.run.series import save_series
 from tare.run.standstill import Standstill
+from tare.run.telling import tell_failed, tell_started
 from tare.workloads import MachineFacts, fitted
 
 if TYPE_CHECKING:
@@ -370,38 +371,3 @@ def _observed(
         for metric in metrics
         if metric.name in values
     ]
-
-
-def tell_started(
-    context: CellContext, cell: Cell, attempt: int = 1, cast: Cast | None = None
-) -> None:
-    """Tell that a cell begins, and which machine has which role in it."""
-    machines = {} if cast is None else cast.machines
-    context.log.append(
-        CellStarted(
-            cell=cell.id,
-            block=cell.block,
-            arm=cell.arm,
-            scenario=cell.scenario,
-            workload=cell.workload,
-            parameters=dict(cell.parameters),
-            attempt=attempt,
-            machines={role: machine.name for role, machine in machines.items()},
-        )
-    )
-
-
-def tell_failed(
-    context: CellContext, cell: Cell, reason: str, transient: bool, logs: tuple[str, ...]
-) -> None:
-    """Tell that a cell has failed, and why."""
-    context.log.append(
-        CellFinished(cell=cell.id, status="failed", reason=reason, transient=transient, logs=logs)
-    )
-
-
-def fail_cell(context: CellContext, cell: Cell, error: TareError, logs: tuple[str, ...]) -> None:
-    """Tell that ``cell`` could not even be begun, and why."""
-    tell_started(context, cell)
-    transient = isinstance(error, MachineFault) and error.transient
-    tell_failed(context, cell, str(error), transient, logs)
