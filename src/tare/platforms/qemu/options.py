@@ -112,6 +112,12 @@ class QemuOptions(LinuxOptions):
         "`tap`, an isolated bridge of the host (needs root); `user`, QEMU's own network stack in "
         "software (needs nothing, and costs much); `auto`, the first of them that works.",
     )
+    confined: bool = Field(
+        default=True,
+        description="Where Tare is root: QEMU runs as a user that nobody else is, without the "
+        "right to get others, and in any case with its own filter of system calls "
+        "(`-sandbox on`). `false`: as Tare itself, and unfiltered.",
+    )
     hugepages: bool = Field(
         default=False, description="Back the guest's memory by reserved huge pages of the host."
     )

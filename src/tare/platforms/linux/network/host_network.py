@@ -91,11 +91,11 @@ class Network:
             return []
         return ["nsenter", f"--net=/run/netns/{self._common.token}-peer"]
 
-    async def tap(self, machine: str) -> Link:
-        """Make a tap on the bridge for a machine; raises MachineFault."""
+    async def tap(self, machine: str, user: int | None = None) -> Link:
+        """Make a tap on the bridge for a machine that ``user`` runs; raises MachineFault."""
         laid, number = await self._next()
         name = f"{self._common.token}{number:02d}"
-        await self._parts.tap(name, laid.joint.mtu, laid.bridges[self._name].name)
+        await self._parts.tap(name, laid.joint.mtu, laid.bridges[self._name].name, user)
         return self._keep(machine, laid, "tap", laid.addresses.machine(number), name)
 
     async def vif(self, machine: str) -> Link:

@@ -42,10 +42,11 @@ class Parts:
         await self.ip("addr", "add", f"{address}/24", "dev", name)
         await self.ip("link", "set", name, "up")
 
-    async def tap(self, name: str, mtu: int, bridge: str) -> None:
-        """Make a tap on a bridge."""
+    async def tap(self, name: str, mtu: int, bridge: str, user: int | None = None) -> None:
+        """Make a tap on a bridge, to which ``user`` may attach as well as root."""
         await self._own("link", name)
-        await self.ip("tuntap", "add", "dev", name, "mode", "tap")
+        owner = () if user is None else ("user", str(user))
+        await self.ip("tuntap", "add", "dev", name, "mode", "tap", *owner)
         await self.ip("link", "set", name, "mtu", str(mtu), "master", bridge, "up")
 
     async def namespace(self, name: str, end: str, mtu: int, bridge: str, address: str) -> None:
