@@ -20,6 +20,8 @@ SERIAL = "/dev/ttyS1"
 DISK_NODE = "disk"
 DISK_DEVICE = "tare-disk"
 DISK_THREAD = "tare-disk-thread"
+SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
+"""QEMU's own filter of system calls: nothing old, no other rights, no programs, no priorities."""
 _DISK_BYTES = 64 << 20
 
 
@@ -100,6 +102,7 @@ def command(
         PROGRAM,
         *("-name", f"{name},debug-threads=on"),
         *("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"),
+        *(("-sandbox", SANDBOX) if options.confined else ()),
         *("-machine", _machine(options)),
         *_accelerator(options),
         *("-cpu", options.processor),
@@ -108,11 +111,11 @@ def command(
         *_memory(options, shape),
         *("-kernel", str(image.boot_kernel), "-initrd", str(image.initramfs)),
         *("-append", " ".join(booted)),
-        *("-chardev", f"socket,id=qmp,path={_escaped(places.qmp)},server=on,wait=off"),
+        *("-chardev", f"socket,id=qmp,path={escaped(places.qmp)},server=on,wait=off"),
         *("-mon", "chardev=qmp,mode=control"),
-        *("-chardev", f"socket,id=console,path={_escaped(places.console)},server=on,wait=off"),
+        *("-chardev", f"socket,id=console,path={escaped(places.console)},server=on,wait=off"),
         *("-device", "isa-serial,chardev=console,index=0"),
-        *("-chardev", f"socket,id=agent,path={_escaped(places.agent)},server=on,wait=off"),
+        *("-chardev", f"socket,id=agent,path={escaped(places.agent)},server=on,wait=off"),
         # A port with nothing behind it, and a disk of zeros: no traffic, no file.
         *("-netdev", nic.netdev(options, link, vhost)),
         *(("-object", f"iothread,id={DISK_THREAD}") if options.iothread else ()),
@@ -155,7 +158,7 @@ def _disk(options: QemuOptions, file: Path | None) -> str:
     direct, no_flush = ("on" if cache[name] else "off" for name in ("direct", "no-flush"))
     return (
         f"raw,node-name={DISK_NODE},cache.direct={direct},cache.no-flush={no_flush},"
-        f"file.driver=file,file.filename={_escaped(file)}{aio}"
+        f"file.driver=file,file.filename={escaped(file)}{aio}"
     )
 
 
@@ -226,14 +229,14 @@ def _toolbox(options: QemuOptions, image: Path | None) -> tuple[str, ...]:
     if image is None:
         return ()
     if options.devices == "paravirtual":
-        file = f"driver=file,node-name=toolbox,read-only=on,filename={_escaped(image)}"
+        file = f"driver=file,node-name=toolbox,read-only=on,filename={escaped(image)}"
         return ("-blockdev", file, "-device", "virtio-blk-pci,drive=toolbox,serial=tare-toolbox")
     # An IDE disk cannot be read-only, so what would be written goes to a file without a name.
     bus = "ide.3" if options.machine == "q35" else "ide.1,unit=1"
-    drive = f"if=none,id=toolbox,format=raw,snapshot=on,file={_escaped(image)}"
+    drive = f"if=none,id=toolbox,format=raw,snapshot=on,file={escaped(image)}"
     return ("-drive", drive, "-device", f"ide-hd,drive=toolbox,bus={bus},serial=tare-toolbox")
 
 
-def _escaped(path: Path) -> str:
-    # In QEMU's option lists a comma within a value is written twice.
+def escaped(path: Path) -> str:
+    """Return a path as it stands in QEMU's lists of options: a comma in it is written twice."""
     return str(path).replace(",", ",,")

@@ -21,6 +21,7 @@ from tare.platforms.linux.disk import OwnDisk, forget_file, owned_disk
 from tare.platforms.linux.held_scheduling import Scheduled
 from tare.platforms.linux.process_machine import any_stopped
 from tare.platforms.qemu.command import Places
+from tare.platforms.qemu.confined import Confinement, prove_confined
 from tare.platforms.qemu.console import Console
 from tare.platforms.qemu.cost import qemu_cost
 from tare.platforms.qemu.disk import moved, prove_disk
@@ -202,7 +203,9 @@ class QemuMachine(Machine):
             return {}
         return moved(await self._monitor.execute("query-blockstats"))
 
-    async def run(self, argv: Sequence[str], cpus: Sequence[int]) -> None:
+    async def run(
+        self, argv: Sequence[str], cpus: Sequence[int], confined: Confinement | None = None
+    ) -> None:
         """Start QEMU paused, listen to it, pin and schedule its vCPUs, and let the guest go."""
         await self._scheduled.hold(self._held, realtime=False)
         started = self._scheduled.around(argv, threads=False)
@@ -218,7 +221,7 @@ class QemuMachine(Machine):
         )
         self._watch = asyncio.create_task(self._await_end())
         try:
-            await self._bring_up(cpus)
+            await self._bring_up(cpus, confined or Confinement())
         except (MachineFault, OSError) as error:
             # Where QEMU ended, its own words say more than a stream that broke off.
             await asyncio.wait({self.died}, timeout=_GONE_S)
@@ -226,7 +229,7 @@ class QemuMachine(Machine):
                 raise self.died.result() from error
             raise MachineFault(f"{self.name}: QEMU cannot be steered: {error}") from error
 
-    async def _bring_up(self, cpus: Sequence[int]) -> None:
+    async def _bring_up(self, cpus: Sequence[int], confined: Confinement) -> None:
         places = (self._places.agent, self._places.console, self._places.qmp)
         agent, console, monitor = await asyncio.gather(
             *(reached(self._host, place, self.died) for place in places)
@@ -251,7 +254,8 @@ class QemuMachine(Machine):
         placed = await prove_placement(
             self._host, self.name, self._process.pid, self._threads, self._elsewhere
         )
-        self.applied = {**scheduled, **placed}
+        runs_as = await prove_confined(self._host, self.name, self._process.pid, confined)
+        self.applied = {**scheduled, **placed, "runs_as": runs_as}
         if self._disk is not None:
             maps = await self._host.read(f"/proc/{self._process.pid}/maps")
             disk = await prove_disk(self.name, self._options, self._monitor, self._disk, maps)

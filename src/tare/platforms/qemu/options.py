@@ -134,6 +134,12 @@ class QemuOptions(LinuxOptions):
         description="With `virtio` on a tap: whether the host's kernel carries the packets "
         "(vhost-net) instead of QEMU; `auto`, wherever the host has it.",
     )
+    confined: bool = Field(
+        default=True,
+        description="Where Tare is root: QEMU runs as a user that nobody else is, without the "
+        "right to get others, and in any case with its own filter of system calls "
+        "(`-sandbox on`). `false`: as Tare itself, and unfiltered.",
+    )
     hugepages: bool = Field(
         default=False, description="Back the guest's memory by reserved huge pages of the host."
     )

@@ -34,6 +34,7 @@ from tare.platforms.linux.toolbox import image_needs
 from tare.platforms.qemu import kvm_memory, nic
 from tare.platforms.qemu import kvm_trial as probe
 from tare.platforms.qemu.command import PROGRAM, Places, command, kernel_arguments, trial
+from tare.platforms.qemu.confined import KVM, TUN, Confinement, confinement
 from tare.platforms.qemu.huge_pages import lacking_pages, require_whole_pages
 from tare.platforms.qemu.machine import QemuMachine, fits_socket
 from tare.platforms.qemu.offer import INSTALL, Offer, offer_of
@@ -327,13 +328,25 @@ async def launch(
         places = replace(places, disk=await machine.make_disk(context, spec))
         if spec.toolbox is not None:
             places = replace(places, toolbox=await at_host(context.host, spec.toolbox.image))
-        link = await _link(spec, options)
+        files = [there.boot_kernel, there.initramfs, *([places.toolbox] if places.toolbox else [])]
         vhost = await nic.uses_vhost(context.host, options, spec.way)
+        confined = await confinement(
+            context.host,
+            options,
+            own=[spec.workdir, *({sockets} - {spec.workdir}), *_disk_parts(places)],
+            files=files,
+            devices=[
+                *([KVM] * (options.accelerator == "kvm")),
+                *([TUN] * (spec.way == "tap")),
+                *([Path(nic.VHOST)] * vhost),
+            ],
+        )
+        link = await _link(spec, options, confined)
         words = kernel_arguments(options, counted=context.counted) if append is None else append
         argv = command(
             options, there, spec.name, spec.shape, places, append=words, link=link, vhost=vhost
         )
-        await machine.run(argv, spec.cpus)
+        await machine.run(confined.around(argv, files), spec.cpus, confined)
         if link is not None:
             machine.applied = {**machine.applied, "nic": nic.told(options, vhost)}
     except BaseException:
@@ -342,12 +355,16 @@ async def launch(
     return machine
 
 
-async def _link(spec: MachineSpec, options: QemuOptions) -> Link | None:
+def _disk_parts(places: Places) -> list[Path]:
+    return [] if places.disk is None else [places.disk, places.disk.parent]
+
+
+async def _link(spec: MachineSpec, options: QemuOptions, confined: Confinement) -> Link | None:
     if spec.network is None:
         return None
     if spec.way == "user":
         return spec.network.user(spec.name)
-    return await spec.network.tap(spec.name, options.nic_queues)
+    return await spec.network.tap(spec.name, options.nic_queues, confined.uid)
 
 
 async def _at_host(host: Host, image: GuestImage) -> GuestImage:

@@ -103,11 +103,16 @@ class Network:
             return []
         return ["nsenter", f"--net=/run/netns/{self._common.token}-peer"]
 
-    async def tap(self, machine: str, queues: int = 1) -> Link:
-        """Make a tap with so many pairs of queues for a machine; raises MachineFault."""
+    async def tap(self, machine: str, queues: int = 1, user: int | None = None) -> Link:
+        """Make a tap with so many pairs of queues for a machine that ``user`` runs.
+
+        Raises:
+            MachineFault: It cannot be made.
+        """
         laid, number = await self._next()
         name = f"{self._common.token}{number:02d}"
-        await self._parts.tap(name, laid.joint.mtu, laid.bridges[self._name].name, queues)
+        bridge = laid.bridges[self._name].name
+        await self._parts.tap(name, laid.joint.mtu, bridge, queues, user)
         return self._keep(machine, laid, "tap", laid.addresses.machine(number), name)
 
     async def vif(self, machine: str) -> Link:

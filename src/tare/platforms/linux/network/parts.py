@@ -42,11 +42,17 @@ class Parts:
         await self.ip("addr", "add", f"{address}/24", "dev", name)
         await self.ip("link", "set", name, "up")
 
-    async def tap(self, name: str, mtu: int, bridge: str, queues: int = 1) -> None:
-        """Make a tap on a bridge, which several at once may read and write with several queues."""
+    async def tap(
+        self, name: str, mtu: int, bridge: str, queues: int = 1, user: int | None = None
+    ) -> None:
+        """Make a tap on a bridge, which several at once may read and write with several queues.
+
+        ``user`` may attach to it as well as root.
+        """
         await self._own("link", name)
         many = ("multi_queue",) if queues > 1 else ()
-        await self.ip("tuntap", "add", "dev", name, "mode", "tap", *many)
+        owner = () if user is None else ("user", str(user))
+        await self.ip("tuntap", "add", "dev", name, "mode", "tap", *many, *owner)
         await self.ip("link", "set", name, "mtu", str(mtu), "master", bridge, "up")
 
     async def namespace(self, name: str, end: str, mtu: int, bridge: str, address: str) -> None:

@@ -1,0 +1,171 @@
+"""QEMU as a user of its own, with no more rights than its machine needs.
+
+Where Tare is root, each QEMU gets a user id that nobody else has. What it must open is opened
+before, or made its own: the image by descriptors, its folder and disk by their owner, KVM by the
+group of its device, a tap by the owner that the kernel lets attach to it. Beside that QEMU filters
+its own system calls (``-sandbox``, seccomp(2)).
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tare.errors import MachineFault
+from tare.plaintext import plain_line
+from tare.platforms.qemu.command import escaped
+
+if TYPE_CHECKING:
+    from tare.hosts import Host
+    from tare.platforms.qemu.options import QemuOptions
+
+KVM = Path("/dev/kvm")
+TUN = Path("/dev/net/tun")
+_FIRST_UID = 1_900_000_000
+"""Above what distributions and systemd give to users, services and containers
+(systemd's docs/UIDS-GIDS.md)."""
+_UIDS = 1 << 24
+_FIRST_DESCRIPTOR = 3
+_LOCKING = ("prlimit", "--memlock=unlimited")
+_TRY_S = 60.0
+_LONGEST_REASON = 200
+
+# As root: make the folders the user's own, then see as that user that all it needs can be used.
+_TRIAL = """
+uid=$1 groups=$2 locking=$3 own=$4
+shift 4
+[ "$(id -u)" = 0 ] || { echo "Tare is not root there"; exit 1; }
+while [ "$own" -gt 0 ]; do
+    chown "$uid:$uid" "$1" || exit 1
+    shift
+    own=$((own - 1))
+done
+exec 2>&1
+exec $locking setpriv --reuid="$uid" --regid="$uid" $groups --no-new-privs --pdeathsig=keep sh -c '
+for path; do
+    { [ -r "$path" ] && { [ -f "$path" ] || [ -w "$path" ]; }; } ||
+        { echo "its user may not use $path"; exit 1; }
+done' sh "$@"
+"""
+_OPEN = 'for number in $1; do shift; eval "exec $number<\\"\\$1\\""; done; shift; exec "$@"'
+_STATUS = re.compile(r"^(Uid|NoNewPrivs|Seccomp):\s+(\d+)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Confinement:
+    """How one QEMU is started.
+
+    Args:
+        sandbox: Whether it filters its system calls.
+        uid: Its user; None: as Tare itself.
+        group: The group that it needs for a device; None: none.
+        reason: Why it has no user of its own; empty where it has one, or none was asked for.
+        mlock: Whether it may lock all of its memory.
+    """
+
+    sandbox: bool = False
+    uid: int | None = None
+    group: int | None = None
+    reason: str = ""
+    mlock: bool = False
+
+    def around(self, argv: Sequence[str], files: Sequence[Path]) -> list[str]:
+        """Return the command that starts QEMU so.
+
+        Args:
+            argv: QEMU and its arguments.
+            files: What it reads and may not open itself; in ``argv`` they stand as they are here.
+        """
+        if self.uid is None:
+            return list(argv)
+        numbers = range(_FIRST_DESCRIPTOR, _FIRST_DESCRIPTOR + len(files))
+        passed = {escaped(file): f"/dev/fd/{n}" for n, file in zip(numbers, files, strict=True)}
+        words = [_passed(word, passed) for word in argv]
+        locking = _LOCKING if self.mlock else ()
+        opened = [" ".join(map(str, numbers)), *map(str, files)]
+        return ["sh", "-c", _OPEN, "sh", *opened, *locking, *self._setpriv(), *words]
+
+    def _setpriv(self) -> list[str]:
+        groups = _groups(self.group)
+        own = [f"--reuid={self.uid}", f"--regid={self.uid}", groups]
+        # The kernel forgets with the user that QEMU is to die with Tare; setpriv(1) reminds it.
+        return ["setpriv", *own, "--no-new-privs", "--pdeathsig=keep"]
+
+    def told(self) -> dict[str, Any]:
+        """Return it for the machine's record."""
+        user = {"uid": self.uid} if self.uid is not None else {"uid": None, "reason": self.reason}
+        return {**user, "sandbox": self.sandbox}
+
+
+async def confinement(
+    host: Host,
+    options: QemuOptions,
+    *,
+    own: Sequence[Path],
+    files: Sequence[Path],
+    devices: Sequence[Path],
+) -> Confinement:
+    """Find out how QEMU can be confined, and give its user what is to be its own.
+
+    Args:
+        host: Where it will run.
+        options: The machine's options.
+        own: Folders and files that it writes.
+        files: Files that are opened for it.
+        devices: Devices that it opens itself.
+    """
+    if not options.confined:
+        return Confinement()
+    uid = _FIRST_UID + secrets.randbelow(_UIDS)
+    group = await _group(host) if KVM in devices else None
+    paths = [*own, *devices]
+    locking = " ".join(_LOCKING) if options.mlock else ""
+    words = [str(uid), _groups(group), locking, str(len(own)), *map(str, own)]
+    opened = [f"/dev/fd/{n}" for n in range(_FIRST_DESCRIPTOR, _FIRST_DESCRIPTOR + len(files))]
+    trial = ["sh", "-c", _TRIAL, "sh", *words, *opened, *map(str, paths)]
+    numbers = " ".join(str(n) for n in range(_FIRST_DESCRIPTOR, _FIRST_DESCRIPTOR + len(files)))
+    argv = ["sh", "-c", _OPEN, "sh", numbers, *map(str, files), *trial]
+    done = await host.run(argv, timeout_s=_TRY_S)
+    if done.ok:
+        return Confinement(True, uid, group, mlock=options.mlock)
+    reason = plain_line(done.words(), _LONGEST_REASON) or f"status {done.returncode}"
+    return Confinement(True, reason=reason)
+
+
+async def prove_confined(host: Host, name: str, pid: int, asked: Confinement) -> Mapping[str, Any]:
+    """See in ``/proc/PID/status``, proc(5), that QEMU runs as it was started.
+
+    Raises:
+        MachineFault: It does not.
+    """
+    status = (await host.read(f"/proc/{pid}/status")).decode(errors="replace")
+    found = {key: int(value) for key, value in _STATUS.findall(status)}
+    if asked.uid is not None and (found.get("Uid"), found.get("NoNewPrivs")) != (asked.uid, 1):
+        raise MachineFault(f"{name}: QEMU does not run as its own user: {found}")
+    if asked.sandbox and found.get("Seccomp") != 2:
+        raise MachineFault(f"{name}: QEMU does not filter its system calls: {found}")
+    return asked.told()
+
+
+async def _group(host: Host) -> int | None:
+    done = await host.run(["stat", "-c", "%g", str(KVM)], timeout_s=_TRY_S)
+    return int(done.stdout) if done.ok and done.stdout.strip().isdigit() else None
+
+
+def _groups(group: int | None) -> str:
+    # Nobody gets root's group, whatever device has it.
+    return f"--groups={group}" if group else "--clear-groups"
+
+
+def _passed(word: str, passed: Mapping[str, str]) -> str:
+    """Return an argument of QEMU with the files in it by their descriptors."""
+    # A whole word is no list of options, so that nothing is escaped in it.
+    whole = escaped(Path(word))
+    if whole in passed:
+        return passed[whole]
+    head, equals, tail = word.rpartition("=")
+    return f"{head}{equals}{passed[tail]}" if equals and tail in passed else word
