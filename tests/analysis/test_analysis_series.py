@@ -199,6 +199,12 @@ def test_iterations_that_warm_up_are_flagged_per_thread(tmp_path: Path) -> None:
     ]
 
 
+def test_a_greatest_value_alone_makes_no_intervals(tmp_path: Path) -> None:
+    # As an HTTP load's steps, which the report of a run with one came across.
+    steps = entry(tmp_path / "steps.parquet", {"time_ns": [0, 9], "max_ns": [5, 7]}, name="steps")
+    assert summarise_series([steps]) is None
+
+
 def test_series_are_grouped_by_whose_they_are() -> None:
     nowhere = Path()
 

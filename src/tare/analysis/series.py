@@ -60,7 +60,7 @@ def group_series(runs: Sequence[RunData]) -> dict[SeriesKey, tuple[SeriesEntry, 
     groups: dict[SeriesKey, list[SeriesEntry]] = {}
     for run in runs:
         for entry in run.series:
-            if raw_column(entry) or "count" in entry.columns or "max_ns" in entry.columns:
+            if raw_column(entry) or "count" in entry.columns or _has_extremes(entry):
                 key = SeriesKey(
                     entry.scenario, entry.workload, entry.parameters, entry.role, entry.arm
                 )
@@ -165,7 +165,7 @@ def _flags(cells: Sequence[_Cell]) -> list[Flag]:
 def _read_cell(entries: Sequence[SeriesEntry]) -> _Cell | None:
     raw = next((entry for entry in entries if raw_column(entry)), None)
     table = next((entry for entry in entries if "count" in entry.columns), None)
-    intervals = next((entry for entry in entries if "max_ns" in entry.columns), None)
+    intervals = next((entry for entry in entries if _has_extremes(entry)), None)
     over_time = _read_intervals(intervals) if intervals else None
     stored = _read_histogram(table) if table else None
     # Raw samples may have been kept for a part of the time only; the histogram has them all.
@@ -177,6 +177,11 @@ def _read_cell(entries: Sequence[SeriesEntry]) -> _Cell | None:
     if over_time is not None:
         least, greatest = float(over_time.least.min()), float(over_time.greatest.max())
     return _Cell(entries[0], stored, least, greatest, stored.mean, over_time)
+
+
+def _has_extremes(entry: SeriesEntry) -> bool:
+    # Other series have a greatest value too, such as an HTTP load's steps.
+    return {"time_ns", "min_ns", "max_ns"} <= {*entry.columns}
 
 
 def raw_column(entry: SeriesEntry) -> str | None:
