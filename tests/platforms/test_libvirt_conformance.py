@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
+import pytest_asyncio
 
 from platforms.libvirt_embedded import embedded
+from tare.platforms.contract import Context
 from tare.platforms.libvirt.options import LibvirtOptions
 from tare.platforms.libvirt.platform import Libvirt
+from tare.platforms.qemu.options import QemuOptions
+from tare.platforms.qemu.platform import Qemu
 from tare.testing.conformance import PlatformCases
+from tare.testing.hosts import Elsewhere, second_host
 
 pytestmark = [
     pytest.mark.guest,
@@ -32,6 +37,15 @@ class Domains(PlatformCases):
         with tempfile.TemporaryDirectory(prefix="lv-") as folder, embedded(Path(folder)) as uri:
             cls.options = LibvirtOptions.model_validate({"uri": uri, **cls.chosen})
             yield
+
+    @pytest_asyncio.fixture(scope="class", loop_scope="module")
+    @classmethod
+    async def elsewhere(cls, context: Context) -> AsyncIterator[Elsewhere | None]:
+        """A second host with QEMU itself: libvirt's driver here knows the first one alone."""
+        with tempfile.TemporaryDirectory(prefix="tare-test-") as folder:
+            async with second_host(context, Path(folder) / "ledger") as made:
+                own = QemuOptions(accelerator="tcg")
+                yield None if made is None else Elsewhere(made, Qemu(), own)
 
 
 @pytest.mark.slow

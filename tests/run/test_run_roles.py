@@ -23,7 +23,7 @@ scenarios:
     subject: {cpus: pinned}
     machines: {peer: {cpus: other, memory: 160MiB}}
 workloads:
-  request-response: {duration: 300ms}
+  request-response: {duration: 1500ms}
   numeric-sort: {duration: 100ms}
 """
 

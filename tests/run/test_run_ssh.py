@@ -71,7 +71,7 @@ arms:
 scenarios:
   apart: {{machines: {{peer: {{on: there}}}}}}
 workloads:
-  request-response: {{duration: 300ms}}
+  request-response: {{duration: 1500ms}}
 """
 EVERY = """\
   guest: {platform: qemu, accelerator: tcg}
