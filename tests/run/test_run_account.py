@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from run.run_driving import events, of_type, tare
 from study.study_catalog import ABLE, CATALOG, GOOD, KINDS
-from tare.analysis.statistics.proportion import exact_interval
+from tare.analysis.statistics.shares import exact_share
 from tare.errors import TareError
 from tare.events import (
     ArmEnded,
@@ -174,7 +174,8 @@ def test_an_exact_interval_holds_the_share_and_tightens_with_tries(
     hits: int, tries: int, confidence: float
 ) -> None:
     hits = min(hits, tries)
-    low, high = exact_interval(hits, tries, confidence)
+    share = exact_share(hits, tries, confidence)
+    low, high = share.low, share.high
     assert 0 <= low <= hits / tries <= high <= 1
     # Clopper and Pearson's definition: each tail holds no more than its part.
     outside = (1 - confidence) / 2

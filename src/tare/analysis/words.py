@@ -10,7 +10,7 @@ from tare.analysis.comparison import ArmVerdict
 from tare.analysis.results import Effect, Key, VerdictWord
 from tare.analysis.rundata import RunData
 from tare.analysis.statistics.maxt import least_blocks
-from tare.analysis.statistics.proportion import exact_interval
+from tare.analysis.statistics.shares import exact_share
 from tare.analysis.verdict import percent, significant
 from tare.events.results import PlatformResult
 
@@ -184,11 +184,11 @@ def arms_ended(runs: Sequence[RunData]) -> tuple[str, ...]:
     """Return a sentence for each arm that got no further block, with how often it fails."""
     return tuple(
         f"{ended.arm} ended after block {ended.block}, as {ended.failed} of its {ended.tried} "
-        f"cells had failed (exact 95 % interval {low:.0%} to {high:.0%}): "
+        f"cells had failed (exact 95 % interval {share.low:.0%} to {share.high:.0%}): "
         f"{ended.reason.rstrip('.')}."
         for run in runs
         for ended in run.arms_ended
-        for low, high in [exact_interval(ended.failed, ended.tried)]
+        for share in [exact_share(ended.failed, ended.tried, 0.95)]
     )
 
 

@@ -76,16 +76,6 @@ def quantile_interval(values: ArrayLike, q: float, confidence: float) -> tuple[f
     return low, high
 
 
-def histogram_rank(counts: NDArray[np.integer], rank: int) -> int:
-    """Return the index of the bin that holds the ``rank``-th smallest sample (1-based).
-
-    Args:
-        counts: Samples per bin, bins ascending.
-        rank: From 1 to the number of samples.
-    """
-    return int(np.searchsorted(np.cumsum(counts, dtype=np.int64), rank, side="left"))
-
-
 def least_blocks_for_median(confidence: float) -> int:
     """Return how many blocks a distribution-free interval of the median needs (6 for 95 %)."""
     return math.floor(1 - math.log2(1 - confidence) - 1e-12) + 1
