@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import bdtr, stdtr, stdtrit
 
 from tare.analysis.statistics.logratio import t_quantile
-from tare.analysis.statistics.student import CONFIDENCE, student_quantile
+from tare.analysis.statistics.student import CONFIDENCE, student_quantile, within
 from tare.analysis.statistics.tails import least_blocks_for_median, median_interval
 
 CONFIDENCES = st.floats(0.01, 0.9999)
@@ -27,6 +30,30 @@ def test_the_table_is_the_librarys(degrees: int) -> None:
     t = student_quantile(CONFIDENCE, degrees)
     assert t == pytest.approx(float(stdtrit(degrees, 0.975)), rel=1e-14)
     assert stdtr(degrees, t) - stdtr(degrees, -t) == pytest.approx(CONFIDENCE, abs=1e-12)
+
+
+@given(st.integers(60, 3000))
+def test_beyond_the_table_it_is_the_librarys_too(degrees: int) -> None:
+    expected = float(stdtrit(degrees, 0.975))
+    assert student_quantile(CONFIDENCE, degrees) == pytest.approx(expected, rel=1e-13)
+
+
+@given(st.floats(0, 40), st.integers(1, 300))
+def test_how_likely_t_lies_within_is_the_librarys(t: float, degrees: int) -> None:
+    expected = float(stdtr(degrees, t) - stdtr(degrees, -t))
+    assert within(t, degrees) == pytest.approx(expected, abs=1e-13)
+
+
+@pytest.mark.parametrize("asked", ["t_quantile(0.95, 999)", "blocks_for(3.0, 0.02, 30)"])
+def test_the_usual_confidence_loads_no_library(asked: str) -> None:
+    code = f"""
+import sys
+from tare.analysis.statistics.detectable import blocks_for, t_quantile
+assert {asked} > 1
+print([name for name in sys.modules if name.startswith("scipy")])
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "[]"
 
 
 @given(st.integers(2, 60), st.sampled_from((0.9, 0.95, 0.99)))

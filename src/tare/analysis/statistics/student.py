@@ -1,10 +1,13 @@
-"""Student's t quantiles as a table, for the confidence and the numbers of blocks that are usual.
+"""Student's t quantiles for the confidence that is usual, without a library.
 
-The library that computes them takes longer to load than most reports take to be made. The values
-are its own (`scipy.special.stdtrit`), so that it does not matter where one comes from.
+The library that computes them takes longer to load than most reports take to be made. For numbers
+of blocks that are usual there is a table, of the library's own values (`scipy.special.stdtrit`);
+for more, formulas that are as exact. So it does not matter where one comes from.
 """
 
 from __future__ import annotations
+
+import math
 
 CONFIDENCE = 0.95
 """Of a study that asks for no other."""
@@ -76,6 +79,10 @@ _QUANTILES = (
 )
 
 
+_NORMAL = 1.959963984540054
+"""What the quantiles come down to: the normal distribution's (`scipy.special.ndtri`)."""
+
+
 def student_quantile(confidence: float, degrees: int) -> float:
     """Return the t that Student's t lies within, to either side, with ``confidence``.
 
@@ -83,8 +90,50 @@ def student_quantile(confidence: float, degrees: int) -> float:
         confidence: Between 0 and 1, both excluded.
         degrees: Degrees of freedom, at least 1.
     """
-    if confidence == CONFIDENCE and degrees <= len(_QUANTILES):
-        return _QUANTILES[degrees - 1]
+    if confidence == CONFIDENCE:
+        usual = degrees <= len(_QUANTILES)
+        return _QUANTILES[degrees - 1] if usual else _of_many(degrees)
     from scipy.special import stdtrit
 
     return float(stdtrit(degrees, 0.5 + confidence / 2))
+
+
+def _of_many(degrees: int) -> float:
+    """Return the usual confidence's t for more degrees of freedom than the table has.
+
+    An expansion in 1 ÷ degrees (Abramowitz & Stegun 1964, 26.7.5) is near enough for one step of
+    Newton's method to reach it.
+    """
+    z = _NORMAL
+    near = (
+        z
+        + (z**3 + z) / (4 * degrees)
+        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
+        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * degrees**3)
+    )
+    gamma = math.lgamma((degrees + 1) / 2) - math.lgamma(degrees / 2)
+    density = math.exp(gamma - (degrees + 1) / 2 * math.log1p(near**2 / degrees))
+    both = 2 * density / math.sqrt(math.pi * degrees)
+    return near + (CONFIDENCE - within(near, degrees)) / both
+
+
+def within(t: float, degrees: int) -> float:
+    """Return how likely Student's t lies within ``t``, to either side.
+
+    Source: Abramowitz & Stegun 1964, 26.7.3 and 26.7.4.
+
+    Args:
+        t: At least 0.
+        degrees: Degrees of freedom, at least 1. It takes half as many steps.
+    """
+    angle = math.atan2(t, math.sqrt(degrees))
+    square = math.cos(angle) ** 2
+    odd = degrees % 2
+    # Each term is the one before it, times a factor that comes near the square of the cosine.
+    term = math.cos(angle) if odd else 1.0
+    terms = [] if degrees == 1 else [term]
+    for k in range(2 + odd, degrees, 2):
+        term *= square * (k - 1) / k
+        terms.append(term)
+    total = math.sin(angle) * math.fsum(terms)
+    return 2 / math.pi * (angle + total) if odd else total
