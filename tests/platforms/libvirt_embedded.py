@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +40,24 @@ def library() -> Any:
     return libvirt
 
 
+@cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    """Return the folder of the driver, which goes when the process ends.
+
+    Libvirt keeps to the first one for as long as the process lives. Its name is short, for sockets'
+    names are; pytest's are not.
+    """
+    folder = tempfile.TemporaryDirectory(prefix="lv-")
+    (Path(folder.name) / "etc").mkdir()
+    (Path(folder.name) / "etc" / "qemu.conf").write_text(CONFIGURED)
+    return folder
+
+
 @contextmanager
-def embedded(root: Path) -> Iterator[str]:
-    """Hold a driver below a folder of its own; yields its URI."""
+def embedded() -> Iterator[str]:
+    """Hold the driver; yields its URI."""
     libvirt = library()
-    (root / "etc").mkdir(parents=True)
-    (root / "etc" / "qemu.conf").write_text(CONFIGURED)
-    uri = f"qemu:///embed?root={root}"
+    uri = f"qemu:///embed?root={_folder().name}"
     try:
         held = libvirt.open(uri)
     except libvirt.libvirtError as error:

@@ -33,8 +33,7 @@ class Domains(PlatformCases):
     @pytest.fixture(scope="class", autouse=True)
     @classmethod
     def driver(cls) -> Iterator[None]:
-        # Sockets' names are short, which pytest's folders are not.
-        with tempfile.TemporaryDirectory(prefix="lv-") as folder, embedded(Path(folder)) as uri:
+        with embedded() as uri:
             cls.options = LibvirtOptions.model_validate({"uri": uri, **cls.chosen})
             yield
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
@@ -145,8 +144,17 @@ async def test_a_host_that_is_far_away_is_refused(context: Context) -> None:
 
 @pytest.fixture
 def driver() -> Iterator[str]:
-    with tempfile.TemporaryDirectory(prefix="lv-") as folder, embedded(Path(folder)) as uri:
+    with embedded() as uri:
         yield uri
+
+
+@ROOT
+def test_the_embedded_driver_is_there_twice() -> None:
+    # A second folder was refused, so all classes of tests but a worker's first were skipped.
+    with embedded() as first:
+        pass
+    with embedded() as second:
+        assert second == first
 
 
 @ROOT
