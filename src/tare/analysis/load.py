@@ -91,6 +91,7 @@ def run_data(folder: Path, fold: Fold) -> RunData:
         adapted=fold.notes,
         arms_ended=tuple(fold.arms_ended),
         changes=started.changes,
+        breaks=tuple(fold.breaks),
         doubts=(*fold.doubts, *series_doubts(folder, fold)),
         complete=ended is not None and ended.status == "complete",
         ended=None if ended is None else ended.status,

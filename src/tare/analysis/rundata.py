@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tare.events.results import (
+    Break,
     CellResult,
     CheckResult,
     FinishedCell,
@@ -82,6 +83,7 @@ class RunData:
         adapted: How scenarios were adapted to the host, one sentence each.
         changes: The options of the command line that made the study differ from its file.
         doubts: What shows that the folder is not as the run wrote it, one sentence each.
+        breaks: Between which blocks something changed that the user accepted.
     """
 
     folder: Path
@@ -114,6 +116,7 @@ class RunData:
     changes: tuple[str, ...] = ()
     arms_ended: tuple[ArmEnded, ...] = ()
     doubts: tuple[str, ...] = ()
+    breaks: tuple[Break, ...] = ()
 
     @cached_property
     def observations(self) -> pl.DataFrame:

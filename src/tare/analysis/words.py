@@ -12,7 +12,7 @@ from tare.analysis.rundata import RunData
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.statistics.shares import exact_share
 from tare.analysis.verdict import percent, significant
-from tare.events.results import PlatformResult
+from tare.events.results import Break, PlatformResult
 
 
 def described(key: Key) -> str:
@@ -150,6 +150,7 @@ def notes_on(runs: Sequence[RunData], blocks: int, level: float) -> tuple[str, .
                 f"{name} was resumed {run.resumed} time{'s' if run.resumed > 1 else ''}: its "
                 "blocks were not measured in one go."
             )
+        notes += [_broken(name, each) for each in run.breaks]
         for status in ("failed", "withheld"):
             lost = sum(cell.status == status for cell in run.cells)
             if lost:
@@ -189,6 +190,14 @@ def arms_ended(runs: Sequence[RunData]) -> tuple[str, ...]:
         for run in runs
         for ended in run.arms_ended
         for share in [exact_share(ended.failed, ended.tried, 0.95)]
+    )
+
+
+def _broken(run: str, each: Break) -> str:
+    where = f"After block {each.block}" if each.block else "Before its first block ended"
+    return (
+        f"{where} {run[0].lower() + run[1:]} was gone on with (`--accept`) though something had "
+        f"changed: {'; '.join(each.changed)}. Blocks are compared within themselves only."
     )
 
 

@@ -202,13 +202,20 @@ def import_arm(
 
 
 @app.command()
-def resume(directory: RunDir, strict: Strict = False) -> None:
+def resume(
+    directory: RunDir,
+    strict: Strict = False,
+    accept: Annotated[
+        bool, typer.Option("--accept", help="Go on though the host or a version has changed.")
+    ] = False,
+) -> None:
     """Go on after a crash, kill or Ctrl-C, at the first unfinished cell."""
     import asyncio
 
     from tare.run.foreground import go_on
 
-    end(directory, asyncio.run(go_on(directory, decide_on, _console(), strict=strict)))
+    going = go_on(directory, decide_on, _console(), strict=strict, accept=accept)
+    end(directory, asyncio.run(going))
 
 
 @app.command()

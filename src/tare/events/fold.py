@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tare.events.chain import Chain, read_seal
 from tare.events.model import (
@@ -33,6 +34,7 @@ from tare.events.model import (
 from tare.events.observations import metric_of, possible
 from tare.events.opened import OpenCell, OpenMachine, machine_result, series_entry
 from tare.events.results import (
+    Break,
     CellResult,
     CheckResult,
     FinishedCell,
@@ -94,6 +96,10 @@ class Fold:
     wall_s: float = 0.0
     booting_s: float = 0.0
     measuring_s: float = 0.0
+    host: Mapping[str, Any] = field(default_factory=dict)
+    """What was recorded last of the host, and of the versions."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    breaks: list[Break] = field(default_factory=list)
     doubts: tuple[str, ...] = ()
     """What shows that the stream is not as it was written."""
     _process_began: float = 0.0
@@ -113,11 +119,9 @@ class Fold:
         match event:
             case RunStarted():
                 self.started, self.started_at = event, record.time
+                self.host, self.versions = event.host, event.versions
             case RunResumed():
-                self._open.clear()
-                self.block.under_way = False
-                self.resumed, self.ended = self.resumed + 1, None
-                self.doubts = (*self.doubts, *event.doubts)
+                self._resume(event)
             case Preflight():
                 self.checks = tuple(
                     CheckResult(check.name, check.level, check.found, check.hint)
@@ -230,6 +234,20 @@ class Fold:
             for done in self.finished.values()
             for saved in done.saved
         )
+
+    def _resume(self, event: RunResumed) -> None:
+        self._open.clear()
+        self.block.under_way = False
+        self.resumed, self.ended = self.resumed + 1, None
+        self.doubts = (*self.doubts, *event.doubts)
+        self.host, self.versions = event.host or self.host, event.versions
+        if event.changed:
+            ended = set(self.block.finished)
+            self.breaks.append(Break(max(ended, default=0), event.changed))
+            # A block is compared within itself, so it may not hold what was before and after.
+            self.finished = {
+                cell: done for cell, done in self.finished.items() if done.result.block in ended
+            }
 
     def _take_block(self, event: BlockStarted | BlockFinished, time: float) -> None:
         course = self.block

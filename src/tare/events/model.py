@@ -55,13 +55,18 @@ class RunStarted(Base):
 class RunResumed(Base):
     """A new process took the run over at the first unfinished cell.
 
-    ``doubts`` say what showed that the stream was not as it had been written.
+    ``doubts`` say what showed that the stream was not as it had been written. ``changed`` says what
+    was not as the run had recorded it, and was accepted: a break between two blocks, so that what a
+    block held that had not ended does not count. ``host`` is the host as it was found; empty in
+    runs of before.
     """
 
     type: Literal["run_resumed"] = "run_resumed"
     run: str
     versions: dict[str, str]
     doubts: tuple[str, ...] = ()
+    host: dict[str, Any] = Field(default_factory=dict)
+    changed: tuple[str, ...] = ()
 
 
 class Preflight(Base):

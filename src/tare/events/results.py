@@ -32,6 +32,19 @@ class Observation(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Break:
+    """Between two blocks of a run something changed, and the user went on with it.
+
+    Args:
+        block: The last block before it; 0: none had ended.
+        changed: What changed, one phrase each.
+    """
+
+    block: int
+    changed: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class CheckResult:
     """One pre-flight check: its name, ``ok``/``warn``/``bad``, what was found, what to do."""
 

@@ -83,6 +83,8 @@ class BatchRunner:
         A cell that fails is told of with its reason; it never ends the run.
         """
         attempts: dict[str, int] = {}
+        # What fails before anything is booted must not point to the logs of another arm.
+        self._newest = ""
         remaining = list(pending)
         while remaining and not self.stop.finishing:
             before = attempts.get(remaining[0].id, 0)
@@ -358,6 +360,8 @@ class BatchRunner:
         await save_logs(context.host, workdir, self.cells.folder.machines / name)
 
     def _logs(self, name: str) -> tuple[str, ...]:
+        if not name:
+            return ()
         return (self.cells.folder.relative(self.cells.folder.machines / name),)
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from itertools import count
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-from tare.errors import InputError, TareError
+from tare.errors import TareError
 from tare.events import (
     BlockFinished,
     BlockStarted,
@@ -17,18 +17,16 @@ from tare.events import (
     EventLog,
     Fold,
     Interrupted,
-    Planned,
-    PlatformChecked,
     Preflight,
     RunFinished,
     RunResumed,
     RunStarted,
-    Skipped,
 )
 from tare.run.account import account, failing_arms, require_worth, unfinished
 from tare.run.appending import appending
 from tare.run.arm_facts import require_still_usable, restored_facts
 from tare.run.batch import BatchRunner
+from tare.run.beginning import tell_plan
 from tare.run.believable import Clocks
 from tare.run.caches import find_caches
 from tare.run.cell import CellContext
@@ -37,13 +35,19 @@ from tare.run.checking import (
     check_arms,
     checked_events,
     facts_of,
-    image_events,
     is_realtime,
     plan_study,
     prepare_arms,
 )
 from tare.run.interrupt import StopRequest, listening
 from tare.run.pacing import Pace
+from tare.run.resuming import (
+    changed,
+    hosts_now,
+    require_as_begun,
+    require_same_images,
+    require_same_plan,
+)
 from tare.run.setup import Decision, RunSetup, StudySource, platform_of
 from tare.run.sites import OtherHosts, ReadyArm
 from tare.run.slow_libraries import SlowLibraries
@@ -97,19 +101,25 @@ async def execute(
                 study_path=source.path,
                 study_sha256=source.sha256,
                 seed=seed,
-                host=_facts_of_hosts(setup),
+                host=hosts_now(setup),
                 versions=run_versions(),
                 changes=source.changes,
             )
         )
         checked = checked_events(setup, study, verdicts, facts)
-        _tell_plan(log, fold, checked, plan, prepared)
+        tell_plan(log, fold, checked, plan, prepared)
         execution = _Execution(setup, study, plan, prepared, folder, log, run, fold, libraries)
         return await execution.carry_out()
 
 
 async def resume(
-    setup: RunSetup, study: Study, started: RunStarted, fold: Fold, folder: RunFolder
+    setup: RunSetup,
+    study: Study,
+    started: RunStarted,
+    fold: Fold,
+    folder: RunFolder,
+    *,
+    accept: bool = False,
 ) -> RunFinished | None:
     """Go on with an interrupted run at its first unfinished cell.
 
@@ -119,76 +129,40 @@ async def resume(
         started: The run's first event.
         fold: The fold of its events so far; takes those that follow.
         folder: The run's folder.
+        accept: Whether to go on though hosts, versions or capabilities have changed.
 
     Raises:
         InputError: An arm cannot run any more, or what it would boot has changed since the run
-            began.
+            began; or something else has, and is not accepted.
     """
     libraries = SlowLibraries()
     libraries.begin()
     verdicts = await check_arms(setup, study)
     require_still_usable(fold.platforms, verdicts)
+    found = changed(fold, study, setup, verdicts, run_versions())
+    differing = require_as_begun(found, folder.path, accepted=accept)
     facts = restored_facts(fold.platforms, facts_of(setup, study, verdicts))
     plan = plan_study(setup, study, started.seed, facts)
+    require_same_plan(fold, plan)
     prepared = await prepare_arms(setup, study, plan)
-    _require_same_images(fold, prepared)
+    require_same_images(fold, prepared)
     with appending(folder) as log:
         _subscribe(setup, log, fold)
-        log.append(RunResumed(run=started.run, versions=run_versions(), doubts=fold.doubts))
+        log.append(
+            RunResumed(
+                run=started.run,
+                versions=run_versions(),
+                doubts=fold.doubts,
+                host=hosts_now(setup),
+                changed=differing,
+            )
+        )
         checked = checked_events(setup, study, verdicts, facts)
-        _tell_plan(log, fold, checked, plan, prepared)
+        tell_plan(log, fold, checked, plan, prepared, anew=bool(differing))
         execution = _Execution(
             setup, study, plan, prepared, folder, log, started.run, fold, libraries
         )
         return await execution.carry_out()
-
-
-def _tell_plan(
-    log: EventLog,
-    fold: Fold,
-    checked: Sequence[PlatformChecked],
-    plan: Plan,
-    prepared: Mapping[str, Prepared],
-) -> None:
-    """Append what goes before the first block, but for what a former process has told."""
-    for event in checked:
-        if event.arm not in fold.platforms:
-            log.append(event)
-    if fold.planned is not None:
-        return
-    for skip in plan.skipped:
-        log.append(
-            Skipped(
-                arm=skip.arm, scenario=skip.scenario, workload=skip.workload, reason=skip.reason
-            )
-        )
-    for image in image_events(prepared):
-        log.append(image)
-    log.append(
-        Planned(
-            blocks_most=plan.study.blocks.most,
-            cells_per_block=sum(len(batch.cells) for batch in plan.block(1)),
-            expected_block_s=plan.block_s,
-            notes=plan.notes,
-        )
-    )
-
-
-def _require_same_images(fold: Fold, prepared: Mapping[str, Prepared]) -> None:
-    for arm, now in prepared.items():
-        then = fold.first_digest(arm) or now.digest
-        if then != now.digest:
-            raise InputError(
-                f"what arm {arm} boots has changed since the run began "
-                f"({then[:12]} then, {now.digest[:12]} now), so its cells would not compare",
-                "start a new run",
-            )
-
-
-def _facts_of_hosts(setup: RunSetup) -> dict[str, Any]:
-    """Return what identifies the host; where there are several, of each by its name."""
-    facts = {name: dict(run_host.facts) for name, run_host in setup.run_hosts.items()}
-    return facts.get("", {}) or facts
 
 
 def _subscribe(setup: RunSetup, log: EventLog, fold: Fold) -> None:

@@ -83,9 +83,21 @@ async def carry_out(
 
 
 async def go_on(
-    directory: Path, decide: Decide, console: Console, *, strict: bool = False
+    directory: Path,
+    decide: Decide,
+    console: Console,
+    *,
+    strict: bool = False,
+    accept: bool = False,
 ) -> RunFinished | None:
     """Go on with the run in ``directory`` at its first unfinished cell.
+
+    Args:
+        directory: The run's folder.
+        decide: Judges after each block whether to go on.
+        console: Where progress is shown.
+        strict: Whether the run ends as soon as an arm does.
+        accept: Whether to go on though the host or a version has changed since.
 
     Returns:
         The last event, or None when the run was interrupted again.
@@ -113,7 +125,8 @@ async def go_on(
         say=_speaker(console),
     ) as setup:
         with view:
-            return await resume(replace(setup, strict=strict), study, fold.started, fold, folder)
+            strictly = replace(setup, strict=strict)
+            return await resume(strictly, study, fold.started, fold, folder, accept=accept)
 
 
 def _speaker(console: Console) -> Callable[[str], None]:

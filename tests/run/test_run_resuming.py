@@ -1,0 +1,167 @@
+"""A run is gone on with where it was begun, or the user accepts a break and the report tells it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from run.run_driving import TARE, Running, events, of_type
+from run.test_run_account import PLAN, Course
+from tare.errors import InputError
+from tare.events import BlockStarted, Planned, PlatformChecked, RunResumed
+from tare.platforms.contract import Capabilities, Verdict
+from tare.run.resuming import (
+    changed_arms,
+    changed_hosts,
+    require_as_begun,
+    require_same_plan,
+)
+
+HOST = {
+    "kernel": "6.1.0-18",
+    "machine": "x86_64",
+    "cpu_model": "Xeon",
+    "cpus": 2,
+    "online": [0, 1],
+    "memory_bytes": 16 << 30,
+    "os": "Debian 12",
+}
+OTHER = {
+    "kernel": "6.1.0-19",
+    "machine": "aarch64",
+    "cpu_model": "Epyc",
+    "cpus": 1,
+    "online": [0],
+    "memory_bytes": 8 << 30,
+    "os": "Debian 13",
+}
+
+
+@given(st.sets(st.sampled_from(sorted(HOST))))
+def test_each_thing_that_differs_of_a_host_is_named_once(keys: set[str]) -> None:
+    now = {name: OTHER[name] if name in keys else value for name, value in HOST.items()}
+    found = changed_hosts(HOST, now)
+    assert len(found) == len(keys)
+    assert changed_hosts({"": 1}, now) == []
+    several = changed_hosts({"a": HOST, "b": HOST}, {"a": HOST, "b": now})
+    assert len(several) == len(keys)
+    assert all(phrase.endswith("(host b)") for phrase in several)
+
+
+def test_what_a_boot_menu_changes_and_a_few_pages_of_memory_are_no_difference() -> None:
+    now = {**HOST, "kernel": "6.1.0-19-xen", "cpus": 1, "online": [0], "memory_bytes": 1 << 30}
+    assert changed_hosts(HOST, now, {""}) == []
+    assert changed_hosts(HOST, {**HOST, "memory_bytes": (16 << 30) - (9 << 20)}) == []
+    assert changed_hosts(HOST, {**HOST, "cpu_model": "Epyc"}, {""}) == [
+        "the processor is Epyc, and was Xeon"
+    ]
+
+
+def _verdict(version: str, network: frozenset[str]) -> Verdict:
+    able = Capabilities(pinning=True, max_vcpus=2, min_memory=0, network=network)
+    return Verdict(True, "", "", False, {"qemu": version}, able)
+
+
+def _checked(**capabilities: object) -> PlatformChecked:
+    able = {"pinning": True, "max_vcpus": 2, "network": ["tap", "user"], **capabilities}
+    return PlatformChecked(
+        arm="a", platform="qemu", options={}, usable=True, versions={"qemu": "7.2"},
+        capabilities=able,
+    )  # fmt: skip
+
+
+def test_another_version_or_a_lost_way_to_a_network_is_a_difference() -> None:
+    then = {"a": _checked(), "b": _checked()}
+    both = frozenset({"user", "tap"})
+    assert changed_arms(then, dict.fromkeys(then, _verdict("7.2", both))) == []
+    assert changed_arms(then, dict.fromkeys(then, _verdict("8.0", both))) == [
+        "qemu 8.0, and was 7.2 (arm a, b)"
+    ]
+    lost = {"a": _verdict("7.2", frozenset({"user"})), "b": _verdict("7.2", both)}
+    assert changed_arms(then, lost) == ["its network: user, and was tap, user (arm a)"]
+
+
+def test_a_difference_is_refused_with_both_ways_to_go_on(tmp_path: Path) -> None:
+    assert require_as_begun([], tmp_path, accepted=False) == ()
+    assert require_as_begun(["x"], tmp_path, accepted=True) == ("x",)
+    with pytest.raises(InputError, match="x; y") as refused:
+        require_as_begun(["x", "y"], tmp_path, accepted=False)
+    assert f"tare resume {tmp_path} --accept" in refused.value.hint
+
+
+def test_a_plan_that_would_drop_cells_is_refused() -> None:
+    course = Course()
+    cells = sum(len(batch.cells) for batch in PLAN.block(1))
+    course.happen(Planned(blocks_most=2, cells_per_block=cells, expected_block_s=1.0))
+    require_same_plan(course.fold, PLAN)
+    course.happen(Planned(blocks_most=2, cells_per_block=cells + 1, expected_block_s=1.0))
+    with pytest.raises(InputError, match="was begun with"):
+        require_same_plan(course.fold, PLAN)
+
+
+@given(st.integers(0, 3), st.booleans())
+def test_after_a_break_only_whole_blocks_count(blocks: int, accepted: bool) -> None:
+    course = Course()
+    for number in range(1, blocks + 1):
+        course.block(number, dict.fromkeys(PLAN.arms, "ok"))
+    whole = set(course.fold.finished)
+    course.happen(BlockStarted(block=blocks + 1, order=()))
+    half = PLAN.block(blocks + 1)[0].cells[0]
+    course.cell(half.id, half.arm, blocks + 1, "ok")
+    found = ("the kernel is 2, and was 1",) if accepted else ()
+    course.happen(RunResumed(run="ab12", versions={"tare": "2"}, host={"cpus": 3}, changed=found))
+    assert set(course.fold.finished) == (whole if accepted else whole | {half.id})
+    assert [each.block for each in course.fold.breaks] == ([blocks] if accepted else [])
+    # The next process compares with what was accepted.
+    assert (course.fold.host, course.fold.versions) == ({"cpus": 3}, {"tare": "2"})
+
+
+STUDY = """
+study: moved
+baseline: bare
+blocks: {least: 2, most: 2}
+arms:
+  bare: {platform: bare}
+  again: {twin-of: bare}
+workloads:
+  tick: {samples: 2000, repeats: 4}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU cannot be taken away")
+def test_a_run_is_not_gone_on_with_on_fewer_cpus_unless_that_is_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    study, folder = tmp_path / "moved.yaml", tmp_path / "run"
+    study.write_text(STUDY)
+    with Running(folder, "run", study, "--out", folder) as running:
+        running.wait_for(lambda event: event["type"] == "cell_finished")
+        running.process.send_signal(signal.SIGINT)
+        assert running.end()[0] == 130
+    done = len(events(folder))
+    cpu = str(min(os.sched_getaffinity(0)))
+
+    def on_one(*words: str) -> subprocess.CompletedProcess[str]:
+        command = ["taskset", "-c", cpu, str(TARE), *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+
+    refused = on_one("resume", str(folder))
+    assert refused.returncode == 2, refused.stdout + refused.stderr
+    assert f"the set of CPUs that may be used is {cpu}, and was" in refused.stderr
+    assert "--accept" in refused.stderr
+    assert len(events(folder)) == done, "a refused resume wrote into the run"
+    went_on = on_one("resume", str(folder), "--accept")
+    assert went_on.returncode == 0, went_on.stdout + went_on.stderr
+    (resumed,) = of_type(folder, "run_resumed")
+    assert "its max vcpus: 1, and was" in resumed["changed"][1]
+    first = of_type(folder, "cell_started")[0]["cell"]
+    assert sum(e["cell"] == first for e in of_type(folder, "cell_started")) == 2
+    assert "was gone on with" in (folder / "report.html").read_text()
