@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import signal
 import subprocess
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from run.run_driving import TARE, tare
+from run.run_driving import TARE, Running, tare
 from tare.errors import InputError
-from tare.outputs import put, put_for_user
+from tare.outputs import existing, put, put_for_user, remedy, unusable
 
 RECORDED = Path(__file__).parent / "fixtures" / "runs" / "tiny.tar.gz"
 STUDY = Path(__file__).parent.parent / "studies" / "quick.yaml"
@@ -40,6 +44,20 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("no tmpfs can be mounted here")
     yield place
     subprocess.run(["umount", place], check=True)
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Iterator[Path]:
+    """A disk of its own, with room enough for a run."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a disk needs root")
+    place = tmp_path / "room"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=300m", "tmpfs", str(place)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("no tmpfs can be mounted here")
+    yield place
+    subprocess.run(["umount", "--lazy", place], check=True)
 
 
 def assert_one_clear_error(done: subprocess.CompletedProcess[str], *words: str) -> None:
@@ -152,3 +170,110 @@ def test_a_place_of_tares_own_that_cannot_be_written_is_one_clear_error(
 ) -> None:
     monkeypatch.setenv(variable, "/proc/none")
     assert_one_clear_error(tare(*words), "/proc/none", variable)
+
+
+@given(
+    st.sampled_from(sorted(errno.errorcode)), st.text(max_size=20).filter(lambda t: "\0" not in t)
+)
+def test_each_refusal_has_a_remedy_and_none_names_an_option(number: int, name: str) -> None:
+    path = Path("/proc") / "none" / name
+    assert existing(path).exists()
+    error = OSError(number, os.strerror(number), str(path))
+    said = remedy(error, path)
+    assert said
+    assert "--" not in said.replace(str(existing(path)), "")
+    assert "XDG_STATE_HOME" in unusable(error).hint
+    assert "XDG" not in unusable(OSError(number, os.strerror(number))).hint
+
+
+def _interrupted(place: Path) -> Path:
+    """Return the folder of a run that was stopped after its first cell."""
+    study, folder = place.parent / "s.yaml", place / "run"
+    study.write_text(
+        "study: s\nbaseline: bare\nblocks: {least: 2, most: 2}\n"
+        "arms: {bare: {platform: bare}}\nworkloads: {tick: {samples: 2000, repeats: 30}}\n"
+    )
+    with Running(folder, "run", study, "--out", folder) as running:
+        running.wait_for(lambda event: event["type"] == "cell_finished")
+        running.process.send_signal(signal.SIGINT)
+        assert running.end()[0] == 130
+    return folder
+
+
+def _full(place: Path) -> None:
+    with (place / "filling").open("wb", buffering=0) as file:
+        try:
+            while file.write(b"x" * (1 << 20)) == 1 << 20:
+                pass
+        except OSError:
+            return
+
+
+def _read_only(place: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", place], check=True)
+
+
+def _marked(place: Path) -> None:
+    for name in ("events.jsonl", ""):
+        subprocess.run(["chattr", "+i", place / "run" / name], check=True)
+
+
+FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
+    "full": (_full, "make room on its disk"),
+    "read-only": (_read_only, "mount it for writing"),
+    "marked": (_marked, "chattr -i"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.boots
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_command_says_of_each_fault_of_a_disk_what_lifts_it(
+    fault: str, room: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    folder = _interrupted(room)
+    break_it, advice = FAULTS[fault]
+    break_it(room)
+    if fault == "marked" and os.access(folder / "events.jsonl", os.W_OK):
+        try:
+            (folder / "events.jsonl").open("ab").close()
+            pytest.skip("files cannot be marked here")
+        except PermissionError:
+            pass
+    writing: list[tuple[str | Path, ...]] = [("resume", folder), ("report", folder)]
+    if fault != "marked":
+        writing += [
+            ("export", folder, "--out", room / "x.csv"),
+            ("run", tmp_path / "s.yaml", "--out", room / "new"),
+        ]
+    for words in writing:
+        done = tare(*words)
+        said = done.stdout + done.stderr
+        assert done.returncode in (1, 2), (words, said)
+        assert "Traceback" not in said
+        if not (fault == "full" and words[0] == "run"):
+            assert advice in done.stderr, (words, said)
+        assert ("--out" in done.stderr) == (words[0] in ("export", "run")), words
+    assert tare("verify", folder).returncode == 0
+    if fault == "marked":
+        subprocess.run(["chattr", "-i", folder], check=True)
+
+
+def test_a_run_whose_folder_is_removed_says_so_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    study, folder = tmp_path / "s.yaml", tmp_path / "run"
+    study.write_text(
+        "study: s\nbaseline: bare\nblocks: {least: 2, most: 2}\n"
+        "arms: {bare: {platform: bare}}\nworkloads: {tick: {samples: 2000, repeats: 50}}\n"
+    )
+    with Running(folder, "run", study, "--out", folder) as running:
+        running.wait_for(lambda event: event["type"] == "cell_finished")
+        shutil.rmtree(folder)
+        status, said = running.end()
+    assert status == 1, said
+    assert "Traceback" not in said
+    assert "was removed while the run wrote into it" in said
+    assert not folder.exists()

@@ -1,7 +1,9 @@
-"""Files for the user, written whole or not at all."""
+"""Files for the user, written whole or not at all; and what to do where that fails."""
 
 from __future__ import annotations
 
+import errno
+import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +11,10 @@ from pathlib import Path
 from typing import IO
 
 from tare.errors import InputError
+
+OWN_PLACES = "$XDG_CACHE_HOME and $XDG_STATE_HOME move what Tare keeps between runs"
+PART = ".tare-"
+"""How the names of files begin that are not whole yet."""
 
 
 def put(path: Path, content: bytes | memoryview | str) -> None:
@@ -43,7 +49,7 @@ def aside(path: Path) -> Iterator[IO[bytes]]:
         with path.open("wb") as file:
             yield file
         return
-    part = path.with_name(f".tare-{secrets.token_hex(4)}.part")
+    part = path.with_name(f"{PART}{secrets.token_hex(4)}.part")
     try:
         with part.open("wb") as file:
             yield file
@@ -76,16 +82,63 @@ def unwritable(path: Path, error: OSError, hint: str) -> InputError:
     Args:
         path: The place as the user knows it.
         error: What the system said.
-        hint: What to do about it.
+        hint: What to do instead, or thereafter; empty: nothing but to lift the reason.
     """
-    return InputError(f"cannot write {path}: {error.strerror or error}", hint)
+    todo = "; ".join(filter(None, (remedy(error, path), hint)))
+    return InputError(f"cannot write {path}: {error.strerror or error}", todo)
 
 
 def unusable(error: OSError) -> InputError:
     """Return the error to raise for what the system refused where nobody knew of it better."""
-    where = f"{error.filename}: " if error.filename else ""
-    return InputError(
-        f"{where}{error.strerror or error}",
-        "look at that place's permissions and room; $XDG_CACHE_HOME and $XDG_STATE_HOME move "
-        "what Tare keeps between runs",
-    )
+    if not error.filename:
+        return InputError(
+            f"the output cannot be written: {error.strerror or error}",
+            "let what takes the output have room for it, and read it to its end",
+        )
+    path = Path(os.fsdecode(error.filename))
+    return InputError(f"{path}: {error.strerror or error}", f"{remedy(error, path)}; {OWN_PLACES}")
+
+
+def remedy(error: OSError, path: Path) -> str:
+    """Return what lifts the reason for which a place could not be written; never empty.
+
+    Args:
+        error: What the system said.
+        path: The place as the user knows it.
+    """
+    there = existing(path)
+    match error.errno:
+        case errno.ENOSPC:
+            return f"make room on its disk (df -h {there}; df -i {there})"
+        case errno.EDQUOT:
+            return "make room: your quota there is used up (quota)"
+        case errno.EROFS:
+            return (
+                f"its disk is mounted read-only: mount it for writing (findmnt -T {there}; if it "
+                "became so by itself, dmesg says why)"
+            )
+        case errno.EPERM:
+            return f"it is marked as not to be changed: lift that (lsattr -d {there}; chattr -i -a)"
+        case errno.EACCES:
+            return f"let it be written by this user (ls -ld {there})"
+        case errno.ENOENT | errno.ESTALE:
+            return f"it is not there: {there} is the last of its path that is; put it back"
+        case errno.ENOTDIR | errno.EISDIR | errno.EEXIST:
+            return "something else has its name: move that away"
+        case errno.EIO:
+            return "the disk does not work: dmesg says more; use another one"
+        case errno.EMFILE | errno.ENFILE:
+            return "too many files are open: raise the limit (ulimit -n)"
+        case _:
+            return f"look at that place (ls -ld {there}; df -h {there})"
+
+
+def existing(path: Path) -> Path:
+    """Return the path, or the nearest folder above it that is there."""
+    for place in (path, *path.parents):
+        try:
+            if place.exists():
+                return place
+        except OSError:
+            continue
+    return Path("/")

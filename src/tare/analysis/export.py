@@ -97,4 +97,4 @@ def write_observations(runs: RunData | Sequence[RunData], path: Path, form: Form
     Raises:
         InputError: The file cannot be written; says why.
     """
-    put_for_user(path, export_observations(runs, form), "choose another file with --out")
+    put_for_user(path, export_observations(runs, form), "or choose another file with --out")

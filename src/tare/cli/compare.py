@@ -109,5 +109,5 @@ def _gate(
     if out is None:
         console.print(text, markup=False, soft_wrap=True, end="")
     else:
-        put_for_user(out, text.encode(), "choose another file with --out")
+        put_for_user(out, text.encode(), "or choose another file with --out")
     raise typer.Exit(EXIT[worst(checked)])

@@ -43,4 +43,4 @@ def _write(name: str, out: Path | None) -> None:
     if out is None:
         print(text, end="")
     else:
-        put_for_user(out, text, "name a file in a folder that is there, with --out")
+        put_for_user(out, text, "or choose another file with --out")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -166,6 +167,7 @@ class EventLog:
         self._write_whole(line + b"\n")
         if isinstance(event, DURABLE):
             os.fsync(self._file.fileno())
+            self._require_name()
         self._chain.add(digest)
         if isinstance(event, DURABLE):
             self._sealer.keep(record.seq, self._chain.digest)
@@ -181,6 +183,11 @@ class EventLog:
         except OSError:
             self._file.truncate(start)
             raise
+
+    def _require_name(self) -> None:
+        """See that what is written can be found: a removed file takes everything, to no end."""
+        if not os.fstat(self._file.fileno()).st_nlink:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._file.name)
 
     def close(self) -> None:
         """Bring everything to the disk and close the file."""

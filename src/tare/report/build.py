@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from markupsafe import Markup, escape
 from tare.analysis.model import Comparison, RunData
 from tare.analysis.recording_cost import recording_costs
 from tare.errors import InputError
-from tare.outputs import put
+from tare.outputs import PART, put, remedy
 from tare.report import course, interference, mapreduce, monitoring
 from tare.report.arrange import arranged
 from tare.report.compiled import Compiled
@@ -88,10 +89,12 @@ def build_report(
     try:
         return _build(runs, arranged(comparison), out, references, formats)
     except OSError as error:
-        place = Path(error.filename) if error.filename else out
+        place = Path(os.fsdecode(error.filename)) if error.filename else out
+        if place.name.startswith(PART):
+            place = place.parent
         raise InputError(
             f"{place}: the report cannot be written: {error.strerror or error}",
-            "make room there and let it be written, then: tare report DIR",
+            f"{remedy(error, place)}; then: tare report {out}",
         ) from error
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tare.errors import TareError
 from tare.events import EventLog
-from tare.outputs import unwritable
+from tare.outputs import PART, remedy, unwritable
 
 if TYPE_CHECKING:
     from tare.run.folder import RunFolder
@@ -25,12 +27,25 @@ def appending(folder: RunFolder) -> Iterator[EventLog]:
     try:
         log = EventLog(folder.events)
     except OSError as error:
-        raise unwritable(folder.events, error, "let the folder be written, then begin") from error
+        raise unwritable(folder.events, error, "then go on") from error
     try:
         with log:
             yield log
     except OSError as error:
-        raise TareError(
-            f"{folder.path}: {error.strerror or error}",
-            f"make room, then go on with: tare resume {folder.path}",
-        ) from error
+        raise _refused(folder, error) from error
+
+
+def _refused(folder: RunFolder, error: OSError) -> TareError:
+    if not folder.events.exists():
+        return TareError(
+            f"{folder.path} was removed while the run wrote into it, and what was measured with it",
+            "start the run anew",
+        )
+    # Of what was written aside nobody knows the name.
+    path = folder.path
+    if error.filename and not Path(os.fsdecode(error.filename)).name.startswith(PART):
+        path = Path(os.fsdecode(error.filename))
+    return TareError(
+        f"{path}: {error.strerror or error}",
+        f"{remedy(error, path)}; then go on with: tare resume {folder.path}",
+    )

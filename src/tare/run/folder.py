@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from tare.errors import InputError
+from tare.outputs import PART, remedy, unwritable
 
 LEAST_FREE_BYTES = 256 * 1024 * 1024
 
@@ -76,7 +77,8 @@ def create_folder(path: Path) -> RunFolder:
         folder.machines.mkdir()
     except OSError as error:
         raise InputError(
-            f"cannot create {path}: {error.strerror}", "choose another folder with --out"
+            f"cannot create {path}: {error.strerror}",
+            f"{remedy(error, folder.path)}; or choose another folder with --out",
         ) from error
     return folder
 
@@ -96,12 +98,19 @@ def open_folder(path: Path) -> RunFolder:
     return folder
 
 
+def _require_writable(place: Path) -> None:
+    """See that something can be made in a folder; asked of the disk, for root may do anything."""
+    try:
+        Path(tempfile.mkdtemp(prefix=PART, dir=place)).rmdir()
+    except OSError as error:
+        raise unwritable(place, error, "or choose another folder with --out") from error
+
+
 def _require_free_space(path: Path) -> None:
     existing = path
     while not existing.exists():
         existing = existing.parent
-    if not os.access(existing, os.W_OK):
-        raise InputError(f"{existing} cannot be written", "choose another folder with --out")
+    _require_writable(existing)
     free = shutil.disk_usage(existing).free
     if free < LEAST_FREE_BYTES:
         raise InputError(

@@ -72,7 +72,7 @@ async def carry_out(
         with view:
             try:
                 written = Path(source.path).read_bytes()
-                put_for_user(folder.study, written, "choose another folder with --out")
+                put_for_user(folder.study, written, "or choose another folder with --out")
                 return await execute(
                     replace(setup, strict=strict), study, source, folder, run, chosen, fold
                 )
