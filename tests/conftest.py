@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,11 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("test", deadline=None)
 settings.register_profile(
     "fuzz", deadline=None, max_examples=10_000, suppress_health_check=list(HealthCheck)
+)
+# A worker's tests run one after the other, and beside those of other workers and whoever measures.
+_WORKER = os.environ.get("PYTEST_XDIST_WORKER", f"alone-{os.getpid()}")
+os.environ["TARE_LOCKS"] = str(
+    Path(tempfile.gettempdir()) / f"tare-test-locks-{os.getuid()}" / f"{os.getppid()}-{_WORKER}"
 )
 FUZZING = bool(os.environ.get("TARE_FUZZ"))
 settings.load_profile("fuzz" if FUZZING else "test")

@@ -67,7 +67,7 @@ class Sshd:
             f"ListenAddress 127.0.0.1:{self.port}\n"
             f"HostKey {self.host_key}\n"
             f"AuthorizedKeysFile {self.folder}/authorized\n"
-            f"SetEnv XDG_CACHE_HOME={self.folder}/cache\n"
+            f"SetEnv XDG_CACHE_HOME={self.folder}/cache TARE_LOCKS={self.folder}/locks\n"
             "PidFile none\nStrictModes no\nUsePAM no\nPasswordAuthentication no\n"
             "KbdInteractiveAuthentication no\nPermitRootLogin prohibit-password\n"
             "LogLevel ERROR\n"

@@ -153,6 +153,12 @@ async def run_session(
         )
 
 
+def _counts_instructions(study: Study) -> bool:
+    """Return whether nothing that a study has here goes by this computer's time."""
+    here = [spec for spec in study.computers.values() if spec.kind != "ssh"]
+    return study.lab.deterministic and all(spec.kind == "lab" for spec in here)
+
+
 def _named(check: Check, host: str) -> Check:
     """Return a check with the name of its host, where there are several."""
     return check.model_copy(update={"name": f"{check.name} on {host}"}) if host else check
@@ -165,7 +171,7 @@ async def _run_host_of(
     """Reach a study's hosts, clear them of what killed runs left, and keep a ledger of each."""
     async with AsyncExitStack() as held:
         if hold and any(spec.kind != "ssh" for spec in study.computers.values()):
-            held.enter_context(host_lock(run))
+            held.enter_context(host_lock(run, shared=_counts_instructions(study)))
             await _clear(LocalHost(agent_path()), say)
         run_hosts: dict[str, RunHost] = {}
         for name, spec in study.computers.items():

@@ -51,7 +51,7 @@ class Entry:
 
 
 def state_dir() -> Path:
-    """Return where ledgers and the host lock live, creating it: ``$XDG_STATE_HOME/tare``."""
+    """Return where ledgers live, creating it: ``$XDG_STATE_HOME/tare``."""
     home = os.environ.get("XDG_STATE_HOME", "")
     # The XDG specification says that a relative path there is to be ignored.
     base = Path(home) if home.startswith("/") else Path.home() / ".local" / "state"

@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from tare.errors import InputError, MachineFault
+from tare.hosts.lock import HELD, LOCK_AFAR, holder, taken
 from tare.hosts.processes import start_owned
 from tare.hosts.ssh.options import SshOptions, options_for
 from tare.platforms.contract import ANY_BOOT, KVM_BOOT, NO_HYPERVISOR
@@ -30,9 +31,6 @@ RETURN_S = 300.0
 """Seconds that a host which was lost is waited for, where the study does not say."""
 TRY_EVERY_S = 2.0
 ASK_S = 30.0
-LOCK = "/tmp/.tare-host-lock"
-HELD = 75
-"""What flock is told to return where another holds the lock (sysexits.h: EX_TEMPFAIL)."""
 
 
 def ssh_options(spec: HostSpec) -> SshOptions:
@@ -233,16 +231,12 @@ async def remote_lock(host: Host, ledger: Ledger, run: str) -> AsyncIterator[Non
     Raises:
         InputError: Another run, of whichever computer, holds the host.
     """
-    script = f'exec 9<>"{LOCK}" && flock -n -E {HELD} 9 || exit $?; echo "$1" >&9; echo held; cat'
-    process = await start_owned(host, ledger, ["sh", "-c", script, "sh", run])
+    process = await start_owned(host, ledger, ["sh", "-c", LOCK_AFAR, "sh", run])
     try:
-        if await process.stdout.readline() != b"held\n" and await process.wait() == HELD:
-            holder = (await host.read(LOCK)).decode(errors="replace").split()
-            raise InputError(
-                f"the run {holder[-1] if holder else 'of another'} is under way on {host.name}, "
-                "and two runs would measure each other",
-                "wait until it has ended; what a killed run holds is let go within a minute",
-            )
+        said = await process.stdout.readline()
+        # A run that is also on this host as its own holds it already.
+        if said != b"held\n" and await process.wait() == HELD and holder(said)[0] != run:
+            raise taken(said, host.name)
         yield
     finally:
         with contextlib.suppress(MachineFault):
