@@ -10,7 +10,13 @@ Kind = Literal["typical", "tail", "maximum"]
 Scale = Literal["ratio", "difference"]
 Family = Literal["headline", "detail", "control"]
 IntervalMethod = Literal[
-    "student-t", "hierarchical-bootstrap", "boot-level-bootstrap", "order-statistic", "wilcoxon"
+    "student-t",
+    "hierarchical-bootstrap",
+    "boot-level-bootstrap",
+    "order-statistic",
+    "wilcoxon",
+    "block-bootstrap",
+    "over-boots",
 ]
 VerdictWord = Literal["better", "worse", "differs", "equivalent", "inconclusive", "preliminary"]
 FlagKind = Literal[

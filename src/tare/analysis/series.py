@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tare.analysis.parquet import UnreadableSeries, floats
-from tare.analysis.results import Flag, Interval
+from tare.analysis.results import Flag
 from tare.analysis.rundata import RunData
 from tare.analysis.series_data import Quantile, SeriesKey, SeriesSummary
 from tare.analysis.series_file import read_pieces, read_series
+from tare.analysis.series_quantiles import quantiles_of
 from tare.analysis.statistics.dip import two_humped
 from tare.analysis.statistics.histogram import Counter, Histogram, merge, thin
-from tare.analysis.statistics.tails import median_interval
 from tare.analysis.statistics.warmup import courses, thinned
 from tare.analysis.steadiness import shape_flags
 from tare.events.results import SeriesEntry
@@ -26,7 +26,6 @@ Floats = NDArray[np.float64]
 MOST_BINS = 400
 MOST_INTERVALS = 2000
 _CHUNK = 1 << 22
-_MOST_NINES = 8
 
 
 @dataclass(frozen=True)
@@ -49,6 +48,7 @@ class _Cell:
     greatest: float
     mean: float
     course: _Course | None
+    raw: bool = False
 
 
 def group_series(runs: Sequence[RunData]) -> dict[SeriesKey, tuple[SeriesEntry, ...]]:
@@ -134,22 +134,24 @@ def _boots(cells: Sequence[_Cell]) -> list[list[_Cell]]:
 
 def _quantiles(boots: Sequence[Sequence[_Cell]], confidence: float) -> tuple[Quantile, ...]:
     histograms = [merge([cell.histogram for cell in boot]) for boot in boots]
-    fewest = min(histogram.total for histogram in histograms)
-    shares = [0.5, *(1 - 10.0**-nines for nines in range(1, _MOST_NINES + 1))]
-    found = []
-    for q in shares:
-        # Beyond this the quantile is the maximum by another name.
-        if fewest * (1 - q) < 5:
-            break
-        if len(histograms) == 1:
-            ends = histograms[0].quantile_ends(q, confidence)
-            value = histograms[0].quantile(q)
-        else:
-            values = [histogram.quantile(q) for histogram in histograms]
-            value = float(np.median(values))
-            ends = median_interval(values, confidence) or (-math.inf, math.inf)
-        found.append(Quantile(q, value, Interval(*ends, "order-statistic", confidence)))
-    return tuple(found)
+    in_time = None
+    if len(boots) == 1 and all(cell.raw for cell in boots[0]):
+        entries = [cell.entry for cell in boots[0]]
+        in_time = lambda width: _in_time(entries, width)  # noqa: E731
+    return quantiles_of(histograms, in_time, confidence)
+
+
+def _in_time(entries: Sequence[SeriesEntry], width: int) -> Iterator[NDArray[np.uint32]]:
+    """Yield the raw samples of a boot in order of time, whole stretches at a time."""
+    step = max(1, _CHUNK // width) * width
+    for entry in entries:
+        yield from map(_whole_nanoseconds, read_pieces(entry, str(raw_column(entry)), step))
+
+
+def _whole_nanoseconds(samples: NDArray[Any]) -> NDArray[np.uint32]:
+    if samples.dtype != np.uint32:
+        samples = np.clip(samples, 0, 2**32 - 1)
+    return samples.astype(np.uint32, copy=False)
 
 
 def _flags(cells: Sequence[_Cell]) -> list[Flag]:
@@ -220,9 +222,7 @@ def _read_raw(entry: SeriesEntry) -> _Cell:
     width = max(1, -(-entry.rows // MOST_INTERVALS))
     step = max(1, _CHUNK // width) * width
     least, greatest, sums, sizes = [], [], [], []
-    for samples in read_pieces(entry, column, step):
-        if samples.dtype != np.uint32:
-            samples = np.clip(samples, 0, 2**32 - 1).astype(np.uint32)
+    for samples in map(_whole_nanoseconds, read_pieces(entry, column, step)):
         counter.add(samples)
         starts = np.arange(0, samples.size, width)
         least.append(np.minimum.reduceat(samples, starts))
@@ -244,6 +244,7 @@ def _read_raw(entry: SeriesEntry) -> _Cell:
         float(over_time.greatest.max()),
         float(ends[-1]) / entry.rows,
         over_time,
+        raw=True,
     )
 
 

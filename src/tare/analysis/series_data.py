@@ -29,21 +29,30 @@ class SeriesKey:
 
 @dataclass(frozen=True)
 class Quantile:
-    """One quantile of a series, with its order-statistic interval.
+    """One quantile of a series: of the typical boot, and of the population of all samples.
 
-    Of one boot: the order statistic, in the interval that the samples of this boot give; it says
-    nothing of other boots. Of several boots: the median of the boots' quantiles, in the interval
-    that the boots give; with too few boots its ends are infinite.
+    The typical boot's says what a boot is like; the population's, which share of all samples takes
+    longer, wherever they were. Where one boot in ten is slow, the two are far apart.
+
+    Of one boot: the order statistic, in the interval that this boot gives, with what neighbours in
+    time have in common; it says nothing of other boots, and there is no population. Of several:
+    the median of the boots' quantiles, in the interval that the boots give. Ends that nothing
+    bounds are infinite: of too few boots, or of samples whose order in time was not kept.
 
     Args:
         q: Which, e.g. 0.999.
-        value: In nanoseconds.
-        interval: Distribution-free order-statistic interval.
+        value: Of the typical boot, in nanoseconds.
+        interval: Of that.
+        population: Of all boots' samples together, in nanoseconds; None of one
+            boot, and where boots differ so much that what is rare depends on boots not seen.
+        population_interval: Of that, with boots as the unit.
     """
 
     q: float
     value: float
     interval: Interval
+    population: float | None = None
+    population_interval: Interval | None = None
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,8 @@ class Tail:
     q: float
     value_s: float
     interval_s: tuple[float, float] | None
+    population_s: float | None = None
+    population_interval_s: tuple[float, float] | None = None
 
 
 def pooled_series(comparison: Comparison) -> Pooled:
@@ -105,6 +107,9 @@ def tails_table(comparison: Comparison, series: Pooled) -> Table[Tail]:
     def seconds(value: float) -> str:
         return format_quantity(value, "s", digits=4)
 
+    def ends(interval: tuple[float, float] | None) -> str:
+        return "–" if interval is None else " to ".join(map(seconds, interval))
+
     columns: tuple[Column[Tail], ...] = (
         Column("what", lambda t: names.name(t.part), "What"),
         Column("scenario", lambda t: t.part.scenario),
@@ -121,30 +126,57 @@ def tails_table(comparison: Comparison, series: Pooled) -> Table[Tail]:
             lambda t: "longest" if t.q == 1 else f"{100 * t.q:.10g} %",
             numeric=True,
         ),
-        Column("value_s", lambda t: t.value_s, "Duration", lambda t: seconds(t.value_s), True),
+        Column("value_s", lambda t: t.value_s, "Typical boot", lambda t: seconds(t.value_s), True),
         Column(
             "low_s",
-            lambda t: None if t.interval_s is None else t.interval_s[0],
+            lambda t: _end(t.interval_s, 0),
             "Interval",
-            lambda t: "–" if t.interval_s is None else " to ".join(map(seconds, t.interval_s)),
+            lambda t: ends(t.interval_s),
             numeric=True,
         ),
-        Column("high_s", lambda t: None if t.interval_s is None else t.interval_s[1]),
+        Column("high_s", lambda t: _end(t.interval_s, 1)),
+        Column(
+            "population_s",
+            lambda t: t.population_s,
+            "All samples",
+            lambda t: "–" if t.population_s is None else seconds(t.population_s),
+            numeric=True,
+        ),
+        Column(
+            "population_low_s",
+            lambda t: _end(t.population_interval_s, 0),
+            "Interval",
+            lambda t: ends(t.population_interval_s),
+            numeric=True,
+        ),
+        Column("population_high_s", lambda t: _end(t.population_interval_s, 1)),
     )
     tone = lambda t: "emulated" if t.emulated else ""  # noqa: E731
-    caption = "How long samples were: medians of the boots’ quantiles, with intervals over boots"
+    caption = (
+        "How long samples were: of the typical boot, the median of the boots’ quantiles; of all "
+        "samples, whichever boot they are from. Intervals are over boots"
+    )
     return Table("tails", caption, columns, rows, tone=tone)
 
 
 def _rows(part: Part, arm: str, emulated: bool, summary: SeriesSummary) -> list[Tail]:
-    found = [(q.q, q.value, _finite(q.interval)) for q in summary.quantiles]
-    found.append((1.0, summary.greatest, None))
-    return [
-        Tail(part, arm, emulated, summary.boots, summary.count, q, value * NANO, interval)
-        for q, value, interval in found
-    ]
+    of = (part, arm, emulated, summary.boots, summary.count)
+    found = [
+        Tail(
+            *of, q.q, q.value * NANO, _finite(q.interval),
+            None if q.population is None else q.population * NANO, _finite(q.population_interval),
+        )
+        for q in summary.quantiles
+    ]  # fmt: skip
+    return [*found, Tail(*of, 1.0, summary.greatest * NANO, None)]
 
 
-def _finite(interval: Interval) -> tuple[float, float] | None:
+def _end(interval: tuple[float, float] | None, which: int) -> float | None:
+    return None if interval is None else interval[which]
+
+
+def _finite(interval: Interval | None) -> tuple[float, float] | None:
+    if interval is None:
+        return None
     ends = interval.low * NANO, interval.high * NANO
     return ends if all(abs(end) < float("inf") for end in ends) else None

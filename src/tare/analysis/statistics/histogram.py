@@ -9,8 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tare.analysis.statistics.tails import quantile_ranks
-
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
@@ -48,14 +46,14 @@ class Histogram:
         rank = max(1, math.ceil(q * self.total - 1e-9))
         return float(self.middle[self._bin(rank)])
 
-    def quantile_ends(self, q: float, confidence: float) -> tuple[float, float]:
-        """Return the order-statistic interval of a quantile, widened to whole bins."""
-        low, high = quantile_ranks(self.total, q, confidence)
-        below = -math.inf if low < 1 else float(self.low[self._bin(low)])
-        if high > self.total:
-            return below, math.inf
-        at = self._bin(high)
-        return below, float(self.low[at] + self.width[at])
+    def bin_ends(self, rank: int) -> tuple[float, float]:
+        """Return both ends of the bin that holds the sample of a rank, 1 to ``total``."""
+        at = self._bin(rank)
+        return float(self.low[at]), float(self.low[at] + self.width[at])
+
+    def share_within(self, value: float) -> float:
+        """Return the share of samples in bins whose middle is at or below a value."""
+        return float(self.count[self.middle <= value].sum()) / max(1, self.total)
 
     def spread_out(self, most: int) -> Floats:
         """Return at most ``most`` evenly spaced quantiles, evenly placed within their bins."""
