@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 from benchmarks import _former_verdicts
 from tare.analysis.results import Interval
+from tare.analysis.statistics.exchange import exchanged_p
 from tare.analysis.statistics.logratio import mean_interval
-from tare.analysis.statistics.maxt import family_p
+from tare.analysis.statistics.maxt import Adjusted, family_p
 from tare.analysis.statistics.position import at_equal_positions
 from tare.analysis.verdict import Evidence, judge
 
 Floats = NDArray[np.float64]
-Law = Literal["normal", "outliers", "heavy"]
+Law = Literal["normal", "outliers", "heavy", "exponential"]
 
 EQUAL_OF_OLD = ("dead heat", "not distinguishable")
 DECLARED = ("worse", "better")
@@ -32,7 +33,7 @@ class Setting:
         spread: Standard deviation of a boot's log-value.
         blocks: Blocks.
         law: Noise: normal logs; 5 % of boots three times slow in all arms alike; Student's t with
-            2.2 degrees of freedom.
+            2.2 degrees of freedom; exponential, which is skewed.
         twin: Whether there is an A/A pair.
         margin: Practical margin.
         gradient: By how much the log-value grows from a block's first boot to its last.
@@ -60,14 +61,18 @@ class Drawn:
         baseline: Of the baseline, or of its mean with its twin, shape ``(metrics, blocks)``.
         alone: Of the baseline by itself.
         control: Log-ratios of the twin to it; None without one.
+        boots: Logs of the baseline and of its twin, ``(2, metrics, blocks)``; None without.
         later: By how many places each arm stood later than the baseline, ``(arms, blocks)``.
+        places: Where each machine stood, arms, baseline, twin; ``(machines, blocks)``.
     """
 
     logs: Floats
     baseline: Floats
     alone: Floats
     control: Floats | None
+    boots: Floats | None
     later: Floats
+    places: Floats
 
 
 def draw(setting: Setting, rng: np.random.Generator) -> Drawn:
@@ -81,16 +86,19 @@ def draw(setting: Setting, rng: np.random.Generator) -> Drawn:
     logs = noise[:arms] + setting.truth[:, :, None]
     alone = noise[arms]
     base_place = places[arms].astype(np.float64)
-    baseline, control = alone, None
+    baseline, control, boots = alone, None, None
     if setting.twin:
         baseline, control = (alone + noise[-1]) / 2, noise[-1] - alone
         base_place = (base_place + places[-1]) / 2
-    return Drawn(logs, baseline, alone, control, places[:arms] - base_place)
+        boots = noise[arms:]
+    return Drawn(logs, baseline, alone, control, boots, places[:arms] - base_place, places * 1.0)
 
 
 def _noise(setting: Setting, shape: tuple[int, ...], rng: np.random.Generator) -> Floats:
     if setting.law == "heavy":
         return setting.spread * rng.standard_t(2.2, size=shape)
+    if setting.law == "exponential":
+        return setting.spread * rng.exponential(size=shape)
     noise = setting.spread * rng.standard_normal(shape)
     if setting.law == "outliers":
         noise += np.log(3.0) * (rng.random(shape) < 0.05)
@@ -108,10 +116,9 @@ def former(setting: Setting, study: Drawn) -> NDArray[np.str_]:
 def present(setting: Setting, study: Drawn) -> list[list[str]]:
     """Return the verdicts of today by arm and metric, by the functions that reports use."""
     found: list[list[str]] = []
-    for logs, later in zip(study.logs, study.later, strict=True):
+    for arm, (logs, later) in enumerate(zip(study.logs, study.later, strict=True)):
         differences = logs - study.baseline
-        along = np.broadcast_to(later, differences.shape) if setting.position else None
-        tests = family_p(differences, along)
+        tests = _tested(setting, study, arm)
         means = intervals(differences, later if setting.position else None)
         found.append(
             [
@@ -120,6 +127,19 @@ def present(setting: Setting, study: Drawn) -> list[list[str]]:
             ]
         )
     return found
+
+
+def _tested(setting: Setting, study: Drawn, arm: int) -> Adjusted:
+    differences = study.logs[arm] - study.baseline
+    if study.boots is None:
+        along = np.broadcast_to(study.later[arm], differences.shape) if setting.position else None
+        return family_p(differences, along)
+    boots = np.concatenate([study.logs[arm][None], study.boots])
+    places = None
+    if setting.position:
+        own = np.concatenate([study.places[[arm]], study.places[-2:]])
+        places = np.broadcast_to(own[:, None, :], boots.shape)
+    return exchanged_p(boots, places)
 
 
 def intervals(differences: Floats, later: Floats | None) -> list[tuple[float, float, float]]:

@@ -136,6 +136,7 @@ def error_rows(studies: int) -> list[Row]:
         "normal": "log-normal noise",
         "outliers": "5 % of boots 3× slow",
         "heavy": "heavy tails (t, 2.2)",
+        "exponential": "exponential noise",
     }
     for law, name in names.items():
         for twin in (False, True):

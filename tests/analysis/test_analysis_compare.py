@@ -72,7 +72,8 @@ def test_small_certain_differences_are_equivalent_and_noise_is_inconclusive(
     found = effects_by_metric(comparison)
     assert found["same"].verdict == "equivalent"
     assert found["tiny"].verdict == "equivalent"
-    assert found["tiny"].p == pytest.approx(0.0078, abs=0.0001)
+    # With a twin three boots of each block change names, which its drawn exchanges bound.
+    assert found["tiny"].p == found["tiny"].p_least == 1 / 2048
     assert "all within ± 2 %" in found["tiny"].sentence
     noisy = found["noisy"]
     assert noisy.verdict == "inconclusive"

@@ -39,7 +39,10 @@ def test_what_is_declared_of_an_arm_does_not_hang_on_others() -> None:
     assert abs(beside[1] - by_itself[1]) < 0.07
 
 
-@pytest.mark.parametrize(("law", "most"), [("normal", 0.05), ("outliers", 0.07), ("heavy", 0.07)])
+@pytest.mark.parametrize(
+    ("law", "most"),
+    [("normal", 0.05), ("outliers", 0.07), ("heavy", 0.07), ("exponential", 0.05)],
+)
 @pytest.mark.parametrize("twin", [False, True])
 def test_no_difference_is_rarely_declared_one(law: Law, most: float, twin: bool) -> None:
     setting = Setting(np.zeros((1, 30)), law=law, twin=twin)

@@ -23,6 +23,7 @@ from tare.analysis.results import Effect, Family, Interval, Key
 from tare.analysis.rundata import RunData
 from tare.analysis.settings import Settings
 from tare.analysis.statistics.dip import two_humped
+from tare.analysis.statistics.exchange import least_exchanged_p
 from tare.analysis.statistics.logratio import relative_half_width
 from tare.analysis.statistics.maxt import least_p
 from tare.analysis.steadiness import steadiness
@@ -186,7 +187,10 @@ class _Comparing:
 
     def _pair(self, key: Key, arm: str, baseline: str) -> Pair | None:
         places = None if self.places is None else self.places.get(key.scenario, {})
-        return pair_up(key, self.measured[key], arm, baseline, places)
+        pair = pair_up(key, self.measured[key], arm, baseline, places)
+        if pair is None or baseline != self.pooled or self.twin is None:
+            return pair
+        return replace(pair, twins=(self.settings.baseline, self.twin), places=places or {})
 
     def _effects(
         self,
@@ -278,7 +282,7 @@ class _Comparing:
             robust=estimate.robust,
             half_width=_half_width(evidence.interval, pair),
             p=test.p,
-            p_least=least_p(len(pair.blocks)),
+            p_least=(least_exchanged_p if pair.twins else least_p)(len(pair.blocks)),
             adjusted_p=test.adjusted,
             noise_floor=floor,
             margin=evidence.margin,

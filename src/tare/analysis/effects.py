@@ -6,7 +6,7 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -52,6 +52,8 @@ class Pair:
         later_by: Per block by how much later the arm stood than the baseline, in places; empty
             where that is not taken into account.
         step: The step of the grid that the values sit on, in their unit; 0 without one.
+        twins: The baseline's arms, where two are taken together.
+        places: Where each arm stood, by block; empty where that is not taken into account.
     """
 
     key: Key
@@ -63,6 +65,8 @@ class Pair:
     differences: tuple[float, ...]
     later_by: tuple[float, ...] = ()
     step: float = 0.0
+    twins: tuple[str, ...] = ()
+    places: Mapping[BlockId, Mapping[str, float]] = field(default_factory=dict)
 
     @property
     def typical(self) -> bool:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from tare.analysis.effects import Pair
+from tare.analysis.grouping import BlockId
 from tare.analysis.statistics.bootstrap import seed_from
-from tare.analysis.statistics.maxt import family_p, least_blocks, signed_ranks
+from tare.analysis.statistics.exchange import exchanged_p
+from tare.analysis.statistics.maxt import Adjusted, family_p, least_blocks, signed_ranks
 
 
 class Tested(NamedTuple):
@@ -48,6 +51,20 @@ def tested(
 
 def _family(pairs: Sequence[Pair], seed: str, level: float) -> list[Tested]:
     blocks = sorted({block for pair in pairs for block in pair.blocks})
+    drawn, least = seed_from(seed, "flips"), least_blocks(level)
+    if any(pair.twins for pair in pairs):
+        found = _exchanged(pairs, blocks, drawn, least)
+    else:
+        found = _flipped(pairs, blocks, drawn, least)
+    tests = int((~np.isnan(found.adjusted)).sum())
+    return [
+        Tested(_known(p), _known(adjusted), tests)
+        for p, adjusted in zip(found.raw, found.adjusted, strict=True)
+    ]
+
+
+def _flipped(pairs: Sequence[Pair], blocks: Sequence[BlockId], seed: int, least: int) -> Adjusted:
+    """Test where a block is a pair of boots, which may change names."""
     column = {block: number for number, block in enumerate(blocks)}
     values = np.full((len(pairs), len(blocks)), np.nan)
     later = np.zeros_like(values)
@@ -60,17 +77,32 @@ def _family(pairs: Sequence[Pair], seed: str, level: float) -> list[Tested]:
             later[row, columns] = pair.later_by
     if ranked.any():
         values[ranked] = signed_ranks(values[ranked])
-    found = family_p(
-        values,
-        later if later.any() else None,
-        seed=seed_from(seed, "flips"),
-        least=least_blocks(level),
-    )
-    tests = int((~np.isnan(found.adjusted)).sum())
-    return [
-        Tested(_known(p), _known(adjusted), tests)
-        for p, adjusted in zip(found.raw, found.adjusted, strict=True)
-    ]
+    return family_p(values, later if later.any() else None, seed=seed, least=least)
+
+
+def _exchanged(pairs: Sequence[Pair], blocks: Sequence[BlockId], seed: int, least: int) -> Adjusted:
+    """Test where the baseline was booted twice in a block: three boots may change names."""
+    column = {block: number for number, block in enumerate(blocks)}
+    boots = np.full((3, len(pairs), len(blocks)), np.nan)
+    places = np.full_like(boots, np.nan)
+    for row, pair in enumerate(pairs):
+        # Of what has no twin anywhere the baseline stands alone.
+        sides = (pair.arm, *(pair.twins or (pair.baseline,)))
+        ratio = pair.scale == "ratio"
+        for side, arm in enumerate(sides):
+            if arm not in pair.measured.arms:
+                continue
+            values = pair.measured.values(arm, logs=ratio)
+            for block in pair.blocks:
+                if block in values:
+                    value = values[block]
+                    boots[side, row, column[block]] = math.log(value) if ratio else value
+                if pair.typical and pair.later_by:
+                    there = pair.places.get(block, {})
+                    places[side, row, column[block]] = there.get(arm, math.nan)
+    ranked = [not pair.typical for pair in pairs]
+    known = None if np.isnan(places).all() else places
+    return exchanged_p(boots, known, ranked=ranked, seed=seed, least=least)
 
 
 def _known(p: float) -> float | None:

@@ -163,11 +163,40 @@ class _Statistic:
         whole = length * self.energy[:, None]
         usable = whole > 0
         share: Floats = np.divide(along**2, whole, out=np.zeros_like(along), where=usable)
-        share = np.minimum(share, 1.0)
-        if bool((self.degrees == self.degrees[0]).all()):
-            return share
-        rows = zip(share, self.degrees.tolist(), strict=True)
-        return np.array([_surprise(row, degrees) for row, degrees in rows])
+        return common_scale(np.minimum(share, 1.0), self.degrees)
+
+
+def common_scale(share: Floats, degrees: NDArray[np.int64]) -> Floats:
+    """Return squared correlations so that metrics of unequal degrees of freedom compare.
+
+    Args:
+        share: Shape ``(metrics, patterns)``, from 0 to 1.
+        degrees: Degrees of freedom of each metric.
+    """
+    if bool((degrees == degrees[0]).all()):
+        return share
+    return np.array([_surprise(row, of) for row, of in zip(share, degrees.tolist(), strict=True)])
+
+
+def stepped_down(extreme: Floats, outside: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+    """Return raw and step-down adjusted p-values.
+
+    Args:
+        extreme: How extreme each metric is under each pattern, the observed one first, shape
+            ``(metrics, patterns)``; more is more extreme.
+        outside: Which metrics belong to no family; their adjusted p is NaN.
+    """
+    observed = extreme[:, 0]
+    order = np.lexsort((-observed, outside))
+    members = int((~outside).sum())
+    bar = (observed[order] - _SLACK * np.abs(observed[order]))[:, None]
+    sorted_ = extreme[order]
+    highest = np.maximum.accumulate(sorted_[:members][::-1], axis=0)[::-1]
+    raw, adjusted = np.empty(order.size), np.full(order.size, np.nan)
+    raw[order] = (sorted_ >= bar).mean(axis=1)
+    shares = (highest >= bar[:members]).mean(axis=1)
+    adjusted[order[:members]] = np.maximum.accumulate(shares)
+    return raw, adjusted
 
 
 _GRID = np.linspace(0.0, 6.2, 1025)
