@@ -28,7 +28,8 @@ SCALE, MIDDLE = 1_000, 50_000
 
 def autoregressive(rng: np.random.Generator, n: int, lag: float) -> np.ndarray:
     noise = rng.standard_normal(n + 2000)
-    return np.array(lfilter([math.sqrt(1 - lag**2)], [1, -lag], noise), dtype=np.float64)[2000:]
+    found: np.ndarray = np.array(lfilter([math.sqrt(1 - lag**2)], [1, -lag], noise))
+    return found[2000:]
 
 
 def counted(samples: np.ndarray) -> Histogram:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -15,7 +16,8 @@ from scipy import stats
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of
 from tare.analysis import compare_runs
 from tare.analysis.between import changes, pooled
-from tare.analysis.gates import Gate, check, parse_gate, read_gates, worst
+from tare.analysis.gate_files import read_gates
+from tare.analysis.gates import Gate, check, parse_gate, worst
 from tare.analysis.load import run_data
 from tare.analysis.model import Comparison
 from tare.analysis.statistics.between import mean_shift, rank_shift, together
@@ -95,6 +97,65 @@ def test_what_is_no_gate_is_told(text: str) -> None:
         parse_gate(text)
 
 
+def test_limits_in_the_metrics_unit() -> None:
+    """The baseline takes 1 s, the arm 1.2 s before and 1.32 s after."""
+    before, after = run(1, blocks=20), run(2, vm=1.2 * 1.1, blocks=20)
+
+    def outcome(text: str) -> str:
+        return worst(check(before, after, [parse_gate(f"switch latency {text}")]))
+
+    changed = {"< +20 ms": "fails", "< +120 ms": "open", "< +300 ms": "holds", "> -10 ms": "holds"}
+    middle = f"< {1e3 * after.effects[0].arm_summary.centre:.1f} ms"
+    value = {"< 1.1 s": "fails", middle: "open", "< 2s": "holds", "> 1 s": "holds"}
+    assert {text: outcome(text) for text in {**changed, **value}} == {**changed, **value}
+    few = run(3, blocks=1)
+    assert worst(check(few, few, [parse_gate("switch latency < 1 h")])) == "open"
+    with pytest.raises(InputError, match="is in B/s, its metric in s"):
+        outcome("< 3 MB/s")
+    with pytest.raises(InputError, match="unknown unit"):
+        outcome("< 3 parsec")
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=20),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(["gates", "floors", "gate", "floor", "latency"]), inner, max_size=3
+            )
+        ),
+        max_leaves=8,
+    )
+)
+def test_any_file_holds_gates_or_says_why_not(
+    tmp_path_factory: pytest.TempPathFactory, told: object
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "any-gates.yaml"
+    path.write_text(yaml.safe_dump(told))
+    try:
+        found = read_gates(path)
+    except InputError:
+        return
+    assert all(0 <= gate.floor < math.inf and 0 <= gate.share < math.inf for gate in found)
+
+
+def test_floors_by_metric(tmp_path: Path) -> None:
+    path = tmp_path / "gates.yaml"
+    path.write_text(
+        "floors: {latency: [2 %, 0.1], rate: 5 %}\n"
+        "gates:\n- switch latency < +1 %\n- {gate: switch latency < +1 %, floor: 0}\n"
+        "- a rate > -1 %\n"
+    )
+    own, none, rate = read_gates(path)
+    assert (own.floor, own.share) == (0.1, 0.02)
+    assert (none.floor, none.share) == (0, 0)
+    assert (rate.floor, rate.share) == (0, 0.05)
+    before, after = run(1, blocks=20), run(2, vm=1.2 * 1.05, blocks=20)
+    assert worst(check(before, after, [none])) == "fails"
+    assert worst(check(before, after, [replace(none, share=0.1)])) == "holds"
+
+
 @given(st.text(max_size=60))
 def test_any_text_is_a_gate_or_an_error(text: str) -> None:
     try:
@@ -121,7 +182,9 @@ def test_a_file_of_gates(tmp_path: Path) -> None:
     )
     entries = ("5", "{gate: x y < 1 %, flour: 1}", "[", "{gate: 3}")
     floors = ("{gate: x y < 1 %, floor: -1}", "{gate: x y < 1 %, floor: .nan}")
-    for wrong in ("", "a: b", *(f"- {entry}" for entry in (*entries, *floors))):
+    floors += ("{gate: x y < 1 %, floor: five}", "{gate: x y < 1 %, floor: [a %]}")
+    files = ("", "a: b", "gates: []", "floors: 3", "{floors: 3, gates: [x y < 1 %]}")
+    for wrong in (*files, *(f"- {entry}" for entry in (*entries, *floors))):
         path.write_text(wrong)
         with pytest.raises(InputError, match=r"gates\.yaml"):
             read_gates(path)

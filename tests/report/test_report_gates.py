@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
+import jsonschema  # type: ignore[import-untyped]
 import pytest
+from junitparser import Failure, JUnitXml, Skipped
+from markdown_it import MarkdownIt
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of, write_run
 from run.run_driving import tare
@@ -72,13 +77,68 @@ def test_openmetrics_text_has_one_sample_a_line(checked: tuple[Checked, ...]) ->
     lines = FORMATS["openmetrics"](checked).splitlines()
     assert lines[-1] == "# EOF"
     samples = [line for line in lines if not line.startswith("#")]
-    assert len(samples) == 4 * 3
+    assert len(samples) == 5 * 3
     pattern = r'tare_\w+\{(\w+="([^"\\]|\\.)*",?)+\} [-+0-9.eInf]+'
     assert all(re.fullmatch(pattern, line) for line in samples)
     assert [line.rsplit(" ", 1)[1] for line in samples[-3:]] == ["1.0", "3.0", "0.0"]
 
 
-@pytest.mark.parametrize(("gate", "status"), list(zip(GATES, (1, 3, 0), strict=True)))
+def test_other_programs_parsers_read_what_is_told(checked: tuple[Checked, ...]) -> None:
+    """JUnit, OpenMetrics and Markdown by the parsers of those who read them."""
+    suite = JUnitXml.fromstring(FORMATS["junit"](checked).encode())
+    assert (suite.tests, suite.failures, suite.skipped, suite.errors) == (3, 1, 1, 0)
+    outcomes = [[type(r) for r in case.result] for cases in suite for case in cases]
+    assert outcomes == [[Failure], [Skipped], []]
+    families = {f.name: f for f in text_string_to_metric_families(FORMATS["openmetrics"](checked))}
+    assert [sample.value for sample in families["tare_gate"].samples] == [1, 3, 0]
+    assert families["tare_gate"].samples[0].labels["gate"] == GATES[0]
+    assert families["tare_change"].samples[0].value == checked[0].change.change
+    hostile = [replace(one, gate=replace(one.gate, text='a\\"b\n| < `c`')) for one in checked[:1]]
+    (named, *_) = text_string_to_metric_families(FORMATS["openmetrics"](hostile))
+    assert '"' in named.samples[0].labels["gate"]
+    assert JUnitXml.fromstring(FORMATS["junit"](hostile).encode()).tests == 1
+    for told, rows in ((checked, 3), (hostile, 1)):
+        tokens = MarkdownIt("commonmark").enable("table").parse(FORMATS["markdown"](told))
+        kinds = [token.type for token in tokens]
+        assert kinds.count("table_open") == 1 and kinds.count("tr_open") == rows + 1
+        assert kinds.count("td_open") == 4 * rows
+
+
+def test_json_has_the_forms_that_its_readers_ask_for(checked: tuple[Checked, ...]) -> None:
+    """Bencher's metric format, and the custom format of github-action-benchmark."""
+    number = {"type": "number"}
+    metric = {
+        "type": "object",
+        "required": ["value"],
+        "additionalProperties": False,
+        "properties": dict.fromkeys(("value", "lower_value", "upper_value"), number),
+    }
+    measures = {"type": "object", "minProperties": 1, "additionalProperties": metric}
+    bencher = {"type": "object", "minProperties": 1, "additionalProperties": measures}
+    jsonschema.validate(json.loads(FORMATS["bmf"](checked)), bencher)
+    text = {"type": "string"}
+    action = {
+        "type": "array",
+        "minItems": 1,
+        "items": {
+            "type": "object",
+            "required": ["name", "unit", "value"],
+            "additionalProperties": False,
+            "properties": {
+                "name": text,
+                "unit": text,
+                "value": number,
+                "range": text,
+                "extra": text,
+            },
+        },
+    }
+    jsonschema.validate(json.loads(FORMATS["github"](checked)), action)
+
+
+@pytest.mark.parametrize(
+    ("gate", "status"), [*zip(GATES, (1, 3, 0), strict=True), ("switch latency < 2 us", 0)]
+)
 def test_the_exit_status_is_the_outcome(
     runs: tuple[Path, Path, Path], gate: str, status: int
 ) -> None:

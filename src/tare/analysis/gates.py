@@ -2,6 +2,10 @@
 
 ``switch latency-median < +5 %`` holds where the whole interval of the change lies within the limit,
 and fails where it lies wholly beyond. Between the two it is open: more blocks would tell.
+
+A limit with a unit is absolute. With a sign, ``switch latency-median < +200 ns``, it is on the
+change of what the arm costs beside the baseline; without, ``switch latency-median < 3 us``, on the
+arm's own value in the run after.
 """
 
 from __future__ import annotations
@@ -10,14 +14,15 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
-
-import yaml
+from typing import Literal
 
 from tare.analysis.between import Change, changes
 from tare.analysis.comparison import Comparison
+from tare.analysis.results import ArmSummary, Interval
+from tare.analysis.statistics.logratio import error_of_mean
+from tare.analysis.statistics.tails import median_interval
 from tare.errors import InputError
+from tare.study.quantities import DURATION_UNITS
 
 ERROR = 0.05
 """How often any gate of a call may fail, or hold, though the truth is on the other side."""
@@ -26,9 +31,19 @@ Outcome = Literal["holds", "fails", "open"]
 
 _GATE = re.compile(
     r"(?P<workload>[\w.-]+)\s+(?P<metric>[\w.%-]+)(?:\s+of\s+(?P<arm>\S+))?"
-    r"(?:\s+in\s+(?P<scenario>\S+))?\s*(?P<side>[<>])\s*(?P<limit>[+-]?\d+(?:\.\d+)?)\s*%"
+    r"(?:\s+in\s+(?P<scenario>\S+))?\s*(?P<side>[<>])\s*(?P<sign>[+-]?)(?P<limit>\d+(?:\.\d+)?)"
+    r"\s*(?P<unit>%|[^\s\d%]\S*)"
 )
-_WRITE = "write it as `switch latency-median < +5 %`, or `… of ARM in SCENARIO < +5 %`"
+WRITE = (
+    "write it as `switch latency-median < +5 %` or `… of ARM in SCENARIO < +5 %`; a limit in the "
+    "metric's unit as `< +200 ns` for the change, as `< 3 us` for the value itself"
+)
+_FACTORS = {unit: ("s", factor) for unit, factor in DURATION_UNITS.items()} | {
+    f"{prefix}{unit}": (unit, factor)
+    for unit in ("B/s", "1/s", "B", "W", "J", "Hz", "1")
+    for prefix, factor in (("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9))
+}
+"""Units of limits: the metric's unit, and what one of it is."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +55,13 @@ class Gate:
         workload: The study's label of the workload.
         metric: The metric.
         below: Whether the change must stay below the limit, or above it.
-        limit: The change, relative: 0.05 is +5 %.
+        limit: Relative, 0.05 is +5 %; or in ``unit``.
         arm: The arm; empty: each.
         scenario: The scenario; empty: each.
         floor: A change of the arm's value, in its unit, that never matters.
+        share: A relative change that never matters; of both the greater one counts.
+        unit: SI unit of an absolute limit; empty: relative.
+        value: Whether the limit is on the value itself, not on its change.
     """
 
     text: str
@@ -54,6 +72,9 @@ class Gate:
     arm: str = ""
     scenario: str = ""
     floor: float = 0.0
+    share: float = 0.0
+    unit: str = ""
+    value: bool = False
 
     def matches(self, change: Change) -> bool:
         """Return whether the gate is about a change."""
@@ -67,69 +88,60 @@ class Gate:
 
 @dataclass(frozen=True)
 class Checked:
-    """One gate held against one change."""
+    """One gate held against one change.
+
+    Args:
+        gate: The gate.
+        change: The change that it is about.
+        limit: On the scale of the change, or of ``value``.
+        outcome: What came out.
+        value: Where the gate is about the value itself, its interval in the metric's unit.
+        at: The value.
+    """
 
     gate: Gate
     change: Change
     limit: float
     outcome: Outcome
+    value: Interval | None = None
+    at: float = math.nan
 
 
-def parse_gate(text: str, floor: float = 0.0) -> Gate:
+def parse_gate(text: str, floor: float = 0.0, share: float = 0.0) -> Gate:
     """Return the gate that a text says.
 
     Args:
         text: Such as ``switch latency-median of kvm < +5 %``.
         floor: A change in the metric's unit that never matters.
+        share: A relative change that never matters.
 
     Raises:
         InputError: It says none; says what to write.
     """
     found = _GATE.fullmatch(text.strip())
     if found is None:
-        raise InputError(f"no gate: {text!r}", _WRITE)
-    limit = float(found["limit"]) / 100
-    if limit <= -1:
-        raise InputError(f"no gate: {text!r}: nothing can fall by 100 % or more", _WRITE)
+        raise InputError(f"no gate: {text!r}", WRITE)
+    size = float(f"{found['sign']}{found['limit']}")
+    unit, factor = _FACTORS.get(found["unit"], ("", 0.0))
+    if found["unit"] == "%":
+        unit, factor = "", 0.01
+    elif not factor:
+        raise InputError(f"no gate: {text!r}: unknown unit {found['unit']!r}", WRITE)
+    if not unit and size <= -100:
+        raise InputError(f"no gate: {text!r}: nothing can fall by 100 % or more", WRITE)
     return Gate(
         text=text.strip(),
         workload=found["workload"],
         metric=found["metric"],
         below=found["side"] == "<",
-        limit=limit,
+        limit=size * factor if unit else size / 100,
         arm=found["arm"] or "",
         scenario=found["scenario"] or "",
         floor=floor,
+        share=share,
+        unit=unit,
+        value=bool(unit) and not found["sign"],
     )
-
-
-def read_gates(path: Path) -> tuple[Gate, ...]:
-    """Return the gates of a YAML file: a list of texts, or of ``{gate: TEXT, floor: NUMBER}``.
-
-    Raises:
-        InputError: It cannot be read, or an entry is no gate; says which.
-    """
-    try:
-        entries = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InputError(f"{path}: {error}", "name a YAML file with a list of gates") from None
-    if not isinstance(entries, list) or not entries:
-        raise InputError(f"{path}: no list of gates", f"begin each line with `- `; {_WRITE}")
-    return tuple(_entry(path, number, entry) for number, entry in enumerate(entries, 1))
-
-
-def _entry(path: Path, number: int, entry: Any) -> Gate:
-    where = f"{path}: entry {number}"
-    known = isinstance(entry, dict) and set(entry) <= {"gate", "floor"}
-    text = entry.get("gate") if known else entry
-    floor = entry.get("floor", 0.0) if known else 0.0
-    number_given = isinstance(floor, int | float) and not isinstance(floor, bool)
-    if not isinstance(text, str) or not number_given or not 0 <= floor < math.inf:
-        raise InputError(f"{where} is no gate", f"{_WRITE}; or {{gate: TEXT, floor: NUMBER}}")
-    try:
-        return parse_gate(text, float(floor))
-    except InputError as error:
-        raise InputError(f"{where}: {error}", _WRITE) from None
 
 
 def check(before: Comparison, after: Comparison, gates: Sequence[Gate]) -> tuple[Checked, ...]:
@@ -154,6 +166,7 @@ def check(before: Comparison, after: Comparison, gates: Sequence[Gate]) -> tuple
                 f"the gate {gate.text!r} is about nothing that both runs have",
                 f"there are: {', '.join(there) or 'none'}",
             )
+        _require_unit(gate, [change for change in found if gate.matches(change)])
     checks = sum(gate.matches(change) for gate in gates for change in found)
     narrow = changes(before, after, 1 - 2 * ERROR / max(1, checks))
     return tuple(
@@ -161,19 +174,50 @@ def check(before: Comparison, after: Comparison, gates: Sequence[Gate]) -> tuple
     )
 
 
+def _require_unit(gate: Gate, about: Sequence[Change]) -> None:
+    """See that an absolute limit is in the unit of what it limits."""
+    units = sorted({change.before.unit for change in about})
+    if gate.unit and units != [gate.unit]:
+        raise InputError(
+            f"the gate {gate.text!r} is in {gate.unit}, its metric in {' and '.join(units)}", WRITE
+        )
+
+
 def _checked(gate: Gate, change: Change) -> Checked:
+    if gate.value:
+        summary = change.after.arm_summary
+        interval = _own_interval(summary, change.confidence)
+        outcome = _outcome(gate, interval.low, interval.high, gate.limit)
+        return Checked(gate, change, gate.limit, outcome, interval, summary.centre)
     value = abs(change.before.arm_summary.centre)
-    limit = 1 + gate.limit if change.ratio else gate.limit * value
-    if gate.floor > 0:
-        even = 1.0 if change.ratio else 0.0
-        floor = gate.floor / value if change.ratio and value > 0 else gate.floor
+    even = 1.0 if change.ratio else 0.0
+    # A ratio of effects tells a change as a share of the arm's value; so are absolute limits told.
+    scale = (1 / value if value > 0 else math.inf) if change.ratio else 1.0
+    own = gate.limit * scale if gate.unit else gate.limit * (1.0 if change.ratio else value)
+    limit = even + own
+    share = gate.share * (1.0 if change.ratio else value)
+    floor = max(gate.floor * scale if gate.floor else 0.0, share)
+    if floor > 0:
         limit = max(limit, even + floor) if gate.below else min(limit, even - floor)
+    return Checked(gate, change, limit, _outcome(gate, change.low, change.high, limit))
+
+
+def _own_interval(summary: ArmSummary, confidence: float) -> Interval:
+    """Return the interval of an arm's own value; infinite where too few blocks bound it."""
+    values = [block.value for block in summary.blocks]
+    if summary.kind == "typical" and len(values) > 1:
+        error = error_of_mean(values, confidence)
+        return Interval(summary.mean - error, summary.mean + error, "student-t", confidence)
+    ends = None if summary.kind == "typical" else median_interval(values, confidence)
+    return Interval(*(ends or (-math.inf, math.inf)), "order-statistic", confidence)
+
+
+def _outcome(gate: Gate, low: float, high: float, limit: float) -> Outcome:
     if gate.below:
-        within, beyond = change.high < limit, change.low > limit
+        within, beyond = high < limit, low > limit
     else:
-        within, beyond = change.low > limit, change.high < limit
-    outcome: Outcome = "holds" if within else "fails" if beyond else "open"
-    return Checked(gate, change, limit, outcome)
+        within, beyond = low > limit, high < limit
+    return "holds" if within else "fails" if beyond else "open"
 
 
 def worst(checked: Sequence[Checked]) -> Outcome:

@@ -99,7 +99,8 @@ def _gate(
     out: Path | None,
     console: Console,
 ) -> None:
-    from tare.analysis.gates import check, parse_gate, read_gates, worst
+    from tare.analysis.gate_files import read_gates
+    from tare.analysis.gates import check, parse_gate, worst
     from tare.outputs import put_for_user
     from tare.report.gates import FORMATS
 

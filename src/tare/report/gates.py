@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from xml.etree import ElementTree
 
+from tare.analysis.formatting import format_quantity
 from tare.analysis.gates import ERROR, Checked, Outcome, worst
 from tare.report.svg import legible
 from tare.report.words import ratio, ratio_interval
@@ -25,16 +26,23 @@ def _name(one: Checked) -> str:
 
 def _change(one: Checked) -> str:
     change = one.change
+    if one.value is not None:
+        unit = change.after.unit
+        ends = (format_quantity(end, unit) for end in (one.value.low, one.value.high))
+        return f"{format_quantity(one.at, unit)} ({' to '.join(ends)})"
     if change.ratio:
         return f"{ratio(change.change)} ({ratio_interval((change.low, change.high))})"
     return f"{change.change:+.3g} ({change.low:.3g} to {change.high:.3g})"
 
 
+def _told(one: Checked) -> str:
+    return f"{'is' if one.value is not None else 'changed by'} {_change(one)}"
+
+
 def as_text(checked: Sequence[Checked]) -> str:
     """Return one line for each gate, and the outcome of all."""
     lines = [
-        f"{SIGN[one.outcome]} {one.outcome}: {legible(one.gate.text)}: {_name(one)} changed by "
-        f"{_change(one)}"
+        f"{SIGN[one.outcome]} {one.outcome}: {legible(one.gate.text)}: {_name(one)} {_told(one)}"
         for one in checked
     ]
     return "\n".join([*lines, f"{worst(checked)} ({_error(len(checked))})", ""])
@@ -50,7 +58,7 @@ def as_markdown(checked: Sequence[Checked]) -> str:
     lines = [
         f"**Gates: {worst(checked)}** ({_error(len(checked))})",
         "",
-        "| | gate | what | after ÷ before |",
+        "| | gate | what | change, or value |",
         "|---|---|---|---|",
         *(
             f"| {SIGN[one.outcome]} {one.outcome} | `{_cell(one.gate.text)}` | "
@@ -62,7 +70,7 @@ def as_markdown(checked: Sequence[Checked]) -> str:
 
 
 def _cell(text: str) -> str:
-    return legible(text).replace("|", "\\|").replace("<", "&lt;")
+    return " ".join(legible(text).split()).replace("|", "\\|").replace("<", "&lt;")
 
 
 def as_junit(checked: Sequence[Checked]) -> str:
@@ -81,7 +89,7 @@ def as_junit(checked: Sequence[Checked]) -> str:
             suite, "testcase", classname=legible(one.gate.text), name=_name(one)
         )
         if one.outcome == "fails":
-            ElementTree.SubElement(case, "failure", message=f"changed by {_change(one)}")
+            ElementTree.SubElement(case, "failure", message=_told(one))
         elif one.outcome == "open":
             ElementTree.SubElement(case, "skipped", message=f"{_change(one)}; {OPEN}")
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
@@ -100,7 +108,11 @@ def as_bmf(checked: Sequence[Checked]) -> str:
             "lower_value": one.change.low,
             "upper_value": one.change.high,
         }
-        found[_name(one)] = {"effect": _finite(effect), "change": _finite(change)}
+        measures = {"effect": _finite(effect), "change": _finite(change)}
+        if one.value is not None:
+            value = {"value": one.at, "lower_value": one.value.low, "upper_value": one.value.high}
+            measures["value"] = _finite(value)
+        found[_name(one)] = found.get(_name(one), {}) | measures
     return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
 
 
@@ -119,7 +131,7 @@ def as_github(checked: Sequence[Checked]) -> str:
             "name": _name(one),
             "unit": "times the baseline's cost",
             "value": 1 + after.overhead,
-            "extra": f"{one.gate.text}: {one.outcome}, changed by {_change(one)}",
+            "extra": f"{one.gate.text}: {one.outcome}, {_told(one)}",
         }
         ends = after.overhead_interval
         if ends is not None and all(map(math.isfinite, ends)):
@@ -135,11 +147,17 @@ def as_openmetrics(checked: Sequence[Checked]) -> str:
         "tare_change": ("After against before.", lambda one: one.change.change),
         "tare_change_low": ("Lower end of the change's interval.", lambda one: one.change.low),
         "tare_change_high": ("Upper end of the change's interval.", lambda one: one.change.high),
+        "tare_value": (
+            "The arm's own value after, in its unit.",
+            lambda one: one.change.after.arm_summary.centre,
+        ),
         "tare_gate": ("0 holds, 1 fails, 3 open.", lambda one: STATUS[one.outcome]),
     }
     for name, (about, value) in series.items():
         lines += [f"# TYPE {name} gauge", f"# HELP {name} {about}"]
-        lines += [f"{name}{{{_labels(one)}}} {_number(value(one))}" for one in checked]
+        told = (f"{name}{{{_labels(one)}}} {_number(value(one))}" for one in checked)
+        # The same gate given twice is the same sample, which may be told once.
+        lines += dict.fromkeys(told)
     return "\n".join([*lines, "# EOF", ""])
 
 
