@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks import _pair_simulations as pairs
 from benchmarks._simulated import (
     DECLARED,
     EQUAL_OF_OLD,
@@ -300,9 +301,27 @@ def interference_rows(studies: int) -> list[Row]:
     ]  # fmt: skip
 
 
+def pair_rows(studies: int) -> list[Row]:
+    """How often equal arms are told apart by who may choose any baseline; before: as if by none."""
+    rows = []
+    for number, (name, law, most) in enumerate(pairs.CASES):
+        found = pairs.wrongly_told_apart(pairs.equal_arms(law), studies, 60 + number)
+        limit = most + 3 * np.sqrt(most * (1 - most) / studies)
+        case = f"all pairs of 5 equal arms, 11 metrics, {name}: any told apart"
+        rows.append(Row(case, *found, f"≤ {100 * most:.0f} %", found[1] <= limit))
+    setting, groups = pairs.two_groups()
+    found = pairs.wrongly_told_apart(setting, studies, 70, groups)
+    case = "all pairs of 3 and 2 equal arms, the two twice as slow: any equal ones told apart"
+    good = found[1] <= 0.05 + 3 * np.sqrt(0.0475 / studies)
+    return [*rows, Row(case, *found, "≤ 5 %", good)]
+
+
 def all_rows(studies: int) -> list[Row]:
     """Return all lines of the table."""
-    parts = (power_rows, error_rows, equality_rows, finding_rows, precision_rows, interference_rows)
+    parts = (
+        power_rows, error_rows, equality_rows, finding_rows, precision_rows, interference_rows,
+        pair_rows,
+    )  # fmt: skip
     return [row for part in parts for row in part(studies)]
 
 

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tare.analysis.all_pairs import compare_every_pair
     from tare.analysis.compare import compare as compare_runs
     from tare.analysis.export import export_observations, tidy_frame, write_observations
     from tare.analysis.load import load_run, load_runs
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "advise",
+    "compare_every_pair",
     "compare_runs",
     "export_observations",
     "group_series",
@@ -31,6 +33,7 @@ __all__ = [
 
 _HOMES = {
     "advise": ("pilot", "advise"),
+    "compare_every_pair": ("all_pairs", "compare_every_pair"),
     "compare_runs": ("compare", "compare"),
     "export_observations": ("export", "export_observations"),
     "group_series": ("series", "group_series"),

@@ -45,11 +45,19 @@ def compare(runs: RunData | Sequence[RunData], settings: Settings | None = None)
     Raises:
         InputError: There is no run, the runs have different baselines, or one appears twice.
     """
+    return compare_with(runs, settings)[1]
+
+
+def compare_with(
+    runs: RunData | Sequence[RunData], settings: Settings | None = None
+) -> tuple[Comparing, Comparison]:
+    """Compare as `compare` does, and return what it was made of too, for further comparisons."""
     several = (runs,) if isinstance(runs, RunData) else tuple(runs)
     chosen = settings or Settings.of(several)
     if len({run.run for run in several}) < len(several):
         raise InputError("the same run is given twice", "name each run once")
-    return _Comparing(several, chosen).comparison()
+    making = Comparing(several, chosen)
+    return making, making.comparison()
 
 
 class _Against(NamedTuple):
@@ -59,7 +67,7 @@ class _Against(NamedTuple):
     arms: tuple[str, ...]
 
 
-class _Comparing:
+class Comparing:
     """One comparison in the making."""
 
     def __init__(self, runs: tuple[RunData, ...], settings: Settings) -> None:
@@ -122,6 +130,7 @@ class _Comparing:
         return name
 
     def comparison(self) -> Comparison:
+        """Return the comparison with the baseline."""
         settings = self.settings
         controls = self._effects(self._control_pairs(), {}, control=True)
         floors = {effect.key: noise_floor(effect) for effect in controls}
@@ -207,7 +216,7 @@ class _Comparing:
         tests = tested(pairs, names, self.seed, self.settings.level)
         of_order = orders(pairs, self.seed)
         return tuple(
-            self._effect(
+            self.effect(
                 pair,
                 estimate,
                 "control" if control else family,
@@ -220,7 +229,7 @@ class _Comparing:
             )
         )
 
-    def _effect(
+    def effect(
         self,
         pair: Pair,
         estimate: Estimate,
@@ -229,6 +238,7 @@ class _Comparing:
         floor: float | None,
         order: Order | None,
     ) -> Effect:
+        """Return what is known of a pair as an effect, with its verdict."""
         settings = self.settings
         baseline = pair.baseline
         arms: tuple[str, ...] = (baseline,)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tare.analysis.pairs import AllPairs
 from tare.analysis.results import ArmSummary, Effect, Family
 from tare.analysis.rundata import RunData
 from tare.analysis.statistics.shares import Share
@@ -159,6 +160,7 @@ class Comparison:
         pooled: The baseline's twin whose boots count as the baseline's; empty without one.
         position: Whether places in the order of a block are taken into account.
         failures: One per arm with a cell that failed or was withheld, or whose baseline's did.
+        pairs: Every arm against every other; None where that was not asked for.
     """
 
     runs: tuple[RunData, ...]
@@ -182,6 +184,7 @@ class Comparison:
     pooled: str = ""
     position: bool = False
     failures: tuple[FailureRate, ...] = ()
+    pairs: AllPairs | None = None
 
     @property
     def against(self) -> str:

@@ -183,18 +183,21 @@ def _step(measured: Measured, sides: Sequence[Mapping[BlockId, float]]) -> float
     return grid_step([value for side in sides for value in side.values()], NANOSECOND)
 
 
-def estimate_all(pairs: Sequence[Pair], confidence: float, seed: str) -> tuple[Estimate, ...]:
+def estimate_all(
+    pairs: Sequence[Pair], confidence: float, seed: str, *, resampled: bool = True
+) -> tuple[Estimate, ...]:
     """Return the estimates of all pairs.
 
     Args:
         pairs: The pairs.
         confidence: Nominal coverage of all intervals.
         seed: Text that all draws depend on, so that the same run gives the same intervals.
+        resampled: Whether with bootstrap intervals, which no verdict rests on.
     """
-    bootstraps = _bootstraps(pairs, confidence, seed)
+    bootstraps = _bootstraps(pairs, confidence, seed) if resampled else {}
     robust = _robust(pairs, confidence)
     return tuple(
-        _estimate(pair, confidence, bootstraps.get(i), robust.get(i), seed)
+        _estimate(pair, confidence, bootstraps.get(i), robust.get(i), seed if resampled else None)
         for i, pair in enumerate(pairs)
     )
 
@@ -204,7 +207,7 @@ def _estimate(
     confidence: float,
     bootstrap: tuple[float, float] | None,
     robust: Robust | None,
-    seed: str,
+    seed: str | None,
 ) -> Estimate:
     sample = pair.differences
     centre = math.fsum(sample) / len(sample) if pair.typical else statistics.median(sample)
@@ -217,7 +220,7 @@ def _estimate(
         student = (centre - error, centre + error)
     if len(sample) >= 2:
         order = median_interval(sample, confidence)
-    if not pair.typical and len(sample) >= 2:
+    if seed is not None and not pair.typical and len(sample) >= 2:
         bootstrap = boot_level_interval(sample, confidence, seed_from(seed, "boots"))
     resampled: IntervalMethod = "hierarchical-bootstrap" if pair.typical else "boot-level-bootstrap"
     return Estimate(

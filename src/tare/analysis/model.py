@@ -12,6 +12,7 @@ from tare.analysis.comparison import (
     HostCost,
     ProofDifference,
 )
+from tare.analysis.pairs import AllPairs, Rank, Tie
 from tare.analysis.results import (
     ArmSummary,
     Better,
@@ -46,6 +47,7 @@ from tare.events.results import (
 
 __all__ = [
     "OBSERVATION_COLUMNS",
+    "AllPairs",
     "ArmSummary",
     "ArmVerdict",
     "Better",
@@ -69,6 +71,7 @@ __all__ = [
     "PlatformResult",
     "ProofDifference",
     "Quantile",
+    "Rank",
     "Robust",
     "RunData",
     "Scale",
@@ -76,5 +79,6 @@ __all__ = [
     "SeriesKey",
     "SeriesSummary",
     "SkippedPart",
+    "Tie",
     "VerdictWord",
 ]

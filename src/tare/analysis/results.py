@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 Better = Literal["higher", "lower", "neither"]
 Kind = Literal["typical", "tail", "maximum"]
 Scale = Literal["ratio", "difference"]
-Family = Literal["headline", "detail", "control"]
+Family = Literal["headline", "detail", "control", "pairs"]
 IntervalMethod = Literal[
     "student-t",
     "hierarchical-bootstrap",
@@ -169,7 +169,8 @@ class Effect:
         headline: Whether it stands for the workload on the first screen.
         emulated: Whether the arm or the baseline is emulated: mark it everywhere.
         family: What ``adjusted_p`` is corrected over: the arm's ``headline`` metrics, its others
-            (``detail``, told as exploratory), or ``control`` for the A/A pair.
+            (``detail``, told as exploratory), ``control`` for the A/A pair, or ``pairs`` for all
+            pairs of arms.
         scale: ``ratio`` (arm ÷ baseline; null value 1), or ``difference`` (arm − baseline in
             ``unit``; null value 0) where values of zero or below make ratios impossible.
         blocks: Number of blocks in which both arms have a value.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from tare.analysis.results import Key, Scale
 from tare.analysis.rundata import RunData
@@ -53,6 +53,28 @@ class Settings:
         if scale == "difference":
             return max(self.margin * baseline_value, floor)
         return max(self.margin, floor / baseline_value)
+
+    def against(self, arm: str, arms: Iterable[str]) -> Settings:
+        """Return the same with another baseline, for the arms on that one's host.
+
+        Arms on other hosts keep the baseline of theirs: raw values of different hosts are never
+        compared.
+
+        Args:
+            arm: The baseline to be.
+            arms: All arms of the runs.
+
+        Raises:
+            InputError: There is no such arm.
+        """
+        known = tuple(dict.fromkeys(arms))
+        if arm not in known:
+            raise InputError(
+                f"there is no arm {arm} to compare with", f"the arms are: {', '.join(known)}"
+            )
+        here = self.baseline_of(arm)
+        own = {other: self.baseline_of(other) for other in known if self.baseline_of(other) != here}
+        return replace(self, baseline=arm, own_baselines=own)
 
     @classmethod
     def of(cls, runs: Sequence[RunData]) -> Settings:

@@ -15,6 +15,7 @@ from tare.errors import InputError
 if TYPE_CHECKING:
     from tare.analysis.comparison import Comparison
     from tare.analysis.rundata import RunData
+    from tare.analysis.settings import Settings
 
 EXIT = {"holds": 0, "fails": 1, "open": 3}
 """Exit statuses of gates; 2 is wrong input, as everywhere."""
@@ -36,6 +37,9 @@ def compare(
     baseline: Annotated[
         str, typer.Option(metavar="ARM", help="Another arm to compare with than the study's.")
     ] = "",
+    pairs: Annotated[
+        bool, typer.Option("--pairs", help="Every arm against every other, and their ranks.")
+    ] = False,
     gate: Annotated[
         list[str] | None,
         typer.Option(help="A limit on a change, such as 'switch latency-median < +5 %'."),
@@ -59,11 +63,16 @@ def compare(
     limits = tuple(gate or ())
     if (limits or gates) and len(directories) != 2:
         raise InputError("gates are about two runs", "name the run before and the run after")
+    if pairs and len(directories) != 1:
+        raise InputError("--pairs is about the arms of one run", "name one run")
     runs = [loaded(directory) for directory in directories]
     if len({run.run for run in runs}) < len(runs):
         raise InputError("the same run is given twice", "name each run once")
-    compared = [_compared(run, baseline) for run in runs]
     console = Console(highlight=False)
+    if pairs:
+        _pairs(runs[0], baseline, console)
+        return
+    compared = [_compared(run, baseline) for run in runs]
     if limits or gates:
         _gate(compared[0], compared[1], limits, gates, form, out, console)
     elif len(compared) == 1:
@@ -75,19 +84,34 @@ def compare(
 
 
 def _compared(run: RunData, baseline: str) -> Comparison:
-    from dataclasses import replace
-
     from tare.analysis import compare_runs
+
+    return compare_runs(run, settings_of(run, baseline))
+
+
+def _pairs(run: RunData, baseline: str, console: Console) -> None:
+    from tare.analysis import compare_every_pair
+    from tare.report.pairs_terminal import render_pairs
+
+    settings = settings_of(run, baseline)
+    render_pairs(compare_every_pair(run, settings, most=None), console)
+
+
+def settings_of(run: RunData, baseline: str) -> Settings:
+    """Return how a run is compared, with another baseline than its study's if one is named.
+
+    Raises:
+        InputError: The run has no such arm.
+    """
     from tare.analysis.settings import Settings
 
     settings = Settings.of([run])
-    if baseline and baseline != settings.baseline:
-        if baseline not in run.arms:
-            raise InputError(
-                f"{run.folder} has no arm {baseline}", f"its arms are: {', '.join(run.arms)}"
-            )
-        settings = replace(settings, baseline=baseline, own_baselines={})
-    return compare_runs(run, settings)
+    if not baseline or baseline == settings.baseline:
+        return settings
+    try:
+        return settings.against(baseline, run.arms)
+    except InputError as error:
+        raise InputError(f"{run.folder}: {error.message}", error.hint) from None
 
 
 def _gate(

@@ -10,6 +10,7 @@ import typer
 from rich.text import Text
 
 from tare.cli.checking import loaded
+from tare.cli.compare import settings_of
 from tare.cli.listing import piped_or_terminal
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def write_report(
     console: Console,
     references: Sequence[str] = (),
     formats: Sequence[str] = (),
+    baseline: str = "",
 ) -> None:
     """Write a run's report, and say where it is.
 
@@ -60,11 +62,12 @@ def write_report(
         console: Where it is said.
         references: Names of published values to set beside.
         formats: What figures are drawn as beside SVG.
+        baseline: Another arm to compare with than the study's.
 
     Raises:
-        InputError: There is no such run or reference, or the report cannot be written.
+        InputError: There is no such run, reference or arm, or the report cannot be written.
     """
-    from tare.analysis import compare_runs
+    from tare.analysis import compare_every_pair
     from tare.report import build_report
     from tare.run.folder import open_folder
 
@@ -76,7 +79,8 @@ def write_report(
         published = [load_reference(name) for name in dict.fromkeys(references)]
     with _without_collection():
         data = loaded(folder.path)
-        page = build_report([data], compare_runs([data]), folder.path, published, formats)
+        comparison = compare_every_pair([data], settings_of(data, baseline))
+        page = build_report([data], comparison, folder.path, published, formats)
     console.print(Text(f"report: {page}", "bold"))
 
 

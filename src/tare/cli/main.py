@@ -229,10 +229,13 @@ def report(
         list[Picture] | None,
         typer.Option(help="Draw each figure as this too, beside SVG; takes longer."),
     ] = None,
+    baseline: Annotated[
+        str, typer.Option(metavar="ARM", help="Another arm to compare with than the study's.")
+    ] = "",
 ) -> None:
     """Build the report anew, from the events alone."""
     formats = tuple(each.value for each in figures or ())
-    write_report(directory, _console(), reference or (), formats)
+    write_report(directory, _console(), reference or (), formats, baseline)
 
 
 @app.command()

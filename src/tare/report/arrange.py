@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from tare.analysis.model import Comparison, Key
+from tare.analysis.model import AllPairs, Comparison, Effect, Key
 from tare.report.words import Part, parameters_of
 
 Rank = tuple[Any, ...]
@@ -38,12 +38,29 @@ def arranged(comparison: Comparison) -> Comparison:
         effects=tuple(sorted(comparison.effects, key=lambda e: place(e.key, e.arm))),
         aa=tuple(sorted(comparison.aa, key=lambda e: place(e.key, e.arm))),
         summaries=tuple(sorted(comparison.summaries, key=lambda s: place(s.key, s.arm))),
+        pairs=_arranged_pairs(comparison.pairs, place),
         host_costs=tuple(
             sorted(
                 comparison.host_costs,
                 key=lambda c: (arms.get(c.arm, len(arms)), scenarios.get(c.scenario, 0)),
             )
         ),
+    )
+
+
+def _arranged_pairs(
+    pairs: AllPairs | None, place: Callable[[Key, str], tuple[int, int]]
+) -> AllPairs | None:
+    if pairs is None:
+        return None
+
+    def pair(effect: Effect) -> tuple[int, ...]:
+        return (*place(effect.key, effect.baseline), *place(effect.key, effect.arm))
+
+    return replace(
+        pairs,
+        effects=tuple(sorted(pairs.effects, key=pair)),
+        ranks=tuple(sorted(pairs.ranks, key=lambda rank: place(rank.key, rank.arm))),
     )
 
 

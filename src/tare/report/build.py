@@ -35,6 +35,7 @@ from tare.report.long_series import (
 from tare.report.mapreduce import mapreduce_of
 from tare.report.monitoring import monitoring_of
 from tare.report.page import Page, make_page
+from tare.report.pairs import PairsSection, pairs_section, pairs_table, ranking_table
 from tare.report.palette import css_variables, looks
 from tare.report.results import (
     effects_table,
@@ -150,7 +151,9 @@ def _build(
     )
     tables = [*_tables(runs, comparison, series, whole), unit_cost_table(comparison, costs)]
     files: list[str] = []
+    of_pairs, every_pair = _pairs(comparison)
     own = [
+        *of_pairs,
         *(spikes.tables if spikes else ()),
         *([watched.table] if watched else ()),
         *([hurt.table] if hurt else ()),
@@ -183,6 +186,7 @@ def _build(
             for section, draft in zip(written, sections, strict=True)
         ],
         files=files,
+        pairs=every_pair,
         references=sources.sections(drawn) if sources else [],
         spikes=spikes.section if spikes else None,
         spikes_figure=Noted(drawn[FIGURE], NOTE) if FIGURE in drawn else None,
@@ -266,6 +270,15 @@ def _tables(
     if comparison.aa:
         tables.append(effects_table(comparison, "aa", comparison.aa))
     return tables
+
+
+def _pairs(comparison: Comparison) -> tuple[list[Table[Any]], PairsSection | None]:
+    """Return the tables of all pairs, and the page's part of them."""
+    pairs = comparison.pairs
+    if pairs is None or len(pairs.arms) < 2:
+        return [], None
+    table, ranks = pairs_table(comparison, pairs), ranking_table(comparison, pairs)
+    return [table, ranks] if table.rows else [], pairs_section(table, ranks, pairs)
 
 
 def _write_table(table: Table[Any], folder: Path) -> list[str]:

@@ -16,6 +16,7 @@ from tare.report.interference import InterferenceSection
 from tare.report.load_balancer import LoadBalancerSection
 from tare.report.mapreduce import MapReduceSection
 from tare.report.monitoring import MonitoringSection
+from tare.report.pairs import PairsSection
 from tare.report.palette import Look
 from tare.report.provenance import (
     checks_table,
@@ -108,6 +109,7 @@ class Page:
     again: tuple[Again, ...]
     files: tuple[str, ...]
     footer: str = field(default="")
+    pairs: PairsSection | None = None
     references: tuple[ReferenceSection, ...] = ()
     spikes: SpikesSection | None = None
     spikes_figure: Noted | None = None
@@ -131,6 +133,7 @@ def make_page(
     overhead_note: str,
     sections: Sequence[Section],
     files: Sequence[str],
+    pairs: PairsSection | None = None,
     references: Sequence[ReferenceSection] = (),
     spikes: SpikesSection | None = None,
     spikes_figure: Noted | None = None,
@@ -195,6 +198,7 @@ def make_page(
         again=tuple(again(run) for run in runs),
         files=tuple(files),
         footer=_footer(runs),
+        pairs=pairs,
         references=tuple(references),
         spikes=spikes,
         spikes_figure=spikes_figure,

@@ -36,7 +36,9 @@ from tare.report.words import (
 )
 
 
-def effects_table(comparison: Comparison, name: str, effects: Iterable[Effect]) -> Table[Effect]:
+def effects_table(
+    comparison: Comparison, name: str, effects: Iterable[Effect], caption: str = ""
+) -> Table[Effect]:
     """Return ``effects`` with estimates, intervals, p and verdicts, one row each."""
     rows = tuple(effects)
     names = Names(Part.of(effect.key) for effect in comparison.effects)
@@ -106,7 +108,7 @@ def effects_table(comparison: Comparison, name: str, effects: Iterable[Effect]) 
         Column("blocks", lambda e: e.blocks, "Blocks", numeric=True),
         Column("flags", lambda e: "; ".join(flag.text for flag in e.flags)),
     )
-    caption = (
+    caption = caption or (
         f"Effects against {comparison.against}, with {100 * comparison.confidence:.4g} % intervals"
     )
     return Table(name, caption, columns, rows, tone=_tone)

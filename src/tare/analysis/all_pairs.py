@@ -1,0 +1,149 @@
+"""Compare every arm with every other, as one family of tests, apart from those of the baseline.
+
+Whoever chooses a baseline after having seen the results, or reads a ranking, looks at all pairs.
+So all pairs of all headline metrics are corrected together, by max-T as the arms' own families
+are, whichever baseline is looked at. Each pair's test rests on its own differences alone, so that
+arms that truly differ do not loosen or tighten what is said of others (subset pivotality,
+Westfall & Young 1993, §2.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tare.analysis.compare import Comparing, compare_with
+from tare.analysis.comparison import Comparison
+from tare.analysis.effects import Pair, Places, estimate_all, pair_up
+from tare.analysis.families import tested
+from tare.analysis.findings import Order, orders
+from tare.analysis.grouping import Measured
+from tare.analysis.pairs import AllPairs, ranked
+from tare.analysis.results import Effect, Key
+from tare.analysis.rundata import RunData
+from tare.analysis.settings import Settings
+
+MOST_TESTS = 400
+"""More pairs are no table that anybody reads, and take a report's time; a command tells them."""
+
+
+def compare_every_pair(
+    runs: RunData | Sequence[RunData],
+    settings: Settings | None = None,
+    *,
+    most: int | None = MOST_TESTS,
+) -> Comparison:
+    """Compare every arm with the baseline, and with every other arm.
+
+    Args:
+        runs: One run, or several of one study.
+        settings: How to compare; by default what the first run's study says.
+        most: With more pairs than this they are left out, which is said; None: never.
+
+    Raises:
+        InputError: As `compare` says.
+    """
+    making, comparison = compare_with(runs, settings)
+    return replace(comparison, pairs=_AllPairs(making).found(most))
+
+
+class _AllPairs:
+    """All pairs of one comparison in the making."""
+
+    def __init__(self, making: Comparing) -> None:
+        self.making = making
+        self.first = making.settings.baseline
+        self.arms = tuple(arm for arm in making.arms if arm != making.twin)
+        self.measured = {
+            key: self._folded(measured)
+            for key, measured in making.measured.items()
+            if measured.headline
+        }
+
+    def _folded(self, measured: Measured) -> Measured:
+        """Return the values with the twin's boots as the baseline's."""
+        pooled = measured.arms.get(self.making.pooled)
+        if pooled is None:
+            return measured
+        own = {arm: measured.arms[arm] for arm in self.arms if arm in measured.arms}
+        return replace(measured, arms={**own, self.first: pooled})
+
+    def found(self, most: int | None) -> AllPairs:
+        """Return all pairs, unless there are too many."""
+        making = self.making
+        pairs = self._pairs()
+        if most is not None and len(pairs) > most:
+            why = (
+                f"{len(pairs)} pairs of arms and metrics are more than a page shows: "
+                "`tare compare DIR --pairs` tells them"
+            )
+            return AllPairs(self.arms, (), (), 0, making.settings.level, why)
+        effects = self._effects(pairs)
+        tests = sum(effect.adjusted_p is not None for effect in effects) // 2
+        return AllPairs(
+            self.arms, effects, ranked(effects, self.arms), tests, making.settings.level
+        )
+
+    def _pairs(self) -> list[Pair]:
+        """Return each pair once, the later arm against the earlier one, on one host each."""
+        at = self.making.settings.baseline_of
+        found = (
+            self._pair(key, arm, other)
+            for key in self.measured
+            for place, other in enumerate(self.arms)
+            for arm in self.arms[place + 1 :]
+            if at(arm) == at(other)
+        )
+        return [pair for pair in found if pair is not None]
+
+    def _pair(self, key: Key, arm: str, other: str) -> Pair | None:
+        known = self.making.summaries
+        if (key, arm) not in known or (key, other) not in known:
+            return None
+        return pair_up(key, self.measured[key], arm, other, self._places(key))
+
+    def _places(self, key: Key) -> Places | None:
+        if self.making.places is None:
+            return None
+        places = self.making.places.get(key.scenario, {})
+        pooled = self.making.pooled
+        if not pooled:
+            return places
+        return {
+            block: {**there, self.first: there[pooled]} if pooled in there else there
+            for block, there in places.items()
+        }
+
+    def _effects(self, pairs: Sequence[Pair]) -> tuple[Effect, ...]:
+        making, settings = self.making, self.making.settings
+        tests = tested(pairs, ["pairs"] * len(pairs), making.seed, settings.level)
+        both = [each for pair in pairs for each in (pair, _turned(pair))]
+        estimates = estimate_all(both, settings.confidence, making.seed, resampled=False)
+        found = [
+            making.effect(pair, estimate, "pairs", tests[i // 2], None, None)
+            for i, (pair, estimate) in enumerate(zip(both, estimates, strict=True))
+        ]
+        for i, order in self._orders(both, found).items():
+            found[i] = making.effect(both[i], estimates[i], "pairs", tests[i // 2], None, order)
+        return tuple(found)
+
+    def _orders(self, pairs: Sequence[Pair], found: Sequence[Effect]) -> Mapping[int, Order]:
+        """Return what the order of blocks tells, only where it could forbid to say *equivalent*."""
+        close = {(e.arm, e.baseline) for e in found if e.verdict == "equivalent"}
+        asked: dict[int, Order] = {}
+        for arms in close:
+            indices = [i for i, p in enumerate(pairs) if (p.arm, p.baseline) == arms]
+            of_order = orders([pairs[i] for i in indices], self.making.seed)
+            asked.update({indices[i]: order for i, order in of_order.items()})
+        return asked
+
+
+def _turned(pair: Pair) -> Pair:
+    """Return a pair with its arms exchanged."""
+    return replace(
+        pair,
+        arm=pair.baseline,
+        baseline=pair.arm,
+        differences=tuple(-value for value in pair.differences),
+        later_by=tuple(-value for value in pair.later_by),
+    )
