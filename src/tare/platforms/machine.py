@@ -162,6 +162,27 @@ class Machine(ABC):
         """
         return {}
 
+    async def disturbances(self) -> tuple[str, ...]:
+        """Return what its hypervisor did to it so far that nothing should be measured through.
+
+        Migrations, snapshots, backups, ballooning, swapping: one phrase each, told apart by when
+        or how much, oldest first. A cell during which one is added is withheld with it.
+        """
+        return ()
+
+    async def hypervisor_figures(self, begun: float, ended: float) -> Mapping[str, Any]:
+        """Return what its hypervisor counted of it, for the cell's record.
+
+        Args:
+            begun: When the cell began (s, Unix time).
+            ended: When it ended.
+
+        Returns:
+            Only of intervals that lie wholly within, each as the hypervisor tells it, with its
+            ``resolution_s``: nothing is interpolated. Empty where it tells nothing of that while.
+        """
+        return {}
+
     def console_tail(self) -> tuple[str, ...]:
         """Return the last lines of the console, oldest first."""
         return ()

@@ -21,6 +21,7 @@ from tare.run.cost import MEMORY, CellCost
 from tare.run.disk_facts import disk_facts
 from tare.run.host_counters import Counted, Counters, HostSampler
 from tare.run.host_trace import WATCHED, HostRecord, HostSide, HostTracing
+from tare.run.hypervisor_side import HypervisorSide
 from tare.run.neighbours import LoadReport, Loads
 from tare.run.outputs import save_output
 from tare.run.progress_estimate import Watch
@@ -84,6 +85,7 @@ class _Measured:
     host_cache: Mapping[str, Any]
     disk_moved: Mapping[str, float]
     stood: str
+    hypervisor: HypervisorSide
 
     told: Mapping[str, Any] = field(default_factory=dict)
 
@@ -99,6 +101,7 @@ class _Measured:
             or next((report.phases for report in self.loads if report.phases), ()),
             HOST_FACTS: dict(self.host.facts),
             **self.counters.facts,
+            **self.hypervisor.facts,
             **({"host_cache": dict(self.host_cache)} if self.host_cache else {}),
             **({"disk_moved_bytes": dict(self.disk_moved)} if self.disk_moved else {}),
             **disk_facts(self.outcome.value),
@@ -221,7 +224,9 @@ class Attempt:
         cost = CellCost(subject)
         standstill = Standstill(subject)
         barrier = Barrier(1 + len(cast.neighbours), begin)
+        hypervisor = HypervisorSide(subject)
         await side.open()
+        await hypervisor.begin()
         first = await context.clocks.begin(subject.name, subject.agent)
         # Not where there would be no second sample to compare the first with.
         counted = not self.workload.realtime and self.cell.expected_s >= LEAST_COUNTED_S
@@ -250,13 +255,25 @@ class Attempt:
         finally:
             await progress.end()
             stood = await standstill.end()
+        await hypervisor.end()
         trust = await context.clocks.end(subject.name, subject.agent, first)
         started_ns = barrier.skew_ns if cast.neighbours else None
         skew_s = None if started_ns is None else started_ns * 1e-9
         spent = cost.of(outcome, counters.resident)
         moved = {what: after[what] - before.get(what, 0.0) for what in after}
         return _Measured(
-            outcome, trust, took_s, reports, skew_s, spent, host, taken, forgotten, moved, stood
+            outcome,
+            trust,
+            took_s,
+            reports,
+            skew_s,
+            spent,
+            host,
+            taken,
+            forgotten,
+            moved,
+            stood,
+            hypervisor,
         )
 
     def _work(self, barrier: Barrier, progress: Watch) -> Coroutine[Any, Any, Outcome]:
@@ -320,7 +337,7 @@ class Attempt:
         told += [save_series(context.folder, cell.id, role, series) for role, series in saved]
         impossible_values = impossible(metrics[SUBJECT], values)
         clock = context.clocks.doubt(measured.trust)
-        doubts = (clock, measured.stood, impossible_values, stayed)
+        doubts = (clock, measured.stood, measured.hypervisor.doubt, impossible_values, stayed)
         why = "; ".join(filter(None, doubts))
         told.append(
             CellFinished(

@@ -1,0 +1,112 @@
+"""A machine's configuration as it travels: one file on a tiny ISO 9660 image labelled TARE-CFG.
+
+The image is a CD, or a raw disk for a platform without CDs; the agent finds it by its label. Its
+form is ECMA-119 (ISO 9660), level 1: sectors of 2048 bytes, of which the first 16 are unused.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any
+
+LABEL = "TARE-CFG"
+FILE = "TARE.JSN"
+SECTOR = 2048
+DESCRIPTOR, TERMINATOR, LITTLE, BIG, ROOT, CONTENT = range(16, 22)
+"""The sectors: volume descriptor, its end, the two path tables, the root directory, the file."""
+MOST_BYTES = 1 << 20
+LEAST_SECTORS = 512
+"""A mebibyte in all: some platforms take no smaller disk, and pad what they take."""
+_TIME = bytes(7)
+
+
+def picture(configuration: dict[str, Any]) -> bytes:
+    """Return the image that holds a configuration as JSON.
+
+    Args:
+        configuration: Plain values; at most :data:`MOST_BYTES` of JSON.
+    """
+    content = json.dumps(configuration, sort_keys=True).encode()
+    if len(content) > MOST_BYTES // 2:
+        raise ValueError("the configuration is too long")
+    sectors = max(LEAST_SECTORS, CONTENT + -(-len(content) // SECTOR))
+    root = _entry(b"\0", ROOT, SECTOR, directory=True)
+    listing = root + _entry(b"\1", ROOT, SECTOR, directory=True)
+    listing += _entry(f"{FILE};1".encode(), CONTENT, len(content), directory=False)
+    image = bytearray(sectors * SECTOR)
+    _put(image, DESCRIPTOR, _descriptor(sectors, root))
+    _put(image, TERMINATOR, b"\xffCD001\x01")
+    _put(image, LITTLE, struct.pack("<BBIH", 1, 0, ROOT, 1) + bytes(2))
+    _put(image, BIG, struct.pack(">BBIH", 1, 0, ROOT, 1) + bytes(2))
+    _put(image, ROOT, listing)
+    _put(image, CONTENT, content)
+    return bytes(image)
+
+
+def configuration_in(image: bytes) -> dict[str, Any] | None:
+    """Return the configuration on an image; None where it is not labelled as one.
+
+    Raises:
+        ValueError: It is labelled so, and damaged.
+    """
+    volume = image[DESCRIPTOR * SECTOR :][:SECTOR]
+    if volume[1:6] != b"CD001" or volume[40:72].decode("ascii", "replace").rstrip() != LABEL:
+        return None
+    (at,), (size,) = struct.unpack_from("<I", volume, 158), struct.unpack_from("<I", volume, 166)
+    listing = image[at * SECTOR :][: min(size, SECTOR)]
+    while listing and listing[0]:
+        entry, listing = listing[: listing[0]], listing[listing[0] :]
+        if len(entry) < 34:
+            break
+        if entry[33 : 33 + entry[32]].split(b";")[0] == FILE.encode():
+            (at,), (size,) = struct.unpack_from("<I", entry, 2), struct.unpack_from("<I", entry, 10)
+            found = json.loads(image[at * SECTOR :][: min(size, MOST_BYTES)])
+            if isinstance(found, dict):
+                return found
+    raise ValueError(f"the image is labelled {LABEL} and holds no {FILE}")
+
+
+def _put(image: bytearray, sector: int, content: bytes) -> None:
+    image[sector * SECTOR : sector * SECTOR + len(content)] = content
+
+
+def _both(number: int) -> bytes:
+    return struct.pack("<I", number) + struct.pack(">I", number)
+
+
+def _both_short(number: int) -> bytes:
+    return struct.pack("<H", number) + struct.pack(">H", number)
+
+
+def _entry(name: bytes, sector: int, size: int, *, directory: bool) -> bytes:
+    """Return a directory's record, ECMA-119 section 9.1."""
+    body = b"\0" + _both(sector) + _both(size) + _TIME + bytes([2 if directory else 0, 0, 0])
+    body += _both_short(1) + bytes([len(name)]) + name
+    body += b"" if len(name) % 2 else b"\0"
+    return bytes([len(body) + 1]) + body
+
+
+def _descriptor(sectors: int, root: bytes) -> bytes:
+    """Return the primary volume descriptor, ECMA-119 section 8.4."""
+    blank = b" " * 128
+    date = b"0" * 16 + b"\0"
+    return b"".join(
+        (
+            b"\x01CD001\x01\0",
+            b" " * 32,
+            LABEL.encode().ljust(32),
+            bytes(8),
+            _both(sectors),
+            bytes(32),
+            _both_short(1) + _both_short(1) + _both_short(SECTOR),
+            _both(10),
+            struct.pack("<II", LITTLE, 0),
+            struct.pack(">II", BIG, 0),
+            root,
+            blank * 4,
+            b" " * 37 * 3,
+            date * 4,
+            b"\x01\0",
+        )
+    )

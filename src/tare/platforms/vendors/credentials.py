@@ -1,0 +1,78 @@
+"""Who Tare is to a hypervisor: from the environment, or from a file for its owner's eyes only."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tare.errors import InputError
+from tare.platforms.vendors.secret import Secret
+
+USER, PASSWORD = "user", "password"
+MOST_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """A user's name, and what proves it.
+
+    Args:
+        user: The account, or a token's id.
+        password: Its password, or the token's secret.
+    """
+
+    user: str
+    password: Secret
+
+
+def credentials(
+    prefix: str, file: str | None, environment: Mapping[str, str] | None = None
+) -> Credentials:
+    """Return the credentials that a study's arm names without holding them.
+
+    Args:
+        prefix: Of the variables, such as ``TARE_VSPHERE``: ``…_USER`` and ``…_PASSWORD``.
+        file: A file with the lines ``user=…`` and ``password=…``; None: the environment.
+        environment: The environment's variables; by default this process's.
+
+    Raises:
+        InputError: They are not there, or others may read the file.
+    """
+    if file is not None:
+        return _from_file(Path(file).expanduser())
+    known = os.environ if environment is None else environment
+    names = (f"{prefix}_USER", f"{prefix}_PASSWORD")
+    if missing := [name for name in names if not known.get(name)]:
+        raise InputError(
+            f"nobody says who Tare is there: {' and '.join(missing)} "
+            f"{'is' if len(missing) == 1 else 'are'} not set",
+            f"set {' and '.join(names)}, or name a file of mode 600 by `credentials`",
+        )
+    return Credentials(known[names[0]], Secret(known[names[1]]))
+
+
+def _from_file(path: Path) -> Credentials:
+    try:
+        mode = path.stat().st_mode
+        with path.open("rb") as opened:
+            text = opened.read(MOST_BYTES).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        said = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise InputError(f"the credentials file {path} cannot be read: {said}") from None
+    if mode & 0o077:
+        raise InputError(f"others may read the credentials file {path}", f"run: chmod 600 {path}")
+    # No line is ever quoted: whatever is wrong with it, it may hold the password.
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        key, equals, value = line.partition("=")
+        if not equals or key.strip() not in (USER, PASSWORD):
+            raise InputError(f"{path}, line {number}: it is neither `{USER}=…` nor `{PASSWORD}=…`")
+        found[key.strip()] = value.strip() if key.strip() == USER else value
+    for key in (USER, PASSWORD):
+        if not found.get(key):
+            raise InputError(f"{path}: a line `{key}=…` is missing")
+    return Credentials(found[USER], Secret(found[PASSWORD]))

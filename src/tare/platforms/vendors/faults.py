@@ -1,0 +1,17 @@
+"""What may go wrong at a hypervisor's API, as far as drivers tell it apart."""
+
+from __future__ import annotations
+
+from tare.errors import MachineFault
+
+
+class Expired(MachineFault):
+    """The session has ended: logging in again may help."""
+
+
+class Missing(MachineFault):
+    """There is no such object, or the account may not see it."""
+
+
+class Refused(MachineFault):
+    """The product refuses what was asked: its licence, the account's rights, a wrong state."""

@@ -1,0 +1,153 @@
+"""A running virtual machine of a vendor's, whose agent has dialled back or is about to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
+
+from tare.agent.client import AgentClient
+from tare.errors import MachineFault, TareError
+from tare.platforms.contract import Machine
+from tare.platforms.guest_hello import first_hello
+from tare.platforms.vendors.callback import DialledChannel
+from tare.platforms.vendors.virtual_machine import VirtualMachine
+
+if TYPE_CHECKING:
+    from tare.agent.client import Hello
+
+LOOK_S = 5.0
+"""Seconds between two looks at whether it still runs; the agent's end is noticed at once."""
+GONE_S = 10.0
+"""Seconds after the agent's end within which its hypervisor may still call it running."""
+
+
+class VendorMachine(Machine):
+    """A virtual machine, with an agent that dials back.
+
+    Args:
+        name: The machine's name, which is the virtual machine's too.
+        vm: What its driver made.
+        channel: Where its agent dials in.
+        held: What is given back when it is gone: the session, the ledger's entry, the door.
+        power_off_s: Seconds that the guest may take to switch itself off.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        vm: VirtualMachine,
+        channel: DialledChannel,
+        held: AsyncExitStack,
+        *,
+        power_off_s: float = 10.0,
+    ) -> None:
+        self.name = name
+        self.agent = AgentClient(channel, name=name)
+        self.died: asyncio.Future[MachineFault] = asyncio.get_running_loop().create_future()
+        self.applied: Mapping[str, Any] = {}
+        self._vm = vm
+        self._channel = channel
+        self._held = held
+        self._power_off_s = power_off_s
+        self._answered = False
+        self._watcher: asyncio.Task[None] | None = None
+        self._stopping: asyncio.Future[None] | None = None
+
+    async def bring_up(self) -> None:
+        """Switch it on; whatever fails, it is removed.
+
+        Raises:
+            MachineFault: Its hypervisor refuses; the machine's name is in the message.
+        """
+        try:
+            await self._vm.power_on()
+        except BaseException as error:
+            await self.stop()
+            if isinstance(error, TareError) and self.name not in error.message:
+                raise MachineFault(f"{self.name}: {error.message}", error.hint) from None
+            raise
+        self._watcher = asyncio.create_task(self._watch(), name=f"{self.name} watcher")
+
+    async def ready(self, timeout_s: float) -> Hello:
+        """Wait for the agent's hello; see :class:`tare.platforms.contract.Machine`."""
+        hello = await first_hello(self, timeout_s=timeout_s, gone_s=GONE_S)
+        self._answered = True
+        self.applied = await self._vm.applied()
+        return hello
+
+    async def _watch(self) -> None:
+        while self._stopping is None and not self.died.done():
+            ended = self._channel.ended.is_set()
+            if ended:
+                await self._see_off()
+                return
+            with contextlib.suppress(TareError):
+                if why := await self._vm.why_off():
+                    self._die(why)
+                    return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await self._channel.ended.wait()
+
+    async def _see_off(self) -> None:
+        """After the agent's end: find out whether the machine ended too, and why."""
+        deadline = asyncio.get_running_loop().time() + GONE_S
+        while asyncio.get_running_loop().time() < deadline and self._stopping is None:
+            with contextlib.suppress(TareError):
+                if why := await self._vm.why_off():
+                    self._die(why)
+                    return
+            await asyncio.sleep(0.2)
+
+    def _die(self, why: str) -> None:
+        if self._stopping is None and not self.died.done():
+            fault = MachineFault(f"{self.name}: {why}", transient=not self._answered)
+            self.died.set_result(fault)
+            self.agent.fail(fault)
+
+    async def host_cost(self) -> dict[str, float]:
+        """Return what it cost its host so far, where that tells."""
+        return await self._vm.cost()
+
+    async def disturbances(self) -> tuple[str, ...]:
+        """Return what befell it so far; see :class:`tare.platforms.contract.Machine`."""
+        return await self._vm.disturbances()
+
+    async def hypervisor_figures(self, begun: float, ended: float) -> Mapping[str, Any]:
+        """Return what its host tells of a while; see :class:`tare.platforms.contract.Machine`."""
+        return await self._vm.figures(begun, ended)
+
+    async def stop(self) -> None:
+        """Ask the guest to power off, then pull the plug and remove it; may be called again."""
+        if self._stopping is None:
+            # Shielded: a stop that was begun goes on when whoever asked for it is cancelled.
+            self._stopping = asyncio.ensure_future(self._stop())
+        await asyncio.shield(self._stopping)
+
+    async def _stop(self) -> None:
+        async with self._held:
+            if self._watcher is not None:
+                self._watcher.cancel()
+                await asyncio.gather(self._watcher, return_exceptions=True)
+            if self._answered and not self._channel.ended.is_set():
+                await self._ask()
+            await self.agent.close()
+            with contextlib.suppress(TareError):
+                # What remains of a refusal here is told by the removal.
+                await self._vm.power_off()
+            await self._vm.remove()
+
+    async def _ask(self) -> None:
+        with contextlib.suppress(TareError, OSError, TimeoutError):
+            async with asyncio.timeout(self._power_off_s):
+                await self.agent.shutdown()
+                await self._off()
+
+    async def _off(self) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._power_off_s
+        while loop.time() < deadline and not await self._vm.why_off():
+            await asyncio.sleep(0.5)

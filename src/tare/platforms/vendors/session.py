@@ -1,0 +1,132 @@
+"""A session with a hypervisor's API: calls in threads, one login more where it has expired."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Generic, TypeVar
+
+from tare.errors import TareError
+from tare.platforms.vendors.faults import Expired
+from tare.platforms.vendors.secret import Secret, scrubbed
+
+CALL_S = 120.0
+C = TypeVar("C")
+T = TypeVar("T")
+
+
+class Session(ABC, Generic[C]):
+    """A connection of a vendor's library.
+
+    Its methods that are abstract run in threads, one at a time.
+
+    Args:
+        name: How messages name the server.
+        secrets: What must be in no message.
+    """
+
+    def __init__(self, name: str, *secrets: Secret) -> None:
+        self.name = name
+        self._secrets = list(secrets)
+        self._client: C | None = None
+        self._one = asyncio.Lock()
+
+    @abstractmethod
+    def log_in(self) -> C:
+        """Connect, and return the library's own connection."""
+
+    @abstractmethod
+    def log_out(self, client: C) -> None:
+        """End the connection."""
+
+    @abstractmethod
+    def fault(self, error: Exception) -> TareError:
+        """Return what an error of the library means.
+
+        :class:`~tare.platforms.vendors.faults.Expired` where logging in again may help. Its words
+        are scrubbed of secrets afterwards.
+        """
+
+    def hide(self, secret: Secret) -> None:
+        """Keep one more secret out of messages, such as the session's own id."""
+        self._secrets.append(secret)
+
+    def clean(self, text: str) -> str:
+        """Return a text without secrets."""
+        return scrubbed(text, self._secrets)
+
+    async def open(self) -> None:
+        """Log in.
+
+        Raises:
+            TareError: The server does not answer, its certificate is not trusted, or the login
+                is wrong.
+        """
+        async with self._one:
+            await self._ensure()
+
+    async def close(self) -> None:
+        """Log out; nothing happens where nobody is logged in, or the server is gone."""
+        async with self._one:
+            client, self._client = self._client, None
+            if client is not None:
+                with contextlib.suppress(TareError):
+                    await self._threaded(self.log_out, client)
+
+    async def call(self, work: Callable[[C], T]) -> T:
+        """Do some work with the library's connection; once more where the session had expired.
+
+        Args:
+            work: Runs in a thread. It is called twice at most, and the second time only where the
+                first was refused for its session.
+
+        Raises:
+            TareError: What the library's error means.
+        """
+        async with self._one:
+            client = await self._ensure()
+            try:
+                return await self._threaded(work, client)
+            except Expired:
+                self._client = None
+                with contextlib.suppress(TareError):
+                    await self._threaded(self.log_out, client)
+                client = await self._ensure()
+                return await self._threaded(work, client)
+
+    async def _ensure(self) -> C:
+        if self._client is None:
+            self._client = await self._threaded(self.log_in)
+        return self._client
+
+    async def _threaded(self, work: Callable[..., T], *client: C) -> T:
+        try:
+            async with asyncio.timeout(CALL_S):
+                return await asyncio.to_thread(work, *client)
+        except TimeoutError:
+            raise TareError(f"{self.name} did not answer within {CALL_S:g} s") from None
+        except TareError as error:
+            raise self._scrubbed(error) from None
+        except Exception as error:
+            # The library's own error may repeat what it sent: it is told in clean words alone.
+            raise self._scrubbed(self.fault(error)) from None
+
+    def _scrubbed(self, error: TareError) -> TareError:
+        error.message, error.hint = self.clean(error.message), self.clean(error.hint)
+        error.args = (error.message,)
+        return error
+
+
+S = TypeVar("S", bound=Session[Any])
+
+
+@contextlib.asynccontextmanager
+async def opened(session: S) -> AsyncIterator[S]:
+    """Hold a session open; raises as :meth:`Session.open` does."""
+    await session.open()
+    try:
+        yield session
+    finally:
+        await session.close()

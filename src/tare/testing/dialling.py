@@ -1,0 +1,68 @@
+"""A guest's firmware, for simulators that boot nothing: a local agent that dials back.
+
+It finds the image labelled TARE-CFG among what is attached to the virtual machine, as a real guest
+does, and starts the agent with it. So create → dial back → measure → destroy is one path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from tare.platforms.vendors.configuration import configuration_in
+
+
+class LocalGuest:
+    """A process of this computer that stands in for a guest.
+
+    Args:
+        agent: The agent's program.
+    """
+
+    def __init__(self, agent: Path) -> None:
+        self._agent = agent
+        self._process: asyncio.subprocess.Process | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+
+    @property
+    def runs(self) -> bool:
+        """Whether it is running."""
+        return self._process is not None and self._process.returncode is None
+
+    async def boot(self, images: Iterable[bytes]) -> None:
+        """Start the agent with the configuration on one of the attached images.
+
+        Raises:
+            LookupError: None of them is labelled TARE-CFG: a guest would do nothing, for ever.
+        """
+        found = [known for image in images if (known := configuration_in(image)) is not None]
+        if not found:
+            raise LookupError("no image labelled TARE-CFG is attached: the guest does nothing")
+        self._folder = tempfile.TemporaryDirectory(prefix="tare-guest-")
+        # The machine's name is in no argument: nothing of a machine is to be found after its end.
+        file = Path(self._folder.name) / "configuration.json"
+        file.touch(0o600)
+        file.write_text(json.dumps(found[0]))
+        self._process = await asyncio.create_subprocess_exec(
+            str(self._agent), "dial", str(file), stdin=asyncio.subprocess.DEVNULL
+        )
+
+    async def wait(self) -> None:
+        """Wait until it has ended by itself."""
+        if self._process is not None:
+            await self._process.wait()
+
+    async def end(self) -> None:
+        """End it at once, as by pulling the plug; may be called again."""
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._process.pid, 9)
+            await self._process.wait()
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
