@@ -6,6 +6,7 @@ use serde_json::json;
 use std::fs::OpenOptions;
 use std::process::ExitCode;
 use tare_agent::boot::{init, network};
+use tare_agent::channel::dial;
 use tare_agent::channel::serve::{Origin, Role, Server};
 use tare_agent::measure::proof;
 use tare_agent::sys;
@@ -14,6 +15,8 @@ use tare_agent::workloads::by_hand;
 
 const USAGE: &str = "\
 tare-agent serve [--device PATH]        serve a host on stdin and stdout, or on a device
+tare-agent dial [PATH]                  dial back to the host that a file, an image or a device names;
+                                        by default the disk or CD with the label TARE-CFG
 tare-agent run WORKLOAD [JSON] [--cpus LIST] [--series DIR]
                                         carry out one workload by hand and print its result
 tare-agent proof                        print the environment proof
@@ -61,6 +64,7 @@ fn command(mut parser: Parser) -> Result<(), Error> {
             toolbox::enter_named()?;
             serve(parser)?;
         }
+        "dial" => dial_back(&arguments::words(parser)?)?,
         "run" => {
             toolbox::enter_named()?;
             by_hand::run(parser)?;
@@ -94,12 +98,34 @@ fn serve(mut parser: Parser) -> Result<(), Error> {
     if sys::is_terminal(&input) {
         sys::set_raw(&input).map_err(|error| format!("terminal: {error}"))?;
     }
+    let server = Server::new(output, Role::Process, origin());
+    server.speak_when_failing();
+    server.serve(input);
+    Ok(())
+}
+
+fn dial_back(words: &[String]) -> Result<(), Error> {
+    let path = match words {
+        [] => dial::find().ok_or("no disk or CD of this machine has the label TARE-CFG")?,
+        [path] => path.into(),
+        _ => return Err(USAGE.into()),
+    };
+    let dialled = dial::dial(&dial::read(&path)?)?;
+    let streams = dialled
+        .stream()
+        .and_then(|one| Ok((one, dialled.stream()?)));
+    let (input, output) = streams.map_err(|error| error.to_string())?;
+    let server = Server::new(output, Role::Process, origin());
+    server.speak_when_failing();
+    server.serve(input);
+    dialled.finish();
+    Ok(())
+}
+
+fn origin() -> Origin {
     let mut origin = Origin::default();
     if let Ok(wanted) = std::env::var(network::VARIABLE) {
         origin.network = network::look(&wanted);
     }
-    let server = Server::new(output, Role::Process, origin);
-    server.speak_when_failing();
-    server.serve(input);
-    Ok(())
+    origin
 }

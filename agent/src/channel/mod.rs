@@ -1,5 +1,6 @@
 //! The conversation with the host: frames, requests, the runs they start, and what is owed to it.
 
+pub mod dial;
 pub mod frame;
 pub mod outbox;
 pub mod protocol;

@@ -62,6 +62,41 @@ pub fn wait_either(one: &impl AsFd, other: &impl AsFd) -> io::Result<[bool; 2]> 
     Ok(entries.map(|entry| !entry.revents().is_empty()))
 }
 
+/// What is waited for on a descriptor, and afterwards what can be done.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Interest {
+    pub read: bool,
+    pub write: bool,
+}
+
+/// Wait until something of what is wanted can be done on one of two descriptors. An end or an error
+/// counts as readable, for reading tells of it; what was not wanted is never told.
+pub fn wait_both(
+    one: (&impl AsFd, Interest),
+    other: (&impl AsFd, Interest),
+) -> io::Result<[Interest; 2]> {
+    let flags = |wanted: Interest| {
+        let mut flags = PollFlags::empty();
+        flags.set(PollFlags::IN, wanted.read);
+        flags.set(PollFlags::OUT, wanted.write);
+        flags
+    };
+    let mut entries = [
+        PollFd::new(one.0, flags(one.1)),
+        PollFd::new(other.0, flags(other.1)),
+    ];
+    await_any(&mut entries, None)?;
+    let told = |entry: &PollFd, wanted: Interest| {
+        let now = entry.revents();
+        let over = now.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL);
+        Interest {
+            read: wanted.read && (over || now.contains(PollFlags::IN)),
+            write: wanted.write && (over || now.contains(PollFlags::OUT)),
+        }
+    };
+    Ok([told(&entries[0], one.1), told(&entries[1], other.1)])
+}
+
 /// Let reads and writes return at once instead of waiting, or wait again.
 pub fn set_blocking(fd: &impl AsFd, blocking: bool) -> io::Result<()> {
     let mut flags = fcntl_getfl(fd)?;

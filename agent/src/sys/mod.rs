@@ -13,8 +13,8 @@ pub mod sockets;
 mod threads;
 
 pub use descriptors::{
-    discard, drain, is_terminal, set_blocking, set_raw, standard_streams, wait_either,
-    wait_readable, wait_writable,
+    discard, drain, is_terminal, set_blocking, set_raw, standard_streams, wait_both, wait_either,
+    wait_readable, wait_writable, Interest,
 };
 pub use files::{forget_cached, space, sync_file_system, Space};
 pub use interfaces::{address, driver, ethtool, open_tap, raise_interface, set_address, set_mtu};

@@ -12,7 +12,7 @@ import hmac
 import secrets
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tare.agent.channel import StreamChannel
@@ -89,7 +89,7 @@ class Caller:
 
     channel: DialledChannel
     key: Secret
-    configuration: dict[str, Any]
+    configuration: dict[str, Any] = field(repr=False)
 
 
 class Door:

@@ -149,5 +149,7 @@ class VendorMachine(Machine):
     async def _off(self) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._power_off_s
-        while loop.time() < deadline and not await self._vm.why_off():
+        while loop.time() < deadline:
+            if await self._vm.why_off():
+                return
             await asyncio.sleep(0.5)

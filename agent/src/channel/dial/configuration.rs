@@ -1,0 +1,171 @@
+//! The configuration that says where to dial: JSON, by itself or on an ISO 9660 image with the label
+//! TARE-CFG, which may be a CD or a disk.
+
+use serde_json::Value;
+use std::fs::{self, File};
+use std::io::Read;
+use std::net::SocketAddr;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+const LABEL: &[u8] = b"TARE-CFG";
+const FILE: &[u8] = b"TARE.JSN";
+const SECTOR: u64 = 2048;
+/// The sector of the volume's descriptor, ECMA-119 section 6.7.1.
+const DESCRIPTOR: u64 = 16;
+const MOST: u64 = 1 << 16;
+
+/// Where to dial, whom to expect there, and what opens the door.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Configuration {
+    pub callback: SocketAddr,
+    /// SHA-256 of the host's certificate.
+    pub certificate: [u8; 32],
+    pub key: String,
+}
+
+impl Configuration {
+    /// Read it from JSON. No error quotes what was read, for the key is in it.
+    pub fn parse(text: &[u8]) -> Result<Self, String> {
+        let value: Value = serde_json::from_slice(text).map_err(|_| "it is no JSON")?;
+        let word = |name: &str| value[name].as_str().ok_or(format!("'{name}' is missing"));
+        if value["version"] != 1 {
+            return Err("it is of another version".into());
+        }
+        let key = word("key")?.to_string();
+        if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err("'key' is no hexadecimal number".into());
+        }
+        Ok(Self {
+            callback: word("callback")?
+                .parse()
+                .map_err(|_| "'callback' is not ADDRESS:PORT")?,
+            certificate: digest(word("certificate")?).ok_or("'certificate' is no SHA-256")?,
+            key,
+        })
+    }
+}
+
+fn digest(text: &str) -> Option<[u8; 32]> {
+    if text.len() != 64 || !text.is_ascii() {
+        return None;
+    }
+    let mut digest = [0; 32];
+    for (byte, at) in digest.iter_mut().zip((0..64).step_by(2)) {
+        *byte = u8::from_str_radix(&text[at..at + 2], 16).ok()?;
+    }
+    Some(digest)
+}
+
+/// Read the configuration from a file, an image or a device.
+pub fn read(path: &Path) -> Result<Configuration, String> {
+    let said = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let file = File::open(path).map_err(|error| said(&error))?;
+    let text = match on_image(&file) {
+        Some(text) => text,
+        None => {
+            let mut text = Vec::new();
+            file.take(MOST)
+                .read_to_end(&mut text)
+                .map_err(|error| said(&error))?;
+            text
+        }
+    };
+    Configuration::parse(&text).map_err(|reason| said(&reason))
+}
+
+/// The first disk or CD of this machine with the label; `None` if there is none.
+pub fn find() -> Option<PathBuf> {
+    let listed = fs::read_dir("/sys/class/block").ok()?;
+    let mut devices: Vec<PathBuf> = listed
+        .flatten()
+        .map(|entry| Path::new("/dev").join(entry.file_name()))
+        .collect();
+    devices.sort();
+    devices
+        .into_iter()
+        .find(|path| File::open(path).is_ok_and(|file| on_image(&file).is_some()))
+}
+
+/// The configuration's text, where `file` is an image that is labelled as one and holds it.
+fn on_image(file: &File) -> Option<Vec<u8>> {
+    let sector = |number: u64| {
+        let mut bytes = vec![0; SECTOR as usize];
+        file.read_exact_at(&mut bytes, number * SECTOR).ok()?;
+        Some(bytes)
+    };
+    let volume = sector(DESCRIPTOR)?;
+    if &volume[1..6] != b"CD001" || !volume[40..72].starts_with(LABEL) {
+        return None;
+    }
+    let listing = sector(u64::from(little(&volume, 158)?))?;
+    let (at, size) = entry_of(&listing)?;
+    let mut text = vec![0; size.min(MOST) as usize];
+    file.read_exact_at(&mut text, at * SECTOR).ok()?;
+    Some(text)
+}
+
+/// Where the file begins and how long it is, in a directory's sector (ECMA-119 section 9.1).
+fn entry_of(listing: &[u8]) -> Option<(u64, u64)> {
+    let mut rest = listing;
+    loop {
+        let length = usize::from(*rest.first()?);
+        if length < 34 || length > rest.len() {
+            return None;
+        }
+        let (entry, others) = rest.split_at(length);
+        let name = entry.get(33..33 + usize::from(entry[32]))?;
+        if name.split(|byte| *byte == b';').next() == Some(FILE) {
+            return Some((u64::from(little(entry, 2)?), u64::from(little(entry, 10)?)));
+        }
+        rest = others;
+    }
+}
+
+fn little(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn text(key: &str) -> String {
+        format!(
+            r#"{{"version":1,"callback":"192.0.2.7:4460","certificate":"{}","key":"{key}"}}"#,
+            "0a".repeat(32)
+        )
+    }
+
+    #[test]
+    fn a_configuration_is_read() {
+        let found = Configuration::parse(text("00ff").as_bytes()).unwrap();
+        assert_eq!(found.callback, "192.0.2.7:4460".parse().unwrap());
+        assert_eq!(found.certificate, [10; 32]);
+        assert_eq!(found.key, "00ff");
+    }
+
+    #[test]
+    fn a_refusal_does_not_quote_the_key() {
+        let planted = "feedfacefeedface";
+        for wrong in [
+            text(planted).replace("192.0.2.7:4460", "nowhere"),
+            text(planted).replace("0a0a", "zz"),
+            text(planted).replace(":1,", ":2,"),
+            text(planted).replace('}', ""),
+            text(&format!("{planted}\nmore")),
+        ] {
+            let reason = Configuration::parse(wrong.as_bytes()).unwrap_err();
+            assert!(!reason.contains(planted), "{reason}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_listing_of_any_bytes_is_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..2048)) {
+            let _ = entry_of(&bytes);
+            let _ = Configuration::parse(&bytes);
+        }
+    }
+}

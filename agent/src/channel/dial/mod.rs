@@ -1,0 +1,151 @@
+//! Dialling back to the host: TLS 1.3 to a server that is known by its certificate's hash, and one
+//! line with this machine's key. What follows is the same conversation as on any other channel.
+
+mod configuration;
+mod relay;
+
+pub use configuration::{find, read, Configuration};
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{ring, verify_tls13_signature, WebPkiSupportedAlgorithms};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{
+    CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme,
+};
+use sha2::{Digest, Sha256};
+use std::fs::File;
+use std::io::{self, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long the host is tried: a guest may be up before its network is.
+const PATIENCE: Duration = Duration::from_secs(120);
+const PAUSE: Duration = Duration::from_secs(1);
+const CONNECT: Duration = Duration::from_secs(10);
+/// The name in the host's certificate, which is known by its hash and not by that.
+const NAME: &str = "tare";
+
+/// An open channel to the host.
+pub struct Dialled {
+    own: UnixStream,
+    relay: JoinHandle<()>,
+}
+
+impl Dialled {
+    /// The stream that the agent speaks on.
+    pub fn stream(&self) -> io::Result<File> {
+        Ok(OwnedFd::from(self.own.try_clone()?).into())
+    }
+
+    /// Send what was said, and close the channel.
+    pub fn finish(self) {
+        let _ = self.own.shutdown(Shutdown::Write);
+        let _ = self.relay.join();
+    }
+}
+
+/// Dial the host until it answers.
+pub fn dial(to: &Configuration) -> Result<Dialled, String> {
+    let since = Instant::now();
+    loop {
+        match attempt(to) {
+            Ok(dialled) => return Ok(dialled),
+            Err(error) if since.elapsed() > PATIENCE => {
+                return Err(format!("{} cannot be reached: {error}", to.callback));
+            }
+            // A certificate of somebody else's does not become the host's by waiting.
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                return Err(format!("{} is not the host: {error}", to.callback));
+            }
+            Err(_) => std::thread::sleep(PAUSE),
+        }
+    }
+}
+
+fn attempt(to: &Configuration) -> io::Result<Dialled> {
+    let mut tcp = TcpStream::connect_timeout(&to.callback, CONNECT)?;
+    tcp.set_nodelay(true)?;
+    tcp.set_read_timeout(Some(CONNECT))?;
+    tcp.set_write_timeout(Some(CONNECT))?;
+    let mut tls = begin(to.certificate).map_err(io::Error::other)?;
+    while tls.is_handshaking() {
+        tls.complete_io(&mut tcp)?;
+    }
+    writeln!(tls.writer(), "tare-callback 1 {}", to.key)?;
+    while tls.wants_write() {
+        tls.write_tls(&mut tcp)?;
+    }
+    let (own, inner) = UnixStream::pair()?;
+    let relay = std::thread::Builder::new()
+        .name("dial-back".into())
+        .spawn(move || {
+            // Whatever ends it ends the channel, which the agent sees.
+            let _ = relay::relay(tls, tcp, inner);
+        })?;
+    Ok(Dialled { own, relay })
+}
+
+fn begin(certificate: [u8; 32]) -> Result<ClientConnection, Error> {
+    let provider = Arc::new(ring::default_provider());
+    let pinned = Pinned {
+        certificate,
+        algorithms: provider.signature_verification_algorithms,
+    };
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(pinned))
+        .with_no_client_auth();
+    let name = ServerName::try_from(NAME).map_err(|_| Error::General("a bad name".into()))?;
+    ClientConnection::new(Arc::new(config), name)
+}
+
+/// Takes one certificate, and proof that the server has its key; neither names nor times count.
+#[derive(Debug)]
+struct Pinned {
+    certificate: [u8; 32],
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ServerCertVerifier for Pinned {
+    fn verify_server_cert(
+        &self,
+        shown: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let digest: [u8; 32] = Sha256::digest(shown).into();
+        if digest == self.certificate {
+            return Ok(ServerCertVerified::assertion());
+        }
+        Err(CertificateError::ApplicationVerificationFailure.into())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Err(Error::General("only TLS 1.3 is spoken".into()))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signed, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}

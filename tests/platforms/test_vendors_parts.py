@@ -1,0 +1,207 @@
+"""What drivers share: credentials, secrets, certificates, the configuration's image, sessions."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import ssl
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from tare.errors import InputError, MachineFault, TareError
+from tare.platforms.vendors.configuration import configuration_in, picture
+from tare.platforms.vendors.credentials import credentials
+from tare.platforms.vendors.extras import load
+from tare.platforms.vendors.faults import Expired
+from tare.platforms.vendors.options import VendorOptions, place_of
+from tare.platforms.vendors.secret import HIDDEN, LEAST, Secret, scrubbed
+from tare.platforms.vendors.session import Session
+from tare.platforms.vendors.tls import own_certificate, verifying
+
+PLANTED = "correct-horse-battery"
+
+
+def written(folder: Path, text: str, mode: int = 0o600) -> str:
+    file = folder / "credentials"
+    file.write_text(text)
+    file.chmod(mode)
+    return str(file)
+
+
+def test_credentials_come_from_the_environment() -> None:
+    found = credentials("TARE_X", None, {"TARE_X_USER": "me", "TARE_X_PASSWORD": PLANTED})
+    assert (found.user, found.password.reveal()) == ("me", PLANTED)
+    assert PLANTED not in repr(found) + str(found) + f"{found}"
+    with pytest.raises(InputError, match="TARE_X_PASSWORD is not set"):
+        credentials("TARE_X", None, {"TARE_X_USER": "me"})
+
+
+def test_credentials_come_from_a_file_for_its_owner_only(tmp_path: Path) -> None:
+    found = credentials("TARE_X", written(tmp_path, f"# mine\nuser = me\npassword={PLANTED}=\n"))
+    assert (found.user, found.password.reveal()) == ("me", f"{PLANTED}=")
+    with pytest.raises(InputError, match="others may read") as told:
+        credentials("TARE_X", written(tmp_path, f"user=me\npassword={PLANTED}\n", 0o640))
+    assert "chmod 600" in told.value.hint
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"me\n{PLANTED}\n",
+        f"user=me\npassphrase={PLANTED}\n",
+        f"password={PLANTED}\n",
+        f"user=me\n{PLANTED}",
+        f"user=me\npassword={PLANTED}\n\udcff",
+    ],
+)
+def test_a_bad_file_is_told_without_its_lines(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "credentials"
+    file.write_bytes(text.encode(errors="surrogateescape"))
+    file.chmod(0o600)
+    with pytest.raises(InputError) as told:
+        credentials("TARE_X", str(file))
+    assert str(file) in str(told.value) and PLANTED not in repr(told.value)
+    assert told.value.__cause__ is None
+
+
+def test_a_secret_is_not_stored() -> None:
+    with pytest.raises(TypeError):
+        pickle.dumps(Secret(PLANTED))
+
+
+@given(st.text(max_size=30), st.text(min_size=LEAST, max_size=20), st.text(max_size=30))
+def test_secrets_are_cut_out(before: str, secret: str, after: str) -> None:
+    said = scrubbed(f"{before}{secret}{after}", [Secret(secret)])
+    assert secret not in said.replace(HIDDEN, "\0")
+
+
+def test_of_two_secrets_the_longer_goes_first() -> None:
+    said = scrubbed("abcdef abcd", [Secret("abcd"), Secret("abcdef")])
+    assert said == f"{HIDDEN} {HIDDEN}"
+
+
+@given(st.dictionaries(st.text(max_size=20), st.text(max_size=200), max_size=8))
+def test_the_image_gives_back_what_it_was_given(configuration: dict[str, Any]) -> None:
+    image = picture(configuration)
+    assert len(image) == 1 << 20
+    assert configuration_in(image) == configuration
+
+
+@given(st.binary(max_size=3000), st.integers(0, 3000))
+def test_an_image_that_is_damaged_is_refused_or_read(noise: bytes, at: int) -> None:
+    image = bytearray(picture({"key": "k"}))
+    start = 16 * 2048 + at * 4
+    image[start : start + len(noise)] = noise
+    with contextlib.suppress(ValueError):
+        configuration_in(bytes(image))
+    assert configuration_in(noise) is None
+
+
+def test_another_program_knows_the_image(tmp_path: Path) -> None:
+    """Its content is read by another too: the agent, in ``test_vendors_callback``."""
+    image = tmp_path / "cfg.iso"
+    image.write_bytes(picture({"version": 1}))
+    told = subprocess.run(
+        ["blkid", "-p", "-o", "export", image], capture_output=True, text=True, timeout=60
+    )
+    assert {"LABEL=TARE-CFG", "TYPE=iso9660"} <= set(told.stdout.splitlines()), told.stderr
+
+
+def test_a_place_is_an_address_and_a_port() -> None:
+    assert str(place_of("192.0.2.7:4460")) == "192.0.2.7:4460"
+    for wrong in ("host:1", "192.0.2.7", "192.0.2.7:70000", ":1", "192.0.2.7:-1", "192.0.2.7:x"):
+        with pytest.raises(ValueError):
+            place_of(wrong)
+        with pytest.raises(ValidationError, match="callback"):
+            VendorOptions(address="a", callback=wrong)
+
+
+def test_a_password_has_no_place_in_a_study() -> None:
+    with pytest.raises(ValidationError):
+        VendorOptions.model_validate({"address": "a", "password": PLANTED})
+    options = VendorOptions(address="a", credentials="/root/c")
+    assert options.way() == {"address": "a", "port": None, "credentials": "/root/c", "ca": None}
+
+
+def test_certificates_are_verified_against_the_ca_that_is_named(tmp_path: Path) -> None:
+    assert verifying(None).verify_mode is ssl.CERT_REQUIRED
+    assert verifying(None).check_hostname
+    empty = tmp_path / "ca.pem"
+    for text in (None, "no certificate"):
+        if text is not None:
+            empty.write_text(text)
+        with pytest.raises(InputError, match=r"ca\.pem"):
+            verifying(str(empty))
+
+
+def test_own_certificates_are_each_of_their_own() -> None:
+    one, two = own_certificate(), own_certificate()
+    assert one.digest != two.digest and len(one.digest) == 64
+    assert one.context.minimum_version is ssl.TLSVersion.TLSv1_3
+
+
+def test_a_library_that_is_missing_is_told_with_the_command() -> None:
+    with pytest.raises(InputError) as told:
+        load("no_such_library_at_all", "vsphere", "vSphere")
+    assert told.value.hint == "pip install 'hypertare[vsphere]'"
+
+
+class Faked(Session[int]):
+    """Logs in as often as it is asked, and notes it."""
+
+    def __init__(self) -> None:
+        super().__init__("fake", Secret(PLANTED))
+        self.logins = 0
+        self.logouts: list[int] = []
+
+    def log_in(self) -> int:
+        self.logins += 1
+        return self.logins
+
+    def log_out(self, client: int) -> None:
+        self.logouts.append(client)
+
+    def fault(self, error: Exception) -> TareError:
+        kind = Expired if isinstance(error, PermissionError) else MachineFault
+        return kind(f"it said: {error}")
+
+
+async def test_an_expired_session_is_renewed_once() -> None:
+    session = Faked()
+
+    def work(client: int) -> int:
+        if client == 1:
+            raise PermissionError("who are you?")
+        return client
+
+    await session.open()
+    assert await session.call(work) == 2
+    assert (session.logins, session.logouts) == (2, [1])
+
+    def never(client: int) -> int:
+        raise PermissionError("who are you?")
+
+    with pytest.raises(Expired):
+        await session.call(never)
+    assert session.logins == 3
+    await session.close()
+    assert session.logouts[-1] == 3
+
+
+async def test_an_error_is_told_without_the_secret_it_repeats() -> None:
+    session = Faked()
+
+    def work(_: int) -> None:
+        raise ValueError(f"bad login {PLANTED}")
+
+    with pytest.raises(MachineFault) as told:
+        await session.call(work)
+    assert str(told.value) == f"it said: bad login {HIDDEN}"
+    assert PLANTED not in repr(told.value) and told.value.__cause__ is None
+    assert told.value.__suppress_context__
