@@ -1,4 +1,5 @@
-.PHONY: setup quick test acceptance lint fuzz bench simulations docs architecture clean help
+.PHONY: setup quick test acceptance lint fuzz bench simulations docs architecture wheel lock \
+	sbom audit clean help
 
 TARE := .venv/bin/tare
 PYTEST := .venv/bin/python -m pytest
@@ -10,7 +11,7 @@ setup:  ## system packages, .venv, the agent
 	@scripts/setup quick
 
 quick: setup  ## set up, run the quick study, name the report
-	@$(TARE) run studies/quick.yaml
+	@$(TARE) run quick
 
 test:  ## set up what is missing and run all tests
 	@scripts/setup test
@@ -48,12 +49,25 @@ simulations:  ## verdicts on studies of known truth: the tables of docs/statisti
 	@scripts/setup bench
 	.venv/bin/python -m benchmarks.verdict_simulations --tables docs/statistics.md
 
-docs:  ## generate the reference of the study file, its JSON Schema, and the tables of platforms and sources
+docs:  ## generate the study's reference and JSON Schema, the tables of platforms and sources, the man page
 	.venv/bin/python -m tare.run.reference
+	.venv/bin/python -m tare.cli.manual
 	.venv/bin/python -m tare.references.listing
 
 architecture:  ## draw docs/architecture.md and its picture from the code
 	.venv/bin/python scripts/architecture.py
+
+wheel: setup  ## build the package for package indexes, in dist/
+	@scripts/wheel
+
+lock:  ## renew locks/: the versions and hashes that set-up and CI install
+	@scripts/lock --upgrade
+
+sbom: setup  ## list all that the package and the agent are made of, in dist/
+	@.venv/bin/python scripts/sbom.py
+
+audit: setup  ## ask the public databases for known faults in what is locked
+	@scripts/audit
 
 clean:  ## remove what was built (not what was measured)
 	rm -rf .venv agent/target target dist

@@ -75,7 +75,11 @@ fn command(mut parser: Parser) -> Result<(), Error> {
         "tap" => tap::carry(&arguments::words(parser)?)?,
         "reach" => println!("{}", reach::command(&arguments::words(parser)?)?),
         "proof" => println!("{:#}", proof::collect(&json!([]))),
-        "version" => println!("tare-agent {}", env!("CARGO_PKG_VERSION")),
+        "version" => println!(
+            "tare-agent {}, built by {}",
+            env!("CARGO_PKG_VERSION"),
+            env!("TARE_COMPILER")
+        ),
         "help" => println!("{USAGE}"),
         other => return Err(format!("unknown command '{other}'\n{USAGE}").into()),
     }

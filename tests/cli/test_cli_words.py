@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 
-from run.run_driving import tare
+from run.run_driving import TARE, tare
+from tare.cli.manual import PAGE, manual
 from tare.registry import installed
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_version_is_told_as_elsewhere() -> None:
@@ -33,6 +40,54 @@ def test_what_a_study_may_name_is_listed() -> None:
     told = tare("platforms")
     listed = dict(line.split("\t") for line in told.stdout.splitlines())
     assert {name.split()[0] for name in listed} == set(installed().platforms)
+
+
+def completed(shell: str, typed: str) -> str:
+    asked = {
+        "bash": {"COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))},
+        "zsh": {"_TYPER_COMPLETE_ARGS": typed},
+        "fish": {"_TYPER_COMPLETE_ARGS": typed, "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+    }[shell]
+    told = subprocess.run(
+        [TARE],
+        env={**os.environ, "_TARE_COMPLETE": f"complete_{shell}", **asked},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
+    return told.stdout
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_complete_commands_and_studies(shell: str) -> None:
+    assert set(re.findall(r"\b(?:resume|report|run)\b", completed(shell, "tare re"))) == {
+        "resume",
+        "report",
+    }
+    names = set(re.findall(r"\brealtime(?:-short)?\b|\bquick\b", completed(shell, "tare run real")))
+    assert names == {"realtime", "realtime-short"}
+
+
+def test_the_manual_page_is_as_the_commands_are_now() -> None:
+    page = manual()
+    assert (ROOT / PAGE).read_text() == page, "run `make docs`"
+    for name in ("run", "resume", "studies", "lab up", "image build"):
+        assert re.search(rf"^\.SS tare {name}\b", page, re.MULTILINE)
+    assert r"\-\-strict" in page and "130" in page
+
+
+@pytest.mark.skipif(shutil.which("man") is None, reason="no man here")
+def test_the_manual_page_can_be_read() -> None:
+    told = subprocess.run(
+        ["man", "--warnings", "-E", "UTF-8", "-l", ROOT / PAGE],
+        env={**os.environ, "MANWIDTH": "100", "MANPAGER": "cat"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert told.returncode == 0 and "tare resume [OPTIONS]" in told.stdout
+    assert "warning" not in told.stderr
 
 
 @pytest.mark.parametrize("command", ["run", "plan"])

@@ -1,7 +1,8 @@
-"""The commands that list what there is: workloads, platforms, the version; thin."""
+"""The commands that list what there is: studies, workloads, platforms, the version; thin."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,9 +15,25 @@ from tare.plaintext import plain
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
+    app.command()(studies)
     app.command()(workloads)
     app.command()(platforms)
     app.command()(version)
+
+
+def studies(
+    name: Annotated[str, typer.Argument(help="Print this one, to start one of your own.")] = "",
+) -> None:
+    """List the studies that come with Tare; `tare run` takes their names.
+
+    For example: tare studies quick > mine.yaml; tare run mine.yaml
+    """
+    from tare.study.shipped import find_study, shipped_studies, title_of
+
+    if name:
+        print(find_study(Path(name)).read_text(encoding="utf-8"), end="")
+    else:
+        _show({known: title_of(path) for known, path in shipped_studies().items()})
 
 
 def workloads() -> None:

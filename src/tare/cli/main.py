@@ -137,7 +137,7 @@ def plan(
     """Show the blocks and cells that would run, with a time estimate; start nothing.
 
     What hosts offer is remembered from earlier runs, or assumed; the plan says which.
-    For example: tare plan studies/realtime.yaml --host xen1 --arm kvm --blocks 3
+    For example: tare plan realtime --host xen1 --arm kvm --blocks 3
     """
     import asyncio
 
@@ -175,7 +175,7 @@ def run(
 ) -> None:
     """Carry a study out, with live progress, and write its report.
 
-    For example: tare run studies/realtime.yaml --host xen1 --arm xen-pv,xen-hvm --blocks 8
+    For example: tare run realtime --host xen1 --arm xen-pv,xen-hvm --blocks 8
     """
     import asyncio
 

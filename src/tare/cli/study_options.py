@@ -12,7 +12,28 @@ if TYPE_CHECKING:
     from tare.study.changes import Changes
     from tare.study.model import Study
 
-StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="A study, as a YAML file.")]
+
+def _found_study(given: Path) -> Path:
+    from tare.study.shipped import find_study
+
+    return find_study(given)
+
+
+def _shipped(typed: str) -> list[str]:
+    from tare.study.shipped import shipped_studies
+
+    return [name for name in shipped_studies() if name.startswith(typed)]
+
+
+StudyFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="STUDY",
+        help="A study: a YAML file, or the name of one that `tare studies` lists.",
+        callback=_found_study,
+        autocompletion=_shipped,
+    ),
+]
 
 
 def _from_zero(seed: int | None) -> int | None:

@@ -233,7 +233,7 @@ Both commands may change the study without touching the file, and what they chan
 the file, written into the run's events, and told in its report:
 
 ```sh
-tare run studies/realtime.yaml --host xen1                    # where: local, lab, or a host by name
+tare run realtime --host xen1                    # where: local, lab, or a host by name
 tare run FILE --arm kvm,xen-pv --scenario pinned --workload tick --blocks 8   # less of it
 tare run FILE --set shape.memory=1GiB --set arms.kvm.cpu=EPYC --set workloads.tick.samples=1000
 ```

@@ -1,0 +1,81 @@
+"""The package as a user gets it: one file, installed where nothing else is, run elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SHORT = ("run", "quick", "--blocks", "2", "--arm", "qemu-pv", "--workload", "numeric-sort")
+
+pytestmark = [pytest.mark.slow, pytest.mark.boots, pytest.mark.guest]
+
+
+def test_one_file_installed_alone_runs_the_quick_study(tmp_path: Path) -> None:
+    told = subprocess.run(
+        [ROOT / "scripts" / "wheel", tmp_path / "dist"], capture_output=True, text=True, check=False
+    )
+    assert told.returncode == 0, told.stderr
+    built = Path(told.stdout.strip())
+    machine = os.uname().machine
+    tags = re.fullmatch(r"hypertare-[^-]+-py3-none-(.+)\.whl", built.name)
+    assert tags is not None, built.name
+    kinds = {tag.removesuffix(f"_{machine}") for tag in tags[1].split(".")}
+    assert kinds == {"manylinux2014", "manylinux_2_17", "musllinux_1_1"}
+    with zipfile.ZipFile(built) as package:
+        said = package.read(next(n for n in package.namelist() if n.endswith("/WHEEL"))).decode()
+    assert {line[5:] for line in said.splitlines() if line.startswith("Tag: ")} == {
+        f"py3-none-{kind}_{machine}" for kind in kinds
+    }
+
+    home = tmp_path / "elsewhere"
+    home.mkdir()
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", home / "env"], check=True)
+    into: list[str | Path] = [
+        "--python",
+        home / "env" / "bin" / "python",
+        "--disable-pip-version-check",
+    ]
+    pip: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "pip",
+        *into,
+        "install",
+        "--quiet",
+        "--no-compile",
+    ]
+    locked: list[str | Path] = [
+        "--require-hashes",
+        "--only-binary",
+        ":all:",
+        "-r",
+        ROOT / "locks" / "runtime.txt",
+    ]
+    subprocess.run([*pip, *locked], check=True)
+    subprocess.run([*pip, "--no-deps", built], check=True)
+
+    def tare(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [home / "env" / "bin" / "tare", *words],
+            capture_output=True, text=True, cwd=home, check=False,
+            env={"PATH": os.defpath + ":/usr/sbin:/sbin", "HOME": str(Path.home()), "LANG": "C",
+                 "XDG_STATE_HOME": str(home / "state")},
+        )  # fmt: skip
+
+    listed = dict(line.split("\t") for line in tare("studies").stdout.splitlines())
+    assert set(listed) == {path.stem for path in (ROOT / "studies").glob("*.yaml")}
+    told = tare(*SHORT, "--out", "first")
+    assert told.returncode == 0, told.stdout + told.stderr
+    ends = [json.loads(line)["event"] for line in (home / "first/events.jsonl").open()]
+    counted = [each["metrics"] for each in ends if each["type"] == "cell_finished"]
+    assert len(counted) >= 2 and (home / "first" / "report.html").is_file()
+    # A study that needs what lies beside it finds that too.
+    assert "orders" in tare("plan", "my-program").stdout

@@ -1,0 +1,64 @@
+"""Studies that come with Tare are found by name from anywhere; a path is still a path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from run.run_driving import tare
+from tare.errors import InputError
+from tare.study.shipped import find_study, shipped_studies, title_of
+
+FOLDER = Path(__file__).parents[2] / "studies"
+
+
+def test_every_study_of_the_checkout_is_in_the_package() -> None:
+    assert {name: path.read_bytes() for name, path in shipped_studies().items()} == {
+        path.stem: path.read_bytes() for path in FOLDER.glob("*.yaml")
+    }
+
+
+@pytest.mark.parametrize("name", shipped_studies())
+def test_each_says_what_it_asks(name: str) -> None:
+    assert title_of(shipped_studies()[name]) not in ("", name)
+
+
+def test_a_name_is_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert find_study(Path("quick")).read_bytes() == (FOLDER / "quick.yaml").read_bytes()
+    # A run's folder, or any other, is not what is meant.
+    (tmp_path / "quick").mkdir()
+    assert find_study(Path("quick")) == shipped_studies()["quick"]
+
+
+def test_a_file_of_that_name_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "quick").write_text("study: mine\n")
+    assert find_study(Path("quick")) == Path("quick")
+
+
+@pytest.mark.parametrize("path", ["quick.yaml", "sub/quick", "./x/../quick.yml", "/nowhere/quick"])
+def test_a_path_is_left_as_it_is(path: str) -> None:
+    assert find_study(Path(path)) == Path(path)
+
+
+def test_a_name_that_is_none_says_which_there_are() -> None:
+    with pytest.raises(InputError, match=r"quik: no study of this name") as told:
+        find_study(Path("quik"))
+    assert "did you mean quick?" in told.value.hint and "realtime-short" in told.value.hint
+
+
+def test_the_command_lists_and_prints_them() -> None:
+    listed = dict(line.split("\t") for line in tare("studies").stdout.splitlines())
+    assert listed == {name: title_of(path) for name, path in shipped_studies().items()}
+    assert tare("studies", "knobs").stdout == (FOLDER / "knobs.yaml").read_text()
+    told = tare("studies", "nobs")
+    assert (told.returncode, told.stdout) == (2, "") and "did you mean knobs?" in told.stderr
+
+
+def test_a_plan_takes_a_name_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    told = tare("plan", "quick", "--arm", "bare", "--blocks", "2")
+    assert told.returncode == 0, told.stderr
+    assert "numeric-sort" in told.stdout
