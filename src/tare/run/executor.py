@@ -41,6 +41,7 @@ from tare.run.checking import (
 )
 from tare.run.interrupt import StopRequest, listening
 from tare.run.pacing import Pace
+from tare.run.part import Part
 from tare.run.resuming import (
     changed,
     hosts_now,
@@ -71,6 +72,7 @@ async def execute(
     run: str,
     seed: int,
     fold: Fold,
+    part: Part | None = None,
 ) -> RunFinished | None:
     """Carry a study out from its beginning.
 
@@ -82,14 +84,17 @@ async def execute(
         run: The run's identity.
         seed: Determines the order of everything.
         fold: Takes the run's events as they happen.
+        part: Which blocks are this host's, where several hosts share a run; all of them if None.
 
     Returns:
-        The last event, or None when the run was interrupted and can be resumed.
+        The last event, or None when the run was interrupted and can be resumed, or is shared.
     """
     libraries = SlowLibraries()
     libraries.begin()
     verdicts = await check_arms(setup, study)
     facts = facts_of(setup, study, verdicts)
+    if part is not None:
+        facts = restored_facts(part.checked, facts)
     plan = plan_study(setup, study, seed, facts)
     prepared = await prepare_arms(setup, study, plan)
     with appending(folder) as log:
@@ -108,7 +113,9 @@ async def execute(
         )
         checked = checked_events(setup, study, verdicts, facts)
         tell_plan(log, fold, checked, plan, prepared)
-        execution = _Execution(setup, study, plan, prepared, folder, log, run, fold, libraries)
+        execution = _Execution(
+            setup, study, plan, prepared, folder, log, run, fold, libraries, part
+        )
         return await execution.carry_out()
 
 
@@ -185,7 +192,9 @@ class _Execution:
         run: str,
         fold: Fold,
         libraries: SlowLibraries,
+        part: Part | None = None,
     ) -> None:
+        self._part = part
         self._setup = setup
         self._study = study
         self._plan = plan
@@ -211,7 +220,7 @@ class _Execution:
                 return None
             except TareError as error:
                 return self._finish("failed", str(error))
-        if stop.finishing:
+        if stop.finishing or self._part is not None:
             return None
         return self._finish("complete", self._fold.decided.reason if self._fold.decided else "")
 
@@ -234,7 +243,18 @@ class _Execution:
                 )
                 for name, run_host in self._setup.run_hosts.items()
             }
-            await self._all_blocks(stop, runners)
+            if self._part is None:
+                await self._all_blocks(stop, runners)
+            else:
+                await self._given_blocks(stop, runners, self._part)
+
+    async def _given_blocks(
+        self, stop: StopRequest, runners: Mapping[str, BatchRunner], part: Part
+    ) -> None:
+        async for given in part.blocks:
+            await self._block(runners, stop, given.number, given.settled)
+            if stop.finishing:
+                return
 
     async def _cells_on(self, host: str, held: AsyncExitStack) -> CellContext:
         """Return what all cells on a host are carried out with."""
@@ -276,12 +296,16 @@ class _Execution:
         require_worth(ended_by_now, self._study.baseline, strict=self._setup.strict)
 
     async def _block(
-        self, runners: Mapping[str, BatchRunner], stop: StopRequest, block: int
+        self,
+        runners: Mapping[str, BatchRunner],
+        stop: StopRequest,
+        block: int,
+        settled: frozenset[str] = frozenset(),
     ) -> None:
         ended = {each.arm for each in self._fold.arms_ended if each.block < block}
         batches = [
             (batch, pending)
-            for batch, pending in unfinished(self._plan, block, self._fold.settled)
+            for batch, pending in unfinished(self._plan, block, self._fold.settled | settled)
             if batch.arm not in ended
         ]
         if not any(pending for _, pending in batches):
