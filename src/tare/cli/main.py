@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from tare.cli import checking, listing
+from tare.cli import checking, fleet, listing
 from tare.cli.checking import loaded
 from tare.cli.compare import compare
 from tare.cli.ending import (
@@ -172,6 +172,10 @@ def run(
     seed: Seed = None,
     hosts: HostsFile = None,
     strict: Strict = False,
+    cluster: fleet.ClusterAddress = "",
+    ca: fleet.Ca = None,
+    cert: fleet.Certificate = None,
+    key: fleet.Key = None,
 ) -> None:
     """Carry a study out, with live progress, and write its report.
 
@@ -184,6 +188,10 @@ def run(
     changes = changes_of(host, arm, workload, scenario, blocks, values)
     wanted, source = read_study(study, changes, hosts)
     folder = out or Path("runs") / f"{study.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+    if cluster:
+        choice = fleet.choice_of(cluster, ca, cert, key)
+        end(folder, fleet.run_on(choice, wanted, source, folder, seed))
+        return
     running = carry_out(wanted, source, folder, seed, decide_on, _console(), strict=strict)
     end(folder, asyncio.run(running))
 
@@ -208,8 +216,15 @@ def resume(
     accept: Annotated[
         bool, typer.Option("--accept", help="Go on though the host or a version has changed.")
     ] = False,
+    cluster: fleet.ClusterAddress = "",
+    ca: fleet.Ca = None,
+    cert: fleet.Certificate = None,
+    key: fleet.Key = None,
 ) -> None:
     """Go on after a crash, kill or Ctrl-C, at the first unfinished cell."""
+    if cluster:
+        end(directory, fleet.resume_on(fleet.choice_of(cluster, ca, cert, key), directory))
+        return
     import asyncio
 
     from tare.run.foreground import go_on
@@ -262,6 +277,7 @@ app.command()(compare)
 
 listing.add_to(app)
 checking.add_to(app)
+fleet.add_to(app)
 
 
 @app.command()

@@ -16,6 +16,7 @@ from tare.events.model import (
     CellFinished,
     CellStarted,
     Decided,
+    HostJoined,
     ImageReady,
     MachineReady,
     MachineStarting,
@@ -61,6 +62,7 @@ class BlockCourse:
         took_s: Seconds of each block that one process began and ended.
         last_took_s: Seconds of the newest block that ended, None where several processes shared it.
         finished: Numbers of the blocks that ended.
+        hosts: The host that measures each block, where several share a run.
     """
 
     number: int = 0
@@ -69,6 +71,29 @@ class BlockCourse:
     took_s: list[float] = field(default_factory=list)
     last_took_s: float | None = None
     finished: list[int] = field(default_factory=list)
+    hosts: dict[int, str] = field(default_factory=dict)
+    _began: dict[int, float] = field(default_factory=dict)
+
+    def take(self, event: BlockStarted | BlockFinished, time: float) -> None:
+        """Account for a block's begin or end; blocks of several hosts may overlap."""
+        if isinstance(event, BlockStarted):
+            self.number, self.under_way = max(self.number, event.block), True
+            self.began = time
+            self._began[event.block] = time
+            if event.host:
+                self.hosts[event.block] = event.host
+            return
+        began = self._began.pop(event.block, None)
+        self.last_took_s = None if began is None else time - began
+        if self.last_took_s is not None:
+            self.took_s.append(self.last_took_s)
+        self.under_way = bool(self._began)
+        self.finished.append(event.block)
+
+    def forget(self) -> None:
+        """What was under way when a process ended never happened."""
+        self.under_way = False
+        self._began.clear()
 
 
 @dataclass
@@ -90,6 +115,8 @@ class Fold:
     block: BlockCourse = field(default_factory=BlockCourse)
     machines: list[OpenMachine] = field(default_factory=list)
     finished: dict[str, FinishedCell] = field(default_factory=dict)
+    joined: dict[str, HostJoined] = field(default_factory=dict)
+    """The hosts that share the run, as each last joined it."""
     decisions: list[Decided] = field(default_factory=list)
     arms_ended: list[ArmEnded] = field(default_factory=list)
     ended: RunFinished | None = None
@@ -148,7 +175,9 @@ class Fold:
             case CellFinished():
                 self._finish(event)
             case BlockStarted() | BlockFinished():
-                self._take_block(event, record.time)
+                self.block.take(event, record.time)
+            case HostJoined():
+                self.joined[event.host] = event
             case Decided():
                 self.decisions.append(event)
             case ArmEnded():
@@ -237,7 +266,7 @@ class Fold:
 
     def _resume(self, event: RunResumed) -> None:
         self._open.clear()
-        self.block.under_way = False
+        self.block.forget()
         self.resumed, self.ended = self.resumed + 1, None
         self.doubts = (*self.doubts, *event.doubts)
         self.host, self.versions = event.host or self.host, event.versions
@@ -248,17 +277,6 @@ class Fold:
             self.finished = {
                 cell: done for cell, done in self.finished.items() if done.result.block in ended
             }
-
-    def _take_block(self, event: BlockStarted | BlockFinished, time: float) -> None:
-        course = self.block
-        if isinstance(event, BlockStarted):
-            course.number, course.under_way, course.began = event.block, True, time
-            return
-        course.last_took_s = time - course.began if course.under_way else None
-        if course.last_took_s is not None:
-            course.took_s.append(course.last_took_s)
-        course.under_way = False
-        course.finished.append(event.block)
 
     def _take_machine(self, event: MachineStarting | MachineReady | MachineStopped) -> None:
         match event:

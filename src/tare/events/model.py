@@ -136,12 +136,41 @@ class ImageReady(Base):
     took_s: float
 
 
+class HostJoined(Base):
+    """A host takes part in a run that several share; ``checked`` is what it offers each arm.
+
+    ``facts`` identify it, and ``worker`` is the address of what speaks for it. It measures
+    ``cells_per_block`` cells in each of its blocks.
+    """
+
+    type: Literal["host_joined"] = "host_joined"
+    host: str
+    worker: str
+    facts: dict[str, Any]
+    versions: dict[str, str]
+    checked: tuple[PlatformChecked, ...]
+    cells_per_block: int
+
+
+class HostLost(Base):
+    """A host left a run that several share; ``blocks`` are those that nobody else can measure."""
+
+    type: Literal["host_lost"] = "host_lost"
+    host: str
+    reason: str
+    blocks: tuple[int, ...] = ()
+
+
 class BlockStarted(Base):
-    """One fresh boot of every arm begins, in this order of ``arm/scenario`` batches."""
+    """One fresh boot of every arm begins, in this order of ``arm/scenario`` batches.
+
+    ``host`` is the one that measures it, where several share a run.
+    """
 
     type: Literal["block_started"] = "block_started"
     block: int
     order: tuple[str, ...]
+    host: str = ""
 
 
 class MachineStarting(Base):
@@ -315,6 +344,8 @@ Event = Annotated[
     | Skipped
     | Planned
     | ImageReady
+    | HostJoined
+    | HostLost
     | BlockStarted
     | MachineStarting
     | MachineReady

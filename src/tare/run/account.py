@@ -74,6 +74,26 @@ def account(plan: Plan, fold: Fold) -> Account:
     return Account(planned, counts, dict(reasons.most_common()), compared)
 
 
+def tallied(cells: Iterable[CellResult], planned: int, baseline: str) -> Account:
+    """Return what became of cells where only their number was planned.
+
+    Args:
+        cells: Those that ended.
+        planned: How many were planned.
+        baseline: The arm that the others are compared with.
+    """
+    counts = dict.fromkeys(("ok", "failed", "withheld", "skipped", "left"), 0)
+    reasons: Counter[str] = Counter()
+    compared = False
+    for cell in cells:
+        counts[cell.status] += 1
+        compared |= cell.arm == baseline and cell.status == "ok"
+        if cell.status != "ok":
+            reasons[_without_names(cell.reason)] += 1
+    counts["left"] = max(planned - sum(counts.values()), 0)
+    return Account(planned, counts, dict(reasons.most_common()), compared)
+
+
 def _without_names(reason: str) -> str:
     """Return a reason without what differs from machine to machine."""
     return _MACHINE.sub(r"the \1", reason) or "no reason was told"

@@ -6,6 +6,19 @@ import asyncio
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Protocol
+
+
+class Stoppable(Protocol):
+    """What can be asked to stop."""
+
+    def polite(self) -> None:
+        """Finish the current cell, then stop; the second request stops now."""
+        ...
+
+    def urgent(self, reason: str) -> None:
+        """Stop now, and remove everything that was created."""
+        ...
 
 
 class StopRequest:
@@ -35,7 +48,7 @@ class StopRequest:
 
 
 @contextmanager
-def listening(request: StopRequest) -> Iterator[None]:
+def listening(request: Stoppable) -> Iterator[None]:
     """Connect SIGINT, SIGTERM and SIGHUP to ``request`` while the block runs."""
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGINT, request.polite)

@@ -84,7 +84,8 @@ class Tally:
             in_this_block = max(per_block - (self.clock() - block.began), self.cell_left_s)
         else:
             in_this_block = 0.0 if block.number else per_block
-        return blocks_after * per_block + max(in_this_block, 0.0)
+        side_by_side = max(len(self.fold.joined), 1)
+        return blocks_after * per_block / side_by_side + max(in_this_block, 0.0)
 
     @property
     def left(self) -> str:

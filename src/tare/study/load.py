@@ -14,6 +14,7 @@ from tare.study.checking import Findings, KeyStyle
 from tare.study.hosts_file import KnownHosts, hosts_path
 from tare.study.model import Catalog, Study
 from tare.study.named_hosts import name_hosts
+from tare.study.spreading import with_spread_hosts
 from tare.study.yamltext import Document, Path, Problem, StudyError, parse
 
 HINT = "every key is described in docs/study.md"
@@ -78,7 +79,7 @@ def parse_study(
 
     def build(data: Mapping[str, Any]) -> tuple[Study | None, Findings]:
         findings = Findings()
-        named = name_hosts(data, known, findings)
+        named = name_hosts(with_spread_hosts(data), known, findings)
         style = KeyStyle(kebab=True, folder=folder)
         return build_study(named, catalog, style, findings), findings
 

@@ -29,6 +29,7 @@ from tare.study.platform_options import PlatformOptions
 from tare.study.quantities import Duration
 from tare.study.scenario import Scenario
 from tare.study.shape import Shape
+from tare.study.spreading import Spreadable
 
 FEWEST_BLOCKS_FOR_A_TEST = 8
 """Flipping the signs of fewer blocks cannot reach p < 0.01 (2/2^8 = 0.0078)."""
@@ -220,7 +221,7 @@ class WorkloadSpec(Part):
     )
 
 
-class StudyFrame(Part):
+class StudyFrame(Spreadable):
     """What a study says once, for all its arms, scenarios and workloads."""
 
     study: Slug = Field(description="Short name: lower-case letters, digits, `-`, `_`, `.`.")

@@ -1,0 +1,241 @@
+"""``--cluster``, ``tare scheduler`` and ``tare worker``: one study over many hosts."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tare.cli.listing import piped_or_terminal
+from tare.errors import InputError
+
+if TYPE_CHECKING:
+    from distributed import Security
+
+    from tare.events import RunFinished
+    from tare.fleet.command import ClusterChoice
+    from tare.fleet.connecting import WorkersHost
+    from tare.run.setup import StudySource
+    from tare.study.model import Study
+
+ClusterAddress = Annotated[
+    str,
+    typer.Option(
+        "--cluster",
+        metavar="ADDRESS",
+        help="Share the study among hosts: a scheduler's tcp://NAME:PORT, or local:N for N "
+        "deterministic labs side by side on this computer.",
+    ),
+]
+_PEM = "file in PEM form"
+Ca = Annotated[
+    Path | None,
+    typer.Option("--tls-ca", envvar="TARE_TLS_CA", help=f"Whom to trust: a {_PEM}."),
+]
+Certificate = Annotated[
+    Path | None,
+    typer.Option("--tls-cert", envvar="TARE_TLS_CERT", help=f"Own certificate: a {_PEM}."),
+]
+Key = Annotated[
+    Path | None, typer.Option("--tls-key", envvar="TARE_TLS_KEY", help=f"Its key: a {_PEM}.")
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands to the program."""
+    app.command()(scheduler)
+    app.command()(worker)
+
+
+def choice_of(address: str, ca: Path | None, cert: Path | None, key: Path | None) -> ClusterChoice:
+    """Return the cluster that a command line names.
+
+    Raises:
+        InputError: Dask is not installed, or certificates are missing.
+    """
+    _require_dask()
+    from tare.fleet.command import ClusterChoice
+
+    return ClusterChoice(address, security_of(address, ca, cert, key))
+
+
+def security_of(
+    address: str, ca: Path | None, cert: Path | None, key: Path | None
+) -> Security | None:
+    """Return the certificates for an address; None where it is not encrypted.
+
+    Raises:
+        InputError: Some are missing, or there is no such file.
+    """
+    given = {"--tls-ca": ca, "--tls-cert": cert, "--tls-key": key}
+    if not address.startswith("tls://"):
+        if any(given.values()):
+            raise InputError(
+                f"certificates are given, and {address} is not encrypted", "write tls://NAME:PORT"
+            )
+        return None
+    for name, path in given.items():
+        if path is None:
+            raise InputError(f"{address} needs {name}", "see docs/fleet.md for how to make them")
+        if not path.is_file():
+            raise InputError(f"{name} {path}: there is no such file", "see docs/fleet.md")
+    from distributed import Security
+
+    files = {
+        f"tls_{role}_{kind}": str(path)
+        for role in ("client", "scheduler", "worker")
+        for kind, path in (("cert", cert), ("key", key))
+    }
+    return Security(require_encryption=True, tls_ca_file=str(ca), **files)
+
+
+def run_on(
+    choice: ClusterChoice, study: Study, source: StudySource, folder: Path, seed: int | None
+) -> RunFinished | None:
+    """Carry a study out on a cluster; None when it was interrupted."""
+    import asyncio
+
+    from tare.cli.ending import decide_on
+    from tare.fleet.command import carry_out
+
+    running = carry_out(study, source, folder, seed, decide_on, piped_or_terminal(), choice)
+    return asyncio.run(running)
+
+
+def resume_on(choice: ClusterChoice, folder: Path) -> RunFinished | None:
+    """Go on with a shared run on a cluster; None when it was interrupted again."""
+    import asyncio
+
+    from tare.cli.ending import decide_on
+    from tare.fleet.command import go_on
+
+    return asyncio.run(go_on(folder, decide_on, piped_or_terminal(), choice))
+
+
+def scheduler(
+    address: Annotated[
+        str, typer.Argument(metavar="ADDRESS", help="Where to listen, as tcp://NAME:8786.")
+    ] = "tcp://127.0.0.1:8786",
+    dashboard: Annotated[
+        str, typer.Option(metavar="NAME:PORT", help="Where Dask's own page is shown.")
+    ] = "",
+    ca: Ca = None,
+    cert: Certificate = None,
+    key: Key = None,
+) -> None:
+    """Serve a scheduler of Dask's, which runs of many hosts meet at, until Ctrl-C.
+
+    Whoever can connect to it can run programs on every worker: see docs/security.md.
+    For example: tare scheduler tcp://127.0.0.1:8786
+    """
+    _require_dask()
+    _require_address(address)
+    import asyncio
+
+    from tare.fleet import connecting
+
+    async def serve() -> None:
+        security = security_of(address, ca, cert, key)
+        async with connecting.scheduler(address, security, dashboard) as serving:
+            print(f"the scheduler listens at {serving.address}", flush=True)
+            await serving.finished()
+
+    asyncio.run(serve())
+
+
+def worker(
+    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="The scheduler's.")],
+    host: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="The host it stands for: local, lab, or one of the hosts file."
+        ),
+    ] = "local",
+    name: Annotated[
+        str, typer.Option(help="What the cluster calls the host; the host's name if left out.")
+    ] = "",
+    cpus: Annotated[
+        str,
+        typer.Option(metavar="LIST", help="Housekeeping CPUs that the worker keeps to, as 0,1."),
+    ] = "",
+    hosts: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The hosts file, if not the usual one.")
+    ] = None,
+    ca: Ca = None,
+    cert: Certificate = None,
+    key: Key = None,
+) -> None:
+    """Stand for a host in a cluster, until Ctrl-C or until the scheduler is gone.
+
+    For example: tare worker --host xen1 tcp://10.0.0.1:8786
+    """
+    _require_dask()
+    _require_address(address)
+    import asyncio
+    import socket
+
+    from tare.fleet import connecting
+
+    known_as = name or (socket.gethostname() if host == "local" else host)
+    stands_for = _host(host, hosts, _cpus(cpus))
+
+    async def serve() -> None:
+        security = security_of(address, ca, cert, key)
+        try:
+            async with connecting.worker(address, known_as, stands_for, security) as serving:
+                print(f"this worker stands for {known_as} at {address}", flush=True)
+                await serving.finished()
+        except OSError as error:
+            raise InputError(
+                f"no scheduler answers at {address}: {error}", "start one with `tare scheduler`"
+            ) from error
+
+    asyncio.run(serve())
+
+
+def _host(name: str, file: Path | None, cpus: list[int]) -> WorkersHost:
+    """Return what a worker stands for.
+
+    Raises:
+        InputError: The hosts file does not know it.
+    """
+    from tare.fleet.connecting import WorkersHost, keep_to
+    from tare.study.hosting import ALWAYS, HostSpec
+    from tare.study.hosts_file import load_hosts
+
+    if name in ALWAYS:
+        spec = HostSpec.model_validate(name)
+    else:
+        known = load_hosts(file)
+        if name not in known.hosts:
+            raise InputError(
+                f"there is no host {name!r}",
+                f"name it in {known.path}, as `{name}: {{ssh: ADDRESS}}`",
+            )
+        spec = HostSpec.model_validate(known.hosts[name])
+    return WorkersHost(spec.model_dump(mode="json"), keep_to(cpus))
+
+
+def _cpus(said: str) -> list[int]:
+    parts = [part.strip() for part in said.split(",") if part.strip()]
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise InputError(f"--cpus {said}: not a list of CPUs", "write numbers, as --cpus 0,1")
+    return [int(part) for part in parts]
+
+
+def _require_address(address: str) -> None:
+    protocol, _, place = address.partition("://")
+    _, colon, port = place.rpartition(":")
+    if protocol not in ("tcp", "tls") or not colon or not port.isdigit():
+        raise InputError(
+            f"{address} is no address of a scheduler", "write tcp://NAME:PORT or tls://NAME:PORT"
+        )
+
+
+def _require_dask() -> None:
+    if importlib.util.find_spec("distributed") is None:
+        raise InputError(
+            "many hosts need Dask, which is not installed", "pip install 'hypertare[cluster]'"
+        )

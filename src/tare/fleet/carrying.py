@@ -1,0 +1,185 @@
+"""What a Dask worker does: it stands for one host, and carries that host's part of a run out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tare.fleet.inbox import Inbox
+from tare.fleet.shipping import Shipper
+from tare.fleet.site import CPUS, LONGEST_LINE
+from tare.fleet.wire import (
+    FROM_HOST,
+    TO_HOST,
+    Ended,
+    FilePiece,
+    Happened,
+    Hello,
+    Message,
+    StillThere,
+)
+from tare.run.versions import run_versions
+
+if TYPE_CHECKING:
+    from distributed import Queue
+
+SILENCE_S = 60.0
+"""So long a controller may be silent before its run is taken for given up."""
+FAREWELL_S = 120.0
+"""So long a part may take to remove what it made, before it is killed."""
+TOLD_WITH_FILES = frozenset({"series", "cell_finished", "machine_stopped", "block_finished"})
+"""Events that speak of files: these travel first, so that no event names a file that is missing."""
+MOST_AT_ONCE = 32
+"""Messages in one go, so that at most so many pieces of files are in flight."""
+TAIL = 20
+
+
+async def carry(assignment: str, up: str, down: str, program: Sequence[str] = ()) -> None:
+    """Carry an assignment out: the task that Dask is given, one for each attempt on a host.
+
+    Args:
+        assignment: As JSON.
+        up: Name of the queue for what happens.
+        down: Name of the queue for what is to be done.
+        program: What carries it out, as a process of its own; Tare's own if empty.
+    """
+    from distributed import Client, Queue, get_worker
+
+    worker = get_worker()
+    about = getattr(worker, "tare_host", None)
+    given = json.loads(assignment)
+    if about is not None and about.spec is not None:
+        given["host"] = about.spec
+    client = Client(
+        worker.scheduler.address, asynchronous=True, security=worker.security, set_as_default=False
+    )
+    async with client:
+        queues = await Queue(up, client=client), await Queue(down, client=client)
+        cpus = about.cpus if about is not None else ()
+        await _Carrier(worker.address, *queues, cpus).run(json.dumps(given), list(program))
+
+
+class _Carrier:
+    """One attempt at a host's part."""
+
+    def __init__(self, worker: str, up: Queue, down: Queue, cpus: Sequence[int]) -> None:
+        self._worker = worker
+        self._up = up
+        self._down = down
+        self._cpus = cpus
+        self._waiting: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue(maxsize=1000)
+
+    async def run(self, assignment: str, program: list[str]) -> None:
+        folder = Path(tempfile.mkdtemp(prefix="tare-part-"))
+        sending = asyncio.create_task(self._send())
+        try:
+            await self._tell(Hello(worker=self._worker, versions=run_versions()))
+            await self._tell(await self._follow(assignment, program, folder / "run"))
+        finally:
+            await self._waiting.put(None)
+            await sending
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+    async def _follow(self, assignment: str, program: list[str], folder: Path) -> Ended:
+        """Let the process measure, and pass on what it says; return how it ended."""
+        async with self._process(program, folder) as (process, errors):
+            assert process.stdin is not None and process.stdout is not None
+            process.stdin.write(assignment.encode() + b"\n")
+            listening = asyncio.create_task(self._listen(process.stdin))
+            shipper, ended = Shipper(folder), None
+            try:
+                async for line in process.stdout:
+                    message = FROM_HOST.validate_json(line)
+                    if isinstance(message, Ended):
+                        ended = message
+                        continue
+                    if isinstance(message, Happened) and message.event.type in TOLD_WITH_FILES:
+                        await self._ship(shipper)
+                    await self._tell(message)
+                await self._ship(shipper)
+                status = await process.wait()
+            finally:
+                listening.cancel()
+            return ended or Ended(reason=_fate(status, errors))
+
+    async def _ship(self, shipper: Shipper) -> None:
+        for piece in shipper.news():
+            await self._tell(piece)
+
+    @asynccontextmanager
+    async def _process(
+        self, program: list[str], folder: Path
+    ) -> AsyncIterator[tuple[asyncio.subprocess.Process, Path]]:
+        errors = folder.parent / "errors"
+        words = program or [sys.executable, "-m", "tare.fleet.site"]
+        with errors.open("wb") as file:
+            process = await asyncio.create_subprocess_exec(
+                *words,
+                str(folder),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=file,
+                env={**os.environ, CPUS: json.dumps(list(self._cpus))},
+                limit=LONGEST_LINE,
+                start_new_session=True,
+            )
+        try:
+            yield process, errors
+        finally:
+            await _end(process)
+
+    async def _listen(self, orders: asyncio.StreamWriter) -> None:
+        """Pass on what the controller says; close the process's input once it is gone."""
+        inbox = Inbox(self._down)
+        try:
+            while await inbox.ready(SILENCE_S):
+                for said in await inbox.take():
+                    if not isinstance(TO_HOST.validate_python(said), StillThere):
+                        orders.write(json.dumps(said).encode() + b"\n")
+                        await orders.drain()
+        finally:
+            inbox.close()
+            orders.close()
+
+    async def _tell(self, message: Message) -> None:
+        # Bytes stay bytes: Dask's queues carry them as they are.
+        mode = "python" if isinstance(message, FilePiece) else "json"
+        await self._waiting.put(message.model_dump(mode=mode))
+
+    async def _send(self) -> None:
+        """Send what waits, all of it in one go: each go is a round trip to the scheduler."""
+        over = False
+        while not over:
+            batch = [await self._waiting.get()]
+            while not self._waiting.empty() and len(batch) < MOST_AT_ONCE:
+                batch.append(self._waiting.get_nowait())
+            over = batch[-1] is None
+            if messages := [message for message in batch if message is not None]:
+                await self._up.put(messages)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End a process that Tare started, and give it time to remove what it made."""
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        await asyncio.wait_for(process.wait(), FAREWELL_S)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+
+
+def _fate(status: int, errors: Path) -> str:
+    """Return what became of a process that ended without a word."""
+    lines = errors.read_text(errors="replace").splitlines()[-TAIL:]
+    how = f"by signal {-status}" if status < 0 else f"with status {status}"
+    said = f": {lines[-1]}" if lines else ""
+    return f"its process ended {how}{said}"

@@ -1,0 +1,177 @@
+"""A cluster of Dask's as a run's controller needs it: hosts, attempts on them, messages."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from tare.errors import InputError, TareError
+from tare.fleet.carrying import carry
+from tare.fleet.inbox import Inbox
+from tare.fleet.wire import FROM_HOST, Assignment, FromHost, Message, StillThere
+
+if TYPE_CHECKING:
+    from distributed import Client, Future, Queue
+
+RESOURCE = "tare-host-"
+"""A worker states ``tare-host-NAME: 1``; an attempt takes it whole: a host has one at a time."""
+LOOK_S = 2.0
+"""Seconds between two looks at whether the worker of an attempt is still there."""
+HEARTBEAT_S = 5.0
+"""So often a host hears that the controller is still there."""
+
+
+class HostGone(TareError):
+    """The worker of an attempt is gone; what it had not finished is measured again."""
+
+
+class ClusterGone(TareError):
+    """The scheduler does not answer any more."""
+
+
+class Attempt:
+    """One go at a host's part of a run.
+
+    Args:
+        cluster: Where it runs.
+        host: The host's name.
+        future: Dask's word on it.
+        up: What the host says.
+        down: What it is told.
+    """
+
+    def __init__(
+        self, cluster: Cluster, host: str, future: Future[Any], up: Queue, down: Queue
+    ) -> None:
+        self.host = host
+        self._cluster = cluster
+        self._future = future
+        self._inbox = Inbox(up)
+        self._down = down
+        self._worker = ""
+        self._told = time.monotonic()
+
+    async def tell(self, message: Message) -> None:
+        """Say something to the host."""
+        self._told = time.monotonic()
+        await self._down.put(message.model_dump(mode="json"))
+
+    async def messages(self) -> AsyncIterator[FromHost]:
+        """Yield what the host says, until it is left.
+
+        Raises:
+            HostGone: Its worker is gone.
+            ClusterGone: The scheduler is.
+        """
+        while True:
+            await self._remind()
+            for said in await self._next():
+                message = FROM_HOST.validate_python(said)
+                if message.kind == "hello":
+                    self._welcome(message.worker)
+                yield message
+
+    def _welcome(self, worker: str) -> None:
+        """Take note of who carries the attempt out; Dask may have given it to another worker."""
+        if self._worker and worker != self._worker:
+            raise HostGone(f"the worker of {self.host} died, and Dask began its work anew")
+        self._worker = worker
+
+    async def _next(self) -> Sequence[Any]:
+        """Wait for what the host says next; look meanwhile whether it is still there."""
+        try:
+            while not await self._inbox.ready(LOOK_S):
+                await self._look()
+                await self._remind()
+            return [message for batch in await self._inbox.take() for message in batch]
+        except OSError as error:
+            raise ClusterGone(f"the scheduler does not answer: {error}") from error
+
+    async def _remind(self) -> None:
+        if time.monotonic() - self._told > HEARTBEAT_S:
+            await self.tell(StillThere())
+
+    async def _look(self) -> None:
+        """See that the worker is still there.
+
+        Raises:
+            HostGone: It is not.
+        """
+        hosts = await self._cluster.hosts()
+        if self._worker and hosts.get(self.host) != self._worker:
+            raise HostGone(f"the worker of {self.host} is gone")
+        if not self._worker and self.host not in hosts:
+            raise HostGone(f"no worker stands for {self.host}")
+        if self._future.status == "error":
+            error = await self._future.exception()
+            raise HostGone(f"the worker of {self.host} gave up: {error}")
+
+    async def leave(self) -> None:
+        """Forget the attempt; whatever of it still runs ends by itself."""
+        self._inbox.close()
+        with suppress(OSError, asyncio.TimeoutError, TimeoutError):
+            await self._future.cancel(force=True)
+
+
+class Cluster:
+    """The connection to a scheduler.
+
+    Args:
+        client: Dask's own.
+        program: What carries a host's part out; Tare's own if empty.
+    """
+
+    def __init__(self, client: Client, program: Sequence[str] = ()) -> None:
+        self._client = client
+        self._program = tuple(program)
+
+    async def hosts(self) -> Mapping[str, str]:
+        """Return the address of each host's worker, by the host's name.
+
+        Raises:
+            ClusterGone: The scheduler does not answer.
+            InputError: Two workers stand for one host.
+        """
+        scheduler = self._client.scheduler
+        try:
+            if scheduler is None or self._client.status != "running":
+                raise ClusterGone("the scheduler does not answer any more")
+            known = await scheduler.identity(n_workers=-1)
+        except OSError as error:
+            raise ClusterGone(f"the scheduler does not answer any more: {error}") from error
+        found: dict[str, str] = {}
+        for address, worker in known["workers"].items():
+            for resource in worker["resources"]:
+                if resource.startswith(RESOURCE):
+                    name = resource.removeprefix(RESOURCE)
+                    if name in found:
+                        raise InputError(
+                            f"two workers stand for the host {name}: {found[name]} and {address}",
+                            "end one of them: a host measures one thing at a time",
+                        )
+                    found[name] = address
+        return found
+
+    async def begin(self, host: str, assignment: Assignment) -> Attempt:
+        """Have a host's worker carry an assignment out."""
+        from distributed import Queue
+
+        name = f"tare-{assignment.run}-{host}-{secrets.token_hex(4)}"
+        up = await Queue(f"{name}-up", client=self._client)
+        down = await Queue(f"{name}-down", client=self._client)
+        future = self._client.submit(
+            carry,
+            assignment.model_dump_json(),
+            f"{name}-up",
+            f"{name}-down",
+            self._program,
+            key=name,
+            resources={RESOURCE + host: 1},
+            retries=0,
+            pure=False,
+        )
+        return Attempt(self, host, future, up, down)

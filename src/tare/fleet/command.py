@@ -1,0 +1,235 @@
+"""Carry a study out on a cluster, or go on with it, before the eyes of a user."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.text import Text
+
+from tare.errors import InputError
+from tare.events import Fold, RunFinished, RunResumed, RunStarted, read_fold
+from tare.fleet.cluster import Cluster
+from tare.fleet.controller import Controller, FleetSetup
+from tare.fleet.dealing import Deal, Way
+from tare.outputs import put_for_user
+from tare.run.appending import appending
+from tare.run.catalog import build_catalog
+from tare.run.folder import RunFolder, create_folder, open_folder
+from tare.run.progress import ProgressView, Tally
+from tare.run.session import new_run_id
+from tare.run.setup import Decide, StudySource
+from tare.run.versions import run_versions
+from tare.study.load import restore_study
+from tare.study.model import Study
+
+if TYPE_CHECKING:
+    from distributed import Security
+
+LOCAL = "local:"
+"""``--cluster local:N``: N labs of this computer side by side."""
+
+
+@dataclass(frozen=True)
+class ClusterChoice:
+    """Which cluster a command names.
+
+    Args:
+        address: ``tcp://NAME:PORT``, ``tls://NAME:PORT`` or ``local:N``.
+        security: The certificates for ``tls://``.
+        program: What carries a host's part out; Tare's own if empty.
+    """
+
+    address: str
+    security: Security | None = None
+    program: Sequence[str] = ()
+
+
+@asynccontextmanager
+async def cluster_of(choice: ClusterChoice, study: Study) -> AsyncIterator[Cluster]:
+    """Connect to the cluster that a command names.
+
+    Raises:
+        InputError: It is not there, or it cannot carry the study out.
+    """
+    # Loaded here: nobody else needs Dask.
+    from tare.fleet.connecting import connected, local_labs
+
+    _require_shareable(study)
+    if choice.address.startswith(LOCAL):
+        opening = local_labs(_how_many(choice.address), study, choice.program)
+    else:
+        opening = connected(choice.address, choice.security, choice.program)
+    async with opening as cluster:
+        yield cluster
+
+
+def _how_many(address: str) -> int:
+    said = address.removeprefix(LOCAL)
+    if not said.isascii() or not said.isdigit() or not 1 <= int(said) <= 64:
+        raise InputError(
+            f"--cluster {address}: {said!r} is no number of labs",
+            "write a number from 1 to 64, as in --cluster local:2",
+        )
+    return int(said)
+
+
+def _require_shareable(study: Study) -> None:
+    if len(study.computers) > 1:
+        raise InputError(
+            "the arms of this study say which host they are `on`, and a cluster's hosts each run "
+            "all arms",
+            "leave `on` out, or run it without --cluster",
+        )
+
+
+async def carry_out(
+    study: Study,
+    source: StudySource,
+    out: Path,
+    seed: int | None,
+    decide: Decide,
+    console: Console,
+    choice: ClusterChoice,
+) -> RunFinished | None:
+    """Carry a study out on a cluster, into the new folder ``out``.
+
+    Args:
+        study: What to measure.
+        source: Where it came from.
+        out: A folder that holds nothing yet.
+        seed: Overrides the study's own seed; a fresh one is drawn where neither is given.
+        decide: Judges after each block whether to go on.
+        console: Where progress is shown.
+        choice: The cluster.
+
+    Returns:
+        The last event, or None when the run was interrupted and can be resumed.
+
+    Raises:
+        InputError: The folder or the cluster cannot be used; nothing was started.
+    """
+    async with cluster_of(choice, study) as cluster:
+        hosts = await _wanted(cluster, study)
+        how = _how(study, hosts, choice)
+        folder = create_folder(out)
+        fold = Fold()
+        chosen = seed if seed is not None else study.seed
+        started = RunStarted(
+            run=new_run_id(),
+            study=study.model_dump(mode="json"),
+            study_path=source.path,
+            study_sha256=source.sha256,
+            seed=secrets.randbits(32) if chosen is None else chosen,
+            host={name: {"worker": address, "spread": how} for name, address in hosts.items()},
+            versions=run_versions(),
+            changes=source.changes,
+        )
+        written = Path(source.path).read_bytes()
+        put_for_user(folder.study, written, "choose another folder with --out")
+        finished = await _carry(cluster, study, started, folder, fold, decide, console, True)
+        if not fold.joined:
+            shutil.rmtree(folder.path)
+            raise InputError(
+                "no host could carry the study out", "the lines above say what each one lacks"
+            )
+        return finished
+
+
+async def go_on(
+    directory: Path, decide: Decide, console: Console, choice: ClusterChoice
+) -> RunFinished | None:
+    """Go on with a shared run at its first unfinished cells.
+
+    Returns:
+        The last event, or None when the run was interrupted again.
+
+    Raises:
+        InputError: There is no run, it is complete, it is not shared, or the cluster cannot be
+            used.
+    """
+    folder = open_folder(directory)
+    fold = read_fold(folder.events)
+    started = fold.started
+    if started is None or not _shared(started):
+        raise InputError(
+            f"the run in {directory} was begun on one host", f"write: tare resume {directory}"
+        )
+    if fold.ended is not None and fold.ended.status == "complete":
+        raise InputError(
+            f"the run in {directory} is complete", f"see its report: tare report {directory}"
+        )
+    study = restore_study(started.study, build_catalog())
+    async with cluster_of(choice, study) as cluster:
+        return await _carry(cluster, study, started, folder, fold, decide, console, False)
+
+
+def _shared(started: RunStarted) -> bool:
+    return any(isinstance(host, dict) and "worker" in host for host in started.host.values())
+
+
+async def _carry(
+    cluster: Cluster,
+    study: Study,
+    started: RunStarted,
+    folder: RunFolder,
+    fold: Fold,
+    decide: Decide,
+    console: Console,
+    anew: bool,
+) -> RunFinished | None:
+    view = ProgressView(console, Tally(fold, study.blocks.most))
+    how: Way = next(iter(started.host.values()))["spread"]
+    setup = FleetSetup(
+        cluster, decide, view.progress, lambda said: console.print(Text(said, "yellow"))
+    )
+    deal = Deal(how, tuple(started.host), study.blocks.most, fold.block.finished)
+    with view, appending(folder) as log:
+        log.subscribe(fold.take)
+        log.subscribe(view.take)
+        if anew:
+            log.append(started)
+        else:
+            log.append(RunResumed(run=started.run, versions=run_versions(), doubts=fold.doubts))
+        return await Controller(setup, study, started, deal, folder, log, fold).carry_out()
+
+
+async def _wanted(cluster: Cluster, study: Study) -> dict[str, str]:
+    """Return the addresses of the workers of the hosts that the study wants, by host.
+
+    Raises:
+        InputError: Nobody stands for one of them.
+    """
+    there = await cluster.hosts()
+    wanted = study.spread.hosts if study.spread is not None else ()
+    for name in wanted:
+        if name not in there:
+            raise InputError(
+                f"no worker stands for the host {name}"
+                + (f"; there are workers for {', '.join(there)}" if there else ""),
+                f"start one: tare worker --host {name} ADDRESS",
+            )
+    if not there:
+        raise InputError(
+            "the cluster has no worker that stands for a host",
+            "start one for each host: tare worker --host NAME ADDRESS",
+        )
+    return {name: there[name] for name in wanted or sorted(there)}
+
+
+def _how(study: Study, hosts: dict[str, str], choice: ClusterChoice) -> Way:
+    if study.spread is not None:
+        return study.spread.how
+    if len(hosts) == 1 or choice.address.startswith(LOCAL):
+        return "split"
+    raise InputError(
+        f"the study does not say how {len(hosts)} hosts share it",
+        "write `spread: replicate`, where each host measures all blocks, or `spread: split`, "
+        "where equal hosts share them (or --set spread=split)",
+    )

@@ -1,0 +1,222 @@
+"""Reach a cluster of Dask's, or make one of labs on this computer; stand for a host in one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import dask
+from distributed import Client, Scheduler, Worker
+from distributed.http.routing import RoutingApplication
+from distributed.utils import get_ip
+from tornado.httpserver import HTTPServer
+
+from tare.errors import InputError
+from tare.fleet.cluster import RESOURCE, Cluster
+
+if TYPE_CHECKING:
+    from distributed import Security
+
+    from tare.study.model import Study
+
+CONNECT_S = 15.0
+SETTINGS = {
+    # A worker sits beside what is measured: it must not sample itself a hundred times a second.
+    "distributed.worker.profile.enabled": False,
+    "distributed.worker.memory.target": False,
+    "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.pause": False,
+    "distributed.worker.memory.terminate": False,
+    # A cell that was lost is Tare's to begin anew, not Dask's.
+    "distributed.scheduler.allowed-failures": 0,
+    "distributed.scheduler.worker-ttl": "30s",
+    "distributed.admin.tick.limit": "30s",
+}
+"""Dask's settings that measuring needs: https://docs.dask.org/en/stable/configuration.html."""
+
+
+class _Unasked:
+    """Listens for no browser unless told where: Dask's own servers always do."""
+
+    def start_http_server(
+        self, routes: Any, dashboard_address: Any, default_port: int = 0, ssl_options: Any = None
+    ) -> None:
+        """Listen for browsers where that was asked for."""
+        if dashboard_address:
+            super().start_http_server(routes, dashboard_address, default_port, ssl_options)  # type: ignore[misc]
+        else:
+            self.http_application = RoutingApplication(routes)
+            self.http_server = HTTPServer(self.http_application)
+
+
+class _Scheduler(_Unasked, Scheduler):
+    """Dask's scheduler, without a web server of its own."""
+
+
+class _Worker(_Unasked, Worker):
+    """Dask's worker, without a web server of its own."""
+
+
+@dataclass(frozen=True)
+class WorkersHost:
+    """The host that a worker stands for.
+
+    Args:
+        spec: What it is, as a study says it; None: as the study says.
+        cpus: All CPUs of the host, where the worker itself keeps to some of them.
+    """
+
+    spec: Mapping[str, Any] | None = None
+    cpus: tuple[int, ...] = ()
+
+
+@contextmanager
+def _settings() -> Iterator[None]:
+    logging.getLogger("distributed").setLevel(logging.WARNING)
+    with dask.config.set(SETTINGS):
+        yield
+
+
+@asynccontextmanager
+async def connected(
+    address: str, security: Security | None, program: Sequence[str] = ()
+) -> AsyncIterator[Cluster]:
+    """Connect to a scheduler.
+
+    Args:
+        address: As ``tcp://NAME:PORT`` or ``tls://NAME:PORT``.
+        security: The certificates for ``tls://``.
+        program: What carries a host's part out; Tare's own if empty.
+
+    Raises:
+        InputError: It does not answer.
+    """
+    client = Client(
+        address, asynchronous=True, security=security, timeout=CONNECT_S, set_as_default=False
+    )
+    try:
+        await client
+    except (OSError, ValueError, TypeError, RuntimeError) as error:
+        raise InputError(
+            f"no scheduler answers at {address}: {error}",
+            "start one with `tare scheduler`, and a `tare worker` for each host",
+        ) from error
+    try:
+        yield Cluster(client, program)
+    finally:
+        with suppress(OSError, TimeoutError, asyncio.TimeoutError):
+            await client.close(timeout=2)
+
+
+@asynccontextmanager
+async def scheduler(
+    address: str, security: Security | None = None, dashboard: str = ""
+) -> AsyncIterator[Scheduler]:
+    """Serve a scheduler with the settings that measuring needs.
+
+    Args:
+        address: Where it listens, as ``tcp://NAME:PORT`` or ``tls://NAME:PORT``.
+        security: The certificates for ``tls://``.
+        dashboard: Where Dask's own page listens; nowhere if empty.
+
+    Raises:
+        InputError: It cannot listen there.
+    """
+    protocol, _, place = address.rpartition("://")
+    host, _, port = place.rpartition(":")
+    with _settings():
+        try:
+            async with _Scheduler(
+                host=host,
+                port=int(port),
+                protocol=protocol or "tcp",
+                security=security,
+                dashboard=bool(dashboard),
+                dashboard_address=dashboard or None,
+            ) as serving:
+                yield serving
+        except OSError as error:
+            raise InputError(f"cannot listen at {address}: {error}", "choose another") from error
+
+
+@asynccontextmanager
+async def worker(
+    address: str, name: str, host: WorkersHost, security: Security | None = None
+) -> AsyncIterator[Worker]:
+    """Stand for a host in a cluster.
+
+    Args:
+        address: The scheduler's.
+        name: What the cluster calls the host.
+        host: What it is.
+        security: The certificates for ``tls://``.
+    """
+    with _settings(), tempfile.TemporaryDirectory(prefix="tare-worker-") as scratch:
+        async with _Worker(
+            address,
+            name=name,
+            nthreads=1,
+            resources={RESOURCE + name: 1},
+            host=_own_address(address),
+            memory_limit=0,
+            dashboard=False,
+            local_directory=scratch,
+            security=security,
+            death_timeout=CONNECT_S,
+        ) as serving:
+            # Tasks run inside the worker, and look there for what it stands for.
+            serving.tare_host = host
+            yield serving
+
+
+@asynccontextmanager
+async def local_labs(
+    number: int, study: Study, program: Sequence[str] = ()
+) -> AsyncIterator[Cluster]:
+    """Make a cluster of labs on this computer, which do not disturb one another.
+
+    Args:
+        number: How many.
+        study: What they will measure.
+        program: What carries a lab's part out; Tare's own if empty.
+
+    Raises:
+        InputError: The study is not for a lab whose time counts instructions.
+    """
+    if study.host.kind != "lab" or not study.lab.deterministic:
+        raise InputError(
+            "--cluster local:N runs labs side by side, and only those whose time counts "
+            "instructions do not disturb one another",
+            "write `host: lab` and `lab: deterministic`, or leave --cluster out",
+        )
+    async with AsyncExitStack() as held:
+        serving = await held.enter_async_context(scheduler("tcp://127.0.0.1:0"))
+        for each in range(1, number + 1):
+            standing = worker(serving.address, f"lab-{each}", WorkersHost())
+            await held.enter_async_context(standing)
+        yield await held.enter_async_context(connected(serving.address, None, program))
+
+
+def _own_address(scheduler: str) -> str:
+    """Return the address of this computer by which a scheduler reaches it."""
+    host, _, port = scheduler.partition("://")[2].rpartition(":")
+    return str(get_ip(host.strip("[]"), int(port)))
+
+
+def keep_to(cpus: Sequence[int]) -> tuple[int, ...]:
+    """Keep this process to some CPUs; return all that it had, for what measures.
+
+    Args:
+        cpus: The housekeeping CPUs; all if empty.
+    """
+    if not cpus:
+        return ()
+    before = tuple(sorted(os.sched_getaffinity(0)))
+    os.sched_setaffinity(0, cpus)
+    return before

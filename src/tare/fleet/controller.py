@@ -1,0 +1,347 @@
+"""Carry a study out on all hosts of a cluster at once: the one process that knows the whole run."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tare.errors import TareError
+from tare.events import (
+    BlockFinished,
+    Decided,
+    EventLog,
+    Fold,
+    HostLost,
+    Interrupted,
+    RunFinished,
+    RunStarted,
+)
+from tare.fleet.account import shared_account
+from tare.fleet.cluster import Attempt, Cluster, ClusterGone, HostGone
+from tare.fleet.dealing import Deal
+from tare.fleet.merging import HostPart, Merger
+from tare.fleet.shipping import receive
+from tare.fleet.wire import (
+    Assignment,
+    Block,
+    End,
+    Ended,
+    FilePiece,
+    FromHost,
+    Happened,
+    Hello,
+    Progress,
+    Said,
+)
+from tare.run.folder import RunFolder
+from tare.run.interrupt import listening
+from tare.run.session import new_run_id
+from tare.run.setup import Decide, Decision
+from tare.run.versions import run_versions
+from tare.study.model import Study
+from tare.study.quantities import format_duration
+
+TRIES = 3
+"""So often in a row a host may fail before it measured anything."""
+COMPARED = ("tare",)
+"""Versions that must be the controller's own."""
+
+
+class PartFailed(TareError):
+    """A host could not carry its part out."""
+
+
+@dataclass(frozen=True)
+class FleetSetup:
+    """What a shared run is carried out with.
+
+    Args:
+        cluster: Where the hosts' workers are.
+        decide: Judges after each block whether to go on.
+        on_progress: Is told of progress within a cell.
+        say: Tells the user a sentence.
+        patience_s: Seconds a host may stay away before its blocks are given to others.
+    """
+
+    cluster: Cluster
+    decide: Decide
+    on_progress: Callable[[str, float, Mapping[str, Any]], None]
+    say: Callable[[str], None]
+    patience_s: float = 300.0
+
+
+class Controller:
+    """Deals the blocks of one run out.
+
+    Args:
+        setup: What it is carried out with.
+        study: What is measured.
+        started: The run's first event.
+        deal: Which host measures which block.
+        folder: The run's folder.
+        log: Its events.
+        fold: What they add up to.
+    """
+
+    def __init__(
+        self,
+        setup: FleetSetup,
+        study: Study,
+        started: RunStarted,
+        deal: Deal,
+        folder: RunFolder,
+        log: EventLog,
+        fold: Fold,
+    ) -> None:
+        self._setup = setup
+        self._study = study
+        self._started = started
+        self._deal = deal
+        self._folder = folder
+        self._log = log
+        self._fold = fold
+        self._began = time.monotonic() - fold.wall_s
+        self._hosts = tuple(started.host)
+        self._merger = Merger(log, fold, study, len(self._hosts))
+        self._attempts: dict[str, Attempt] = {}
+        self._changed = asyncio.Event()
+        self._asked: Literal["", "finish", "stop"] = ""
+        self._orders: set[asyncio.Task[None]] = set()
+
+    def polite(self) -> None:
+        """Finish the current cells, then stop; the second request stops now."""
+        if self._asked:
+            self.urgent("Ctrl-C twice")
+            return
+        self._ask("finish", "Ctrl-C")
+
+    def urgent(self, reason: str) -> None:
+        """Stop what is running; everything created is still removed."""
+        if self._asked != "stop":
+            self._ask("stop", reason)
+
+    async def carry_out(self) -> RunFinished | None:
+        """Measure until it is decided to stop.
+
+        Returns:
+            The last event, or None when the run was interrupted and can be resumed.
+        """
+        serving = [asyncio.create_task(self._serve(host)) for host in self._hosts]
+        with listening(self):
+            try:
+                await asyncio.gather(*serving)
+            except ClusterGone as gone:
+                self._log.append(Interrupted(finishing=False, reason=gone.message))
+                return None
+            finally:
+                for task in serving:
+                    task.cancel()
+                await asyncio.gather(*serving, return_exceptions=True)
+        return None if self._asked else self._finish()
+
+    async def _serve(self, host: str) -> None:
+        """Have a host measure for as long as there are blocks for it."""
+        failures = 0
+        while (block := await self._block_for(host)) is not None:
+            before = len(self._fold.finished)
+            try:
+                await self._wait_for(host)
+                await self._attempt(host, block)
+                continue
+            except HostGone as gone:
+                self._setup.say(f"{gone.message}; what it had not finished is measured again")
+            except PartFailed as failed:
+                self._setup.say(f"{host}: {failed}")
+                failures = 1 if len(self._fold.finished) > before else failures + 1
+                if failures >= TRIES:
+                    self._give_up(host, str(failed))
+                    return
+            except _StaysAway as away:
+                self._give_up(host, away.message)
+                return
+            finally:
+                self._attempts.pop(host, None)
+                self._deal.give_back(host)
+                self._changed.set()
+
+    async def _block_for(self, host: str) -> int | None:
+        """Return the next block for a host once there is one; None when there will be no more."""
+        while not self._asked:
+            if (block := self._deal.take(host)) is not None:
+                return block
+            if self._deal.idle:
+                break
+            self._changed.clear()
+            await self._changed.wait()
+        self._changed.set()
+        return None
+
+    async def _wait_for(self, host: str) -> None:
+        """Wait until a worker stands for a host.
+
+        Raises:
+            _StaysAway: None does within the time that it is given.
+        """
+        began, told = time.monotonic(), False
+        while host not in await self._setup.cluster.hosts():
+            if time.monotonic() - began > self._setup.patience_s or self._asked:
+                raise _StaysAway(
+                    f"no worker stood for {host} in {format_duration(self._setup.patience_s)}"
+                )
+            if not told:
+                self._setup.say(f"waiting for a worker that stands for {host}")
+                told = True
+            await asyncio.sleep(0.5)
+
+    def _give_up(self, host: str, reason: str) -> None:
+        blocks = self._deal.give_up(host)
+        self._log.append(HostLost(host=host, reason=reason, blocks=blocks))
+
+    async def _attempt(self, host: str, block: int) -> None:
+        joined = self._fold.joined.get(host)
+        attempt = await self._setup.cluster.begin(
+            host,
+            Assignment(
+                run=new_run_id(),
+                study=self._started.study,
+                source_path=self._started.study_path,
+                source_sha256=self._started.study_sha256,
+                seed=self._started.seed,
+                checked=joined.checked if joined is not None else (),
+            ),
+        )
+        self._attempts[host] = attempt
+        try:
+            await attempt.tell(self._order(block))
+            part = None
+            async for message in attempt.messages():
+                if isinstance(message, Hello):
+                    _require_versions(host, message.versions)
+                    part = self._merger.part_of(host, message.worker)
+                elif isinstance(message, Ended):
+                    if message.reason and not self._asked:
+                        raise PartFailed(message.reason, message.hint)
+                    return
+                elif part is not None:
+                    await self._take(part, attempt, message)
+        finally:
+            await attempt.leave()
+
+    async def _take(self, part: HostPart, attempt: Attempt, message: FromHost) -> None:
+        match message:
+            case Happened():
+                part.take(message.event)
+                if isinstance(message.event, BlockFinished):
+                    await self._after(message.event.block, attempt)
+            case FilePiece():
+                receive(message, self._folder.path)
+            case Progress():
+                self._setup.on_progress(message.cell, message.done, message.fields)
+            case Said():
+                self._setup.say(f"{attempt.host}: {message.sentence}")
+            case _:
+                pass
+
+    async def _after(self, block: int, attempt: Attempt) -> None:
+        """Decide after a block, and tell its host what to do next."""
+        self._deal.done(block)
+        decision = self._over_budget() or self._judged()
+        if decision is not None:
+            self._log.append(Decided(block=block, go_on=decision.go_on, reason=decision.reason))
+            if not decision.go_on:
+                self._deal.close()
+        following = self._deal.take(attempt.host)
+        self._changed.set()
+        if self._asked:
+            return
+        await attempt.tell(End() if following is None else self._order(following))
+
+    def _order(self, block: int) -> Block:
+        settled = self._fold.settled
+        return Block(
+            number=block,
+            settled=tuple(
+                cell
+                for cell, done in self._fold.finished.items()
+                if done.result.block == block and cell in settled
+            ),
+        )
+
+    def _judged(self) -> Decision | None:
+        """Return what the values so far say; None while some host has too few blocks."""
+        finished = self._fold.block.finished
+        rounds = len(finished)
+        if self._deal.owner(1):
+            counts = [
+                sum(self._deal.owner(each) == host for each in finished) for host in self._hosts
+            ]
+            rounds = min(counts)
+        return self._setup.decide(self._study, self._fold, rounds) if rounds else None
+
+    def _over_budget(self) -> Decision | None:
+        blocks = self._study.blocks
+        spent_s = time.monotonic() - self._began
+        enough = len(self._fold.block.finished) >= blocks.least
+        if blocks.budget is None or not enough or spent_s < blocks.budget:
+            return None
+        return Decision(False, f"the budget of {format_duration(blocks.budget)} is spent")
+
+    def _ask(self, how: Literal["finish", "stop"], reason: str) -> None:
+        self._asked = how
+        self._log.append(Interrupted(finishing=how == "finish", reason=reason))
+        self._deal.close()
+        self._changed.set()
+        for attempt in self._attempts.values():
+            order = asyncio.create_task(_tell(attempt, End(kind=how)))
+            self._orders.add(order)
+            order.add_done_callback(self._orders.discard)
+
+    def _finish(self) -> RunFinished:
+        cells = shared_account(self._fold, self._study.baseline)
+        status: Literal["complete", "failed"] = "complete"
+        reason = self._fold.decided.reason if self._fold.decided else ""
+        if cells.counts["left"]:
+            status, reason = "failed", f"{cells.counts['left']} planned cells were never measured"
+        elif not cells.baseline_counts:
+            status = "failed"
+            reason = f"no cell of the baseline {self._study.baseline} counts: nothing is compared"
+        finished = RunFinished(
+            status=status,
+            reason=reason,
+            cells=cells.told,
+            reasons=dict(cells.reasons),
+            wall_s=time.monotonic() - self._began,
+            booting_s=self._fold.booting_s,
+            measuring_s=self._fold.measuring_s,
+        )
+        self._log.append(finished)
+        return finished
+
+
+class _StaysAway(TareError):
+    """Nobody stands for a host."""
+
+
+async def _tell(attempt: Attempt, order: End) -> None:
+    # A host that is gone by now needs no telling.
+    with suppress(OSError, TareError):
+        await attempt.tell(order)
+
+
+def _require_versions(host: str, theirs: Mapping[str, str]) -> None:
+    """See that a host carries its part out with this version of Tare.
+
+    Raises:
+        PartFailed: It does not, and its values might mean something else.
+    """
+    ours = run_versions()
+    for name in COMPARED:
+        if theirs.get(name) != ours[name]:
+            raise PartFailed(
+                f"the worker has {name} {theirs.get(name)}, and the controller {ours[name]}",
+                f"install the same version on {host}'s worker",
+            )

@@ -1,0 +1,91 @@
+"""Which host measures which block next."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Literal
+
+Way = Literal["replicate", "split"]
+
+
+def blocks_in_all(how: Way, hosts: int, most: int) -> int:
+    """Return how many blocks there are at most, of all hosts together.
+
+    Args:
+        how: ``replicate``: each host measures ``most`` of its own; ``split``: they share them.
+        hosts: How many hosts there are.
+        most: The most blocks that the study says.
+    """
+    return most * hosts if how == "replicate" else most
+
+
+class Deal:
+    """The blocks of a run, dealt out one at a time.
+
+    Blocks are numbered from 1 over all hosts. Where they are replicated, each host's own are every
+    ``len(hosts)``-th number, so that a run that stops early has as many of each host; where they
+    are split, whoever is free takes the next one.
+
+    Args:
+        how: How the hosts share the blocks.
+        hosts: Their names, each once, in the order of the run.
+        most: The most blocks that the study says.
+        finished: Numbers of the blocks that are measured already.
+    """
+
+    def __init__(
+        self, how: Way, hosts: Sequence[str], most: int, finished: Collection[int] = ()
+    ) -> None:
+        self._how = how
+        self._hosts = list(hosts)
+        total = blocks_in_all(how, len(hosts), most)
+        self._waiting = [number for number in range(1, total + 1) if number not in finished]
+        self._out: dict[int, str] = {}
+        self._closed = False
+
+    @property
+    def out(self) -> frozenset[int]:
+        """The blocks that are being measured."""
+        return frozenset(self._out)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is being measured, and nothing is left to deal out."""
+        return not self._out and (self._closed or not self._waiting)
+
+    def owner(self, block: int) -> str:
+        """Return the host whose block this is; empty where any host may measure it."""
+        return self._hosts[(block - 1) % len(self._hosts)] if self._how == "replicate" else ""
+
+    def take(self, host: str) -> int | None:
+        """Deal a block out to a host; None when there is none for it."""
+        if self._closed:
+            return None
+        found = next((each for each in self._waiting if self.owner(each) in ("", host)), None)
+        if found is not None:
+            self._waiting.remove(found)
+            self._out[found] = host
+        return found
+
+    def done(self, block: int) -> None:
+        """Take note that a block is measured."""
+        self._out.pop(block, None)
+
+    def give_back(self, host: str) -> tuple[int, ...]:
+        """Take back what a host did not finish, to be dealt out first; return their numbers."""
+        back = sorted(block for block, out in self._out.items() if out == host)
+        for block in back:
+            del self._out[block]
+        self._waiting = sorted([*self._waiting, *back])
+        return tuple(back)
+
+    def give_up(self, host: str) -> tuple[int, ...]:
+        """Let a host go that stays away; return the blocks that no other host can measure."""
+        self.give_back(host)
+        lost = tuple(block for block in self._waiting if self.owner(block) == host)
+        self._waiting = [block for block in self._waiting if block not in lost]
+        return lost
+
+    def close(self) -> None:
+        """Deal nothing out any more."""
+        self._closed = True

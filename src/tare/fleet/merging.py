@@ -1,0 +1,135 @@
+"""Makes one run's stream of events of what its hosts say, in the order in which they say it."""
+
+from __future__ import annotations
+
+from tare.events import (
+    ArmEnded,
+    BlockStarted,
+    Check,
+    Decided,
+    Event,
+    EventLog,
+    Fold,
+    HostJoined,
+    ImageReady,
+    Interrupted,
+    Planned,
+    PlatformChecked,
+    Preflight,
+    RunFinished,
+    RunResumed,
+    RunStarted,
+    Skipped,
+)
+from tare.fleet.dealing import blocks_in_all
+from tare.study.model import Study
+
+
+class Merger:
+    """Appends what hosts say to the run's events.
+
+    Of what goes before the first block, each host tells its own: all of it is kept in one event
+    for the host, and the run's events say it once.
+
+    Args:
+        log: The run's events.
+        fold: What they add up to.
+        study: What is measured.
+        hosts: How many hosts share the run.
+    """
+
+    def __init__(self, log: EventLog, fold: Fold, study: Study, hosts: int) -> None:
+        self._log = log
+        self._fold = fold
+        self._study = study
+        self._hosts = hosts
+        self._checks: dict[str, tuple[Check, ...]] = {}
+
+    def part_of(self, host: str, worker: str) -> HostPart:
+        """Return where what a host says goes, for one attempt."""
+        return HostPart(self, host, worker)
+
+    def append(self, event: Event) -> None:
+        """Append an event as it is."""
+        self._log.append(event)
+
+    def join(self, joined: HostJoined, skipped: list[Skipped], planned: Planned) -> None:
+        """Take note of a host that is ready to measure."""
+        known = self._fold.platforms
+        self._log.append(joined)
+        for event in joined.checked:
+            if event.arm not in known or (event.usable and not known[event.arm].usable):
+                self._log.append(event)
+        for skip in skipped:
+            self._log.append(skip.model_copy(update={"reason": f"{joined.host}: {skip.reason}"}))
+        if self._fold.planned is None:
+            spread = self._study.spread
+            how = spread.how if spread is not None else "split"
+            most = blocks_in_all(how, self._hosts, planned.blocks_most)
+            self._log.append(planned.model_copy(update={"blocks_most": most}))
+
+    def image(self, event: ImageReady) -> None:
+        """Append what an arm boots, once."""
+        if (event.arm, event.digest) not in self._fold.images:
+            self._log.append(event)
+
+    def condition(self, host: str, event: Preflight) -> None:
+        """Append what all hosts look like, each check with the name of its host."""
+        self._checks[host] = tuple(
+            check.model_copy(update={"name": f"{check.name} on {host}"}) for check in event.checks
+        )
+        everywhere = (check for checks in self._checks.values() for check in checks)
+        self._log.append(Preflight(checks=tuple(everywhere)))
+
+
+class HostPart:
+    """What one host says in one attempt.
+
+    Args:
+        merger: Where it goes.
+        host: The host's name.
+        worker: The address of what speaks for it.
+    """
+
+    def __init__(self, merger: Merger, host: str, worker: str) -> None:
+        self._merger = merger
+        self._host = host
+        self._worker = worker
+        self._started: RunStarted | None = None
+        self._checked: list[PlatformChecked] = []
+        self._skipped: list[Skipped] = []
+
+    def take(self, event: Event) -> None:
+        """Account for one more event."""
+        match event:
+            case RunStarted():
+                self._started = event
+            case PlatformChecked():
+                self._checked.append(event)
+            case Skipped():
+                self._skipped.append(event)
+            case ImageReady():
+                self._merger.image(event)
+            case Planned():
+                self._join(event)
+            case Preflight():
+                self._merger.condition(self._host, event)
+            case BlockStarted():
+                self._merger.append(event.model_copy(update={"host": self._host}))
+            case RunResumed() | RunFinished() | Interrupted() | Decided() | ArmEnded():
+                # The controller's to say, of the run as a whole.
+                pass
+            case _:
+                self._merger.append(event)
+
+    def _join(self, planned: Planned) -> None:
+        started = self._started
+        joined = HostJoined(
+            host=self._host,
+            worker=self._worker,
+            facts=started.host if started is not None else {},
+            versions=started.versions if started is not None else {},
+            checked=tuple(self._checked),
+            cells_per_block=planned.cells_per_block,
+        )
+        self._merger.join(joined, self._skipped, planned)

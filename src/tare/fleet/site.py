@@ -1,0 +1,166 @@
+"""One host's part of a run, as a process of its own: ``python -m tare.fleet.site FOLDER``.
+
+It reads an assignment and then blocks from its standard input, a line each, and writes what happens
+to its standard output. When its input ends without a word, whoever started it is gone: it then
+stops, and removes all that it made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from tare.errors import TareError
+from tare.events import Fold, Record
+from tare.fleet.wire import (
+    TO_HOST,
+    Assignment,
+    Block,
+    End,
+    Ended,
+    Happened,
+    Message,
+    Progress,
+    Said,
+    StillThere,
+)
+from tare.run.catalog import build_catalog
+from tare.run.executor import execute
+from tare.run.folder import create_folder
+from tare.run.part import GivenBlock, Part
+from tare.run.session import run_session
+from tare.run.setup import Decision, StudySource
+from tare.run.toolbox import require_additions
+from tare.study.load import restore_study
+from tare.study.model import Study
+
+CPUS = "TARE_SITE_CPUS"
+"""The environment variable with the CPUs of the host, where the worker keeps to some of them."""
+LONGEST_LINE = 1 << 26
+
+
+class Site:
+    """Carries an assignment out.
+
+    Args:
+        folder: Where this part's events and files go.
+        lines: What the worker says.
+        out: Where what happens is written.
+    """
+
+    def __init__(self, folder: Path, lines: asyncio.StreamReader, out: TextIO) -> None:
+        self._folder = folder
+        self._lines = lines
+        self._out = out
+        self._orders: asyncio.Queue[Block | None] = asyncio.Queue()
+
+    async def carry_out(self) -> None:
+        """Measure what is dealt out, until there is no more."""
+        assignment = Assignment.model_validate_json(await self._lines.readline())
+        listening = asyncio.create_task(self._listen())
+        try:
+            await self._measure(assignment)
+        except TareError as error:
+            self._say(Ended(reason=error.message, hint=error.hint))
+        else:
+            self._say(Ended())
+        finally:
+            listening.cancel()
+
+    async def _measure(self, assignment: Assignment) -> None:
+        study = study_there(assignment)
+        source = StudySource(assignment.source_path, assignment.source_sha256)
+        fold = Fold()
+        async with run_session(
+            assignment.run,
+            study,
+            output=self._folder,
+            decide=_never,
+            subscribers=(self._happened,),
+            on_progress=self._progress,
+            say=lambda sentence: self._say(Said(sentence=sentence)),
+        ) as setup:
+            await require_additions(setup, setup.context.builder, study, Path(source.path))
+            folder = create_folder(self._folder)
+            part = Part({event.arm: event for event in assignment.checked}, self._blocks())
+            finished = await execute(
+                setup, study, source, folder, assignment.run, assignment.seed, fold, part
+            )
+        if finished is not None and finished.status != "complete":
+            raise TareError(finished.reason)
+
+    async def _blocks(self) -> AsyncIterator[GivenBlock]:
+        while (order := await self._orders.get()) is not None:
+            yield GivenBlock(order.number, frozenset(order.settled))
+
+    async def _listen(self) -> None:
+        while line := await self._lines.readline():
+            order = TO_HOST.validate_json(line)
+            match order:
+                case Block():
+                    self._orders.put_nowait(order)
+                case End():
+                    self._orders.put_nowait(None)
+                    _interrupt(order)
+                    return
+                case StillThere():
+                    pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def _happened(self, record: Record) -> None:
+        self._say(Happened(event=record.event))
+
+    def _progress(self, cell: str, done: float, fields: Mapping[str, Any]) -> None:
+        self._say(Progress(cell=cell, done=done, fields=dict(fields)))
+
+    def _say(self, message: Message) -> None:
+        self._out.write(message.model_dump_json() + "\n")
+        self._out.flush()
+
+
+def _interrupt(order: End) -> None:
+    if order.kind != "end":
+        os.kill(os.getpid(), signal.SIGINT if order.kind == "finish" else signal.SIGTERM)
+
+
+def study_there(assignment: Assignment) -> Study:
+    """Return an assignment's study as its host carries it out.
+
+    Raises:
+        InputError: This version of Tare does not know what it names.
+    """
+    stored = {**assignment.study, "spread": None}
+    if assignment.host is not None:
+        stored["host"] = assignment.host
+    return restore_study(stored, build_catalog())
+
+
+def _never(study: Study, fold: Fold, blocks_done: int) -> Decision:
+    return Decision(go_on=False, reason="the controller of the run decides")
+
+
+async def _main(folder: Path, out: TextIO) -> None:
+    reader = asyncio.StreamReader(limit=LONGEST_LINE)
+    protocol = asyncio.StreamReaderProtocol(reader)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
+    await Site(folder, reader, out).carry_out()
+
+
+def main() -> None:
+    """Be one host's part of a run."""
+    if cpus := json.loads(os.environ.get(CPUS, "[]")):
+        os.sched_setaffinity(0, cpus)
+    # Whatever else prints must not come between the messages.
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    asyncio.run(_main(Path(sys.argv[1]), out))
+
+
+if __name__ == "__main__":
+    main()
