@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tare.events import RunFinished
     from tare.fleet.command import ClusterChoice
-    from tare.fleet.connecting import WorkersHost
+    from tare.fleet.servers import WorkersHost
     from tare.run.setup import StudySource
     from tare.study.model import Study
 
@@ -183,14 +183,9 @@ def worker(
 
     async def serve() -> None:
         security = security_of(address, ca, cert, key)
-        try:
-            async with connecting.worker(address, known_as, stands_for, security) as serving:
-                print(f"this worker stands for {known_as} at {address}", flush=True)
-                await serving.finished()
-        except OSError as error:
-            raise InputError(
-                f"no scheduler answers at {address}: {error}", "start one with `tare scheduler`"
-            ) from error
+        async with connecting.worker(address, known_as, stands_for, security) as serving:
+            print(f"this worker stands for {known_as} at {address}", flush=True)
+            await serving.finished()
 
     asyncio.run(serve())
 
@@ -201,7 +196,8 @@ def _host(name: str, file: Path | None, cpus: list[int]) -> WorkersHost:
     Raises:
         InputError: The hosts file does not know it.
     """
-    from tare.fleet.connecting import WorkersHost, keep_to
+    from tare.fleet.connecting import keep_to
+    from tare.fleet.servers import WorkersHost
     from tare.study.hosting import ALWAYS, HostSpec
     from tare.study.hosts_file import load_hosts
 

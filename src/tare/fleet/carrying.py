@@ -53,18 +53,19 @@ async def carry(assignment: str, up: str, down: str, program: Sequence[str] = ()
     """
     from distributed import Client, Queue, get_worker
 
+    from tare.fleet.servers import HostWorker, WorkersHost
+
     worker = get_worker()
-    about = getattr(worker, "tare_host", None)
+    host = worker.stands_for if isinstance(worker, HostWorker) else WorkersHost()
     given = json.loads(assignment)
-    if about is not None and about.spec is not None:
-        given["host"] = about.spec
+    if host.spec is not None:
+        given["host"] = dict(host.spec)
     client = Client(
         worker.scheduler.address, asynchronous=True, security=worker.security, set_as_default=False
     )
     async with client:
         queues = await Queue(up, client=client), await Queue(down, client=client)
-        cpus = about.cpus if about is not None else ()
-        await _Carrier(worker.address, *queues, cpus).run(json.dumps(given), list(program))
+        await _Carrier(worker.address, *queues, host.cpus).run(json.dumps(given), list(program))
 
 
 class _Carrier:

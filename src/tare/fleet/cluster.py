@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from tare.errors import InputError, TareError
+from tare.errors import TareError
 from tare.fleet.carrying import carry
 from tare.fleet.inbox import Inbox
 from tare.fleet.wire import FROM_HOST, Assignment, FromHost, Message, StillThere
@@ -134,7 +134,6 @@ class Cluster:
 
         Raises:
             ClusterGone: The scheduler does not answer.
-            InputError: Two workers stand for one host.
         """
         scheduler = self._client.scheduler
         try:
@@ -147,13 +146,7 @@ class Cluster:
         for address, worker in known["workers"].items():
             for resource in worker["resources"]:
                 if resource.startswith(RESOURCE):
-                    name = resource.removeprefix(RESOURCE)
-                    if name in found:
-                        raise InputError(
-                            f"two workers stand for the host {name}: {found[name]} and {address}",
-                            "end one of them: a host measures one thing at a time",
-                        )
-                    found[name] = address
+                    found[resource.removeprefix(RESOURCE)] = address
         return found
 
     async def begin(self, host: str, assignment: Assignment) -> Attempt:

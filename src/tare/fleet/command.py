@@ -32,6 +32,8 @@ from tare.study.model import Study
 if TYPE_CHECKING:
     from distributed import Security
 
+PATIENCE_S = 300.0
+"""So long a host may stay away before its blocks are given to others."""
 LOCAL = "local:"
 """``--cluster local:N``: N labs of this computer side by side."""
 
@@ -187,7 +189,11 @@ async def _carry(
     view = ProgressView(console, Tally(fold, study.blocks.most))
     how: Way = next(iter(started.host.values()))["spread"]
     setup = FleetSetup(
-        cluster, decide, view.progress, lambda said: console.print(Text(said, "yellow"))
+        cluster,
+        decide,
+        view.progress,
+        lambda said: console.print(Text(said, "yellow")),
+        PATIENCE_S,
     )
     deal = Deal(how, tuple(started.host), study.blocks.most, fold.block.finished)
     with view, appending(folder) as log:

@@ -6,19 +6,17 @@ import asyncio
 import logging
 import os
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import dask
 from distributed import Client, Scheduler, Worker
-from distributed.http.routing import RoutingApplication
 from distributed.utils import get_ip
-from tornado.httpserver import HTTPServer
 
 from tare.errors import InputError
 from tare.fleet.cluster import RESOURCE, Cluster
+from tare.fleet.servers import HostWorker, QuietScheduler, WorkersHost
 
 if TYPE_CHECKING:
     from distributed import Security
@@ -39,41 +37,6 @@ SETTINGS = {
     "distributed.admin.tick.limit": "30s",
 }
 """Dask's settings that measuring needs: https://docs.dask.org/en/stable/configuration.html."""
-
-
-class _Unasked:
-    """Listens for no browser unless told where: Dask's own servers always do."""
-
-    def start_http_server(
-        self, routes: Any, dashboard_address: Any, default_port: int = 0, ssl_options: Any = None
-    ) -> None:
-        """Listen for browsers where that was asked for."""
-        if dashboard_address:
-            super().start_http_server(routes, dashboard_address, default_port, ssl_options)  # type: ignore[misc]
-        else:
-            self.http_application = RoutingApplication(routes)
-            self.http_server = HTTPServer(self.http_application)
-
-
-class _Scheduler(_Unasked, Scheduler):
-    """Dask's scheduler, without a web server of its own."""
-
-
-class _Worker(_Unasked, Worker):
-    """Dask's worker, without a web server of its own."""
-
-
-@dataclass(frozen=True)
-class WorkersHost:
-    """The host that a worker stands for.
-
-    Args:
-        spec: What it is, as a study says it; None: as the study says.
-        cpus: All CPUs of the host, where the worker itself keeps to some of them.
-    """
-
-    spec: Mapping[str, Any] | None = None
-    cpus: tuple[int, ...] = ()
 
 
 @contextmanager
@@ -132,7 +95,7 @@ async def scheduler(
     host, _, port = place.rpartition(":")
     with _settings():
         try:
-            async with _Scheduler(
+            async with QuietScheduler(
                 host=host,
                 port=int(port),
                 protocol=protocol or "tcp",
@@ -156,9 +119,12 @@ async def worker(
         name: What the cluster calls the host.
         host: What it is.
         security: The certificates for ``tls://``.
+
+    Raises:
+        InputError: The scheduler does not answer, or another worker stands for the host already.
     """
     with _settings(), tempfile.TemporaryDirectory(prefix="tare-worker-") as scratch:
-        async with _Worker(
+        serving = HostWorker(
             address,
             name=name,
             nthreads=1,
@@ -169,10 +135,29 @@ async def worker(
             local_directory=scratch,
             security=security,
             death_timeout=CONNECT_S,
-        ) as serving:
-            # Tasks run inside the worker, and look there for what it stands for.
-            serving.tare_host = host
+        )
+        serving.stands_for = host
+        try:
+            await serving
+        except (RuntimeError, OSError, TimeoutError) as error:
+            raise _refused(address, name, error) from error
+        try:
             yield serving
+        finally:
+            await serving.close()
+
+
+def _refused(address: str, name: str, error: BaseException) -> InputError:
+    cause = error.__cause__ or error
+    if "name taken" in str(cause):
+        return InputError(
+            f"another worker stands for the host {name} already",
+            "end it first: a host measures one thing at a time",
+        )
+    return InputError(
+        f"no scheduler answers at {address}: {cause or type(cause).__name__}",
+        "start one with `tare scheduler`",
+    )
 
 
 @asynccontextmanager

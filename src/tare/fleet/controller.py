@@ -71,7 +71,7 @@ class FleetSetup:
     decide: Decide
     on_progress: Callable[[str, float, Mapping[str, Any]], None]
     say: Callable[[str], None]
-    patience_s: float = 300.0
+    patience_s: float
 
 
 class Controller:

@@ -27,8 +27,9 @@ class Spread(Part):
     how: Literal["replicate", "split"] = Field(
         description="`replicate`: each host measures all blocks; `split`: equal hosts share them."
     )
-    hosts: tuple[str, ...] = Field(
-        (), description="The hosts that share it; all that the cluster has, where none is named."
+    hosts: list[str] = Field(
+        default_factory=list,
+        description="The hosts that share it; all that the cluster has, where none is named.",
     )
 
     @model_validator(mode="before")

@@ -1,0 +1,142 @@
+"""A host's part without a host: says what a real one says, of cells that take no time.
+
+Run as ``python stub_site.py FOLDER``, or used as a task of Dask's by :func:`simulate`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tare.events import (
+    BlockFinished,
+    BlockStarted,
+    CellFinished,
+    CellStarted,
+    Event,
+    Observed,
+    Planned,
+    PlatformChecked,
+    RunStarted,
+)
+from tare.events.model import SeriesSaved
+from tare.fleet.wire import Assignment, Block, Ended, Happened, Hello
+from tare.run.versions import run_versions
+
+ARMS = ("bare", "other")
+CELLS = 2
+
+
+def opening(assignment: Assignment) -> Iterator[Event]:
+    """Yield what goes before the first block."""
+    yield RunStarted(
+        run=assignment.run,
+        study=assignment.study,
+        study_path=assignment.source_path,
+        study_sha256=assignment.source_sha256,
+        seed=assignment.seed,
+        host={"kernel": "stub"},
+        versions=run_versions(),
+    )
+    for arm in ARMS:
+        yield PlatformChecked(arm=arm, platform="bare", options={}, usable=True, reason="a stub")
+    yield Planned(
+        blocks_most=assignment.study["blocks"]["most"],
+        cells_per_block=len(ARMS) * CELLS,
+        expected_block_s=0.1,
+    )
+
+
+def cells(block: int, settled: Sequence[str]) -> Iterator[tuple[str, str, int]]:
+    """Yield a block's cells that are not settled: identity, arm and number."""
+    for arm in ARMS:
+        for number in range(CELLS):
+            cell = f"b{block:03}/{arm}/alone/numeric/{number}"
+            if cell not in settled:
+                yield cell, arm, number
+
+
+def cell_events(block: int, cell: str, arm: str, draw: random.Random) -> Iterator[Event]:
+    """Yield what happens in a cell."""
+    yield CellStarted(
+        cell=cell, block=block, arm=arm, scenario="alone", workload="numeric", parameters={}
+    )
+    yield Observed(
+        cell=cell,
+        metric="iterations-per-second",
+        unit="1/s",
+        better="higher",
+        headline=True,
+        value=100.0 * (0.9 if arm == "other" else 1.0) * draw.lognormvariate(0.0, 0.02),
+    )
+    yield CellFinished(cell=cell, status="ok", measured_s=0.01)
+
+
+def _say(message: Happened | Ended) -> None:
+    print(message.model_dump_json(), flush=True)
+
+
+def main(folder: Path) -> None:
+    """Be a host's part, told by standard input; pauses for ``TARE_STUB_CELL_S`` in each cell."""
+    pause_s = float(os.environ.get("TARE_STUB_CELL_S", "0"))
+    assignment = Assignment.model_validate_json(sys.stdin.readline())
+    draw = random.Random(assignment.run)
+    for event in opening(assignment):
+        _say(Happened(event=event))
+    (folder / "series").mkdir(parents=True)
+    for line in sys.stdin:
+        order = json.loads(line)
+        if order["kind"] != "block":
+            break
+        block = Block.model_validate(order)
+        _say(Happened(event=BlockStarted(block=block.number, order=())))
+        for cell, arm, _ in cells(block.number, block.settled):
+            first, *rest, last = cell_events(block.number, cell, arm, draw)
+            for event in (first, *rest):
+                _say(Happened(event=event))
+            time.sleep(pause_s)
+            name = f"series/{cell.replace('/', '-')}.bin"
+            (folder / name).write_bytes(os.urandom(100))
+            saved = SeriesSaved(cell=cell, name="s", path=name, columns={}, rows=0, sha256="")
+            for event in (saved, last):
+                _say(Happened(event=event))
+        _say(Happened(event=BlockFinished(block=block.number)))
+    _say(Ended())
+
+
+async def simulate(assignment: str, up: str, down: str, program: Sequence[str] = ()) -> None:
+    """Be a host's part inside a worker of Dask's, as :func:`tare.fleet.carrying.carry` is."""
+    from distributed import Queue, get_client, get_worker
+
+    del program
+    given = Assignment.model_validate_json(assignment)
+    draw = random.Random(given.run)
+    client = get_client()
+    told, orders = await Queue(up, client=client), await Queue(down, client=client)
+    hello = Hello(worker=get_worker().address, versions=run_versions())
+    first = [hello, *(Happened(event=event) for event in opening(given))]
+    await told.put([message.model_dump(mode="json") for message in first])
+    while True:
+        order = await orders.get()
+        if order["kind"] == "still-there":
+            continue
+        if order["kind"] != "block":
+            break
+        block = Block.model_validate(order)
+        events: list[Event] = [BlockStarted(block=block.number, order=())]
+        for cell, arm, _ in cells(block.number, block.settled):
+            events += cell_events(block.number, cell, arm, draw)
+        events.append(BlockFinished(block=block.number))
+        await told.put([Happened(event=event).model_dump(mode="json") for event in events])
+    await told.put([Ended().model_dump(mode="json")])
+    await asyncio.sleep(0)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

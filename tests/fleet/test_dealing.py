@@ -1,0 +1,65 @@
+"""Every block is measured once, by whom it may be, whatever becomes of the hosts."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tare.fleet.dealing import Deal, Way, blocks_in_all
+
+WAYS = st.sampled_from(["replicate", "split"])
+
+
+@given(how=WAYS, hosts=st.integers(1, 5), most=st.integers(1, 12), seed=st.integers(0, 2**32))
+def test_every_block_is_done_once_though_hosts_lose_theirs(
+    how: Way, hosts: int, most: int, seed: int
+) -> None:
+    draw = random.Random(seed)
+    names = [f"h{number}" for number in range(hosts)]
+    deal = Deal(how, names, most)
+    done: dict[int, str] = {}
+    at: dict[str, int] = {}
+    while not deal.idle:
+        host = draw.choice(names)
+        if host not in at:
+            block = deal.take(host)
+            if block is not None:
+                at[host] = block
+        elif draw.random() < 0.3:
+            assert deal.give_back(host) == (at.pop(host),)
+        else:
+            block = at.pop(host)
+            assert block not in done
+            done[block] = host
+            deal.done(block)
+    assert sorted(done) == list(range(1, blocks_in_all(how, hosts, most) + 1))
+    if how == "replicate":
+        assert all(deal.owner(block) == host for block, host in done.items())
+        assert {host: list(done.values()).count(host) for host in names} == dict.fromkeys(
+            names, most
+        )
+
+
+def test_what_was_finished_before_is_not_dealt_out_again() -> None:
+    deal = Deal("split", ["a", "b"], 4, finished=[1, 3])
+    assert [deal.take("b"), deal.take("a"), deal.take("a")] == [2, 4, None]
+
+
+def test_the_blocks_of_a_host_that_stays_away_go_to_others_only_where_they_are_shared() -> None:
+    shared, own = Deal("split", ["a", "b"], 2), Deal("replicate", ["a", "b"], 2)
+    assert shared.take("a") == 1 and own.take("a") == 1
+    assert shared.give_up("a") == () and own.give_up("a") == (1, 3)
+    assert shared.take("b") == 1 and own.take("b") == 2
+
+
+@pytest.mark.parametrize("how", ["replicate", "split"])
+def test_nothing_is_dealt_out_once_it_is_closed_but_what_is_out_is_waited_for(how: Way) -> None:
+    deal = Deal(how, ["a"], 3)
+    assert deal.take("a") == 1
+    deal.close()
+    assert deal.take("a") is None and not deal.idle
+    deal.done(1)
+    assert deal.idle

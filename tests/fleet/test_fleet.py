@@ -1,0 +1,245 @@
+"""A study shared by hosts: real scheduler, real workers, and parts that say what hosts say."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tare.cli.ending import decide_on
+from tare.errors import InputError
+from tare.events import Fold, HostLost, RunFinished, read_events, read_fold
+from tare.fleet import command, connecting
+from tare.fleet.command import ClusterChoice, carry_out, go_on
+from tare.fleet.servers import WorkersHost
+from tare.run.catalog import build_catalog
+from tare.run.session import study_source
+from tare.study.load import load_study
+
+STUB = (sys.executable, str(Path(__file__).with_name("stub_site.py")))
+STUDY = """
+study: shared
+baseline: bare
+{more}
+arms:
+  bare: {{platform: bare}}
+  other: {{platform: bare}}
+blocks: {{least: {most}, most: {most}}}
+workloads:
+  numeric: {{workload: numeric-sort, duration: 0.1}}
+"""
+
+
+@asynccontextmanager
+async def cluster(*hosts: str) -> AsyncIterator[tuple[str, dict[str, AsyncExitStack]]]:
+    """Serve a scheduler and one worker a host; yield its address and how to end each worker."""
+    async with connecting.scheduler("tcp://127.0.0.1:0") as serving, AsyncExitStack() as all_held:
+        held = {}
+        for host in hosts:
+            held[host] = await all_held.enter_async_context(AsyncExitStack())
+            standing = connecting.worker(serving.address, host, WorkersHost())
+            await held[host].enter_async_context(standing)
+        yield serving.address, held
+
+
+def study_file(folder: Path, most: int, more: str = "spread: split") -> Path:
+    """Write a study of two arms."""
+    path = folder / "shared.yaml"
+    path.write_text(STUDY.format(most=most, more=more))
+    return path
+
+
+async def run(
+    path: Path, address: str, out: Path, console: Console, program: Sequence[str] = STUB
+) -> RunFinished | None:
+    """Carry the study in a file out."""
+    study = load_study(path, build_catalog())
+    choice = ClusterChoice(address, program=program)
+    return await carry_out(study, study_source(path), out, 7, decide_on, console, choice)
+
+
+def cells_by_host(fold: Fold) -> Counter[str]:
+    """Return how many cells each host measured."""
+    return Counter(fold.block.hosts[done.result.block] for done in fold.finished.values())
+
+
+async def test_equal_hosts_share_the_blocks_and_every_file_arrives(tmp_path: Path) -> None:
+    async with cluster("h1", "h2") as (address, _):
+        finished = await run(study_file(tmp_path, 6), address, tmp_path / "run", Console())
+    assert finished is not None and finished.status == "complete", finished
+    assert finished.cells["planned"] == finished.cells["ok"] == 6 * 4
+    fold = read_fold(tmp_path / "run" / "events.jsonl")
+    assert fold.doubts == ()
+    assert set(fold.joined) == {"h1", "h2"} and set(fold.block.hosts.values()) == {"h1", "h2"}
+    assert sorted(fold.block.finished) == [1, 2, 3, 4, 5, 6]
+    saved = [each for done in fold.finished.values() for each in done.saved]
+    assert len(saved) == 24
+    assert all((tmp_path / "run" / each.path).stat().st_size == 100 for each in saved)
+
+
+async def test_each_host_measures_all_blocks_where_they_are_replicated(tmp_path: Path) -> None:
+    path = study_file(tmp_path, 3, "spread: replicate\nhosts: [h2, h1]")
+    async with cluster("h1", "h2", "h3") as (address, _):
+        finished = await run(path, address, tmp_path / "run", Console())
+    assert finished is not None and finished.status == "complete"
+    assert cells_by_host(read_fold(tmp_path / "run" / "events.jsonl")) == {"h1": 12, "h2": 12}
+
+
+@asynccontextmanager
+async def worker_process(address: str, host: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run ``tare worker`` for a host as a process that can be killed; yield once it stands."""
+    process = await asyncio.create_subprocess_exec(
+        Path(sys.executable).with_name("tare"), "worker", "--name", host, address, stdout=PIPE
+    )
+    assert process.stdout is not None
+    try:
+        assert b"stands for" in await process.stdout.readline()
+        yield process
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
+
+
+async def test_a_worker_that_is_killed_loses_only_its_unfinished_cell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TARE_STUB_CELL_S", "0.2")
+    monkeypatch.setattr("tare.fleet.cluster.LOOK_S", 0.2)
+    out, told = tmp_path / "run", StringIO()
+    console = Console(file=told, width=200)
+    async with cluster("h1") as (address, _):
+        async with worker_process(address, "h2") as worker:
+            running = asyncio.create_task(run(study_file(tmp_path, 4), address, out, console))
+            while not _some_cells_of(out, "h2"):
+                await asyncio.sleep(0.05)
+            worker.kill()
+        async with worker_process(address, "h2"):
+            finished = await asyncio.wait_for(running, 60)
+    assert finished is not None and finished.status == "complete", told.getvalue()
+    assert finished.cells["ok"] == finished.cells["planned"]
+    assert "measured again" in told.getvalue()
+    ends = Counter(
+        record.event.cell
+        for record in read_events(out / "events.jsonl")
+        if record.event.type == "cell_finished"
+    )
+    assert set(ends.values()) == {1}
+
+
+async def test_a_host_that_stays_away_is_told_and_its_blocks_go_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TARE_STUB_CELL_S", "0.1")
+    monkeypatch.setattr("tare.fleet.cluster.LOOK_S", 0.2)
+    monkeypatch.setattr(command, "PATIENCE_S", 0.5)
+    out = tmp_path / "run"
+    async with cluster("h1") as (address, _):
+        async with worker_process(address, "h2") as worker:
+            running = asyncio.create_task(run(study_file(tmp_path, 4), address, out, Console()))
+            while not _some_cells_of(out, "h2"):
+                await asyncio.sleep(0.05)
+            worker.kill()
+        finished = await asyncio.wait_for(running, 60)
+    assert finished is not None and finished.status == "complete"
+    records = [record.event for record in read_events(out / "events.jsonl")]
+    assert [event.host for event in records if isinstance(event, HostLost)] == ["h2"]
+
+
+async def test_an_interrupted_run_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TARE_STUB_CELL_S", "0.2")
+    out = tmp_path / "run"
+    async with cluster("h1", "h2") as (address, _):
+        running = asyncio.create_task(run(study_file(tmp_path, 4), address, out, Console()))
+        while not _some_cells_of(out, "h1"):
+            await asyncio.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+        assert await asyncio.wait_for(running, 60) is None
+        cut = read_fold(out / "events.jsonl")
+        assert 0 < len(cut.finished) < 16 and cut.ended is None
+        choice = ClusterChoice(address, program=STUB)
+        finished = await asyncio.wait_for(go_on(out, decide_on, Console(), choice), 60)
+    assert finished is not None and finished.status == "complete"
+    fold = read_fold(out / "events.jsonl")
+    assert len(fold.finished) == 16 and fold.resumed == 1
+    assert set(cut.finished) <= set(fold.finished)
+
+
+async def test_a_scheduler_that_dies_leaves_a_run_that_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TARE_STUB_CELL_S", "0.2")
+    monkeypatch.setattr("tare.fleet.cluster.LOOK_S", 0.2)
+    out = tmp_path / "run"
+    async with cluster("h1") as (address, _):
+        running = asyncio.create_task(run(study_file(tmp_path, 3), address, out, Console()))
+        while not _some_cells_of(out, "h1"):
+            await asyncio.sleep(0.05)
+    assert await asyncio.wait_for(running, 90) is None
+    async with cluster("h1") as (address, _):
+        choice = ClusterChoice(address, program=STUB)
+        finished = await asyncio.wait_for(go_on(out, decide_on, Console(), choice), 60)
+    assert finished is not None and finished.cells["ok"] == 12
+
+
+@pytest.mark.parametrize(
+    ("hosts", "more", "said"),
+    [
+        ((), "spread: split", "no worker that stands for a host"),
+        (("h1",), "spread: split\nhosts: [h1, xen9]", "no worker stands for the host xen9"),
+        (("h1", "h2"), "", "does not say how 2 hosts share it"),
+    ],
+)
+async def test_what_a_cluster_cannot_carry_out_is_refused_before_anything_starts(
+    hosts: tuple[str, ...], more: str, said: str, tmp_path: Path
+) -> None:
+    async with connecting.scheduler("tcp://127.0.0.1:0") as serving, AsyncExitStack() as held:
+        for host in hosts:
+            standing = connecting.worker(serving.address, host, WorkersHost())
+            await held.enter_async_context(standing)
+        with pytest.raises(InputError, match=said):
+            await run(study_file(tmp_path, 2, more), serving.address, tmp_path / "run", Console())
+    assert not (tmp_path / "run").exists()
+
+
+async def test_a_second_worker_for_a_host_is_refused() -> None:
+    async with cluster("h1") as (address, _):
+        with pytest.raises(InputError, match="another worker stands for the host h1"):
+            async with connecting.worker(address, "h1", WorkersHost()):
+                pass
+
+
+async def test_a_part_that_always_fails_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+    told = StringIO()
+    program = (sys.executable, "-c", "import sys; sys.exit('no disk here')")
+    async with cluster("h1") as (address, _):
+        with pytest.raises(InputError, match="no host could carry the study out"):
+            await run(
+                study_file(tmp_path, 2), address, tmp_path / "run", Console(file=told), program
+            )
+    assert "no disk here" in told.getvalue()
+    assert not (tmp_path / "run").exists()
+
+
+def _some_cells_of(out: Path, host: str) -> list[str]:
+    """Return the cells that a host finished so far."""
+    if not (out / "events.jsonl").exists() or not (out / "events.jsonl").stat().st_size:
+        return []
+    fold = read_fold(out / "events.jsonl")
+    return [
+        cell
+        for cell, done in fold.finished.items()
+        if fold.block.hosts.get(done.result.block) == host
+    ]
