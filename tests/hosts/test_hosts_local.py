@@ -30,6 +30,28 @@ async def test_run_reads_nothing_without_input_and_adds_to_the_environment(host:
     assert done.stdout.decode().split() == ["x", os.environ["HOME"]]
 
 
+@pytest.mark.parametrize("most", [1, 3, 100])
+async def test_files_are_told_from_their_ends_and_links_and_pipes_are_not(
+    tmp_path: Path, most: int
+) -> None:
+    (tmp_path / "b.log").write_bytes(b"long words")
+    (tmp_path / "a b.log").write_bytes(b"\xff\n")
+    (tmp_path / "empty.log").write_bytes(b"")
+    (tmp_path / "other").write_bytes(b"no")
+    (tmp_path / "link.log").symlink_to("/etc/hostname")
+    (tmp_path / "folder.log").mkdir()
+    os.mkfifo(tmp_path / "pipe.log")
+    told = await HOST.ends(tmp_path, "*.log", most)
+    assert {path.name: end for path, end in told.items()} == {
+        "a b.log": b"\xff\n"[-most:],
+        "b.log": b"long words"[-most:],
+        "empty.log": b"",
+    }
+    # This computer does without programs, and tells the same as any other host.
+    assert await Host.ends(HOST, tmp_path, "*.log", most) == told
+    assert await HOST.ends(tmp_path / "gone", "*.log", most) == {}
+
+
 async def test_run_kills_what_takes_too_long(host: Host) -> None:
     with pytest.raises(MachineFault, match=r"did not end within 0\.2 s"):
         await host.run(["sleep", "61.7"], timeout_s=0.2)

@@ -70,6 +70,7 @@ class Process(ABC):
         """End the process at once (SIGKILL) and reap it; nothing happens if it already ended."""
 
 
+_ENDS_S = 30.0
 # Unquoted, a pattern is replaced by what it names.
 _FIRST_LINES = 'for p; do set -- "$@" $p; shift; done; exec grep -a -m 1 -sH "" "$@"'
 
@@ -153,6 +154,25 @@ class Host(ABC):
             if colon:
                 lines.setdefault(path, text)
         return lines
+
+    async def ends(self, folder: Path, name: str, most: int) -> dict[Path, bytes]:
+        """Return the last bytes of each file of a folder, in the order of their names.
+
+        Args:
+            folder: The folder; nothing is found where it is not there.
+            name: A pattern of names such as ``*.log``.
+            most: How many bytes of each, at the most.
+
+        Raises:
+            MachineFault: The host does not answer.
+        """
+        search = ["find", str(folder), "-maxdepth", "1", "-name", name, "-type", "f"]
+        found = await self.run(search, timeout_s=_ENDS_S)
+        ends = {}
+        for path in sorted(map(Path, found.stdout.decode(errors="replace").splitlines())):
+            end = await self.run(["tail", "-c", str(most), "--", str(path)], timeout_s=_ENDS_S)
+            ends[path] = end.stdout
+        return ends
 
     @abstractmethod
     async def write(self, path: str | Path, data: bytes) -> None:

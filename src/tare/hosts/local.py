@@ -7,6 +7,7 @@ import contextlib
 import os
 import re
 import shutil
+import stat
 from collections.abc import Mapping, Sequence
 from glob import glob
 from itertools import chain
@@ -148,6 +149,15 @@ class LocalHost(Host):
                     lines[path] = text.split(b"\n", 1)[0].decode(errors="replace")
         return lines
 
+    async def ends(self, folder: Path, name: str, most: int) -> dict[Path, bytes]:
+        """Return the last bytes of each file of a folder; see :class:`tare.hosts.contract.Host`."""
+        ends = {}
+        for path in sorted(folder.glob(name)):
+            with contextlib.suppress(OSError):
+                if stat.S_ISREG(path.lstat().st_mode):
+                    ends[path] = _end_of(path, most)
+        return ends
+
     async def write(self, path: str | Path, data: bytes) -> None:
         """Write a file in one piece; raises OSError."""
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
@@ -196,6 +206,12 @@ class LocalHost(Host):
             siblings={cpu: _siblings(cpu) for cpu in online},
             nodes={cpu: _node(cpu) for cpu in online},
         )
+
+
+def _end_of(path: Path, most: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - most))
+        return file.read(most)
 
 
 async def _spawn(

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from tare.hosts import Host
     from tare.run.folder import RunFolder
 
-LOGS_S = 30.0
 MOST_LOG_BYTES = 4 << 20
 """Of each log; what a guest says without end is kept from its end."""
 SAID = ("fio", "output")
@@ -57,12 +56,8 @@ async def save_logs(host: Host, workdir: Path, kept: Path) -> None:
     Raises:
         MachineFault: The host does not answer.
     """
-    search = ["find", str(workdir), "-maxdepth", "1", "-name", "*.log", "-type", "f"]
-    found = await host.run(search, timeout_s=LOGS_S)
-    for log in sorted(map(Path, found.stdout.decode().splitlines())):
-        end = ["tail", "-c", str(MOST_LOG_BYTES), "--", str(log)]
-        read = await host.run(end, timeout_s=LOGS_S)
+    for log, end in (await host.ends(workdir, "*.log", MOST_LOG_BYTES)).items():
         # A log that cannot be kept costs no cell.
         with suppress(OSError):
             kept.mkdir(exist_ok=True)
-            (kept / log.name).write_bytes(read.stdout)
+            (kept / log.name).write_bytes(end)

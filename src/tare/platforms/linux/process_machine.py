@@ -22,6 +22,7 @@ from tare.platforms.linux.disk import MountedDisk, device_moved, forget_everythi
 
 CONSOLE = "console.log"
 TAIL_LINES = 20
+_TAIL_BYTES = 16384
 WORKING = "tare-"
 """How the agent's names of threads that carry a workload begin, as does its main one's."""
 MAIN = "tare-agent"
@@ -203,8 +204,8 @@ class ProcessMachine(Machine):
 
 async def tail(host: Host, path: Path, lines: int = TAIL_LINES) -> tuple[str, ...]:
     """Return the last lines of a log of the host that may hold anything; none if it is gone."""
-    told = await host.run(["tail", "-c", "16384", str(path)], timeout_s=GRACE_S)
-    text = told.stdout.decode(errors="replace")
+    ends = await host.ends(path.parent, path.name, _TAIL_BYTES)
+    text = ends.get(path, b"").decode(errors="replace")
     return tuple(line for line in text.splitlines() if line.strip())[-lines:]
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tare.errors import MachineFault
 from tare.plaintext import plain_line
-from tare.platforms.qemu.command import escaped
+from tare.platforms.qemu.command import PROGRAM, escaped
 
 if TYPE_CHECKING:
     from tare.hosts import Host
@@ -36,8 +36,8 @@ _LONGEST_REASON = 200
 
 # As root: make the folders the user's own, then see as that user that all it needs can be used.
 _TRIAL = """
-uid=$1 groups=$2 locking=$3 own=$4
-shift 4
+uid=$1 groups=$2 locking=$3 own=$4 program=$(command -v "$5")
+shift 5
 [ "$(id -u)" = 0 ] || { echo "Tare is not root there"; exit 1; }
 while [ "$own" -gt 0 ]; do
     chown "$uid:$uid" "$1" || exit 1
@@ -46,10 +46,12 @@ while [ "$own" -gt 0 ]; do
 done
 exec 2>&1
 exec $locking setpriv --reuid="$uid" --regid="$uid" $groups --no-new-privs --pdeathsig=keep sh -c '
+[ -x "$1" ] || { echo "its user may not run $1"; exit 1; }
+shift
 for path; do
     { [ -r "$path" ] && { [ -f "$path" ] || [ -w "$path" ]; }; } ||
         { echo "its user may not use $path"; exit 1; }
-done' sh "$@"
+done' sh "$program" "$@"
 """
 _OPEN = 'for number in $1; do shift; eval "exec $number<\\"\\$1\\""; done; shift; exec "$@"'
 _STATUS = re.compile(r"^(Uid|NoNewPrivs|Seccomp):\s+(\d+)", re.MULTILINE)
@@ -124,7 +126,7 @@ async def confinement(
     group = await _group(host) if KVM in devices else None
     paths = [*own, *devices]
     locking = " ".join(_LOCKING) if options.mlock else ""
-    words = [str(uid), _groups(group), locking, str(len(own)), *map(str, own)]
+    words = [str(uid), _groups(group), locking, str(len(own)), PROGRAM, *map(str, own)]
     opened = [f"/dev/fd/{n}" for n in range(_FIRST_DESCRIPTOR, _FIRST_DESCRIPTOR + len(files))]
     trial = ["sh", "-c", _TRIAL, "sh", *words, *opened, *map(str, paths)]
     numbers = " ".join(str(n) for n in range(_FIRST_DESCRIPTOR, _FIRST_DESCRIPTOR + len(files)))

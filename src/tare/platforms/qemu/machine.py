@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 _RETRY_S = 0.004
 _GONE_S = 2.0
 _PANIC_S = 1.0
-_POWER_OFF_S = 3.0
 _QUIT_S = 2.0
 # The kernel's limit is 108 bytes with the final NUL (unix(7)).
 _LONGEST_SOCKET = 107
@@ -145,7 +144,11 @@ class QemuMachine(Machine):
         return self._console.tail()
 
     async def stop(self) -> None:
-        """Ask the guest to power off, then QEMU to quit, then kill it; remove what it left."""
+        """Ask QEMU to quit, then kill it; remove what it left.
+
+        The guest is not asked to power off: its disk is removed with it, and the time that it
+        would take is nobody's.
+        """
         if self._stop is None:
             # Shielded: a stop that was begun goes on when whoever asked for it is cancelled.
             self._stop = asyncio.ensure_future(self._end_and_remove())
@@ -341,12 +344,6 @@ class QemuMachine(Machine):
         # Without a watch there is no process yet.
         if self._watch is None:
             return
-        # A guest that never answered is not asked: it would only cost the wait.
-        if not self._gone() and self._answered:
-            with contextlib.suppress(TareError, OSError, TimeoutError):
-                async with asyncio.timeout(_POWER_OFF_S):
-                    await self.agent.shutdown()
-                    await asyncio.shield(self._watch)
         if not self._gone() and self._monitor is not None:
             with contextlib.suppress(TareError, OSError, TimeoutError):
                 async with asyncio.timeout(_QUIT_S):
