@@ -17,7 +17,7 @@ from tare.errors import MachineFault
 from tare.hosts import Ledger, LocalHost
 from tare.images.cache import default_cache
 from tare.platforms.contract import Context, MachineSpec, Shape
-from tare.platforms.qemu.command import SANDBOX, Places, command, kernel_arguments
+from tare.platforms.qemu.command import PROGRAM, SANDBOX, Places, command, kernel_arguments
 from tare.platforms.qemu.confined import Confinement, confinement, prove_confined
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu, launch
@@ -78,6 +78,25 @@ async def test_what_its_user_cannot_use_is_told(agent_program: Path, tmp_path: P
         assert (found.uid is None) == ("prlimit" in found.reason)
     asked = QemuOptions(confined=False)
     assert await confinement(host, asked, own=[], files=[], devices=[]) == Confinement()
+
+
+@ROOT
+async def test_a_qemu_that_its_user_cannot_run_stays_who_tare_is(
+    agent_program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = LocalHost(agent_program)
+    with tempfile.TemporaryDirectory(dir="/tmp") as place:
+        hidden = Path(place) / "bin"
+        hidden.mkdir()
+        program = hidden / PROGRAM
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{hidden}:{os.environ['PATH']}")
+        found = await confinement(host, QemuOptions(), own=[], files=[], devices=[])
+        assert found.uid is None and f"may not run {program}" in found.reason
+        Path(place).chmod(0o755)
+        found = await confinement(host, QemuOptions(), own=[], files=[], devices=[])
+        assert found.uid is not None
 
 
 async def test_what_is_not_so_is_a_fault(agent_program: Path) -> None:
