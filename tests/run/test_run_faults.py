@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +192,56 @@ def test_a_hypervisor_killed_in_a_cell_costs_that_cell_only(
     stopped = [e for e in events(folder) if e["type"] == "machine_stopped" and not e["expected"]]
     assert len(stopped) == 1
     assert_nothing_is_left(folder, home)
+
+
+@contextmanager
+def little_memory(home: Path) -> Iterator[Path]:
+    """A control group with next to no memory."""
+    parents = {Path("/sys/fs/cgroup/memory"): "memory.limit_in_bytes"}
+    parents[Path("/sys/fs/cgroup")] = "memory.max"
+    for parent, limit in parents.items():
+        group = parent / f"tare-test-{home.name}-{os.getpid()}"
+        try:
+            group.mkdir()
+            (group / limit).write_text(str(4 << 20))
+        except OSError:
+            if group.is_dir():
+                group.rmdir()
+            continue
+        yield group
+        group.rmdir()
+        return
+    pytest.skip("no control group for memory can be made here")
+
+
+def test_a_hypervisor_that_the_oom_killer_took_is_tried_again_and_told(
+    study: Path, home: Path, start: Begin
+) -> None:
+    folder = home / "run"
+    with little_memory(home) as group:
+        running = start(folder, "run", study, "--out", folder)
+        # While it boots it takes its memory: from then on there is none.
+        running.wait_for(lambda e: e["type"] == "machine_starting" and e["arm"] == "guest")
+        deadline = time.monotonic() + 60
+        while not (found := hypervisors_of(running.process.pid)):
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        (group / "cgroup.procs").write_text(str(found[0]))
+        status, output = running.end()
+    assert status == 0, output
+    assert "complete: 8 cells planned, 8 ok" in " ".join(output.split())
+    stopped = [e for e in events(folder) if e["type"] == "machine_stopped" and not e["expected"]]
+    assert len(stopped) == 1
+    assert "its kernel killed QEMU (OOM killer)" in stopped[0]["reason"]
+    assert_nothing_is_left(folder, home)
+
+
+def hypervisors_of(pid: int) -> list[int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [
+        int(child) for child in children
+        if Path(f"/proc/{child}/comm").read_text().startswith("qemu-system")
+    ]  # fmt: skip
 
 
 def test_two_runs_at_once_are_refused(study: Path, home: Path, start: Begin) -> None:

@@ -19,6 +19,7 @@ from tare.platforms.contract import Context, Machine, MachineSpec
 from tare.platforms.guest_hello import first_hello, last_line
 from tare.platforms.linux.disk import OwnDisk, forget_file, owned_disk
 from tare.platforms.linux.held_scheduling import Scheduled
+from tare.platforms.linux.oom import kills_so_far, taken_for_memory
 from tare.platforms.linux.process_machine import any_stopped
 from tare.platforms.qemu.command import Places
 from tare.platforms.qemu.confined import Confinement, prove_confined
@@ -76,6 +77,7 @@ class QemuMachine(Machine):
         self._threads: tuple[int, ...] = ()
         self._elsewhere: tuple[int, ...] = ()
         self._answered = False
+        self._kills_before: int | None = None
         self._disk: OwnDisk | None = None
         self._stopping = False
         self._stop: asyncio.Future[None] | None = None
@@ -215,6 +217,7 @@ class QemuMachine(Machine):
         online = self._host.topology().online
         # What QEMU starts later, such as threads for a disk, inherits this.
         self._elsewhere = emulator_cpus(self._options.emulator_cpus, cpus, online)
+        self._kills_before = await kills_so_far(self._host)
         self._process = await start_owned(
             self._host,
             self._ledger,
@@ -283,6 +286,15 @@ class QemuMachine(Machine):
         if self._tasks:
             # QEMU's last words are still on their way through the streams.
             await asyncio.wait(self._tasks[:1], timeout=_GONE_S)
+        if code == -signal.SIGKILL and await taken_for_memory(
+            self._host, self._process.pid, self._kills_before
+        ):
+            # What took the memory may be gone at the next try.
+            self._fail(
+                "the host ran out of memory, and its kernel killed QEMU (OOM killer)",
+                transient=True,
+            )
+            return
         # Where the guest fell before it spoke, another boot may well succeed (docs/lab.md).
         self._fail(await self._why(code), transient=not code and not self._answered)
 
