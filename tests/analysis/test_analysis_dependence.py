@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import cast
 
 import numpy as np
 import pytest
@@ -28,8 +29,7 @@ SCALE, MIDDLE = 1_000, 50_000
 
 def autoregressive(rng: np.random.Generator, n: int, lag: float) -> np.ndarray:
     noise = rng.standard_normal(n + 2000)
-    found: np.ndarray = np.array(lfilter([math.sqrt(1 - lag**2)], [1, -lag], noise))
-    return found[2000:]
+    return cast("np.ndarray", lfilter([math.sqrt(1 - lag**2)], [1, -lag], noise))[2000:]
 
 
 def counted(samples: np.ndarray) -> Histogram:

@@ -181,10 +181,10 @@ def test_a_file_of_gates(tmp_path: Path) -> None:
         Gate("tick slowdown < +1 %", "tick", "slowdown", True, 0.01, floor=0.01),
     )
     entries = ("5", "{gate: x y < 1 %, flour: 1}", "[", "{gate: 3}")
-    floors: tuple[str, ...] = ("{gate: x y < 1 %, floor: -1}", "{gate: x y < 1 %, floor: .nan}")
-    floors += ("{gate: x y < 1 %, floor: five}", "{gate: x y < 1 %, floor: [a %]}")
+    floors = ("{gate: x y < 1 %, floor: -1}", "{gate: x y < 1 %, floor: .nan}")
+    texts = ("{gate: x y < 1 %, floor: five}", "{gate: x y < 1 %, floor: [a %]}")
     files = ("", "a: b", "gates: []", "floors: 3", "{floors: 3, gates: [x y < 1 %]}")
-    for wrong in (*files, *(f"- {entry}" for entry in (*entries, *floors))):
+    for wrong in (*files, *(f"- {entry}" for entry in (*entries, *floors, *texts))):
         path.write_text(wrong)
         with pytest.raises(InputError, match=r"gates\.yaml"):
             read_gates(path)

@@ -77,7 +77,7 @@ def changes(before: Comparison, after: Comparison, confidence: float) -> tuple[C
     Raises:
         InputError: The runs have different baselines.
     """
-    _same_baseline([before, after])
+    require_same_baseline([before, after])
     theirs = {(effect.key, effect.arm): effect for effect in after.effects}
     return tuple(
         _change(effect, theirs[effect.key, effect.arm], confidence)
@@ -115,7 +115,7 @@ def pooled(comparisons: Sequence[Comparison], confidence: float) -> tuple[Pooled
     Raises:
         InputError: The runs have different baselines.
     """
-    _same_baseline(comparisons)
+    require_same_baseline(comparisons)
     found: dict[tuple[Key, str], list[Effect]] = {}
     for comparison in comparisons:
         for effect in comparison.effects:
@@ -135,7 +135,12 @@ def _together(effects: Sequence[Effect], confidence: float) -> Together:
     return together(means, errors, confidence)
 
 
-def _same_baseline(comparisons: Sequence[Comparison]) -> None:
+def require_same_baseline(comparisons: Sequence[Comparison]) -> None:
+    """See that effects of these runs are against the same arm.
+
+    Raises:
+        InputError: They are not.
+    """
     baselines = sorted({comparison.baseline for comparison in comparisons})
     if len(baselines) > 1:
         raise InputError(

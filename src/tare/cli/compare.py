@@ -72,7 +72,7 @@ def compare(
     if pairs:
         _pairs(runs[0], baseline, console)
         return
-    compared = [_compared(run, baseline) for run in runs]
+    compared = [compared_with(run, baseline) for run in runs]
     if limits or gates:
         _gate(compared[0], compared[1], limits, gates, form, out, console)
     elif len(compared) == 1:
@@ -83,7 +83,12 @@ def compare(
         render_together(compared, console)
 
 
-def _compared(run: RunData, baseline: str) -> Comparison:
+def compared_with(run: RunData, baseline: str) -> Comparison:
+    """Return a run's effects against its baseline, or against another arm of it.
+
+    Raises:
+        InputError: It has no such arm.
+    """
     from tare.analysis import compare_runs
 
     return compare_runs(run, settings_of(run, baseline))

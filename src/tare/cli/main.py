@@ -25,6 +25,7 @@ from tare.cli.ending import (
     end,
     write_report,
 )
+from tare.cli.history import history
 from tare.cli.image import image_app
 from tare.cli.lab import lab_app
 from tare.cli.study import study_app
@@ -273,6 +274,7 @@ def export(
 
 
 app.command()(compare)
+app.command()(history)
 
 
 listing.add_to(app)

@@ -30,14 +30,14 @@ def render_changes(before: Comparison, after: Comparison, console: Console) -> N
     before = arranged(before)
     found = [c for c in changes(before, after, before.confidence) if c.before.headline]
     names = Names(Part.of(change.key) for change in found)
-    table = _table("What", "Arm", "Before", "After", "After ÷ before", "Interval", plain=console)
+    table = table_of("What", "Arm", "Before", "After", "After ÷ before", "Interval", plain=console)
     for change in found:
         table.add_row(
             *_about(names, change.before), _estimate(change.before), _estimate(change.after),
             *_change(change),
         )  # fmt: skip
     runs = [legible(comparison.runs[0].run) for comparison in (before, after)]
-    _print(
+    print_table(
         console,
         f"{runs[1]} against {runs[0]}: how each effect against {before.baseline} changed",
         table,
@@ -58,7 +58,9 @@ def render_together(comparisons: Sequence[Comparison], console: Console) -> None
         p for p in pooled([first, *comparisons[1:]], first.confidence) if p.effects[0].headline
     ]
     names = Names(Part.of(each.key) for each in found)
-    table = _table("What", "Arm", "Runs", "Ratio", "Interval", "Between runs", "I²", plain=console)
+    table = table_of(
+        "What", "Arm", "Runs", "Ratio", "Interval", "Between runs", "I²", plain=console
+    )
     for each in found:
         mean = each.together
         table.add_row(
@@ -69,7 +71,7 @@ def render_together(comparisons: Sequence[Comparison], console: Console) -> None
             f"± {percent(math.expm1(mean.between))}",
             percent(mean.inconsistency),
         )
-    _print(
+    print_table(
         console,
         f"{len(comparisons)} runs together, each effect against {first.baseline}",
         table,
@@ -78,11 +80,12 @@ def render_together(comparisons: Sequence[Comparison], console: Console) -> None
     )
 
 
-def _table(*titles: str, plain: Console) -> Table:
+def table_of(*titles: str, plain: Console) -> Table:
+    """Return an empty table of these columns, fit for the console."""
     style = box.SIMPLE_HEAD if plain.is_terminal else box.ASCII2
     table = Table(box=style, pad_edge=False)
     for title in titles:
-        left = title in ("What", "Arm")
+        left = title in ("What", "Arm", "Course", "Changed at")
         table.add_column(title, justify="left" if left else "right", overflow="fold")
     return table
 
@@ -102,7 +105,8 @@ def _change(change: Change) -> tuple[str, str]:
     return f"{change.change:+.3g}", f"{change.low:.3g} to {change.high:.3g}"
 
 
-def _print(console: Console, title: str, table: Table, foot: str) -> None:
+def print_table(console: Console, title: str, table: Table, foot: str) -> None:
+    """Print a table between its title and what is to know of it."""
     if not console.is_terminal:
         console = Console(file=console.file, width=PLAIN_WIDTH, no_color=True, highlight=False)
     console.print(Text(title, style="bold"))

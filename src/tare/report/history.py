@@ -1,0 +1,92 @@
+"""Many runs of one study over time, in the terminal and as JSON."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tare.analysis.history import History, Line, Turn
+from tare.report.between import print_table, table_of
+from tare.report.svg import legible
+from tare.report.words import Names, Part, marked, metric_name, ratio, ratio_interval
+
+_STEPS = "▁▂▃▄▅▆▇█"
+
+
+def render_history(history: History, console: Console) -> None:
+    """Print each headline effect over the runs, and where it changed.
+
+    Args:
+        history: What to print.
+        console: Where to.
+    """
+    names = Names(Part.of(line.key) for line in history.lines)
+    table = table_of(
+        "What", "Arm", "Runs", "Course", "Changed at", "Now ÷ before", "Interval", "p",
+        plain=console,
+    )  # fmt: skip
+    for line in history.lines:
+        _add(table, names, line)
+    turns = sum(len(line.turns) for line in history.lines)
+    found = "nothing changed" if not turns else "1 change" if turns == 1 else f"{turns} changes"
+    print_table(
+        console,
+        f"{len(history.runs)} runs, each effect against {history.baseline}: {found}",
+        table,
+        f"Change points by E-divisive; of an arm of which nothing changed any is told in at most "
+        f"{100 * history.level:g} % of histories. {100 * history.confidence:.4g} % intervals, with "
+        "runs as the unit. Only effects are compared, never values of different runs.",
+    )
+
+
+def _add(table: Table, names: Names, line: Line) -> None:
+    what = f"{names.name(Part.of(line.key))} · {metric_name(line.key.metric)}"
+    about = (
+        Text(what), Text(marked(line.arm, line.emulated)), str(len(line.runs)),
+        _course(line.effects),
+    )  # fmt: skip
+    if not line.turns:
+        table.add_row(*about, "–", "", "", "")
+    for place, turn in enumerate(line.turns):
+        shown = about if place == 0 else ("", "", "", "")
+        table.add_row(*shown, *_turn(turn))
+
+
+def _turn(turn: Turn) -> Iterable[str]:
+    day = time.strftime("%Y-%m-%d", time.gmtime(turn.started_at))
+    yield f"{legible(turn.after)} ({day})"
+    yield ratio(turn.change)
+    yield ratio_interval((turn.low, turn.high))
+    yield f"{turn.p:.2g}"
+
+
+def _course(effects: tuple[float, ...]) -> str:
+    low, high = min(effects), max(effects)
+    if high <= low:
+        return _STEPS[0] * len(effects)
+    most = len(_STEPS) - 1
+    return "".join(_STEPS[round((each - low) / (high - low) * most)] for each in effects)
+
+
+def history_json(history: History) -> str:
+    """Return the same as JSON, with every number in full."""
+    lines = [
+        {
+            **line.key._asdict(),
+            "arm": line.arm,
+            "emulated": line.emulated,
+            "runs": [
+                {"run": run, "ratio": effect}
+                for run, effect in zip(line.runs, line.effects, strict=True)
+            ],
+            "changes": [turn.__dict__ for turn in line.turns],
+        }
+        for line in history.lines
+    ]
+    told = {"baseline": history.baseline, "runs": history.runs, "level": history.level}
+    return json.dumps({**told, "effects": lines}, indent=2, ensure_ascii=False) + "\n"

@@ -1,0 +1,127 @@
+"""Changes over many runs: found where they are, rarely where none is, and told by the command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of, write_run
+from run.run_driving import tare
+from tare.analysis.statistics import divisive
+from tare.analysis.statistics.divisive import LEAST_PART, changes_of
+
+
+def by_hand(values: list[float], place: int) -> float:
+    """The energy distance by its definition."""
+    before, after = values[:place], values[place:]
+    n, m = len(before), len(after)
+    across = sum(abs(a - b) for a in before for b in after) / (n * m)
+    within = [
+        sum(abs(a - b) for a in side for b in side) / (len(side) * (len(side) - 1))
+        for side in (before, after)
+    ]
+    return n * m / (n + m) * (2 * across - sum(within))
+
+
+@given(st.lists(st.integers(-50, 50).map(float), min_size=8, max_size=14))
+def test_energy_is_that_of_the_definition(values: list[float]) -> None:
+    rows = np.array([values])
+    found = divisive._energy(np.abs(rows[:, :, None] - rows[:, None, :]))[0]
+    places = range(LEAST_PART, len(values) - LEAST_PART + 1)
+    assert found == pytest.approx([by_hand(values, place) for place in places], abs=1e-9)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.integers(1, 3).flatmap(
+        lambda rows: st.integers(1, 16).flatmap(
+            lambda n: st.lists(
+                st.lists(st.floats(-1e6, 1e6), min_size=n, max_size=n),
+                min_size=rows,
+                max_size=rows,
+            )
+        )
+    )
+)
+def test_any_sequences_have_changes_within_them(rows: list[list[float]]) -> None:
+    for change in changes_of(rows):
+        assert LEAST_PART <= change.start <= len(rows[0]) - LEAST_PART
+        assert 0 < change.p < 0.05
+
+
+def test_changes_are_found_and_rarely_made_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty runs known to 1 %, ten metrics: +5 % in one of them from the 12th."""
+    monkeypatch.setattr(divisive, "DRAWS", 399)
+    rng = np.random.default_rng(1)
+    made_up = placed = others = 0
+    for study in range(60):
+        rows = 0.01 * rng.standard_t(4, size=(10, 20))
+        made_up += bool(changes_of(rows, seed=study))
+        rows[3, 12:] += 0.05
+        found = changes_of(rows, seed=study)
+        placed += any(change.sequence == 3 and abs(change.start - 12) <= 1 for change in found)
+        others += any(change.sequence != 3 for change in found)
+    assert made_up <= 8  # 5 %, and three standard errors
+    assert others <= 8
+    assert placed >= 54
+
+
+def test_each_part_is_searched_again() -> None:
+    rng = np.random.default_rng(2)
+    row = 0.01 * rng.standard_normal(36)
+    row[12:] += 0.1
+    row[24:] -= 0.2
+    assert [change.start for change in changes_of([row])] == [12, 24]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Ten runs; from the seventh on the guest costs a fifth more, and all hosts differ."""
+    place, folders = tmp_path_factory.mktemp("runs"), []
+    for number in range(10):
+        host, cost = 1 + number % 3, 1.2 if number < 6 else 1.44
+        truth = {"bare": host * 1e-6, "vm": cost * host * 1e-6}
+        metrics = [
+            SimulatedMetric("latency", truth, workload="switch", spreads=(0.01, 0.0)),
+            SimulatedMetric(
+                "rate", dict.fromkeys(truth, 5.0), workload="same", spreads=(0.01, 0.0)
+            ),
+        ]
+        simulated = SimulatedRun(
+            metrics, arms={"bare": "bare", "vm": "qemu"}, seed=number, run=f"r{number}"
+        )
+        folders.append(write_run(place / f"r{number}", events_of(simulated)))
+    return folders
+
+
+def test_the_command_tells_where_effects_changed(runs: list[Path], tmp_path: Path) -> None:
+    text = tare("history", *runs)
+    assert text.returncode == 0, text.stderr
+    assert "10 runs, each effect against bare: 1 change\n" in text.stdout
+    out = tmp_path / "history.json"
+    done = tare("history", *reversed(runs), "--format", "json", "--out", out)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(out.read_text())
+    assert told["runs"] == [f"r{number}" for number in range(10)]
+    (changed, same) = sorted(told["effects"], key=lambda each: each["metric"])
+    assert same["changes"] == []
+    (change,) = changed["changes"]
+    assert (change["before"], change["after"]) == ("r5", "r6")
+    assert change["low"] < 1.2 < change["high"]
+    assert change["high"] / change["low"] < 1.1
+
+
+def test_what_has_no_history_is_refused(runs: list[Path]) -> None:
+    for arguments in (
+        runs[:5],
+        [*runs, runs[0]],
+        [*runs, "--baseline", "nobody"],
+        [*runs, "--out", "x"],
+    ):
+        done = tare("history", *arguments)
+        assert done.returncode == 2, (done.stdout, done.stderr)
