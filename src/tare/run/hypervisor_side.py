@@ -32,6 +32,7 @@ class HypervisorSide:
 
     async def begin(self) -> None:
         """Note what befell the machine already."""
+        self.doubt, self.facts = "", {}
         self._before = await self._machine.disturbances()
         self._begun = self._clock()
 

@@ -21,15 +21,15 @@ type order struct {
 	Count, Delay      int
 }
 
-// The products' own faults, as the vSphere Web Services API names them.
+// The products' own faults. Each has its page, which says when it is thrown, at
+// https://developer.broadcom.com/xapis/virtual-infrastructure-json-api/8.0.2.0/data-structures/NAME
 var faults = map[string]types.BaseMethodFault{
-	"RestrictedVersion":     &types.RestrictedVersion{},
-	"NotAuthenticated":      &types.NotAuthenticated{NoPermission: types.NoPermission{PrivilegeId: "System.View"}},
-	"NoPermission":          &types.NoPermission{PrivilegeId: "VirtualMachine.Inventory.Create"},
-	"TaskInProgress":        &types.TaskInProgress{},
-	"InvalidArgument":       &types.InvalidArgument{InvalidProperty: "configSpec.cpuAffinity"},
-	"ConcurrentAccess":      &types.ConcurrentAccess{},
-	"ManagedObjectNotFound": &types.ManagedObjectNotFound{},
+	"RestrictedVersion": &types.RestrictedVersion{},
+	"NotAuthenticated":  &types.NotAuthenticated{NoPermission: types.NoPermission{PrivilegeId: "System.View"}},
+	"NoPermission":      &types.NoPermission{PrivilegeId: "VirtualMachine.Inventory.Create"},
+	"TaskInProgress":    &types.TaskInProgress{Task: types.ManagedObjectReference{Type: "Task", Value: "task-1"}},
+	"InvalidArgument":   &types.InvalidArgument{InvalidProperty: "configSpec.cpuAffinity"},
+	"ConcurrentAccess":  &types.ConcurrentAccess{},
 }
 
 func main() {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tare.errors import MachineFault
+from tare.errors import MachineFault, TareError
 
 
 class Expired(MachineFault):
@@ -15,3 +15,10 @@ class Missing(MachineFault):
 
 class Refused(MachineFault):
     """The product refuses what was asked: its licence, the account's rights, a wrong state."""
+
+
+def named(error: TareError, machine: str) -> MachineFault:
+    """Return an error as a fault of one machine, with its name in front where it is not told."""
+    told = error.message if machine in error.message else f"{machine}: {error.message}"
+    transient = isinstance(error, MachineFault) and error.transient
+    return MachineFault(told, error.hint, transient=transient)

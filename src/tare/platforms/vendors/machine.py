@@ -13,6 +13,7 @@ from tare.errors import MachineFault, TareError
 from tare.platforms.contract import Machine
 from tare.platforms.guest_hello import first_hello
 from tare.platforms.vendors.callback import DialledChannel
+from tare.platforms.vendors.faults import named
 from tare.platforms.vendors.virtual_machine import VirtualMachine
 
 if TYPE_CHECKING:
@@ -66,8 +67,8 @@ class VendorMachine(Machine):
             await self._vm.power_on()
         except BaseException as error:
             await self.stop()
-            if isinstance(error, TareError) and self.name not in error.message:
-                raise MachineFault(f"{self.name}: {error.message}", error.hint) from None
+            if isinstance(error, TareError):
+                raise named(error, self.name) from None
             raise
         self._watcher = asyncio.create_task(self._watch(), name=f"{self.name} watcher")
 

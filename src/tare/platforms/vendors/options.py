@@ -60,27 +60,27 @@ class VendorOptions(PlatformOptions):
         description="Name or address of the server whose API is used, as its certificate has it.",
     )
     port: int | None = Field(
-        None, ge=1, le=65535, description="Its TCP port; by default the product's own."
+        default=None, ge=1, le=65535, description="Its TCP port; by default the product's own."
     )
     credentials: str | None = Field(
-        None,
+        default=None,
         min_length=1,
         description="A file for its owner's eyes only (mode 600) with the lines `user=…` and "
         "`password=…`; without it they are taken from the environment.",
     )
     ca: str | None = Field(
-        None,
+        default=None,
         min_length=1,
         description="A file of PEM certificates to trust instead of the system's: a private CA's, "
         "or the server's own. Certificates are always verified.",
     )
     callback: Annotated[str, AfterValidator(_is_place)] = Field(
-        "127.0.0.1:0",
+        default="127.0.0.1:0",
         description="`ADDRESS:PORT` of this computer that guests can reach: their agents dial "
         "back there, over TLS, with a key of their own.",
     )
     power_off: float = Field(
-        10.0, gt=0, le=600, description="Seconds that a guest may take to power itself off."
+        default=10.0, gt=0, le=600, description="Seconds that a guest may take to power itself off."
     )
 
     @property

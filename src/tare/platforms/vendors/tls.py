@@ -6,7 +6,6 @@ import datetime
 import hashlib
 import os
 import ssl
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,21 +83,12 @@ def own_certificate() -> OwnCertificate:
     ) + made.public_bytes(serialization.Encoding.PEM)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    # Python takes them from a file alone; in memory, where the kernel has such files.
-    descriptor, path = _file_in_memory()
+    # Python takes them from a file alone: this one is in memory, and has no name.
+    descriptor = os.memfd_create("tare-certificate")
     try:
         os.write(descriptor, pem)
-        context.load_cert_chain(path)
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
     finally:
         os.close(descriptor)
-        if not path.startswith("/proc/"):
-            Path(path).unlink()
     der = made.public_bytes(serialization.Encoding.DER)
     return OwnCertificate(context, hashlib.sha256(der).hexdigest())
-
-
-def _file_in_memory() -> tuple[int, str]:
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("tare-certificate")
-        return descriptor, f"/proc/self/fd/{descriptor}"
-    return tempfile.mkstemp(prefix="tare-")

@@ -1,0 +1,1 @@
+"""Virtual machines of ESXi and vCenter, made over the vSphere API and removed."""

@@ -1,0 +1,143 @@
+"""Where in an inventory a virtual machine is made: found by name, and never another one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tare.errors import InputError
+from tare.platforms.vsphere.options import VsphereOptions
+
+
+@dataclass(frozen=True)
+class Spot:
+    """Where a virtual machine is made.
+
+    Args:
+        host: The ESXi host.
+        pool: The resource pool.
+        folder: The folder.
+        datastore: The datastore.
+        network: The port group; None where the guest needs none.
+        datacenter: The datacenter's path, for files.
+    """
+
+    host: Any
+    pool: Any
+    folder: Any
+    datastore: Any
+    network: Any
+    datacenter: str
+
+
+def all_of(client: Any, kind: Any) -> list[Any]:
+    """Return all objects of a kind that the account may see."""
+    content = client.RetrieveContent()
+    view = content.viewManager.CreateContainerView(content.rootFolder, [kind], True)
+    try:
+        return list(view.view)
+    finally:
+        view.DestroyView()
+
+
+def spot(client: Any, vim: Any, options: VsphereOptions) -> Spot:
+    """Find where the options say that virtual machines are made.
+
+    Raises:
+        InputError: A name is missing or means several, or the account sees nothing of the kind.
+    """
+    host = _one(all_of(client, vim.HostSystem), options.host, "ESXi host", "host")
+    root = client.content.rootFolder
+    datacenter = _datacenter_of(host, vim, root)
+    datastore = _one(list(host.datastore), options.datastore, "datastore of it", "datastore")
+    network = _one(list(host.network), options.network, "port group of it", "network")
+    pool = host.parent.resourcePool
+    if options.pool is not None:
+        pool = _one(_pools(pool), options.pool, "pool", "pool")
+    folder = datacenter.vmFolder
+    if options.folder is not None:
+        folder = _one(_folders(folder, vim), options.folder, "folder", "folder")
+    return Spot(host, pool, folder, datastore, network, _path_of(datacenter, root))
+
+
+def _one(found: Sequence[Any], name: str | None, what: str, key: str) -> Any:
+    if not found:
+        # With a right missing the API answers with an empty list, and not with a fault.
+        raise InputError(
+            f"the account sees no {what}: there is none, or it lacks the right to see it",
+            "give it System.View and System.Read there; docs/owning.md lists what it needs",
+        )
+    names = sorted(each.name for each in found)
+    if name is None:
+        if len(found) == 1:
+            return found[0]
+        raise InputError(f"there are {len(found)} of {what}: {_few(names)}", f"name one by `{key}`")
+    if not (named := [each for each in found if each.name == name]):
+        raise InputError(f"there is no {what} named {name}; there are: {_few(names)}", "")
+    if len(named) > 1:
+        raise InputError(f"{len(named)} of {what} are named {name}", "rename one of them")
+    return named[0]
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+
+
+def _datacenter_of(entity: Any, vim: Any, root: Any) -> Any:
+    for above in _above(entity, root):
+        if isinstance(above, vim.Datacenter):
+            return above
+    raise InputError(
+        "the account does not see the datacenter of that host", "give it System.View there"
+    )
+
+
+def _path_of(datacenter: Any, root: Any) -> str:
+    return "/".join(reversed([each.name for each in _above(datacenter, root)]))
+
+
+def _above(entity: Any, root: Any) -> Iterator[Any]:
+    """Yield an object and all above it, without the root folder."""
+    while entity is not None and entity._moId != root._moId:
+        yield entity
+        entity = entity.parent
+
+
+def _pools(root: Any) -> list[Any]:
+    found = [root]
+    for child in root.resourcePool:
+        found += _pools(child)
+    return found
+
+
+def _folders(root: Any, vim: Any) -> list[Any]:
+    found = [root]
+    for child in root.childEntity:
+        if isinstance(child, vim.Folder):
+            found += _folders(child, vim)
+    return found
+
+
+def machine_named(client: Any, folder: Any, vim: Any, name: str) -> Any:
+    """Return the virtual machine of that name in a folder; None where there is none."""
+    found = client.content.searchIndex.FindChild(folder, name)
+    return found if isinstance(found, vim.VirtualMachine) else None
+
+
+def properties(client: Any, types: Any, thing: Any, paths: Sequence[str]) -> dict[str, Any]:
+    """Return some properties of an object, all of one moment; those that are not set are left out.
+
+    Args:
+        client: The service instance.
+        types: PyVmomi's module.
+        thing: The object.
+        paths: The properties' paths.
+    """
+    query = types.vmodl.query.PropertyCollector
+    asked = query.FilterSpec(
+        objectSet=[query.ObjectSpec(obj=thing, skip=False)],
+        propSet=[query.PropertySpec(type=type(thing), pathSet=list(paths))],
+    )
+    (found,) = client.content.propertyCollector.RetrieveContents([asked])
+    return {each.name: each.val for each in found.propSet}

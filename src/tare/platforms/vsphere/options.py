@@ -1,0 +1,127 @@
+"""What can be chosen about a virtual machine of vSphere's."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from tare.platforms.vendors.options import VendorOptions
+
+Devices = Literal["paravirtual", "emulated"]
+LEAST_SHARES, MOST_SHARES = 1, 1_000_000
+"""Of CPU ("SharesInfo", vSphere Web Services API)."""
+STEAL_CLOCK_VERSION = 13
+"""The virtual hardware from which a guest can see stolen time (Linux commit ab02bb3f55f5)."""
+_ON_DATASTORE = re.compile(r"^\[[^\[\]]+\] \S.*\.(iso|vmdk)$")
+
+
+def _on_datastore(text: str) -> str:
+    if not _ON_DATASTORE.match(text):
+        raise ValueError("must be a file of a datastore, such as `[datastore1] iso/tare.iso`")
+    return text
+
+
+class VsphereOptions(VendorOptions):
+    """Options of the platform ``vsphere``."""
+
+    datastore: str = Field(
+        min_length=1,
+        description="The datastore that virtual machines are put on, and nothing else.",
+    )
+    boot: Annotated[str, AfterValidator(_on_datastore)] | None = Field(
+        default=None,
+        description="What the virtual machine boots, as `[DATASTORE] PATH`: an ISO image, or a "
+        "disk (`.vmdk`) that is copied. Its Linux starts `tare-agent dial` by itself.",
+    )
+    host: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The ESXi host, by its name in the inventory; needed where there are several.",
+    )
+    pool: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The resource pool, by its name; by default the root pool of the host.",
+    )
+    folder: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The folder of virtual machines, by its name; by default the datacenter's own.",
+    )
+    network: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The port group by which the guest reaches `callback`; needed where there are "
+        "several.",
+    )
+    devices: Devices = Field(
+        default="paravirtual",
+        description="`paravirtual`: VMXNET3 and PVSCSI; `emulated`: E1000 and LSI Logic.",
+    )
+    processors: tuple[Annotated[int, Field(ge=0, le=4095)], ...] = Field(
+        default=(),
+        description="The ESXi host's logical processors that stand for the CPUs 0, 1, … of a "
+        "study's placement; by default they are those of the same numbers.",
+    )
+    reservation: int | None = Field(
+        default=None, ge=0, description="CPU that is kept for the virtual machine, in MHz."
+    )
+    limit: int | None = Field(
+        default=None, ge=1, description="The most CPU that the virtual machine may use, in MHz."
+    )
+    shares: int | None = Field(
+        default=None,
+        ge=LEAST_SHARES,
+        le=MOST_SHARES,
+        description="Its weight among others that compete for CPU; 1000 for each vCPU is normal.",
+    )
+    reserve_memory: bool = Field(
+        default=True,
+        description="Reserve all of its memory, so that it is neither ballooned nor swapped.",
+    )
+    latency_sensitivity: Literal["low", "normal", "medium", "high"] = Field(
+        default="normal",
+        description="`high` gives each vCPU a core of its own; it needs full reservations, of CPU "
+        "by `reservation` and of memory.",
+    )
+    hardware: int | None = Field(
+        default=None,
+        ge=4,
+        le=99,
+        description="The version of its virtual hardware; by default the newest of the host.",
+    )
+    steal_clock: bool = Field(
+        default=True,
+        description=f"Let the guest see stolen time, from hardware version {STEAL_CLOCK_VERSION} "
+        "on.",
+    )
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        if None not in (self.reservation, self.limit) and self.reservation > self.limit:  # type: ignore[operator]
+            raise ValueError("`reservation` is more than `limit`")
+        if self.latency_sensitivity == "high" and not (self.reservation and self.reserve_memory):
+            raise ValueError(
+                "`latency-sensitivity: high` needs `reservation` (all of the vCPUs' MHz) and "
+                "`reserve-memory: true`"
+            )
+        return self
+
+    @property
+    def wanted_devices(self) -> str:
+        """The device models asked for."""
+        return self.devices
+
+    def words(self) -> tuple[str, ...]:
+        """Return what reports add to an arm's description."""
+        told = {
+            f"{self.reservation} MHz reserved": self.reservation is not None,
+            f"at most {self.limit} MHz": self.limit is not None,
+            f"shares {self.shares}": self.shares is not None,
+            "memory not reserved": not self.reserve_memory,
+            f"latency sensitivity {self.latency_sensitivity}": self.latency_sensitivity != "normal",
+            f"virtual hardware {self.hardware}": self.hardware is not None,
+        }
+        return tuple(word for word, asked in told.items() if asked)

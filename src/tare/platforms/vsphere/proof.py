@@ -1,0 +1,89 @@
+"""What may explain a result, as the hypervisor says: build, licence, power, scheduler, cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+NOT_TOLD = "not told"
+
+
+def proof_of(client: Any, host: Any, vim: Any) -> dict[str, str]:
+    """Return what the environment proof records of the hypervisor, name to words.
+
+    Args:
+        client: The service instance.
+        host: The ESXi host.
+        vim: The API's types.
+    """
+    about = client.content.about
+    product = host.config.product if host.config is not None else about
+    parent = host.parent
+    told = {
+        "product": product.fullName,
+        "managed by": about.fullName,
+        "licence": _licence(client),
+        "power policy": _power(host),
+        "hyper-threading": _threads(host),
+        "scheduler": _scheduler(host),
+        "processors": _processors(host),
+        "DRS": NOT_TOLD,
+        "HA": NOT_TOLD,
+    }
+    if isinstance(parent, vim.ClusterComputeResource):
+        configuration = parent.configurationEx
+        drs, das = configuration.drsConfig, configuration.dasConfig
+        told["DRS"] = f"on, {drs.defaultVmBehavior}" if drs.enabled else "off"
+        told["HA"] = "on" if das.enabled else "off"
+    else:
+        told["DRS"] = told["HA"] = "none: the host is in no cluster"
+    return told
+
+
+def threads_of(host: Any) -> int:
+    """Return how many logical processors an ESXi host has."""
+    return int(host.hardware.cpuInfo.numCpuThreads)
+
+
+def in_drs(host: Any, vim: Any) -> bool:
+    """Return whether DRS may move virtual machines of a host, for which affinity is hidden."""
+    parent = host.parent
+    if not isinstance(parent, vim.ClusterComputeResource):
+        return False
+    return bool(parent.configurationEx.drsConfig.enabled)
+
+
+def _licence(client: Any) -> str:
+    manager = client.content.licenseManager
+    # Never the key itself.
+    names = sorted({licence.name for licence in (manager.licenses if manager else ())})
+    return ", ".join(names) or NOT_TOLD
+
+
+def _power(host: Any) -> str:
+    system = host.config.powerSystemInfo if host.config is not None else None
+    return str(system.currentPolicy.shortName) if system is not None else NOT_TOLD
+
+
+def _threads(host: Any) -> str:
+    told = host.config.hyperThread if host.config is not None else None
+    if told is None:
+        return NOT_TOLD
+    return "on" if told.active else "off"
+
+
+def _processors(host: Any) -> str:
+    info = host.hardware.cpuInfo
+    return f"{info.numCpuPackages} packages, {info.numCpuCores} cores, {info.numCpuThreads} threads"
+
+
+def _scheduler(host: Any) -> str:
+    """Return how the scheduler treats hyper-threads (VMware knowledge base, article 55806)."""
+    options = host.config.option if host.config is not None else ()
+    found = {option.key: str(option.value).lower() for option in options or ()}
+    aware = found.get("VMkernel.Boot.hyperthreadingMitigation")
+    if aware is None:
+        return NOT_TOLD
+    if aware != "true":
+        return "default"
+    within = found.get("VMkernel.Boot.hyperthreadingMitigationIntraVM", "true")
+    return f"side-channel aware, version {1 if within == 'true' else 2}"

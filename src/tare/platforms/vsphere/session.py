@@ -1,0 +1,186 @@
+"""A session with ESXi or vCenter by pyVmomi, and what its faults mean.
+
+The faults are those of the vSphere Web Services API reference, developer.broadcom.com.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+import time
+import urllib.parse
+from collections.abc import Callable
+from typing import Any
+
+from tare.errors import InputError, MachineFault, TareError
+from tare.platforms.vendors.credentials import credentials
+from tare.platforms.vendors.extras import load
+from tare.platforms.vendors.faults import Expired, Missing, Refused
+from tare.platforms.vendors.secret import Secret
+from tare.platforms.vendors.session import Session
+from tare.platforms.vendors.tls import verifying
+
+PREFIX = "TARE_VSPHERE"
+PORT = 443
+TIMEOUT_S = 60
+TASK_S = 300.0
+POLL_S = 0.2
+FREE = (
+    "the licence of this ESXi forbids changes by its API (free ESXi): measure a VM that exists by "
+    "`platform: ssh`, or license the host"
+)
+_COOKIE = "vmware_soap_session"
+
+
+class VsphereSession(Session[Any]):
+    """A login at ESXi or vCenter; its client is pyVmomi's ``ServiceInstance``.
+
+    Args:
+        address: The server.
+        port: Its TCP port; None: 443.
+        file: Where the credentials are; None: in the environment.
+        ca: Certificates to trust; None: the system's.
+
+    Raises:
+        InputError: The library, the credentials or the certificates are not there.
+    """
+
+    def __init__(self, address: str, port: int | None, file: str | None, ca: str | None) -> None:
+        self.types = load("pyVmomi", "vsphere", "vSphere")
+        """PyVmomi's module, with all the API's data types."""
+        self._connect = load("pyVim.connect", "vsphere", "vSphere")
+        self._who = credentials(PREFIX, file)
+        self._tls = verifying(ca)
+        self._address, self._port = address, port or PORT
+        super().__init__(f"vSphere at {address}", self._who.password)
+
+    @property
+    def vim(self) -> Any:
+        """The API's data types."""
+        return self.types.vim
+
+    def log_in(self) -> Any:
+        """Connect; the session's id is kept out of messages too."""
+        client = self._connect.SmartConnect(
+            host=self._address,
+            port=self._port,
+            user=self._who.user,
+            pwd=self._who.password.reveal(),
+            sslContext=self._tls,
+            httpConnectionTimeout=TIMEOUT_S,
+        )
+        self.hide(Secret(_cookie_of(client)))
+        return client
+
+    def log_out(self, client: Any) -> None:
+        """End the session, where the server still knows it."""
+        self._connect.Disconnect(client)
+
+    def fault(self, error: Exception) -> TareError:
+        """Return what a fault of the API, or of the connection, means."""
+        vim, vmodl = self.types.vim.fault, self.types.vmodl
+        # A fault of the API prints as all its fields; its message is one of them.
+        words = error.msg if isinstance(error, vmodl.MethodFault) else error
+        said = str(words or "") or type(error).__name__
+        kind = type(error).__name__.rpartition(".")[2]
+        if isinstance(error, vim.NotAuthenticated):
+            return Expired(f"{self.name}: the session has expired")
+        if isinstance(error, vim.InvalidLogin):
+            return InputError(
+                f"{self.name} does not take the login of {self._who.user}",
+                f"check {PREFIX}_USER and {PREFIX}_PASSWORD, or the file named by `credentials`",
+            )
+        if isinstance(error, vim.RestrictedVersion):
+            return Refused(f"{self.name}: {FREE}")
+        if isinstance(error, vim.NoPermission):
+            return Refused(
+                f"{self.name}: the account lacks {error.privilegeId or 'a right'}",
+                "docs/owning.md lists what it needs",
+            )
+        if isinstance(error, vmodl.fault.ManagedObjectNotFound):
+            return Missing(f"{self.name}: there is no such object (any more)")
+        if isinstance(error, vim.InvalidPowerState):
+            return Refused(
+                f"{self.name}: the virtual machine is {error.existingState}, and would have to be "
+                f"{error.requestedState or 'another'}"
+            )
+        if isinstance(error, (vim.TaskInProgress, vim.ConcurrentAccess)):
+            return Refused(
+                f"{self.name}: something else changes the same object ({kind})", transient=True
+            )
+        if isinstance(error, vmodl.MethodFault):
+            return Refused(f"{self.name} refuses: {kind}: {said}")
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return InputError(
+                f"the certificate of {self._address} is not trusted: {error.verify_message}",
+                "name its CA's certificate, or its own, by `ca`",
+            )
+        if isinstance(error, (OSError, EOFError, http.client.HTTPException)):
+            # Another boot may well find it again.
+            return MachineFault(f"{self.name}: the connection broke: {said}", transient=True)
+        return MachineFault(f"{self.name}: {kind}: {said}")
+
+    async def task(self, begin: Callable[[Any], Any]) -> Any:
+        """Begin a task and wait for its end; returns its result.
+
+        Args:
+            begin: Called with the service instance; returns the task.
+
+        Raises:
+            TareError: It was refused, failed half-way, or takes longer than :data:`TASK_S`.
+        """
+        # Two calls: a session that expires while the task runs must not begin it again.
+        begun = await self.call(lambda client: begin(client)._moId)
+        return await self.call(lambda client: self._finished(self.vim.Task(begun, client._stub)))
+
+    def _finished(self, task: Any) -> Any:
+        deadline = time.monotonic() + TASK_S
+        while time.monotonic() < deadline:
+            info = task.info
+            if info.state == "success":
+                return info.result
+            if info.state == "error":
+                raise info.error
+            time.sleep(POLL_S)
+        raise MachineFault(f"{self.name}: {info.descriptionId} takes longer than {TASK_S:g} s")
+
+    async def upload(self, datacenter: str, datastore: str, path: str, content: bytes) -> None:
+        """Put a file on a datastore, by the server's ``/folder`` over HTTPS.
+
+        Args:
+            datacenter: The datacenter's path, as the API has it.
+            datastore: The datastore's name.
+            path: Where on it.
+            content: The file's bytes.
+
+        Raises:
+            TareError: The server refuses, or the connection breaks.
+        """
+        query = urllib.parse.urlencode({"dcPath": datacenter, "dsName": datastore})
+        target = f"/folder/{urllib.parse.quote(path)}?{query}"
+
+        def put(client: Any) -> None:
+            link = http.client.HTTPSConnection(
+                self._address, self._port, context=self._tls, timeout=TIMEOUT_S
+            )
+            try:
+                link.request("PUT", target, content, {"Cookie": f"{_COOKIE}={_cookie_of(client)}"})
+                answer = link.getresponse()
+                answer.read()
+            finally:
+                link.close()
+            if answer.status == http.client.UNAUTHORIZED:
+                raise Expired(f"{self.name}: the session has expired")
+            if answer.status not in (http.client.OK, http.client.CREATED):
+                raise Refused(
+                    f"{self.name} does not take {path.rpartition('/')[2]} on {datastore}: "
+                    f"{answer.status} {answer.reason}",
+                    "the account needs Datastore.FileManagement on it",
+                )
+
+        await self.call(put)
+
+
+def _cookie_of(client: Any) -> str:
+    """Return the session's id from ``vmware_soap_session="ID"; Path=/; …``."""
+    return str(client._stub.cookie).split(";")[0].partition("=")[2].strip('"')

@@ -1,0 +1,193 @@
+"""The specification of a virtual machine, in the API's own types (``VirtualMachineConfigSpec``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tare.errors import InputError
+from tare.platforms.contract import Shape
+from tare.platforms.vsphere.inventory import Spot
+from tare.platforms.vsphere.options import VsphereOptions
+
+GUEST = "otherLinux64Guest"
+CONFIGURATION = "tare-cfg.iso"
+SCSI, IDE, NIC, DISK, CD, BOOT_CD = -101, -102, -103, -104, -105, -106
+"""Keys of new devices are negative, and made anew by the server."""
+
+
+def pins_of(cpus: Sequence[int], options: VsphereOptions, threads: int) -> list[int]:
+    """Return the ESXi host's logical processors for the CPUs of a placement.
+
+    The API takes any number for an affinity: the range is checked here.
+
+    Args:
+        cpus: Of the placement; empty: anywhere.
+        options: The arm's options.
+        threads: How many logical processors the host has.
+
+    Raises:
+        InputError: The host has no such processor.
+    """
+    listed = options.processors
+    if listed and any(cpu >= len(listed) for cpu in cpus):
+        raise InputError(
+            f"the placement uses CPU {max(cpus)}, and `processors` lists {len(listed)}",
+            "list as many of the host's processors as this computer has CPUs",
+        )
+    wanted = [listed[cpu] if listed else cpu for cpu in cpus]
+    for processor in wanted:
+        if processor >= threads:
+            raise InputError(
+                f"there is no processor {processor} on the ESXi host, which has {threads}",
+                "list those that stand for a placement's CPUs by `processors`",
+            )
+    return sorted(set(wanted))
+
+
+def config_spec(
+    vim: Any,
+    options: VsphereOptions,
+    name: str,
+    shape: Shape,
+    where: Spot,
+    pins: Sequence[int],
+) -> Any:
+    """Return what is to be made: CPU, memory, a SCSI controller and a network interface.
+
+    Args:
+        vim: The API's types.
+        options: The arm's options.
+        name: The machine's name.
+        shape: Its size.
+        where: Where it is made.
+        pins: The host's processors that it may use; empty: any.
+    """
+    memory = shape.memory >> 20
+    spec = vim.vm.ConfigSpec(
+        name=name,
+        annotation="made by Tare, and removed by it",
+        guestId=GUEST,
+        numCPUs=shape.vcpus,
+        numCoresPerSocket=shape.vcpus,
+        memoryMB=memory,
+        cpuHotAddEnabled=False,
+        memoryHotAddEnabled=False,
+        files=vim.vm.FileInfo(vmPathName=f"[{where.datastore.name}]"),
+        cpuAllocation=_allocation(vim, options),
+        memoryReservationLockedToMax=options.reserve_memory,
+        latencySensitivity=vim.LatencySensitivity(level=options.latency_sensitivity),
+        extraConfig=[
+            vim.option.OptionValue(key=key, value=value) for key, value in extra(options).items()
+        ],
+        deviceChange=[
+            _added(vim, _controller(vim, options)),
+            _added(vim, vim.vm.device.VirtualIDEController(key=IDE, busNumber=0)),
+            _added(vim, _nic(vim, options, where.network)),
+        ],
+    )
+    if options.hardware is not None:
+        spec.version = f"vmx-{options.hardware:02d}"
+    if options.reserve_memory:
+        spec.memoryAllocation = vim.ResourceAllocationInfo(reservation=memory)
+    if pins:
+        spec.cpuAffinity = vim.vm.AffinityInfo(affinitySet=list(pins))
+    return spec
+
+
+def extra(options: VsphereOptions) -> dict[str, str]:
+    """Return the settings that have no field of their own."""
+    return {"stealclock.enable": "TRUE"} if options.steal_clock else {}
+
+
+def _allocation(vim: Any, options: VsphereOptions) -> Any:
+    shares = vim.SharesInfo(level="normal", shares=0)
+    if options.shares is not None:
+        shares = vim.SharesInfo(level="custom", shares=options.shares)
+    return vim.ResourceAllocationInfo(
+        reservation=options.reservation or 0,
+        limit=-1 if options.limit is None else options.limit,
+        shares=shares,
+    )
+
+
+def _controller(vim: Any, options: VsphereOptions) -> Any:
+    kinds = {
+        "paravirtual": vim.vm.device.ParaVirtualSCSIController,
+        "emulated": vim.vm.device.VirtualLsiLogicController,
+    }
+    return kinds[options.devices](key=SCSI, busNumber=0, sharedBus="noSharing")
+
+
+def _nic(vim: Any, options: VsphereOptions, network: Any) -> Any:
+    kinds = {
+        "paravirtual": vim.vm.device.VirtualVmxnet3,
+        "emulated": vim.vm.device.VirtualE1000,
+    }
+    if isinstance(network, vim.dvs.DistributedVirtualPortgroup):
+        port = vim.dvs.PortConnection(
+            portgroupKey=network.key, switchUuid=network.config.distributedVirtualSwitch.uuid
+        )
+        backing = vim.vm.device.VirtualEthernetCard.DistributedVirtualPortBackingInfo(port=port)
+    else:
+        backing = vim.vm.device.VirtualEthernetCard.NetworkBackingInfo(
+            deviceName=network.name, network=network
+        )
+    return kinds[options.devices](
+        key=NIC,
+        addressType="generated",
+        backing=backing,
+        connectable=_connected(vim),
+    )
+
+
+def media(vim: Any, devices: Sequence[Any], options: VsphereOptions, folder: str) -> list[Any]:
+    """Return the changes that attach the configuration, and what boots.
+
+    Args:
+        vim: The API's types.
+        devices: What the virtual machine has, its controllers among them.
+        options: The arm's options.
+        folder: Its folder, as ``[DATASTORE] PATH``.
+    """
+    ide = _key_of(devices, vim.vm.device.VirtualIDEController)
+    changes = [_added(vim, _cd(vim, CD, ide, 1, f"{folder}/{CONFIGURATION}"))]
+    if options.boot is not None and options.boot.endswith(".iso"):
+        changes.append(_added(vim, _cd(vim, BOOT_CD, ide, 0, options.boot)))
+    elif options.boot is not None:
+        scsi = _key_of(devices, vim.vm.device.VirtualSCSIController)
+        backing = vim.vm.device.VirtualDisk.FlatVer2BackingInfo(
+            fileName=f"{folder}/{BOOT_DISK}", diskMode="persistent"
+        )
+        disk = vim.vm.device.VirtualDisk(
+            key=DISK, controllerKey=scsi, unitNumber=0, backing=backing
+        )
+        changes.append(_added(vim, disk))
+    return changes
+
+
+BOOT_DISK = "tare-boot.vmdk"
+
+
+def _cd(vim: Any, key: int, controller: int, unit: int, file: str) -> Any:
+    return vim.vm.device.VirtualCdrom(
+        key=key,
+        controllerKey=controller,
+        unitNumber=unit,
+        backing=vim.vm.device.VirtualCdrom.IsoBackingInfo(fileName=file),
+        connectable=_connected(vim),
+    )
+
+
+def _connected(vim: Any) -> Any:
+    return vim.vm.device.VirtualDevice.ConnectInfo(
+        startConnected=True, allowGuestControl=False, connected=True
+    )
+
+
+def _key_of(devices: Sequence[Any], kind: Any) -> int:
+    return next(int(device.key) for device in devices if isinstance(device, kind))
+
+
+def _added(vim: Any, device: Any) -> Any:
+    return vim.vm.device.VirtualDeviceSpec(operation="add", device=device)

@@ -1,0 +1,82 @@
+"""VSphere passes the cases that every platform passes: the real driver and govmomi's simulator.
+
+The simulator boots nothing, so a local agent stands in for each guest: it reads the image that the
+driver has uploaded and attached, and dials back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import ClassVar
+
+import pytest
+import pytest_asyncio
+
+from platforms.vsphere_simulated import Simulator, booting, simulator
+from tare.platforms.contract import Context
+from tare.platforms.vsphere.options import VsphereOptions
+from tare.platforms.vsphere.platform import Vsphere
+from tare.run.session import agent_path
+from tare.testing.conformance import PlatformCases
+from tare.testing.hosts import Elsewhere
+from tare.testing.machines import Running
+
+UNSET = VsphereOptions(address="set-by-the-fixture", datastore="set-by-the-fixture")
+
+
+class Simulated(PlatformCases):
+    chosen: ClassVar[dict[str, object]] = {}
+    esx: ClassVar[bool] = False
+    there: ClassVar[Simulator]
+    killed_words = "it is powered off"
+    options = UNSET
+
+    @pytest_asyncio.fixture(scope="class", loop_scope="module", autouse=True)
+    @classmethod
+    async def server(cls) -> AsyncIterator[Simulator]:
+        with simulator(esx=cls.esx) as running:
+            cls.there = running
+            cls.options = running.options(**cls.chosen)
+            async with booting(running, agent_path()):
+                yield running
+            assert running.left() == []
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def elsewhere(cls) -> Elsewhere | None:
+        """None: a second host would be a second ESXi, on the same network as the first."""
+        return None
+
+    async def kill(self, running: Running) -> None:
+        """Switch the virtual machine off from outside, as its owner may."""
+
+        def off() -> None:
+            with self.there.client() as client:
+                for vm in self.there.machines(client):
+                    if vm.name == running.machine.name:
+                        vm.PowerOffVM_Task()
+
+        await asyncio.to_thread(off)
+
+
+class TestVsphere(Simulated):
+    platform = Vsphere()
+    options = UNSET
+    # The simulator's host has two processors, and this computer may have more.
+    chosen: ClassVar[dict[str, object]] = {"reservation": 100, "limit": 2000, "shares": 500}
+
+    @classmethod
+    def cpus(cls, context: Context) -> tuple[int, ...]:
+        return (1,)
+
+
+class TestEsxi(Simulated):
+    platform = Vsphere()
+    options = UNSET
+    esx = True
+    chosen: ClassVar[dict[str, object]] = {"devices": "emulated", "hardware": 13}
+
+    @classmethod
+    def cpus(cls, context: Context) -> tuple[int, ...]:
+        return (0,)

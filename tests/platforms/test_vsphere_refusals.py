@@ -1,0 +1,330 @@
+"""What vSphere refuses: told in one sentence, without secrets, and with nothing left behind.
+
+Most is refused by govmomi's simulator itself. What depends on a licence, an account's rights or a
+moment is one of the products' own faults, see ``vsphere_simulator/main.go`` for their pages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from platforms.vsphere_simulated import PASSWORD, Firmware, Simulator, booting, simulator, types
+from tare.agent.client import Hello
+from tare.errors import InputError, MachineFault
+from tare.hosts.ledger.cleanup import clean
+from tare.hosts.ledger.ledger import Ledger
+from tare.hosts.local import LocalHost
+from tare.platforms.contract import Context, Machine, MachineSpec, Prepared, Shape
+from tare.platforms.vsphere.inventory import all_of, spot
+from tare.platforms.vsphere.options import VsphereOptions
+from tare.platforms.vsphere.platform import Vsphere
+from tare.platforms.vsphere.spec import pins_of
+from tare.run.hypervisor_side import HypervisorSide
+from tare.run.session import agent_path
+
+SIZE = Shape(1, 256 << 20)
+READY = Prepared(kernel="", digest="", cached=True, took_s=0.0)
+PATIENCE_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def there() -> Iterator[Simulator]:
+    with simulator() as running:
+        yield running
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Iterator[Context]:
+    agent = agent_path()
+    with Ledger(tmp_path / "ledger") as ledger:
+        yield Context(LocalHost(agent), ledger, tmp_path, agent)
+
+
+def spec_of(name: str = "tare-refused-1-subject", cpus: tuple[int, ...] = ()) -> MachineSpec:
+    return MachineSpec(name, SIZE, cpus, Path(tempfile.gettempdir()) / name, realtime=False)
+
+
+async def begun(
+    context: Context, options: VsphereOptions, spec: MachineSpec | None = None
+) -> Machine:
+    return await Vsphere().start(context, options, READY, spec or spec_of())
+
+
+def nothing_left(there: Simulator, context: Context) -> None:
+    there.order(do="allow")
+    assert there.left() == []
+    assert not context.ledger.open_entries()
+    noted = context.ledger.path.read_text()
+    assert PASSWORD not in noted and '"key"' not in noted
+
+
+@asynccontextmanager
+async def running(
+    there: Simulator, context: Context, **more: object
+) -> AsyncIterator[tuple[Machine, Hello, Firmware]]:
+    async with booting(there, agent_path()) as firmware:
+        machine = await begun(context, there.options(**more))
+        try:
+            yield machine, await machine.ready(PATIENCE_S), firmware
+        finally:
+            await machine.stop()
+
+
+async def as_owner(there: Simulator, do: Callable[[Any, Any], Any]) -> None:
+    """Do something to Tare's virtual machine as its host's owner."""
+
+    def act() -> None:
+        with there.client() as client:
+            (vm,) = there.machines(client)
+            do(client, vm)
+
+    await asyncio.to_thread(act)
+
+
+@pytest.mark.parametrize(
+    ("method", "fault", "words"),
+    [
+        ("CreateVM_Task", "RestrictedVersion", "free ESXi"),
+        ("PowerOnVM_Task", "RestrictedVersion", "free ESXi"),
+        ("CreateVM_Task", "NoPermission", "lacks VirtualMachine.Inventory.Create"),
+        ("ReconfigVM_Task", "TaskInProgress", "something else changes the same object"),
+        ("ReconfigVM_Task", "ConcurrentAccess", "something else changes the same object"),
+        ("PowerOnVM_Task", "InvalidArgument", "InvalidArgument"),
+    ],
+)
+async def test_a_refusal_is_told_and_leaves_nothing(
+    there: Simulator, context: Context, method: str, fault: str, words: str
+) -> None:
+    there.refuse(method, fault)
+    with pytest.raises(MachineFault, match=words) as told:
+        await begun(context, there.options())
+    assert "tare-refused-1-subject" in told.value.message
+    assert PASSWORD not in repr(told.value)
+    nothing_left(there, context)
+
+
+@pytest.mark.parametrize("method", ["CreateVM_Task", "ReconfigVM_Task", "PowerOnVM_Task"])
+async def test_an_expired_session_is_renewed_once(
+    there: Simulator, context: Context, method: str
+) -> None:
+    there.refuse(method, "NotAuthenticated")
+    machine = await begun(context, there.options())
+    await machine.stop()
+    nothing_left(there, context)
+
+
+async def test_a_session_that_is_never_taken_ends_it(there: Simulator, context: Context) -> None:
+    there.refuse("CreateVM_Task", "NotAuthenticated", count=0)
+    with pytest.raises(MachineFault, match="session has expired"):
+        await begun(context, there.options())
+    nothing_left(there, context)
+
+
+async def test_a_session_that_an_administrator_ends_is_renewed(
+    there: Simulator, context: Context
+) -> None:
+    async with running(there, context) as (machine, _, _firmware):
+        before = await machine.disturbances()
+        # Not the stand-in's session, which is its guest's power switch and no part of Tare.
+        vm: Any = machine
+        driver = vm._vm._session._client
+
+        def end() -> None:
+            own = driver.content.sessionManager.currentSession.key
+            with there.client() as client:
+                client.content.sessionManager.TerminateSession([own])
+
+        await asyncio.to_thread(end)
+        assert await machine.disturbances() == before
+        assert vm._vm._session._client is not driver
+    nothing_left(there, context)
+
+
+async def test_a_connection_that_is_cut_in_the_middle(there: Simulator, context: Context) -> None:
+    there.refuse("ReconfigVM_Task", "TaskInProgress", delay=4000)
+    beginning = asyncio.ensure_future(begun(context, there.options()))
+    async with asyncio.timeout(PATIENCE_S):
+        while not there.left():
+            await asyncio.sleep(0.05)
+    await asyncio.sleep(1.0)
+    there.order(do="cut")
+    with pytest.raises(MachineFault, match="the connection broke") as told:
+        await beginning
+    assert told.value.transient
+    nothing_left(there, context)
+
+
+async def test_a_task_that_fails_half_way(there: Simulator, context: Context) -> None:
+    """The host goes into maintenance: the task that switches on begins, and then fails."""
+
+    def maintain(on: bool) -> None:
+        with there.client() as client:
+            (host,) = [
+                each
+                for each in all_of(client, types().vim.HostSystem)
+                if each.name == there.options().host
+            ]
+            if on:
+                host.EnterMaintenanceMode_Task(timeout=0)
+            else:
+                host.ExitMaintenanceMode_Task(timeout=0)
+
+    await asyncio.to_thread(maintain, True)
+    try:
+        with pytest.raises(MachineFault, match="InvalidState"):
+            await begun(context, there.options())
+    finally:
+        await asyncio.to_thread(maintain, False)
+    nothing_left(there, context)
+
+
+async def test_a_machine_that_somebody_removes_has_died(there: Simulator, context: Context) -> None:
+    def remove(_: Any, vm: Any) -> None:
+        vm.PowerOffVM_Task()
+        vm.Destroy_Task()
+
+    async with running(there, context) as (machine, _, _firmware):
+        await as_owner(there, remove)
+        fault = await asyncio.wait_for(machine.died, PATIENCE_S)
+        assert "somebody removed it" in fault.message or "powered off" in fault.message
+    # What was removed by somebody else is gone with its folder's image, or is Tare's to remove.
+    assert not context.ledger.open_entries()
+
+
+async def test_a_wrong_login_is_told_without_it(there: Simulator, context: Context) -> None:
+    wrong = there.folder / "wrong"
+    wrong.touch(0o600)
+    wrong.write_text("user=tare-measures\npassword=planted-and-wrong\n")
+    verdict = await Vsphere().check(context, there.options(credentials=str(wrong)))
+    assert not verdict.usable and "does not take the login" in verdict.reason
+    assert "planted-and-wrong" not in repr(verdict)
+
+
+async def test_a_certificate_of_nobody_known_is_refused(there: Simulator, context: Context) -> None:
+    verdict = await Vsphere().check(context, there.options(ca=None))
+    assert not verdict.usable and "is not trusted" in verdict.reason
+    assert "`ca`" in verdict.hint
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"host": None}, "there are 4 of ESXi host"),
+        ({"host": "esx9"}, "no ESXi host named esx9"),
+        ({"datastore": "tape"}, "no datastore of it named tape"),
+        ({"pool": "pond"}, "no pool named pond"),
+        ({"folder": "attic"}, "no folder named attic"),
+    ],
+)
+async def test_what_is_not_there_is_told_before_anything_is_made(
+    there: Simulator, context: Context, options: dict[str, object], words: str
+) -> None:
+    verdict = await Vsphere().check(context, there.options(**options))
+    assert not verdict.usable and words in verdict.reason
+    nothing_left(there, context)
+
+
+def test_an_empty_list_is_told_as_a_right_that_may_be_missing() -> None:
+    """With System.View missing the API answers with nothing, and not with a fault."""
+    seen = SimpleNamespace(view=[], DestroyView=lambda: None)
+    content = SimpleNamespace(
+        rootFolder=None,
+        viewManager=SimpleNamespace(CreateContainerView=lambda *_: seen),
+    )
+    client = SimpleNamespace(RetrieveContent=lambda: content, content=content)
+    options = VsphereOptions(address="a", datastore="d")
+    with pytest.raises(InputError, match="lacks the right to see it"):
+        spot(client, SimpleNamespace(HostSystem=None), options)
+
+
+async def test_a_processor_that_is_not_there_is_refused(there: Simulator, context: Context) -> None:
+    """The API takes any number (tried): the range is checked here."""
+    with pytest.raises(MachineFault, match="no processor 7 on the ESXi host, which has 2"):
+        await begun(context, there.options(), spec_of(cpus=(7,)))
+    nothing_left(there, context)
+    listed = VsphereOptions(address="a", datastore="d", processors=(5, 4))
+    assert pins_of((0, 1, 1), listed, 8) == [4, 5]
+    with pytest.raises(InputError, match="`processors` lists 2"):
+        pins_of((2,), listed, 8)
+
+
+async def test_what_was_asked_for_is_seen(there: Simulator, context: Context) -> None:
+    async with running(
+        there, context, reservation=200, limit=900, shares=77, devices="emulated"
+    ) as (machine, _, _firmware):
+        scheduling = machine.applied["scheduling"]
+        assert scheduling["reservation_mhz"] == 200 and scheduling["limit_mhz"] == 900
+        assert scheduling["shares"] == 77
+        hypervisor = machine.applied["hypervisor"]
+        assert "E1000" in hypervisor["devices"] and "LsiLogic" in hypervisor["devices"]
+        assert "build" in hypervisor["product"] and hypervisor["licence"]
+        assert {"power policy", "hyper-threading", "scheduler", "DRS", "HA"} <= set(hypervisor)
+    nothing_left(there, context)
+
+
+async def test_a_cell_is_withheld_for_a_snapshot(there: Simulator, context: Context) -> None:
+    async with running(there, context) as (machine, _, _firmware):
+        side = HypervisorSide(machine)
+        await side.begin()
+        await side.end()
+        assert side.doubt == ""
+        await side.begin()
+        await as_owner(
+            there, lambda _, vm: vm.CreateSnapshot_Task("nightly", "", memory=False, quiesce=False)
+        )
+        await side.end()
+        assert "snapshot nightly" in side.doubt
+        # What befell it before the next cell does not count for that.
+        await side.begin()
+        await side.end()
+        assert side.doubt == ""
+    nothing_left(there, context)
+
+
+async def test_secrets_are_nowhere(there: Simulator, context: Context) -> None:
+    async with running(there, context) as (machine, hello, firmware):
+        platform = Vsphere()
+        verdict = await platform.check(context, there.options())
+        told = json.dumps(
+            [hello.proof, dict(machine.applied), there.options().model_dump(mode="json")],
+            default=str,
+        )
+        (key,) = firmware.keys
+        noted = context.ledger.path.read_text()
+        for secret in (PASSWORD, key):
+            for text in (told, noted, repr(verdict), repr(machine), repr(vars(machine))):
+                assert secret not in text
+    nothing_left(there, context)
+
+
+async def test_what_a_killed_run_left_is_removed_by_the_ledger(
+    there: Simulator, context: Context
+) -> None:
+    machine = await begun(context, there.options())
+    assert there.left()
+    told = await clean(context.host, context.ledger, Vsphere.undoers)
+    assert any("Removed the virtual machine" in line for line in told)
+    assert there.left() == []
+    await machine.stop()
+    nothing_left(there, context)
+
+
+def test_options_that_do_not_agree_are_refused() -> None:
+    for wrong in (
+        {"reservation": 2, "limit": 1},
+        {"latency_sensitivity": "high"},
+        {"latency_sensitivity": "high", "reservation": 1, "reserve_memory": False},
+        {"boot": "iso/tare.iso"},
+        {"shares": 0},
+    ):
+        with pytest.raises(ValueError):
+            VsphereOptions.model_validate({"address": "a", "datastore": "d", **wrong})
