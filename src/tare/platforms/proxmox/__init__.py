@@ -1,0 +1,1 @@
+"""Proxmox VE: machines made and removed over its API."""

@@ -1,0 +1,123 @@
+"""What can be chosen about a VM of Proxmox VE."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from tare.platforms.contract import SUBJECT, TRIAL
+from tare.platforms.scheduling import NOTHING, Scheduling
+from tare.platforms.vendors.options import VendorOptions
+
+MOST_CAP = 128
+"""The most CPUs that ``cpulimit`` takes (PVE/QemuServer.pm)."""
+KNOBS = frozenset({"weight", "cap"})
+_NAME = r"^[A-Za-z][A-Za-z0-9._-]*$"
+
+
+def within_proxmox(wanted: Scheduling) -> Scheduling:
+    """Refuse what Proxmox does not know, though other platforms may."""
+    for name in ("policy", "nice", "reservation", "slice", "period"):
+        if name in wanted.given:
+            raise ValueError(f"Proxmox knows no {name}; remove it")
+    if wanted.cap is not None and wanted.cap > MOST_CAP:
+        raise ValueError(f"Proxmox's `cpulimit` is at most {MOST_CAP} CPUs")
+    return wanted
+
+
+ProxmoxScheduling = Annotated[Scheduling, AfterValidator(within_proxmox)]
+
+
+class ProxmoxOptions(VendorOptions):
+    """Options of the platform ``proxmox``."""
+
+    node: str | None = Field(
+        None, pattern=_NAME, description="The node that VMs run on; the only one when left out."
+    )
+    storage: str = Field(
+        "local",
+        pattern=_NAME,
+        description="A storage with the content `iso`: each VM's tiny configuration CD is uploaded "
+        "there, and removed with it. Nothing else of it is touched.",
+    )
+    image: str | None = Field(
+        None,
+        min_length=1,
+        pattern=r"^[A-Za-z][A-Za-z0-9._-]*:[^,\s]+$",
+        description="What VMs boot, as Proxmox names it (`local:iso/tare-live.iso`, or with "
+        "`disks` `local:import/tare-live.raw`): a live image, whose agent reads the configuration.",
+    )
+    disks: str | None = Field(
+        None,
+        pattern=_NAME,
+        description="The storage that an `image` which is a disk is copied to, for each VM; an ISO "
+        "needs none.",
+    )
+    pool: str | None = Field(
+        None, pattern=_NAME, description="The resource pool that VMs are put in."
+    )
+    bridge: str = Field(
+        "vmbr0",
+        pattern=r"^[A-Za-z][A-Za-z0-9._-]*$",
+        description="The bridge that agents dial back over.",
+    )
+    devices: Literal["paravirtual", "emulated"] = Field(
+        "paravirtual",
+        description="`paravirtual`: virtio network and virtio-scsi; `emulated`: the `nic` and "
+        "`bus` below.",
+    )
+    nic: Literal["e1000", "e1000e", "rtl8139", "vmxnet3"] = Field(
+        "e1000", description="With emulated devices: the network card."
+    )
+    bus: Literal["ide", "sata"] = Field(
+        "ide", description="With emulated devices: what drives are attached to."
+    )
+    machine: Literal["q35", "pc"] = Field(
+        "q35", description="The mainboard: PCI Express (`q35`) or the older PCI (`pc`)."
+    )
+    cpu: str = Field(
+        "host",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+        description="The processor model, as Proxmox names it.",
+    )
+    kvm: bool = Field(
+        True, description="Whether KVM runs the VM; without it QEMU emulates the processor."
+    )
+    scheduling: ProxmoxScheduling = Field(
+        default_factory=lambda: NOTHING,
+        description="How the node schedules the subject beside others: weight (`cpuunits`, 100 for "
+        "others) and cap (`cpulimit`); see `scheduling` below.",
+    )
+    neighbour_scheduling: ProxmoxScheduling = Field(
+        default_factory=lambda: NOTHING,
+        description="The same for each neighbour of the subject.",
+    )
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        if self.image is not None and ":iso/" not in self.image and self.disks is None:
+            raise ValueError("an `image` that is no ISO is copied: say by `disks` to which storage")
+        if self.cpu == "host" and not self.kvm:
+            raise ValueError("`cpu: host` needs KVM: name a model, such as `max`")
+        return self
+
+    @property
+    def wanted_devices(self) -> str:
+        """The device models asked for."""
+        return self.devices
+
+    @property
+    def subject_scheduling(self) -> Scheduling | None:
+        """How the subject is scheduled."""
+        return self.scheduling
+
+    @property
+    def neighbours_scheduling(self) -> Scheduling | None:
+        """How each neighbour is."""
+        return self.neighbour_scheduling
+
+    def scheduling_of(self, role: str) -> Scheduling:
+        """Return how the machine of a role is scheduled; a trial as the subject."""
+        subject = role in (SUBJECT, TRIAL)
+        return self.scheduling if subject else self.neighbour_scheduling

@@ -1,0 +1,311 @@
+"""Proxmox VE as a platform."""
+
+from __future__ import annotations
+
+import uuid as uuids
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from tare.errors import InputError, MachineFault, TareError
+from tare.hosts.contract import Host
+from tare.hosts.ledger.ledger import Entry, Ledger
+from tare.hosts.ledger.undoing import PREFIX
+from tare.hosts.ledger.undoing import Refused as NotOurs
+from tare.platforms.contract import (
+    ANY_BOOT,
+    Capabilities,
+    Context,
+    Machine,
+    MachineSpec,
+    Platform,
+    Prepared,
+    Shape,
+    Statement,
+    Variant,
+    Verdict,
+)
+from tare.platforms.linux.process_machine import owned_directory
+from tare.platforms.proxmox.node import Node, only_node, vms_of
+from tare.platforms.proxmox.options import KNOBS, ProxmoxOptions
+from tare.platforms.proxmox.rights import missing, needed
+from tare.platforms.proxmox.session import ProxmoxSession
+from tare.platforms.proxmox.vm import ProxmoxVm, affinity, remove_patiently, settings
+from tare.platforms.vendors.callback import Caller, Doors
+from tare.platforms.vendors.configuration import picture
+from tare.platforms.vendors.faults import Refused
+from tare.platforms.vendors.machine import VendorMachine
+from tare.platforms.vendors.offer import CHANNEL, NOTES
+from tare.platforms.vendors.options import ANY
+from tare.platforms.vendors.session import opened
+
+VM, UPLOAD = "proxmox-vm", "proxmox-upload"
+MIN_MEMORY = 256 << 20
+TRIES = 5
+NAME_ONE = "a study names a server, as in {platform: proxmox, address: pve.example}"
+NOT_ROOT = (
+    "no pinning: Proxmox lets only root@pam, by password, set `affinity`, and no token "
+    "(docs/owning.md)"
+)
+MISSING_KNOBS = {
+    "reservation": "Proxmox has no reservation of CPU time",
+    "policy": "Proxmox knows no scheduling policy",
+    "fifo": "Proxmox knows no scheduling policy",
+    "nice": "Proxmox has `cpuunits` instead",
+    "slice": "Proxmox leaves time slices to the kernel",
+}
+
+
+async def undo_vm(host: Host, entry: Entry) -> str:
+    """Stop and remove a VM; see :data:`tare.hosts.ledger.undoing.Undo`."""
+    told = entry.details
+    name, number = str(told["name"]), int(told["number"])
+    if not name.startswith(PREFIX):
+        raise NotOurs(f"its name does not begin with {PREFIX}")
+    async with opened(ProxmoxSession(told)) as session:
+        node = Node(session, str(told["node"]), vms_of(told["pool"]))
+        removed = await remove_patiently(node, number, name)
+    return f"Removed VM {number}, {name}." if removed else ""
+
+
+async def undo_upload(host: Host, entry: Entry) -> str:
+    """Remove an uploaded file; see :data:`tare.hosts.ledger.undoing.Undo`."""
+    told, volume = entry.details, str(entry.details["volume"])
+    if not volume.partition("/")[2].startswith(PREFIX):
+        raise NotOurs(f"its name does not begin with {PREFIX}")
+    async with opened(ProxmoxSession(told)) as session:
+        removed = await Node(session, str(told["node"])).discard(volume)
+    return f"Removed {volume}." if removed else ""
+
+
+class Proxmox(Platform[ProxmoxOptions]):
+    """Proxmox VE: VMs on a node, made and removed over its API."""
+
+    name = "proxmox"
+    options = ProxmoxOptions
+    variants = (Variant("", {"address": ANY}),)
+    undoers = MappingProxyType({VM: undo_vm, UPLOAD: undo_upload})
+
+    def __init__(self) -> None:
+        self._doors = Doors()
+
+    def describe(self, options: ProxmoxOptions) -> str:
+        """Return a phrase such as ``Proxmox VE, paravirtual devices``."""
+        parts = ["Proxmox VE", f"{options.devices} devices"]
+        if options.devices == "emulated":
+            parts.append(f"{options.nic} and {options.bus}")
+        parts += [] if options.kvm else ["without KVM"]
+        if words := options.scheduling.words():
+            parts.append(words)
+        return ", ".join(parts)
+
+    def stated(self, options: ProxmoxOptions) -> Statement:
+        """Return what Proxmox offers; nothing is tried for it."""
+        return Statement(
+            capabilities=Capabilities(
+                pinning=True,
+                max_vcpus=0,
+                min_memory=MIN_MEMORY,
+                devices=frozenset({"paravirtual", "emulated"}),
+                notes=(
+                    *NOTES,
+                    "`affinity` confines the whole QEMU: the vCPUs of one VM share its CPUs",
+                    "only root@pam by password may pin; with a token, pinned scenarios are skipped",
+                    "what the node tells of a VM's CPU time are averages over minutes",
+                ),
+                knobs=KNOBS,
+                missing_knobs=MISSING_KNOBS,
+            ),
+            kernel="the live image's",
+            channel=CHANNEL,
+            needs=(
+                "Proxmox VE 8 or newer, with an account whose rights docs/owning.md lists",
+                "proxmoxer (pip install 'hypertare[proxmox]')",
+                "a live image in one of its storages",
+            ),
+            untested="Was run against a server of Tare's own that answers and refuses as Proxmox "
+            "does, never on a node.",
+            emulated=not options.kvm,
+            host_boot=ANY_BOOT,
+            boot_s=30.0,
+            emulated_boot_s=120.0,
+        )
+
+    async def check(self, context: Context, options: ProxmoxOptions) -> Verdict:
+        """Log in, and see what the node, the storages and the account's rights allow."""
+        able = self.stated(options).capabilities
+        emulated = not options.kvm
+        if options.address == ANY:
+            return Verdict(False, NAME_ONE, "", emulated, {}, able)
+        try:
+            async with opened(ProxmoxSession(options.way())) as session:
+                node = await only_node(session, options.node, options.pool)
+                await _require_rights(session, options, node)
+                await _require_storage(node, options)
+                facts = await node.facts()
+                root = session.is_root
+        except TareError as error:
+            return Verdict(False, error.message, error.hint, emulated, {}, able)
+        able = replace(able, max_vcpus=int(facts["cpus"]))
+        if not root:
+            able = replace(able, pinning=False, notes=(*able.notes, NOT_ROOT))
+        versions = {"proxmox-ve": str(facts["build"]), "linux": str(facts.get("kernel", ""))}
+        reason = f"{node.name} of {session.name} is Proxmox VE {facts['build']}"
+        return Verdict(True, reason, "", emulated, versions, able)
+
+    async def prepare(
+        self, context: Context, options: ProxmoxOptions, shape: Shape, realtime: bool
+    ) -> Prepared:
+        """Return what VMs boot: an image that is at the node already.
+
+        Raises:
+            InputError: None is named.
+        """
+        if options.image is None:
+            raise InputError(
+                "nothing is named that VMs of Proxmox boot",
+                "say by `image` which, as Proxmox names it: local:iso/tare-live.iso",
+            )
+        return Prepared(kernel=f"of {options.image}", digest="", cached=True, took_s=0.0)
+
+    async def start(
+        self, context: Context, options: ProxmoxOptions, prepared: Prepared, spec: MachineSpec
+    ) -> Machine:
+        """Upload the configuration, make the VM, and start it."""
+        ledger = context.ledger
+        async with AsyncExitStack() as held:
+            await held.enter_async_context(owned_directory(context.host, ledger, spec.workdir))
+            session = await held.enter_async_context(opened(ProxmoxSession(options.way())))
+            node = await only_node(session, options.node, options.pool)
+            facts = await node.facts()
+            _require_cpus(session, spec, int(facts["cpus"]))
+            door = await held.enter_async_context(self._doors.open(options.place))
+            caller = held.enter_context(door.expected(spec.name))
+            session.hide(caller.key)
+            making = _Making(node, options, ledger, spec)
+            # Until there is a machine that takes it over, what was made is removed by this.
+            made = await held.enter_async_context(AsyncExitStack())
+            made.push_async_callback(making.discard)
+            await making.upload(caller)
+            made.push_async_callback(making.remove)
+            number, wanted = await making.create()
+            made.pop_all()
+            vm = ProxmoxVm(node, number, spec, wanted, facts, making.forget)
+            machine = VendorMachine(
+                spec.name, vm, caller.channel, held.pop_all(), power_off_s=options.power_off
+            )
+        await machine.bring_up()
+        return machine
+
+
+class _Making:
+    """What is made for one machine, noted before it is."""
+
+    def __init__(
+        self, node: Node, options: ProxmoxOptions, ledger: Ledger, spec: MachineSpec
+    ) -> None:
+        self._node = node
+        self._options = options
+        self._ledger = ledger
+        self._spec = spec
+        self._way = {**options.way(), "node": node.name, "pool": options.pool}
+        self._volume = f"{options.storage}:iso/{spec.name}.iso"
+        self._number = 0
+        self._uploaded: Entry | None = None
+        self._made: Entry | None = None
+
+    async def upload(self, caller: Caller) -> None:
+        """Upload the CD with the agent's configuration."""
+        self._uploaded = self._ledger.record(UPLOAD, **self._way, volume=self._volume)
+        name = self._volume.partition("/")[2]
+        await self._node.upload(self._options.storage, name, picture(caller.configuration))
+
+    async def create(self) -> tuple[int, Mapping[str, Any]]:
+        """Make the VM; whoever was faster with a number is given way."""
+        wanted = settings(self._options, self._spec, str(uuids.uuid4()), self._volume)
+        least = 0
+        for left in reversed(range(TRIES)):
+            self._number = await self._node.free_id(least)
+            self._made = self._ledger.record(
+                VM, **self._way, number=self._number, name=self._spec.name
+            )
+            try:
+                await self._node.create(self._number, wanted)
+            except MachineFault as fault:
+                if "already exists" not in fault.message or not left:
+                    raise
+                self._ledger.done(self._made)
+                least = self._number + 1
+                continue
+            return self._number, wanted
+        raise AssertionError("unreachable")
+
+    async def remove(self) -> None:
+        """Remove the VM, whatever became of it."""
+        await remove_patiently(self._node, self._number, self._spec.name)
+        if self._made is not None:
+            self._ledger.done(self._made)
+
+    async def discard(self) -> None:
+        """Remove the CD."""
+        await self._node.discard(self._volume)
+        if self._uploaded is not None:
+            self._ledger.done(self._uploaded)
+
+    async def forget(self) -> None:
+        """Once the VM is removed: note that, and remove the CD."""
+        if self._made is not None:
+            self._ledger.done(self._made)
+        await self.discard()
+
+
+def _require_cpus(session: ProxmoxSession, spec: MachineSpec, there: int) -> None:
+    if not spec.cpus:
+        return
+    if not session.is_root:
+        raise Refused(NOT_ROOT)
+    if beyond := [cpu for cpu in affinity(spec) if cpu >= there]:
+        raise InputError(
+            f"CPU {beyond[0]} is not there: {session.name} has {there}",
+            "plan on the node itself: `host: {ssh: NODE}`",
+        )
+
+
+async def _require_rights(session: ProxmoxSession, options: ProxmoxOptions, node: Node) -> None:
+    wanted = needed(options, node.name)
+
+    def ask(path: str) -> Callable[[Any], Any]:
+        return lambda api: api.access.permissions.get(path=path)
+
+    found = {path: (await session.call(ask(path))).get(path, {}) for path in wanted}
+    if lacking := missing(wanted, found):
+        raise InputError(
+            f"the account lacks rights at {session.name}: {', '.join(lacking)}",
+            "give it the role of docs/owning.md; a token with separated privileges needs its own",
+        )
+
+
+async def _require_storage(node: Node, options: ProxmoxOptions) -> None:
+    listed = await node.ask(lambda there: there.storage.get())
+    content = {str(each["storage"]): str(each.get("content", "")) for each in listed}
+    takes = {options.storage: "iso", **({options.disks: "images"} if options.disks else {})}
+    for storage, kind in takes.items():
+        if storage not in content:
+            raise InputError(
+                f"{node.name} has no storage {storage}", f"name one of: {', '.join(content)}"
+            )
+        if kind not in content[storage].split(","):
+            raise InputError(
+                f"the storage {storage} does not take `{kind}`",
+                f"name one that does, or: pvesm set {storage} --content {content[storage]},{kind}",
+            )
+    if options.image is None:
+        return
+    kept = options.image.partition(":")[0]
+    volumes = await node.ask(lambda there: there.storage(kept).content.get())
+    if all(each.get("volid") != options.image for each in volumes):
+        raise InputError(
+            f"{options.image} is not there", "upload the live image, or correct `image`"
+        )

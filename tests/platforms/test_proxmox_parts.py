@@ -1,0 +1,390 @@
+"""What Proxmox refuses is told as what it is, and nothing is left of what failed half-way."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from platforms.proxmox_schema import ROOT
+from platforms.proxmox_server import Proxmox as Server
+from platforms.test_proxmox_conformance import ALLOWED, IMAGE, TOKEN, login
+from tare.errors import InputError, MachineFault, TareError
+from tare.hosts import Ledger, LocalHost, clean
+from tare.images.cache import default_cache
+from tare.platforms.contract import Context, MachineSpec, Shape
+from tare.platforms.proxmox import vm as vms
+from tare.platforms.proxmox.node import Node
+from tare.platforms.proxmox.options import ProxmoxOptions
+from tare.platforms.proxmox.platform import Proxmox
+from tare.platforms.proxmox.session import ProxmoxSession
+from tare.platforms.proxmox.vm import RRD_S, minutes_within, settings
+from tare.platforms.vendors.faults import Missing, Refused
+from tare.platforms.vendors.machine import VendorMachine
+from tare.platforms.vendors.session import opened
+from tare.run.hypervisor_side import HypervisorSide
+
+pytest.importorskip("proxmoxer")
+MIB = 1 << 20
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    made = Server(tmp_path)
+    made.start()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def context(tmp_path: Path, agent_program: Path) -> Iterator[Context]:
+    with Ledger(tmp_path / "ledger") as ledger:
+        yield Context(LocalHost(agent_program), ledger, default_cache(), agent_program)
+
+
+def options_of(server: Server, user: str = ROOT, **more: Any) -> ProxmoxOptions:
+    word = server.passwords.get(user) or server.tokens[user]
+    return ProxmoxOptions.model_validate(
+        {
+            "address": "127.0.0.1",
+            "port": server.port,
+            "ca": str(server.ca),
+            "credentials": str(login(server.ca.parent, user, word)),
+            "image": IMAGE,
+            **more,
+        }
+    )
+
+
+def spec_of(folder: Path, cpus: tuple[int, ...] = (), vcpus: int = 2) -> MachineSpec:
+    return MachineSpec("tare-t-1-subject", Shape(vcpus, 256 * MIB), cpus, folder / "w", False)
+
+
+@asynccontextmanager
+async def node_of(server: Server, user: str = ROOT) -> AsyncIterator[Node]:
+    async with opened(ProxmoxSession(options_of(server, user).way())) as session:
+        yield Node(session, "pve")
+
+
+async def started(context: Context, options: ProxmoxOptions, spec: MachineSpec) -> VendorMachine:
+    platform = Proxmox()
+    prepared = await platform.prepare(context, options, spec.shape, False)
+    machine = await platform.start(context, options, prepared, spec)
+    assert isinstance(machine, VendorMachine)
+    return machine
+
+
+def nothing_left(server: Server, context: Context) -> bool:
+    kept = set(server.storages["local"]["volumes"]) == {IMAGE}
+    return kept and not server.vms and not context.ledger.open_entries()
+
+
+# What is asked of it.
+
+
+def test_devices_are_what_the_arm_says(tmp_path: Path, server: Server) -> None:
+    spec = spec_of(tmp_path, cpus=(3, 5), vcpus=3)
+    own = settings(options_of(server), spec, "u", "local:iso/c.iso")
+    assert own["net0"] == "virtio,bridge=vmbr0" and own["scsi0"] == f"{IMAGE},media=cdrom"
+    assert own["affinity"] == "3,5" and own["balloon"] == 0 and own["memory"] == 256
+    emulated = options_of(server, devices="emulated", nic="rtl8139", bus="ide")
+    old = settings(emulated, spec, "u", "local:iso/c.iso")
+    assert old["net0"].startswith("rtl8139,") and old["boot"] == "order=ide0"
+    assert old["ide2"] == "local:iso/c.iso,media=cdrom" and "scsi0" not in old
+
+
+def test_weight_and_cap_are_those_of_the_role(tmp_path: Path, server: Server) -> None:
+    scheduled = options_of(
+        server, scheduling={"weight": 300, "cap": 1.5}, neighbour_scheduling={"weight": 50}
+    )
+    spec = spec_of(tmp_path)
+    own = settings(scheduled, spec, "u", "c")
+    other = settings(scheduled, replace(spec, role="neighbour-1"), "u", "c")
+    assert (own["cpuunits"], own["cpulimit"]) == (300, 1.5)
+    assert other["cpuunits"] == 50 and "cpulimit" not in other
+
+
+@pytest.mark.parametrize("knob", [{"nice": 1}, {"reservation": 1}, {"policy": "fifo"}])
+def test_what_proxmox_has_not_is_refused_in_the_study(server: Server, knob: object) -> None:
+    with pytest.raises(ValidationError, match="Proxmox knows no"):
+        options_of(server, scheduling=knob)
+
+
+# Logins.
+
+
+async def test_an_expired_ticket_is_renewed_once(server: Server) -> None:
+    async with node_of(server) as node:
+        server.expire()
+        assert (await node.facts())["product"] == "Proxmox VE"
+        logins = [said for said in server.asked if "access/ticket" in said]
+        assert len(logins) == 2
+        server.expire()
+        server.passwords[ROOT] = "changed"
+        with pytest.raises(InputError, match="does not let root@pam in"):
+            await node.facts()
+
+
+async def test_a_wrong_token_is_told_as_a_login(server: Server) -> None:
+    options = options_of(server, TOKEN)
+    server.tokens[TOKEN] = "another"
+    with pytest.raises(InputError, match=re.escape(f"does not let {TOKEN} in")):
+        async with opened(ProxmoxSession(options.way())):
+            pass
+
+
+async def test_a_certificate_of_nobody_known_is_refused(server: Server) -> None:
+    options = options_of(server, ca=None)
+    with pytest.raises(InputError, match=r"certificate of 127\.0\.0\.1 is not trusted"):
+        async with opened(ProxmoxSession(options.way())):
+            pass
+    assert server.asked == []
+
+
+# What is refused.
+
+
+async def test_refusals_are_told_apart(server: Server) -> None:
+    async with node_of(server) as node:
+        with pytest.raises(Missing, match="does not exist"):
+            await node.config(4711)
+        with pytest.raises(MachineFault, match="value must have a maximum value of 262144"):
+            await node.create(100, {"name": "n", "cpuunits": 300_000, "net0": "virtio,bridge=b"})
+        await node.create(100, {"name": "n", "cores": 1, "net0": "virtio,bridge=vmbr0"})
+        with pytest.raises(MachineFault, match="already exists"):
+            await node.create(100, {"name": "n", "net0": "virtio,bridge=vmbr0"})
+        await node.power_on(100)
+        with pytest.raises(Refused, match="already running"):
+            await node.power_on(100)
+        with pytest.raises(Refused, match="is running - destroy failed"):
+            await node.remove(100)
+        with pytest.raises(MachineFault, match="wrong file extension"):
+            await node.upload("local", "tare.exe", b"x")
+        with pytest.raises(MachineFault, match="does not support 'iso' content"):
+            await node.upload("fast", "tare.iso", b"x")
+        assert not await node.remove_named(100, "another")
+        assert await node.remove_named(100, "n") and not await node.remove_named(100, "n")
+
+
+async def test_a_token_cannot_pin(server: Server, context: Context, tmp_path: Path) -> None:
+    server.rights[TOKEN] = ALLOWED
+    options = options_of(server, TOKEN, pool="tare")
+    verdict = await Proxmox().check(context, options)
+    assert verdict.usable and not verdict.capabilities.pinning
+    assert any("root@pam" in note for note in verdict.capabilities.notes)
+    with pytest.raises(Refused, match="root@pam"):
+        await started(context, options, spec_of(tmp_path, cpus=(1,)))
+    assert nothing_left(server, context)
+    root = await Proxmox().check(context, options_of(server))
+    assert root.usable and root.capabilities.pinning and root.capabilities.max_vcpus == 64
+
+
+@pytest.mark.parametrize("path", sorted(ALLOWED))
+async def test_each_right_that_is_missing_is_named(
+    server: Server, context: Context, path: str
+) -> None:
+    for right in sorted(ALLOWED[path]):
+        server.rights[TOKEN] = {**ALLOWED, path: ALLOWED[path] - {right}}
+        options = options_of(server, TOKEN, pool="tare", disks="fast")
+        verdict = await Proxmox().check(context, options)
+        assert not verdict.usable and f"{right} on {path}" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"node": "other"}, "no node other"),
+        ({"storage": "nowhere"}, "no storage nowhere"),
+        ({"storage": "fast"}, "does not take `iso`"),
+        ({"image": "local:iso/none.iso"}, "local:iso/none.iso is not there"),
+    ],
+)
+async def test_what_is_not_there_is_named(
+    server: Server, context: Context, more: dict[str, Any], words: str
+) -> None:
+    verdict = await Proxmox().check(context, options_of(server, **more))
+    assert not verdict.usable and words in verdict.reason and verdict.hint
+
+
+# What fails half-way.
+
+
+@pytest.mark.parametrize("kind", ["imgcopy", "qmcreate", "disks", "qmstart"])
+async def test_of_a_task_that_fails_nothing_is_left(
+    server: Server, context: Context, tmp_path: Path, kind: str
+) -> None:
+    server.fails[kind] = "no space left on device"
+    with pytest.raises(MachineFault, match="no space left on device"):
+        await started(context, options_of(server), spec_of(tmp_path))
+    assert nothing_left(server, context)
+
+
+@pytest.mark.parametrize(
+    "request_cut", ["POST .*upload", r"POST .*/qemu$", r"POST .*start", "GET .*tasks"]
+)
+async def test_of_a_connection_that_breaks_nothing_is_left(
+    server: Server, context: Context, tmp_path: Path, request_cut: str
+) -> None:
+    server.cuts.append(re.compile(request_cut))
+    try:
+        machine = await started(context, options_of(server), spec_of(tmp_path))
+    except TareError as error:
+        assert "broke" in str(error)
+    else:
+        # A task goes on, however often its state cannot be asked.
+        assert "tasks" in request_cut
+        await machine.stop()
+    assert server.cuts == []
+    assert nothing_left(server, context)
+
+
+async def test_a_number_that_another_takes_is_given_up(
+    server: Server, context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.vms[100] = {"config": {"name": "theirs"}, "status": "running", "pid": 7, "pool": None}
+    taken = iter([100])
+    free_id = Node.free_id
+
+    async def late(self: Node, least: int = 100) -> int:
+        return next(taken, None) or await free_id(self, least)
+
+    monkeypatch.setattr(Node, "free_id", late)
+    machine = await started(context, options_of(server), spec_of(tmp_path))
+    assert server.vms[101]["config"]["name"] == "tare-t-1-subject"
+    await machine.stop()
+    assert list(server.vms) == [100] and not context.ledger.open_entries()
+
+
+async def test_a_locked_vm_is_waited_for(
+    server: Server, context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = await started(context, options_of(server), spec_of(tmp_path))
+    server.vms[100] |= {"lock": "backup"}
+    monkeypatch.setattr(vms, "LOCK_S", 0.0)
+    with pytest.raises(Refused, match="locked"):
+        await machine.stop()
+    # It is told, and stays in the ledger until `tare clean`.
+    assert {entry.kind for entry in context.ledger.open_entries()} >= {"proxmox-vm"}
+    del server.vms[100]["lock"]
+    await clean(context.host, context.ledger, Proxmox.undoers)
+    assert nothing_left(server, context)
+
+
+async def test_rights_that_were_taken_away_are_no_removal(
+    server: Server, context: Context, tmp_path: Path
+) -> None:
+    server.rights[TOKEN] = ALLOWED
+    machine = await started(context, options_of(server, TOKEN, pool="tare"), spec_of(tmp_path))
+    server.rights[TOKEN] = {**ALLOWED, "/pool/tare": set()}
+    told = await clean(context.host, context.ledger, Proxmox.undoers)
+    assert any("Could not undo proxmox-vm" in sentence for sentence in told)
+    server.rights[TOKEN] = ALLOWED
+    await clean(context.host, context.ledger, Proxmox.undoers)
+    await machine.stop()
+    assert nothing_left(server, context)
+
+
+async def test_names_that_are_not_tares_are_left(server: Server, context: Context) -> None:
+    server.vms[100] = {"config": {"name": "theirs"}, "status": "stopped", "pid": 0, "pool": None}
+    server.storages["local"]["volumes"]["local:iso/theirs.iso"] = b""
+    way = {**options_of(server).way(), "node": "pve", "pool": None}
+    context.ledger.record("proxmox-vm", **way, number=100, name="theirs")
+    context.ledger.record("proxmox-upload", **way, volume="local:iso/theirs.iso")
+    told = await clean(context.host, context.ledger, Proxmox.undoers)
+    assert len(told) == 2 and all("does not begin with tare-" in sentence for sentence in told)
+    assert list(server.vms) == [100]
+    assert "local:iso/theirs.iso" in server.storages["local"]["volumes"]
+
+
+# What befalls a machine, and what its node tells.
+
+
+@pytest.mark.parametrize("kind", ["vzdump", "qmsnapshot", "qmigrate", "lock"])
+async def test_a_cell_that_was_disturbed_is_withheld(
+    server: Server, context: Context, tmp_path: Path, kind: str
+) -> None:
+    machine = await started(context, options_of(server), spec_of(tmp_path))
+    side, calm = HypervisorSide(machine), HypervisorSide(machine)
+    await calm.begin()
+    await calm.end()
+    await side.begin()
+    if kind == "lock":
+        server.vms[100] |= {"lock": "snapshot"}
+    else:
+        server.befall(100, kind)
+    await side.end()
+    server.vms[100].pop("lock", None)
+    await machine.stop()
+    assert calm.doubt == "" and ("snapshot" if kind == "lock" else kind) in side.doubt
+
+
+times = st.floats(0, 1e6)
+
+
+@given(st.lists(st.integers(0, 10_000).map(lambda n: n * 60.0), unique=True), times, times)
+def test_minutes_are_kept_whole_or_not_at_all(ends: list[float], one: float, two: float) -> None:
+    begun, ended = sorted((one, two))
+    found = minutes_within([{"time": end, "cpu": 0.5} for end in ends], begun, ended)
+    for point in found.get("points", ()):
+        assert begun <= point["time"] - RRD_S and point["time"] + RRD_S <= ended
+        assert point["cpu"] == 0.5
+    inner = [end for end in ends if begun <= end - RRD_S and end + RRD_S <= ended]
+    assert [point["time"] for point in found.get("points", ())] == inner
+
+
+def test_what_the_node_does_not_tell_is_left_out() -> None:
+    points: list[dict[str, Any]] = [
+        {"time": 120.0},
+        {"time": 180.0, "cpu": None},
+        {"time": 240.0, "cpu": 0.0},
+    ]
+    (kept,) = minutes_within(points, 0, 1000)["points"]
+    assert kept == {"time": 240.0, "cpu": 0.0}
+    assert minutes_within(points[:2], 0, 1000) == {}
+
+
+# Secrets.
+
+
+async def test_secrets_are_in_nothing_that_is_written_or_said(
+    server: Server,
+    context: Context,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="tare")
+    said: list[str] = []
+    planted = [server.passwords[ROOT]]
+
+    async def hear(work: Callable[[], Any]) -> None:
+        try:
+            said.append(repr(await work()))
+        except Exception as error:
+            said.append(f"{error!r} {error} {getattr(error, 'hint', '')} {error.__cause__!r}")
+
+    options = options_of(server)
+    machine = await started(context, options, spec_of(tmp_path))
+    await hear(machine.stop)
+    # A server that says back what it was sent.
+    for kind in ("qmcreate", "qmstart", "imgcopy"):
+        planted += [*server.tickets, *(csrf for _, csrf in server.tickets.values())]
+        server.expire()
+        server.fails[kind] = "broken by {asked}"
+        await hear(lambda: started(context, options, spec_of(tmp_path)))
+        assert "broken by (secret)" in said[-1]
+    server.passwords[ROOT] = "another"
+    await hear(lambda: Proxmox().check(context, options))
+    said += [context.ledger.path.read_text(), caplog.text, repr(options), *capfd.readouterr()]
+    assert len(planted) == 7 and all(len(word) > 8 for word in planted)
+    for word in planted:
+        assert not any(word in text for text in said)
