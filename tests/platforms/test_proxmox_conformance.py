@@ -12,6 +12,7 @@ import pytest_asyncio
 from platforms.proxmox_schema import ROOT
 from platforms.proxmox_server import Proxmox as Server
 from platforms.vendor_guests import Guests
+from tare.platforms.contract import Context
 from tare.platforms.proxmox.options import ProxmoxOptions
 from tare.platforms.proxmox.platform import Proxmox
 from tare.run.session import agent_path
@@ -83,7 +84,7 @@ class Vms(PlatformCases):
 
     @pytest_asyncio.fixture(scope="class", loop_scope="module")
     @classmethod
-    async def elsewhere(cls) -> AsyncIterator[Elsewhere | None]:
+    async def elsewhere(cls, context: Context) -> AsyncIterator[Elsewhere | None]:
         yield None
 
     async def kill(self, running: Running) -> None:
