@@ -127,6 +127,29 @@ def test_the_agents_histogram_and_intervals_are_enough(tmp_path: Path) -> None:
     assert alone.envelope_block is None
 
 
+def test_samples_that_do_not_follow_each_other_are_counted(tmp_path: Path) -> None:
+    samples = [400, 500, 9_000, 450]
+    course = entry(
+        tmp_path / "c",
+        {
+            "time_ns": np.array([0, 50_000], dtype=np.uint64),
+            "first": np.array([0, 2], dtype=np.uint64),
+            "min_ns": [400.0, 450.0],
+            "max_ns": [500.0, 9_000.0],
+            "mean_ns": [450.0, 4_725.0],
+            "samples": np.array([2, 2], dtype=np.uint64),
+        },
+        name="scatter",
+    )
+    found = some(summarise_series([raw(tmp_path, samples), course]))
+    # Their sum is not the time that passed, so the course is the one that was recorded.
+    assert found.envelope_time_s == (0, 50e-6)
+    assert found.envelope_first == (0, 2)
+    assert found.envelope_greatest_ns == (500, 9_000)
+    assert (found.least, found.greatest, found.count) == (400, 9_000, 4)
+    assert some(summarise_series([raw(tmp_path, samples)])).envelope_first == ()
+
+
 def test_raw_samples_of_a_part_do_not_replace_the_whole_histogram(tmp_path: Path) -> None:
     table = entry(
         tmp_path / "h", {"low_ns": [100.0], "width_ns": [10.0], "count": [500]}, name="histogram"

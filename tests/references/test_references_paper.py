@@ -142,6 +142,11 @@ def test_a_close_up_holds_each_sample_of_its_time(tmp_path: Path) -> None:
     assert near.envelope_greatest_ns == (68_000, 76_000, 68_000)
     assert near.envelope_time_s == pytest.approx((0.0, 68e-6, 144e-6))
     assert near.envelope_block == 3
+    # Two periods of the tick, from half a period before the first that something interrupted.
+    near = close_up(summary, 220e-6, tick_hz=1 / 150e-6)
+    assert near is not None
+    assert near.envelope_greatest_ns == (76_000, 68_000, 68_000, 78_000)
+    assert near.envelope_time_s[0] == pytest.approx(68e-6)
     path.unlink()
     assert close_up(summary, 1.0) is None
 

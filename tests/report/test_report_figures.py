@@ -203,6 +203,22 @@ def test_series_figures_mark_emulated_arms_and_draw(tmp_path: Path) -> None:
         assert drawn[figure.name].wide.startswith("<svg")
 
 
+def test_samples_that_are_counted_stand_by_their_number(tmp_path: Path) -> None:
+    timed = histogram([1e3], [50])
+    counted = replace(timed, envelope_first=tuple(range(0, 5000, 100)))
+    style = looks(["bare", "oci"], "bare")
+
+    def drawn(*summaries: SeriesSummary) -> str:
+        series = dict(zip(("bare", "oci"), summaries, strict=False))
+        figure = scatter_figure(series, style, frozenset(), name="n", part="switch")
+        draw([figure], tmp_path)
+        return figure.title + (tmp_path / "n.svg").read_text()
+
+    assert "against sample number" in drawn(counted, counted)
+    assert ">2,000<" in drawn(counted, counted)
+    assert "against time" in drawn(counted, timed), "one axis for all"
+
+
 def test_colours_are_unique_so_that_they_can_be_swapped() -> None:
     assert len({ink.light for ink in INKS}) == len(INKS)
     assert len({ink.role for ink in INKS}) == len(INKS)

@@ -134,7 +134,8 @@ def test_tick_for_a_duration(agent: Agent) -> None:
 
 @pytest.mark.parametrize("threads", [1, 2, 7, 1000])
 def test_switch_between_any_number_of_threads(agent: Agent, threads: int) -> None:
-    outcome = agent.run("switch", {"threads": threads, "samples": 5000})
+    parameters = {"threads": threads, "samples": 5000, "intervals": 40, "raw": True}
+    outcome = agent.run("switch", parameters)
     value, observed = outcome.value, outcome.observed
     left_out = value["not_switched"] + value["tsc_backwards"]
     assert 5000 <= value["samples"] + left_out <= 5000 + threads
@@ -142,6 +143,12 @@ def test_switch_between_any_number_of_threads(agent: Agent, threads: int) -> Non
     assert observed["latency-median"] <= observed["latency-p99"] <= observed["latency-p99.9"]
     assert observed["latency-p99.9"] <= observed["latency-max"] * 1.01 + 1e-8
     assert outcome.series["histogram"]["count"].sum() == value["samples"]
+    course, raw = outcome.series["scatter"], outcome.series["raw"]["duration_ns"]
+    assert course["samples"].sum() == value["samples"] == len(raw)
+    assert (course["first"] == np.cumsum(course["samples"]) - course["samples"]).all()
+    assert raw.max() * 1e-9 == pytest.approx(observed["latency-max"], abs=2e-9)
+    assert course["max_ns"].max() * 1e-9 == pytest.approx(observed["latency-max"], abs=2e-9)
+    assert (np.diff(course["time_ns"].astype(np.int64)) > 0).all()
 
 
 @pytest.mark.parametrize("by", ["nanosleep", "timerfd", "futex"])

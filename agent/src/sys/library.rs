@@ -17,6 +17,17 @@ pub fn clock_ns(clock: libc::clockid_t) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
+/// What a clock's smallest step is, in nanoseconds; nothing where there is no such clock.
+pub fn clock_step_ns(clock: libc::clockid_t) -> Option<u64> {
+    let mut step = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `step` is valid for the call's only write.
+    let known = unsafe { libc::clock_getres(clock, &mut step) } == 0;
+    known.then_some(step.tv_sec as u64 * 1_000_000_000 + step.tv_nsec as u64)
+}
+
 /// The size of a page of memory, in bytes.
 pub fn page_size() -> u64 {
     constant(libc::_SC_PAGESIZE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -30,12 +30,16 @@ _CHUNK = 1 << 22
 
 @dataclass(frozen=True)
 class _Course:
-    """How durations went over time: per interval its start, least, greatest and mean, in ns."""
+    """How durations went over time: per interval its start, least, greatest and mean, in ns.
+
+    ``first`` counts the samples before each interval; it is empty where that was not recorded.
+    """
 
     time: Floats
     least: Floats
     greatest: Floats
     mean: Floats
+    first: Floats = field(default_factory=lambda: np.empty(0))
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,8 @@ def summarise_series(
 
     What a series holds is told by its columns, in nanoseconds: raw durations (one column), a
     histogram (``low_ns``, ``width_ns``, ``count``), or the extremes of time intervals
-    (``time_ns``, ``min_ns``, ``max_ns``, ``samples``). Raw samples are read in chunks, so that
+    (``time_ns``, ``min_ns``, ``max_ns``, ``samples``; with gaps between the samples also
+    ``mean_ns`` and ``first``, how many came before). Raw samples are read in chunks, so that
     50 million need no more memory than four.
 
     Args:
@@ -121,6 +126,7 @@ def summarise_series(
         envelope_time_s=tuple((over_time.time / 1e9).tolist()) if over_time else (),
         envelope_least_ns=tuple(over_time.least.tolist()) if over_time else (),
         envelope_greatest_ns=tuple(over_time.greatest.tolist()) if over_time else (),
+        envelope_first=tuple(map(int, over_time.first)) if over_time else (),
         flags=(*_flags(read), *(Flag("missing-series", f"no series of {c}") for c in missing)),
     )
 
@@ -172,7 +178,10 @@ def _read_cell(entries: Sequence[SeriesEntry]) -> _Cell | None:
     stored = _read_histogram(table) if table else None
     # Raw samples may have been kept for a part of the time only; the histogram has them all.
     if raw is not None and raw.rows and (stored is None or raw.rows >= stored.total):
-        return _read_raw(raw)
+        read = _read_raw(raw)
+        # Samples with something between them: their sum is not the time that passed.
+        apart = over_time is not None and over_time.first.size > 0
+        return replace(read, course=over_time) if apart else read
     if stored is None or not stored.total:
         return None
     least, greatest = float(stored.low[0]), float((stored.low + stored.width)[-1])
@@ -209,12 +218,14 @@ def _read_intervals(entry: SeriesEntry) -> _Course | None:
     time, least, greatest = (floats(table[name]) for name in ("time_ns", "min_ns", "max_ns"))
     if time.size == 0:
         return None
-    mean = np.empty(0)
-    if "samples" in table and time.size > 1:
+    mean, first = np.empty(0), np.empty(0)
+    if "mean_ns" in table and "first" in table:
+        mean, first = floats(table["mean_ns"]), floats(table["first"])
+    elif "samples" in table and time.size > 1:
         # Samples follow each other without a gap, so an interval's length is their sum.
         samples = floats(table["samples"])[:-1]
         mean = np.diff(time)[samples > 0] / samples[samples > 0]
-    return _Course(time, least, greatest, mean)
+    return _Course(time, least, greatest, mean, first)
 
 
 def _read_raw(entry: SeriesEntry) -> _Cell:
@@ -268,4 +279,5 @@ def _reduced(over_time: _Course | None) -> _Course | None:
         np.minimum.reduceat(over_time.least, starts),
         np.maximum.reduceat(over_time.greatest, starts),
         over_time.mean,
+        over_time.first[starts] if over_time.first.size else over_time.first,
     )

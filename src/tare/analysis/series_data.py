@@ -79,6 +79,8 @@ class SeriesSummary:
             2000.
         envelope_least_ns: Least sample in each interval.
         envelope_greatest_ns: Greatest sample in each interval.
+        envelope_first: How many samples came before each interval; empty where that was not
+            recorded.
         flags: Warm-up, no steady state, two humps, missing files.
     """
 
@@ -97,4 +99,5 @@ class SeriesSummary:
     envelope_time_s: tuple[float, ...]
     envelope_least_ns: tuple[float, ...]
     envelope_greatest_ns: tuple[float, ...]
+    envelope_first: tuple[int, ...] = ()
     flags: tuple[Flag, ...] = ()

@@ -24,8 +24,8 @@ stands.
 This page is written by `make docs` from `src/tare/references`.
 """
 VIEWS = {
-    "samples": "samples over time, an arm a panel",
-    "close-up": "single samples over the first milliseconds",
+    "samples": "samples over time or by number, an arm a panel",
+    "close-up": "single samples around one period of the clock tick",
     "values": "means over blocks with the source’s intervals",
     "course": "response time over time, phases shaded (*Response time over time*)",
     "phases": "mean response time, phase by phase and arm by arm",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from tare.analysis.kernels import tick_rates
 from tare.analysis.model import Comparison, RunData
 from tare.analysis.recording_cost import recording_costs
 from tare.errors import InputError
@@ -24,6 +25,7 @@ from tare.report.course import courses_of
 from tare.report.drawing import Noted, draw
 from tare.report.figures.overhead import overhead_figure, overview, shading_note
 from tare.report.interference import interference_of
+from tare.report.kernels import kernels_table
 from tare.report.load_balancer import load_balancer_of
 from tare.report.long_series import (
     Pooled,
@@ -121,6 +123,7 @@ def _build(
             emulated_arms(comparison),
             name=draft.name,
             stem=draft.stem,
+            rates=tick_rates(runs),
         )
         for draft in sections
     }
@@ -266,6 +269,7 @@ def _tables(
         proof_table(comparison, emulated),
         lost_cells_table(runs),
         skipped_table(runs),
+        kernels_table(runs),
     ]
     if comparison.aa:
         tables.append(effects_table(comparison, "aa", comparison.aa))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tare.analysis import group_series, summarise_series
+from tare.analysis.close_up import close_up
 from tare.analysis.formatting import format_quantity
 from tare.analysis.model import Comparison, Flag, Interval, SeriesSummary
 from tare.report.figures.frame import Figure
@@ -13,6 +14,11 @@ from tare.report.figures.series import NANO, scatter_figure, tail_figure
 from tare.report.palette import Look
 from tare.report.tables import Column, Table
 from tare.report.words import Names, Part, marked
+
+CLOSE_UP_NOTE = (
+    "Each dot is one sample: two periods of the kernel’s clock tick, from half a period before the "
+    "first sample that was interrupted."
+)
 
 Pooled = Mapping[Part, Mapping[str, SeriesSummary]]
 """Summaries by part and arm, each over all boots."""
@@ -59,8 +65,18 @@ def series_figures(
     *,
     name: str,
     stem: str,
+    rates: Mapping[str, float],
 ) -> list[tuple[Figure, str]]:
-    """Return scatter and tails of one part with their captions."""
+    """Return scatter, close-up and tails of one part with their captions.
+
+    Args:
+        series: Its summaries by arm.
+        looks: How arms look.
+        emulated: The emulated arms.
+        name: The part's name.
+        stem: The beginning of the figures' names.
+        rates: Clock ticks per second of the arms' kernels, where they are known.
+    """
     figures = []
     over_time = {arm: s for arm, s in series.items() if s.envelope_block is not None}
     if over_time:
@@ -71,6 +87,16 @@ def series_figures(
                 "the greatest; of each arm, the boot with its longest sample is shown.",
             )
         )
+    near = {
+        arm: close_up(s, 0.0, rates.get(arm))
+        for arm, s in over_time.items()
+        if not s.envelope_first
+    }
+    ticks = {arm: s for arm, s in near.items() if s is not None and _holds_a_tick(s, arm, rates)}
+    if ticks:
+        title = f"{name}, around a tick"
+        figure = scatter_figure(ticks, looks, emulated, name=f"{stem}-tick", part=title)
+        figures.append((figure, CLOSE_UP_NOTE))
     samples = {arm: s for arm, s in series.items() if s.count and s.greatest > 0}
     if samples:
         figures.append(
@@ -80,6 +106,11 @@ def series_figures(
             )
         )
     return figures
+
+
+def _holds_a_tick(summary: SeriesSummary, arm: str, rates: Mapping[str, float]) -> bool:
+    # One sample is what is left where nothing interrupted any.
+    return arm in rates and len(summary.envelope_time_s) > 1
 
 
 def series_flags(

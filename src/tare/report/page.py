@@ -13,6 +13,7 @@ from tare.report.again import Again, again
 from tare.report.course import CourseSection
 from tare.report.drawing import Drawn, Noted
 from tare.report.interference import InterferenceSection
+from tare.report.kernels import kernels_table
 from tare.report.load_balancer import LoadBalancerSection
 from tare.report.mapreduce import MapReduceSection
 from tare.report.monitoring import MonitoringSection
@@ -95,6 +96,7 @@ class Page:
     platforms: Shown
     existing: Shown | None
     images: Shown | None
+    kernels: Shown | None
     costs: Shown | None
     places: Shown | None
     clocks: Shown | None
@@ -158,6 +160,7 @@ def make_page(
     checks = checks_table(runs)
     images, existing = images_table(runs), existing_table(runs)
     places, clocks = places_table(runs), clocks_table(runs)
+    of_kernels = kernels_table(runs)
     return Page(
         title=legible(comparison.title) or "A comparison",
         subtitle=_subtitle(comparison),
@@ -182,6 +185,7 @@ def make_page(
         platforms=platforms_table(runs).shown(),
         existing=existing.shown() if existing.rows else None,
         images=images.shown() if images.rows else None,
+        kernels=of_kernels.shown() if of_kernels.rows else None,
         costs=costs.shown() if costs.rows else None,
         places=places.shown() if places.rows else None,
         clocks=clocks.shown() if clocks.rows else None,

@@ -9,6 +9,7 @@ from tare.analysis.close_up import close_up
 from tare.analysis.comparison import Comparison
 from tare.analysis.course import QUIET, PhaseEffect
 from tare.analysis.formatting import format_quantity
+from tare.analysis.kernels import tick_rates
 from tare.analysis.results import ArmSummary, Key
 from tare.analysis.series_data import SeriesSummary
 from tare.analysis.statistics.logratio import error_of_mean
@@ -29,7 +30,10 @@ SAMPLES_NOTE = (
     "Each bar spans the least and the greatest sample of a stretch of time; of each arm, the boot "
     "with its longest sample is shown."
 )
-CLOSE_UP_NOTE = "Each dot is one sample, from the beginning of a boot on."
+CLOSE_UP_NOTE = (
+    "Each dot is one sample: two periods of the kernel’s clock tick where its rate is known, else "
+    "from the beginning of a boot on."
+)
 
 
 @dataclass(frozen=True)
@@ -213,7 +217,7 @@ def _samples(
 ) -> PaperDraft:
     exhibit = plain.exhibit
     for key in keys:
-        series = _over_time(run.series.get(Part.of(key), {}), exhibit)
+        series = _over_time(run, run.series.get(Part.of(key), {}), exhibit)
         if series:
             break
     else:
@@ -231,11 +235,14 @@ def _samples(
     return replace(plain, figure=figure, note=note, notes=(*plain.notes, where))
 
 
-def _over_time(series: Mapping[str, SeriesSummary], exhibit: Exhibit) -> dict[str, SeriesSummary]:
+def _over_time(
+    run: RunFindings, series: Mapping[str, SeriesSummary], exhibit: Exhibit
+) -> dict[str, SeriesSummary]:
     found = {arm: each for arm, each in series.items() if each.envelope_block is not None}
     if exhibit.view != "close-up":
         return found
-    narrowed = {arm: close_up(each, exhibit.span) for arm, each in found.items()}
+    rates = tick_rates(run.comparison.runs)
+    narrowed = {arm: close_up(each, exhibit.span, rates.get(arm)) for arm, each in found.items()}
     return {arm: each for arm, each in narrowed.items() if each is not None}
 
 

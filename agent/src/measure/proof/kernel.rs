@@ -14,6 +14,7 @@ pub fn kernel() -> Value {
         "architecture": names.machine,
         "cmdline": read("/proc/cmdline").map(|line| kernel_words(&line).to_string()),
         "preempt": preempt(&names.version),
+        "tick_hz": tick_hz(),
         "tainted": number("/proc/sys/kernel/tainted"),
     })
 }
@@ -22,6 +23,15 @@ pub fn kernel() -> Value {
 /// secrets of whoever runs the machine.
 fn kernel_words(line: &str) -> &str {
     line.split_once(" -- ").map_or(line, |(kernel, _)| kernel)
+}
+
+/// The kernel's `HZ`: its coarse clock goes on with every tick, and says by how much.
+///
+/// Source: kernel/time/posix-timers.c, `posix_get_coarse_res`, which returns `KTIME_LOW_RES`.
+fn tick_hz() -> Option<u64> {
+    let step = sys::clock_step_ns(libc::CLOCK_MONOTONIC_COARSE)?;
+    // A tick of 300 Hz is no whole number of nanoseconds.
+    (step > 0).then(|| (1e9 / step as f64).round() as u64)
 }
 
 /// How the kernel may be preempted: `rt`, `full`, `voluntary`, `none`, or what it is built for.

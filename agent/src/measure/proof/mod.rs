@@ -85,6 +85,7 @@ mod tests {
         assert!(!proof["kernel"]["release"].as_str().unwrap().is_empty());
         assert!(proof["memory"]["total"].as_u64().unwrap() > 0);
         assert!(!proof["topology"]["online"].as_str().unwrap().is_empty());
+        assert!((24..=10_000).contains(&proof["kernel"]["tick_hz"].as_u64().unwrap()));
         assert!(proof.to_string().len() < 200_000);
     }
 

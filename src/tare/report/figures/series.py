@@ -43,15 +43,21 @@ def scatter_figure(
     name: str,
     part: str,
 ) -> Figure:
-    """Return duration against time, one panel per arm, from interval extremes of one boot each."""
+    """Return duration against time, one panel per arm, from interval extremes of one boot each.
+
+    Where samples do not follow each other without a gap, and every arm's are counted, it is
+    duration against the sample's number instead.
+    """
     names = arm_labels(list(series), emulated, 36)
     labels = {arm: f"{names[arm]}, block {s.envelope_block}" for arm, s in series.items()}
-    columns = {arm: _columns(summary) for arm, summary in series.items()}
+    counted = all(summary.envelope_first for summary in series.values())
+    columns = {arm: _columns(summary, counted) for arm, summary in series.items()}
     rows = [row for of_arm in columns.values() for row in of_arm]
     y = log_axis(min(row.low for row in rows), max(row.high for row in rows), "s", most=4)
-    longest = max(row.time_s for row in rows) or 1.0
+    longest = max(row.at for row in rows) or 1.0
     ticks = linear_ticks(0, longest, 6)
-    x = Axis(0, longest, tuple(ticks), tuple(f"{tick:g} s" for tick in ticks))
+    unit = "" if counted else " s"
+    x = Axis(0, longest, tuple(ticks), tuple(f"{tick:,.10g}{unit}" for tick in ticks))
     left = math.ceil(max(map(width_of, y.labels), default=0)) + 12
     canvas = Canvas(left + WIDTH + 2 + width_of(x.labels[-1]) / 2)
     top = 0.0
@@ -61,7 +67,7 @@ def scatter_figure(
         plot.across_grid(x)
         plot.up(y)
         for row in of_arm:
-            column, high = plot.x(x, row.time_s), plot.y(y, row.high)
+            column, high = plot.x(x, row.at), plot.y(y, row.high)
             canvas.rule(column, plot.y(y, row.low), column, high, looks[arm].ink, opacity=0.55)
             canvas.point(
                 column,
@@ -73,10 +79,10 @@ def scatter_figure(
                 line=1,
             )
         top = plot.top + PANEL + BETWEEN
-    plot.across(x, "time within the cell")
+    plot.across(x, "sample" if counted else "time within the cell")
     return Figure(
         name=name,
-        title=f"{part}: duration against time",
+        title=f"{part}: duration against {'sample number' if counted else 'time'}",
         description="; ".join(
             f"{labels[arm]}: {s.count} samples between {s.least * NANO:.4g} s and "
             f"{s.greatest * NANO:.4g} s"
@@ -88,15 +94,19 @@ def scatter_figure(
 
 
 class _Column(NamedTuple):
-    """What fell into one column: when, in seconds, and the least and greatest, in seconds."""
+    """What fell into one column: its place across, and the least and greatest, in seconds.
 
-    time_s: float
+    The place is a time in seconds, or the number of a sample.
+    """
+
+    at: float
     low: float
     high: float
 
 
-def _columns(summary: SeriesSummary) -> list[_Column]:
-    count = len(summary.envelope_time_s)
+def _columns(summary: SeriesSummary, counted: bool) -> list[_Column]:
+    places = summary.envelope_first if counted else summary.envelope_time_s
+    count = len(places)
     width = max(1, math.ceil(count / COLUMNS))
     rows: list[_Column] = []
     for start in range(0, count, width):
@@ -104,8 +114,7 @@ def _columns(summary: SeriesSummary) -> list[_Column]:
         low = min(summary.envelope_least_ns[start:stop])
         high = max(summary.envelope_greatest_ns[start:stop])
         if high > 0:
-            time_s = summary.envelope_time_s[start]
-            rows.append(_Column(time_s, max(low, 0.1) * NANO, high * NANO))
+            rows.append(_Column(places[start], max(low, 0.1) * NANO, high * NANO))
     return rows
 
 

@@ -27,6 +27,14 @@ class SwitchParameters(Parameters):
     samples: int = Field(
         default=100_000, ge=1, le=10**9, description="Switches to measure, over all threads."
     )
+    intervals: int = Field(
+        default=1_000,
+        ge=1,
+        le=1_000_000,
+        description="Rows of the course of duration against the switch's number, with the extremes "
+        "of each.",
+    )
+    raw: bool = Field(default=False, description="Keep the duration of every switch.")
     untrusted_clock: Literal["refuse", "allow"] = Field(
         default="refuse",
         description="Whether to measure where the CPU does not state a constant TSC that never "
@@ -62,7 +70,12 @@ class Switch(Workload[SwitchParameters]):
 
     def request(self, parameters: SwitchParameters) -> dict[str, Any]:
         """Return the agent's parameters: counts."""
-        request: dict[str, Any] = {"threads": parameters.threads, "samples": parameters.samples}
+        request: dict[str, Any] = {
+            "threads": parameters.threads,
+            "samples": parameters.samples,
+            "intervals": parameters.intervals,
+            "raw": parameters.raw,
+        }
         if parameters.untrusted_clock == "allow":
             request["allow_untrusted_tsc"] = True
         return request
