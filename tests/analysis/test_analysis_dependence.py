@@ -39,7 +39,8 @@ def counted(samples: np.ndarray) -> Histogram:
 
 
 def nanoseconds(values: np.ndarray) -> np.ndarray:
-    return np.rint(MIDDLE + SCALE * values).astype(np.uint32)
+    whole: np.ndarray = np.rint(MIDDLE + SCALE * values).astype(np.uint32)
+    return whole
 
 
 @pytest.mark.parametrize(("lag", "least"), [(0.0, 0.92), (0.9, 0.91), (0.99, 0.89)])
