@@ -48,6 +48,7 @@ bench:  ## the figures of benchmarks/, each against its peer in the same run
 simulations:  ## verdicts on studies of known truth: the tables of docs/statistics.md
 	@scripts/setup bench
 	.venv/bin/python -m benchmarks.verdict_simulations --tables docs/statistics.md
+	.venv/bin/python -m benchmarks.stopping_simulations --tables docs/statistics.md
 
 docs:  ## generate the study's reference and JSON Schema, the tables of platforms and sources, the man page
 	.venv/bin/python -m tare.run.reference

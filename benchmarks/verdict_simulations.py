@@ -340,12 +340,12 @@ def table(rows: Sequence[Row], studies: int) -> str:
     return "\n".join(lines)
 
 
-def write_between_marks(path: Path, text: str) -> None:
-    """Put ``text`` into a document, between the marks of simulations."""
+def write_between_marks(path: Path, text: str, marks: tuple[str, str] = (START, END)) -> None:
+    """Put ``text`` into a document, between two marks."""
     whole = path.read_text(encoding="utf-8")
-    start, rest = whole.split(START, 1)
-    _, end = rest.split(END, 1)
-    path.write_text(f"{start}{START}\n{text}\n{END}{end}", encoding="utf-8")
+    start, rest = whole.split(marks[0], 1)
+    _, end = rest.split(marks[1], 1)
+    path.write_text(f"{start}{marks[0]}\n{text}\n{marks[1]}{end}", encoding="utf-8")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tare.analysis.anytime import at_any_time
 from tare.analysis.comparison import ArmVerdict, Comparison, Correction
 from tare.analysis.effects import Estimate, Pair, estimate_all, pair_up, summarise_arm
 from tare.analysis.families import Tested, tested
@@ -213,7 +214,10 @@ class Comparing:
             "headline" if pair.measured.headline else "detail" for pair in pairs
         ]
         names = [(pair.arm, family) for pair, family in zip(pairs, families, strict=True)]
-        tests = tested(pairs, names, self.seed, self.settings.level)
+        if self.settings.anytime:
+            estimates, tests = at_any_time(pairs, names, estimates, self.settings.confidence)
+        else:
+            tests = tested(pairs, names, self.seed, self.settings.level)
         of_order = orders(pairs, self.seed)
         return tuple(
             self.effect(

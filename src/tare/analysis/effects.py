@@ -225,9 +225,9 @@ def _estimate(
     resampled: IntervalMethod = "hierarchical-bootstrap" if pair.typical else "boot-level-bootstrap"
     return Estimate(
         estimate=pair.outward(centre),
-        student_t=_outward(pair, student, "student-t", confidence),
-        bootstrap=_outward(pair, bootstrap, resampled, confidence),
-        order=_outward(pair, order, "order-statistic", confidence),
+        student_t=outward(pair, student, "student-t", confidence),
+        bootstrap=outward(pair, bootstrap, resampled, confidence),
+        order=outward(pair, order, "order-statistic", confidence),
         robust=robust,
     )
 
@@ -241,15 +241,23 @@ def _robust(pairs: Sequence[Pair], confidence: float) -> dict[int, Robust]:
     for indices in by_size.values():
         rows = hodges_lehmann([pairs[i].differences for i in indices], confidence)
         for i, centre, low, high in zip(indices, *(ends.tolist() for ends in rows), strict=True):
-            interval = _outward(pairs[i], (low, high), "wilcoxon", confidence)
+            interval = outward(pairs[i], (low, high), "wilcoxon", confidence)
             if interval is not None and math.isfinite(low):
                 found[i] = Robust(pairs[i].outward(centre), interval)
     return found
 
 
-def _outward(
+def outward(
     pair: Pair, ends: tuple[float, float] | None, method: IntervalMethod, confidence: float
 ) -> Interval | None:
+    """Return an interval on the scale that is shown, with what the values' grid hides added.
+
+    Args:
+        pair: The pair that it is of.
+        ends: On the inner scale: log-ratios, or differences.
+        method: How it was made.
+        confidence: Its nominal coverage.
+    """
     if ends is None:
         return None
     if pair.step:

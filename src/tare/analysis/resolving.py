@@ -134,5 +134,6 @@ def told(basis: Basis, blocks: Sequence[int], margin: float, level: float = LEVE
                 f"this set-up cannot resolve the margin of {percent(margin)}: quieten the host, "
                 "lengthen the cells, or ask for more blocks"
             )
+    said.append("tails are asked a quarter as precisely as typical values")
     said.append("maxima are told, but no number of blocks makes them precise: they stop no run")
     return said

@@ -17,6 +17,7 @@ IntervalMethod = Literal[
     "wilcoxon",
     "block-bootstrap",
     "over-boots",
+    "anytime",
 ]
 VerdictWord = Literal["better", "worse", "differs", "equivalent", "inconclusive", "preliminary"]
 FlagKind = Literal[

@@ -24,6 +24,7 @@ class Settings:
         own_baselines: The baseline on its own host, for each arm on another than ``baseline``'s.
         pool_twin: Whether the boots of the baseline's twin count as the baseline's.
         position: Whether places in the order of a block are taken into account.
+        anytime: Whether intervals and tests hold at every look, as the study stopped by them.
         floors: Per metric a difference in its unit that never matters, however large the share.
     """
 
@@ -35,6 +36,7 @@ class Settings:
     own_baselines: Mapping[str, str] = field(default_factory=dict)
     pool_twin: bool = True
     position: bool = False
+    anytime: bool = False
     floors: Mapping[str, float] = field(default_factory=dict)
 
     def baseline_of(self, arm: str) -> str:
@@ -99,6 +101,7 @@ class Settings:
             confidence=float(study.get("confidence") or 0.95),
             margin=float(study.get("margin", 0.02)),
             position=bool((study.get("blocks") or {}).get("position")),
+            anytime=(study.get("blocks") or {}).get("method") == "anytime",
             floors={str(k): float(v) for k, v in (study.get("floors") or {}).items()},
             own_baselines={arm: base for run in runs for arm, base in run.own_baselines.items()},
         )

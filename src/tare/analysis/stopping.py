@@ -11,14 +11,18 @@ is narrow does not look at where the interval lies. Least blocks keep the width'
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from tare.analysis.results import Kind
-from tare.analysis.statistics.logratio import mean_interval, relative_half_width
+from tare.analysis.statistics.logratio import mean_interval, relative_half_width, t_quantile
 from tare.analysis.statistics.tails import median_interval
+from tare.analysis.stopping_anytime import settled
 from tare.events.results import FinishedCell
+
+Method = Literal["precision", "pilot", "stein", "anytime"]
 
 TAIL_FACTOR = 4.0
 """How many times less precisely than typical values tails are asked: an order-statistic interval of
@@ -86,6 +90,8 @@ def decide(
     precision: float,
     confidence: float = 0.95,
     own_baselines: Mapping[str, str] | None = None,
+    method: Method = "precision",
+    margin: float = 0.0,
 ) -> Decision:
     """Decide after a block whether to start another one.
 
@@ -98,6 +104,10 @@ def decide(
         precision: Asked relative half-width of every headline ratio's interval, e.g. 0.05.
         confidence: Of those intervals.
         own_baselines: The baseline on its own host, for each arm on another than ``baseline``'s.
+        method: How often precision is looked at: after each block; when a pilot says that it will
+            do (Kalibera & Jones 2013); when the least blocks say so, once (Stein 1945); or, of
+            ``anytime``, together with whether it is decided, by evidence that may be looked at.
+        margin: The practical margin, for ``anytime``.
 
     Returns:
         Go on below ``least``; stop at ``most``; in between, go on while some headline metric is
@@ -110,6 +120,17 @@ def decide(
     if blocks_done < least:
         return Decision(True, f"{blocks_done} of at least {least} blocks are done", None)
     given = tuple(values)
+    if method == "anytime":
+        compared = list(_compared(given, baseline, own_baselines or {}, blocks_done))
+        return _until_decided(compared, margin, precision, confidence)
+    if method != "precision":
+        goal = Asked(baseline, own_baselines or {}, confidence, precision)
+        wanted = blocks_wanted(given, goal, least, blocks_done, once=method == "stein")
+        if blocks_done < wanted:
+            so_many = f"more than {most}" if wanted > most else f"{wanted}"
+            return Decision(True, f"the blocks so far say that {so_many} will do", None)
+        if method == "stein":
+            return Decision(False, f"the first {least} blocks said that {wanted} will do", None)
     widest, where = _widest(given, baseline, own_baselines or {}, confidence, blocks_done)
     if widest is None and not given:
         return Decision(True, "no headline ratio is known yet", None)
@@ -125,21 +146,81 @@ def decide(
     return Decision(True, f"{where} is known to {share}, {asked}", widest)
 
 
-def _widest(
+class Asked(NamedTuple):
+    """What is asked of a run's precision, as `decide` takes it."""
+
+    baseline: str
+    own_baselines: Mapping[str, str]
+    confidence: float
+    precision: float
+
+
+def blocks_wanted(
+    values: Sequence[Value], asked: Asked, least: int, blocks_done: int, *, once: bool
+) -> int:
+    """Return how many blocks will do, by the least blocks, and by as many as those said, and so on.
+
+    It is reckoned anew from the values each time, so that a resumed run decides as another would.
+
+    Args:
+        values: Headline observations so far.
+        asked: What is asked.
+        least: Least blocks, which are looked at first.
+        blocks_done: How many there are; more than these are not looked at.
+        once: Whether the least blocks alone say it (Stein's two stages).
+    """
+    numbers = sorted({value.block for value in values})
+    looked_at = least
+    while True:
+        seen = set(numbers[:looked_at])
+        widest, _ = _widest(
+            [value for value in values if value.block in seen],
+            asked.baseline, asked.own_baselines, asked.confidence, looked_at,
+        )  # fmt: skip
+        if widest is None or widest <= asked.precision:
+            return looked_at
+        wanted = _reached(widest, looked_at, asked, once=once)
+        if once or wanted > blocks_done:
+            return wanted
+        looked_at = wanted
+
+
+def _reached(width: float, blocks: int, asked: Asked, *, once: bool) -> int:
+    """Return how many blocks make a half-width so small; with Stein's t, or that of all blocks."""
+    if math.isinf(width):
+        return blocks + 1
+    shrink = math.log1p(asked.precision) / math.log1p(width)
+    t = t_quantile(asked.confidence, blocks - 1)
+    if once:
+        return math.ceil(blocks / shrink**2)
+    wanted, goal = blocks + 1, shrink * t / math.sqrt(blocks)
+    while t_quantile(asked.confidence, wanted - 1) / math.sqrt(wanted) > goal:
+        wanted += 1
+    return wanted
+
+
+class _Compared(NamedTuple):
+    """One headline metric of one arm beside its baseline, in the blocks that both have."""
+
+    arm: list[list[float]]
+    baseline: list[list[float]]
+    kind: Kind
+    where: str
+    whose: str
+
+
+def _compared(
     values: Iterable[Value],
     baseline: str,
     own_baselines: Mapping[str, str],
-    confidence: float,
     blocks_done: int,
-) -> tuple[float | None, str]:
+) -> Iterator[_Compared]:
     arms_of: dict[Hashable, dict[str, dict[int, list[float]]]] = {}
     kinds: dict[Hashable, Kind] = {}
     for one in values:
         per_arm = arms_of.setdefault(one.key, {})
         per_arm.setdefault(one.arm, {}).setdefault(one.block, []).append(one.value)
         kinds[one.key] = one.kind
-    widest: float | None = None
-    where = ""
     for key, arms in arms_of.items():
         if kinds[key] == "maximum":
             continue
@@ -149,15 +230,44 @@ def _widest(
             shared = sorted(block for block in blocks if block in base)
             if arm == against or len(shared) < 2 or blocks_done - shared[-1] >= ABSENT_BLOCKS:
                 continue
-            width = _half_width(
+            yield _Compared(
                 [blocks[block] for block in shared],
                 [base[block] for block in shared],
-                confidence,
                 kinds[key],
+                f"{_shown(key)} of {arm}",
+                arm,
             )
-            if width is not None and (widest is None or width > widest):
-                widest, where = width, f"{_shown(key)} of {arm}"
+
+
+def _widest(
+    values: Iterable[Value],
+    baseline: str,
+    own_baselines: Mapping[str, str],
+    confidence: float,
+    blocks_done: int,
+) -> tuple[float | None, str]:
+    widest: float | None = None
+    where = ""
+    for one in _compared(values, baseline, own_baselines, blocks_done):
+        width = _half_width(one.arm, one.baseline, confidence, one.kind)
+        if width is not None and (widest is None or width > widest):
+            widest, where = width, one.where
     return widest, where
+
+
+def _until_decided(
+    compared: Sequence[_Compared], margin: float, precision: float, confidence: float
+) -> Decision:
+    """Go on while some metric is neither decided nor known as precisely as asked, at this look."""
+    tests = Counter(one.whose for one in compared)
+    for one in compared:
+        if min(value for block in (*one.arm, *one.baseline) for value in block) <= 0:
+            # Counts have no ratios; what is told of them takes no evidence from looking early.
+            continue
+        ratios = [_mean_log(a) - _mean_log(b) for a, b in zip(one.arm, one.baseline, strict=True)]
+        if not settled(ratios, one.kind, margin, precision, confidence, tests[one.whose]):
+            return Decision(True, f"{one.where} is not decided yet", None)
+    return Decision(False, "every headline metric is decided, or known as well as asked", None)
 
 
 def _half_width(

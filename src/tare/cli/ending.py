@@ -41,6 +41,8 @@ def decide_on(study: Study, fold: Fold, blocks_done: int) -> Decision:
         most=study.blocks.most,
         precision=study.blocks.precision,
         confidence=study.confidence,
+        method=study.blocks.method,
+        margin=study.margin,
         own_baselines={
             arm: base for arm, base in study.own_baselines.items() if fold.platforms[base].usable
         },

@@ -9,9 +9,10 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel
 
+from tare.study.blocks import Blocks
 from tare.study.checking import model_in, named_model_in
 from tare.study.hosting import Boot, HostSpec, LabSpec
-from tare.study.model import ArmFrame, Blocks, Catalog, StudyFrame, WorkloadSpec
+from tare.study.model import ArmFrame, Catalog, StudyFrame, WorkloadSpec
 from tare.study.quantities import format_duration, format_size
 from tare.study.scenario import Companion, Neighbours, Scenario, Subject
 from tare.study.schema import Schema, kebab, properties_of, required_of, study_schema

@@ -1,0 +1,58 @@
+"""Effects of a run that stopped as soon as all was decided: what holds at every look."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tare.analysis.effects import Estimate, Pair, outward
+from tare.analysis.families import Tested
+from tare.analysis.statistics.anytime import (
+    mean_ends,
+    mean_evidence,
+    median_ends,
+    median_evidence,
+)
+
+
+def at_any_time(
+    pairs: Sequence[Pair],
+    families: Sequence[object],
+    estimates: Sequence[Estimate],
+    confidence: float,
+) -> tuple[tuple[Estimate, ...], tuple[Tested, ...]]:
+    """Return estimates with confidence sequences, and p-values that looking early leaves right.
+
+    Shuffles tell nothing of when one stopped, so a family shares its level equally (Bonferroni).
+
+    Args:
+        pairs: The pairs.
+        families: What each belongs to.
+        estimates: Their estimates, with ordinary intervals.
+        confidence: Nominal coverage, at all looks.
+    """
+    sizes = Counter(families)
+    found = [
+        (_estimate(pair, estimate, confidence), _tested(pair, sizes[family]))
+        for pair, family, estimate in zip(pairs, families, estimates, strict=True)
+    ]
+    return tuple(one for one, _ in found), tuple(two for _, two in found)
+
+
+def _estimate(pair: Pair, estimate: Estimate, confidence: float) -> Estimate:
+    ends = (mean_ends if pair.typical else median_ends)(pair.differences, confidence)
+    if ends is not None and math.isinf(ends[0]):
+        ends = None
+    interval = outward(pair, ends, "anytime", confidence)
+    if pair.typical:
+        return replace(estimate, student_t=interval)
+    return replace(estimate, order=interval)
+
+
+def _tested(pair: Pair, tests: int) -> Tested:
+    if len(pair.differences) < 2:
+        return Tested(None, None, 0)
+    evidence = (mean_evidence if pair.typical else median_evidence)(pair.differences)
+    return Tested(min(1.0, 1 / evidence), min(1.0, tests / evidence), tests)

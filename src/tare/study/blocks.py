@@ -1,0 +1,87 @@
+"""How many blocks a study runs, and by what it is decided."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from tare.study.hosting import Part
+from tare.study.quantities import Duration
+
+FEWEST_BLOCKS_FOR_A_TEST = 8
+"""Flipping the signs of fewer blocks cannot reach p < 0.01 (2/2^8 = 0.0078)."""
+FEWEST_BLOCKS_FOR_POSITION = 10
+"""With 8 blocks the degree of freedom that it costs takes power 0.82 to 0.63 (docs/statistics.md);
+with 10 blocks it leaves 0.91."""
+
+
+class Blocks(Part):
+    """How many blocks to run: between ``least`` and ``most``, until precise enough."""
+
+    least: int = Field(
+        FEWEST_BLOCKS_FOR_A_TEST,
+        ge=2,
+        le=10_000,
+        description="Blocks that are always run; fewer than 8 cannot reach p < 0.01.",
+    )
+    most: int = Field(
+        30,
+        ge=2,
+        le=10_000,
+        description="Blocks after which the run ends even if it is not yet precise; "
+        "30, or `least` when that is greater.",
+    )
+    precision: float = Field(
+        0.05,
+        gt=0,
+        lt=1,
+        description="Stop once the confidence interval of every headline ratio is within "
+        "plus or minus this share (0.05 is 5 %).",
+    )
+    method: Literal["precision", "pilot", "stein", "anytime"] = Field(
+        "precision",
+        description="When it stops: `precision` looks after each block; `pilot` reckons from "
+        "`least` blocks how many will do, and anew then; `stein` only once; `anytime` stops once "
+        "every headline metric is decided, by verdicts that hold however often one looks.",
+    )
+    position: bool = Field(
+        False,
+        description="Whether by how much later in its block an arm was booted than the baseline is "
+        "taken out as a covariate; true where `least` is 10 or more, when left out. It costs a "
+        "degree of freedom and gains where a block's boots grow slower or faster.",
+    )
+    budget: Duration | None = Field(
+        None,
+        description="Start no further block after this time, once `least` blocks are done; "
+        "in seconds or with a unit.",
+    )
+    every: Duration | None = Field(
+        None,
+        gt=0,
+        description="Begin no block sooner than this after the one before it began, so that blocks "
+        "are spread over time where boots cannot be varied.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _let_others_follow(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        least = data.get("least", FEWEST_BLOCKS_FOR_A_TEST)
+        if not isinstance(least, int):
+            return data
+        # Fixed before the first block, never by what was measured.
+        anytime = data.get("method") == "anytime"
+        follow: dict[str, Any] = {"position": least >= FEWEST_BLOCKS_FOR_POSITION and not anytime}
+        if "least" in data:
+            follow["most"] = max(30, least)
+        return {**follow, **data}
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Blocks:
+        if self.least > self.most:
+            raise ValueError(
+                f"least ({self.least}) is more than most ({self.most}); raise most or lower least"
+            )
+        return self

@@ -1,0 +1,178 @@
+"""Ways to stop: evidence that holds at every look, pilots, and Stein's two stages."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from scipy import integrate
+
+from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of
+from benchmarks import stopping_simulations as sims
+from tare.analysis import compare_runs
+from tare.analysis.load import run_data
+from tare.analysis.settings import Settings
+from tare.analysis.statistics.anytime import (
+    mean_ends,
+    mean_evidence,
+    median_ends,
+    median_evidence,
+)
+from tare.analysis.statistics.logratio import mean_interval
+from tare.analysis.stopping import Value, decide
+from tare.events import Record, fold_records
+from tare.study.blocks import Blocks
+
+FLOATS = st.floats(-1e3, 1e3).map(lambda value: round(value, 3))
+
+
+def likelihood_ratio(values: np.ndarray) -> float:
+    """The mixture by its definition: the density of t with and without an effect."""
+    from scipy.stats import nct, norm, t
+
+    n = values.size
+    found = values.mean() / values.std(ddof=1) * math.sqrt(n)
+    mixed, _ = integrate.quad(
+        lambda effect: nct.pdf(found, n - 1, effect * math.sqrt(n)) * norm.pdf(effect), -6, 6
+    )
+    return float(mixed / t.pdf(found, n - 1))
+
+
+def test_evidence_is_the_mixed_likelihood() -> None:
+    values = np.random.default_rng(1).normal(0.4, 1, 9)
+    assert mean_evidence(values.tolist()) == pytest.approx(likelihood_ratio(values), rel=1e-4)
+
+
+def test_looking_after_each_block_errs_no_more_than_said() -> None:
+    """Of 600 experiments without effect, ever told in at most 5 % (three errors' slack)."""
+    rng = np.random.default_rng(2)
+    told = {"mean": 0, "median": 0, "t": 0}
+    for _ in range(600):
+        values = rng.standard_normal(60).tolist()
+        looks = range(2, 61)
+        told["mean"] += any(mean_evidence(values[:n]) >= 20 for n in looks)
+        told["median"] += any(median_evidence(values[:n]) >= 20 for n in looks)
+        fixed = (mean_interval(values[:n], 0.95) for n in looks)
+        told["t"] += any(found.low > 0 or found.high < 0 for found in fixed)
+    assert max(told["mean"], told["median"]) <= 0.05 * 600 + 3 * math.sqrt(600 * 0.0475)
+    assert told["t"] > 0.2 * 600
+
+
+@given(st.lists(FLOATS, min_size=2, max_size=30, unique=True), st.floats(0.5, 0.99))
+def test_ends_are_where_evidence_reaches_its_bound(values: list[float], confidence: float) -> None:
+    low, high = mean_ends(values, confidence)
+    if math.isfinite(low) and high - low > 1e-6:
+        for end in (low, high):
+            assert mean_evidence(values, end) == pytest.approx(1 / (1 - confidence), rel=1e-3)
+    ends = median_ends(values, confidence)
+    if ends is not None:
+        for end, outward in zip(ends, (-1e-6, 1e-6), strict=True):
+            assert median_evidence(values, end) < 1 / (1 - confidence) + 1e-9
+            assert median_evidence(values, end + outward) >= 1 / (1 - confidence) - 1e-9
+
+
+def test_few_values_bound_nothing() -> None:
+    assert mean_ends([1.0], 0.95) == mean_ends([1.0, 2.0], 0.95) == (-math.inf, math.inf)
+    assert median_ends([1.0] * 5, 0.95) is None
+    assert (mean_evidence([3.0]), mean_evidence([0.0, 0.0])) == (1.0, 1.0)
+    assert mean_evidence([1.0, 1.0]) == math.inf
+
+
+def values_of(blocks: int, spread: float, effect: float = 0.0, seed: int = 1) -> list[Value]:
+    rng = np.random.default_rng(seed)
+    return [
+        Value(block, arm, "m", math.exp(spread * rng.normal() + effect * (arm == "arm")))
+        for block in range(1, blocks + 1)
+        for arm in ("base", "arm")
+    ]
+
+
+def stops_after(values: list[Value], method: Any, **more: Any) -> int:
+    """After how many blocks the run loop's own question is answered with no."""
+    asked: dict[str, Any] = {
+        "baseline": "base", "least": 6, "most": 200, "precision": 0.03, "margin": 0.02, **more,
+    }  # fmt: skip
+    for done in range(1, 201):
+        seen = [value for value in values if value.block <= done]
+        if not decide(seen, blocks_done=done, method=method, **asked).go_on:
+            return done
+    raise AssertionError("it never stopped")
+
+
+def test_a_pilot_says_how_many_and_is_asked_again() -> None:
+    values = values_of(200, 0.05)
+    pilot, stein = stops_after(values, "pilot"), stops_after(values, "stein")
+    looked = stops_after(values, "precision")
+    assert looked <= pilot < 40
+    assert stein != pilot and 6 < stein <= 200
+    # What lies beyond the first blocks changes nothing of Stein's number.
+    others = [value for value in values_of(200, 0.5, seed=2) if value.block > 6]
+    assert stops_after([*values[:12], *others], "stein") == stein
+    early = decide(values[:20], baseline="base", blocks_done=10, least=6, most=200, precision=0.03,
+                   method="stein")  # fmt: skip
+    assert early.go_on and str(stein) in early.reason
+    quiet = values_of(20, 0.001)
+    assert stops_after(quiet, "pilot") == stops_after(quiet, "stein") == 6
+
+
+def test_anytime_stops_when_it_is_decided() -> None:
+    slower = values_of(200, 0.05, effect=0.5)
+    assert stops_after(slower, "anytime", precision=0.001) <= 8
+    same = values_of(200, 0.01)
+    assert 6 <= stops_after(same, "anytime", precision=0.001) < 60
+    seldom = [value._replace(value=0.0) for value in slower if value.arm == "base"]
+    zeros = [*seldom, *(value for value in slower if value.arm == "arm")]
+    assert stops_after(zeros, "anytime") == 6
+    many = [v._replace(key=key) for key in range(20) for v in values_of(200, 0.05, 0.08, seed=key)]
+    assert stops_after(many, "anytime", precision=0.001) > stops_after(
+        values_of(200, 0.05, 0.08), "anytime", precision=0.001
+    )
+
+
+def test_verdicts_of_such_a_run_hold_at_every_look() -> None:
+    truth = {"bare": 1.0, "vm": 1.1}
+    metrics = [
+        SimulatedMetric("latency", truth, workload="w", spreads=(0.03, 0.0)),
+        SimulatedMetric("late", truth, workload="w", kind="tail", spreads=(0.03, 0.0)),
+    ]
+    simulated = SimulatedRun(metrics, arms={"bare": "bare", "vm": "qemu"}, blocks=14)
+    records = (Record(seq=i, time=float(i), event=e) for i, e in enumerate(events_of(simulated)))
+    run = run_data(Path("nowhere"), fold_records(records))
+    ordinary = {effect.kind: effect for effect in compare_runs(run).effects}
+    settings = replace(Settings.of([run]), anytime=True)
+    for kind, effect in {e.kind: e for e in compare_runs(run, settings).effects}.items():
+        assert effect.interval is not None and effect.interval.method == "anytime"
+        other = ordinary[kind].interval
+        assert other is not None and effect.interval.high - effect.interval.low > (
+            other.high - other.low
+        )
+        assert effect.p is not None and effect.adjusted_p == min(1.0, 2 * effect.p)
+    study = {**run.study, "blocks": {"method": "anytime"}}
+    assert Settings.of([replace(run, study=study)]).anytime
+
+
+def test_the_study_fixes_the_way_to_stop() -> None:
+    assert Blocks.model_validate({}).method == "precision"
+    assert Blocks.model_validate({"least": 12}).position
+    assert not Blocks.model_validate({"least": 12, "method": "anytime"}).position
+    with pytest.raises(ValidationError):
+        Blocks.model_validate({"method": "significance"})
+
+
+def test_rules_side_by_side() -> None:
+    """The table's own claims, on fewer studies: cover, err seldom, and need fewer blocks."""
+    found = {rule: sims.simulated(rule, 0.05, 0.03, 80) for rule in sims.RULES}
+    for rule in ("`pilot`", "`stein`", "`anytime`"):
+        assert found[rule].covered >= 0.9
+        assert found[rule].decided >= 0.7
+    assert found["`anytime`"].wrong <= 0.05 + 3 * math.sqrt(0.0475 / 80)
+    large = {rule: sims.simulated(rule, 0.10, 0.03, 80) for rule in ("fixed 10", "`anytime`")}
+    assert large["`anytime`"].blocks < large["fixed 10"].blocks
+    assert large["`anytime`"].decided >= 0.95
