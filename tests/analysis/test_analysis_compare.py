@@ -11,6 +11,7 @@ import pytest
 
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of, some, write_run
 from tare.analysis import compare_runs, load_run
+from tare.analysis.between import pooled
 from tare.analysis.load import run_data
 from tare.analysis.model import Comparison, Effect, VerdictWord
 from tare.analysis.proofs import explanation, flatten, proof_differences
@@ -184,19 +185,18 @@ def test_few_blocks_are_said_to_be_few(
         assert (ends in effect.sentence) == (blocks > 1)
 
 
-def test_blocks_of_several_runs_are_different_blocks(tmp_path: Path) -> None:
-    one = SimulatedRun([SimulatedMetric("slower", truth(1.3))], blocks=5)
+def test_several_runs_are_never_compared_as_one(tmp_path: Path) -> None:
+    """Pooled, a run of 1.0 and one of 1.6 would be "worse", with an interval that holds neither."""
     runs = [
-        fold(replace(one, run=name, seed=seed), tmp_path) for name, seed in (("a", 1), ("b", 2))
+        fold(SimulatedRun([SimulatedMetric("slower", truth(t))], run=n, seed=seed), tmp_path)
+        for n, t, seed in (("a", 1.0, 1), ("b", 1.6, 2))
     ]
-    alone, both = compare_runs(runs[0]), compare_runs(runs)
-    assert alone.effects[0].verdict == "preliminary"
-    assert both.effects[0].blocks == both.blocks == 10
-    assert both.effects[0].verdict == "worse"
-    with pytest.raises(InputError, match="twice"):
-        compare_runs([runs[0], runs[0]])
+    with pytest.raises(InputError, match="2 runs are not compared as one"):
+        compare_runs(runs)
     with pytest.raises(InputError, match="no run"):
         compare_runs([])
+    (together,) = pooled([compare_runs(run) for run in runs], 0.95)
+    assert math.exp(together.together.low) < 1 and math.exp(together.together.high) > 1.6
 
 
 def test_different_baselines_cannot_be_compared(tmp_path: Path) -> None:
@@ -204,6 +204,8 @@ def test_different_baselines_cannot_be_compared(tmp_path: Path) -> None:
     other = replace(run, run="other", study={**run.study, "baseline": "qemu-pv"})
     with pytest.raises(InputError, match="different baselines"):
         compare_runs([run, other])
+    with pytest.raises(InputError, match="different baselines"):
+        pooled([compare_runs(run), compare_runs(other)], 0.95)
 
 
 def test_another_baseline_can_be_asked_for(tmp_path: Path) -> None:

@@ -35,16 +35,15 @@ from tare.errors import InputError
 
 
 def compare(runs: RunData | Sequence[RunData], settings: Settings | None = None) -> Comparison:
-    """Compare every arm with the baseline.
-
-    Blocks of different runs are different blocks; values are only ever paired within one.
+    """Compare every arm of a run with the baseline.
 
     Args:
-        runs: One run, or several of one study.
-        settings: How to compare; by default what the first run's study says.
+        runs: One run, by itself or in a sequence. Several are never pooled: what is true of one
+            run's blocks together says nothing of how runs differ.
+        settings: How to compare; by default what the run's study says.
 
     Raises:
-        InputError: There is no run, the runs have different baselines, or one appears twice.
+        InputError: There is no run, or more than one.
     """
     return compare_with(runs, settings)[1]
 
@@ -55,8 +54,12 @@ def compare_with(
     """Compare as `compare` does, and return what it was made of too, for further comparisons."""
     several = (runs,) if isinstance(runs, RunData) else tuple(runs)
     chosen = settings or Settings.of(several)
-    if len({run.run for run in several}) < len(several):
-        raise InputError("the same run is given twice", "name each run once")
+    if len(several) > 1:
+        raise InputError(
+            f"{len(several)} runs are not compared as one",
+            "compare each by itself, and take them together by `tare.analysis.between`: `changes` "
+            "of two, `pooled` of more, with a term for the run",
+        )
     making = Comparing(several, chosen)
     return making, making.comparison()
 

@@ -17,8 +17,8 @@ from tare.analysis.series_file import read_pieces, read_series
 from tare.analysis.series_quantiles import quantiles_of
 from tare.analysis.statistics.dip import two_humped
 from tare.analysis.statistics.histogram import Counter, Histogram, merge, thin
-from tare.analysis.statistics.warmup import courses, thinned
-from tare.analysis.steadiness import shape_flags
+from tare.analysis.statistics.warmup import thinned
+from tare.analysis.steadiness import steady_flags
 from tare.events.results import SeriesEntry
 
 Floats = NDArray[np.float64]
@@ -161,9 +161,9 @@ def _whole_nanoseconds(samples: NDArray[Any]) -> NDArray[np.uint32]:
 
 
 def _flags(cells: Sequence[_Cell]) -> list[Flag]:
-    means = [thinned(cell.course.mean) for cell in cells if cell.course]
-    shapes = [course.shape for course in courses(means)]
-    flags = list(shape_flags(shapes))
+    timed = [(cell, cell.course.mean) for cell in cells if cell.course]
+    boots = [(cell.entry.run, cell.entry.block) for cell, _ in timed]
+    flags = list(steady_flags([thinned(means) for _, means in timed], boots))
     humps = sum(two_humped(cell.histogram.spread_out(MOST_INTERVALS)).flagged for cell in cells)
     if humps:
         flags.append(Flag("two-humped", f"{humps} of {len(cells)} series have two humps"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from tare.analysis.results import Flag, FlagKind
 from tare.analysis.rundata import RunData
 from tare.analysis.series_data import SeriesKey
 from tare.analysis.series_file import read_series
+from tare.analysis.statistics.unsteady import stand_out
 from tare.analysis.statistics.warmup import Shape, courses, thinned
 from tare.events.results import SeriesEntry
 
@@ -31,7 +32,7 @@ def steadiness(runs: Sequence[RunData]) -> Mapping[SeriesKey, tuple[Flag, ...]]:
     Args:
         runs: The runs; a series that cannot be read tells nothing here.
     """
-    found: dict[SeriesKey, list[np.ndarray]] = {}
+    found: dict[SeriesKey, list[tuple[np.ndarray, Hashable]]] = {}
     for run in runs:
         for entry in run.series:
             if len(entry.columns) > 1 and any(name in entry.columns for name in ITERATIONS):
@@ -39,19 +40,22 @@ def steadiness(runs: Sequence[RunData]) -> Mapping[SeriesKey, tuple[Flag, ...]]:
                     entry.scenario, entry.workload, entry.parameters, entry.role, entry.arm
                 )
                 for durations in _courses(entry):
-                    found.setdefault(key, []).append(thinned(durations))
-    flagged = (
-        (key, shape_flags([course.shape for course in courses(of_key)]))
-        for key, of_key in found.items()
-    )
+                    boot = (entry.run, entry.block)
+                    found.setdefault(key, []).append((thinned(durations), boot))
+    flagged = ((key, steady_flags(*zip(*of_key, strict=True))) for key, of_key in found.items())
     return {key: flags for key, flags in flagged if flags}
 
 
-def shape_flags(shapes: Sequence[Shape]) -> tuple[Flag, ...]:
-    """Return one flag per shape other than flat, with how many of the series have it."""
-    count = Counter(shapes)
+def steady_flags(series: Sequence[np.ndarray], boots: Sequence[Hashable]) -> tuple[Flag, ...]:
+    """Return one flag per way in which series were not steady, with how many were so.
+
+    Args:
+        series: Durations in order of time.
+        boots: The boot that each is from.
+    """
+    count = Counter(stand_out(series, courses(series), boots))
     return tuple(
-        Flag(kind, f"{count[shape]} of {len(shapes)} series {text}")
+        Flag(kind, f"{count[shape]} of {len(series)} series {text}")
         for shape, kind, text in _KINDS
         if count[shape]
     )

@@ -1,0 +1,57 @@
+"""Steadiness: rarely denied to what is steady, and denied to what boots do again and again."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.signal import lfilter
+
+from tare.analysis.statistics.warmup import courses
+from tare.analysis.steadiness import steady_flags
+
+
+def boots(rng: np.random.Generator, count: int, lag: float) -> list[np.ndarray]:
+    noise = rng.standard_normal((count, 1400))
+    steady = lfilter([math.sqrt(1 - lag**2)], [1, -lag], noise, axis=1)[:, 1000:]
+    return [100 + 5 * np.array(one) for one in steady]
+
+
+@pytest.mark.parametrize("lag", [0.0, 0.9, 0.97])
+def test_likeness_of_neighbours_is_no_warm_up(lag: float) -> None:
+    rng = np.random.default_rng(1)
+    former = told = few = 0
+    for _ in range(60):
+        series = boots(rng, 8, lag)
+        former += any(course.shape != "flat" for course in courses(series))
+        told += bool(steady_flags(series, range(8)))
+        few += bool(steady_flags(series[:1], [0]))
+    assert told <= 60 * 0.05 + 3 * math.sqrt(60 * 0.0475)
+    assert few <= 60 * 0.1 + 3 * math.sqrt(60 * 0.09)
+    if lag > 0.9:
+        assert former > 45
+
+
+def test_what_boots_do_again_is_told() -> None:
+    rng = np.random.default_rng(2)
+    warm, slow, late = boots(rng, 8, 0.9), boots(rng, 8, 0.9), boots(rng, 8, 0.9)
+    for one, two, three in zip(warm, slow, late, strict=True):
+        one[:60] += 30
+        two[:60] -= 30
+        three[350:] += 40
+    assert [flag.kind for flag in steady_flags(warm, range(8))] == ["warm-up"]
+    assert "of 8 series became slower" in steady_flags(slow, range(8))[0].text
+    assert [flag.kind for flag in steady_flags(late, range(8))] == ["no-steady-state"]
+    assert [flag.kind for flag in steady_flags(warm[:1], [0])] == ["warm-up"]
+
+
+def test_threads_of_a_boot_are_one_boot() -> None:
+    """Eight threads of three boots are three values, and no eight."""
+    rng = np.random.default_rng(3)
+    told = 0
+    for _ in range(40):
+        shared = boots(rng, 3, 0.97)
+        threads = [shared[number % 3] + rng.normal(0, 0.1, 400) for number in range(24)]
+        told += bool(steady_flags(threads, [number % 3 for number in range(24)]))
+    assert told <= 40 * 0.1 + 3 * math.sqrt(40 * 0.09)
