@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import nan
 
 from tare.analysis.compare import Comparing, compare_with
 from tare.analysis.comparison import Comparison
@@ -66,7 +67,16 @@ class _AllPairs:
         if pooled is None:
             return measured
         own = {arm: measured.arms[arm] for arm in self.arms if arm in measured.arms}
-        return replace(measured, arms={**own, self.first: pooled})
+        alone = {
+            name: measured.arms[arm]
+            for name, arm in zip(self._twins(), (self.first, self.making.twin), strict=True)
+            if arm in measured.arms
+        }
+        return replace(measured, arms={**own, **alone, self.first: pooled})
+
+    def _twins(self) -> tuple[str, str]:
+        """Return what the baseline's own boots, and its twin's, are called beside both together."""
+        return f"{self.first} alone", str(self.making.twin)
 
     def found(self, most: int | None) -> AllPairs:
         """Return all pairs, unless there are too many."""
@@ -100,7 +110,12 @@ class _AllPairs:
         known = self.making.summaries
         if (key, arm) not in known or (key, other) not in known:
             return None
-        return pair_up(key, self.measured[key], arm, other, self._places(key))
+        places = self._places(key)
+        pair = pair_up(key, self.measured[key], arm, other, places)
+        twins = self._twins()
+        if pair is None or other != self.first or twins[0] not in self.measured[key].arms:
+            return pair
+        return replace(pair, twins=twins, places=places or {})
 
     def _places(self, key: Key) -> Places | None:
         if self.making.places is None:
@@ -110,7 +125,13 @@ class _AllPairs:
         if not pooled:
             return places
         return {
-            block: {**there, self.first: there[pooled]} if pooled in there else there
+            block: {
+                **there,
+                self._twins()[0]: there.get(self.first, nan),
+                self.first: there[pooled],
+            }
+            if pooled in there
+            else there
             for block, there in places.items()
         }
 

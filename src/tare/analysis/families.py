@@ -87,8 +87,11 @@ def _exchanged(pairs: Sequence[Pair], blocks: Sequence[BlockId], seed: int, leas
     places = np.full_like(boots, np.nan)
     for row, pair in enumerate(pairs):
         # Of what has no twin anywhere the baseline stands alone.
-        sides = (pair.arm, *(pair.twins or (pair.baseline,)))
+        sides: tuple[str, ...] = (pair.arm, *(pair.twins or (pair.baseline,)))
         ratio = pair.scale == "ratio"
+        if ratio and not pair.measured.positive(sides):
+            # One of the baseline's boots was 0, and only both together have a ratio.
+            sides = (pair.arm, pair.baseline)
         for side, arm in enumerate(sides):
             if arm not in pair.measured.arms:
                 continue
