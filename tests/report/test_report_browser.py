@@ -1,49 +1,258 @@
-"""The page in a real browser: its one script runs under its own policy, nothing goes out."""
+"""The page in a real browser: its scripts run under its own policy, and all that a reader does.
 
-import asyncio
-import shutil
+One browser serves all tests here, for starting it takes most of their time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from report.report_synthetic import comparison_of, write_run
+from report.report_browser import CHROMIUM, Browser
+from report.report_page_reader import read
+from report.report_synthetic import comparison_of, hostile, write_run
+from tare.analysis import compare_every_pair, load_run
+from tare.analysis.model import Comparison
 from tare.report import build_report
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+from tare.report.anchors import anchor_of
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.boots,
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium here (apt-get install chromium)"),
+    pytest.mark.xdist_group("browser"),
 ]
 
+ROWS = "#effects > tbody > tr:not(.detail)"
+CUT = (
+    "[...document.querySelectorAll('.scroll')].filter(e => e.checkVisibility() && "
+    "e.scrollWidth > e.clientWidth + 1).map(e => e.getAttribute('aria-label'))"
+)
+OVERLAPS = """
+[...document.querySelectorAll('figure svg')].flatMap(svg => {
+  const texts = [...svg.querySelectorAll('text')]
+    .map(e => [e.textContent, e.getBoundingClientRect()]);
+  return texts.flatMap(([one, a], i) => texts.slice(i + 1).filter(([_, b]) =>
+    Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 &&
+    Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 3
+  ).map(([other]) => `${svg.id}: ${one} | ${other}`));
+})
+"""
 
-async def browse(path: Path, profile: Path, *options: str) -> tuple[str, str]:
-    assert CHROMIUM is not None
-    process = await asyncio.create_subprocess_exec(
-        CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
-        "--disable-background-networking", f"--user-data-dir={profile}",
-        "--enable-logging=stderr", *options, path.as_uri(),
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with Browser(tmp_path_factory.mktemp("profile")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Comparison]:
+    folder = tmp_path_factory.mktemp("page")
+    write_run(folder, series=False, fates={3: {("oci", "switch"): "failed"}})
+    run = load_run(folder)
+    logs = folder / "machines" / run.machines[0].machine
+    logs.mkdir(parents=True)
+    (logs / "console.log").write_text("hello\n", encoding="utf-8")
+    comparison = compare_every_pair(run)
+    return build_report([run], comparison, folder), comparison
+
+
+@pytest.fixture
+def page(browser: Browser, made: tuple[Path, Comparison]) -> Iterator[Browser]:
+    browser.complaints.clear()
+    browser.width(1200)
+    browser.open(made[0])
+    yield browser
+    assert browser.complaints == []
+
+
+def verdicts_of(effects: Any) -> list[tuple[str, str]]:
+    return sorted((e.arm, e.verdict) for e in effects)
+
+
+def shown(page: Browser) -> list[tuple[str, str]]:
+    """Arm and verdict of each line of the table."""
+    arms, said = page.texts(f"{ROWS} td.c-arm"), page.texts(f"{ROWS} td.c-verdict")
+    return sorted(
+        (arm.removesuffix(" (emulated)"), word.split(":")[0])
+        for arm, word in zip(arms, said, strict=True)
+    )
+
+
+def test_the_scripts_run_under_the_pages_policy_and_nothing_goes_out(page: Browser) -> None:
+    assert page.run("document.getElementById('theme').hidden") is False
+    assert page.run("document.getElementById('explore').hidden") is False
+    assert page.run("performance.getEntriesByType('resource').length") == 0
+    before = page.run("getComputedStyle(document.body).backgroundColor")
+    page.click("#theme")
+    assert page.run("getComputedStyle(document.body).backgroundColor") != before
+
+
+def test_another_baseline_shows_the_verdicts_of_the_analysis(
+    page: Browser, made: tuple[Path, Comparison]
+) -> None:
+    _, comparison = made
+    assert comparison.pairs is not None
+    assert shown(page) == verdicts_of(comparison.headlines)
+    for arm in ("oci", "qemu-em"):
+        page.choose("[name=base]", arm)
+        against = [e for e in comparison.pairs.effects if e.baseline == arm]
+        assert shown(page) == verdicts_of(against)
+        assert "all pairs of arms together" in page.texts("#effects-about")[0]
+        assert page.run("location.hash") == f"#base={arm}"
+
+
+def test_filters_narrow_the_table_and_the_sections_below(page: Browser) -> None:
+    whole = len(page.texts(ROWS))
+    page.choose("[name=verdict]", "worse")
+    assert 0 < len(page.texts(ROWS)) < whole
+    assert {word for _, word in shown(page)} == {"worse"}
+    page.choose("[name=arm]", "qemu-pv")
+    assert {arm for arm, _ in shown(page)} == {"qemu-pv"}
+    page.choose("[name=workload]", "switch")
+    assert all("switch" in text for text in page.texts(f"{ROWS} td.c-what"))
+    assert page.run(
+        "[...document.querySelectorAll('section[data-workload]')].filter(e => e.checkVisibility())"
+        ".map(e => e.dataset.workload).every(w => w === 'switch')"
+    )
+    assert page.run("location.hash") == "#arm=qemu-pv&workload=switch&verdict=worse"
+    said = page.texts("#choose-said")[0]
+    assert said.startswith(f"{len(page.texts(ROWS))} effect")
+    page.click("#choose [type=reset]")
+    assert len(page.texts(ROWS)) == whole
+    assert page.run("location.hash") == ""
+    page.click("#choose [name=all]")
+    assert len(page.texts(ROWS)) > whole
+
+
+def test_sorting_goes_up_down_and_back(page: Browser) -> None:
+    study = page.texts(f"{ROWS} td.c-what")
+    page.click("#effects th[data-sort=cost] button")
+    assert page.run("document.querySelector('[data-sort=cost]').ariaSort") == "ascending"
+    up = page.run("[...document.querySelectorAll('#effects tr[data-id]')].map(e => e.dataset.id)")
+    page.click("#effects th[data-sort=cost] button")
+    down = page.run("[...document.querySelectorAll('#effects tr[data-id]')].map(e => e.dataset.id)")
+    assert up[0] == down[-1]
+    assert up[-1] == down[0]
+    page.click("#effects th[data-sort=cost] button")
+    assert page.texts(f"{ROWS} td.c-what") == study
+
+
+def test_a_mark_leads_to_its_blocks_cells_logs_and_environment(
+    page: Browser, made: tuple[Path, Comparison]
+) -> None:
+    path, comparison = made
+    effect = next(e for e in comparison.headlines if e.arm == "oci" and e.key.workload == "switch")
+    name = anchor_of(effect.key, effect.arm)
+    page.click(f'figure svg a[href="#{name}"] path')
+    page.wait("document.getElementById('detail') !== null")
+    text = page.texts("#detail")[0]
+    assert f"oci against bare: {effect.verdict}" in text
+    assert text.count("b00") == 8, "a cell of each block"
+    assert "failed: the guest panicked" in text
+    assert page.run("document.activeElement.getAttribute('role')") == "region"
+    assert page.run("location.hash").endswith(f"open={name}")
+    leads = page.run("[...document.querySelectorAll('#detail .leads a')].map(e => e.hash)")
+    assert "#environment" in leads
+    assert "#lost" in leads
+    first = comparison.runs[0].machines[0]
+    page.run(f"location.hash = 'open={first_effect(comparison, first.arm)}'")
+    page.wait("document.querySelector('#detail a[href^=machines]') !== null")
+    link = page.run("document.querySelector('#detail a[href^=machines]').getAttribute('href')")
+    assert (path.parent / link).read_text(encoding="utf-8") == "hello\n"
+
+
+def first_effect(comparison: Comparison, arm: str) -> str:
+    """The first effect in whose detail an arm's machines are listed."""
+    pairs = comparison.pairs
+    assert pairs is not None
+    for effect in comparison.headlines:
+        if effect.arm == arm:
+            return anchor_of(effect.key, arm)
+    found = next(e for e in pairs.effects if e.arm == comparison.baseline)
+    return anchor_of(found.key, found.arm, found.baseline)
+
+
+def test_a_link_leads_back_to_the_same_view(page: Browser, made: tuple[Path, Comparison]) -> None:
+    page.choose("[name=base]", "oci")
+    page.choose("[name=arm]", "qemu-em")
+    page.click("#effects .opens")
+    page.wait("document.getElementById('detail') !== null")
+    address = page.run("location.hash")
+    text = page.texts("#effects")[0]
+    page.open(made[0], address)
+    assert page.texts("#effects")[0] == text
+    assert page.run("document.querySelector('[name=base]').value") == "oci"
+
+
+def test_the_keyboard_is_enough(page: Browser) -> None:
+    page.run("document.querySelector('#effects .opens').focus()")
+    page.press("Enter", 13, "\r")
+    page.wait("document.getElementById('detail') !== null")
+    assert page.run("document.activeElement.className") == "opens"
+    assert page.run("document.activeElement.getAttribute('aria-expanded')") == "true"
+    page.press("Escape", 27)
+    page.wait("document.getElementById('detail') === null")
+    assert page.run("document.activeElement.className") == "opens"
+    unnamed = page.run(
+        "[...document.querySelectorAll('#explore select, #explore input')]"
+        ".filter(e => !e.labels.length).length"
+    )
+    assert unnamed == 0
+
+
+@pytest.mark.parametrize("width", [1400, 1200, 390])
+def test_nothing_is_cut_and_no_labels_overlap(page: Browser, width: int, tmp_path: Path) -> None:
+    page.width(width)
+    page.run("document.querySelectorAll('details').forEach(e => { e.open = true; })")
+    assert page.run("document.documentElement.scrollWidth") <= width
+    assert page.run(OVERLAPS) == []
+    if width >= 1200:
+        assert page.run(CUT) == []
+    page.picture(tmp_path / "page.png")
+    assert (tmp_path / "page.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_print_keeps_the_tables_and_drops_the_choices(page: Browser) -> None:
+    page.ask("Emulation.setEmulatedMedia", media="print")
     try:
-        out, err = await asyncio.wait_for(process.communicate(), 120)
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-        raise
-    return out.decode(), err.decode()
+        assert page.run("document.getElementById('choose').checkVisibility()") is False
+        assert len(page.texts(ROWS)) > 0
+        assert page.pdf().startswith(b"%PDF")
+    finally:
+        page.ask("Emulation.setEmulatedMedia", media="")
 
 
-async def test_chromium_runs_the_page_and_blocks_nothing_of_it(tmp_path: Path) -> None:
-    write_run(tmp_path / "run", blocks=2)
-    comparison = comparison_of(tmp_path / "run")
-    path = build_report(comparison.runs, comparison, tmp_path / "run")
-    shot = tmp_path / "page.png"
-    html, log = await browse(path, tmp_path / "profile", "--dump-dom")
-    assert 'id="theme"' in html
-    button = html[html.index('id="theme"') :].split(">")[0]
-    assert "hidden" not in button, "the script did not run under the page's policy"
-    assert "Content Security Policy" not in log
-    await browse(path, tmp_path / "profile2", "--window-size=390,844", f"--screenshot={shot}")
-    assert shot.read_bytes().startswith(b"\x89PNG")
+def test_hostile_names_stay_text(browser: Browser, tmp_path: Path) -> None:
+    arms = {"bare": _bare(), hostile(): _bare()}
+    write_run(tmp_path, arms=arms, aa=None, blocks=2, series=False)
+    comparison = comparison_of(tmp_path)
+    path = build_report(comparison.runs, comparison, tmp_path)
+    browser.complaints.clear()
+    browser.open(path)
+    browser.click("#effects .opens")
+    browser.wait("document.getElementById('detail') !== null")
+    assert hostile()[:24] in browser.texts("#detail")[0]
+    assert browser.run("document.querySelectorAll('main img, main script').length") == 0
+    assert browser.complaints == []
+
+
+def _bare() -> Any:
+    from report.report_values import ArmSpec
+
+    return ArmSpec()
+
+
+def test_without_scripts_the_marks_lead_to_rows(made: tuple[Path, Comparison]) -> None:
+    path, comparison = made
+    html = path.read_text(encoding="utf-8")
+    page = read(html)
+    names = {e.attributes["id"] for e in page.elements if "id" in e.attributes}
+    leads = set(re.findall(r'<a href="#(e[0-9a-f]{12})" tabindex="-1">', html))
+    assert leads >= {anchor_of(e.key, e.arm) for e in comparison.headlines}
+    assert leads <= names

@@ -14,7 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from tare.analysis.kernels import tick_rates
-from tare.analysis.model import Comparison, RunData
+from tare.analysis.model import Comparison, Effect, RunData
 from tare.analysis.recording_cost import recording_costs
 from tare.errors import InputError
 from tare.outputs import PART, put, remedy
@@ -23,6 +23,7 @@ from tare.report.arrange import arranged
 from tare.report.compiled import Compiled
 from tare.report.course import courses_of
 from tare.report.drawing import Noted, draw
+from tare.report.explorer import explorer_data, pair_effects
 from tare.report.figures.overhead import overhead_figure, overview, shading_note
 from tare.report.interference import interference_of
 from tare.report.kernels import kernels_table
@@ -47,7 +48,7 @@ from tare.report.results import (
     skipped_table,
     summaries_table,
 )
-from tare.report.sections import WholeTables, drafts, finish, illustrated
+from tare.report.sections import Draft, WholeTables, drafts, finish, illustrated
 from tare.report.spikes import FIGURE, NOTE, spikes_of
 from tare.report.tables import Table
 from tare.report.unit_cost import by_part, costs_of, unit_cost_table
@@ -190,6 +191,7 @@ def _build(
         ],
         files=files,
         pairs=every_pair,
+        explorer=_explorer(comparison, whole.effects, sections, out),
         references=sources.sections(drawn) if sources else [],
         spikes=spikes.section if spikes else None,
         spikes_figure=Noted(drawn[FIGURE], NOTE) if FIGURE in drawn else None,
@@ -285,6 +287,15 @@ def _pairs(comparison: Comparison) -> tuple[list[Table[Any]], PairsSection | Non
     return [table, ranks] if table.rows else [], pairs_section(table, ranks, pairs)
 
 
+def _explorer(
+    comparison: Comparison, effects: Table[Effect], sections: Sequence[Draft], out: Path
+) -> str:
+    if not effects.rows:
+        return ""
+    places = {draft.part: draft.stem for draft in sections}
+    return explorer_data(comparison, effects, pair_effects(comparison), places, out)
+
+
 def _write_table(table: Table[Any], folder: Path) -> list[str]:
     put(folder / f"{table.name}.csv", table.csv())
     put(folder / f"{table.name}.tex", table.latex())
@@ -302,18 +313,24 @@ def render(page: Page) -> str:
     )
     environment.filters["unbroken"] = unbroken
     environment.filters["prose"] = prose
-    script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    names = ("page.js", "explorer.js") if page.explorer else ("page.js",)
+    scripts = [(TEMPLATES / name).read_text(encoding="utf-8") for name in names]
     html = environment.get_template("page.html.j2").render(
         page=page,
         light=Markup(css_variables("light")),
         dark=Markup(css_variables("dark")),
         css=Markup((TEMPLATES / "page.css").read_text(encoding="utf-8")),
-        script=Markup(script),
-        script_hash=f"sha256-{digest}",
+        scripts=[Markup(script) for script in scripts],
+        script_hashes=Markup(" ".join(map(_allowed, scripts))),
         emulated_word=EMULATED,
     )
     return html.lstrip()
+
+
+def _allowed(script: str) -> str:
+    """Return what the page's policy calls a script, so that no other one runs."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return f"'sha256-{digest}'"
 
 
 _HYPHENATED = re.compile(r"[\w.]+(?:-[\w.]+)+")

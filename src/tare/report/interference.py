@@ -11,8 +11,9 @@ from tare.analysis.rundata import RunData
 from tare.report.figures.frame import Figure
 from tare.report.figures.heat import MOST_ROWS, heat_figure, heat_rows
 from tare.report.intervals import interval_columns
+from tare.report.svg import legible
 from tare.report.tables import Column, Shown, Table
-from tare.report.words import counted, marked, metric_name, probability, ratio
+from tare.report.words import counted, joined, marked, metric_name, probability, ratio
 
 FIGURE = "interference"
 NOTE = (
@@ -28,6 +29,7 @@ class InterferenceSection:
     """What the page shows of neighbours: the worst in a sentence, and all slowdowns."""
 
     lead: str
+    answer: str
     slowdowns: Shown
 
 
@@ -47,7 +49,7 @@ def interference_of(runs: Sequence[RunData], comparison: Comparison) -> Interfer
         return None
     table = slowdowns_table(hurts)
     return Interference(
-        InterferenceSection(_lead(hurts), table.shown()),
+        InterferenceSection(_lead(hurts), neighbours_answer(hurts), table.shown()),
         heat_figure(hurts, name=FIGURE),
         table,
     )
@@ -67,6 +69,29 @@ def _lead(hurts: Sequence[Hurt]) -> str:
     if rows > MOST_ROWS:
         told += f" The figure has {MOST_ROWS} of {counted(rows, 'row')}, the table has all."
     return told
+
+
+def neighbours_answer(hurts: Sequence[Hurt]) -> str:
+    """Return what neighbours cost each arm at most, in one sentence; empty without neighbours."""
+    worst: dict[str, Hurt | None] = {}
+    for hurt in hurts:
+        before = worst.setdefault(marked(hurt.arm, hurt.emulated), None)
+        if hurt.decided and (before is None or hurt.slowdown > before.slowdown):
+            worst[marked(hurt.arm, hurt.emulated)] = hurt
+    hurting = sorted(
+        ((hurt.slowdown, arm, hurt) for arm, hurt in worst.items() if hurt and hurt.slowdown > 1),
+        key=lambda one: -one[0],
+    )
+    told = [
+        f"{legible(arm)} up to {ratio(slowdown)} ({legible(hurt.key.workload)} "
+        f"{metric_name(hurt.key.metric)}, {legible(hurt.key.scenario)})"
+        for slowdown, arm, hurt in hurting
+    ]
+    spared = [legible(arm) for arm in worst if arm not in {arm for _, arm, _ in hurting}]
+    if not told:
+        return f"Neighbours: nothing that they take from {joined(spared)} is told from none."
+    rest = f"; nothing that is told from none: {joined(spared)}" if spared else ""
+    return f"Neighbours cost {joined(told)}{rest}."
 
 
 def slowdowns_table(hurts: Sequence[Hurt]) -> Table[Hurt]:

@@ -55,6 +55,8 @@ class Section:
     name: str
     about: str
     subject: bool = True
+    scenario: str = ""
+    workload: str = ""
     flags: tuple[str, ...] = ()
     figures: tuple[Noted, ...] = ()
     effects: Shown | None = None
@@ -112,6 +114,7 @@ class Page:
     files: tuple[str, ...]
     footer: str = field(default="")
     pairs: PairsSection | None = None
+    explorer: str = ""
     references: tuple[ReferenceSection, ...] = ()
     spikes: SpikesSection | None = None
     spikes_figure: Noted | None = None
@@ -136,6 +139,7 @@ def make_page(
     sections: Sequence[Section],
     files: Sequence[str],
     pairs: PairsSection | None = None,
+    explorer: str = "",
     references: Sequence[ReferenceSection] = (),
     spikes: SpikesSection | None = None,
     spikes_figure: Noted | None = None,
@@ -203,6 +207,7 @@ def make_page(
         files=tuple(files),
         footer=_footer(runs),
         pairs=pairs,
+        explorer=explorer,
         references=tuple(references),
         spikes=spikes,
         spikes_figure=spikes_figure,

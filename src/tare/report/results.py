@@ -18,6 +18,7 @@ from tare.analysis.model import (
     RunData,
     SkippedPart,
 )
+from tare.report.anchors import anchor_of
 from tare.report.tables import Column, Table
 from tare.report.words import (
     NONE,
@@ -111,7 +112,7 @@ def effects_table(
     caption = caption or (
         f"Effects against {comparison.against}, with {100 * comparison.confidence:.4g} % intervals"
     )
-    return Table(name, caption, columns, rows, tone=_tone)
+    return Table(name, caption, columns, rows, _tone, lambda e: anchor_of(e.key, e.arm))
 
 
 def _tone(effect: Effect) -> str:

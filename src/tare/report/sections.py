@@ -33,6 +33,9 @@ DISTRIBUTIONS = 2
 """Metrics of one workload whose values per block are drawn."""
 
 
+HIDDEN = ("what", "noise_floor")
+"""Of effects what a section says elsewhere: its name in the heading, the A/A pair in the figure."""
+
 Captioned = tuple[Figure, str]
 """A figure with what is said below it."""
 
@@ -123,18 +126,20 @@ def finish(
     effects, emulated = draft.effects, emulated_arms(comparison)
     headlines = [effect for effect in effects if effect.headline]
     shown = effects if len(effects) <= FEW or not headlines else headlines
-    folded = len(shown) < len(effects)
+    rest = [e for e in effects if not e.headline] if len(shown) < len(effects) else []
     tails = tails_table(comparison, {draft.part: series}) if series else None
     return Section(
         id=draft.stem,
         name=draft.name,
         subject=draft.part.role == SUBJECT,
+        scenario=legible(draft.part.scenario),
+        workload=legible(draft.part.workload),
         about=_about(draft.part),
         flags=_flags(effects, series_flags(series, emulated)),
         figures=(),
-        effects=whole.effects.shown(hide=["what"], rows=shown) if shown else None,
+        effects=whole.effects.shown(hide=HIDDEN, rows=shown, named=True) if shown else None,
         costs=unit_cost_table(comparison, costs).shown(hide=["what", "blocks"]) if costs else None,
-        more=whole.effects.shown(hide=["what"], rows=effects) if folded else None,
+        more=whole.effects.shown(hide=HIDDEN, rows=rest, named=True) if rest else None,
         values=whole.values.shown(hide=["what"], rows=draft.summaries),
         tails=tails.shown(hide=["what"]) if tails and tails.rows else None,
     )

@@ -14,6 +14,7 @@ _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\u
 _ROOT = re.compile(r"<svg[^>]*?\swidth=\"([\d.]+)\" height=\"([\d.]+)\" viewBox=\"([^\"]+)\"[^>]*>")
 _BACKGROUND = re.compile(r"^<rect width=\"[^\"]*\" height=\"[^\"]*\" fill=\"[^\"]*\"/>")
 _TIPPED = re.compile(rf"<(path|line|rect)\b([^>]*?)\saria-label=\"{TIP}([^\"]*)\"([^>]*?)/>")
+_LEADING = re.compile(r"<path data-to=\"(\w+)\"([^>]*?)(/>|><title>[^<]*</title></path>)")
 _ARIA = re.compile(r"\s(?:aria-label|role)=\"[^\"]*\"")
 _FONT = re.compile(r"\sfont-family=\"[^\"]*\"")
 _PAINT = re.compile(r"\b(fill|stroke)=\"(#[0-9a-fA-F]{6})\"")
@@ -42,6 +43,8 @@ def inline_svg(svg: str, *, name: str, title: str, description: str) -> str:
     width, _, view_box = root.groups()
     body = _BACKGROUND.sub("", svg[root.end() :].removesuffix("</svg>"))
     body = _TIPPED.sub(r"<\1\2\4><title>\3</title></\1>", body)
+    # For those who use the keyboard the tables' rows lead there: so many stops would be a maze.
+    body = _LEADING.sub(r'<a href="#\1" tabindex="-1"><path\2\3</a>', body)
     for noise in (_ARIA, _FONT):
         body = noise.sub("", body)
     body = _PAINT.sub(_themed, body)

@@ -57,6 +57,7 @@ class Shown:
     headings: tuple[Cell, ...]
     rows: tuple[tuple[Cell, ...], ...]
     tones: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ class Table(Generic[Row]):
         columns: Its columns in order.
         rows: Its rows in order.
         tone: A word for the looks of a row on the page, such as ``emulated``.
+        anchor: What a row is called in links; empty: it has no name.
     """
 
     name: str
@@ -76,13 +78,22 @@ class Table(Generic[Row]):
     columns: tuple[Column[Row], ...]
     rows: tuple[Row, ...]
     tone: Callable[[Row], str] = lambda _: ""
+    anchor: Callable[[Row], str] = lambda _: ""
 
-    def shown(self, hide: Iterable[str] = (), rows: Sequence[Row] | None = None) -> Shown:
+    def texts_of(self, row: Row) -> dict[str, str]:
+        """Return what people read of a row, by the columns' keys."""
+        texts = self._read(row)
+        return {column.key: text for column, text in zip(self._titled, texts, strict=True)}
+
+    def shown(
+        self, hide: Iterable[str] = (), rows: Sequence[Row] | None = None, *, named: bool = False
+    ) -> Shown:
         """Return it for the page, without the columns of the keys in ``hide``.
 
         Args:
             hide: Keys of columns left out.
             rows: Only these rows; all when None.
+            named: Whether links may lead to its rows: in one table of a page only.
         """
         hidden = frozenset(hide)
         columns = [(n, c) for n, c in enumerate(self._titled) if c.key not in hidden]
@@ -95,6 +106,7 @@ class Table(Generic[Row]):
                 for texts in map(self._read, chosen)
             ),
             tones=tuple(self.tone(row) for row in chosen),
+            names=tuple(self.anchor(row) for row in chosen) if named else (),
         )
 
     @cached_property

@@ -8,8 +8,10 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from tare.analysis.interference import interference
 from tare.analysis.model import Comparison, Effect
 from tare.report.arrange import arranged
+from tare.report.interference import neighbours_answer
 from tare.report.results import effects_table
 from tare.report.svg import legible
 from tare.report.tables import Table
@@ -64,6 +66,9 @@ def comparison_view(
     effects = comparison.effects if every or not comparison.headlines else comparison.headlines
     words = lead(comparison) or "No comparison: no arm beside the baseline has values."
     parts: list[RenderableType] = [Text(legible(comparison.title), style="bold"), Text(words)]
+    hurts = interference(comparison.runs, comparison.arms, comparison.confidence)
+    if hurts:
+        parts.append(Text(neighbours_answer(hurts)))
     parts += [Text(f"Note: {legible(note)}", style="yellow") for note in comparison.notes]
     if effects:
         source = effects_table(comparison, "terminal", effects)

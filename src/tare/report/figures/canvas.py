@@ -69,8 +69,12 @@ class Canvas:
         tip: str = "",
         line: float = 2,
         opacity: float = 1,
+        to: str = "",
     ) -> None:
-        """Draw a symbol of ``size`` square pixels, hollow for what is emulated."""
+        """Draw a symbol of ``size`` square pixels, hollow for what is emulated.
+
+        On the page it leads to the effect that is called ``to`` in links.
+        """
         fill = PAPER.light if hollow else ink.light
         self._marks["point"].append(
             {
@@ -81,6 +85,7 @@ class Canvas:
                 "s": shape,
                 "z": size,
                 "d": TIP + tip if tip else "",
+                "l": to,
                 "w": line,
                 "o": opacity,
             }

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tare.analysis.course import Course, Step
 from tare.report.figures.axes import linear_ticks, tick_label
 from tare.report.figures.canvas import Canvas
-from tare.report.figures.frame import Figure, Spec, log_ticks
+from tare.report.figures.frame import SMALL_LETTER, Figure, Spec, log_ticks, name_within
 from tare.report.palette import ARMS, MARGIN, RULE, SOFT
 from tare.report.words import marked, short
 
@@ -118,13 +118,16 @@ def _drawn(courses: Sequence[Course], width: float) -> Spec:
 
 
 def _phases(canvas: Canvas, course: Course, ends: Ends, room: float, base: float) -> None:
+    taken = 0.0
     for phase in course.phases:
         x, x2 = (_x(time, ends, room) for time in (phase.begin_s, phase.end_s))
         if x2 - x < 1:
             continue
         canvas.rect(x, base - HEIGHT, x2, base, MARGIN)
-        name = short(phase.name.removesuffix("-load"), max(3, int((x2 - x) / 5.2)))
-        canvas.text((x + x2) / 2, base - HEIGHT + 7, name, size=9, ink=SOFT, align="center")
+        name = name_within(phase.name.removesuffix("-load"), x, x2, taken)
+        if name:
+            canvas.text((x + x2) / 2, base - HEIGHT + 7, name, size=9, ink=SOFT, align="center")
+            taken = (x + x2 + len(name) * SMALL_LETTER) / 2
 
 
 def _levels(canvas: Canvas, ends: Ends, width: float, base: float) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tare.analysis.model import Comparison, Effect
+from tare.report.anchors import anchor_of
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Spec, ratio_ticks, times
 from tare.report.palette import AXIS, BASELINE, MARGIN, NOISE, RULE, SOFT, TIE, Ink, Look
@@ -253,6 +254,7 @@ def _mark(
         f"{marked(effect.arm, effect.emulated)}: {ratio(factor)} "
         f"({ratio_interval(interval)}), {effect.verdict}"
     )
+    to = anchor_of(effect.key, effect.arm)
     if interval is not None and not panel.beyond(interval[0]) == panel.beyond(interval[1]) != 0:
         low, high = panel.x(interval[0]), panel.x(interval[1])
         canvas.rule(low, y, high, y, ink, size=2, dashed=effect.emulated)
@@ -263,10 +265,10 @@ def _mark(
     if outside:
         edge = panel.right - 5 if outside > 0 else panel.left + 5
         shape = "triangle-right" if outside > 0 else "triangle-left"
-        canvas.point(edge, y, ink, shape, hollow=effect.emulated, size=45, tip=tip)
+        canvas.point(edge, y, ink, shape, hollow=effect.emulated, size=45, tip=tip, to=to)
     else:
         canvas.point(
-            panel.x(factor), y, ink, look.shape, hollow=effect.emulated, size=size, tip=tip
+            panel.x(factor), y, ink, look.shape, hollow=effect.emulated, size=size, tip=tip, to=to
         )
 
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tare.report.words import short
+
 FONT = "Arial, Helvetica, 'Liberation Sans', sans-serif"
 
 Mark = dict[str, Any]
@@ -88,3 +90,27 @@ def log_ticks(low: float, high: float, most: int = 8) -> list[float]:
 def times(ratio: float) -> str:
     """Return a tick's ratio as people say it: ``1×``, ``1.05×``, ``200×``."""
     return f"{ratio:.6g}×"
+
+
+SMALL_LETTER = 5.2
+"""Pixels of a letter of the smallest size."""
+
+LEAST_LETTERS = 4
+"""A name of which fewer fit tells nothing."""
+
+
+def name_within(name: str, left: float, right: float, taken: float) -> str:
+    """Return what of a name fits over a stretch of an axis in small letters, or nothing.
+
+    Args:
+        name: The name.
+        left: Where the stretch begins, in pixels.
+        right: Where it ends.
+        taken: Up to where another name stands already; stretches may overlap.
+    """
+    letters = int((right - left) / SMALL_LETTER)
+    if len(name) > letters < LEAST_LETTERS:
+        return ""
+    text = short(name, max(1, letters))
+    begins = (left + right - len(text) * SMALL_LETTER) / 2
+    return text if begins >= taken else ""

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from tare.analysis.monitoring import Monitor, Track
 from tare.report.figures.axes import linear_ticks, tick_label
 from tare.report.figures.canvas import Canvas
-from tare.report.figures.frame import Figure, Spec
+from tare.report.figures.frame import SMALL_LETTER, Figure, Spec, name_within
 from tare.report.palette import ARMS, MARGIN, RULE, SOFT, Ink
-from tare.report.words import marked, short
+from tare.report.words import marked
 
 WIDE, NARROW = 720.0, 360.0
 LEFT, GAP, HEIGHT, SPACE = 62.0, 14.0, 64.0, 54.0
@@ -146,12 +146,15 @@ def _most(monitor: Monitor, panel: Panel) -> float:
 
 
 def _phases(canvas: Canvas, monitor: Monitor, left: float, room: float, base: float) -> None:
+    taken = left
     for phase in monitor.phases:
         x = left + phase.begin_s / monitor.length_s * room
         x2 = left + min(phase.end_s / monitor.length_s, 1.0) * room
         canvas.rect(x, base - HEIGHT, x2, base, MARGIN)
-        name = short(phase.name.removesuffix("-load"), max(3, int((x2 - x) / 5.2)))
-        canvas.text((x + x2) / 2, base - HEIGHT + 7, name, size=9, ink=SOFT, align="center")
+        name = name_within(phase.name.removesuffix("-load"), x, x2, taken)
+        if name:
+            canvas.text((x + x2) / 2, base - HEIGHT + 7, name, size=9, ink=SOFT, align="center")
+            taken = (x + x2 + len(name) * SMALL_LETTER) / 2
 
 
 def _lines(

@@ -80,8 +80,9 @@ def _path(mark: Mark) -> str:
 
 def _point(mark: Mark) -> str:
     said = f' role="img" aria-label="{escape(mark["d"])}"' if mark["d"] else ""
+    leads = f' data-to="{mark["l"]}"' if mark["l"] else ""
     return (
-        f'<path{said} transform="translate({_number(mark["x"])},{_number(mark["y"])})" '
+        f'<path{leads}{said} transform="translate({_number(mark["x"])},{_number(mark["y"])})" '
         f'd="{symbol(mark["s"], mark["z"])}" fill="{mark["f"]}" stroke="{mark["c"]}" '
         f'stroke-width="{_number(mark["w"])}"{_opacity(mark)}/>'
     )

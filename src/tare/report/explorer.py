@@ -1,0 +1,205 @@
+"""What the page's script chooses from: effects against any baseline, their blocks and origins.
+
+Every verdict here is the analysis' own, and every text as the tables show it: the script only
+chooses, sorts and shows. Without it the page says the same in tables.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tare.analysis.model import Comparison, Effect, Key, RunData
+from tare.report.anchors import anchor_of
+from tare.report.results import effects_table
+from tare.report.svg import legible
+from tare.report.tables import Table
+from tare.report.words import Part, cost, cost_interval, short
+
+MOST_VALUES = 20_000
+"""With more values than these only those of headline metrics are told block by block."""
+
+MOST_DIFFERENCES = 12
+"""Differences of an arm's environment that are told beside an effect; the page lists all."""
+
+SHOWN = ("what", "metric", "estimate", "low", "verdict", "not_excluded", "adjusted_p")
+"""What of each effect is shown, as the tables show it."""
+
+
+def explorer_data(
+    comparison: Comparison,
+    effects: Table[Effect],
+    pairs: Table[Effect] | None,
+    sections: Mapping[Part, str],
+    out: Path,
+) -> str:
+    """Return what the script chooses from, as JSON that may stand inside a page.
+
+    Args:
+        comparison: The comparison.
+        effects: The table of all its effects.
+        pairs: The table of all pairs, either way round; None without any.
+        sections: The id of each workload's section.
+        out: Where the page will be; files of the run are linked where they lie beside it.
+    """
+    keys = list(dict.fromkeys(effect.key for effect in effects.rows))
+    place = {key: number for number, key in enumerate(keys)}
+    blocks = _blocks(comparison)
+    emulated = sorted({s.arm for s in comparison.summaries if s.emulated})
+    rows = [_row(effect, effects, place, "") for effect in effects.rows]
+    for effect in pairs.rows if pairs else ():
+        if effect.baseline != comparison.baseline and effect.key in place:
+            assert pairs is not None
+            rows.append(_row(effect, pairs, place, effect.baseline))
+    data = {
+        "baseline": comparison.baseline,
+        "twin": comparison.pooled,
+        "own": sorted(set(comparison.own_baselines.values())),
+        "arms": list(comparison.pairs.arms if comparison.pairs else comparison.arms),
+        "emulated": emulated,
+        "keys": [_key(key, sections) for key in keys],
+        "rows": rows,
+        "flags": _flags(effects.rows),
+        "blocks": blocks,
+        "values": _values(comparison, place, blocks),
+        "cells": _cells(comparison.runs, place),
+        "machines": _machines(comparison.runs, out),
+        "differences": _differences(comparison),
+        "runs": [run.run for run in comparison.runs],
+    }
+    # Inside of a script element only this could end it, or begin a comment.
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def pair_effects(comparison: Comparison) -> Table[Effect] | None:
+    """Return all pairs either way round, as a table; None without any."""
+    pairs = comparison.pairs
+    if pairs is None or not pairs.effects:
+        return None
+    return effects_table(comparison, "pairs", pairs.effects)
+
+
+def _key(key: Key, sections: Mapping[Part, str]) -> list[Any]:
+    return [legible(key.scenario), legible(key.workload), sections.get(Part.of(key), "")]
+
+
+def _row(
+    effect: Effect, table: Table[Effect], place: Mapping[Key, int], baseline: str
+) -> list[Any]:
+    texts = table.texts_of(effect)
+    ends = cost_interval(effect) or (None, None)
+    return [
+        anchor_of(effect.key, effect.arm, baseline),
+        place[effect.key],
+        effect.arm,
+        effect.baseline,
+        int(effect.headline),
+        effect.blocks,
+        [texts[name] for name in SHOWN],
+        [_finite(cost(effect)), *map(_finite, ends)],
+    ]
+
+
+def _finite(value: float | None) -> float | None:
+    """Return a cost with as many digits as a drawing needs; JSON knows no infinity."""
+    if value is None or not 0 < value < 1e300:
+        return None
+    return float(f"{value:.4g}")
+
+
+def _flags(effects: Iterable[Effect]) -> dict[str, list[str]]:
+    return {
+        anchor_of(effect.key, effect.arm): [legible(flag.text) for flag in effect.flags]
+        for effect in effects
+        if effect.flags
+    }
+
+
+def _blocks(comparison: Comparison) -> list[tuple[int, int]]:
+    """Return the run, by its place, and the number of each block that has any value."""
+    runs = {run.run: number for number, run in enumerate(comparison.runs)}
+    known = {(b.run, b.block) for summary in comparison.summaries for b in summary.blocks}
+    return sorted((runs[run], block) for run, block in known)
+
+
+def _values(
+    comparison: Comparison, place: Mapping[Key, int], blocks: Sequence[tuple[int, int]]
+) -> dict[str, dict[str, tuple[str, str]]]:
+    """Return by key and arm the unit and the value of each of ``blocks``, ``-`` without one."""
+    whole = sum(len(summary.blocks) for summary in comparison.summaries)
+    names = [(comparison.runs[run].run, block) for run, block in blocks]
+    found: dict[str, dict[str, tuple[str, str]]] = {}
+    for summary in comparison.summaries:
+        if summary.key in place and (summary.headline or whole <= MOST_VALUES):
+            values = {(b.run, b.block): "%.6g" % b.value for b in summary.blocks}  # noqa: UP031
+            told = " ".join([values.get(name, "-") for name in names])
+            found.setdefault(str(place[summary.key]), {})[summary.arm] = (summary.unit, told)
+    return found
+
+
+def _cells(runs: Sequence[RunData], place: Mapping[Key, int]) -> dict[str, dict[str, Any]]:
+    """Return by part and arm what its cells are called, and what became of those that are lost."""
+    parts: dict[tuple[str, str, str], list[int]] = {}
+    for key, number in place.items():
+        parts.setdefault((key.scenario, key.workload, key.parameters), []).append(number)
+    found: dict[str, dict[str, Any]] = {}
+    for at, run in enumerate(runs):
+        for cell in run.cells:
+            part = (cell.scenario, cell.workload, cell.parameters)
+            if part not in parts:
+                continue
+            name = str(parts[part][0])
+            of_part = found.setdefault(name, {"keys": parts[part], "arms": {}})
+            entry = of_part["arms"].setdefault(cell.arm, ["", {}])
+            _, _, rest = cell.cell.partition("/")
+            entry[0] = entry[0] or legible(rest)
+            if cell.status != "ok":
+                entry[1][f"{at}.{cell.block}"] = (
+                    f"{cell.status}: {short(legible(cell.reason), 200)}"
+                )
+    return found
+
+
+def _machines(runs: Sequence[RunData], out: Path) -> dict[str, dict[str, Any]]:
+    """Return by arm and scenario, run and block: the machine, and its logs beside the page."""
+    found: dict[str, dict[str, Any]] = {}
+    for at, run in enumerate(runs):
+        logs = _logs(run.folder, out)
+        for machine in run.machines:
+            if machine.role == "subject":
+                of_arm = found.setdefault(f"{machine.arm}|{machine.scenario}", {})
+                name = machine.machine
+                of_arm[f"{at}.{machine.block}"] = [legible(name), *logs.get(name, ())]
+    return found
+
+
+def _logs(folder: Path, out: Path) -> dict[str, list[str]]:
+    """Return the names of each machine's logs, where they lie beside the page."""
+    place = folder / "machines"
+    if folder.resolve() != out.resolve() or not place.is_dir():
+        return {}
+    return {
+        machine.name: sorted(file.name for file in machine.iterdir() if file.suffix == ".log")
+        for machine in place.iterdir()
+        if machine.is_dir() and not machine.is_symlink()
+    }
+
+
+def _differences(comparison: Comparison) -> dict[str, Any]:
+    """Return by arm how its environment differs, what could explain a result first."""
+    found: dict[str, Any] = {}
+    for difference in comparison.proof_differences:
+        of_arm = found.setdefault(difference.arm, [0, []])
+        of_arm[0] += 1
+        if len(of_arm[1]) < MOST_DIFFERENCES:
+            of_arm[1].append(
+                [
+                    legible(difference.path),
+                    short(legible(difference.baseline_value), 100),
+                    short(legible(difference.arm_value), 100),
+                    legible(difference.why),
+                ]
+            )
+    return found

@@ -1,0 +1,379 @@
+// Choose, sort and look closer at the effects of this page. Every verdict and every text comes from
+// the analysis, in the element "explorer-data"; nothing is judged here. What is chosen stands in the
+// page's address, so that a link leads to the same view.
+(function () {
+  "use strict";
+  var data = JSON.parse(document.getElementById("explorer-data").textContent);
+  var section = document.getElementById("explore"), form = document.getElementById("choose");
+  var table = document.getElementById("effects"), body = table.tBodies[0];
+  var said = document.getElementById("choose-said");
+  var NAME = /^e[0-9a-f]{12}$/;
+  var ORDER = ["worse", "differs", "inconclusive", "preliminary", "equivalent", "better"];
+  var FIELDS = ["base", "arm", "scenario", "workload", "verdict"];
+  var first = { base: data.baseline, arm: "", scenario: "", workload: "", verdict: "", all: "", sort: "", open: "" };
+  var state = Object.assign({}, first);
+
+  var rows = data.rows.map(function (row, place) {
+    var key = data.keys[row[1]], text = row[6];
+    return {
+      id: row[0], key: row[1], arm: row[2], base: row[3], headline: row[4] === 1, blocks: row[5],
+      what: text[0] + " · " + text[1], estimate: text[2], interval: text[3], verdict: text[4], open: text[5],
+      p: text[6], cost: row[7], scenario: key[0], workload: key[1], section: key[2], place: place,
+      own: row[3] === data.baseline || ownBaseline(row[3])
+    };
+  });
+  var byName = {};
+  rows.forEach(function (row) {
+    byName[row.id] = row;
+    row.there = document.getElementById(row.id);
+    // A link to an effect shows it here; without this script it leads to its row.
+    if (row.there) { row.there.removeAttribute("id"); }
+  });
+
+  // Arms on other hosts have baselines of their own, which belong to the study's choice.
+  function ownBaseline(arm) { return data.arms.indexOf(arm) < 0 || data.own.indexOf(arm) >= 0; }
+
+  function element(name, text, attributes) {
+    var made = document.createElement(name);
+    if (text !== undefined && text !== null) { made.textContent = text; }
+    Object.keys(attributes || {}).forEach(function (key) { made.setAttribute(key, attributes[key]); });
+    return made;
+  }
+  function marked(arm) { return data.emulated.indexOf(arm) < 0 ? arm : arm + " (emulated)"; }
+  function unique(values) { return values.filter(function (v, i) { return values.indexOf(v) === i; }); }
+
+  // What is chosen, and the page's address.
+
+  function read() {
+    var hash = decodeURIComponent(location.hash.slice(1));
+    if (NAME.test(hash) && byName[hash]) {
+      show(byName[hash]);
+      state.open = hash;
+      return true;
+    }
+    if (location.hash && location.hash.indexOf("=") < 0) { return false; }
+    var given = new URLSearchParams(location.hash.slice(1));
+    Object.keys(first).forEach(function (name) {
+      state[name] = given.has(name) ? given.get(name) : first[name];
+    });
+    if (!byName[state.open]) { state.open = ""; }
+    return Boolean(state.open);
+  }
+  function show(row) {
+    // An effect that was asked for by name is not to be hidden by what was chosen before.
+    state.base = row.own ? data.baseline : row.base;
+    if (!row.headline) { state.all = "1"; }
+    if (!chosen(row)) { state.arm = state.scenario = state.workload = state.verdict = ""; }
+  }
+  function write() {
+    var given = new URLSearchParams();
+    Object.keys(first).forEach(function (name) {
+      if (state[name] !== first[name]) { given.set(name, state[name]); }
+    });
+    var text = given.toString();
+    history.replaceState(null, "", text ? "#" + text : location.pathname + location.search);
+  }
+  function chosen(row, details) {
+    return (state.base === data.baseline ? row.own : !row.own && row.base === state.base) &&
+      (!state.arm || row.arm === state.arm) && (!state.scenario || row.scenario === state.scenario) &&
+      (!state.workload || row.workload === state.workload) &&
+      (!state.verdict || row.verdict === state.verdict) && (details || state.all || row.headline);
+  }
+
+  // The choices and the table.
+
+  function options(name, values, every, label) {
+    var select = form.elements[name];
+    if (every) { select.appendChild(element("option", every, { value: "" })); }
+    values.forEach(function (value) {
+      select.appendChild(element("option", label ? label(value) : value, { value: value }));
+    });
+    select.parentNode.hidden = values.length < 2;
+  }
+  function fill() {
+    var has = unique(rows.filter(function (r) { return !r.own; }).map(function (r) { return r.base; }));
+    options("base", [data.baseline].concat(data.arms.filter(function (a) { return has.indexOf(a) >= 0; })), "", marked);
+    options("arm", unique(rows.map(function (r) { return r.arm; })), "every arm", marked);
+    options("scenario", unique(rows.map(function (r) { return r.scenario; })), "every scenario");
+    options("workload", unique(rows.map(function (r) { return r.workload; })), "every workload");
+    var words = unique(rows.map(function (r) { return r.verdict; }));
+    options("verdict", ORDER.filter(function (v) { return words.indexOf(v) >= 0; }), "every verdict");
+    form.elements.all.parentNode.hidden = rows.every(function (r) { return r.headline; });
+  }
+  function sorted(found) {
+    var name = state.sort.replace("-", ""), down = state.sort[0] === "-" ? -1 : 1;
+    var value = {
+      what: function (r) { return r.what; }, arm: function (r) { return r.arm; },
+      cost: function (r) { return r.cost[0] === null ? -Infinity : r.cost[0]; },
+      verdict: function (r) { return ORDER.indexOf(r.verdict); }
+    }[name];
+    return value ? found.sort(function (a, b) {
+      var x = value(a), y = value(b);
+      return down * (x < y ? -1 : x > y ? 1 : 0) || a.place - b.place;
+    }) : found;
+  }
+  function draw() {
+    var found = sorted(rows.filter(function (row) { return chosen(row); }));
+    var ends = scale(found);
+    body.textContent = "";
+    found.forEach(function (row) {
+      body.appendChild(line(row, ends));
+      if (row.id === state.open) { body.appendChild(detail(row)); }
+    });
+    FIELDS.forEach(function (name) { form.elements[name].value = state[name]; });
+    form.elements.all.checked = Boolean(state.all);
+    form.elements.all.disabled = state.base !== data.baseline;
+    table.tHead.querySelectorAll("th").forEach(function (th) {
+      var own = state.sort.replace("-", "") === th.dataset.sort;
+      th.setAttribute("aria-sort", !own ? "none" : state.sort[0] === "-" ? "descending" : "ascending");
+    });
+    said.textContent = found.length + (found.length === 1 ? " effect" : " effects") +
+      (narrowed() ? " as chosen; the sections below show the same choice." : ".");
+    document.getElementById("effects-about").textContent = about();
+    narrow(rows.filter(function (row) { return chosen(row, true); }));
+  }
+  function about() {
+    if (state.base === data.baseline) {
+      return "Against " + data.baseline + (data.twin ? ", with the boots of " + data.twin : "") +
+        ": the verdicts of the study";
+    }
+    return "Against " + marked(state.base) + ", headline metrics only: verdicts that hold for all pairs of arms together. " +
+      "For those of a baseline chosen beforehand: tare report DIR --baseline " + state.base;
+  }
+  function narrowed() { return state.arm || state.scenario || state.workload || state.verdict; }
+  function narrow(found) {
+    var kept = {};
+    found.forEach(function (row) { kept[row.id] = true; });
+    rows.forEach(function (row) {
+      if (row.there) {
+        row.there.hidden = Boolean(narrowed()) && state.base === data.baseline && !kept[row.id];
+      }
+    });
+    document.querySelectorAll("section[data-workload]").forEach(function (part) {
+      part.hidden = Boolean((state.scenario && part.dataset.scenario !== state.scenario) ||
+        (state.workload && part.dataset.workload !== state.workload));
+    });
+  }
+
+  // One effect as a line: what, arm, verdict, and a bar of its cost.
+
+  function line(row, ends) {
+    // On a phone a line is no row of a table to the browser, so it is called one.
+    var tr = element("tr", null, { "class": row.verdict, "data-id": row.id, role: "row" });
+    var cell = element("td", null, { "class": "c-what" });
+    cell.appendChild(element("button", row.what, {
+      type: "button", "class": "opens", "aria-expanded": String(row.id === state.open)
+    }));
+    tr.appendChild(cell);
+    tr.appendChild(element("td", marked(row.arm), { "class": "c-arm" }));
+    tr.appendChild(element("td", row.verdict + (row.open === "–" ? "" : ": " + row.open + " not excluded"), { "class": "c-verdict" }));
+    var bar = element("td", null, { "class": "bar" });
+    bar.appendChild(drawing(row, ends));
+    tr.appendChild(bar);
+    var numbers = element("td", row.estimate, { "class": "n" });
+    if (row.interval !== "–") { numbers.appendChild(element("small", row.interval)); }
+    tr.appendChild(numbers);
+    Array.prototype.forEach.call(tr.cells, function (each) { each.setAttribute("role", "cell"); });
+    return tr;
+  }
+  function scale(found) {
+    // From the least to the greatest cost, but not as far as intervals that nothing bounds.
+    var logs = found.filter(function (row) { return row.cost[0] !== null; }).map(function (row) { return Math.log(row.cost[0]); });
+    var low = Math.min.apply(null, logs.concat(-0.1)), high = Math.max.apply(null, logs.concat(0.1));
+    var spare = 0.12 * (high - low);
+    return [low - spare, high + spare];
+  }
+  function drawing(row, ends) {
+    var space = "http://www.w3.org/2000/svg", svg = document.createElementNS(space, "svg");
+    svg.setAttribute("viewBox", "0 0 160 14");
+    svg.setAttribute("aria-hidden", "true");
+    function x(cost) { return 160 * Math.max(0, Math.min(1, (Math.log(cost) - ends[0]) / (ends[1] - ends[0]))); }
+    function stroke(x1, y1, x2, y2, name) {
+      var drawn = document.createElementNS(space, "line");
+      [["x1", x1], ["y1", y1], ["x2", x2], ["y2", y2], ["class", name]].forEach(function (pair) {
+        drawn.setAttribute(pair[0], pair[1]);
+      });
+      svg.appendChild(drawn);
+    }
+    stroke(x(1), 0, x(1), 14, "even");
+    if (row.cost[0] === null) { return svg; }
+    if (row.cost[1] !== null && row.cost[2] !== null) { stroke(x(row.cost[1]), 7, x(row.cost[2]), 7, "range"); }
+    stroke(x(row.cost[0]), 2, x(row.cost[0]), 12, "mark");
+    return svg;
+  }
+
+  // One effect from near: blocks, cells, logs, counters, environment.
+
+  function detail(row) {
+    var tr = element("tr", null, { "class": "detail", id: "detail" });
+    var cell = element("td", null, { colspan: "5" });
+    var box = element("div", null, { role: "region", "aria-label": row.what + ", " + marked(row.arm), tabindex: "-1" });
+    box.appendChild(element("p", marked(row.arm) + " against " + marked(row.base) + ": " + row.verdict + ", " +
+      row.estimate + (row.interval === "–" ? "" : " (" + row.interval + ")") + " over " + row.blocks + " blocks" +
+      (row.p === "–" ? "" : ", p = " + row.p) + (row.open === "–" ? "" : "; a cost up to " + row.open + " is not excluded") + "."));
+    var flags = data.flags[row.id] || [];
+    if (flags.length) { box.appendChild(list(flags)); }
+    box.appendChild(blocks(row));
+    box.appendChild(leads(row));
+    [row.arm].concat(row.own ? [] : [row.base]).forEach(function (arm) {
+      var known = data.differences[arm];
+      if (known) { box.appendChild(differences(arm, known)); }
+    });
+    cell.appendChild(box);
+    tr.appendChild(cell);
+    return tr;
+  }
+  function list(texts) {
+    var made = element("ul", null, { "class": "flags" });
+    texts.forEach(function (text) { made.appendChild(element("li", text)); });
+    return made;
+  }
+  function valuesOf(row, arm) {
+    var known = (data.values[row.key] || {})[arm], found = {};
+    (known ? known[1].split(" ") : []).forEach(function (value, place) {
+      if (value !== "-") { found[data.blocks[place].join(".")] = Number(value); }
+    });
+    return found;
+  }
+  function blocks(row) {
+    var ours = valuesOf(row, row.arm), theirs = valuesOf(row, row.base);
+    var twin = row.base === data.baseline && data.twin ? valuesOf(row, data.twin) : null;
+    var lost = cellsOf(row, row.arm), lostThere = cellsOf(row, row.base);
+    var names = unique([].concat(Object.keys(ours), Object.keys(theirs), Object.keys(lost[1]), Object.keys(lostThere[1])));
+    if (!names.length) { return element("p", "Values of each block: tare export DIR."); }
+    names.sort(function (a, b) { var x = a.split("."), y = b.split("."); return x[0] - y[0] || x[1] - y[1]; });
+    var made = element("table", null, { "class": "blocks" }), unit = prefixed(row, [ours, theirs, twin || {}]);
+    made.appendChild(element("caption", "Block by block" + (unit[0] ? ", in " + unit[0] : "")));
+    var head = made.createTHead().insertRow();
+    ["Block", row.arm, row.base].concat(twin ? [data.twin] : [], ["Ratio", "Cell and logs"]).forEach(function (text) {
+      head.appendChild(element("th", text, { scope: "col" }));
+    });
+    var rest = made.createTBody();
+    names.forEach(function (name) {
+      var tr = rest.insertRow(), parts = name.split(".");
+      var block = (data.runs.length > 1 ? data.runs[parts[0]] + ", " : "") + parts[1];
+      tr.appendChild(element("td", block));
+      tr.appendChild(element("td", number(ours[name], unit[1]), { "class": "n" }));
+      tr.appendChild(element("td", number(theirs[name], unit[1]), { "class": "n" }));
+      if (twin) { tr.appendChild(element("td", number(twin[name], unit[1]), { "class": "n" })); }
+      tr.appendChild(element("td", ratio(ours[name], theirs[name], twin && twin[name]), { "class": "n" }));
+      tr.appendChild(origin(row, name, lost));
+    });
+    var scroll = element("div", null, { "class": "scroll", role: "region", "aria-label": "Block by block", tabindex: "0" });
+    scroll.appendChild(made);
+    return scroll;
+  }
+  function prefixed(row, several) {
+    // Seconds and bytes are told in thousands or thousandths, all of a table in the same.
+    var known = data.values[row.key] || {}, unit = (known[row.arm] || known[row.base] || [""])[0];
+    var most = 0;
+    several.forEach(function (values) {
+      Object.keys(values).forEach(function (name) { most = Math.max(most, Math.abs(values[name])); });
+    });
+    if (["s", "B", "B/s"].indexOf(unit) < 0 || !most) { return [unit === "1" ? "" : unit, 1]; }
+    var step = Math.max(-3, Math.min(unit === "s" ? 0 : 4, Math.floor(Math.log10(most) / 3)));
+    return [["n", "µ", "m", "", "k", "M", "G", "T"][step + 3] + unit, Math.pow(1000, step)];
+  }
+  function number(value, factor) { return value === undefined ? "–" : String(Number((value / factor).toPrecision(4))); }
+  function ratio(ours, theirs, twin) {
+    var base = [theirs, twin].filter(function (v) { return v !== undefined && v !== null; });
+    if (ours === undefined || !base.length) { return "–"; }
+    if (ours > 0 && base.every(function (v) { return v > 0; })) {
+      var middle = Math.exp(base.reduce(function (sum, v) { return sum + Math.log(v); }, 0) / base.length);
+      return Number((ours / middle).toPrecision(4)) + "×";
+    }
+    return "–";
+  }
+  function cellsOf(row, arm) {
+    var found = Object.keys(data.cells).filter(function (name) { return data.cells[name].keys.indexOf(row.key) >= 0; });
+    return (found.length && data.cells[found[0]].arms[arm]) || ["", {}];
+  }
+  function origin(row, name, lost) {
+    var cell = element("td", null, { "class": "c-cell" }), block = name.split(".")[1];
+    cell.appendChild(element("span", "b" + ("00" + block).slice(-Math.max(3, block.length)) + "/" + lost[0]));
+    if (lost[1][name]) { cell.appendChild(element("b", " " + lost[1][name])); }
+    var machine = (data.machines[row.arm + "|" + row.scenario] || {})[name];
+    (machine || []).slice(1).forEach(function (file) {
+      cell.appendChild(document.createTextNode(" "));
+      cell.appendChild(element("a", file, { href: "machines/" + encodeURIComponent(machine[0]) + "/" + encodeURIComponent(file) }));
+    });
+    return cell;
+  }
+  function leads(row) {
+    var made = element("p", null, { "class": "leads" });
+    [[row.section, "its workload’s figures and tables"], ["monitoring", "counters of machines and hosts"],
+      ["causes", "what caused the gaps"], ["lost", "what failed"], ["environment", "the environment"]].forEach(function (lead) {
+      if (lead[0] && document.getElementById(lead[0])) {
+        made.appendChild(element("a", lead[1], { href: "#" + lead[0] }));
+      }
+    });
+    return made;
+  }
+  function differences(arm, known) {
+    var made = element("details"), more = known[0] - known[1].length;
+    made.appendChild(element("summary", "How the environment of " + marked(arm) + " differs from " + data.baseline + " (" + known[0] + ")"));
+    made.appendChild(list(known[1].map(function (one) {
+      return one[0] + ": " + one[1] + " → " + one[2] + (one[3] ? ". " + one[3] : "");
+    }).concat(more > 0 ? [more + " more under “The environment”"] : [])));
+    return made;
+  }
+
+  // What the reader does.
+
+  function change() { write(); draw(); }
+  function look() {
+    var near = document.getElementById("detail");
+    if (near) {
+      near.previousSibling.scrollIntoView({ block: "start" });
+      near.querySelector("[role=region]").focus({ preventScroll: true });
+    }
+  }
+  form.addEventListener("change", function () {
+    FIELDS.forEach(function (name) { state[name] = form.elements[name].value; });
+    state.all = form.elements.all.checked && state.base === data.baseline ? "1" : "";
+    state.open = "";
+    change();
+  });
+  form.addEventListener("reset", function (event) {
+    event.preventDefault();
+    state = Object.assign({}, first);
+    change();
+  });
+  form.addEventListener("submit", function (event) { event.preventDefault(); });
+  table.tHead.addEventListener("click", function (event) {
+    var th = event.target.closest("th[data-sort]");
+    if (!th) { return; }
+    var name = th.dataset.sort;
+    // Up, down, and back to the order of the study.
+    state.sort = state.sort === name ? "-" + name : state.sort === "-" + name ? "" : name;
+    change();
+  });
+  body.addEventListener("click", function (event) {
+    var button = event.target.closest(".opens");
+    if (!button) { return; }
+    var id = button.closest("tr").dataset.id;
+    state.open = state.open === id ? "" : id;
+    change();
+    body.querySelector('tr[data-id="' + id + '"] .opens').focus();
+  });
+  body.addEventListener("keydown", function (event) {
+    if (event.key === "Escape" && state.open) {
+      var id = state.open;
+      state.open = "";
+      change();
+      body.querySelector('tr[data-id="' + id + '"] .opens').focus();
+    }
+  });
+  window.addEventListener("hashchange", function () {
+    if (location.hash && location.hash.indexOf("=") < 0 && !NAME.test(location.hash.slice(1))) { return; }
+    var near = read();
+    change();
+    if (near) { look(); }
+  });
+
+  fill();
+  section.hidden = false;
+  var near = read();
+  draw();
+  if (near) { look(); }
+})();
