@@ -72,7 +72,9 @@ class _AllPairs:
             for name, arm in zip(self._twins(), (self.first, self.making.twin), strict=True)
             if arm in measured.arms
         }
-        return replace(measured, arms={**own, **alone, self.first: pooled})
+        folded = replace(measured, arms={**own, **alone})
+        folded.add(self.first, pooled, positive=measured.positive((self.making.pooled,)))
+        return folded
 
     def _twins(self) -> tuple[str, str]:
         """Return what the baseline's own boots, and its twin's, are called beside both together."""

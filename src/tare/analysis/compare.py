@@ -128,7 +128,9 @@ class Comparing:
         name = f"{baseline}+{twin}"
         for measured in self.measured.values():
             if twin in measured.arms:
-                measured.arms[name] = taken_together(measured, (baseline, twin))
+                both = (baseline, twin)
+                together = taken_together(measured, both)
+                measured.add(name, together, positive=measured.positive(both))
         if self.places is not None:
             place_together(self.places, name, (baseline, twin))
         return name

@@ -77,6 +77,18 @@ class Measured:
             self._single[arm] = len(self.pooled(arm)) == len(self.arms[arm])
         return self._single[arm]
 
+    def add(self, name: str, blocks: dict[BlockId, Block], *, positive: bool) -> None:
+        """Add the blocks of several arms that are taken together.
+
+        Args:
+            name: What they are called together.
+            blocks: Their blocks.
+            positive: Whether all values that they were made of are above zero. A mean may be so
+                where a value is not, and no ratio is to rest on that.
+        """
+        self.arms[name] = blocks
+        self._positive[name] = positive
+
     def positive(self, arms: Sequence[str]) -> bool:
         """Whether all values of these arms are above zero, so that ratios exist."""
         return all(map(self._all_positive, arms))
