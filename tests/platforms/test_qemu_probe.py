@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from images.images_fakes import FakeHost
-from tare.hosts import Completed, Ledger
+from tare.errors import InputError, MachineFault, TareError
+from tare.hosts import Completed, Ledger, LocalHost
 from tare.platforms.contract import Context
 from tare.platforms.qemu import kvm_trial as probe
 from tare.platforms.qemu.command import trial
@@ -121,8 +122,6 @@ async def test_a_refusal_is_a_sentence_with_what_to_do_before_qemus_words(
 
 
 async def test_a_host_without_qemu_says_what_to_install(tmp_path: Path) -> None:
-    from tare.errors import InputError
-
     def answer(argv: Sequence[str]) -> Completed:
         if argv[0].startswith("qemu"):
             raise InputError(f"there is no command {argv[0]}")
@@ -135,3 +134,34 @@ async def test_a_host_without_qemu_says_what_to_install(tmp_path: Path) -> None:
     assert verdict.reason == "qemu-system-x86_64 is not installed"
     assert verdict.hint == "apt-get install -y qemu-system-x86"
     assert verdict.emulated
+    assert verdict.lasting
+
+
+@pytest.mark.parametrize(
+    ("fault", "lasting"), [(MachineFault("it said nothing"), False), (InputError("no"), True)]
+)
+async def test_what_was_not_answered_is_asked_again(
+    tmp_path: Path, fault: TareError, lasting: bool
+) -> None:
+    def answer(argv: Sequence[str]) -> Completed:
+        raise fault
+
+    context = Context(FakeHost(answer), Ledger(tmp_path / "ledger"), tmp_path, Path("/agent"))
+    verdict = await Qemu().check(context, QemuOptions(accelerator="kvm"))
+    assert not verdict.usable
+    assert verdict.lasting is lasting
+
+
+@pytest.mark.parametrize("sure", [True, False])
+async def test_an_answer_that_is_not_sure_does_not_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agent_program: Path, sure: bool
+) -> None:
+    async def device(*_: object) -> Answer:
+        return Answer(False, "a guest did not boot while others used the CPUs", sure=sure)
+
+    monkeypatch.setattr(probe, "kvm_device", device)
+    with Ledger(tmp_path / "ledger") as ledger:
+        context = Context(LocalHost(agent_program), ledger, tmp_path, agent_program)
+        verdict = await Qemu().check(context, QemuOptions(accelerator="kvm"))
+    assert "others used the CPUs" in verdict.reason
+    assert verdict.lasting is sure

@@ -8,7 +8,7 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -74,8 +74,9 @@ class BatchRunner:
     """Of the run's machines, on whichever host."""
     libraries: SlowLibraries
     _newest: str = ""
-    _left: tuple[Context, int] | None = None
-    """Where something may be left of machines, and the first ledger entry that may be of them."""
+    _left: dict[str, tuple[Context, int]] = field(default_factory=dict)
+    """Where something may be left of machines, by the host's name, and the first ledger entry that
+    may be of them."""
 
     async def carry_out(self, batch: Batch, pending: Sequence[Cell]) -> None:
         """Run the ``pending`` cells of ``batch``, booting anew after a machine was lost.
@@ -109,6 +110,8 @@ class BatchRunner:
         async with AsyncExitStack() as machines:
             home = Site(self.run_host, context, arm.platform, arm.prepared)
             abroad = await self.others.sites(batch, arm)
+            for site in abroad.values():
+                await self._clear(site.run_host, site.context)
             place = Place(batch, arm, home, abroad, machines)
             place = replace(place, connection=await self._connection(place, cells))
             watch = await self._watch(place, cells)
@@ -153,12 +156,15 @@ class BatchRunner:
     async def _context(self, batch: Batch, arm: ReadyArm) -> Context:
         """Return the host as it has to be booted, and clear of what was left on it."""
         context = await self.run_host.under(batch.boot, batch.block)
-        if self._left is not None:
-            (where, first), self._left = self._left, None
-            if where.host is context.host:
-                undoers = undoers_of(self.run_host.platforms.values())
-                await clean(context.host, context.ledger, undoers, since=first)
+        await self._clear(self.run_host, context)
         return replace(context, kernel=arm.kernel)
+
+    async def _clear(self, run_host: RunHost, context: Context) -> None:
+        """Remove what was left of machines on a host, unless it was booted anew since."""
+        where, first = self._left.pop(context.host.name, (None, 0))
+        if where is not None and where.host is context.host:
+            undoers = undoers_of(run_host.platforms.values())
+            await clean(context.host, context.ledger, undoers, since=first)
 
     async def _connection(self, place: Place, cells: Sequence[Cell]) -> Connection | None:
         batch = place.batch
@@ -289,7 +295,7 @@ class BatchRunner:
             starting = site.platform.start(context, arm.options, site.prepared, spec)
             machine = await while_alive((), starting, *place.lost)
         except TareError as fault:
-            self._left = self._left or (context, first)
+            self._left.setdefault(context.host.name, (context, first))
             self._tell_stopped(name, fault)
             raise
         place.machines.push_async_callback(self._remove, site, machine, workdir, first)
@@ -337,7 +343,7 @@ class BatchRunner:
                 await while_alive((), machine.stop(), lost)
         except (TareError, OSError, TimeoutError) as error:
             # The host is lost for now: what is left there is removed once it is back.
-            self._left = self._left or (context, first)
+            self._left.setdefault(context.host.name, (context, first))
             if fault is None:
                 fault = _as_fault(machine.name, error)
         self._tell_stopped(machine.name, fault, cost)

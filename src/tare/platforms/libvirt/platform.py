@@ -13,7 +13,6 @@ from tare.errors import InputError, MachineFault, TareError
 from tare.hosts.contract import Host
 from tare.hosts.ledger.ledger import Entry
 from tare.hosts.ledger.undoing import PREFIX, Refused
-from tare.images.guest_image import build_guest_image
 from tare.platforms.contract import (
     ANY_BOOT,
     KVM_BOOT,
@@ -33,9 +32,9 @@ from tare.platforms.libvirt.connection import Connection
 from tare.platforms.libvirt.domain import Files, domain_xml
 from tare.platforms.libvirt.machine import LibvirtMachine
 from tare.platforms.libvirt.options import LibvirtOptions
-from tare.platforms.linux.disk import LABEL, owned_disk, require_room
+from tare.platforms.linux.booting import image_for, prepared_by
+from tare.platforms.linux.disk import LABEL, owned_disk
 from tare.platforms.linux.process_machine import owned_directory
-from tare.platforms.linux.toolbox import image_needs
 from tare.platforms.qemu.command import kernel_arguments
 from tare.platforms.qemu.platform import Qemu
 from tare.platforms.qemu.threads import emulator_cpus
@@ -151,22 +150,9 @@ class Libvirt(Platform[LibvirtOptions]):
         self, context: Context, options: LibvirtOptions, shape: Shape, realtime: bool
     ) -> Prepared:
         """Build or find the image; see :meth:`tare.platforms.qemu.platform.Qemu.prepare`."""
-        await require_room(context.host, shape.disk)
-        needs = options.like_qemu.needs | ({"ext4"} if shape.disk else frozenset())
-        image = await build_guest_image(
-            context.builder,
-            context.kernel or ("rt" if realtime else "generic"),
-            needs=needs | image_needs(context),
-            agent=context.agent,
-            cache=context.cache,
-        )
-        return Prepared(
-            kernel=image.kernel_version,
-            digest=image.digest,
-            cached=image.cached,
-            took_s=image.took_s,
-            extra={"kernel": image.boot_kernel, "initramfs": image.initramfs},
-        )
+        kernel = context.kernel or ("rt" if realtime else "generic")
+        image = await image_for(context, kernel, options.like_qemu.needs, shape)
+        return prepared_by(image, kernel=image.boot_kernel, initramfs=image.initramfs)
 
     async def start(
         self, context: Context, options: LibvirtOptions, prepared: Prepared, spec: MachineSpec

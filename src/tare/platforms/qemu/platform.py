@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tare.errors import InputError, MachineFault
+from tare.errors import InputError, MachineFault, TareError
 from tare.hosts import Host
-from tare.images.guest_image import GuestImage, build_guest_image
+from tare.images.guest_image import GuestImage
 from tare.images.kernels import is_file_name
 from tare.images.ship import at_host
 from tare.platforms.contract import (
@@ -27,10 +27,9 @@ from tare.platforms.contract import (
     Variant,
     Verdict,
 )
-from tare.platforms.linux.disk import require_room
+from tare.platforms.linux.booting import image_for, prepared_by
 from tare.platforms.linux.held_scheduling import LINUX_KNOBS, Scheduled, linux_knobs
 from tare.platforms.linux.network import Link
-from tare.platforms.linux.toolbox import image_needs
 from tare.platforms.qemu import kvm_memory, nic
 from tare.platforms.qemu import kvm_trial as probe
 from tare.platforms.qemu.command import PROGRAM, Places, command, kernel_arguments, trial
@@ -131,12 +130,16 @@ class Qemu(Platform[QemuOptions]):
         missing: dict[str, str] = {}
         depth: probe.Depth = "virtual"
 
-        def verdict(usable: bool, reason: str, hint: str = "") -> Verdict:
+        def verdict(usable: bool, reason: str, hint: str = "", *, lasting: bool = True) -> Verdict:
             best = self.stated(options).capabilities
             found = replace(best, knobs=knobs, missing_knobs=missing)
             # On an emulated processor even the best hypervisor shows behaviour only.
             emulated = self.emulated(options) or depth == "emulated"
-            return Verdict(usable, reason, hint, emulated, versions, found)
+            return Verdict(usable, reason, hint, emulated, versions, found, lasting)
+
+        def refused(error: TareError, reason: str) -> Verdict:
+            # What a host did not answer in time, it may answer when it is asked again.
+            return verdict(False, reason, error.hint, lasting=isinstance(error, InputError))
 
         try:
             machine = (
@@ -150,7 +153,7 @@ class Qemu(Platform[QemuOptions]):
                 return verdict(False, *problem)
             knobs, missing = await linux_knobs(context)
         except (InputError, MachineFault) as error:
-            return verdict(False, error.message, error.hint)
+            return refused(error, error.message)
         kernel = _kernel(context, True)
         if is_file_name(kernel) and not Path(kernel).is_file():
             return verdict(False, f"there is no kernel file {kernel}", "name an existing vmlinuz")
@@ -158,7 +161,7 @@ class Qemu(Platform[QemuOptions]):
             if options.cpu is not None or options.mlock or options.extra_args:
                 answer = await probe.taken(context.host, trial(options))
                 if not answer.usable:
-                    return verdict(False, answer.reason, answer.hint)
+                    return verdict(False, answer.reason, answer.hint, lasting=answer.sure)
             return verdict(True, "TCG emulates the processor: behaviour, not hardware speed")
         try:
             depth = await probe.depth_of(context.host, context.host_agent)
@@ -168,9 +171,9 @@ class Qemu(Platform[QemuOptions]):
             if answer.usable:
                 answer = await self._boots(context, options, offer, depth)
         except (InputError, MachineFault) as error:
-            return verdict(False, f"KVM could not be tried: {error.message}", error.hint)
+            return refused(error, f"KVM could not be tried: {error.message}")
         await kvm_memory.note(context.cache, context.host, options, answer)
-        return verdict(answer.usable, answer.reason, answer.hint)
+        return verdict(answer.usable, answer.reason, answer.hint, lasting=answer.sure)
 
     async def prepare(
         self, context: Context, options: QemuOptions, shape: Shape, realtime: bool
@@ -183,23 +186,10 @@ class Qemu(Platform[QemuOptions]):
             MachineFault: The host does not take the image.
         """
         await require_whole_pages(context.host, options, shape)
-        await require_room(context.host, shape.disk)
-        image = await build_guest_image(
-            context.builder,
-            _kernel(context, realtime),
-            needs=options.needs | ({"ext4"} if shape.disk else frozenset()) | image_needs(context),
-            agent=context.agent,
-            cache=context.cache,
-        )
+        image = await image_for(context, _kernel(context, realtime), options.needs, shape)
         # Machines that start at the same moment should not have to wait for it.
         await _at_host(context.host, image)
-        return Prepared(
-            kernel=image.kernel_version,
-            digest=image.digest,
-            cached=image.cached,
-            took_s=image.took_s,
-            extra={"image": image, "notes": image.notes},
-        )
+        return prepared_by(image, image=image, notes=image.notes)
 
     async def start(
         self, context: Context, options: QemuOptions, prepared: Prepared, spec: MachineSpec

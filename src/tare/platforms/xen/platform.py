@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tare.errors import InputError, MachineFault, TareError, heard
 from tare.hosts import Host
-from tare.images.guest_image import GuestImage, build_guest_image
+from tare.images.guest_image import GuestImage
 from tare.images.kernels import is_file_name
 from tare.images.ship import at_host
 from tare.platforms.contract import (
@@ -27,8 +27,7 @@ from tare.platforms.contract import (
     Variant,
     Verdict,
 )
-from tare.platforms.linux.disk import require_room
-from tare.platforms.linux.toolbox import image_needs
+from tare.platforms.linux.booting import image_for, prepared_by
 from tare.platforms.xen import output as xen_output
 from tare.platforms.xen import toolstack as xen
 from tare.platforms.xen.guest import Boots, guest_file, kernel_arguments
@@ -127,15 +126,8 @@ class Xen(Platform[XenOptions]):
         Raises:
             InputError: There is no such kernel, or it lacks what the devices need.
         """
-        await require_room(context.host, shape.disk)
         devices = frozenset({"xen"} if options.devices == "paravirtual" else {"e1000", "ide"})
-        image = await build_guest_image(
-            context.builder,
-            _kernel(context),
-            needs=devices | ({"ext4"} if shape.disk else frozenset()) | image_needs(context),
-            agent=context.agent,
-            cache=context.cache,
-        )
+        image = await image_for(context, _kernel(context), devices, shape)
         try:
             await _brought(context.host, options, image)
         except (MachineFault, OSError) as error:
@@ -143,13 +135,7 @@ class Xen(Platform[XenOptions]):
             notes: tuple[str, ...] = (f"the image could not be brought to the host: {error}",)
         else:
             notes = ()
-        return Prepared(
-            kernel=image.kernel_version,
-            digest=image.digest,
-            cached=image.cached,
-            took_s=image.took_s,
-            extra={"image": image, "notes": (*image.notes, *notes)},
-        )
+        return prepared_by(image, image=image, notes=(*image.notes, *notes))
 
     async def start(
         self, context: Context, options: XenOptions, prepared: Prepared, spec: MachineSpec

@@ -1,0 +1,46 @@
+"""What guests of a host boot: the image for their devices, built or found, and told of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tare.images.guest_image import GuestImage, build_guest_image
+from tare.platforms.contract import Context, Prepared, Shape
+from tare.platforms.linux.disk import require_room
+from tare.platforms.linux.toolbox import image_needs
+
+
+async def image_for(
+    context: Context, kernel: str, devices: frozenset[str], shape: Shape
+) -> GuestImage:
+    """Build or find the image of guests.
+
+    Args:
+        context: The host, and what the study needs of its machines.
+        kernel: A package's flavour or a file; see :func:`build_guest_image`.
+        devices: What the guest's devices need of it.
+        shape: The guest's size; its disk has to have room on the host.
+
+    Raises:
+        InputError: There is no such kernel, or it lacks what is needed.
+        MachineFault: The host has no room for the disk.
+    """
+    await require_room(context.host, shape.disk)
+    return await build_guest_image(
+        context.builder,
+        kernel,
+        needs=devices | ({"ext4"} if shape.disk else frozenset()) | image_needs(context),
+        agent=context.agent,
+        cache=context.cache,
+    )
+
+
+def prepared_by(image: GuestImage, /, **extra: Any) -> Prepared:
+    """Return what a platform prepared: an image, and what else it keeps for its machines."""
+    return Prepared(
+        kernel=image.kernel_version,
+        digest=image.digest,
+        cached=image.cached,
+        took_s=image.took_s,
+        extra=extra,
+    )
