@@ -264,7 +264,7 @@ async def _ledger(
 
 
 async def _clear(host: Host, say: Callable[[str], None]) -> None:
-    for sentence in await clean_all(host, installed().undoers):
+    for sentence in await clean_all(host, installed().undoers, tell_of_going=False):
         say(f"left behind by a killed run: {sentence}")
 
 

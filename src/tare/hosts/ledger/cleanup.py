@@ -46,7 +46,11 @@ Reach = Callable[[Mapping[str, Any]], AbstractAsyncContextManager[Host]]
 
 
 async def clean_all(
-    host: Host, undoers: Mapping[str, Undo], reach: Reach | None = None
+    host: Host,
+    undoers: Mapping[str, Undo],
+    reach: Reach | None = None,
+    *,
+    tell_of_going: bool = True,
 ) -> list[str]:
     """Undo the open entries of every run that is no longer going.
 
@@ -54,6 +58,8 @@ async def clean_all(
         host: The host whose entries are undone.
         undoers: How the kinds of platforms are undone.
         reach: Opens the other hosts that ledgers name; without it, their entries are left.
+        tell_of_going: Whether ledgers of runs that still go are told of, as left alone. A run
+            with two hosts that are one computer meets its own.
 
     Returns:
         What was done and what was left, one sentence each; empty when there was nothing.
@@ -63,8 +69,9 @@ async def clean_all(
         try:
             ledger = Ledger(path)
         except InputError as error:
-            if path.stem == LAB and isinstance(error, LedgerInUse):
-                continue  # It is up, and `tare lab down` ends it.
+            going = isinstance(error, LedgerInUse)
+            if going and (path.stem == LAB or not tell_of_going):
+                continue  # A lab is up, and `tare lab down` ends it.
             told.append(f"{path.stem}: left alone: {error}.")
             continue
         try:
