@@ -75,6 +75,7 @@ class Bare(Platform[BareOptions]):
             ),
             kernel="the host's own",
             channel="pipes of the agent's process",
+            confirmed="hardware",
             host_boot=NO_HYPERVISOR,
             network=NetworkWays(
                 rooted=frozenset({"bridge", "loopback"}), unprivileged=frozenset({"loopback"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 ANY_BOOT = "any"
 """A platform that does not care what the host was booted with."""
@@ -93,6 +93,8 @@ class Statement:
         channel: How the agent is reached, in words.
         needs: What the host must have, each with the package or setting that brings it.
         untested: What nobody has yet tried on real hardware, in one sentence; empty if nothing.
+        confirmed: Where it is known to run: on real computers (cloud instances among them), in
+            Tare's own emulated hosts, against a program that plays the product, or not at all.
         emulated: Whether results show behaviour only, not hardware speed.
         host_boot: What the host must be booted with: :data:`ANY_BOOT`, :data:`NO_HYPERVISOR`,
             :data:`KVM_BOOT`, :data:`TAKES_HOST`, or a hypervisor's own word such as ``xen:credit``.
@@ -109,6 +111,7 @@ class Statement:
     channel: str
     needs: tuple[str, ...] = ()
     untested: str = ""
+    confirmed: Literal["hardware", "lab", "simulator", "nowhere"] = "nowhere"
     emulated: bool = False
     host_boot: str = ANY_BOOT
     boots_image: bool = False

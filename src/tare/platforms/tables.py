@@ -71,6 +71,7 @@ def render(platforms: Mapping[str, Platform[Any]]) -> str:
                 "least memory",
                 "most vCPUs",
                 "results",
+                "confirmed on",
             ),
             map(_row, every),
         ),
@@ -96,6 +97,7 @@ def _row(variant: Row) -> Sequence[str]:
         format_size(can.min_memory),
         str(can.max_vcpus) if can.max_vcpus else "the host's CPUs",
         "behaviour only" if emulated else "as the host",
+        variant.stated.confirmed,
     )
 
 
@@ -172,8 +174,10 @@ _ABOUT_COLUMNS = """\
 *Devices* are the models of network, disk and channel; a platform without them shares the host's.
 *Behaviour only* marks what software emulates: results show what happens, not how fast hardware
 would be. That holds for everything in the [lab](lab.md), whatever this table says, because there
-the processor itself is emulated. A host that is reached over SSH runs whatever it would run by
-itself: images are built here and brought to it (see [hosts.md](hosts.md)).
+the processor itself is emulated. *Confirmed on* says where the driver is known to run: on real
+hardware (cloud instances among it), in the lab, against a simulator of the product that refuses
+what the product refuses, or nowhere yet. A host that is reached over SSH runs whatever it would
+run by itself: images are built here and brought to it (see [hosts.md](hosts.md)).
 """
 
 _ABOUT_KNOBS = """\

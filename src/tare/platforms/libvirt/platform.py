@@ -116,6 +116,7 @@ class Libvirt(Platform[LibvirtOptions]):
             "hardware."
             if kvm
             else "",
+            confirmed="nowhere" if kvm else "hardware",
             emulated=not kvm,
             host_boot=KVM_BOOT if kvm else ANY_BOOT,
             boots_image=True,

@@ -119,6 +119,7 @@ class Oci(Platform[OciOptions]):
             ),
             kernel="gVisor's, on the host's own" if sandboxed else "the host's own",
             channel="pipes of the container's first process",
+            confirmed="hardware",
             host_boot=NO_HYPERVISOR,
             network=NetworkWays() if sandboxed else NetworkWays(rooted=frozenset({"veth"})),
             boot_s=0.4,

@@ -128,6 +128,7 @@ class Proxmox(Platform[ProxmoxOptions]):
             untested="Was run against a server of Tare's own that answers and refuses as Proxmox "
             "does, never on a node.",
             emulated=not options.kvm,
+            confirmed="simulator",
             host_boot=ANY_BOOT,
             boot_s=30.0,
             emulated_boot_s=120.0,

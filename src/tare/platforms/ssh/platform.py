@@ -85,6 +85,7 @@ class Ssh(Platform[SshArmOptions]):
             kernel="the machine's own",
             channel="pipes of the agent's process, over SSH",
             needs=("an SSH server in the machine",),
+            confirmed="hardware",
             host_boot=ANY_BOOT,
             only_measures=True,
             boot_s=options.reboot_patience / 4 if options.reboot else 3.0,

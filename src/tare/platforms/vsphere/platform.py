@@ -112,6 +112,7 @@ class Vsphere(Platform[VsphereOptions]):
                 "an image on a datastore whose Linux starts `tare-agent dial`",
             ),
             untested="Was run against govmomi's simulator only, with a local agent for the guest.",
+            confirmed="simulator",
             host_boot=ANY_BOOT,
             boot_s=60.0,
             emulated_boot_s=60.0,

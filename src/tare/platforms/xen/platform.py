@@ -87,6 +87,7 @@ class Xen(Platform[XenOptions]):
             channel="Xen's console",
             needs=tuple(needs),
             untested="Tried in the lab only, with Xen 4.17.",
+            confirmed="lab",
             host_boot=_host_boot(options),
             boots_image=True,
             network=NetworkWays(rooted=frozenset({"vif"})),
