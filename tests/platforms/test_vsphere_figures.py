@@ -1,0 +1,151 @@
+"""ESXi's figures: whole intervals of 20 s, and nothing in between; and what befell a machine."""
+
+from __future__ import annotations
+
+import datetime
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tare.platforms.vendors.options import ANY
+from tare.platforms.vsphere.befallen import befallen
+from tare.platforms.vsphere.figures import RESOLUTION_S, whole
+from tare.platforms.vsphere.options import VsphereOptions
+from tare.platforms.vsphere.platform import Vsphere
+from tare.run.hypervisor_side import HypervisorSide
+
+READY, COSTOP = 12, 399
+WANTED = {READY: "ready_s", COSTOP: "costop_s"}
+T0 = 1_800_000_000.0
+
+
+def answered(ends: list[float], ready: list[int], costop: list[int]) -> Any:
+    """Return an answer as the API has it: times of the intervals' ends, and ms for each."""
+    return SimpleNamespace(
+        sampleInfo=[
+            SimpleNamespace(
+                timestamp=datetime.datetime.fromtimestamp(end, datetime.UTC), interval=RESOLUTION_S
+            )
+            for end in ends
+        ],
+        value=[
+            SimpleNamespace(id=SimpleNamespace(counterId=READY), value=ready),
+            SimpleNamespace(id=SimpleNamespace(counterId=COSTOP), value=costop),
+        ],
+    )
+
+
+def test_values_are_told_in_seconds_with_their_resolution() -> None:
+    told = whole(answered([T0 + 40, T0 + 20], [500, 250], [0, 3]), WANTED, T0, T0 + 40)
+    assert told == {
+        "resolution_s": 20,
+        "intervals": [
+            {"ended": T0 + 20, "seconds": 20.0, "ready_s": 0.25, "costop_s": 0.003},
+            {"ended": T0 + 40, "seconds": 20.0, "ready_s": 0.5, "costop_s": 0.0},
+        ],
+    }
+
+
+def test_what_is_not_there_is_not_shown() -> None:
+    assert whole(answered([T0 + 20], [-1], [-1]), WANTED, T0, T0 + 40) == {}
+    assert whole(answered([], [], []), WANTED, T0, T0 + 40) == {}
+    (row,) = whole(answered([T0 + 20], [-1], [7]), WANTED, T0, T0 + 40)["intervals"]
+    assert "ready_s" not in row and row["costop_s"] == 0.007
+
+
+@given(st.floats(0, 200), st.floats(0, 200), st.lists(st.integers(0, 20), max_size=12, unique=True))
+def test_no_interval_reaches_beyond_the_cell(begun: float, lasted: float, at: list[int]) -> None:
+    ends = [T0 + 20 * number for number in at]
+    begun += T0
+    told = whole(answered(ends, [1] * len(ends), [1] * len(ends)), WANTED, begun, begun + lasted)
+    rows = told.get("intervals", [])
+    inside = [end for end in ends if begun <= end - RESOLUTION_S and end <= begun + lasted]
+    assert [row["ended"] for row in rows] == sorted(inside)
+    assert all(row["ready_s"] == 0.001 for row in rows)
+
+
+def events(*kinds: str) -> Any:
+    """Return a manager that tells of events of these kinds."""
+    moment = datetime.datetime.fromtimestamp(T0, datetime.UTC)
+    found = [type(f"vim.event.{kind}", (), {"createdTime": moment})() for kind in kinds]
+    return SimpleNamespace(QueryEvents=lambda _: found)
+
+
+def look(*kinds: str, host: str = "h1", **memory: int) -> tuple[str, ...]:
+    """Return what befell a machine, of which the API tells so much."""
+    stats = {"balloonedMemory": 0, "swappedMemory": 0, "compressedMemory": 0, **memory}
+    runtime = SimpleNamespace(
+        host=SimpleNamespace(_moId=host, name=host), consolidationNeeded=False
+    )
+    told = [
+        SimpleNamespace(name="runtime", val=runtime),
+        SimpleNamespace(name="summary.quickStats", val=SimpleNamespace(**stats)),
+    ]
+
+    query = SimpleNamespace(FilterSpec=_anything, ObjectSpec=_anything, PropertySpec=_anything)
+    types = SimpleNamespace(
+        vim=SimpleNamespace(event=SimpleNamespace(EventFilterSpec=_Filter)),
+        vmodl=SimpleNamespace(query=SimpleNamespace(PropertyCollector=query)),
+    )
+    client = SimpleNamespace(
+        content=SimpleNamespace(
+            eventManager=events(*kinds),
+            propertyCollector=SimpleNamespace(
+                RetrieveContents=lambda _: [SimpleNamespace(propSet=told)]
+            ),
+        )
+    )
+    return tuple(befallen(client, object(), types, "h1"))
+
+
+def _anything(**_: Any) -> None:
+    return None
+
+
+class _Filter:
+    ByEntity = staticmethod(_anything)
+
+    def __init__(self, **_: Any) -> None:
+        pass
+
+
+def test_migrations_are_told_and_ordinary_events_are_not() -> None:
+    (one,) = look("VmPoweredOnEvent", "DrsVmMigratedEvent")
+    assert one.startswith("DrsVmMigratedEvent at 20")
+    assert look("VmPoweredOnEvent") == ()
+    assert look(host="h2") == ("it runs on another host, h2",)
+
+
+@pytest.mark.parametrize("what", ["balloonedMemory", "swappedMemory", "compressedMemory"])
+async def test_memory_that_is_taken_withholds_every_cell_while_it_is(what: str) -> None:
+    class Taken:
+        async def disturbances(self) -> tuple[str, ...]:
+            return look(**{what: 2048})
+
+        async def hypervisor_figures(self, begun: float, ended: float) -> dict[str, Any]:
+            return {"from": begun, "to": ended}
+
+    machine: Any = Taken()
+    moments = iter((5.0, 9.0))
+    side = HypervisorSide(machine, lambda: next(moments))
+    await side.begin()
+    await side.end()
+    # It is as it was before the cell, and yet no cell is to be measured so.
+    assert "MiB of its memory are" in side.doubt
+    assert side.facts == {"hypervisor": {"from": 5.0, "to": 9.0}}
+
+
+async def test_without_the_library_the_doctor_says_what_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyVmomi", None)
+    context: Any = None
+    verdict = await Vsphere().check(context, VsphereOptions(address=ANY, datastore="D"))
+    assert not verdict.usable
+    assert verdict.hint == "pip install 'hypertare[vsphere]'"
+    named = await Vsphere().check(context, VsphereOptions(address="esxi", datastore="D"))
+    assert named.hint == "pip install 'hypertare[vsphere]'"
