@@ -75,9 +75,10 @@ def events(*kinds: str) -> Any:
     return SimpleNamespace(QueryEvents=lambda _: found)
 
 
-def look(*kinds: str, host: str = "h1", **memory: int) -> tuple[str, ...]:
+def look(*kinds: str, host: str = "h1", taken: str = "") -> tuple[str, ...]:
     """Return what befell a machine, of which the API tells so much."""
-    stats = {"balloonedMemory": 0, "swappedMemory": 0, "compressedMemory": 0, **memory}
+    kept = dict.fromkeys(("balloonedMemory", "swappedMemory", "compressedMemory"), 0)
+    stats = kept | ({taken: 2048} if taken else {})
     runtime = SimpleNamespace(
         host=SimpleNamespace(_moId=host, name=host), consolidationNeeded=False
     )
@@ -124,7 +125,7 @@ def test_migrations_are_told_and_ordinary_events_are_not() -> None:
 async def test_memory_that_is_taken_withholds_every_cell_while_it_is(what: str) -> None:
     class Taken:
         async def disturbances(self) -> tuple[str, ...]:
-            return look(**{what: 2048})
+            return look(taken=what)
 
         async def hypervisor_figures(self, begun: float, ended: float) -> dict[str, Any]:
             return {"from": begun, "to": ended}
