@@ -19,12 +19,13 @@ from cryptography.x509.oid import NameOID
 
 @dataclass
 class Asked:
-    """One request."""
+    """One request; ``said`` is what it is called where its address says little."""
 
     method: str
     path: str
     headers: dict[str, str]
     body: bytes
+    said: str = ""
 
 
 @dataclass
@@ -80,7 +81,7 @@ class LoopbackServer:
         self.ca = certificate(folder)
         self.lock = threading.RLock()
         self.asked: list[str] = []
-        """Every request as ``METHOD PATH``."""
+        """Every request that was answered, as ``METHOD PATH`` or as it is called."""
         self.cuts: list[re.Pattern[str]] = []
         """A request that one of these finds loses its connection once, when its work is done."""
         server = self
@@ -94,6 +95,10 @@ class LoopbackServer:
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 asked = Asked(self.command, self.path, headers, body)
                 answer = server.reply(asked)
+                if answer.cut and not answer.body:
+                    self.connection.close()
+                    self.close_connection = True
+                    return
                 self.send_response(answer.status, answer.reason)
                 for name, value in answer.headers.items():
                     self.send_header(name, value)
@@ -133,11 +138,10 @@ class LoopbackServer:
         self._thread.join()
 
     def reply(self, asked: Asked) -> Answer:
-        said = f"{asked.method} {asked.path}"
+        answer = self.answer(asked)
+        said = asked.said or f"{asked.method} {asked.path}"
         with self.lock:
             self.asked.append(said)
-        answer = self.answer(asked)
-        with self.lock:
             for pattern in self.cuts:
                 if pattern.search(said):
                     self.cuts.remove(pattern)

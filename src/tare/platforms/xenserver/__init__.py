@@ -1,0 +1,1 @@
+"""XenServer and XCP-ng: machines made and removed over XenAPI."""

@@ -1,0 +1,106 @@
+"""What can be chosen about a VM of XenServer or XCP-ng."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from tare.platforms.contract import SUBJECT, TRIAL
+from tare.platforms.scheduling import NOTHING, Scheduling
+from tare.platforms.vendors.options import VendorOptions
+
+KNOBS = frozenset({"weight", "cap"})
+DEFAULT_WEIGHT, MODEL_WEIGHT, MOST_WEIGHT = 256, 100, 65_535
+"""XenAPI's default (xapi_xenops.ml), what :class:`Scheduling` gives others, and Xen's most."""
+
+
+def within_xenserver(wanted: Scheduling) -> Scheduling:
+    """Refuse what XenAPI does not know, though other platforms may."""
+    for name in ("policy", "nice", "reservation", "slice", "period"):
+        if name in wanted.given:
+            raise ValueError(f"XenAPI knows no {name}; remove it")
+    return wanted
+
+
+XenserverScheduling = Annotated[Scheduling, AfterValidator(within_xenserver)]
+
+
+class XenserverOptions(VendorOptions):
+    """Options of the platform ``xenserver``; `address` is that of the pool's coordinator."""
+
+    sr: str | None = Field(
+        None,
+        min_length=1,
+        description="The storage repository for each VM's tiny configuration disk, by name or "
+        "UUID; the pool's default one when left out. Nothing else of it is touched.",
+    )
+    image: str | None = Field(
+        None,
+        min_length=1,
+        description="What VMs boot, by name or UUID of its VDI: a live image in an ISO repository "
+        "is attached as a CD; any other is copied to `sr` for each VM.",
+    )
+    network: str | None = Field(
+        None,
+        min_length=1,
+        description="The network that agents dial back over, by name or UUID.",
+    )
+    on_host: str | None = Field(
+        None,
+        min_length=1,
+        description="The pool's host that VMs run on, by name or UUID; the only one when left out.",
+    )
+    devices: Literal["paravirtual", "emulated"] = Field(
+        "paravirtual",
+        description="`paravirtual`: netfront and blkfront; `emulated`: the `nic` below and IDE. "
+        "Every VM has both: the guest's kernel chooses, so emulated ones need an `image` whose "
+        "kernel has `xen_emul_unplug=never nopv`. The agent's proof must show the ones asked for.",
+    )
+    nic: Literal["rtl8139", "e1000"] = Field(
+        "rtl8139", description="The emulated network card (`platform:nic_type`)."
+    )
+    firmware: Literal["bios", "uefi"] = Field("bios", description="What the VM boots by.")
+    scheduling: XenserverScheduling = Field(
+        default_factory=lambda: NOTHING,
+        description="How Xen schedules the subject beside others: weight (256 is Xen's own for "
+        "100) and cap; see `scheduling` below.",
+    )
+    neighbour_scheduling: XenserverScheduling = Field(
+        default_factory=lambda: NOTHING,
+        description="The same for each neighbour of the subject.",
+    )
+
+    @property
+    def wanted_devices(self) -> str:
+        """The device models asked for."""
+        return self.devices
+
+    @property
+    def subject_scheduling(self) -> Scheduling | None:
+        """How the subject is scheduled."""
+        return self.scheduling
+
+    @property
+    def neighbours_scheduling(self) -> Scheduling | None:
+        """How each neighbour is."""
+        return self.neighbour_scheduling
+
+    def scheduling_of(self, role: str) -> Scheduling:
+        """Return how the machine of a role is scheduled; a trial as the subject."""
+        return self.scheduling if role in (SUBJECT, TRIAL) else self.neighbour_scheduling
+
+    def vcpus_params(self, role: str, vcpus: int, cpus: tuple[int, ...]) -> dict[str, str]:
+        """Return ``VCPUs_params``: a mask for each vCPU, weight, cap in percent of a CPU.
+
+        Of a mask that it cannot read, XenAPI says nothing (xapi_xenops.ml): it is read back.
+        """
+        wanted, params = self.scheduling_of(role), {}
+        if cpus:
+            params["mask"] = ";".join(str(cpus[number % len(cpus)]) for number in range(vcpus))
+        if wanted.weight is not None:
+            own = round(wanted.weight * DEFAULT_WEIGHT / MODEL_WEIGHT)
+            params["weight"] = str(min(MOST_WEIGHT, max(1, own)))
+        if wanted.cap is not None:
+            params["cap"] = str(max(1, round(wanted.cap * 100)))
+        return params

@@ -1,0 +1,217 @@
+"""What Tare asks of a pool: objects by name, tasks, VMs, and what a host says of itself."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tare.errors import InputError, MachineFault
+from tare.platforms.vendors.faults import Missing, Refused
+from tare.platforms.xenserver.session import XenSession
+
+TASK_S = 600.0
+BUSY_S = 30.0
+TRIES = 5
+NULL = "OpaqueRef:NULL"
+OFF = "Halted"
+OWNER = "tare"
+"""The key of ``other_config`` by which Tare knows what is its own; the name is its value."""
+
+
+class Pool:
+    """A pool, by a session that is open."""
+
+    def __init__(self, session: XenSession) -> None:
+        self.session = session
+
+    async def ask(self, look: Callable[[Any], Any]) -> Any:
+        """Return what a call brings; ``look`` is given the API."""
+        return await self.session.call(lambda client: look(client.xenapi))
+
+    async def done(self, begin: Callable[[Any], Any], what: str) -> str:
+        """Begin a task (``Async.…``), wait for its end, and return its result.
+
+        Raises:
+            TareError: It failed; its own words are told.
+        """
+        task = str(await self.ask(begin))
+        deadline, pause = time.monotonic() + TASK_S, 0.05
+        try:
+            while (record := await self._task(task))["status"] == "pending":
+                if time.monotonic() > deadline:
+                    raise MachineFault(f"{self.session.name} did not {what} within {TASK_S:g} s")
+                await asyncio.sleep(pause)
+                pause = min(1.0, pause * 1.5)
+        finally:
+            await self._forget(task)
+        if record["status"] != "success":
+            words = [str(word) for word in record["error_info"]] or [str(record["status"])]
+            fault = self.session.failure(words)
+            raise type(fault)(self.session.clean(f"could not {what}: {fault.message}"), fault.hint)
+        return str(record["result"])
+
+    async def _task(self, task: str) -> Mapping[str, Any]:
+        """Ask a task's state: a connection that breaks meanwhile is no end of the task."""
+        for left in reversed(range(TRIES)):
+            try:
+                return dict(await self.ask(lambda api: api.task.get_record(task)))
+            except MachineFault as fault:
+                if not left or isinstance(fault, Missing | Refused):
+                    raise
+                await asyncio.sleep(0.2)
+        raise AssertionError("unreachable")
+
+    async def _forget(self, task: str) -> None:
+        try:
+            await self.ask(lambda api: api.task.destroy(task))
+        except MachineFault:
+            # It is a note of what was done, and ages out by itself.
+            return
+
+    async def find(self, kind: str, name: str) -> str:
+        """Return the object of a class that has a name, or a UUID.
+
+        Raises:
+            InputError: There is none, or more than one.
+        """
+        try:
+            return str(await self.ask(lambda api: api.__getattr__(kind).get_by_uuid(name)))
+        except MachineFault as fault:
+            if "UUID_INVALID" not in fault.message:
+                raise
+        found = await self.ask(lambda api: api.__getattr__(kind).get_by_name_label(name))
+        if len(found) != 1:
+            many = f"has {len(found)} of the name {name}" if found else f"has no {name}"
+            raise InputError(
+                f"{self.session.name} {many} (class {kind})", "name it by its UUID, or correct it"
+            )
+        return str(found[0])
+
+    async def get(self, kind: str, of: str, what: str) -> Any:
+        """Return a field of an object, or its ``record``."""
+        return await self.ask(lambda api: api.__getattr__(kind).__getattr__(f"get_{what}")(of))
+
+    async def record_figure(self, vm: str, name: str) -> None:
+        """Have a figure of a VM recorded from now on."""
+        await self.ask(lambda api: api.VM.record_data_source(vm, name))
+
+    async def host(self, name: str | None) -> str:
+        """Return the host that an arm names, or the only one."""
+        if name is not None:
+            return await self.find("host", name)
+        hosts = await self.ask(lambda api: api.host.get_all())
+        if len(hosts) != 1:
+            raise InputError(
+                f"the pool of {self.session.name} has {len(hosts)} hosts", "say by `on-host` which"
+            )
+        return str(hosts[0])
+
+    async def default_sr(self) -> str:
+        """Return the pool's default storage repository; raises InputError where it has none."""
+        pools = await self.ask(lambda api: api.pool.get_all())
+        repository = str(await self.ask(lambda api: api.pool.get_default_SR(pools[0])))
+        if repository == NULL:
+            raise InputError(
+                f"the pool of {self.session.name} has no default repository", "name one by `sr`"
+            )
+        return repository
+
+    async def record(self, vm: str) -> dict[str, Any]:
+        """Return a VM's record; raises Missing where it is gone."""
+        return dict(await self.ask(lambda api: api.VM.get_record(vm)))
+
+    async def power_on(self, vm: str, host: str) -> None:
+        """Start a VM on a host."""
+        await self.done(lambda api: api.Async.VM.start_on(vm, host, False, False), "start its VM")
+
+    async def power_off(self, vm: str) -> None:
+        """Switch a VM off as by pulling the plug."""
+        await self.done(lambda api: api.Async.VM.hard_shutdown(vm), "switch its VM off")
+
+    async def remove_named(self, name: str) -> bool:
+        """Remove the VMs and disks of a name, all of them Tare's; what is busy is waited for.
+
+        Returns:
+            Whether there was anything.
+        """
+        deadline = time.monotonic() + BUSY_S
+        while True:
+            try:
+                return await self._remove_named(name)
+            except Refused as refusal:
+                if "OTHER_OPERATION" not in refusal.message and "VDI_IN_USE" not in refusal.message:
+                    raise
+                if time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(0.5)
+
+    async def _remove_named(self, name: str) -> bool:
+        found = False
+        for vm in await self._own("VM", name):
+            found |= await self._remove_vm(vm)
+        for disk in await self._own("VDI", name):
+            try:
+                await self._remove_disk(disk)
+                found = True
+            except Missing:
+                continue
+        return found
+
+    async def _own(self, kind: str, name: str) -> list[str]:
+        """Return what has a name, and bears Tare's mark: others may call theirs so too."""
+        own = []
+        for each in await self.ask(lambda api: api.__getattr__(kind).get_by_name_label(name)):
+            try:
+                marks = await self.get(kind, str(each), "other_config")
+            except Missing:
+                continue
+            if marks.get(OWNER) == name:
+                own.append(str(each))
+        return own
+
+    async def _remove_disk(self, disk: str) -> None:
+        await self.done(lambda api: api.Async.VDI.destroy(disk), "remove a disk")
+
+    async def _remove_vm(self, vm: str) -> bool:
+        try:
+            if (await self.record(vm))["power_state"] != OFF:
+                await self.power_off(vm)
+            await self.done(lambda api: api.Async.VM.destroy(vm), "remove its VM")
+        except Missing:
+            return False
+        return True
+
+    async def facts(self, host: str) -> Mapping[str, Any]:
+        """Return what a host says of itself, for the proof; what it does not say is left out."""
+        record = await self.ask(lambda api: api.host.get_record(host))
+        pools = await self.ask(lambda api: api.pool.get_all())
+        pool = await self.ask(lambda api: api.pool.get_record(pools[0]))
+        software, cpu = record.get("software_version", {}), record.get("cpu_info", {})
+        threads = cpu.get("threads_per_core", "")
+        found = {
+            "product": software.get("product_brand", ""),
+            "build": " ".join(
+                word
+                for word in (software.get("product_version"), software.get("build_number"))
+                if word
+            ),
+            "xen": software.get("xen", ""),
+            "kernel": software.get("linux", ""),
+            "licence": record.get("edition", ""),
+            "processor": cpu.get("modelname", "").strip(),
+            "cpus": cpu.get("cpu_count", ""),
+            "hyper-threading": "" if not threads else "on" if int(threads) > 1 else "off",
+            "scheduler": await self._granularity(host),
+            "HA": "on" if pool.get("ha_enabled") else "off",
+        }
+        return {name: value for name, value in found.items() if value}
+
+    async def _granularity(self, host: str) -> str:
+        """Return what Xen schedules together: CPUs, cores or sockets; older hosts do not tell."""
+        try:
+            told = await self.ask(lambda api: api.host.get_sched_gran(host))
+        except MachineFault:
+            return ""
+        return f"Xen's, by {told}"

@@ -1,0 +1,217 @@
+"""One VM of Tare's in a pool: its record, what is attached, and what befalls it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from tare.errors import MachineFault
+from tare.platforms.contract import MachineSpec
+from tare.platforms.vendors.faults import Missing
+from tare.platforms.vendors.virtual_machine import VirtualMachine
+from tare.platforms.xenserver.figures import STATES, STEP_S, rows_within
+from tare.platforms.xenserver.options import XenserverOptions
+from tare.platforms.xenserver.pool import NULL, OFF, OWNER, Pool
+
+RUNNING = "Running"
+PARAVIRTUAL = frozenset({"vif", "xen_netfront", "xen-netfront", "vbd", "xen_blkfront"})
+EMULATED = frozenset({"8139cp", "8139too", "e1000"})
+
+
+def vm_record(options: XenserverOptions, spec: MachineSpec, host: str) -> dict[str, Any]:
+    """Return a VM's record for ``VM.create``: an HVM guest without a balloon.
+
+    Args:
+        options: The arm's options.
+        spec: The machine.
+        host: The host that it is to run on.
+    """
+    memory, vcpus = str(spec.shape.memory), str(spec.shape.vcpus)
+    empty = dict.fromkeys(
+        ("PV_bootloader", "PV_kernel", "PV_ramdisk", "PV_args", "PV_bootloader_args"), ""
+    )
+    return {
+        **empty,
+        "PV_legacy_args": "",
+        "PCI_bus": "",
+        "recommendations": "",
+        "name_label": spec.name,
+        "name_description": "a machine of Tare's, removed when it was measured",
+        "user_version": "1",
+        "is_a_template": False,
+        "affinity": host,
+        # One figure four times: nothing can be ballooned.
+        "memory_static_max": memory,
+        "memory_dynamic_max": memory,
+        "memory_dynamic_min": memory,
+        "memory_static_min": memory,
+        "VCPUs_params": options.vcpus_params(spec.role, spec.shape.vcpus, spec.cpus),
+        "VCPUs_max": vcpus,
+        "VCPUs_at_startup": vcpus,
+        "actions_after_shutdown": "destroy",
+        "actions_after_reboot": "destroy",
+        "actions_after_crash": "destroy",
+        "HVM_boot_policy": "BIOS order",
+        # A CD first, then the disk.
+        "HVM_boot_params": {"order": "dc", "firmware": options.firmware},
+        "platform": {
+            "acpi": "1",
+            "apic": "true",
+            "pae": "true",
+            "nx": "true",
+            "nic_type": options.nic,
+            "device-model": f"qemu-upstream-{'uefi' if options.firmware == 'uefi' else 'compat'}",
+        },
+        "other_config": {OWNER: spec.name},
+    }
+
+
+def differing(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    """Return what of a VM is not as was asked, in words; empty if nothing."""
+    for key in ("memory_static_max", "VCPUs_max", "memory_dynamic_min", "memory_dynamic_max"):
+        if str(found.get(key)) != str(wanted[key]):
+            return f"{key} was to be {wanted[key]}, but XenAPI says {found.get(key)}"
+    params = found.get("VCPUs_params", {})
+    for key, value in wanted["VCPUs_params"].items():
+        if params.get(key) != value:
+            return f"{key} was to be {value}, but XenAPI says {params.get(key)}"
+    nic = found.get("platform", {}).get("nic_type")
+    if nic != wanted["platform"]["nic_type"]:
+        return f"nic_type was to be {wanted['platform']['nic_type']}, but XenAPI says {nic}"
+    return ""
+
+
+def other_devices(devices: str, proof: Mapping[str, Any]) -> str:
+    """Return how a guest's drivers are not those that were asked for; empty if they are.
+
+    Args:
+        devices: ``paravirtual`` or ``emulated``.
+        proof: The agent's proof of the guest.
+    """
+    seen = {str(nic.get("driver")) for nic in proof.get("nics", ()) if nic.get("driver")}
+    unwanted = seen & (PARAVIRTUAL if devices == "emulated" else EMULATED)
+    if not unwanted:
+        return ""
+    word = "with" if devices == "emulated" else "without"
+    return (
+        f"its network card is driven by {', '.join(sorted(unwanted))}, and not as {devices}: boot "
+        f"an image whose kernel has been told, {word} `xen_emul_unplug=never nopv`"
+    )
+
+
+class XenVm(VirtualMachine):
+    """A VM that was made.
+
+    Args:
+        pool: Where.
+        vm: Its reference.
+        host: That of its host.
+        wanted: The record that was asked for.
+        facts: What the host said of itself.
+        gone: Removes it with its disks, and notes that.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        vm: str,
+        host: str,
+        wanted: Mapping[str, Any],
+        facts: Mapping[str, Any],
+        gone: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._pool = pool
+        self._vm = vm
+        self._host = host
+        self._wanted = wanted
+        self._facts = facts
+        self._gone = gone
+        self._domain: str | None = None
+        self._uuid = ""
+        self._address: str | None = None
+
+    async def power_on(self) -> None:
+        """Start it, once it is known to be as was asked."""
+        record = await self._pool.record(self._vm)
+        if why := differing(self._wanted, record):
+            raise MachineFault(why)
+        self._uuid = str(record["uuid"])
+        await self._pool.power_on(self._vm, self._host)
+        self._domain = str((await self._pool.record(self._vm))["domid"])
+        self._address = str(await self._pool.ask(lambda api: api.host.get_address(self._host)))
+        for name in STATES:
+            # By default they are not recorded (rrdp_cpu.ml).
+            await self._pool.record_figure(self._vm, name)
+
+    async def why_off(self) -> str:
+        """Return why it does not run."""
+        try:
+            state = (await self._pool.record(self._vm))["power_state"]
+        except Missing:
+            return "its VM is gone from the pool"
+        return "" if state == RUNNING else f"XenAPI says that its VM is {state}"
+
+    async def power_off(self) -> None:
+        """Switch it off at once."""
+        try:
+            if (await self._pool.record(self._vm))["power_state"] != OFF:
+                await self._pool.power_off(self._vm)
+        except Missing:
+            return
+
+    async def remove(self) -> None:
+        """Remove it with its disks."""
+        await self._gone()
+
+    async def applied(self) -> Mapping[str, Any]:
+        """Return what XenAPI says that it is."""
+        record = await self._pool.record(self._vm)
+        params = dict(record["VCPUs_params"])
+        scheduling: dict[str, Any] = {
+            key: params[key] for key in ("weight", "cap") if key in params
+        }
+        if mask := params.get("mask"):
+            scheduling["vcpus"] = {str(key): cpus for key, cpus in enumerate(mask.split(";"))}
+        told = {"hypervisor": {**self._facts, "domain type": record.get("domain_type", "hvm")}}
+        return {**told, "scheduling": scheduling} if scheduling else told
+
+    async def cost(self) -> dict[str, float]:
+        """Return the memory that it takes; of CPU time XenAPI tells averages only."""
+        record = await self._pool.record(self._vm)
+        metrics = record["metrics"]
+        if metrics == NULL:
+            return {}
+        actual = await self._pool.ask(lambda api: api.VM_metrics.get_memory_actual(metrics))
+        return {"rss_bytes": float(actual)} if int(actual) > 0 else {}
+
+    async def disturbances(self) -> tuple[str, ...]:
+        """Return what befell it: migration, snapshots, operations, another domain."""
+        try:
+            record = await self._pool.record(self._vm)
+        except Missing:
+            return ("it left the pool",)
+        told = [f"snapshot {snapshot}" for snapshot in record.get("snapshots", ())]
+        told += [f"{what} under way" for what in record.get("current_operations", {}).values()]
+        if record["resident_on"] not in (self._host, NULL):
+            told.append(f"migrated to {record['resident_on']}")
+        if self._domain is not None and str(record["domid"]) != self._domain:
+            told.append(f"it is another domain: {record['domid']}")
+        for edge in ("memory_dynamic_min", "memory_dynamic_max"):
+            if str(record[edge]) != self._wanted[edge]:
+                told.append(f"ballooned: {edge} is {record[edge]}")
+        return tuple(told)
+
+    async def figures(self, begun: float, ended: float) -> Mapping[str, Any]:
+        """Return Xen's run states, of five seconds each, that lie wholly in a while."""
+        if ended - begun < 2 * STEP_S:
+            return {}
+        asked = {"start": str(int(begun) - 1), "cf": "AVERAGE", "interval": str(STEP_S)}
+        about = {"host": "false", "uuid": self._uuid, "vm_uuid": self._uuid, "json": "true"}
+        try:
+            told = await self._pool.session.get_json(
+                self._address, "/rrd_updates", {**asked, **about}
+            )
+            return rows_within(told, self._uuid, begun, ended)
+        except (MachineFault, ValueError, LookupError, TypeError):
+            # What is not told is not shown: the cell is none the worse.
+            return {}

@@ -1,0 +1,47 @@
+"""Xen's run states are told as they were recorded: whole rows, or none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tare.platforms.xenserver.figures import STEP_S, rows_within
+
+times = st.integers(0, 1000).map(float)
+
+
+@given(st.lists(st.integers(0, 200).map(lambda n: n * 5), unique=True), times, times)
+def test_rows_are_kept_whole_or_not_at_all(ends: list[int], one: float, two: float) -> None:
+    begun, ended = sorted((one, two))
+    legend = ["AVERAGE:vm:u:runstate_fullrun", "AVERAGE:vm:other:runstate_fullrun"]
+    data = [{"t": end, "values": [0.5, 0.9]} for end in ends]
+    told = {"meta": {"step": STEP_S, "legend": legend}, "data": data}
+    found = rows_within(told, "u", begun, ended).get("rows", [])
+    inner = [end for end in ends if begun <= end - STEP_S and end + STEP_S <= ended]
+    assert [row["time"] for row in found] == sorted(inner)
+    assert all(row["runstate_fullrun"] == 0.5 for row in found)
+    coarse = {"meta": {"step": 60, "legend": legend}, "data": data}
+    assert rows_within(coarse, "u", begun, ended) == {}
+
+
+json_values = st.recursive(
+    st.none() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+)
+
+
+@given(json_values)
+def test_figures_of_any_form_end_in_figures_or_a_refusal(told: Any) -> None:
+    meta = {"step": 5, "legend": ["AVERAGE:vm:u:runstate_fullrun"]}
+    for each in (
+        told,
+        {"meta": told},
+        {"meta": meta, "data": told},
+        {"meta": meta, "data": [told]},
+    ):
+        try:
+            rows_within(each, "u", 0, 100)
+        except (ValueError, LookupError, TypeError, OverflowError):
+            continue

@@ -1,0 +1,365 @@
+"""What XenAPI refuses is told as what it is, and nothing is left of what failed half-way."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from platforms.test_proxmox_conformance import login
+from platforms.test_xenserver_conformance import KEPT
+from platforms.xenserver_server import USER, XenServer
+from tare.errors import InputError, MachineFault, TareError
+from tare.hosts import Ledger, LocalHost, clean
+from tare.images.cache import default_cache
+from tare.platforms.contract import Context, MachineSpec, Shape
+from tare.platforms.vendors.faults import Missing, Refused
+from tare.platforms.vendors.machine import VendorMachine
+from tare.platforms.vendors.session import opened
+from tare.platforms.xenserver import pool as pools
+from tare.platforms.xenserver.figures import STATES
+from tare.platforms.xenserver.options import XenserverOptions
+from tare.platforms.xenserver.platform import Xenserver
+from tare.platforms.xenserver.pool import Pool
+from tare.platforms.xenserver.session import XenSession
+from tare.platforms.xenserver.vm import other_devices, vm_record
+from tare.run.hypervisor_side import HypervisorSide
+
+pytest.importorskip("XenAPI")
+MIB = 1 << 20
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[XenServer]:
+    made = XenServer(tmp_path)
+    made.start()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def context(tmp_path: Path, agent_program: Path) -> Iterator[Context]:
+    with Ledger(tmp_path / "ledger") as ledger:
+        yield Context(LocalHost(agent_program), ledger, default_cache(), agent_program)
+
+
+def options_of(server: XenServer, **more: Any) -> XenserverOptions:
+    return XenserverOptions.model_validate(
+        {
+            "address": "127.0.0.1",
+            "port": server.port,
+            "ca": str(server.ca),
+            "credentials": str(login(server.ca.parent, USER, server.password)),
+            "image": "tare-live.iso",
+            **more,
+        }
+    )
+
+
+def spec_of(folder: Path, cpus: tuple[int, ...] = (), vcpus: int = 2) -> MachineSpec:
+    return MachineSpec("tare-t-1-subject", Shape(vcpus, 256 * MIB), cpus, folder / "w", False)
+
+
+@asynccontextmanager
+async def pool_of(server: XenServer, **more: Any) -> AsyncIterator[Pool]:
+    async with opened(XenSession(options_of(server, **more).way())) as session:
+        yield Pool(session)
+
+
+async def started(context: Context, options: XenserverOptions, spec: MachineSpec) -> VendorMachine:
+    platform = Xenserver()
+    prepared = await platform.prepare(context, options, spec.shape, False)
+    machine = await platform.start(context, options, prepared, spec)
+    assert isinstance(machine, VendorMachine)
+    return machine
+
+
+def nothing_left(server: XenServer, context: Context) -> bool:
+    disks = [disk["name_label"] for disk in server.objects["VDI"].values()]
+    empty = not any(server.objects[kind] for kind in ("VM", "VBD", "VIF", "task"))
+    return sorted(disks) == sorted(KEPT) and empty and not context.ledger.open_entries()
+
+
+# What is asked of it.
+
+
+def test_each_vcpu_has_its_own_mask(tmp_path: Path, server: XenServer) -> None:
+    record = vm_record(options_of(server), spec_of(tmp_path, cpus=(3, 5), vcpus=3), "h")
+    assert record["VCPUs_params"] == {"mask": "3;5;3"}
+    sizes = {record[key] for key in record if key.startswith("memory_")}
+    assert sizes == {str(256 * MIB)}
+
+
+@given(st.integers(1, 10_000), st.floats(0.01, 64))
+def test_weight_and_cap_are_in_xens_measure(weight: int, cap: float) -> None:
+    scheduled = XenserverOptions.model_validate(
+        {"address": "a", "scheduling": {"weight": weight, "cap": cap}}
+    )
+    told = scheduled.vcpus_params("subject", 1, ())
+    assert 1 <= int(told["weight"]) <= 65_535
+    assert weight > 25_000 or int(told["weight"]) == max(1, round(weight * 2.56))
+    assert int(told["cap"]) == max(1, round(cap * 100))
+    assert scheduled.vcpus_params("neighbour-1", 1, ()) == {}
+
+
+@pytest.mark.parametrize("knob", [{"nice": 1}, {"reservation": 1}, {"slice": "1ms"}])
+def test_what_xenapi_has_not_is_refused_in_the_study(server: XenServer, knob: object) -> None:
+    with pytest.raises(ValidationError, match="XenAPI knows no"):
+        options_of(server, scheduling=knob)
+
+
+@pytest.mark.parametrize(
+    ("devices", "driver", "wrong"),
+    [
+        ("paravirtual", "vif", False),
+        ("paravirtual", "8139cp", True),
+        ("emulated", "8139cp", False),
+        ("emulated", "e1000", False),
+        ("emulated", "vif", True),
+        ("emulated", "virtio_net", False),
+    ],
+)
+def test_the_proof_must_show_the_devices(devices: str, driver: str, wrong: bool) -> None:
+    told = other_devices(devices, {"nics": [{"name": "eth0", "driver": driver}]})
+    assert bool(told) == wrong and (not wrong or "xen_emul_unplug=never" in told)
+    assert other_devices(devices, {"nics": [{"name": "eth0"}]}) == ""
+
+
+# Logins.
+
+
+async def test_an_ended_session_is_logged_in_once_more(server: XenServer) -> None:
+    async with pool_of(server) as pool:
+        server.sessions.clear()
+        assert (await pool.facts(server.host))["build"] == "8.3.0 cloud"
+        assert server.asked.count("session.login_with_password") == 2
+        server.sessions.clear()
+        server.password = "changed"
+        with pytest.raises(InputError, match="does not let tare in"):
+            await pool.facts(server.host)
+    assert server.sessions == set()
+
+
+async def test_a_member_of_the_pool_names_its_coordinator(
+    server: XenServer, context: Context
+) -> None:
+    server.coordinator = "192.0.2.17"
+    verdict = await Xenserver().check(context, options_of(server))
+    assert not verdict.usable and "coordinator" in verdict.reason
+    assert "address: 192.0.2.17" in verdict.hint
+
+
+async def test_a_certificate_of_nobody_known_is_refused(server: XenServer) -> None:
+    with pytest.raises(InputError, match="is not trusted"):
+        async with pool_of(server, ca=None):
+            pass
+    assert server.asked == []
+
+
+# What is refused.
+
+
+async def test_refusals_are_told_apart(server: XenServer, tmp_path: Path) -> None:
+    record = vm_record(options_of(server), spec_of(tmp_path), server.host)
+    async with pool_of(server) as pool:
+        with pytest.raises(Missing, match="HANDLE_INVALID"):
+            await pool.record("OpaqueRef:none")
+        with pytest.raises(InputError, match="has no nothing"):
+            await pool.find("VDI", "nothing")
+        vm = str(await pool.ask(lambda api: api.VM.create(record)))
+        with pytest.raises(Refused, match=r"VM_BAD_POWER_STATE.*running, halted"):
+            await pool.power_off(vm)
+        await pool.power_on(vm, server.host)
+        with pytest.raises(Refused, match=r"VM_BAD_POWER_STATE.*halted, running"):
+            await pool.power_on(vm, server.host)
+        wrong = {**record, "memory_dynamic_min": "1"}
+        other = str(await pool.ask(lambda api: api.VM.create(wrong)))
+        with pytest.raises(MachineFault, match="MEMORY_CONSTRAINT_VIOLATION"):
+            await pool.power_on(other, server.host)
+        assert await pool.remove_named(record["name_label"])
+        assert not await pool.remove_named(record["name_label"])
+
+
+async def test_what_others_called_so_is_left(server: XenServer, context: Context) -> None:
+    server.add("VM", name_label="tare-t-1-subject", other_config={}, power_state="Running")
+    async with pool_of(server) as pool:
+        assert not await pool.remove_named("tare-t-1-subject")
+    way = options_of(server).way()
+    context.ledger.record("xenserver-vm", **way, name="theirs")
+    told = await clean(context.host, context.ledger, Xenserver.undoers)
+    assert "does not begin with tare-" in told[0] and len(server.objects["VM"]) == 1
+
+
+async def test_cpus_that_are_not_there_are_refused_here(
+    server: XenServer, context: Context, tmp_path: Path
+) -> None:
+    """XenAPI would take the mask, and run the VM anywhere."""
+    with pytest.raises(InputError, match="CPU 16 is not there: the host has 16"):
+        await started(context, options_of(server), spec_of(tmp_path, cpus=(16,)))
+    assert nothing_left(server, context)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"on_host": "xen9"}, "has no xen9"),
+        ({"sr": "ISOs"}, "holds CDs"),
+        ({"network": "none"}, "has no none"),
+        ({"image": "none.iso"}, "has no none.iso"),
+    ],
+)
+async def test_what_is_not_there_is_named(
+    server: XenServer, context: Context, more: dict[str, Any], words: str
+) -> None:
+    verdict = await Xenserver().check(context, options_of(server, **more))
+    assert not verdict.usable and words in verdict.reason and verdict.hint
+
+
+async def test_a_check_tells_build_and_cpus(server: XenServer, context: Context) -> None:
+    verdict = await Xenserver().check(context, options_of(server))
+    assert verdict.usable and verdict.versions == {"xenserver": "8.3.0 cloud", "xen": "4.17.5"}
+    assert verdict.capabilities.max_vcpus == 16
+
+
+# What fails half-way.
+
+
+@pytest.mark.parametrize("what", ["VM.start_on", "VDI.copy", "role", "full"])
+async def test_of_what_fails_nothing_is_left(
+    server: XenServer, context: Context, tmp_path: Path, what: str
+) -> None:
+    server.role = "read-only" if what == "role" else server.role
+    server.full = what == "full"
+    server.fails = {what: ["INTERNAL_ERROR", "half-way"]}
+    with pytest.raises(MachineFault, match=r"half-way|RBAC_PERMISSION_DENIED|SR_FULL"):
+        await started(context, options_of(server, image="tare-live.raw"), spec_of(tmp_path))
+    assert nothing_left(server, context)
+
+
+@pytest.mark.parametrize(
+    "request_cut", ["VDI.create", "VM.create", "import_raw_vdi", "Async.VM.start_on", "task.get"]
+)
+async def test_of_a_connection_that_breaks_nothing_is_left(
+    server: XenServer, context: Context, tmp_path: Path, request_cut: str
+) -> None:
+    server.cuts.append(re.compile(request_cut))
+    try:
+        machine = await started(context, options_of(server), spec_of(tmp_path))
+    except TareError as error:
+        assert "broke" in str(error)
+    else:
+        # A task goes on, however often its state cannot be asked; a disk was filled all the same.
+        assert request_cut == "task.get"
+        await machine.stop()
+    assert server.cuts == []
+    server.objects["task"].clear()
+    assert nothing_left(server, context)
+
+
+async def test_a_busy_vm_is_waited_for(
+    server: XenServer, context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = await started(context, options_of(server), spec_of(tmp_path))
+    (record,) = server.objects["VM"].values()
+    record["current_operations"] = {"OpaqueRef:task": "snapshot"}
+    monkeypatch.setattr(pools, "BUSY_S", 0.0)
+    with pytest.raises(Refused, match="OTHER_OPERATION_IN_PROGRESS"):
+        await machine.stop()
+    # It stays in the ledger until `tare clean`.
+    assert "xenserver-vm" in {entry.kind for entry in context.ledger.open_entries()}
+    record["current_operations"] = {}
+    await clean(context.host, context.ledger, Xenserver.undoers)
+    assert nothing_left(server, context)
+
+
+# What befalls a machine, and what its host tells.
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"snapshots": ["OpaqueRef:s"]}, "snapshot"),
+        ({"current_operations": {"t": "pool_migrate"}}, "pool_migrate under way"),
+        ({"resident_on": "OpaqueRef:other"}, "migrated"),
+        ({"domid": "77777"}, "another domain"),
+        ({"memory_dynamic_min": "1"}, "ballooned"),
+    ],
+)
+async def test_a_cell_that_was_disturbed_is_withheld(
+    server: XenServer, context: Context, tmp_path: Path, change: dict[str, Any], words: str
+) -> None:
+    machine = await started(context, options_of(server), spec_of(tmp_path))
+    side, calm = HypervisorSide(machine), HypervisorSide(machine)
+    await calm.begin()
+    await calm.end()
+    await side.begin()
+    (record,) = server.objects["VM"].values()
+    before = {key: record[key] for key in change}
+    record |= change
+    await side.end()
+    record |= before
+    await machine.stop()
+    assert calm.doubt == "" and words in side.doubt
+
+
+async def test_run_states_are_told_as_they_were_recorded(
+    server: XenServer, context: Context, tmp_path: Path
+) -> None:
+    machine = await started(context, options_of(server), spec_of(tmp_path))
+    names = [name.rpartition(":")[2] for name in server.legend]
+    assert names == list(STATES)
+    server.rows = [{"t": t, "values": ["0.5", "NaN", "0", "0.25", "0", "0"]} for t in (95, 105)]
+    told = await machine.hypervisor_figures(100, 120)
+    await machine.stop()
+    assert told["resolution_s"] == 5
+    (row,) = told["rows"]
+    # What was not known is not shown, and never 0.
+    assert row["time"] == 105 and row["runstate_fullrun"] == 0.5
+    assert "runstate_full_contention" not in row
+
+
+# Secrets.
+
+
+async def test_secrets_are_in_nothing_that_is_written_or_said(
+    server: XenServer,
+    context: Context,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="tare")
+    said: list[str] = []
+    planted = [server.password]
+
+    async def hear(work: Callable[[], Any]) -> None:
+        try:
+            said.append(repr(await work()))
+        except Exception as error:
+            said.append(f"{error!r} {error} {getattr(error, 'hint', '')} {error.__cause__!r}")
+
+    options = options_of(server, image="tare-live.raw")
+    machine = await started(context, options, spec_of(tmp_path))
+    planted += server.sessions
+    # A server that says back what it was sent.
+    server.fails = {"VM.hard_shutdown": ["INTERNAL_ERROR", *planted]}
+    await hear(machine.stop)
+    server.fails = {"VM.start_on": ["INTERNAL_ERROR", server.password]}
+    await hear(lambda: started(context, options, spec_of(tmp_path)))
+    assert "(secret)" in said[-1]
+    server.password = "another"
+    await hear(lambda: Xenserver().check(context, options))
+    said += [context.ledger.path.read_text(), caplog.text, repr(options), *capfd.readouterr()]
+    assert len(planted) == 2 and all(len(word) > 8 for word in planted)
+    for word in planted:
+        assert not any(word in text for text in said)
+    # Nor in an address that was asked for, which servers keep in their logs.
+    assert not any("session_id" in asked for asked in server.asked)
