@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+from tare.platforms.vendors.configuration import configuration_in
 from tare.testing.dialling import LocalGuest
 
 CALL_S = 60.0
@@ -26,6 +27,8 @@ class Guests:
         self._ended = ended
         self._loop = asyncio.get_running_loop()
         self._guests: dict[Any, LocalGuest] = {}
+        self.keys: list[str] = []
+        """The key of every guest that was started."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def plug(self, vm: Any, images: list[bytes]) -> None:
@@ -51,6 +54,8 @@ class Guests:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(CALL_S)
 
     async def _plug(self, vm: Any, images: list[bytes]) -> None:
+        found = filter(None, map(configuration_in, images))
+        self.keys += [str(each["key"]) for each in found]
         guest = self._guests[vm] = LocalGuest(self._agent)
         # Without its configuration a guest boots all the same, and does nothing.
         with contextlib.suppress(LookupError):

@@ -31,7 +31,7 @@ from tare.platforms.linux.process_machine import owned_directory
 from tare.platforms.proxmox.node import Node, only_node, vms_of
 from tare.platforms.proxmox.options import KNOBS, ProxmoxOptions
 from tare.platforms.proxmox.rights import missing, needed
-from tare.platforms.proxmox.session import ProxmoxSession
+from tare.platforms.proxmox.session import ProxmoxSession, load
 from tare.platforms.proxmox.vm import ProxmoxVm, affinity, remove_patiently, settings
 from tare.platforms.vendors.callback import Caller, Doors
 from tare.platforms.vendors.configuration import picture
@@ -138,9 +138,10 @@ class Proxmox(Platform[ProxmoxOptions]):
         """Log in, and see what the node, the storages and the account's rights allow."""
         able = self.stated(options).capabilities
         emulated = not options.kvm
-        if options.address == ANY:
-            return Verdict(False, NAME_ONE, "", emulated, {}, able)
         try:
+            load()
+            if options.address == ANY:
+                return Verdict(False, NAME_ONE, "", emulated, {}, able)
             async with opened(ProxmoxSession(options.way())) as session:
                 node = await only_node(session, options.node, options.pool)
                 await _require_rights(session, options, node)

@@ -41,9 +41,7 @@ class ProxmoxSession(Session[Any]):
     """
 
     def __init__(self, way: Mapping[str, Any]) -> None:
-        self._requests = extras.load("requests", EXTRA, PRODUCT)
-        # Without `requests`, proxmoxer would end this process.
-        self._library = extras.load("proxmoxer", EXTRA, PRODUCT)
+        self._library = load()
         self._way = dict(way)
         self._who = credentials(PREFIX, way["credentials"])
         super().__init__(str(way["address"]), self._who.password)
@@ -127,3 +125,10 @@ def _words(content: Any, wrong: Any) -> str:
     if isinstance(wrong, Mapping):
         said = ", ".join([said, *(f"{key}: {value}" for key, value in wrong.items())])
     return " ".join(said.split())
+
+
+def load() -> Any:
+    """Return the library; raises InputError, with the command that installs it, without one."""
+    # Without it, proxmoxer would end this process.
+    extras.load("requests", EXTRA, PRODUCT)
+    return extras.load("proxmoxer", EXTRA, PRODUCT)

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Generic, TypeVar
 
-from tare.errors import TareError
+from tare.errors import MachineFault, TareError
 from tare.platforms.vendors.faults import Expired
 from tare.platforms.vendors.secret import Secret, scrubbed
 
@@ -106,7 +106,7 @@ class Session(ABC, Generic[C]):
             async with asyncio.timeout(CALL_S):
                 return await asyncio.to_thread(work, *client)
         except TimeoutError:
-            raise TareError(f"{self.name} did not answer within {CALL_S:g} s") from None
+            raise MachineFault(f"{self.name} did not answer within {CALL_S:g} s") from None
         except TareError as error:
             raise self._scrubbed(error) from None
         except Exception as error:

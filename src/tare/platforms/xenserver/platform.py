@@ -35,7 +35,7 @@ from tare.platforms.vendors.session import opened
 from tare.platforms.xenserver.making import Making
 from tare.platforms.xenserver.options import KNOBS, XenserverOptions
 from tare.platforms.xenserver.pool import Pool
-from tare.platforms.xenserver.session import XenSession
+from tare.platforms.xenserver.session import XenSession, load
 from tare.platforms.xenserver.vm import XenVm, other_devices
 
 if TYPE_CHECKING:
@@ -132,9 +132,10 @@ class Xenserver(Platform[XenserverOptions]):
     async def check(self, context: Context, options: XenserverOptions) -> Verdict:
         """Log in, and see whether host, repository, network and image are there."""
         able = self.stated(options).capabilities
-        if options.address == ANY:
-            return Verdict(False, NAME_ONE, "", False, {}, able)
         try:
+            load()
+            if options.address == ANY:
+                return Verdict(False, NAME_ONE, "", False, {}, able)
             async with opened(XenSession(options.way())) as session:
                 pool = Pool(session)
                 host = await pool.host(options.on_host)

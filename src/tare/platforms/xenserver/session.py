@@ -69,7 +69,7 @@ class XenSession(Session[Any]):
     """
 
     def __init__(self, way: Mapping[str, Any]) -> None:
-        self._library = extras.load("XenAPI", EXTRA, PRODUCT)
+        self._library = load()
         self._way = dict(way)
         self._who = credentials(PREFIX, way["credentials"])
         self._tls = verifying(way["ca"])
@@ -174,3 +174,8 @@ class XenSession(Session[Any]):
         if answer.status != 200:
             raise MachineFault(f"{self.name}: {path} answered {answer.status} {answer.reason}")
         return told
+
+
+def load() -> Any:
+    """Return the library; raises InputError, with the command that installs it, without one."""
+    return extras.load("XenAPI", EXTRA, PRODUCT)
