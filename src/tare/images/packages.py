@@ -29,6 +29,8 @@ _ALIASES: dict[str, dict[str, tuple[str, ...]]] = {
         "generic": ("linux-image-generic",),
     },
 }
+_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+")
+"""Debian Policy 5.6.1."""
 _KERNEL_PART = re.compile(r"^linux-(image|modules)-")
 
 
@@ -108,6 +110,27 @@ async def kernel_packages(host: Host, kernel: str) -> tuple[Package, ...]:
             await _choices(host, system),
         )
     return await _parts(host, found)
+
+
+async def require_kernel(host: Host, kernel: str) -> None:
+    """Check by the package lists as they are that a kernel can be had; nothing is downloaded.
+
+    Args:
+        host: The computer whose package lists are used.
+        kernel: As of :func:`kernel_packages`.
+
+    Raises:
+        InputError: It is no alias, and the lists, if there are any, have no such package.
+    """
+    if any(kernel in aliases for aliases in _ALIASES.values()):
+        return
+    if not _PACKAGE.fullmatch(kernel) or (
+        any(APT_LISTS.glob("*_*")) and await _show(host, kernel) is None
+    ):
+        system = await distribution(host)
+        raise InputError(
+            f"{system.name} has no package for the kernel {kernel!r}", await _choices(host, system)
+        )
 
 
 async def _first(host: Host, names: tuple[str, ...]) -> Package | None:

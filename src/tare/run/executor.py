@@ -49,6 +49,7 @@ from tare.run.resuming import (
     require_same_images,
     require_same_plan,
 )
+from tare.run.room import found_memory, require_room
 from tare.run.setup import Decision, RunSetup, StudySource, platform_of
 from tare.run.sites import OtherHosts, ReadyArm
 from tare.run.slow_libraries import SlowLibraries
@@ -96,6 +97,7 @@ async def execute(
     if part is not None:
         facts = restored_facts(part.checked, facts)
     plan = plan_study(setup, study, seed, facts)
+    await require_room(study, plan, setup, found_memory(study, setup), setup.context.builder)
     prepared = await prepare_arms(setup, study, plan)
     with appending(folder) as log:
         _subscribe(setup, log, fold)

@@ -14,6 +14,7 @@ from rich.text import Text
 from tare.hosts.local import LocalHost
 from tare.registry import installed
 from tare.run.checking import check_arms, facts_of, plan_study
+from tare.run.room import assumed_memory, found_memory, require_room
 from tare.run.runhost.assumed import Believed, assumed_host, believed
 from tare.run.session import agent_path, inspection_setup
 from tare.run.setup import Grounds, Unasked, platform_of
@@ -64,7 +65,8 @@ async def plan_here(
         probe: Whether to check for real.
 
     Raises:
-        InputError: The baseline cannot run there; or a host cannot be used, with ``probe``.
+        InputError: The baseline cannot run there, or machines want more than a host has; or a host
+            cannot be used, with ``probe``.
         MachineFault: A host cannot be reached, with ``probe``.
     """
     if probe:
@@ -72,7 +74,10 @@ async def plan_here(
             await require_additions(setup, setup.context.builder, study, Path(source.path))
             verdicts = await check_arms(setup, study)
             checked = {name: Believed(verdict, FOUND_OUT) for name, verdict in verdicts.items()}
-            return replace(_outlook(setup, study, seed, checked), probed=True)
+            outlook = _outlook(setup, study, seed, checked)
+            found = found_memory(study, setup)
+            await require_room(study, outlook.plan, setup, found, setup.context.builder)
+            return replace(outlook, probed=True)
     # Which CPUs this computer has is read from files; nothing is started by that.
     here = LocalHost(agent_path())
     parts = installed()
@@ -88,7 +93,9 @@ async def plan_here(
         name: believed(hosts[study.host_of(name)], study, name, network) for name in study.arms
     }
     assumed = tuple(host.assumed for host in hosts.values() if host.assumed)
-    return replace(_outlook(grounds, study, seed, remembered), assumed=assumed)
+    outlook = _outlook(grounds, study, seed, remembered)
+    await require_room(study, outlook.plan, grounds, assumed_memory(study), here)
+    return replace(outlook, assumed=assumed)
 
 
 def _outlook(

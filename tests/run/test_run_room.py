@@ -1,0 +1,76 @@
+"""A plan finds what a run would find: memory, disks and kernels that are not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from run.run_driving import tare
+from study.test_study_plan import small
+from tare.run.room import machines_of, own_memory
+from tare.study.cells import Batch
+from tare.study.placement import CompanionPlacement, NeighbourPlacement, Placement
+
+STUDY = """study: x
+baseline: bare
+blocks: {least: 2, most: 2}
+arms:
+  bare: {platform: bare}
+  guest: {platform: qemu, accelerator: tcg}
+"""
+TICK = "workloads: {tick: {samples: 2000}}\n"
+BESIDE = "scenarios: {c: {neighbours: [{load: cpu-load}, {load: cpu-load}, {load: cpu-load}]}}\n"
+CASES = {
+    "memory": ("shape: {memory: 900TiB}\n" + TICK, "900 TiB of memory are wanted, and the host"),
+    "sum": (
+        f"shape: {{memory: {int(own_memory() * 0.4)}}}\n" + BESIDE + TICK,
+        "are wanted in 4 machines at once",
+    ),
+    "disk": ("shape: {disk: 900TiB}\nworkloads: {fio: {}}\n", "disk of 900 TiB is wanted"),
+    "kernel": ("kernel: 9.9.9-none\n" + TICK, "has no package for the kernel '9.9.9-none'"),
+    "file": ("kernel: /none/vmlinuz\n" + TICK, "there is no kernel file /none/vmlinuz"),
+    "deadline": ("workloads: {tick: {deadline: 0s}}\n", "deadline: must be more than 0"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_what_is_not_there_is_found_before_anything_is_started(
+    case: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    rest, said = CASES[case]
+    study, folder = tmp_path / "s.yaml", tmp_path / "run"
+    study.write_text(STUDY + rest)
+    out: tuple[str | Path, ...] = ("--out", folder) if command == "run" else ()
+    done = tare(command, study, *out)
+    assert done.returncode == 2, (done.stdout, done.stderr)
+    assert said in done.stderr
+    assert not folder.exists()
+
+
+SIZES = st.none() | st.integers(1, 1 << 40)
+
+
+@given(st.lists(SIZES), st.lists(st.tuples(SIZES, st.sampled_from(["", "other"]))))
+def test_every_machine_that_is_booted_at_once_counts_where_it_is(
+    neighbours: list[int | None], companions: list[tuple[int | None, str]]
+) -> None:
+    study = small(STUDY + "workloads: {tick: {samples: 1}}\n")
+    placement = Placement(
+        neighbours=tuple(NeighbourPlacement("cpu-load", {}, (), size) for size in neighbours),
+        companions=tuple(
+            CompanionPlacement(f"c{number}", memory=size, host=host)
+            for number, (size, host) in enumerate(companions)
+        ),
+    )
+    found = machines_of(study, Batch(1, "guest", "alone", (), placement))
+    own = study.shape_of("guest").memory
+    away = [size or own for size, host in companions if host]
+    total = own + sum(size or own for size in neighbours)
+    total += sum(size or own for size, _ in companions)
+    assert sum(map(sum, found.values())) == total
+    assert found.get("other", []) == away
