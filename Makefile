@@ -1,4 +1,4 @@
-.PHONY: setup quick test acceptance lint fuzz bench simulations docs architecture wheel lock \
+.PHONY: setup quick test acceptance lint fuzz torture bench simulations docs architecture wheel lock \
 	sbom audit clean help
 
 TARE := .venv/bin/tare
@@ -40,6 +40,12 @@ fuzz:  ## every parser of outside bytes, for longer
 	PROPTEST_CASES=200000 cargo test --locked --release --quiet --manifest-path agent/Cargo.toml
 	@# What it finds is kept in .hypothesis and agent/proptest-regressions, and tried first next time.
 	TARE_FUZZ=1 $(PYTEST) -m fuzz
+
+FAULTS := 200
+
+torture:  ## random faults over short runs, and the table of docs/testing.md; FAULTS=N for fewer
+	@scripts/setup test
+	PYTHONPATH=tests .venv/bin/python -m torture --faults $(FAULTS) --write docs/testing.md
 
 bench:  ## the figures of benchmarks/, each against its peer in the same run
 	@scripts/setup bench
