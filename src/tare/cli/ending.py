@@ -102,6 +102,34 @@ def _without_collection() -> Iterator[None]:
             gc.enable()
 
 
+@contextmanager
+def says_how_to_go_on(directory: Path) -> Iterator[None]:
+    """Say how to go on where Ctrl-C comes while nothing listens for it: at the end, say.
+
+    Raises:
+        typer.Exit: It came.
+    """
+    from tare.run.folder import RunFolder
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        # Before its first event there is no run to go on with.
+        if RunFolder(directory).events.is_file():
+            piped_or_terminal().print(Text(_going_on(directory), "yellow"), soft_wrap=True)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+def _going_on(directory: Path) -> str:
+    from tare.events import read_fold
+    from tare.run.folder import RunFolder
+
+    ended = read_fold(RunFolder(directory).events).ended
+    if ended is not None and ended.status == "complete":
+        return f"interrupted; the run is complete, and its report comes by: tare report {directory}"
+    return f"interrupted; go on with: tare resume {directory}"
+
+
 def end(directory: Path, finished: RunFinished | None) -> None:
     """Write the report, say how the run ended, and exit by it; ``finished``: None if interrupted.
 
@@ -117,7 +145,7 @@ def end(directory: Path, finished: RunFinished | None) -> None:
     if seal := read_seal(RunFolder(directory).events):
         console.print(Text(f"last hash: {seal.digest}"), soft_wrap=True)
     if finished is None:
-        console.print(Text(f"interrupted; go on with: tare resume {directory}", "yellow"))
+        console.print(Text(_going_on(directory), "yellow"), soft_wrap=True)
         raise typer.Exit(EXIT_INTERRUPTED)
     for line, style in closing(finished):
         console.print(Text(line, style))

@@ -23,6 +23,7 @@ from tare.cli.ending import (
     EXIT_INTERRUPTED,
     decide_on,
     end,
+    says_how_to_go_on,
     write_report,
 )
 from tare.cli.history import history
@@ -194,7 +195,8 @@ def run(
         end(folder, fleet.run_on(choice, wanted, source, folder, seed))
         return
     running = carry_out(wanted, source, folder, seed, decide_on, _console(), strict=strict)
-    end(folder, asyncio.run(running))
+    with says_how_to_go_on(folder):
+        end(folder, asyncio.run(running))
 
 
 @app.command("import")
@@ -231,7 +233,8 @@ def resume(
     from tare.run.foreground import go_on
 
     going = go_on(directory, decide_on, _console(), strict=strict, accept=accept)
-    end(directory, asyncio.run(going))
+    with says_how_to_go_on(directory):
+        end(directory, asyncio.run(going))
 
 
 @app.command()

@@ -73,6 +73,13 @@ class BlockCourse:
     finished: list[int] = field(default_factory=list)
     hosts: dict[int, str] = field(default_factory=dict)
     _began: dict[int, float] = field(default_factory=dict)
+    _seen: set[int] = field(default_factory=set)
+    _again: set[int] = field(default_factory=set)
+
+    @property
+    def shared(self) -> bool:
+        """Whether the newest block was begun by a former process too."""
+        return self.number in self._again
 
     def take(self, event: BlockStarted | BlockFinished, time: float) -> None:
         """Account for a block's begin or end; blocks of several hosts may overlap."""
@@ -80,11 +87,13 @@ class BlockCourse:
             self.number, self.under_way = max(self.number, event.block), True
             self.began = time
             self._began[event.block] = time
+            (self._again if event.block in self._seen else self._seen).add(event.block)
             if event.host:
                 self.hosts[event.block] = event.host
             return
         began = self._began.pop(event.block, None)
-        self.last_took_s = None if began is None else time - began
+        alone = event.block not in self._again
+        self.last_took_s = time - began if began is not None and alone else None
         if self.last_took_s is not None:
             self.took_s.append(self.last_took_s)
         self.under_way = bool(self._began)

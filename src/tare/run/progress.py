@@ -80,12 +80,28 @@ class Tally:
         if per_block <= 0:
             return None
         blocks_after = self.blocks - max(block.number, 1)
-        if block.under_way:
+        if block.number and block.number not in block.finished and not self._by_one_process:
+            # A former process has measured a part of it, in time that does not count here.
+            in_this_block = max(per_block * self._block_share_left, self.cell_left_s)
+        elif block.under_way:
             in_this_block = max(per_block - (self.clock() - block.began), self.cell_left_s)
         else:
             in_this_block = 0.0 if block.number else per_block
         side_by_side = max(len(self.fold.joined), 1)
         return blocks_after * per_block / side_by_side + max(in_this_block, 0.0)
+
+    @property
+    def _by_one_process(self) -> bool:
+        block = self.fold.block
+        return block.under_way and not block.shared
+
+    @property
+    def _block_share_left(self) -> float:
+        """The share of the newest block's cells that have not ended, from 0 to 1."""
+        fold = self.fold
+        cells = fold.planned.cells_per_block if fold.planned is not None else 0
+        done = sum(cell.result.block == fold.block.number for cell in fold.finished.values())
+        return max(1 - done / cells, 0.0) if cells else 1.0
 
     @property
     def left(self) -> str:
