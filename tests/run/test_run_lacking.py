@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 
 from tare.platforms.contract import Capabilities
+from tare.registry import installed
 from tare.run.catalog import build_catalog
 from tare.run.lacking import lacking, lacking_loads
 from tare.study.load import parse_study
 from tare.study.model import Study
+from tare.study.placement import HostCpus
+from tare.study.plan import ArmFacts, HostFacts, make_plan
 from tare.workloads import WORKLOADS
 
 ABLE = Capabilities(
@@ -61,6 +64,46 @@ def test_what_the_study_itself_leaves_out_is_told_with_what_to_write() -> None:
         "kernel-compile": "kernel-compile needs a machine with at least 768 MiB of memory, "
         "not 512 MiB",
     }
+
+
+KEYED = """
+study: keyed
+baseline: bare
+arms: {bare: {platform: bare}, box: {platform: oci, runtime: runsc}}
+workloads:
+  pages: {workload: http-load}
+  quick: {workload: tick, samples: 10}
+  slow: {workload: tick, samples: 1000}
+"""
+
+
+def test_what_is_skipped_is_told_by_the_study_s_key_and_costs_no_other_workload() -> None:
+    study = parse_study(KEYED.encode(), "keyed.yaml", build_catalog())
+    sandboxed = installed().platforms["oci"].stated(study.arms["box"].options).capabilities
+    found = lacking(WORKLOADS, study, "box", replace(sandboxed, toolbox=frozenset({"tree"})))
+    assert set(found) == {"pages"}
+    assert found["pages"].startswith("pages needs a network")
+    facts = {
+        "bare": ArmFacts(usable=True),
+        "box": ArmFacts(usable=True, lacks=found, neighbours=False),
+    }
+    plan = make_plan(study, 1, facts, {"": HostFacts(HostCpus((0, 1)))}, WORKLOADS)
+    cells = sorted((b.arm, cell.workload) for b in plan.batches for cell in b.cells)
+    assert cells == [
+        ("bare", "pages"), ("bare", "quick"), ("bare", "slow"), ("box", "quick"), ("box", "slow")
+    ]  # fmt: skip
+    assert [(skip.arm, skip.workload) for skip in plan.skipped] == [("box", "pages")]
+
+
+def test_one_of_two_keys_of_a_workload_may_be_skipped_alone() -> None:
+    study = parse_study(KEYED.encode(), "keyed.yaml", build_catalog())
+    facts = {
+        "bare": ArmFacts(usable=True),
+        "box": ArmFacts(usable=True, lacks={"slow": "it takes too long"}),
+    }
+    plan = make_plan(study, 1, facts, {"": HostFacts(HostCpus((0, 1)))}, WORKLOADS)
+    box = [cell.workload for b in plan.batches if b.arm == "box" for cell in b.cells]
+    assert sorted(box) == ["pages", "quick"]
 
 
 @pytest.mark.parametrize(

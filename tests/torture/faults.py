@@ -12,7 +12,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
-from torture.judging import Event, ends, open_cells, told_of_death
+from torture.judging import Event, ends, measured_through, open_cells, told_of_death
 
 if TYPE_CHECKING:
     from torture.trial import Said, Trial
@@ -129,7 +129,7 @@ def _stopped(kind: str) -> Callable[[Trial, Random], Judge]:
             return wrong + [
                 f"{cell} counts, though its {kind} was stopped in it"
                 for cell in throughout
-                if ends(events).get(cell, {}).get("status") == "ok" and not told_of_death(events)
+                if measured_through(ends(events).get(cell), LEAST_STOP_S)
             ]
 
         return judge

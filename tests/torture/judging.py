@@ -73,6 +73,15 @@ def unreasoned(events: Sequence[Event]) -> list[str]:
     ]
 
 
+def measured_through(end: Event | None, stop_s: float) -> bool:
+    """Return whether a cell counts that measured while its machine was stopped so long.
+
+    A stop before or after the work itself, while clocks are compared, costs nothing but time: then
+    the work took less than the stop.
+    """
+    return end is not None and end["status"] == "ok" and end["measured_s"] >= stop_s
+
+
 def told_of_death(events: Sequence[Event]) -> bool:
     """Return whether any event says that a machine or a cell ended as nobody wanted."""
     return any(

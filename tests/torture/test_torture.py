@@ -16,6 +16,7 @@ from torture.faults import FAULTS
 from torture.judging import (
     Verdict,
     lost_cells,
+    measured_through,
     open_cells,
     spoilt_cells,
     told_of_death,
@@ -63,6 +64,13 @@ def test_a_failure_without_a_reason_and_a_death_are_seen() -> None:
     assert told_of_death([{"type": "machine_stopped", "expected": False}])
     assert told_of_death([finished("a", "failed", "x")])
     assert open_cells([started("a", "m1"), started("b", "m2"), finished("b")], "m1") == ["a"]
+
+
+def test_a_stop_counts_only_if_the_work_lasted_through_it() -> None:
+    assert measured_through({"status": "ok", "measured_s": 4.5}, 3.0)
+    assert not measured_through({"status": "ok", "measured_s": 0.03}, 3.0)
+    assert not measured_through({"status": "withheld", "measured_s": 4.5}, 3.0)
+    assert not measured_through(None, 3.0)
 
 
 @given(st.integers(0, 2**32), st.integers(1, 60))

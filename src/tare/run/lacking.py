@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def lacking(
     workloads: Mapping[str, Workload[Any]], study: Study, arm: str, offered: Capabilities
 ) -> dict[str, str]:
-    """Return the workloads that cannot run on an arm, by name, with the reason.
+    """Return the study's workloads that cannot run on an arm, by their keys, with the reason.
 
     Args:
         workloads: All workloads by name.
@@ -29,8 +29,8 @@ def lacking(
     """
     memory = study.shape_of(arm).memory
     found: dict[str, str] = {}
-    for spec in study.workloads.values():
-        name, workload = spec.workload, workloads[spec.workload]
+    for name, spec in study.workloads.items():
+        workload = workloads[spec.workload]
         reason = unmet(study, arm, offered, needs_of(workload, spec.points))
         if memory < workload.memory:
             reason = (
@@ -38,7 +38,7 @@ def lacking(
                 f"not {format_size(memory)}"
             )
         if reason:
-            found.setdefault(name, f"{name} needs {reason}")
+            found[name] = f"{name} needs {reason}"
     return found
 
 

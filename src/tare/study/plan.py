@@ -37,7 +37,7 @@ class ArmFacts:
         emulated: Whether results show behaviour only.
         boot_s: Seconds a machine takes to start and stop, for the estimate.
         slowdown: How many times longer than natively the same work takes, for the estimate.
-        lacks: Workload name to the reason why it cannot run on this arm.
+        lacks: Key of a workload in the study to the reason why it cannot run on this arm.
         loads_lack: Scenario to the reason why its neighbours' loads cannot run on this arm.
         knobs: The scheduler knobs that machines have here.
         missing_knobs: Knob to the reason why machines lack it.
@@ -204,9 +204,9 @@ def make_plan(
             skipped.append(Skip(arm, None, None, reason))
             continue
         skipped += [
-            Skip(arm, None, label, facts[arm].lacks[spec.workload])
-            for label, spec in study.workloads.items()
-            if spec.workload in facts[arm].lacks
+            Skip(arm, None, label, facts[arm].lacks[label])
+            for label in study.workloads
+            if label in facts[arm].lacks
         ]
         skipped += _skipped_workloads(study, arm, kinds, len(cpus.online))
         for scenario in study.scenarios:
@@ -275,7 +275,7 @@ def _batch(
     cells = tuple(
         cell
         for label, spec in study.workloads.items()
-        if spec.workload not in facts.lacks
+        if label not in facts.lacks
         and (spec.scenarios is None or name in spec.scenarios)
         and not wrong_machines(scenario, kinds[spec.workload])
         for cell in _cells(arm, name, label, spec, facts, kinds[spec.workload])
