@@ -44,7 +44,7 @@ from tare.run.peers import (
 from tare.run.place import Place, connected_by
 from tare.run.sites import OtherHosts, ReadyArm, Site
 from tare.run.slow_libraries import SlowLibraries
-from tare.run.telling import fail_cell
+from tare.run.telling import fail_cell, tell_failed, tell_started
 from tare.run.through import Between
 from tare.workloads.needs import needs_of, needs_of_loads
 from tare.workloads.network.ends import ORIGIN, PEER
@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from tare.workloads.contract import Need
 
 TRIES = 2
+AGAIN_S = (1.0,)
+"""How long packets are sent before a further cell that needs the network, in seconds."""
 STOP_S = 120.0
 """Seconds after which a machine that does not let itself be removed is left to the ledger."""
 
@@ -133,6 +135,10 @@ class BatchRunner:
                 if self.stop.finishing:
                     return cells[index:]
                 attempts[cell.id] = attempts.get(cell.id, 0) + 1
+                if index and (silent := await self._silence(place, cast, cell)):
+                    tell_started(self.cells, cell, attempts[cell.id], cast)
+                    tell_failed(self.cells, cell, silent, True, self._logs(cast.subject.name))
+                    return cells[index if attempts[cell.id] < TRIES else index + 1 :]
                 attempt = Attempt(
                     self.cells,
                     cell,
@@ -241,6 +247,18 @@ class BatchRunner:
             peer = await place.machines.enter_async_context(starting)
         await while_alive((subject, peer.machine), peer.prove(subject), *place.lost)
         return peer
+
+    async def _silence(self, place: Place, cast: Cast, cell: Cell) -> str:
+        """Return why a cell cannot use the network that cells before it could; empty if it can."""
+        needs = needs_of(self.cells.workloads[cell.kind], [cell.parameters])
+        if cast.peer is None or "network" not in needs:
+            return ""
+        machines = (cast.subject, cast.peer.machine)
+        try:
+            await while_alive(machines, cast.peer.prove(cast.subject, AGAIN_S), *place.lost)
+        except TareError as error:
+            return f"{cast.subject.name}: its network has fallen silent: {error}"
+        return ""
 
     async def _boot_neighbours(self, place: Place) -> tuple[Neighbour, ...]:
         neighbours = []
