@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 
@@ -122,6 +122,26 @@ def drawn(seed: int, number: int, only: Sequence[str] = ()) -> list[tuple[str, i
     return [(fault, random.getrandbits(32)) for fault in chosen]
 
 
+def _one(fault: str, seed: int, number: str) -> Verdict:
+    """Carry out one trial, and print what became of it."""
+    home = Path(tempfile.mkdtemp(prefix="torture-", dir="/var/tmp"))
+    try:
+        verdict = torture(fault, seed, home)
+    except BaseException:
+        shutil.rmtree(home, ignore_errors=True)
+        raise
+    mark = "ok" if verdict.well else "NOT WELL"
+    print(f"{number} {fault} (seed {seed}): {mark}", flush=True)
+    for what in ("lost", "left", "wrong", "spoilt"):
+        for sentence in getattr(verdict, what):
+            print(f"    {what}: {sentence}", flush=True)
+    if verdict.well:
+        shutil.rmtree(home, ignore_errors=True)
+    else:
+        print(f"    kept: {home}", flush=True)
+    return verdict
+
+
 def main() -> int:
     """Disturb runs; return 1 if anything was lost, left or told wrongly."""
     parser = argparse.ArgumentParser(prog="torture", description=__doc__.splitlines()[0])
@@ -137,20 +157,12 @@ def main() -> int:
     if asked.again is not None:
         todo = [(asked.only[0], asked.again)]
     print(f"{len(todo)} faults, seed {asked.seed}", flush=True)
-    began, verdicts = time.monotonic(), []
-    for number, (fault, seed) in enumerate(todo, start=1):
-        home = Path(tempfile.mkdtemp(prefix="torture-", dir="/var/tmp"))
-        verdict = torture(fault, seed, home)
-        verdicts.append(verdict)
-        mark = "ok" if verdict.well else "NOT WELL"
-        print(f"{number}/{len(todo)} {fault} (seed {seed}): {mark}", flush=True)
-        for what in ("lost", "left", "wrong", "spoilt"):
-            for sentence in getattr(verdict, what):
-                print(f"    {what}: {sentence}", flush=True)
-        if verdict.well:
-            shutil.rmtree(home, ignore_errors=True)
-        else:
-            print(f"    kept: {home}", flush=True)
+    began = time.monotonic()
+    verdicts: list[Verdict] = []
+    with suppress(KeyboardInterrupt):
+        # What was done until then is told all the same.
+        for number, (fault, seed) in enumerate(todo, start=1):
+            verdicts.append(_one(fault, seed, f"{number}/{len(todo)}"))
     text = table(verdicts, asked.seed, time.monotonic() - began)
     print(text)
     if asked.write is not None:
