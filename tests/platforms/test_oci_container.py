@@ -21,6 +21,7 @@ from tare.platforms.oci import platform as oci
 from tare.platforms.oci.cgroups import cgroup_mounts
 from tare.platforms.oci.platform import Oci, OciOptions
 from tare.platforms.oci.runtime import root_file_system
+from tare.platforms.oci.seccomp import SeccompName
 from tare.registry import installed
 
 OCI = Oci()
@@ -58,9 +59,9 @@ def spec(tmp_path: Path) -> Callable[..., MachineSpec]:
     return make
 
 
-async def start(context: Context, spec: MachineSpec) -> Machine:
-    prepared = await OCI.prepare(context, AUTO, spec.shape, spec.realtime)
-    machine = await OCI.start(context, AUTO, prepared, spec)
+async def start(context: Context, spec: MachineSpec, options: OciOptions = AUTO) -> Machine:
+    prepared = await OCI.prepare(context, options, spec.shape, spec.realtime)
+    machine = await OCI.start(context, options, prepared, spec)
     await machine.ready(20)
     return machine
 
@@ -152,6 +153,28 @@ async def test_a_container_is_what_the_shape_says(
     assert throttling(context) == USUAL.strip()
     assert await leftovers(wanted.name) == []
     assert not wanted.workdir.exists()
+
+
+@pytest.mark.parametrize(("seccomp", "mode"), [("none", "0"), ("docker", "2")])
+async def test_calls_are_filtered_where_that_is_asked_for(
+    context: Context, spec: Callable[..., MachineSpec], seccomp: SeccompName, mode: str
+) -> None:
+    wanted = spec(realtime=True)
+    machine = await start(context, wanted, OciOptions(runtime="runc", seccomp=seccomp))
+    try:
+        status = Path(f"/proc/{await inside(wanted)}/status").read_text()
+        assert f"Seccomp:\t{mode}\n" in status
+        told = machine.applied["runs_as"]
+        assert told["seccomp"] == seccomp and told["filtered"] == (mode == "2")
+        # CAP_IPC_LOCK and CAP_SYS_NICE alone.
+        assert int(told["capabilities"], 16) == 1 << 14 | 1 << 23
+        assert told["no_new_privileges"]
+        # What is measured works under it, real-time priority and threads too.
+        asked = {"samples": 100, "threads": 2, "allow_untrusted_tsc": True}
+        found = await machine.agent.run("switch", asked, deadline_s=60)
+        assert found.value["policy"] == "SCHED_FIFO"
+    finally:
+        await machine.stop()
 
 
 async def test_neighbours_share_the_changed_setting(

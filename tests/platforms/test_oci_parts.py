@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from tare.hosts import Ledger, LocalHost
 from tare.platforms.contract import Context
 from tare.platforms.oci.bundle import ContainerSpec, Device, RealtimeShare, configuration
 from tare.platforms.oci.cgroups import parse_mounts
+from tare.platforms.oci.platform import OciOptions
 from tare.platforms.oci.runtime import Runtime, root_file_system
 
 HYBRID = """\
@@ -97,3 +100,28 @@ async def test_root_file_system_is_made_once_by_content(tmp_path: Path, times: i
         agent.write_bytes(b"another")
         assert await root_file_system(context) != root
     assert len(list((tmp_path / "cache" / "oci").iterdir())) == 2
+
+
+def test_a_filter_refuses_what_dockers_refuses_and_is_no_default() -> None:
+    spec = ContainerSpec(name="tare-x", root="/r", cpus=(0,), memory=1 << 26)
+    assert "seccomp" not in configuration(spec)["linux"]
+    profile = configuration(replace(spec, seccomp="docker"))["linux"]["seccomp"]
+    assert profile["defaultAction"] == "SCMP_ACT_ALLOW"
+    whole = {name for rule in profile["syscalls"] if "args" not in rule for name in rule["names"]}
+    assert {"mount", "bpf", "kexec_load", "unshare", "setns", "perf_event_open"} <= whole
+    # What measuring and any program needs, and what CAP_SYS_NICE covers.
+    assert not whole & {"clone", "read", "sched_setscheduler", "mlockall", "mbind", "execve"}
+    asked = [
+        (rule["names"], each["op"], each["value"], each["valueTwo"])
+        for rule in profile["syscalls"]
+        for each in rule.get("args", ())
+    ]
+    # Docker's own mask of all seven (moby, profiles/seccomp): clone is let through without them.
+    assert sum(value for _, _, value, _ in asked) == 2114060288
+    assert all(told[:2] == (["clone"], "SCMP_CMP_MASKED_EQ") for told in asked)
+    assert all(value == mask for _, _, value, mask in asked)
+
+
+def test_gvisor_takes_no_filter_of_an_arms() -> None:
+    with pytest.raises(ValidationError, match="gVisor filters"):
+        OciOptions.model_validate({"runtime": "runsc", "seccomp": "docker"})

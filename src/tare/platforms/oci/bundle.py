@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tare.platforms.oci.seccomp import SeccompName, filtered
+
 AGENT_INSIDE = "/tare-agent"
 DIRECTORIES = ("dev", "proc", "scratch", "sys", "tmp")
 """Where file systems are mounted in the read-only root; they must exist before."""
@@ -57,6 +59,7 @@ class ContainerSpec:
         env: Its environment, besides PATH.
         netns: The network namespace it joins; empty for a new one.
         scratch: Directory of the host that it has as a disk of its own; None: it has none.
+        seccomp: Which system calls it may not make.
     """
 
     name: str
@@ -73,6 +76,7 @@ class ContainerSpec:
     netns: str = ""
     scratch: str | None = None
     toolbox: str | None = None
+    seccomp: SeccompName = "none"
 
 
 def configuration(spec: ContainerSpec) -> dict[str, Any]:
@@ -128,6 +132,7 @@ def configuration(spec: ContainerSpec) -> dict[str, Any]:
                 for device in spec.devices
             ],
             "resources": _resources(spec),
+            **filtered(spec.seccomp),
             "maskedPaths": ["/proc/kcore", "/proc/keys", "/sys/firmware"],
             "readonlyPaths": [
                 "/proc/bus",

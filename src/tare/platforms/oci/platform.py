@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tare.errors import InputError, heard
 from tare.hosts import start_owned
@@ -62,6 +62,7 @@ from tare.platforms.oci.runtime import (
     root_file_system,
     try_runtimes,
 )
+from tare.platforms.oci.seccomp import SeccompName, runs_as
 
 MIN_MEMORY = 16 << 20
 IDLE_DEVICE = "/dev/cpu_dma_latency"
@@ -85,6 +86,17 @@ class OciOptions(LinuxOptions):
         default="auto",
         description="The OCI runtime; auto takes the first of crun and runc that works here.",
     )
+    seccomp: SeccompName = Field(
+        default="none",
+        description="Which system calls are refused: none, as the runtimes themselves do, or "
+        "those that Docker's profile refuses. The kernel then looks at every call.",
+    )
+
+    @model_validator(mode="after")
+    def _filtered_where_it_counts(self) -> Self:
+        if self.runtime == "runsc" and self.seccomp != "none":
+            raise ValueError("gVisor filters all calls by itself: leave seccomp out")
+        return self
 
 
 class Oci(Platform[OciOptions]):
@@ -98,7 +110,8 @@ class Oci(Platform[OciOptions]):
     def describe(self, options: OciOptions) -> str:
         """Return what reports call it."""
         runtime = "container" if options.runtime == "auto" else f"container ({options.runtime})"
-        return ", ".join((runtime, *options.scheduling_words))
+        filtering = () if options.seccomp == "none" else (f"seccomp as {options.seccomp}",)
+        return ", ".join((runtime, *filtering, *options.scheduling_words))
 
     def stated(self, options: OciOptions) -> Statement:
         """Return what containers offer; nothing is tried for it."""
@@ -202,6 +215,7 @@ class Oci(Platform[OciOptions]):
                 ),
                 netns="" if link is None else f"/run/netns/{link.interface}",
                 scratch=None if disk is None else str(disk.path),
+                seccomp=options.seccomp,
             )
             command = await held.enter_async_context(
                 owned_container(context, runtime, mounts, container, spec.workdir)
@@ -217,7 +231,8 @@ class Oci(Platform[OciOptions]):
                 values = values_for(scheduled.wanted, version_of(mounts))
                 if values and (folder := mounts.of("cpu", spec.name)) is not None:
                     scheduled.adopt(folder, values)
-                return await scheduled.prove(tuple(await threads_of(host, pids)), pids[0])
+                told = await scheduled.prove(tuple(await threads_of(host, pids)), pids[0])
+                return {**told, "runs_as": await runs_as(host, spec.name, pids[0], options.seccomp)}
 
             async def cost() -> dict[str, float]:
                 return await cgroup_cost(host, mounts, spec.name)
