@@ -1,4 +1,4 @@
-.PHONY: setup quick test acceptance lint fuzz torture bench simulations docs architecture wheel lock \
+.PHONY: setup quick test acceptance lint fuzz torture bench simulations mutants docs architecture wheel lock \
 	sbom audit clean help
 
 TARE := .venv/bin/tare
@@ -46,6 +46,10 @@ FAULTS := 200
 torture:  ## random faults over short runs, and the table of docs/testing.md; FAULTS=N for fewer
 	@scripts/setup test
 	PYTHONPATH=tests .venv/bin/python -m torture --faults $(FAULTS) --write docs/testing.md
+
+mutants:  ## give the program random mistakes, and count which the tests notice
+	@scripts/setup test
+	.venv/bin/python -m scripts.mutants
 
 bench:  ## the figures of benchmarks/, each against its peer in the same run
 	@scripts/setup bench

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
 import shutil
@@ -40,6 +42,13 @@ def test_what_a_study_may_name_is_listed() -> None:
     told = tare("platforms")
     listed = dict(line.split("\t") for line in told.stdout.splitlines())
     assert {name.split()[0] for name in listed} == set(installed().platforms)
+
+
+def test_the_doctor_tells_which_agent_is_installed() -> None:
+    told = json.loads(tare("doctor", "--json").stdout)["agent"]
+    program = (TARE.parent / "tare-agent").read_bytes()
+    assert told["sha256"] == hashlib.sha256(program).hexdigest()
+    assert re.fullmatch(r"tare-agent \S+, built by rustc \d+\.\d+\.\d+ .*", told["said"])
 
 
 def completed(shell: str, typed: str) -> str:

@@ -87,14 +87,17 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = F
     from tare.platforms.doctor import examine
     from tare.platforms.linux.tracing_check import examine_tracing
     from tare.registry import installed
-    from tare.run.session import host_facts, local_setup
+    from tare.run.session import agent_path, host_facts, local_setup
+    from tare.run.versions import agent_identity
 
     with local_setup() as setup:
         findings = asyncio.run(examine(setup.context, installed().platforms))
         tracing = asyncio.run(examine_tracing(setup.context))
+    agent = agent_identity(agent_path())
     if as_json:
         facts = {
             "host": host_facts(),
+            "agent": agent,
             "tracing": tracing.model_dump(mode="json"),
             "platforms": [f.model_dump(mode="json") for f in findings],
             "left_out": [dataclasses.asdict(part) for part in installed().broken],
@@ -102,6 +105,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = F
         print(json.dumps(facts, indent=2))
         return
     console = _console()
+    console.print(Text(f"{agent['said']}, SHA-256 {agent['sha256']}"))
     for finding in findings:
         emulated = " [emulated]" if finding.emulated else ""
         name = " ".join(part for part in (finding.platform, finding.variant) if part)

@@ -1,0 +1,168 @@
+"""Give the program random mistakes, one at a time, and count which the tests notice.
+
+usage: python -m scripts.mutants [--seed N] [--sample N] [--room ROOM]
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+from scripts.mutants.changes import Change, changes_of
+from scripts.mutants.covering import Covering, TestsFailed, run_tests
+
+ROOT = Path(__file__).resolve().parents[2]
+EXPLAINED = Path("docs/testing.md")
+LEAST = 0.9
+"""The share that must be noticed, of the issue that asked for this."""
+PATIENCE = 5.0
+"""How many times as long as without a mistake tests may take; longer is an endless loop."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """A part of the program, and the tests that are to notice."""
+
+    files: tuple[str, ...]
+    tests: tuple[str, ...]
+
+
+ROOMS = {
+    "statistics": Room(("src/tare/analysis/statistics/*.py",), ("tests/analysis",)),
+    "fold": Room(
+        ("src/tare/events/fold.py", "src/tare/events/observations.py", "src/tare/events/chain.py",
+         "src/tare/events/results.py", "src/tare/events/host_schedule.py"),
+        ("tests/events", "tests/analysis"),
+    ),
+    "planning": Room(
+        ("src/tare/study/plan.py", "src/tare/study/order.py", "src/tare/study/placement.py",
+         "src/tare/study/cells.py", "src/tare/study/baselines.py"),
+        ("tests/study", "tests/run/test_run_plans.py", "tests/run/test_run_resume_plans.py"),
+    ),
+    "resume": Room(
+        ("src/tare/run/account.py", "src/tare/run/appending.py", "src/tare/run/arm_facts.py",
+         "src/tare/run/folder.py"),
+        ("tests/run/test_run_account.py", "tests/run/test_run_outputs.py",
+         "tests/run/test_run_resume_plans.py", "tests/run/test_run_plans.py"),
+    ),
+    "clock": Room(("src/tare/agent/clocktrust.py",), ("tests/agent",)),
+    "framing": Room(
+        ("src/tare/agent/framing.py", "src/tare/agent/message.py", "src/tare/agent/order.py"),
+        ("tests/agent",),
+    ),
+}  # fmt: skip
+
+
+def main() -> int:
+    """Draw a sample, try it, and say what went unnoticed; 1 if that is too much."""
+    asked = _asked()
+    rooms = {name: room for name, room in ROOMS.items() if asked.room in ("", name)}
+    every = {name: _changes(room) for name, room in rooms.items()}
+    chance = random.Random(asked.seed)
+    print(
+        f"seed {asked.seed}: {asked.sample} of {sum(map(len, every.values()))} mistakes", flush=True
+    )
+    drawn = _drawn(every, asked.sample, chance)
+    with tempfile.TemporaryDirectory(prefix="tare-mutants-") as folder:
+        tree = _copied(Path(folder) / "tree")
+        tests = sorted({test for room in rooms.values() for test in room.tests})
+        covering = Covering(tree, tests, Path(folder) / "covered")
+        for test in covering.failed:
+            print(f"left out, for it fails as it is: {test}", flush=True)
+        results: dict[str, list[str]] = defaultdict(list)
+        for number, (name, change) in enumerate(drawn, 1):
+            started = time.monotonic()
+            result = _tried(tree, change, covering)
+            results[name].append(result)
+            took = f"{time.monotonic() - started:.0f} s"
+            print(f"{number:4} {result:9} {name}: {change} ({took})", flush=True)
+    return _judged(results)
+
+
+def _asked() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6))
+    parser.add_argument("--sample", type=int, default=60)
+    parser.add_argument("--room", default="", choices=["", *ROOMS])
+    return parser.parse_args()
+
+
+def _changes(room: Room) -> list[Change]:
+    paths = sorted({path for pattern in room.files for path in ROOT.glob(pattern)})
+    return [
+        change for path in paths for change in changes_of(path.relative_to(ROOT), path.read_bytes())
+    ]
+
+
+def _drawn(
+    every: dict[str, list[Change]], sample: int, chance: random.Random
+) -> list[tuple[str, Change]]:
+    """Draw as many from each room, as far as it has so many."""
+    each = max(1, sample // len(every))
+    return [
+        (name, change)
+        for name, changes in every.items()
+        for change in chance.sample(changes, min(each, len(changes)))
+    ]
+
+
+def _copied(tree: Path) -> Path:
+    names = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    for name in filter(None, names.split("\0")):
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, tree / name, follow_symlinks=False)
+    return tree
+
+
+def _tried(tree: Path, change: Change, covering: Covering) -> str:
+    tests = covering.tests_of(change.path, change.line)
+    if _key(change) in (ROOT / EXPLAINED).read_text():
+        return "explained"
+    if not tests:
+        return "untested"
+    began = time.monotonic()
+    passed, told = run_tests(tree, tests)
+    if not passed:
+        raise TestsFailed(told[-4000:])
+    limit_s = 30 + PATIENCE * (time.monotonic() - began)
+    file = tree / change.path
+    source = file.read_bytes()
+    file.write_bytes(change.applied(source))
+    try:
+        return "unnoticed" if run_tests(tree, tests, limit_s)[0] else "noticed"
+    finally:
+        file.write_bytes(source)
+
+
+def _key(change: Change) -> str:
+    """Return how the page of explanations names a mistake: without its line, for lines move."""
+    return str(change).replace(f":{change.line}:", ":")
+
+
+def _judged(results: dict[str, list[str]]) -> int:
+    for name, found in results.items():
+        print(f"{name}: {found.count('noticed')} of {len(found)} noticed")
+    found = [result for each in results.values() for result in each]
+    counted = [result for result in found if result != "explained"]
+    share = counted.count("noticed") / max(1, len(counted))
+    print(
+        f"all: {counted.count('noticed')} of {len(counted)} noticed, {share:.0%}; "
+        f"{len(found) - len(counted)} more make no difference, as {EXPLAINED} explains"
+    )
+    return int(share < LEAST)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
