@@ -14,7 +14,7 @@ from coverage import CoverageData
 OPTIONS = ("-q", "--no-header", "-p", "no:cacheprovider", "-m", "not slow and not acceptance")
 
 
-_FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/[^\s\[]+)", re.MULTILINE)
+_FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/[^\s\[]+::[^\s\[]+)", re.MULTILINE)
 
 
 class TestsFailed(Exception):
