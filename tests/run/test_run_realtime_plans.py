@@ -31,7 +31,7 @@ def plan(name: str, cpus: int = 2) -> Plan:
     chosen = study(name)
     facts = {
         arm: ArmFacts(
-            usable=arm != "kvm",
+            usable=not arm.startswith(("kvm", "xen")),
             max_vcpus=4,
             pinning=True,
             boot_s=boot_s(chosen, arm),
@@ -99,6 +99,31 @@ def test_neighbours_fill_the_host(cpus: int, neighbours: int) -> None:
 def test_the_adaptation_to_the_host_is_said() -> None:
     notes = plan("realtime", 4).notes
     assert any(note.startswith("all-to-all-cpu: 3 cpu-load neighbours to fill") for note in notes)
+
+
+def test_the_long_study_takes_as_many_samples_as_the_source_in_every_scenario() -> None:
+    wanted = {fact: each.value for fact, each in load_reference("fayyad2013").facts.items()}
+    long, usual = study("realtime-long"), study("realtime")
+    assert list(long.scenarios) == list(usual.scenarios)
+    for name, scenario in long.scenarios.items():
+        assert scenario.model_copy(update={"host_trace": None}) == usual.scenarios[name]
+        assert not long.records_host("qemu-pv", name)
+    (point,) = long.workloads["tick"].points
+    assert point["samples"] == wanted["long-view-samples"]
+    assert long.shape == usual.shape
+    assert set(long.arms) < set(usual.arms)
+
+
+def test_a_calibrated_loop_takes_its_time_on_a_slow_machine_too() -> None:
+    kind = WORKLOADS["tick"]
+    counted, timed, bare = (
+        kind.parameters.model_validate(given)
+        for given in ({"samples": 50_000_000}, {"duration": "2s"}, {"samples": 1000, "loop": 0})
+    )
+    assert kind.clocked_s(counted) == pytest.approx(3400)
+    assert kind.clocked_s(counted) <= kind.expected_s(counted)
+    assert kind.clocked_s(timed) == 2
+    assert kind.clocked_s(bare) == 0
 
 
 def test_the_short_study_asks_part_of_the_long_one() -> None:

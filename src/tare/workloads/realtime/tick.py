@@ -173,8 +173,10 @@ class Tick(Workload[TickParameters]):
         ) + PREPARATION_S
 
     def clocked_s(self, parameters: TickParameters) -> float:
-        """Return the seconds that the clock ends."""
-        return parameters.duration or 0.0
+        """Return the seconds that the clock ends, or that the calibrated loop takes anywhere."""
+        if parameters.duration is not None:
+            return parameters.duration
+        return (parameters.samples or DEFAULT_SAMPLES) * parameters.loop
 
     def observe(self, parameters: TickParameters, result: Mapping[str, Any]) -> dict[str, float]:
         """Return the metrics; ``loop-rate`` only where there is a loop, ``slowdown`` if there is.
