@@ -225,6 +225,35 @@ async def test_what_to_do_for_an_arm_that_is_skipped_is_said_as_by_doctor() -> N
     assert "modprobe" not in shown(outlook)
 
 
+async def test_with_an_arm_of_xen_every_guest_boots_the_general_kernel() -> None:
+    study = load_study(STUDIES[0].with_name("realtime-short.yaml"), build_catalog())
+    plan = (await planned(study)).plan
+    assert plan.plain == tuple(arm for arm in plan.arms if arm.startswith("xen"))
+    assert {plan.kernel_of(arm) for arm in plan.arms} == {"generic"}
+    named = study.model_copy(update={"kernel": "cloud"})
+    assert (await planned(named)).plan.kernel_of("kvm") == "cloud"
+    others = {arm: study.arms[arm] for arm in study.arms if not arm.startswith("xen")}
+    alone = (await planned(study.model_copy(update={"arms": others}))).plan
+    assert (alone.plain, alone.kernel_of("kvm")) == ((), None)
+
+
+async def test_arms_that_are_skipped_for_one_reason_share_a_line() -> None:
+    outlook = await planned(small())
+    believed = replace(outlook.believed["kvm"])
+    absent = replace(believed.verdict, usable=False, reason="no Xen here", hint="install Xen")
+    names = ("xen-pv", "xen-hvm")
+    skips = tuple(Skip(name, None, None, "no Xen here") for name in names)
+    skipped = replace(
+        outlook,
+        believed={**outlook.believed, **{n: replace(believed, verdict=absent) for n in names}},
+        plan=replace(outlook.plan, skipped=(*skips, Skip("bare", "alone", "tick", "no clock"))),
+    )
+    said = shown(skipped)
+    assert "xen-pv, xen-hvm skipped: no Xen here" in said
+    assert "bare/alone/tick skipped: no clock" in said
+    assert said.count("install Xen") == 1
+
+
 @pytest.mark.parametrize("deadline", ["0s", "-5s"])
 def test_a_deadline_that_nothing_can_meet_is_refused(deadline: str) -> None:
     text = SMALL.format(host="local").replace("1s}", f"1s, deadline: {deadline}}}")

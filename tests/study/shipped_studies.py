@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tare.platforms.contract import KVM_BOOT
 from tare.registry import installed
 from tare.run.catalog import build_catalog
 from tare.run.checking import EMULATED_SLOWDOWN
@@ -23,7 +24,7 @@ def shipped(name: str) -> Study:
 
 
 def shipped_plan(name: str, cpus: int = 2) -> Plan:
-    """Plan a study for a host of so many CPUs with an emulator and without KVM."""
+    """Plan a study for a host of so many CPUs with an emulator, and without KVM or Xen."""
     study = shipped(name)
     facts = {arm: assumed(study, arm, cpus) for arm in study.arms}
     host_boot_s = LAB_BOOT_S if study.host.kind == "lab" else 0.0
@@ -35,8 +36,9 @@ def assumed(study: Study, arm: str, cpus: int) -> ArmFacts:
     wanted = study.arms[arm]
     stated = installed().platforms[wanted.platform].stated(wanted.options)
     emulated = stated.emulated or study.host.kind == "lab"
+    hypervisor = stated.host_boot == KVM_BOOT or stated.host_boot.startswith("xen")
     return ArmFacts(
-        usable=arm != "kvm" or study.host.kind == "lab",
+        usable=not hypervisor or study.host.kind == "lab",
         max_vcpus=cpus,
         pinning=True,
         knobs=stated.capabilities.knobs,

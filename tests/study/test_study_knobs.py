@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from tare.run.catalog import build_catalog
 from tare.study.knobs import lacking_knobs, starved_host
 from tare.study.load import load_study
+from tare.study.model import Study
 from tare.study.placement import HostCpus, NeighbourPlacement, Placement
 from tare.study.plan import ArmFacts, HostFacts, Plan, make_plan
 from tare.study.platform_options import PlatformOptions
 from tare.workloads import WORKLOADS
 
+ABSENT = "no such hypervisor here"
 STUDY = Path(__file__).parents[2] / "studies" / "knobs.yaml"
 ALL = frozenset({"policy", "fifo", "nice", "weight", "cap", "slice"})
 
@@ -51,18 +53,29 @@ def options(subject: Wants | None = None, neighbours: Wants | None = None) -> As
     return Asked(subject=subject, neighbours=neighbours)
 
 
+def of_hypervisors(study: Study) -> set[str]:
+    return {arm for arm in study.arms if arm.startswith(("kvm", "xen"))}
+
+
+def skipped_by_arm(plan: Plan) -> dict[str, str]:
+    """What is skipped for another reason than that the hypervisor is absent, and why."""
+    return {skip.arm: skip.reason for skip in plan.skipped if skip.reason != ABSENT}
+
+
 def planned(knobs: frozenset[str], cpus: int = 2, **reasons: str) -> Plan:
     study = load_study(STUDY, build_catalog())
     facts = ArmFacts(
         usable=True, max_vcpus=4, pinning=True, knobs=knobs, missing_knobs=reasons, boot_s=1.0
     )
-    every = dict.fromkeys(study.arms, facts)
+    absent = replace(facts, usable=False, reason=ABSENT)
+    every = {arm: absent if arm in of_hypervisors(study) else facts for arm in study.arms}
     return make_plan(study, 1, every, {"": HostFacts(HostCpus(tuple(range(cpus))))}, WORKLOADS)
 
 
 def test_the_shipped_study_uses_every_knob_of_linux() -> None:
     plan = planned(ALL)
-    assert plan.skipped == ()
+    assert {skip.arm for skip in plan.skipped} == of_hypervisors(plan.study)
+    assert skipped_by_arm(plan) == {}
     assert not plan.study.warnings
     assert plan.study.aa == ("bare", "bare-again")
     assert plan.most_s < 20 * 60
@@ -74,7 +87,7 @@ def test_the_shipped_study_uses_every_knob_of_linux() -> None:
 
 def test_a_lacking_knob_is_skipped_with_its_reason() -> None:
     plan = planned(ALL - {"slice"}, slice="Linux 6.12 and newer take slices")
-    skipped = {skip.arm: skip.reason for skip in plan.skipped}
+    skipped = skipped_by_arm(plan)
     assert set(skipped) == {
         "oci-slice-short",
         "oci-slice-long",
@@ -90,7 +103,11 @@ def test_a_lacking_knob_is_skipped_with_its_reason() -> None:
 
 
 def test_real_time_machines_are_skipped_on_a_host_with_one_cpu() -> None:
-    skipped = {(skip.arm, skip.scenario): skip.reason for skip in planned(ALL, cpus=1).skipped}
+    skipped = {
+        (skip.arm, skip.scenario): skip.reason
+        for skip in planned(ALL, cpus=1).skipped
+        if skip.reason != ABSENT
+    }
     assert set(skipped) == {
         (arm, scenario) for arm in ("oci-fifo", "qemu-fifo") for scenario in ("alone", "contended")
     }

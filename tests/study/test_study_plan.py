@@ -15,7 +15,7 @@ from tare.study.cells import cell_id
 from tare.study.load import parse_study
 from tare.study.model import Study
 from tare.study.placement import HostCpus
-from tare.study.plan import ArmFacts, HostFacts, Plan, make_plan
+from tare.study.plan import ONE_KERNEL, ArmFacts, HostFacts, Plan, make_plan
 
 TWO_CPUS = HostCpus(online=(0, 1))
 
@@ -27,6 +27,23 @@ def small(text: str = GOOD) -> Study:
 def plan_of(study: Study, seed: int = 1, **facts: ArmFacts) -> Plan:
     every = {arm: facts.get(arm.replace("-", "_"), ABLE) for arm in study.arms}
     return make_plan(study, seed, every, {"": HostFacts(TWO_CPUS)}, KINDS)
+
+
+def test_all_arms_boot_one_kernel_where_one_cannot_boot_the_real_time_one() -> None:
+    study = small()
+    plan = plan_of(study, qemu_pv=replace(ABLE, plain_kernel=True))
+    assert {plan.kernel_of(arm) for arm in plan.arms} == {"generic"}
+    assert [note for note in plan.notes if note.startswith(ONE_KERNEL)] == [
+        f"{ONE_KERNEL}, not the real-time one, which qemu-pv may not survive: so all are compared "
+        "on one"
+    ]
+
+
+def test_an_arm_that_does_not_run_decides_no_kernel() -> None:
+    lacking = replace(ABLE, usable=False, reason="no", plain_kernel=True)
+    plan = plan_of(small(), qemu_pv=lacking)
+    assert {plan.kernel_of(arm) for arm in plan.arms} == {None}
+    assert not any(note.startswith(ONE_KERNEL) for note in plan.notes)
 
 
 @st.composite

@@ -100,6 +100,8 @@ class Statement:
             :data:`KVM_BOOT`, :data:`TAKES_HOST`, or a hypervisor's own word such as ``xen:credit``.
         boots_image: Whether its machines boot the study's kernel and image; otherwise they run
             a kernel that is there, and an arm's ``kernel`` is refused.
+        realtime_kernel: Whether its machines run dependably on a PREEMPT_RT kernel. Where one of
+            a study's arms does not, all boot a general one, and are compared on one kernel.
         only_measures: Whether it can only measure a machine that exists, and creates none.
         network: How its machines can be connected.
         boot_s: Seconds that one machine takes to start and stop on a small computer, for the plan.
@@ -115,6 +117,7 @@ class Statement:
     emulated: bool = False
     host_boot: str = ANY_BOOT
     boots_image: bool = False
+    realtime_kernel: bool = True
     only_measures: bool = False
     network: NetworkWays = NetworkWays()
     boot_s: float = 30.0

@@ -44,9 +44,9 @@ def arm_shape(study: Study, arm: str) -> Shape:
     return Shape(vcpus=shape.vcpus, memory=shape.memory, disk=shape.disk)
 
 
-def arm_context(context: Context, study: Study, arm: str) -> Context:
-    """Return the context with the kernel that the arm, or else the study, names."""
-    return dataclasses.replace(context, kernel=study.kernel_of(arm))
+def arm_context(context: Context, named: Study | Plan, arm: str) -> Context:
+    """Return the context with the arm's kernel, as the study names it or the plan chose it."""
+    return dataclasses.replace(context, kernel=named.kernel_of(arm))
 
 
 def boot_of(setup: Grounds, study: Study, arm: str) -> str:
@@ -158,6 +158,7 @@ def facts_of(setup: Grounds, study: Study, verdicts: Mapping[str, Verdict]) -> d
             slowdown=EMULATED_SLOWDOWN if verdict.emulated else 1.0,
             boot=boot_of(setup, study, name),
             boots_image=_stated(setup, study, name).boots_image,
+            plain_kernel=_needs_plain_kernel(setup, study, name),
         )
         for name, verdict in verdicts.items()
     }
@@ -165,6 +166,12 @@ def facts_of(setup: Grounds, study: Study, verdicts: Mapping[str, Verdict]) -> d
 
 def _stated(setup: Grounds, study: Study, arm: str) -> Statement:
     return platform_of(setup, study, arm).stated(study.arms[arm].options)
+
+
+def _needs_plain_kernel(setup: Grounds, study: Study, arm: str) -> bool:
+    stated = _stated(setup, study, arm)
+    unnamed = stated.boots_image and study.kernel_of(arm) is None
+    return unnamed and not stated.realtime_kernel and is_realtime(setup, study)
 
 
 def _boot_s(setup: Grounds, study: Study, arm: str) -> float:
@@ -179,7 +186,7 @@ def plan_study(setup: Grounds, study: Study, seed: int, facts: Mapping[str, ArmF
     return make_plan(study, seed, facts, hosts, setup.workloads)
 
 
-def is_realtime(setup: RunSetup, study: Study) -> bool:
+def is_realtime(setup: Grounds, study: Study) -> bool:
     """Return whether any workload of the study wants a real-time kernel."""
     return any(setup.workloads[spec.workload].realtime for spec in study.workloads.values())
 
@@ -195,19 +202,18 @@ async def prepare_arms(setup: RunSetup, study: Study, plan: Plan) -> dict[str, P
     )
     try:
         toolbox = await study_toolbox(setup, study) if plan.arms else None
-        return {name: await _prepare(setup, study, name, toolbox) for name in plan.arms}
+        return {name: await _prepare(setup, plan, name, toolbox) for name in plan.arms}
     finally:
         patience.cancel()
 
 
-async def _prepare(
-    setup: RunSetup, study: Study, arm: str, toolbox: ToolboxFiles | None
-) -> Prepared:
+async def _prepare(setup: RunSetup, plan: Plan, arm: str, toolbox: ToolboxFiles | None) -> Prepared:
+    study = plan.study
     where = setup.run_hosts[study.host_of(arm)].context
     context = dataclasses.replace(where, needs=study_needs(setup, study))
     try:
         prepared = await platform_of(setup, study, arm).prepare(
-            arm_context(context, study, arm),
+            arm_context(context, plan, arm),
             study.arms[arm].options,
             arm_shape(study, arm),
             is_realtime(setup, study),

@@ -354,7 +354,7 @@ class _Execution:
                 name,
                 platform_of(self._setup, self._study, name),
                 self._study.arms[name].options,
-                self._study.kernel_of(name),
+                self._plan.kernel_of(name),
                 prepared,
                 arm_shape(self._study, name),
                 is_realtime(self._setup, self._study),

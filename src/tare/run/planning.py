@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -133,18 +133,28 @@ def show_plan(outlook: Outlook, console: Console) -> None:
         console.print(Text(f"  {name}: {outlook.descriptions[name]}{place} ({said.source})"))
         if said.verdict.mark:
             console.print(Text(f"    ! {marked(study, name, said.verdict.mark)}", "yellow"))
-    for skip in plan.skipped:
-        what = "/".join(part for part in (skip.arm, skip.scenario, skip.workload) if part)
-        source = "" if skip.arm in plan.arms else f" ({outlook.believed[skip.arm].source})"
-        console.print(Text(f"  – {what} skipped: {skip.reason}{source}", "yellow"))
-        verdict = outlook.believed[skip.arm].verdict
-        if verdict.hint and not verdict.usable:
-            console.print(Text(f"    {verdict.hint}"))
+    for line in _skips(outlook):
+        console.print(line)
     _show_cells(plan, console)
     if not outlook.probed:
         console.print(
             Text("nothing was started for this plan; with --probe every arm is checked", "dim")
         )
+
+
+def _skips(outlook: Outlook) -> Iterator[Text]:
+    """Yield what is skipped and why; what is skipped for the same reason shares a line."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for skip in outlook.plan.skipped:
+        what = "/".join(part for part in (skip.arm, skip.scenario, skip.workload) if part)
+        believed = outlook.believed[skip.arm]
+        source = "" if skip.arm in outlook.plan.arms else f" ({believed.source})"
+        hint = "" if believed.verdict.usable else believed.verdict.hint
+        found.setdefault((f"{skip.reason}{source}", hint), []).append(what)
+    for (reason, hint), skipped in found.items():
+        yield Text(f"  – {', '.join(skipped)} skipped: {reason}", "yellow")
+        if hint:
+            yield Text(f"    {hint}")
 
 
 def headlines_of(plan: Plan) -> int:

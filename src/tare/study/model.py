@@ -209,7 +209,8 @@ class StudyFrame(Spreadable):
     kernel: Kernel | None = Field(
         None,
         description="What machines boot: `rt`, `cloud`, `generic`, a kernel package's name or a "
-        "file; by default `rt` where a workload is real-time, and `generic` otherwise.",
+        "file; by default `rt` where a workload is real-time and every arm that takes part runs "
+        "on it (Xen's do not), and `generic` otherwise.",
     )
 
     @model_validator(mode="before")

@@ -21,6 +21,10 @@ from tare.study.scenario import Scenario
 CLUSTER_S = 20.0
 """Seconds from machines that are ready to a cluster that is, and from its stop to its end."""
 
+PLAIN_KERNEL = "generic"
+ONE_KERNEL = "every guest boots the distribution's general kernel"
+"""Begins the note of a plan whose arms cannot all boot a real-time kernel."""
+
 
 @dataclass(frozen=True)
 class ArmFacts:
@@ -43,6 +47,8 @@ class ArmFacts:
         missing_knobs: Knob to the reason why machines lack it.
         boot: What the host must be booted with; batches of one boot come one after another.
         boots_image: Whether its machines boot the kernel that an arm may name.
+        plain_kernel: Whether the study wants a real-time kernel here, on which its machines do
+            not run dependably.
     """
 
     usable: bool
@@ -61,6 +67,7 @@ class ArmFacts:
     missing_knobs: Mapping[str, str] = field(default_factory=dict)
     boot: str = ""
     boots_image: bool = True
+    plain_kernel: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,6 +103,8 @@ class Plan:
         batches: The batches of every block in the study's order, as of block 1.
         skipped: What will not run, and why.
         hosts: What was found out about each host, by name.
+        plain: The arms that run, and would not dependably on the real-time kernel that the study
+            wants.
     """
 
     study: Study
@@ -103,6 +112,7 @@ class Plan:
     batches: tuple[Batch, ...]
     skipped: tuple[Skip, ...]
     hosts: Mapping[str, HostFacts]
+    plain: tuple[str, ...] = ()
 
     @property
     def arms(self) -> tuple[str, ...]:
@@ -117,7 +127,20 @@ class Plan:
             for batch in self.batches
             for note in batch.placement.notes
         )
-        return tuple(dict.fromkeys((*self._apart, *adapted)))
+        return tuple(dict.fromkeys((*self._apart, *self._one_kernel, *adapted)))
+
+    def kernel_of(self, arm: str) -> str | None:
+        """Return the kernel an arm boots: one for all that are compared; None: as it comes."""
+        return self.study.kernel_of(arm) or (PLAIN_KERNEL if self.plain else None)
+
+    @property
+    def _one_kernel(self) -> tuple[str, ...]:
+        if not self.plain:
+            return ()
+        return (
+            f"{ONE_KERNEL}, not the real-time one, which {', '.join(self.plain)} may not "
+            "survive: so all are compared on one",
+        )
 
     @property
     def _apart(self) -> tuple[str, ...]:
@@ -221,7 +244,9 @@ def make_plan(
             f"the baseline {study.baseline!r} cannot run here: {reasons or 'it has no cells'}",
             "change what it needs, or choose another arm as `baseline`",
         )
-    return Plan(study, seed, tuple(batches), tuple(skipped), hosts)
+    run = dict.fromkeys(batch.arm for batch in batches)
+    plain = tuple(arm for arm in run if facts[arm].plain_kernel)
+    return Plan(study, seed, tuple(batches), tuple(skipped), hosts, plain)
 
 
 def _arm_lacks(study: Study, arm: str, facts: ArmFacts, host_cpus: int) -> str:
