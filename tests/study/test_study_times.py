@@ -16,7 +16,7 @@ FACTOR = 2.0
 """What a plan may be wrong by: it does not know the computer."""
 ROUNDED = 0.1
 TOLD = re.compile(
-    r"^\| `studies/(?P<name>[\w-]+)\.yaml` \|.*\| (?P<count>\d+) (?P<unit>min|h) for "
+    r"^\| `(?P<name>[\w-]+)` \|.*\| (?P<count>\d+) (?P<unit>min|h) for "
     r"(?P<blocks>\d+) blocks(?P<planned>, as planned)? \|$",
     re.MULTILINE,
 )
