@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from benchmarks import _stub_site
 from tare.cli.ending import decide_on
 from tare.errors import InputError
 from tare.events import Fold, HostLost, RunFinished, read_events, read_fold
@@ -26,7 +27,7 @@ from tare.run.catalog import build_catalog
 from tare.run.session import study_source
 from tare.study.load import load_study
 
-STUB = (sys.executable, str(Path(__file__).with_name("stub_site.py")))
+STUB = (sys.executable, _stub_site.__file__)
 STUDY = """
 study: shared
 baseline: bare

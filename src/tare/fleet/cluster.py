@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 RESOURCE = "tare-host-"
 """A worker states ``tare-host-NAME: 1``; an attempt takes it whole: a host has one at a time."""
+Task = Callable[..., Coroutine[Any, Any, None]]
 LOOK_S = 2.0
 """Seconds between two looks at whether the worker of an attempt is still there."""
 HEARTBEAT_S = 5.0
@@ -123,11 +124,13 @@ class Cluster:
     Args:
         client: Dask's own.
         program: What carries a host's part out; Tare's own if empty.
+        task: What Dask is given for each attempt.
     """
 
-    def __init__(self, client: Client, program: Sequence[str] = ()) -> None:
+    def __init__(self, client: Client, program: Sequence[str] = (), task: Task = carry) -> None:
         self._client = client
         self._program = tuple(program)
+        self._task = task
 
     async def hosts(self) -> Mapping[str, str]:
         """Return the address of each host's worker, by the host's name.
@@ -157,7 +160,7 @@ class Cluster:
         up = await Queue(f"{name}-up", client=self._client)
         down = await Queue(f"{name}-down", client=self._client)
         future = self._client.submit(
-            carry,
+            self._task,
             assignment.model_dump_json(),
             f"{name}-up",
             f"{name}-down",

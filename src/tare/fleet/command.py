@@ -15,7 +15,8 @@ from rich.text import Text
 
 from tare.errors import InputError
 from tare.events import Fold, RunFinished, RunResumed, RunStarted, read_fold
-from tare.fleet.cluster import Cluster
+from tare.fleet.carrying import carry
+from tare.fleet.cluster import Cluster, Task
 from tare.fleet.controller import Controller, FleetSetup
 from tare.fleet.dealing import Deal, Way
 from tare.outputs import put_for_user
@@ -46,11 +47,13 @@ class ClusterChoice:
         address: ``tcp://NAME:PORT``, ``tls://NAME:PORT`` or ``local:N``.
         security: The certificates for ``tls://``.
         program: What carries a host's part out; Tare's own if empty.
+        task: What Dask is given for each attempt.
     """
 
     address: str
     security: Security | None = None
     program: Sequence[str] = ()
+    task: Task = carry
 
 
 @asynccontextmanager
@@ -67,7 +70,7 @@ async def cluster_of(choice: ClusterChoice, study: Study) -> AsyncIterator[Clust
     if choice.address.startswith(LOCAL):
         opening = local_labs(_how_many(choice.address), study, choice.program)
     else:
-        opening = connected(choice.address, choice.security, choice.program)
+        opening = connected(choice.address, choice.security, choice.program, choice.task)
     async with opening as cluster:
         yield cluster
 

@@ -15,7 +15,8 @@ from distributed import Client, Scheduler, Worker
 from distributed.utils import get_ip
 
 from tare.errors import InputError
-from tare.fleet.cluster import RESOURCE, Cluster
+from tare.fleet.carrying import carry
+from tare.fleet.cluster import RESOURCE, Cluster, Task
 from tare.fleet.servers import HostWorker, QuietScheduler, WorkersHost
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def _settings() -> Iterator[None]:
 
 @asynccontextmanager
 async def connected(
-    address: str, security: Security | None, program: Sequence[str] = ()
+    address: str, security: Security | None, program: Sequence[str] = (), task: Task = carry
 ) -> AsyncIterator[Cluster]:
     """Connect to a scheduler.
 
@@ -56,6 +57,7 @@ async def connected(
         address: As ``tcp://NAME:PORT`` or ``tls://NAME:PORT``.
         security: The certificates for ``tls://``.
         program: What carries a host's part out; Tare's own if empty.
+        task: What Dask is given for each attempt.
 
     Raises:
         InputError: It does not answer.
@@ -71,7 +73,7 @@ async def connected(
             "start one with `tare scheduler`, and a `tare worker` for each host",
         ) from error
     try:
-        yield Cluster(client, program)
+        yield Cluster(client, program, task)
     finally:
         with suppress(OSError, TimeoutError, asyncio.TimeoutError):
             await client.close(timeout=2)

@@ -1,0 +1,63 @@
+"""The table of a run that several hosts share: each host's effect, and what lies between them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tare.analysis.between_hosts import OverHosts
+from tare.report.tables import Column, Table
+from tare.report.words import Names, Part, marked, metric_name, percent, ratio, ratio_interval
+
+CAPTION = (
+    "Hosts are a level above boots: each host’s ratio, their mean with an interval for hosts "
+    "like these, and the share of a block’s variance that lies between hosts"
+)
+
+
+def over_hosts_table(found: Sequence[OverHosts]) -> Table[OverHosts]:
+    """Return one row an arm and headline metric.
+
+    Args:
+        found: As of :func:`tare.analysis.between_hosts.over_hosts`.
+    """
+    names = Names(Part.of(each.effect.key) for each in found)
+    hosts = list(dict.fromkeys(host for each in found for host in each.ratios))
+    columns: tuple[Column[OverHosts], ...] = (
+        Column("what", lambda f: names.name(Part.of(f.effect.key)), "What"),
+        Column("metric", lambda f: f.effect.key.metric, "Metric", _metric),
+        Column("arm", lambda f: f.effect.arm, "Arm", _arm),
+        *(_of_host(host) for host in hosts),
+        Column("mean", lambda f: math.exp(f.together.effect), "Over hosts", _mean, numeric=True),
+        Column("low", lambda f: math.exp(max(f.together.low, -700.0)), "Interval", _interval),
+        Column("share", lambda f: f.share, "Between hosts", _share, numeric=True),
+    )
+    return Table("hosts", CAPTION, columns, tuple(found))
+
+
+def _of_host(host: str) -> Column[OverHosts]:
+    def shown(found: OverHosts) -> str:
+        return ratio(found.ratios[host]) if host in found.ratios else "–"
+
+    return Column(f"ratio-{host}", lambda f: f.ratios.get(host), host, shown, numeric=True)
+
+
+def _metric(found: OverHosts) -> str:
+    return metric_name(found.effect.key.metric)
+
+
+def _arm(found: OverHosts) -> str:
+    return marked(found.effect.arm, found.effect.emulated)
+
+
+def _mean(found: OverHosts) -> str:
+    return ratio(math.exp(found.together.effect))
+
+
+def _interval(found: OverHosts) -> str:
+    mean = found.together
+    return ratio_interval((math.exp(max(mean.low, -700.0)), math.exp(min(mean.high, 700.0))))
+
+
+def _share(found: OverHosts) -> str:
+    return percent(found.share)
