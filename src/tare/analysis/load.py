@@ -92,6 +92,7 @@ def run_data(folder: Path, fold: Fold) -> RunData:
         arms_ended=tuple(fold.arms_ended),
         changes=started.changes,
         breaks=tuple(fold.breaks),
+        block_hosts=fold.block.hosts,
         doubts=(*fold.doubts, *series_doubts(folder, fold)),
         complete=ended is not None and ended.status == "complete",
         ended=None if ended is None else ended.status,

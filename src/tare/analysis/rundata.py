@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -82,6 +82,7 @@ class RunData:
         arms_ended: The arms that got no further block, because all that they tried failed.
         adapted: How scenarios were adapted to the host, one sentence each.
         changes: The options of the command line that made the study differ from its file.
+        block_hosts: The host that measured each block, where several shared the run.
         doubts: What shows that the folder is not as the run wrote it, one sentence each.
         breaks: Between which blocks something changed that the user accepted.
     """
@@ -117,6 +118,7 @@ class RunData:
     arms_ended: tuple[ArmEnded, ...] = ()
     doubts: tuple[str, ...] = ()
     breaks: tuple[Break, ...] = ()
+    block_hosts: Mapping[int, str] = field(default_factory=dict)
 
     @cached_property
     def observations(self) -> pl.DataFrame:

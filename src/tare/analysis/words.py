@@ -13,6 +13,7 @@ from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.statistics.shares import exact_share
 from tare.analysis.verdict import percent, significant
 from tare.events.results import Break, PlatformResult
+from tare.study.plan import ONE_KERNEL
 
 
 def described(key: Key) -> str:
@@ -209,6 +210,12 @@ def _elsewhere(platform: PlatformResult, baseline: str) -> str:
 
 def _blocks(count: int) -> str:
     return f"{count} block" if count == 1 else f"{count} blocks"
+
+
+def one_kernel(runs: Sequence[RunData]) -> list[str]:
+    """Return the sentence that arms were compared on another kernel than the study's kind."""
+    notes = dict.fromkeys(note for run in runs for note in run.adapted)
+    return [f"{note[:1].upper()}{note[1:]}." for note in notes if note.startswith(ONE_KERNEL)]
 
 
 def _between(runs: Sequence[RunData]) -> list[str]:

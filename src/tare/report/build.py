@@ -37,6 +37,7 @@ from tare.report.long_series import (
 )
 from tare.report.mapreduce import mapreduce_of
 from tare.report.monitoring import monitoring_of
+from tare.report.over_hosts import shared_table
 from tare.report.page import Page, make_page
 from tare.report.pairs import PairsSection, pairs_section, pairs_table, ranking_table
 from tare.report.palette import css_variables, looks
@@ -156,8 +157,10 @@ def _build(
     tables = [*_tables(runs, comparison, series, whole), unit_cost_table(comparison, costs)]
     files: list[str] = []
     of_pairs, every_pair = _pairs(comparison)
+    shared = shared_table(runs, comparison)
     own = [
         *of_pairs,
+        *([shared] if shared else ()),
         *(spikes.tables if spikes else ()),
         *([watched.table] if watched else ()),
         *([hurt.table] if hurt else ()),
@@ -191,6 +194,7 @@ def _build(
         ],
         files=files,
         pairs=every_pair,
+        shared=shared.shown() if shared else None,
         explorer=_explorer(comparison, whole.effects, sections, out),
         references=sources.sections(drawn) if sources else [],
         spikes=spikes.section if spikes else None,

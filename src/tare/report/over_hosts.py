@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tare.analysis.between_hosts import OverHosts
+from tare.analysis.between_hosts import OverHosts, over_hosts
+from tare.analysis.comparison import Comparison
+from tare.analysis.rundata import RunData
 from tare.report.tables import Column, Table
 from tare.report.words import Names, Part, marked, metric_name, percent, ratio, ratio_interval
 
@@ -13,6 +15,13 @@ CAPTION = (
     "Hosts are a level above boots: each host’s ratio, their mean with an interval for hosts "
     "like these, and the share of a block’s variance that lies between hosts"
 )
+
+
+def shared_table(runs: Sequence[RunData], comparison: Comparison) -> Table[OverHosts] | None:
+    """Return the table of a run that several hosts share; None of others."""
+    hosts = runs[0].block_hosts if len(runs) == 1 else {}
+    found = over_hosts(comparison, hosts) if len(set(hosts.values())) > 1 else ()
+    return over_hosts_table(found) if found else None
 
 
 def over_hosts_table(found: Sequence[OverHosts]) -> Table[OverHosts]:

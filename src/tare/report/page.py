@@ -114,6 +114,7 @@ class Page:
     files: tuple[str, ...]
     footer: str = field(default="")
     pairs: PairsSection | None = None
+    shared: Shown | None = None
     explorer: str = ""
     references: tuple[ReferenceSection, ...] = ()
     spikes: SpikesSection | None = None
@@ -139,6 +140,7 @@ def make_page(
     sections: Sequence[Section],
     files: Sequence[str],
     pairs: PairsSection | None = None,
+    shared: Shown | None = None,
     explorer: str = "",
     references: Sequence[ReferenceSection] = (),
     spikes: SpikesSection | None = None,
@@ -207,6 +209,7 @@ def make_page(
         files=tuple(files),
         footer=_footer(runs),
         pairs=pairs,
+        shared=shared,
         explorer=explorer,
         references=tuple(references),
         spikes=spikes,

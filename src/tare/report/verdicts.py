@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tare.analysis.model import ArmVerdict, Comparison, Effect, FailureRate
-from tare.analysis.words import arms_ended
+from tare.analysis.words import arms_ended, one_kernel
 from tare.report.palette import Look
 from tare.report.svg import legible
 from tare.report.words import (
@@ -22,7 +22,6 @@ from tare.report.words import (
     short,
     why_absent,
 )
-from tare.study.plan import ONE_KERNEL
 
 MANY = 4
 """More arms than this are counted in the lead, not named."""
@@ -68,14 +67,8 @@ def lead(comparison: Comparison) -> str:
         for name, found in groups.items()
         if found
     ]
-    told = [*(_one_kernel(comparison) if compared else ()), *arms_ended(comparison.runs)]
+    told = [*(one_kernel(comparison.runs) if compared else ()), *arms_ended(comparison.runs)]
     return " ".join([*compared, *map(legible, told)])
-
-
-def _one_kernel(comparison: Comparison) -> list[str]:
-    """Return the sentence that the arms were compared on another kernel than the study's kind."""
-    notes = dict.fromkeys(note for run in comparison.runs for note in run.adapted)
-    return [f"{note[:1].upper()}{note[1:]}." for note in notes if note.startswith(ONE_KERNEL)]
 
 
 def _class(verdict: ArmVerdict) -> str:

@@ -122,6 +122,7 @@ class Xenserver(Platform[XenserverOptions]):
                 "XenAPI (pip install 'hypertare[xenserver]')",
                 "a live image in one of its repositories",
             ),
+            confirmed="simulator",
             untested="Was run against a server of Tare's own that answers and refuses as XenAPI "
             "does, never on a host.",
             host_boot=ANY_BOOT,

@@ -1,0 +1,93 @@
+"""A shared run host by host: what lies between hosts is found, and only what does."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tare.analysis import compare_runs
+from tare.analysis.between_hosts import OverHosts, over_hosts
+from tare.analysis.load import run_data
+from tare.events import Fold
+from tare.events.model import (
+    BlockFinished,
+    BlockStarted,
+    CellFinished,
+    CellStarted,
+    Observed,
+    PlatformChecked,
+    Record,
+    RunStarted,
+)
+
+
+def shared(
+    between: float, within: float, hosts: int, blocks: int, seed: int
+) -> tuple[OverHosts, ...]:
+    """Return what is told of a run on hosts whose true effects differ by ``between``."""
+    rng = np.random.default_rng(seed)
+    true = {f"h{host}": 0.1 + between * rng.standard_normal() for host in range(hosts)}
+    fold, events = Fold(), []
+    study = {"title": "t", "baseline": "bare", "confidence": 0.95, "margin": 0.02,
+             "arms": {"bare": {"platform": "bare"}, "vm": {"platform": "bare"}}}  # fmt: skip
+    events.append(
+        RunStarted(
+            run="r", study=study, study_path="s", study_sha256="0", seed=1, host={}, versions={}
+        )
+    )
+    for arm in ("bare", "vm"):
+        events.append(PlatformChecked(arm=arm, platform="bare", options={}, usable=True))
+    for number in range(1, hosts * blocks + 1):
+        host = f"h{(number - 1) % hosts}"
+        events.append(BlockStarted(block=number, order=(), host=host))
+        for arm in ("bare", "vm"):
+            effect = true[host] + within * rng.standard_normal() if arm == "vm" else 0.0
+            cell = f"b{number}/{arm}/alone/w"
+            events.append(
+                CellStarted(
+                    cell=cell, block=number, arm=arm, scenario="alone", workload="w", parameters={}
+                )
+            )
+            events.append(
+                Observed(cell=cell, metric="m", unit="s", better="lower", headline=True,
+                         value=math.exp(effect))
+            )  # fmt: skip
+            events.append(CellFinished(cell=cell, status="ok"))
+        events.append(BlockFinished(block=number))
+    for place, event in enumerate(events):
+        fold.take(Record(seq=place, time=float(place), event=event))
+    data = run_data(Path("none"), fold)
+    return over_hosts(compare_runs([data]), data.block_hosts)
+
+
+def test_hosts_that_differ_are_told_with_their_share_of_the_variance() -> None:
+    shares = [shared(0.1, 0.02, 6, 4, seed)[0].share for seed in range(40)]
+    # Truth: 0.1² / (0.1² + 0.02²) = 0.96.
+    assert np.median(shares) > 0.9
+
+
+def test_equal_hosts_have_next_to_nothing_between_them() -> None:
+    shares = [shared(0.0, 0.02, 6, 4, seed)[0].share for seed in range(40)]
+    assert np.median(shares) < 0.05
+
+
+def test_the_interval_over_hosts_covers_the_mean_of_hosts_like_these() -> None:
+    inside = 0
+    for seed in range(200):
+        (found,) = shared(0.1, 0.02, 5, 3, seed)
+        inside += found.together.low <= 0.1 <= found.together.high
+    assert inside >= 180
+
+
+def test_each_host_has_its_own_ratio() -> None:
+    (found,) = shared(0.2, 0.0, 3, 2, 5)
+    assert set(found.ratios) == {"h0", "h1", "h2"}
+    rng = np.random.default_rng(5)
+    assert found.ratios["h0"] == pytest.approx(math.exp(0.1 + 0.2 * rng.standard_normal()))
+
+
+def test_one_host_tells_nothing_over_hosts() -> None:
+    assert shared(0.1, 0.02, 1, 6, 1) == ()
