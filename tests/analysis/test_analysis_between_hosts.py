@@ -11,7 +11,7 @@ import pytest
 from tare.analysis import compare_runs
 from tare.analysis.between_hosts import OverHosts, over_hosts
 from tare.analysis.load import run_data
-from tare.events import Fold
+from tare.events import Event, Fold
 from tare.events.model import (
     BlockFinished,
     BlockStarted,
@@ -30,7 +30,8 @@ def shared(
     """Return what is told of a run on hosts whose true effects differ by ``between``."""
     rng = np.random.default_rng(seed)
     true = {f"h{host}": 0.1 + between * rng.standard_normal() for host in range(hosts)}
-    fold, events = Fold(), []
+    fold = Fold()
+    events: list[Event] = []
     study = {"title": "t", "baseline": "bare", "confidence": 0.95, "margin": 0.02,
              "arms": {"bare": {"platform": "bare"}, "vm": {"platform": "bare"}}}  # fmt: skip
     events.append(

@@ -14,6 +14,7 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+from distributed import Security
 from rich.console import Console
 
 from benchmarks import _stub_site
@@ -112,6 +113,8 @@ async def worker_process(address: str, host: str) -> AsyncIterator[asyncio.subpr
         await process.wait()
 
 
+@pytest.mark.slow
+@pytest.mark.boots
 async def test_a_worker_that_is_killed_loses_only_its_unfinished_cell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +141,8 @@ async def test_a_worker_that_is_killed_loses_only_its_unfinished_cell(
     assert set(ends.values()) == {1}
 
 
+@pytest.mark.slow
+@pytest.mark.boots
 async def test_a_host_that_stays_away_is_told_and_its_blocks_go_to_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,6 +183,8 @@ async def test_an_interrupted_run_goes_on_where_it_was(
     assert set(cut.finished) <= set(fold.finished)
 
 
+@pytest.mark.slow
+@pytest.mark.boots
 async def test_a_scheduler_that_dies_leaves_a_run_that_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,6 +227,34 @@ async def test_a_second_worker_for_a_host_is_refused() -> None:
         with pytest.raises(InputError, match="another worker stands for the host h1"):
             async with connecting.worker(address, "h1", WorkersHost()):
                 pass
+
+
+async def test_over_tls_only_those_with_a_certificate_of_the_ca_are_let_in(tmp_path: Path) -> None:
+    ours, theirs = Security.temporary(), Security.temporary()
+    path = study_file(tmp_path, 2)
+    study, source = load_study(path, build_catalog()), study_source(path)
+    async with AsyncExitStack() as held:
+        serving = await held.enter_async_context(connecting.scheduler("tls://127.0.0.1:0", ours))
+        standing = connecting.worker(serving.address, "h1", WorkersHost(), ours)
+        await held.enter_async_context(standing)
+        for stranger in (theirs, None):
+            choice = ClusterChoice(serving.address, stranger, STUB)
+            with pytest.raises(InputError, match="no scheduler answers"):
+                await carry_out(study, source, tmp_path / "no", 7, decide_on, Console(), choice)
+        choice = ClusterChoice(serving.address, ours, STUB)
+        finished = await carry_out(study, source, tmp_path / "run", 7, decide_on, Console(), choice)
+    assert finished is not None and finished.status == "complete"
+
+
+async def test_nothing_listens_but_the_scheduler_and_its_workers() -> None:
+    async with AsyncExitStack() as held:
+        serving = await held.enter_async_context(connecting.scheduler("tcp://127.0.0.1:0"))
+        standing = await held.enter_async_context(
+            connecting.worker(serving.address, "h1", WorkersHost())
+        )
+        assert serving.services == standing.services == {}
+        addresses = (serving.address, standing.address)
+        assert all(address.startswith("tcp://127.0.0.1:") for address in addresses)
 
 
 async def test_a_part_that_always_fails_is_told_and_leaves_nothing(tmp_path: Path) -> None:

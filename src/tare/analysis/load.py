@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tare.analysis.rundata import RunData
 from tare.analysis.verify import series_doubts
 from tare.errors import InputError
-from tare.events import Fold, read_fold
+from tare.events import Fold, RunStarted, read_fold
 
 
 def load_run(folder: Path) -> RunData:
@@ -74,7 +75,7 @@ def run_data(folder: Path, fold: Fold) -> RunData:
         study_path=started.study_path,
         study_sha256=started.study_sha256,
         seed=started.seed,
-        host=started.host,
+        host=_hosts(started, fold),
         versions=started.versions,
         started_at=fold.started_at,
         resumed=fold.resumed,
@@ -103,3 +104,11 @@ def run_data(folder: Path, fold: Fold) -> RunData:
             ended.measuring_s if ended is not None and ended.measuring_s else fold.measuring_s
         ),
     )
+
+
+def _hosts(started: RunStarted, fold: Fold) -> Mapping[str, Any]:
+    """Return what identifies the host, or each of those that share the run."""
+    joined = {
+        name: {**started.host.get(name, {}), **each.facts} for name, each in fold.joined.items()
+    }
+    return {**started.host, **joined}

@@ -27,7 +27,7 @@ def about_pairs(pairs: AllPairs) -> str:
     if pairs.left_out:
         return f"{pairs.left_out}."
     return (
-        f"All {pairs.tests} pairs of arms and headline metrics are one family of tests of their "
+        f"All pairs of arms and headline metrics ({pairs.tests}) are one family of tests of their "
         f"own: whichever pair one looks at, any is wrongly told apart in at most "
         f"{100 * pairs.level:g} % of studies. That is stricter than the verdicts above, which are "
         "of a baseline that was chosen beforehand."
