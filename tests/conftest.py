@@ -17,9 +17,11 @@ settings.register_profile(
 )
 # A worker's tests run one after the other, and beside those of other workers and whoever measures.
 _WORKER = os.environ.get("PYTEST_XDIST_WORKER", f"alone-{os.getpid()}")
-os.environ["TARE_LOCKS"] = str(
-    Path(tempfile.gettempdir()) / f"tare-test-locks-{os.getuid()}" / f"{os.getppid()}-{_WORKER}"
-)
+_OWN = f"{os.getppid()}-{_WORKER}"
+_TEMPORARY = Path(tempfile.gettempdir())
+os.environ["TARE_LOCKS"] = str(_TEMPORARY / f"tare-test-locks-{os.getuid()}" / _OWN)
+# What tests find out about doubles must not be remembered of this computer.
+os.environ["XDG_STATE_HOME"] = str(_TEMPORARY / f"tare-test-state-{os.getuid()}" / _OWN)
 FUZZING = bool(os.environ.get("TARE_FUZZ"))
 settings.load_profile("fuzz" if FUZZING else "test")
 

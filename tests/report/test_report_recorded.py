@@ -41,7 +41,10 @@ def test_a_recorded_run_is_reported_with_the_numbers_of_its_day(recorded: Path) 
     page = (recorded / "report.html").read_text()
     assert "A recorded run of little work" in page
     for table in ("values.csv", "tails.csv", "host-cost.csv"):
-        assert rows((recorded / "tables" / table).read_text()) == rows(expected(recorded, table))
+        before = rows(expected(recorded, table))
+        # Tables may have gained columns; of those of that day none has changed.
+        found = rows((recorded / "tables" / table).read_text())
+        assert [{name: row[name] for name in before[0]} for row in found] == before
     found = rows((recorded / "tables" / "overhead.csv").read_text())
     assert found == rows((VERDICTS / recorded.name / "overhead.csv").read_text())
 

@@ -25,8 +25,9 @@ SHORT = {
     "interference-short",
     "load-balancer-short",
     "mapreduce-short",
+    "realtime-long",
 }
-"""Few blocks, to be tried in minutes; each warns of that."""
+"""Few blocks, to be tried in minutes, or of hours each; each warns of that."""
 
 
 def faults(schema: Any, study: object) -> list[str]:

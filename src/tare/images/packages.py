@@ -168,7 +168,9 @@ async def _show(host: Host, name: str) -> Package | None:
 
 def described(stanzas: str) -> Iterator[Package]:
     """Yield the packages that ``apt-cache show`` describes; what has no file is left out."""
-    for stanza in deb822.Packages.iter_paragraphs(stanzas, use_apt_pkg=False):
+    # A text of its own might be taken for the name of a file.
+    lines = stanzas.splitlines()
+    for stanza in deb822.Packages.iter_paragraphs(lines, use_apt_pkg=False):
         if not {"Package", "Version", "SHA256"} <= set(stanza.keys()):
             continue
         needed = [
