@@ -149,10 +149,11 @@ async def test_a_host_that_stays_away_is_told_and_its_blocks_go_to_others(
     monkeypatch.setenv("TARE_STUB_CELL_S", "0.1")
     monkeypatch.setattr("tare.fleet.cluster.LOOK_S", 0.2)
     monkeypatch.setattr(command, "PATIENCE_S", 0.5)
-    out = tmp_path / "run"
+    out, told = tmp_path / "run", StringIO()
+    console = Console(file=told, width=200)
     async with cluster("h1") as (address, _):
         async with worker_process(address, "h2") as worker:
-            running = asyncio.create_task(run(study_file(tmp_path, 4), address, out, Console()))
+            running = asyncio.create_task(run(study_file(tmp_path, 4), address, out, console))
             while not _some_cells_of(out, "h2"):
                 await asyncio.sleep(0.05)
             worker.kill()
@@ -160,6 +161,7 @@ async def test_a_host_that_stays_away_is_told_and_its_blocks_go_to_others(
     assert finished is not None and finished.status == "complete"
     records = [record.event for record in read_events(out / "events.jsonl")]
     assert [event.host for event in records if isinstance(event, HostLost)] == ["h2"]
+    assert "h2 is left out from here on: no worker stood for h2" in told.getvalue()
 
 
 async def test_an_interrupted_run_goes_on_where_it_was(
@@ -181,6 +183,27 @@ async def test_an_interrupted_run_goes_on_where_it_was(
     fold = read_fold(out / "events.jsonl")
     assert len(fold.finished) == 16 and fold.resumed == 1
     assert set(cut.finished) <= set(fold.finished)
+
+
+async def test_a_run_without_a_hosts_own_blocks_is_not_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TARE_STUB_CELL_S", "0.5")
+    monkeypatch.setattr(command, "PATIENCE_S", 0.2)
+    path = study_file(tmp_path, 2, "spread: replicate")
+    async with cluster("h1", "h2") as (address, held):
+        study = load_study(path, build_catalog())
+        choice = ClusterChoice(address, program=STUB)
+        begin = carry_out(
+            study, study_source(path), tmp_path / "run", 7, decide_on, Console(), choice
+        )
+        running = asyncio.create_task(begin)
+        while not (tmp_path / "run" / "events.jsonl").exists():
+            await asyncio.sleep(0.01)
+        await held["h2"].aclose()
+        finished = await asyncio.wait_for(running, 60)
+    assert finished is not None and finished.status == "failed", finished
+    assert "blocks of hosts that stayed away were never measured" in finished.reason
 
 
 @pytest.mark.slow

@@ -139,7 +139,7 @@ async def carry_out(
         written = Path(source.path).read_bytes()
         put_for_user(folder.study, written, "choose another folder with --out")
         finished = await _carry(cluster, study, started, folder, fold, decide, console, True)
-        if not fold.joined:
+        if finished is not None and not fold.joined:
             shutil.rmtree(folder.path)
             raise InputError(
                 "no host could carry the study out", "the lines above say what each one lacks"

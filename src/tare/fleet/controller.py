@@ -110,6 +110,7 @@ class Controller:
         self._attempts: dict[str, Attempt] = {}
         self._changed = asyncio.Event()
         self._asked: Literal["", "finish", "stop"] = ""
+        self._lost = 0
         self._orders: set[asyncio.Task[None]] = set()
 
     def polite(self) -> None:
@@ -161,7 +162,8 @@ class Controller:
                     self._give_up(host, str(failed))
                     return
             except _StaysAway as away:
-                self._give_up(host, away.message)
+                if not self._asked:
+                    self._give_up(host, away.message)
                 return
             finally:
                 self._attempts.pop(host, None)
@@ -199,6 +201,7 @@ class Controller:
 
     def _give_up(self, host: str, reason: str) -> None:
         blocks = self._deal.give_up(host)
+        self._lost += len(blocks)
         self._log.append(HostLost(host=host, reason=reason, blocks=blocks))
 
     async def _attempt(self, host: str, block: int) -> None:
@@ -304,7 +307,10 @@ class Controller:
         cells = shared_account(self._fold, self._study.baseline)
         status: Literal["complete", "failed"] = "complete"
         reason = self._fold.decided.reason if self._fold.decided else ""
-        if cells.counts["left"]:
+        if self._lost:
+            status = "failed"
+            reason = f"{self._lost} blocks of hosts that stayed away were never measured"
+        elif cells.counts["left"]:
             status, reason = "failed", f"{cells.counts['left']} planned cells were never measured"
         elif not cells.baseline_counts:
             status = "failed"

@@ -23,6 +23,7 @@ from tare.events import (
     Decided,
     Event,
     Fold,
+    HostLost,
     Interrupted,
     MachineReady,
     MachineStarting,
@@ -259,6 +260,8 @@ def _lines(event: Event, tally: Tally) -> list[Text]:
         case ArmEnded():
             said = f"{event.arm} ends: {event.failed} of {event.tried} cells failed: {event.reason}"
             return [Text(said, "bold red")]
+        case HostLost():
+            return [Text(f"{event.host} is left out from here on: {event.reason}", "bold red")]
         case Interrupted():
             how = "finishing the current cell" if event.finishing else "stopping now"
             return [Text(f"{event.reason}: {how}", "bold yellow")]
