@@ -101,21 +101,6 @@ async def test_an_accepted_run_is_left_alone() -> None:
     await client.close()
 
 
-async def test_a_clocks_answers_are_acknowledged_with_what_comes_next() -> None:
-    # Each byte costs a guest with an emulated serial line an interrupt.
-    agent = ScriptedAgent(lambda request: [done(request, monotonic_raw_ns=1, tsc=1)])
-    client = client_of(agent)
-    await client.clock(timeout_s=5)
-    await asyncio.sleep(0)
-    assert {r["op"] for r in agent.requests} == {"clock"}
-    asked = len(agent.requests)
-    await client.run("w", {}, deadline_s=5)
-    await asyncio.sleep(0)
-    assert [r["op"] for r in agent.requests[asked:]] == ["run", "ack"]
-    assert agent.asked("ack")[0]["seq"] == asked
-    await client.close()
-
-
 async def test_damage_is_told_and_repeated_at_once() -> None:
     def answer(request: dict[str, Any]) -> list[dict[str, Any]]:
         if len(agent.requests) == 1:

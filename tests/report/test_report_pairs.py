@@ -35,7 +35,7 @@ def test_the_page_ranks_arms_and_lists_all_pairs(made: Made) -> None:
     _, page, _, pairs = made
     assert page.faults == []
     assert f"All pairs of arms and headline metrics ({pairs.tests}) are one family" in page.words
-    assert f"All {len(pairs.each_once)} pairs" in page.words
+    assert f"All pairs: {len(pairs.each_once)}" in page.words
     assert "1–2" in page.words
     assert "bare ? oci" in page.words or "bare = oci" in page.words
 

@@ -59,6 +59,7 @@ def test_the_command_lists_and_prints_them() -> None:
 
 def test_a_plan_takes_a_name_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     told = tare("plan", "quick", "--arm", "bare", "--blocks", "2")
     assert told.returncode == 0, told.stderr
     assert "numeric-sort" in told.stdout

@@ -26,8 +26,6 @@ _MOST_HELD_BYTES = 32 << 20
 _TAIL_LINES = 20
 _LONGEST_REASON = 2000
 _ACK_BYTES = 1 << 20
-_PASSING = frozenset({"clock", "go"})
-"""What is asked beside the work: the next acknowledgement is soon enough for the answers."""
 
 
 @dataclass
@@ -332,8 +330,7 @@ class Connection:
         elif kind == "ready" and request is not None and not request.ready.done():
             request.ready.set_result(None)
         self._on_message(message)
-        passing = request is not None and request.message["op"] in _PASSING
-        if kind in ("result", "error") and not passing:
+        if kind in ("result", "error"):
             self.acknowledge()
 
     def acknowledge(self) -> None:
