@@ -23,6 +23,8 @@ Everything may be undone twice. What does not look like Tare's own is left, and 
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path, PurePosixPath
@@ -37,6 +39,9 @@ from tare.hosts.ledger.undoing import PREFIX, Refused, Undo
 from tare.hosts.loops import attached, detach
 from tare.hosts.processes import find_by_token, kill_and_wait, start_time
 from tare.hosts.trace.tracefs import INSTANCES, remove_instance
+
+GROUP_S = 10.0
+"""So long the kernel may take to let a control group go whose processes have ended."""
 
 CGROUPS = PurePosixPath("/sys/fs/cgroup")
 
@@ -196,15 +201,7 @@ async def remove_cgroup(host: Host, path: str | PurePosixPath) -> bool:
         return False
     listed = await host.run(["find", str(path), "-depth", "-type", "d"], timeout_s=10)
     for folder in listed.stdout.decode().splitlines():
-        for _ in range(3):
-            members = await host.run(["cat", f"{folder}/cgroup.procs"])
-            pids = [int(pid) for pid in members.stdout.split()]
-            if not pids:
-                break
-            await kill_and_wait(host, pids)
-        gone = await host.run(["rmdir", folder])
-        if not gone.ok and await host.exists(Path(folder)):
-            raise MachineFault(gone.words())
+        await _remove_group(host, folder)
     return True
 
 
@@ -294,3 +291,19 @@ _UNDO: Mapping[str, Undo] = {
     "link": _undo_network,
     "netns": _undo_network,
 }
+
+
+async def _remove_group(host: Host, folder: str) -> None:
+    """Kill what is left in one group, and remove it once its last process has left it."""
+    deadline = time.monotonic() + GROUP_S
+    while True:
+        members = await host.run(["cat", f"{folder}/cgroup.procs"])
+        if pids := [int(pid) for pid in members.stdout.split()]:
+            await kill_and_wait(host, pids)
+        gone = await host.run(["rmdir", folder])
+        if gone.ok or not await host.exists(Path(folder)):
+            return
+        # A process that is not listed any more may still be giving its memory back.
+        if time.monotonic() > deadline:
+            raise MachineFault(gone.words())
+        await asyncio.sleep(0.1)
