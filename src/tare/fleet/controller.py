@@ -37,6 +37,7 @@ from tare.fleet.wire import (
     Progress,
     Said,
 )
+from tare.run.account import Status, run_finished
 from tare.run.folder import RunFolder
 from tare.run.interrupt import listening
 from tare.run.session import new_run_id
@@ -304,26 +305,14 @@ class Controller:
             order.add_done_callback(self._orders.discard)
 
     def _finish(self) -> RunFinished:
-        cells = shared_account(self._fold, self._study.baseline)
-        status: Literal["complete", "failed"] = "complete"
+        baseline = self._study.baseline
+        status: Status = "complete"
         reason = self._fold.decided.reason if self._fold.decided else ""
         if self._lost:
             status = "failed"
             reason = f"{self._lost} blocks of hosts that stayed away were never measured"
-        elif cells.counts["left"]:
-            status, reason = "failed", f"{cells.counts['left']} planned cells were never measured"
-        elif not cells.baseline_counts:
-            status = "failed"
-            reason = f"no cell of the baseline {self._study.baseline} counts: nothing is compared"
-        finished = RunFinished(
-            status=status,
-            reason=reason,
-            cells=cells.told,
-            reasons=dict(cells.reasons),
-            wall_s=time.monotonic() - self._began,
-            booting_s=self._fold.booting_s,
-            measuring_s=self._fold.measuring_s,
-        )
+        cells, wall_s = shared_account(self._fold, baseline), time.monotonic() - self._began
+        finished = run_finished(cells, self._fold, baseline, status, reason, wall_s)
         self._log.append(finished)
         return finished
 

@@ -6,10 +6,10 @@ import re
 from collections import Counter
 from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tare.errors import TareError
-from tare.events import ArmEnded
+from tare.events import ArmEnded, RunFinished
 
 if TYPE_CHECKING:
     from tare.events import Fold
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tare.study.cells import Batch, Cell
     from tare.study.plan import Plan
 
+Status = Literal["complete", "stopped", "failed"]
 BLOCKS = 2
 """In so many blocks every attempted cell of an arm has to fail until it ends."""
 _MACHINE = re.compile(r"tare-[0-9a-f]+(?:-[0-9a-f]+)?-\d+-([a-z][a-z0-9-]*)")
@@ -53,36 +54,31 @@ def account(plan: Plan, fold: Fold) -> Account:
         plan: The run's plan.
         fold: The run's events so far.
     """
-    counts = dict.fromkeys(("ok", "failed", "withheld", "skipped", "left"), 0)
-    reasons: Counter[str] = Counter()
-    planned, compared = 0, False
+    done: list[CellResult] = []
+    planned, skipped = 0, 0
     ended = {each.arm: each.block for each in fold.arms_ended}
     for block in range(1, fold.block.number + 1):
         for batch in plan.block(block):
             for cell in batch.cells:
                 planned += 1
-                done = fold.finished.get(cell.id)
-                if done is not None:
-                    counts[done.result.status] += 1
-                    compared |= cell.arm == plan.study.baseline and done.result.status == "ok"
-                    if done.result.status != "ok":
-                        reasons[_without_names(done.result.reason)] += 1
+                if cell.id in fold.finished:
+                    done.append(fold.finished[cell.id].result)
                 elif block > ended.get(cell.arm, block):
-                    counts["skipped"] += 1
-                else:
-                    counts["left"] += 1
-    return Account(planned, counts, dict(reasons.most_common()), compared)
+                    skipped += 1
+    return tallied(done, planned, plan.study.baseline, skipped)
 
 
-def tallied(cells: Iterable[CellResult], planned: int, baseline: str) -> Account:
+def tallied(cells: Iterable[CellResult], planned: int, baseline: str, skipped: int = 0) -> Account:
     """Return what became of cells where only their number was planned.
 
     Args:
         cells: Those that ended.
         planned: How many were planned.
         baseline: The arm that the others are compared with.
+        skipped: How many were not tried because their arm had ended.
     """
     counts = dict.fromkeys(("ok", "failed", "withheld", "skipped", "left"), 0)
+    counts["skipped"] = skipped
     reasons: Counter[str] = Counter()
     compared = False
     for cell in cells:
@@ -92,6 +88,34 @@ def tallied(cells: Iterable[CellResult], planned: int, baseline: str) -> Account
             reasons[_without_names(cell.reason)] += 1
     counts["left"] = max(planned - sum(counts.values()), 0)
     return Account(planned, counts, dict(reasons.most_common()), compared)
+
+
+def run_finished(
+    cells: Account, fold: Fold, baseline: str, status: Status, reason: str, wall_s: float
+) -> RunFinished:
+    """Return a run's last event; a run that lacks cells, or its baseline, is not complete.
+
+    Args:
+        cells: What became of its cells.
+        fold: Its events so far.
+        baseline: The arm that the others are compared with.
+        status: How it ended, as far as its blocks go.
+        reason: Why.
+        wall_s: Seconds that it took.
+    """
+    if status == "complete" and cells.counts["left"]:
+        status, reason = "failed", f"{cells.counts['left']} planned cells were never measured"
+    elif status == "complete" and not cells.baseline_counts:
+        status, reason = "failed", f"no cell of the baseline {baseline} counts: nothing is compared"
+    return RunFinished(
+        status=status,
+        reason=reason,
+        cells=cells.told,
+        reasons=dict(cells.reasons),
+        wall_s=wall_s,
+        booting_s=fold.booting_s,
+        measuring_s=fold.measuring_s,
+    )
 
 
 def _without_names(reason: str) -> str:

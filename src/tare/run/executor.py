@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from itertools import count
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from tare.errors import TareError
 from tare.events import (
@@ -22,7 +22,14 @@ from tare.events import (
     RunResumed,
     RunStarted,
 )
-from tare.run.account import account, failing_arms, require_worth, unfinished
+from tare.run.account import (
+    Status,
+    account,
+    failing_arms,
+    require_worth,
+    run_finished,
+    unfinished,
+)
 from tare.run.appending import appending
 from tare.run.arm_facts import require_still_usable, restored_facts
 from tare.run.batch import BatchRunner
@@ -372,21 +379,8 @@ class _Execution:
     def _tell_interrupted(self, finishing: bool, reason: str) -> None:
         self._log.append(Interrupted(finishing=finishing, reason=reason))
 
-    def _finish(self, status: Literal["complete", "stopped", "failed"], reason: str) -> RunFinished:
-        cells = account(self._plan, self._fold)
-        if status == "complete" and cells.counts["left"]:
-            status, reason = "failed", f"{cells.counts['left']} planned cells were never measured"
-        elif status == "complete" and not cells.baseline_counts:
-            status = "failed"
-            reason = f"no cell of the baseline {self._study.baseline} counts: nothing is compared"
-        finished = RunFinished(
-            status=status,
-            reason=reason,
-            cells=cells.told,
-            reasons=dict(cells.reasons),
-            wall_s=time.monotonic() - self._began,
-            booting_s=self._fold.booting_s,
-            measuring_s=self._fold.measuring_s,
-        )
+    def _finish(self, status: Status, reason: str) -> RunFinished:
+        cells, wall_s = account(self._plan, self._fold), time.monotonic() - self._began
+        finished = run_finished(cells, self._fold, self._study.baseline, status, reason, wall_s)
         self._log.append(finished)
         return finished
