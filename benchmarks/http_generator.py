@@ -1,4 +1,4 @@
-"""Tare's HTTP load generator against wrk, ab and oha, and its latencies when a server stalls.
+"""Tare's HTTP load generator against wrk, ab, oha and h2load, and its times when a server stalls.
 
 See docs/benchmarks.md for the method.
 """
@@ -9,58 +9,136 @@ import argparse
 import os
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
-from benchmarks._http import (
+from benchmarks._http import SIZES, nginx, pausing_server
+from benchmarks._http_generators import (
     Generator,
+    Reached,
+    Target,
     agent_load,
     closed_loop_p99_s,
-    nginx,
-    pausing_server,
     peers,
     tare,
 )
-from benchmarks._pairs import Pairs, Side, alternate, median_interval
+from benchmarks._pairs import median_interval
 from benchmarks._results import Fact, Goal, Result, finish, machine_facts
 from benchmarks._runs import Unmeasured
+from tare.analysis.formatting import format_size
 
 CONNECTIONS = 32
 RATE, WHOLE_S, BEFORE_S, PAUSE_S = 200.0, 4.0, 1.5, 1.0
 TOLERANCE_S = 0.05
 
 
+@dataclass(frozen=True)
+class Compared:
+    """Tare and its peers at one size, interleaved; by name what each reached in each round."""
+
+    size: int
+    rounds: Mapping[str, Sequence[Reached]]
+
+    def best(self, own: str) -> str:
+        """Return the peer that makes the most connections."""
+        rates = {
+            name: statistics.median(each.per_s for each in found)
+            for name, found in self.rounds.items()
+            if name != own
+        }
+        return max(rates, key=lambda name: rates[name])
+
+    def ratios(self, own: str, peer: str, value: Callable[[Reached], float]) -> list[float]:
+        """Return Tare's value over the peer's, round by round."""
+        both = zip(self.rounds[own], self.rounds[peer], strict=True)
+        return [value(mine) / value(theirs) for mine, theirs in both]
+
+
 def compare(
-    own: Generator, peer: Generator, port: int, pairs: int, seconds: float, cpu: int | None
-) -> Pairs:
-    """Alternate both generators against one nginx; values in connections per second."""
+    generators: Sequence[Generator], target: Target, rounds: int, seconds: float, cpu: int | None
+) -> dict[str, list[Reached]]:
+    """Let all generators ask in turn, each round in another order, after one that counts not."""
+    found: dict[str, list[Reached]] = {each.name: [] for each in generators}
+    for number in range(-1, rounds):
+        first = number % len(generators)
+        for each in (*generators[first:], *generators[:first]):
+            reached = each.reach(target, CONNECTIONS, seconds, cpu)
+            if number >= 0:
+                found[each.name].append(reached)
+        told = ", ".join(f"{name} {each[-1].per_s:,.0f}/s" for name, each in found.items() if each)
+        print(f"  {target.path} round {number + 1}/{rounds}: {told or 'warm-up'}", flush=True)
+    return found
 
-    def side(one: Generator) -> Side:
-        return Side(one.name, lambda: one.measure(port, CONNECTIONS, seconds, cpu))
 
-    return alternate(side(own), side(peer), pairs, tell=_tell)
+def goals_of(own: Generator, versions: Mapping[str, str], compared: Compared) -> tuple[Goal, Goal]:
+    """Return whether Tare makes as many connections as the best peer, and each as cheaply."""
+    peer = compared.best(own.name)
+    size = format_size(compared.size)
 
+    def goal(
+        name: str,
+        sense: Literal["at least", "at most"],
+        value: Callable[[Reached], float],
+        told: Callable[[Reached], str],
+    ) -> Goal:
+        ratios = compared.ratios(own.name, peer, value)
+        interval = median_interval(ratios)
+        both = (
+            min(compared.rounds[who], key=lambda each: abs(value(each) - middle))
+            for who in (own.name, peer)
+            for middle in [statistics.median(map(value, compared.rounds[who]))]
+        )
+        return Goal(
+            name=f"{name}, {size}",
+            peer=f"{peer} ({versions[peer]}), the best of {', '.join(sorted(versions))}",
+            limit=1.0,
+            found=statistics.median(ratios),
+            unit="times the peer's",
+            sense=sense,
+            detail=(
+                f"{' against '.join(map(told, both))}; {interval.coverage:.0%} interval of the "
+                f"median ratio {interval.low:.3f} to {interval.high:.3f} over {len(ratios)} rounds"
+            ),
+        )
 
-def _tell(line: str) -> None:
-    print(f"  {line}", flush=True)
-
-
-def goal_of(peer: Generator, found: Pairs) -> Goal:
-    """Return whether Tare makes as many connections as a peer."""
-    interval = median_interval(found.ratios)
-    return Goal(
-        name="connections per second, one request each",
-        peer=f"{peer.name} ({peer.version})",
-        limit=1.0,
-        found=found.ratio,
-        unit="times the peer's",
-        sense="at least",
-        detail=(
-            f"{statistics.median(found.a):,.0f}/s against {statistics.median(found.b):,.0f}/s; "
-            f"{interval.coverage:.0%} interval of the median ratio {interval.low:.3f} to "
-            f"{interval.high:.3f} over {len(found.a)} pairs"
+    return (
+        goal(
+            "connections per second, one request each",
+            "at least",
+            lambda each: each.per_s,
+            lambda each: f"{each.per_s:,.0f}/s",
         ),
+        goal("CPU time a connection", "at most", lambda each: each.cpu_s, _cost),
+    )
+
+
+def _cost(each: Reached) -> str:
+    soft = "" if each.softirq_s is None else f" ({each.softirq_s * 1e6:.1f} µs of it softirq)"
+    return f"{each.cpu_s * 1e6:.1f} µs{soft}"
+
+
+def endurance(target: Target, seconds: float, cpu: int | None) -> Goal:
+    """Return whether one-request connections go on for so long without a port running out."""
+    value = agent_load(
+        {
+            "port": target.port,
+            "paths": [target.path],
+            "connections": CONNECTIONS,
+            "threads": 1,
+            "seconds": seconds,
+            "warmup_s": 0.0,
+        },
+        cpu,
+    )
+    return Goal(
+        name=f"requests that failed in {seconds:g} s of one-request connections",
+        peer=f"{value['completed']:,} that did not",
+        limit=0,
+        found=value["failed"],
+        unit="requests",
+        detail=", ".join(f"{count} {what}" for what, count in value["errors"].items() if count),
     )
 
 
@@ -129,8 +207,14 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.http_generator", description=__doc__
     )
-    parser.add_argument("--pairs", type=int, default=12, help="pairs with each peer")
+    parser.add_argument("--rounds", type=int, default=10, help="of all generators, at each size")
     parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement")
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", default=SIZES, choices=SIZES, help="bytes of the objects"
+    )
+    parser.add_argument(
+        "--endurance", type=float, default=600.0, help="seconds without a failure; 0: left out"
+    )
     wanted = parser.parse_args(argv)
     machine = machine_facts()
     online = sorted(os.sched_getaffinity(0))
@@ -149,12 +233,18 @@ def main(argv: list[str] | None = None) -> int:
 
     def rates() -> None:
         own = tare()
+        versions = {peer.name: peer.version for peer in found}
         with nginx(server) as port:
-            for peer in found:
-                pairs = compare(own, peer, port, wanted.pairs, wanted.seconds, client)
-                goals.append(goal_of(peer, pairs))
-                samples[f"tare beside {peer.name}"] = pairs.a
-                samples[peer.name] = pairs.b
+            for size in wanted.sizes if found else ():
+                target = Target(port, f"/{size}")
+                rounds = compare([own, *found], target, wanted.rounds, wanted.seconds, client)
+                goals.extend(goals_of(own, versions, Compared(size, rounds)))
+                for name, reached in rounds.items():
+                    samples[f"{name}, {size} B"] = tuple(each.per_s for each in reached)
+                    costs = tuple(each.cpu_s for each in reached)
+                    samples[f"{name}, {size} B, CPU s a connection"] = costs
+            if wanted.endurance > 0:
+                goals.append(endurance(Target(port, "/1024"), wanted.endurance, client))
 
     def stall() -> None:
         more, told = stall_goals()

@@ -20,7 +20,8 @@ from benchmarks.verdict_simulations import write_between_marks
 from tare.analysis.statistics.anytime import mean_ends
 from tare.analysis.statistics.logratio import t_quantile
 from tare.analysis.stopping import Asked, Value, blocks_wanted
-from tare.analysis.stopping_anytime import settled
+from tare.analysis.stopping_anytime import Look, settled
+from tare.analysis.two_stage import stein_error
 
 Floats = NDArray[np.float64]
 
@@ -107,7 +108,7 @@ def anytime(arm: Floats, base: Floats, difference: float) -> int:
     """Until it is decided, looked at after each block; the margin is half the difference."""
     ratios = (arm - base).tolist()
     for blocks in range(LEAST, MOST):
-        if settled(ratios[:blocks], "typical", difference / 2, difference / 10, 0.95, 1):
+        if settled(ratios[:blocks], "typical", Look(difference / 2, difference / 10, 0.95, 1)):
             return blocks
     return MOST
 
@@ -152,6 +153,9 @@ def simulated(rule: str, difference: float, spread: float, studies: int, seed: i
 def _ends(rule: str, ratios: Floats) -> tuple[float, float]:
     if rule == "`anytime`":
         return mean_ends(ratios.tolist(), 0.95)
+    if rule == "`stein`":
+        error, mean = stein_error(ratios[:LEAST].tolist(), ratios.size, 0.95), float(ratios.mean())
+        return mean - error, mean + error
     half = t_quantile(0.95, ratios.size - 1) * float(ratios.std(ddof=1)) / math.sqrt(ratios.size)
     return float(ratios.mean()) - half, float(ratios.mean()) + half
 

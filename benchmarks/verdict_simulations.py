@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks import _duet_simulations as side_by_side
 from benchmarks import _pair_simulations as pairs
 from benchmarks._simulated import (
     DECLARED,
@@ -335,11 +336,16 @@ def pair_rows(studies: int) -> list[Row]:
     return [*rows, Row(case, *found, "≤ 5 %", good)]
 
 
+def duet_rows(studies: int) -> list[Row]:
+    """What measuring both arms at once gains or costs; before: one after the other."""
+    return [Row(*each) for each in side_by_side.rows(studies)]
+
+
 def all_rows(studies: int) -> list[Row]:
     """Return all lines of the table."""
     parts = (
         power_rows, error_rows, equality_rows, finding_rows, precision_rows, position_rows,
-        interference_rows, pair_rows,
+        interference_rows, pair_rows, duet_rows,
     )  # fmt: skip
     return [row for part in parts for row in part(studies)]
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import accumulate, chain
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -98,6 +100,39 @@ async def test_an_accepted_run_is_left_alone() -> None:
     await asyncio.sleep(0)
     assert [r["op"] for r in agent.requests] == ["run", "ack"], "nothing disturbs a measurement"
     assert agent.asked("run")[0]["cpus"] == [1]
+    await client.close()
+
+
+@pytest.mark.parametrize(
+    ("took_us", "asked"),
+    [
+        ([300, 305], 2),
+        ([900, 300, 320], 3),
+        ([900, 700, 500, 400, 300], 5),
+        ([300, 300, 1], 2),
+    ],
+)
+async def test_a_clock_is_read_until_two_readings_are_as_tight(
+    took_us: list[int], asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Each byte costs a guest with an emulated serial line an interrupt, and each cell reads it.
+    times = accumulate(chain.from_iterable((1_000_000, took * 1000) for took in took_us))
+    clock = SimpleNamespace(clock_gettime_ns=lambda _: next(times), CLOCK_MONOTONIC_RAW=4)
+    monkeypatch.setattr("tare.agent.client.time", clock)
+    agent = ScriptedAgent(lambda request: [done(request, monotonic_raw_ns=1, tsc=1)])
+    client = client_of(agent)
+    reading = await client.clock(timeout_s=5)
+    assert reading.width_ns == min(took_us[:asked]) * 1000
+    assert len({request["id"] for request in agent.asked("clock")}) == asked
+    await client.close()
+
+
+async def test_a_clock_is_asked_as_often_every_time_where_each_answer_is_counted_work() -> None:
+    agent = ScriptedAgent(lambda request: [done(request, monotonic_raw_ns=1, tsc=1)])
+    client = client_of(agent)
+    for _ in range(2):
+        await client.clock(timeout_s=5, as_often=True)
+    assert len({request["id"] for request in agent.asked("clock")}) == 10
     await client.close()
 
 

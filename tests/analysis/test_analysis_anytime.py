@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,20 +15,26 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from scipy import integrate
 
+from analysis.analysis_observed import observed_as
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of
 from benchmarks import stopping_simulations as sims
 from tare.analysis import compare_runs
 from tare.analysis.load import run_data
+from tare.analysis.rundata import RunData
 from tare.analysis.settings import Settings
 from tare.analysis.statistics.anytime import (
     mean_ends,
     mean_evidence,
     median_ends,
     median_evidence,
+    sign_evidence,
 )
 from tare.analysis.statistics.logratio import mean_interval
 from tare.analysis.stopping import Value, decide
+from tare.analysis.stopping_anytime import Look, settled_difference
+from tare.analysis.two_stage import stein_error
 from tare.events import Record, fold_records
+from tare.events.results import CellResult, Observation
 from tare.study.blocks import Blocks
 
 FLOATS = st.floats(-1e3, 1e3).map(lambda value: round(value, 3))
@@ -76,6 +83,17 @@ def test_ends_are_where_evidence_reaches_its_bound(values: list[float], confiden
         for end, outward in zip(ends, (-1e-6, 1e-6), strict=True):
             assert median_evidence(values, end) < 1 / (1 - confidence) + 1e-9
             assert median_evidence(values, end + outward) >= 1 / (1 - confidence) - 1e-9
+
+
+def test_what_is_even_is_no_evidence() -> None:
+    """One above, one below and ten on the median itself speak for it, not against it."""
+    assert median_evidence([1.0, -1.0, *[0.0] * 10]) < 1
+    assert median_evidence([1.0, 1.0, *[0.0] * 10]) < 1
+    assert median_evidence([1.0] * 10 + [0.0] * 2) == pytest.approx(
+        median_evidence([1.0] * 10 + [-1.0] * 2)
+    )
+    assert sign_evidence([1.0] * 8 + [0.0] * 50) == pytest.approx(2**8 / 9)
+    assert sign_evidence([0.0] * 9) == 1
 
 
 def test_few_values_bound_nothing() -> None:
@@ -129,7 +147,10 @@ def test_anytime_stops_when_it_is_decided() -> None:
     assert 6 <= stops_after(same, "anytime", precision=0.001) < 60
     seldom = [value._replace(value=0.0) for value in slower if value.arm == "base"]
     zeros = [*seldom, *(value for value in slower if value.arm == "arm")]
-    assert stops_after(zeros, "anytime") == 6
+    # There is no ratio to nothing, and signs that are all alike decide after eight blocks.
+    assert stops_after(zeros, "anytime") == 8
+    nothing = [value._replace(value=0.0) for value in slower]
+    assert stops_after(nothing, "anytime") == 6
     many = [v._replace(key=key) for key in range(20) for v in values_of(200, 0.05, 0.08, seed=key)]
     assert stops_after(many, "anytime", precision=0.001) > stops_after(
         values_of(200, 0.05, 0.08), "anytime", precision=0.001
@@ -158,7 +179,110 @@ def test_verdicts_of_such_a_run_hold_at_every_look() -> None:
     assert Settings.of([replace(run, study=study)]).anytime
 
 
+def test_counts_that_are_alike_by_chance_are_no_evidence() -> None:
+    """A coin in each arm: ever told apart in at most 5 % of 400 experiments, at any look."""
+    rng = np.random.default_rng(3)
+    look, told, by_normal = Look(0.02, 0.01, 0.95, 1), 0, 0
+    for _ in range(400):
+        # Small whole numbers, zero now and then.
+        arm, base = rng.integers(0, 2, (2, 60)).astype(float)
+        looks = range(6, 61)
+        told += any(settled_difference(arm[:n].tolist(), base[:n].tolist(), look) for n in looks)
+        one = rng.choice([-1.0, 1.0], 60)
+        by_normal += any(mean_evidence(one[:n].tolist()) >= 20 for n in range(3, 61))
+    assert told <= 0.05 * 400 + 3 * math.sqrt(400 * 0.0475)
+    assert by_normal > 0.2 * 400  # what three equal signs of such numbers were told as
+
+
+def test_what_is_zero_at_times_is_told_by_signs_and_waits_for_them() -> None:
+    rng = np.random.default_rng(4)
+    arm, base = rng.poisson(3.0, 200).astype(float), rng.poisson(0.3, 200).astype(float)
+    values = [
+        Value(block + 1, name, "m", side[block])
+        for block in range(200)
+        for name, side in (("arm", arm), ("base", base))
+    ]
+    assert 8 <= stops_after(values, "anytime", precision=0.001) < 40
+    undecided = [value._replace(value=float(rng.poisson(0.3))) for value in values]
+    assert stops_after(undecided, "anytime", precision=0.001) == 200
+    truth = {"bare": 0.0, "vm": 0.0}
+    metric = SimulatedMetric("losses", truth, workload="w", spreads=(0.03, 0.0))
+    simulated = SimulatedRun([metric], arms={"bare": "bare", "vm": "qemu"}, blocks=8)
+    records = (Record(seq=i, time=float(i), event=e) for i, e in enumerate(events_of(simulated)))
+    run = run_data(Path("nowhere"), fold_records(records))
+    once = run_with(run, lambda arm, block: 1.0 if arm == "vm" else 0.0)
+    (effect,) = compare_runs(once, replace(Settings.of([once]), anytime=True)).effects
+    # One more in every boot: eight signs, and not the endless evidence of a spread of nothing.
+    assert effect.p == pytest.approx(9 / 2**8)
+    assert effect.interval is None
+
+
+def run_with(run: RunData, value: Callable[[str, int], float]) -> RunData:
+    def changed(cell: CellResult, seen: Observation) -> Observation:
+        return seen._replace(value=value(cell.arm, cell.block))
+
+    return replace(run, counted=observed_as(run, changed))
+
+
+def test_tails_have_a_precision_of_their_own() -> None:
+    tails = [value._replace(kind="tail") for value in values_of(200, 0.3)]
+    usual = stops_after(tails, "precision")
+    assert stops_after(tails, "precision", tail_precision=0.12) == usual
+    assert stops_after(tails, "precision", tail_precision=0.3) < usual
+    assert stops_after(tails, "precision", tail_precision=0.06) > usual
+    assert stops_after(tails, "anytime", tail_precision=0.3, margin=0.0) < stops_after(
+        tails, "anytime", tail_precision=0.12, margin=0.0
+    )
+    typical = values_of(200, 0.1)
+    assert stops_after(typical, "precision", tail_precision=0.9) == stops_after(
+        typical, "precision"
+    )
+
+
+def test_the_interval_of_two_stages_rests_on_the_first_alone() -> None:
+    """How many blocks there were hung on the first ones' spread: 95 % hold only with that."""
+    rng = np.random.default_rng(5)
+    studies, first, goal = 2000, 6, 0.02
+    own = ordinary = narrow = 0
+    for _ in range(studies):
+        values = 0.05 * rng.standard_normal(400)
+        asked = stein_error(values[:first].tolist(), 1, 0.95)
+        count = int(min(400, max(first, math.ceil((asked / goal) ** 2))))
+        error = stein_error(values[:first].tolist(), count, 0.95)
+        own += abs(values[:count].mean()) <= error
+        narrow += error <= goal * 1.0001 or count == 400
+        found = mean_interval(values[:count], 0.95)
+        ordinary += bool(found.low <= 0 <= found.high)
+    assert narrow == studies
+    error_of_share = 3 * math.sqrt(0.0475 / studies)
+    assert own / studies >= 0.95 - error_of_share
+    assert ordinary / studies < own / studies
+
+
+def test_a_run_in_two_stages_is_told_by_its_first_blocks() -> None:
+    truth = {"bare": 1.0, "vm": 1.1}
+    metrics = [
+        SimulatedMetric("latency", truth, workload="w", spreads=(0.03, 0.0)),
+        SimulatedMetric("late", truth, workload="w", kind="tail", spreads=(0.03, 0.0)),
+    ]
+    simulated = SimulatedRun(metrics, arms={"bare": "bare", "vm": "qemu"}, blocks=14)
+    records = (Record(seq=i, time=float(i), event=e) for i, e in enumerate(events_of(simulated)))
+    run = run_data(Path("nowhere"), fold_records(records))
+    study = {**run.study, "blocks": {"method": "stein", "least": 6, "position": True}}
+    settings = Settings.of([replace(run, study=study)])
+    assert (settings.first, settings.position) == (6, False)
+    ordinary = {effect.kind: effect for effect in compare_runs(run).effects}
+    found = {e.kind: e for e in compare_runs(run, settings).effects}
+    interval = found["typical"].interval
+    assert interval is not None and interval.method == "stein"
+    logs = [math.log(block.value) for block in found["typical"].block_effects]
+    error = stein_error(logs[:6], len(logs), 0.95)
+    assert math.log(interval.high / interval.low) / 2 == pytest.approx(error)
+    assert found["tail"].interval == ordinary["tail"].interval
+
+
 def test_the_study_fixes_the_way_to_stop() -> None:
+    assert not Blocks.model_validate({"least": 12, "method": "stein"}).position
     assert Blocks.model_validate({}).method == "precision"
     assert Blocks.model_validate({"least": 12}).position
     assert not Blocks.model_validate({"least": 12, "method": "anytime"}).position

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of, some, write_run
-from tare.analysis import compare_runs, load_run
+from tare.analysis import compare_every_pair, compare_runs, load_run
 from tare.analysis.between import pooled
 from tare.analysis.load import run_data
 from tare.analysis.model import Comparison, Effect, VerdictWord
+from tare.analysis.noise import noise_floor
 from tare.analysis.proofs import explanation, flatten, proof_differences
 from tare.analysis.rundata import RunData
 from tare.analysis.settings import Settings
@@ -344,6 +345,43 @@ def test_each_ratio_is_to_the_baseline_on_the_same_host(tmp_path: Path) -> None:
     against = {verdict.arm: verdict.sentence for verdict in comparison.arm_verdicts}
     assert against["far"].startswith("far against bare@there: ")
     assert not any("told apart" in note for note in comparison.notes)
+
+
+def test_identical_arms_tell_of_each_host_how_far_they_differ_there(tmp_path: Path) -> None:
+    # There the arms that are the same differ by a tenth.
+    times = {
+        "bare": 1.0,
+        "again": 1.0,
+        "vm": 1.3,
+        "far": 2.2,
+        "bare@there": 2.0,
+        "again@there": 2.2,
+    }
+    on = {arm: "there" if arm == "far" or "@" in arm else "here" for arm in times}
+    twin_of = {"again": "bare", "again@there": "bare@there"}
+    simulated = SimulatedRun(
+        [SimulatedMetric("took", times)], arms=dict.fromkeys(times, "bare"), emulated=frozenset()
+    )
+    run = fold(simulated, tmp_path)
+    arms = {arm: {"on": on[arm], "twin_of": twin_of.get(arm)} for arm in times}
+    own = {arm: "bare@there" for arm in times if on[arm] == "there"}
+    said = {"arms": arms, "own_baselines": own, "aa": ["bare", "again"]}
+    run = replace(run, study={**run.study, **said})
+    comparison = compare_runs(run)
+    pairs = {(e.arm, e.baseline): e for e in comparison.aa}
+    assert set(pairs) == {("again", "bare"), ("again@there", "bare@there")}
+    assert comparison.pooled == {"bare": "again", "bare@there": "again@there"}
+    effects = {e.arm: e for e in comparison.effects}
+    assert set(effects) == {"vm", "far"}
+    # The restless host's floor is its own arms', and the quiet one's is not touched by it.
+    assert effects["vm"].noise_floor == noise_floor(pairs["again", "bare"])
+    assert effects["far"].noise_floor == noise_floor(pairs["again@there", "bare@there"])
+    assert (effects["vm"].noise_floor or 0) < (effects["far"].noise_floor or 0)
+    # The twin's boots count on each host.
+    alone = compare_runs(run, replace(Settings.of([run]), pool_twin=False))
+    far = next(e for e in alone.effects if e.arm == "far")
+    assert far.estimate != effects["far"].estimate
+    assert compare_every_pair(run).pairs is not None
 
 
 def test_without_a_baseline_on_its_host_an_arm_is_not_told_apart_from_it(tmp_path: Path) -> None:

@@ -17,8 +17,6 @@ from tare.analysis.statistics.logratio import mean_interval
 from tare.analysis.statistics.tails import (
     boot_level_interval,
     median_interval,
-    quantile_interval,
-    quantile_ranks,
 )
 from tare.analysis.stopping import Value, decide
 
@@ -108,20 +106,6 @@ def test_boot_level_intervals_of_maxima_cover_at_least() -> None:
         sample = rng.gumbel(size=(4000, blocks))
         ends = np.array([boot_level_interval(row, 0.95, seed=2) for row in sample])
         assert 0.94 <= share(ends[:, 0], ends[:, 1], truth) <= 0.985
-
-
-@pytest.mark.parametrize(("count", "q"), [(50, 0.5), (400, 0.9), (2000, 0.99)])
-def test_order_statistic_intervals_of_quantiles_cover(count: int, q: float) -> None:
-    rng = np.random.default_rng(count)
-    sample = np.sort(rng.exponential(size=(8000, count)), axis=1)
-    ranks = quantile_ranks(count, q, 0.95)
-    found = share(sample[:, ranks.low - 1], sample[:, ranks.high - 1], -np.log(1 - q))
-    # They are exact but for the step from one rank to the next, and never below nominal.
-    assert 0.945 <= found <= 0.975
-    assert quantile_interval(sample[0], q, 0.95) == (
-        sample[0, ranks.low - 1],
-        sample[0, ranks.high - 1],
-    )
 
 
 def test_stopping_on_precision_keeps_the_coverage() -> None:

@@ -15,6 +15,7 @@ from tare.analysis import compare_runs
 from tare.analysis.load import run_data
 from tare.analysis.model import Comparison, Effect
 from tare.analysis.settings import Settings
+from tare.analysis.statistics import slow_boots
 from tare.events import CellFinished, Event, Observed, Record, fold_records
 
 ARMS = {"bare": "bare", "bare-again": "bare", "vm": "qemu", "other": "qemu"}
@@ -104,6 +105,30 @@ def test_cells_that_failed_in_one_arm_alone_forbid_equality() -> None:
     assert of(everywhere).verdict == "equivalent"
 
 
+def test_studies_of_an_arm_that_fails_when_it_is_slow_never_call_it_equal() -> None:
+    """A boot in three is three times slow, and fails: what is left is as fast as the baseline."""
+    rng = np.random.default_rng(1)
+    told, other, covered = [], 0, 0
+    for seed in range(12):
+        slow = set((1 + np.flatnonzero(rng.random(12) < 1 / 3)).tolist()) or {5}
+
+        def change(event: Event, slow: set[int] = slow) -> Event:
+            if isinstance(event, CellFinished):
+                block, arm, *_ = event.cell.split("/")
+                if arm == "vm" and int(block[1:]) in slow:
+                    return event.model_copy(update={"status": "failed", "reason": "out of time"})
+            return event
+
+        found = compared(change, blocks=12, seed=seed)
+        told.append(of(found).verdict)
+        other += of(found, "other").verdict == "equivalent"
+        (rate,) = found.failures
+        covered += rate.failed.low <= 1 / 3 <= rate.failed.high
+    assert not {"equivalent", "better"} & set(told)
+    assert other >= 9
+    assert covered >= 10
+
+
 def test_an_arm_that_fails_when_it_is_slow_is_not_called_better() -> None:
     """Half of its boots are three times slow and fail; what is left looks 5 % better."""
     slow = {2, 4, 6, 8, 10, 12}
@@ -187,7 +212,7 @@ def test_the_twins_boots_count_as_the_baselines() -> None:
     slower = replace(EQUAL, truth={**EQUAL.truth, "vm": 1.1e-3}, spreads=(0.05, 0.0))
     pooled = compared(metric=slower, blocks=12, seed=3)
     alone = compared(metric=slower, settings={"pool_twin": False}, blocks=12, seed=3)
-    assert (pooled.pooled, alone.pooled) == ("bare-again", "")
+    assert (pooled.pooled, alone.pooled) == ({"bare": "bare-again"}, {})
     assert of(pooled).baseline == of(alone).baseline == "bare"
     assert {effect.arm for effect in pooled.effects} == {"vm", "other"}
     blocks = {b.block: b.value for b in of(pooled).block_effects}
@@ -238,3 +263,10 @@ def test_places_in_the_block_are_taken_out_where_the_plan_says_so() -> None:
     assert some(of(along).half_width) < some(of(plain).half_width) / 2
     assert of(along).verdict == "equivalent"
     assert of(plain).verdict == "inconclusive"
+
+
+@pytest.mark.parametrize("boots", [6, 8, 17, 30, 40, 41])
+def test_how_far_normal_boots_reach_is_what_simulation_finds(boots: int) -> None:
+    """The usual numbers of boots are looked up, and no others."""
+    looked_up = slow_boots._reach(boots)
+    assert looked_up == pytest.approx(slow_boots._simulated(boots), rel=1e-12)

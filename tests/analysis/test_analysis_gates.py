@@ -16,7 +16,7 @@ from scipy import stats
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of
 from tare.analysis import compare_runs
 from tare.analysis.between import changes, pooled
-from tare.analysis.gate_files import read_gates
+from tare.analysis.gate_files import read_gates, with_floors
 from tare.analysis.gates import Gate, check, parse_gate, worst
 from tare.analysis.load import run_data
 from tare.analysis.model import Comparison
@@ -138,6 +138,22 @@ def test_any_file_holds_gates_or_says_why_not(
     except InputError:
         return
     assert all(0 <= gate.floor < math.inf and 0 <= gate.share < math.inf for gate in found)
+
+
+def test_floors_of_a_command_line() -> None:
+    gates = [parse_gate("switch latency < +1 %"), parse_gate("switch latency < +2 %", floor=0.3)]
+    gates.append(parse_gate("switch rate > -1 %"))
+    first, own, rate = with_floors(gates, ["latency=2 %", "latency = 1e-7"])
+    assert (first.floor, first.share) == (1e-7, 0.02)
+    assert (own.floor, own.share) == (0.3, 0)
+    assert rate == gates[2]
+    for wrong in ("latency", "other=1 %", "latency=five", "latency=-1", "=1", "latency=nan"):
+        with pytest.raises(InputError, match="--floor"):
+            with_floors(gates, [wrong])
+    before, after = run(1), run(1001, vm=1.2 * 1.1)
+    gate = [parse_gate("switch latency < +3 %")]
+    assert worst(check(before, after, gate)) == "fails"
+    assert worst(check(before, after, with_floors(gate, ["latency=20 %"]))) == "holds"
 
 
 def test_floors_by_metric(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -114,6 +115,21 @@ def test_the_command_tells_where_effects_changed(runs: list[Path], tmp_path: Pat
     assert (change["before"], change["after"]) == ("r5", "r6")
     assert change["low"] < 1.2 < change["high"]
     assert change["high"] / change["low"] < 1.1
+
+
+def test_a_history_is_drawn(runs: list[Path], tmp_path: Path) -> None:
+    out = tmp_path / "history.svg"
+    done = tare("history", *runs, "--format", "svg", "--out", out)
+    assert done.returncode == 0, done.stderr
+    drawn = ElementTree.fromstring(out.read_text())
+    kinds = [element.tag.rpartition("}")[2] for element in drawn.iter()]
+    words = " ".join(filter(None, (element.text for element in drawn.iter())))
+    # A symbol for each run of both effects, and one upright line where one of them changed.
+    dashed = [e for e in drawn.iter() if e.get("stroke-dasharray")]
+    assert len(dashed) == 1, words
+    assert kinds.count("path") == 20, kinds
+    assert "10 runs, each effect against bare" in words
+    assert "no change" in words and "since 20" in words
 
 
 def test_what_has_no_history_is_refused(runs: list[Path]) -> None:

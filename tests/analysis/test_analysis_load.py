@@ -134,6 +134,9 @@ def test_withheld_and_failed_cells_are_kept_with_reasons_but_do_not_count(tmp_pa
     assert frame["status"].to_list() == ["withheld", "failed"]
     assert frame["value"].to_list() == frame["metric"].to_list() == [None, None]
     assert frame["parameters"].to_list() == ['{"n":1}', "{}"]
+    assert frame["cell"].to_list() == [cell.cell for cell in run.cells]
+    assert frame["reason"].to_list() == [cell.reason for cell in run.cells]
+    assert frame["repeat"].to_list() == [1, 2]
 
 
 def test_other_events_are_folded_too(tmp_path: Path) -> None:
@@ -184,6 +187,11 @@ def test_exports_hold_the_same_rows_in_every_format(tmp_path: Path) -> None:
     rows = json.loads(export_observations(run, "json"))
     assert list(csv.columns) == list(parquet.columns) == list(rows[0]) == list(EXPORT_COLUMNS)
     assert csv.height == parquet.height == len(rows) == 6
+    assert {row["repeat"] for row in rows} == {1}
+    assert {(row["kind"], row["headline"]) for row in rows} == {
+        (seen.metric.kind, seen.metric.headline) for done in run.counted for seen in done.observed
+    }
+    assert {row["cell"] for row in rows} == {cell.cell for cell in run.cells}
     assert [row["value"] for row in rows] == parquet["value"].to_list() == csv["value"].to_list()
     write_observations(run, tmp_path / "out.csv", "csv")
     assert (tmp_path / "out.csv").read_bytes() == export_observations(run, "csv")

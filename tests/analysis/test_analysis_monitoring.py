@@ -32,6 +32,7 @@ def columns(samples: int = 5) -> dict[str, np.ndarray]:
         "disk.vda.sectors_read": steps * 2000,
         "disk.vda.sectors_written": steps * 0,
         "disk.vda.io_ms": steps * 250,
+        "disk.vda.weighted_ms": steps * 1500,
         "disk.vda.reads_merged": steps * 3,
         "disk.vda.writes_merged": steps * 4,
         "disk.vda1.sectors_read": steps * 2000,
@@ -58,6 +59,7 @@ def test_rates_are_per_second_and_shares_of_all_time() -> None:
             "disk-written": 0.0,
             "disk-busy": 0.25,
             "disk-merged": 7.0,
+            "disk-queue": 1.5,
             "net-received": 1500.0,
             "net-sent": 500.0,
         }

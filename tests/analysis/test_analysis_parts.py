@@ -48,32 +48,6 @@ def test_log_ratios_refuse_what_has_no_ratio() -> None:
         logratio.log_ratios([0.0], [1.0])
 
 
-@settings(max_examples=60)
-@given(st.integers(1, 3000), st.sampled_from([0.01, 0.5, 0.9, 0.999]), st.sampled_from([0.9, 0.99]))
-def test_quantile_ranks_are_the_closest_that_reach_the_confidence(
-    count: int, q: float, confidence: float
-) -> None:
-    tail = (1 - confidence) / 2
-    low, high = tails.quantile_ranks(count, q, confidence)
-    law = stats.binom(count, q)
-    assert 0 <= low < high <= count + 1
-    assert low == 0 or law.cdf(low - 1) <= tail * (1 + 1e-9)
-    assert law.cdf(low) > tail * (1 - 1e-9)
-    assert high == count + 1 or law.sf(high - 1) <= tail * (1 + 1e-9)
-
-
-def test_quantile_ranks_of_fifty_million_samples() -> None:
-    low, high = tails.quantile_ranks(50_000_000, 0.99999, 0.95)
-    # The normal approximation is good here: 1.96·√(n·q·(1 − q)) is 43.8.
-    assert low == pytest.approx(49_999_500 - 43.8, abs=2)
-    assert high == pytest.approx(49_999_500 + 43.8, abs=2)
-
-
-def test_a_quantile_without_enough_samples_has_no_upper_bound() -> None:
-    assert tails.quantile_interval([3.0, 1.0, 2.0], 0.99, 0.95)[1] == math.inf
-    assert tails.quantile_interval([3.0, 1.0, 2.0], 0.01, 0.95)[0] == -math.inf
-
-
 @pytest.mark.parametrize("confidence", [0.8, 0.9, 0.95, 0.99, 0.999])
 def test_least_blocks_for_a_median(confidence: float) -> None:
     n = tails.least_blocks_for_median(confidence)

@@ -9,10 +9,12 @@ from typing import Any, cast
 import numpy as np
 import polars as pl
 import pytest
+from scipy.signal import lfilter
 
 from analysis.analysis_simulate import some
 from tare.analysis import series
 from tare.analysis.series import group_series, summarise_series
+from tare.analysis.statistics.dip import two_humped
 from tare.analysis.statistics.histogram import Counter, Histogram, merge, thin
 from tare.analysis.steadiness import steadiness
 from tare.events.results import SeriesEntry
@@ -175,6 +177,18 @@ def test_boots_are_the_unit_of_pooled_quantiles(tmp_path: Path) -> None:
     assert len(found.boot_maxima_ns) == 8
     few = some(summarise_series(entries[:3]))
     assert few.quantiles[0].interval.high == math.inf
+
+
+def test_likeness_of_neighbours_is_no_second_hump() -> None:
+    """Twenty series, each sample like the one before, and one that truly is of two kinds."""
+    rng = np.random.default_rng(7)
+    told = sum(
+        two_humped(lfilter([1.0], [1.0, -0.999], rng.standard_normal(20_000))).flagged
+        for _ in range(20)
+    )
+    assert told <= 2
+    mixed = np.where(rng.random(20_000) < 0.3, 1200, 1000) + rng.normal(0, 10, 20_000)
+    assert two_humped(mixed).flagged
 
 
 def test_warm_up_humps_and_missing_files_are_flagged(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import pytest
 
 from benchmarks import bytemark_peers, memory_peers, tool_numbers
 from benchmarks._http import pausing_server
+from benchmarks._http_generators import Generator, Reached, Target
 from benchmarks._runs import CarriedOut, Unmeasured
-from benchmarks.http_generator import expected_s
+from benchmarks.http_generator import Compared, expected_s, goals_of
 from tare.events import CellFinished, Event, Observed, Record
 
 STREAM = """stress-ng: info:  [77] stream: memory rate: 9000.00 MB read/sec, \
@@ -105,3 +107,32 @@ def test_what_a_stall_must_show_follows_from_the_schedule() -> None:
 def test_a_server_that_pauses_ends_at_once() -> None:
     with pausing_server(0.0, 0.0) as port:
         assert port > 0
+
+
+def test_tare_is_held_to_the_peer_that_makes_the_most_connections_at_a_size() -> None:
+    def reached(*rates: float) -> list[Reached]:
+        return [Reached(rate, 1 / rate, 0.2 / rate) for rate in rates]
+
+    rounds = {"tare": reached(300, 330, 270), "wrk": reached(200, 220, 180), "ab": reached(9, 9, 9)}
+    compared = Compared(1024, rounds)
+    assert compared.best("tare") == "wrk"
+    many, cheap = goals_of(
+        Generator("tare", "1", lambda *_: (0.0, 0.0)), {"wrk": "4", "ab": "2"}, compared
+    )
+    assert many.found == pytest.approx(1.5)
+    assert many.met
+    assert cheap.found == pytest.approx(1 / 1.5)
+    assert cheap.met
+    assert "300/s against 200/s" in many.detail
+    assert "3333.3 µs (666.7 µs of it softirq)" in cheap.detail
+
+
+def test_what_a_connection_costs_is_of_the_programs_that_were_run_for_it() -> None:
+    def measure(*_: Any) -> tuple[float, float]:
+        busy = "import time\nwhile time.process_time() < 0.2: pass"
+        subprocess.run([sys.executable, "-c", busy], check=True)
+        return 10.0, 5.0
+
+    found = Generator("busy", "1", measure).reach(Target(80, "/0"), 1, 0.5, None)
+    assert (found.per_s, found.softirq_s) == (10.0, None)
+    assert 0.04 <= found.cpu_s < 1.0

@@ -70,6 +70,16 @@ async def run(
     return await carry_out(study, study_source(path), out, 7, decide_on, console, choice)
 
 
+async def begun(
+    path: Path, address: str, out: Path, host: str, console: Console | None = None
+) -> asyncio.Task[RunFinished | None]:
+    """Begin a run, and return it once a host has finished a cell of it, or it ended before."""
+    running = asyncio.create_task(run(path, address, out, console or Console()))
+    while not running.done() and not _some_cells_of(out, host):
+        await asyncio.sleep(0.05)
+    return running
+
+
 def cells_by_host(fold: Fold) -> Counter[str]:
     """Return how many cells each host measured."""
     return Counter(fold.block.hosts[done.result.block] for done in fold.finished.values())
@@ -124,9 +134,7 @@ async def test_a_worker_that_is_killed_loses_only_its_unfinished_cell(
     console = Console(file=told, width=200)
     async with cluster("h1") as (address, _):
         async with worker_process(address, "h2") as worker:
-            running = asyncio.create_task(run(study_file(tmp_path, 4), address, out, console))
-            while not _some_cells_of(out, "h2"):
-                await asyncio.sleep(0.05)
+            running = await begun(study_file(tmp_path, 4), address, out, "h2", console)
             worker.kill()
         async with worker_process(address, "h2"):
             finished = await asyncio.wait_for(running, 60)
@@ -153,9 +161,7 @@ async def test_a_host_that_stays_away_is_told_and_its_blocks_go_to_others(
     console = Console(file=told, width=200)
     async with cluster("h1") as (address, _):
         async with worker_process(address, "h2") as worker:
-            running = asyncio.create_task(run(study_file(tmp_path, 4), address, out, console))
-            while not _some_cells_of(out, "h2"):
-                await asyncio.sleep(0.05)
+            running = await begun(study_file(tmp_path, 4), address, out, "h2", console)
             worker.kill()
         finished = await asyncio.wait_for(running, 60)
     assert finished is not None and finished.status == "complete"
@@ -170,9 +176,7 @@ async def test_an_interrupted_run_goes_on_where_it_was(
     monkeypatch.setenv("TARE_STUB_CELL_S", "0.2")
     out = tmp_path / "run"
     async with cluster("h1", "h2") as (address, _):
-        running = asyncio.create_task(run(study_file(tmp_path, 4), address, out, Console()))
-        while not _some_cells_of(out, "h1"):
-            await asyncio.sleep(0.05)
+        running = await begun(study_file(tmp_path, 4), address, out, "h1")
         os.kill(os.getpid(), signal.SIGINT)
         assert await asyncio.wait_for(running, 60) is None
         cut = read_fold(out / "events.jsonl")
@@ -215,9 +219,7 @@ async def test_a_scheduler_that_dies_leaves_a_run_that_resumes(
     monkeypatch.setattr("tare.fleet.cluster.LOOK_S", 0.2)
     out = tmp_path / "run"
     async with cluster("h1") as (address, _):
-        running = asyncio.create_task(run(study_file(tmp_path, 3), address, out, Console()))
-        while not _some_cells_of(out, "h1"):
-            await asyncio.sleep(0.05)
+        running = await begun(study_file(tmp_path, 3), address, out, "h1")
     assert await asyncio.wait_for(running, 90) is None
     async with cluster("h1") as (address, _):
         choice = ClusterChoice(address, program=STUB)

@@ -17,9 +17,11 @@ from tare.events.host_schedule import HostEvent, Left
 from tare.hosts import Ledger, LocalHost, clean
 from tare.hosts.contract import Host
 from tare.hosts.trace.pages import page_events, parse_data_offset, parse_format
-from tare.hosts.trace.recorder import as_columns, cpu_mask, host_recorder, how_left
+from tare.hosts.trace.recorder import cpu_mask, host_recorder, how_left
+from tare.hosts.trace.rows import as_columns
 from tare.hosts.trace.threads import allowed_cpus, quota_files, run_delay, threads_of, throttled
 from tare.hosts.trace.tracefs import NoTracing, mounted_tracefs, traced
+from tare.run.host_clock import clock_offset, counter_offset, host_agent, readings
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="tracing the kernel needs root")
 
@@ -123,18 +125,10 @@ def test_a_mount_of_tares_own_is_nobodys_place_to_trace() -> None:
 # The real kernel
 
 
-async def test_another_host_cannot_be_traced_from_here(ledger: Ledger) -> None:
-    host = LocalHost()
-    host.name, host.local = "elsewhere", False
-    with pytest.raises(NoTracing, match="elsewhere"):
-        async with traced(host, ledger):
-            pass
-    assert ledger.open_entries() == ()
-
-
 @needs_root
-async def test_the_recorder_sees_a_thread_go_and_come_and_leaves_nothing(ledger: Ledger) -> None:
-    host = LocalHost()
+async def test_the_recorder_sees_a_thread_go_and_come_and_leaves_nothing(
+    host: Host, ledger: Ledger
+) -> None:
     cpus = host.topology().online
     try:
         async with host_recorder(host, ledger) as recorder:
@@ -240,3 +234,20 @@ async def test_quota_counters_are_found_in_the_group_that_lost_most(tmp_path: Pa
     assert most.times == 4
     assert most.seconds == pytest.approx(0.09)
     assert await quota_files(host, os.getpid(), None) == ()
+
+
+async def test_the_clock_of_a_host_is_told_by_an_agent_there(
+    host: Host, ledger: Ledger, agent_program: Path
+) -> None:
+    async with host_agent(host, ledger, host.agent or agent_program) as beside:
+        assert [entry.kind for entry in ledger.open_entries()] == ["process"]
+        first = await readings(beside)
+        await asyncio.sleep(0.3)
+        last = await readings(beside)
+    offset = clock_offset([*first, *last])
+    hz = (last[-1].tsc - first[0].tsc) / (last[-1].guest_ns - first[0].guest_ns) * 1e9
+    counters = counter_offset(first[:2], first[2:], hz)
+    # Either way it is this computer's own clock, and one counter.
+    assert offset.low <= 0 <= offset.high
+    assert counters.low <= 0 <= counters.high
+    assert ledger.open_entries() == ()

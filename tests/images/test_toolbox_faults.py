@@ -156,7 +156,11 @@ def test_a_program_that_is_missing_is_named_before_anything_starts(
     said = run_program(agent_program, tree, LACKING)
     assert "the toolbox (base) has no program gnugo of the package gnugo" in said
     said = run_program(agent_program, tree, {**LACKING, "steps": [{"argv": ["fio"]}]})
-    assert "the toolbox (base) has no program fio" in said
+    assert (
+        "the toolbox (base) has no program fio: add the package that has it by `toolbox: " in said
+    )
+    said = run_program(agent_program, tree, {**LACKING, "steps": [{"argv": ["awk"]}]})
+    assert "has no program awk: write `mawk` for it in `argv`" in said
     # So it does start otherwise.
     assert "9" in run_program(agent_program, tree, {"steps": [STARTS]})
 

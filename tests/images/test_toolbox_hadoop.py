@@ -11,13 +11,8 @@ from pathlib import Path
 import pytest
 
 from tare.errors import InputError
-from tare.images.toolbox.hadoop import (
-    VERSION,
-    add_hadoop,
-    known_sums,
-    project,
-    require_sums,
-)
+from tare.images.toolbox.hadoop import SUMS, VERSION, add_hadoop, project
+from tare.images.toolbox.maven import read_sums, require_sums
 
 
 def archives(folder: Path, *names: str) -> dict[str, str]:
@@ -28,7 +23,7 @@ def archives(folder: Path, *names: str) -> dict[str, str]:
 
 
 def test_every_file_is_pinned_by_a_checksum() -> None:
-    sums = known_sums()
+    sums = read_sums(SUMS)
     assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in sums.values())
     assert {f"hadoop-{part}-{VERSION}.jar" for part in ("common", "hdfs")} <= set(sums)
     assert any("tests" in name for name in sums)
@@ -47,7 +42,7 @@ def test_every_dependency_names_its_version() -> None:
 
 def test_what_is_as_it_was_pinned_is_taken(tmp_path: Path) -> None:
     wanted = archives(tmp_path / "lib", "a.jar", "b.jar")
-    require_sums(tmp_path / "lib", wanted)
+    require_sums(tmp_path / "lib", wanted, "Hadoop")
 
 
 @pytest.mark.parametrize(
@@ -62,7 +57,7 @@ def test_what_is_not_is_refused(tmp_path: Path, change: object, words: str) -> N
     wanted = archives(tmp_path / "lib", "a.jar", "b.jar")
     change(tmp_path / "lib")  # type: ignore[operator]
     with pytest.raises(InputError, match=words):
-        require_sums(tmp_path / "lib", wanted)
+        require_sums(tmp_path / "lib", wanted, "Hadoop")
 
 
 def test_benchmarks_are_kept_apart_from_hadoop_itself(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def value_after(argv: list[str], flag: str) -> list[str]:
         ({"memory": 100 * MIB}, "100 MiB"),
         ({"hypervisor": "kvm", "scheduler": "credit"}, "no Xen"),
         ({"hypervisor": "none", "xen_arguments": ("noreboot",)}, "no Xen"),
-        ({"hypervisor": "xen", "scheduler": "rtds"}, "rtds"),
+        ({"hypervisor": "xen", "scheduler": "sedf"}, "sedf"),
         ({"hypervisor": "xen", "dom0_cpus": 3}, "dom0"),
         ({"hypervisor": "xen", "memory": GIB}, "leave nothing"),
         ({"deterministic": True}, "one CPU"),

@@ -16,8 +16,7 @@ from pydantic import ValidationError
 
 from platforms.libvirt_embedded import embedded, library
 from tare.errors import MachineFault
-from tare.hosts import Ledger, LocalHost, clean
-from tare.images.cache import default_cache
+from tare.hosts import clean
 from tare.platforms.contract import Context, MachineSpec, Prepared, Shape
 from tare.platforms.libvirt.connection import Connection
 from tare.platforms.libvirt.domain import Files, disk_told, domain_xml
@@ -110,12 +109,6 @@ def test_a_domain_says_what_was_asked_for(
 def test_what_does_not_go_together_is_refused(said: dict[str, Any], words: str) -> None:
     with pytest.raises(ValidationError, match=words):
         LibvirtOptions.model_validate(said)
-
-
-@pytest.fixture
-def context(tmp_path: Path, agent_program: Path) -> Iterator[Context]:
-    with Ledger(tmp_path / "ledger") as ledger:
-        yield Context(LocalHost(agent_program), ledger, default_cache(), agent_program)
 
 
 async def test_without_its_library_the_doctor_says_how_to_install_it(

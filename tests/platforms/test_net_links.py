@@ -24,6 +24,7 @@ from tare.platforms.linux.network import (
     chosen_way,
     free_subnet,
     networks_in,
+    tracking,
 )
 from tare.platforms.linux.network.subnets import Addresses
 from tare.platforms.oci.bundle import ContainerSpec, configuration
@@ -194,3 +195,34 @@ def test_a_network_that_did_not_come_up_is_a_machines_fault() -> None:
         require_network("tare-x", {"network": {"error": "eth0 has no link after 5 s"}})
     with pytest.raises(MachineFault, match="says nothing"):
         require_network("tare-x", {})
+
+
+SHOWN = """\
+7
+262144
+entries  clashres found insert insert_failed drop early_drop
+00000007  00000000 00000000 00000000 00000002 0000000a 00000000
+00000007  00000000 00000000 00000000 00000000 00000010 00000000
+"""
+
+
+def test_what_a_switch_tracked_and_lost_is_told_for_a_cell() -> None:
+    now = tracking.read(SHOWN)
+    assert (now.count, now.most, now.lost) == (7, 262144, {"drop": 26, "insert_failed": 2})
+    before = tracking.read(SHOWN.replace("0000000a", "00000000"))
+    network = {"tracked": now.since(before)}
+    assert network["tracked"]["lost"] == {"drop": 10, "insert_failed": 0}
+    assert tracking.warnings(network) == [
+        "the switch's conntrack lost 10 packets (drop); its table has 7 of 262144 connections"
+    ]
+    assert tracking.warnings({"switch": "bridge"}) == []
+    # A kernel without the statistics tells the rest.
+    assert tracking.read("3\n100\n") == tracking.Tracked(3, 100, {})
+
+
+@given(text=st.text(max_size=120))
+def test_whatever_a_kernel_shows_of_what_it_tracks_is_read_or_left(text: str) -> None:
+    for shown in (text, f"1\n2\nentries drop\n{text}"):
+        found = tracking.read(shown)
+        assert found.count >= 0
+        assert all(number >= 0 for number in found.lost.values())

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
-import pytest_asyncio
 
 from platforms.proxmox_schema import ROOT
 from platforms.proxmox_server import Proxmox as Server
-from platforms.vendor_guests import Guests
-from tare.platforms.contract import Context
+from platforms.vendor_served import ServedCases, reached
 from tare.platforms.proxmox.options import ProxmoxOptions
 from tare.platforms.proxmox.platform import Proxmox
-from tare.run.session import agent_path
-from tare.testing.conformance import PlatformCases
-from tare.testing.hosts import Elsewhere
-from tare.testing.machines import Running
 
 pytest.importorskip("proxmoxer")
 TOKEN = "tare@pve!runs"
@@ -36,65 +29,28 @@ ALLOWED = {
 }
 
 
-def login(folder: Path, user: str, password: str) -> Path:
-    """Write a file of credentials."""
-    file = folder / "credentials"
-    file.touch(0o600)
-    file.write_text(f"user={user}\npassword={password}\n")
-    return file
-
-
-class Vms(PlatformCases):
-    chosen: ClassVar[dict[str, object]] = {}
+class Vms(ServedCases):
     user: ClassVar[str] = ROOT
     killed_words = "its VM is stopped"
-    server: ClassVar[Server]
-    guests: ClassVar[Guests]
 
-    @pytest_asyncio.fixture(scope="class", loop_scope="module", autouse=True)
     @classmethod
-    async def proxmox(cls, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Server]:
-        folder = tmp_path_factory.mktemp("proxmox")
+    def begun(cls, folder: Path) -> tuple[Any, dict[str, object]]:
         server = Server(folder)
-        guests = Guests(agent_path(), server.powered_off)
-        server.plug, server.unplug = guests.plug, guests.unplug
         server.rights[TOKEN] = ALLOWED
         word = server.passwords.get(cls.user) or server.tokens[cls.user]
-        cls.server, cls.guests = server, guests
-        cls.options = ProxmoxOptions.model_validate(
-            {
-                "address": "127.0.0.1",
-                "port": server.port,
-                "ca": str(server.ca),
-                "credentials": str(login(folder, cls.user, word)),
-                "image": IMAGE,
-                "pool": "tare",
-                **cls.chosen,
-            }
-        )
-        server.start()
-        try:
-            yield server
-            # What was there before is all that is there now.
-            assert server.vms == {}
-            assert set(server.storages["local"]["volumes"]) == {IMAGE}
-        finally:
-            await guests.close()
-            server.stop()
+        return server, {**reached(server, cls.user, word), "image": IMAGE, "pool": "tare"}
 
-    @pytest_asyncio.fixture(scope="class", loop_scope="module")
     @classmethod
-    async def elsewhere(cls, context: Context) -> AsyncIterator[Elsewhere | None]:
-        yield None
-
-    async def kill(self, running: Running) -> None:
-        """End the guest as a crash of its QEMU does."""
+    def number_of(cls, name: str) -> Any:
         (number,) = (
-            number
-            for number, vm in self.server.vms.items()
-            if vm["config"]["name"] == running.spec.name
+            number for number, vm in cls.server.vms.items() if vm["config"]["name"] == name
         )
-        await self.guests.end(number)
+        return number
+
+    @classmethod
+    def require_nothing_left(cls) -> None:
+        assert cls.server.vms == {}
+        assert set(cls.server.storages["local"]["volumes"]) == {IMAGE}
 
 
 NAMED = ProxmoxOptions.model_validate({"address": "set-by-the-fixture"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +17,11 @@ from pydantic import ValidationError
 
 from platforms.proxmox_schema import ROOT
 from platforms.proxmox_server import Proxmox as Server
-from platforms.test_proxmox_conformance import ALLOWED, IMAGE, TOKEN, login
+from platforms.test_proxmox_conformance import ALLOWED, IMAGE, TOKEN
+from platforms.vendor_served import heard, reached, spec_of, started
 from tare.errors import InputError, MachineFault, TareError
-from tare.hosts import Ledger, LocalHost, clean
-from tare.images.cache import default_cache
-from tare.platforms.contract import Context, MachineSpec, Shape
+from tare.hosts import clean
+from tare.platforms.contract import Context
 from tare.platforms.proxmox import vm as vms
 from tare.platforms.proxmox.node import Node
 from tare.platforms.proxmox.options import ProxmoxOptions
@@ -29,12 +29,10 @@ from tare.platforms.proxmox.platform import Proxmox
 from tare.platforms.proxmox.session import ProxmoxSession
 from tare.platforms.proxmox.vm import RRD_S, minutes_within, settings
 from tare.platforms.vendors.faults import Missing, Refused
-from tare.platforms.vendors.machine import VendorMachine
 from tare.platforms.vendors.session import opened
 from tare.run.hypervisor_side import HypervisorSide
 
 pytest.importorskip("proxmoxer")
-MIB = 1 << 20
 
 
 @pytest.fixture
@@ -45,42 +43,16 @@ def server(tmp_path: Path) -> Iterator[Server]:
     made.stop()
 
 
-@pytest.fixture
-def context(tmp_path: Path, agent_program: Path) -> Iterator[Context]:
-    with Ledger(tmp_path / "ledger") as ledger:
-        yield Context(LocalHost(agent_program), ledger, default_cache(), agent_program)
-
-
 def options_of(server: Server, user: str = ROOT, **more: Any) -> ProxmoxOptions:
     word = server.passwords.get(user) or server.tokens[user]
-    return ProxmoxOptions.model_validate(
-        {
-            "address": "127.0.0.1",
-            "port": server.port,
-            "ca": str(server.ca),
-            "credentials": str(login(server.ca.parent, user, word)),
-            "image": IMAGE,
-            **more,
-        }
-    )
-
-
-def spec_of(folder: Path, cpus: tuple[int, ...] = (), vcpus: int = 2) -> MachineSpec:
-    return MachineSpec("tare-t-1-subject", Shape(vcpus, 256 * MIB), cpus, folder / "w", False)
+    way = {**reached(server, user, word), "image": IMAGE}
+    return ProxmoxOptions.model_validate({**way, **more})
 
 
 @asynccontextmanager
 async def node_of(server: Server, user: str = ROOT) -> AsyncIterator[Node]:
     async with opened(ProxmoxSession(options_of(server, user).way())) as session:
         yield Node(session, "pve")
-
-
-async def started(context: Context, options: ProxmoxOptions, spec: MachineSpec) -> VendorMachine:
-    platform = Proxmox()
-    prepared = await platform.prepare(context, options, spec.shape, False)
-    machine = await platform.start(context, options, prepared, spec)
-    assert isinstance(machine, VendorMachine)
-    return machine
 
 
 def nothing_left(server: Server, context: Context) -> bool:
@@ -182,7 +154,7 @@ async def test_a_token_cannot_pin(server: Server, context: Context, tmp_path: Pa
     assert verdict.usable and not verdict.capabilities.pinning
     assert any("root@pam" in note for note in verdict.capabilities.notes)
     with pytest.raises(Refused, match="root@pam"):
-        await started(context, options, spec_of(tmp_path, cpus=(1,)))
+        await started(Proxmox(), context, options, spec_of(tmp_path, cpus=(1,)))
     assert nothing_left(server, context)
     root = await Proxmox().check(context, options_of(server))
     assert root.usable and root.capabilities.pinning and root.capabilities.max_vcpus == 64
@@ -224,7 +196,7 @@ async def test_of_a_task_that_fails_nothing_is_left(
 ) -> None:
     server.fails[kind] = "no space left on device"
     with pytest.raises(MachineFault, match="no space left on device"):
-        await started(context, options_of(server), spec_of(tmp_path))
+        await started(Proxmox(), context, options_of(server), spec_of(tmp_path))
     assert nothing_left(server, context)
 
 
@@ -236,7 +208,7 @@ async def test_of_a_connection_that_breaks_nothing_is_left(
 ) -> None:
     server.cuts.append(re.compile(request_cut))
     try:
-        machine = await started(context, options_of(server), spec_of(tmp_path))
+        machine = await started(Proxmox(), context, options_of(server), spec_of(tmp_path))
     except TareError as error:
         assert "broke" in str(error)
     else:
@@ -244,6 +216,20 @@ async def test_of_a_connection_that_breaks_nothing_is_left(
         assert "tasks" in request_cut
         await machine.stop()
     assert server.cuts == []
+    assert nothing_left(server, context)
+
+
+async def test_a_removal_that_fails_too_does_not_hide_why(
+    server: Server, context: Context, tmp_path: Path
+) -> None:
+    server.fails["qmcreate"] = "no space left on device"
+    server.cuts.append(re.compile("DELETE .*/content/"))
+    with pytest.raises(MachineFault, match=r"tare-t-1-subject: .*no space left on device"):
+        await started(Proxmox(), context, options_of(server), spec_of(tmp_path))
+    assert server.cuts == []
+    # What could not be removed is noted still.
+    assert {entry.kind for entry in context.ledger.open_entries()} == {"proxmox-upload"}
+    await clean(context.host, context.ledger, Proxmox.undoers)
     assert nothing_left(server, context)
 
 
@@ -258,7 +244,7 @@ async def test_a_number_that_another_takes_is_given_up(
         return next(taken, None) or await free_id(self, least)
 
     monkeypatch.setattr(Node, "free_id", late)
-    machine = await started(context, options_of(server), spec_of(tmp_path))
+    machine = await started(Proxmox(), context, options_of(server), spec_of(tmp_path))
     assert server.vms[101]["config"]["name"] == "tare-t-1-subject"
     await machine.stop()
     assert list(server.vms) == [100] and not context.ledger.open_entries()
@@ -267,7 +253,7 @@ async def test_a_number_that_another_takes_is_given_up(
 async def test_a_locked_vm_is_waited_for(
     server: Server, context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machine = await started(context, options_of(server), spec_of(tmp_path))
+    machine = await started(Proxmox(), context, options_of(server), spec_of(tmp_path))
     server.vms[100] |= {"lock": "backup"}
     monkeypatch.setattr(vms, "LOCK_S", 0.0)
     with pytest.raises(Refused, match="locked"):
@@ -283,7 +269,9 @@ async def test_rights_that_were_taken_away_are_no_removal(
     server: Server, context: Context, tmp_path: Path
 ) -> None:
     server.rights[TOKEN] = ALLOWED
-    machine = await started(context, options_of(server, TOKEN, pool="tare"), spec_of(tmp_path))
+    machine = await started(
+        Proxmox(), context, options_of(server, TOKEN, pool="tare"), spec_of(tmp_path)
+    )
     server.rights[TOKEN] = {**ALLOWED, "/pool/tare": set()}
     told = await clean(context.host, context.ledger, Proxmox.undoers)
     assert any("Could not undo proxmox-vm" in sentence for sentence in told)
@@ -312,7 +300,7 @@ async def test_names_that_are_not_tares_are_left(server: Server, context: Contex
 async def test_a_cell_that_was_disturbed_is_withheld(
     server: Server, context: Context, tmp_path: Path, kind: str
 ) -> None:
-    machine = await started(context, options_of(server), spec_of(tmp_path))
+    machine = await started(Proxmox(), context, options_of(server), spec_of(tmp_path))
     side, calm = HypervisorSide(machine), HypervisorSide(machine)
     await calm.begin()
     await calm.end()
@@ -366,24 +354,18 @@ async def test_secrets_are_in_nothing_that_is_written_or_said(
     said: list[str] = []
     planted = [server.passwords[ROOT]]
 
-    async def hear(work: Callable[[], Any]) -> None:
-        try:
-            said.append(repr(await work()))
-        except Exception as error:
-            said.append(f"{error!r} {error} {getattr(error, 'hint', '')} {error.__cause__!r}")
-
     options = options_of(server)
-    machine = await started(context, options, spec_of(tmp_path))
-    await hear(machine.stop)
+    machine = await started(Proxmox(), context, options, spec_of(tmp_path))
+    said.append(await heard(machine.stop))
     # A server that says back what it was sent.
     for kind in ("qmcreate", "qmstart", "imgcopy"):
         planted += [*server.tickets, *(csrf for _, csrf in server.tickets.values())]
         server.expire()
         server.fails[kind] = "broken by {asked}"
-        await hear(lambda: started(context, options, spec_of(tmp_path)))
+        said.append(await heard(lambda: started(Proxmox(), context, options, spec_of(tmp_path))))
         assert "broken by (secret)" in said[-1]
     server.passwords[ROOT] = "another"
-    await hear(lambda: Proxmox().check(context, options))
+    said.append(await heard(lambda: Proxmox().check(context, options)))
     said += [context.ledger.path.read_text(), caplog.text, repr(options), *capfd.readouterr()]
     assert len(planted) == 7 and all(len(word) > 8 for word in planted)
     for word in planted:

@@ -6,7 +6,6 @@ import asyncio
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +14,7 @@ from pydantic import ValidationError
 
 from platforms.test_qemu_command import IMAGE, SHAPE, line, places
 from tare.errors import MachineFault
-from tare.hosts import Ledger, LocalHost
-from tare.images.cache import default_cache
+from tare.hosts import LocalHost
 from tare.platforms.contract import Context
 from tare.platforms.linux.disk import OwnDisk
 from tare.platforms.qemu.command import DISK_DEVICE, DISK_NODE, DISK_THREAD, command
@@ -101,12 +99,6 @@ async def test_a_disk_that_is_driven_otherwise_fails_the_machine(
     right = {"num-queues": 2, "iothread": f"/objects/{DISK_THREAD}"}
     told = await prove_disk("x", wanted, Answers(right), disk, b"/[aio] (deleted)")  # type: ignore[arg-type]
     assert (told["num_queues"], told["aio"]) == (2, "native")
-
-
-@pytest.fixture
-def context(tmp_path: Path, agent_program: Path) -> Iterator[Context]:
-    with Ledger(tmp_path / "ledger") as ledger:
-        yield Context(LocalHost(agent_program), ledger, default_cache(), agent_program)
 
 
 @pytest.mark.skipif(not shutil.which("qemu-system-x86_64"), reason="QEMU is not installed")

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from platforms.ovirt_server import USER as OVIRT_USER
+from platforms.ovirt_server import OvirtServer
 from platforms.proxmox_schema import ROOT
 from platforms.proxmox_server import Proxmox as ProxmoxServer
 from platforms.vendor_guests import Guests
+from platforms.vendor_served import tare
 from platforms.xenserver_server import USER, XenServer
-from run.run_driving import TARE
+from tare.platforms.ovirt.options import OvirtOptions
+from tare.platforms.ovirt.platform import Ovirt
 from tare.platforms.proxmox.options import ProxmoxOptions
 from tare.platforms.proxmox.platform import Proxmox
 from tare.platforms.vendors.options import ANY
@@ -24,20 +28,53 @@ from tare.platforms.xenserver.options import XenserverOptions
 from tare.platforms.xenserver.platform import Xenserver
 from tare.run.session import agent_path
 
-RUN_S = 300.0
+
+@dataclass(frozen=True)
+class Product:
+    """A server that stands for one, who Tare is there, and what is found of it afterwards."""
+
+    module: str
+    server: Callable[[Path], Any]
+    image: str
+    user: str
+    words: str
+    password: Callable[[Any], str]
+    left: Callable[[Any], object]
+    secrets: Callable[[Any], set[str]]
 
 
-async def tare(*words: str, **variables: str) -> tuple[int, str]:
-    """Run the command; returns its status and all it said."""
-    process = await asyncio.create_subprocess_exec(
-        TARE,
-        *words,
-        env={**os.environ, **variables},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    said, _ = await asyncio.wait_for(process.communicate(), RUN_S)
-    return process.returncode or 0, said.decode()
+PRODUCTS = {
+    "proxmox": Product(
+        "proxmoxer",
+        ProxmoxServer,
+        "local:iso/tare-live.iso",
+        ROOT,
+        "Proxmox VE",
+        lambda server: str(server.passwords[ROOT]),
+        lambda server: server.vms,
+        lambda server: set(server.tickets),
+    ),
+    "xenserver": Product(
+        "XenAPI",
+        XenServer,
+        "tare-live.iso",
+        USER,
+        "XCP-ng",
+        lambda server: str(server.password),
+        lambda server: server.objects["VM"],
+        lambda server: set(server.sessions),
+    ),
+    "ovirt": Product(
+        "ovirtsdk4",
+        OvirtServer,
+        "tare-live.iso",
+        OVIRT_USER,
+        "oVirt Engine",
+        lambda server: str(server.password),
+        lambda server: server.left,
+        lambda server: set(server.tokens),
+    ),
+}
 
 
 @pytest.mark.parametrize(
@@ -45,17 +82,18 @@ async def tare(*words: str, **variables: str) -> tuple[int, str]:
     [
         pytest.param("proxmox", marks=pytest.mark.slow),
         pytest.param("xenserver", marks=pytest.mark.acceptance),
+        pytest.param("ovirt", marks=pytest.mark.acceptance),
     ],
 )
 async def test_a_run_measures_and_holds_no_secret(tmp_path: Path, kind: str) -> None:
-    pytest.importorskip({"proxmox": "proxmoxer", "xenserver": "XenAPI"}[kind])
-    server: Any = {"proxmox": ProxmoxServer, "xenserver": XenServer}[kind](tmp_path)
-    image = {"proxmox": "local:iso/tare-live.iso", "xenserver": "tare-live.iso"}[kind]
-    word = server.passwords[ROOT] if kind == "proxmox" else server.password
+    product = PRODUCTS[kind]
+    pytest.importorskip(product.module)
+    server = product.server(tmp_path)
+    word = product.password(server)
     guests = Guests(agent_path(), server.powered_off)
     server.plug, server.unplug = guests.plug, guests.unplug
-    arm = {"platform": kind, "address": "127.0.0.1", "port": server.port, "image": image}
-    arm["ca"] = str(server.ca)
+    arm = {"platform": kind, "address": "127.0.0.1", "port": server.port, "ca": str(server.ca)}
+    arm["image"] = product.image
     study = {
         "study": "simulated",
         "baseline": "pv",
@@ -66,7 +104,7 @@ async def test_a_run_measures_and_holds_no_secret(tmp_path: Path, kind: str) -> 
     }
     file, out, state = tmp_path / "study.yaml", tmp_path / "out", tmp_path / "state"
     file.write_text(yaml.safe_dump(study))
-    who = {f"TARE_{kind.upper()}_USER": ROOT if kind == "proxmox" else USER}
+    who = {f"TARE_{kind.upper()}_USER": product.user}
     who |= {f"TARE_{kind.upper()}_PASSWORD": word, "XDG_STATE_HOME": str(state)}
     server.start()
     try:
@@ -77,14 +115,14 @@ async def test_a_run_measures_and_holds_no_secret(tmp_path: Path, kind: str) -> 
     finally:
         await guests.close()
         server.stop()
-    assert not (server.vms if kind == "proxmox" else server.objects["VM"])
+    assert not product.left(server)
     lines = (out / "events.jsonl").read_text().splitlines()
     events = [json.loads(line)["event"] for line in lines]
     ended = [event for event in events if event["type"] == "cell_finished"]
     assert [event["status"] for event in ended] == ["ok"] * 4, said
     # The proof has the product and its build.
-    assert {"proxmox": "Proxmox VE", "xenserver": "XCP-ng"}[kind] in "".join(lines)
-    planted = {word, *guests.keys, *(server.tickets if kind == "proxmox" else server.sessions)}
+    assert product.words in "".join(lines)
+    planted = {word, *guests.keys, *product.secrets(server)}
     assert len(guests.keys) == 4
     assert not [each for each in planted if each in said + reported]
     looked_at = [path for place in (out, state) for path in place.rglob("*") if path.is_file()]
@@ -94,21 +132,24 @@ async def test_a_run_measures_and_holds_no_secret(tmp_path: Path, kind: str) -> 
         assert not [each for each in planted if each.encode() in content], path
 
 
-@pytest.mark.parametrize("module", ["requests", "proxmoxer", "XenAPI"])
+LIBRARIES = {
+    "requests": (Proxmox, ProxmoxOptions, "proxmox"),
+    "proxmoxer": (Proxmox, ProxmoxOptions, "proxmox"),
+    "XenAPI": (Xenserver, XenserverOptions, "xenserver"),
+    "ovirtsdk4": (Ovirt, OvirtOptions, "ovirt"),
+}
+
+
+@pytest.mark.parametrize("module", LIBRARIES)
 async def test_without_the_library_the_doctor_says_what_installs_it(
     monkeypatch: pytest.MonkeyPatch, module: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     context: Any = None
+    platform: Any
+    kind: Any
+    platform, kind, extra = LIBRARIES[module]
     for address in (ANY, "192.0.2.1"):
-        if module == "XenAPI":
-            verdict = await Xenserver().check(
-                context, XenserverOptions.model_validate({"address": address})
-            )
-        else:
-            verdict = await Proxmox().check(
-                context, ProxmoxOptions.model_validate({"address": address})
-            )
+        verdict = await platform().check(context, kind.model_validate({"address": address}))
         assert not verdict.usable
-        extra = "xenserver" if module == "XenAPI" else "proxmox"
         assert verdict.hint == f"pip install 'hypertare[{extra}]'"

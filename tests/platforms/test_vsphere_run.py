@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
 from pathlib import Path
 
 import pytest
 import yaml
 
+from platforms.vendor_served import tare
 from platforms.vsphere_simulated import PASSWORD, USER, booting, simulator
-from run.run_driving import TARE
 from tare.run.session import agent_path
 
 pytestmark = pytest.mark.slow
-
-RUN_S = 300.0
-
-
-async def tare(*words: str, **variables: str) -> tuple[int, str]:
-    """Run the command; returns its status and all it said."""
-    process = await asyncio.create_subprocess_exec(
-        TARE,
-        *words,
-        env={**os.environ, **variables},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    said, _ = await asyncio.wait_for(process.communicate(), RUN_S)
-    return process.returncode or 0, said.decode()
 
 
 async def test_a_run_measures_and_holds_no_secret(tmp_path: Path) -> None:

@@ -17,7 +17,9 @@ from tare.platforms.linux.network import Link
 from tare.platforms.xen.disk import entry
 from tare.platforms.xen.guest import Boots, guest_file, kernel_arguments
 from tare.platforms.xen.options import XenOptions
-from tare.platforms.xen.scheduling import wanted_parameters
+from tare.platforms.xen.platform import _capabilities, _host_boot
+from tare.platforms.xen.rtds import Rtds, granted
+from tare.platforms.xen.scheduling import listed, wanted_parameters
 
 BOOTS = Boots(Path("/c/vmlinux"), Path("/c/initramfs"))
 SPEC = MachineSpec("tare-t-1-subject", Shape(3, 192 << 20), (1, 2), Path("/tmp/tare-t"), True)
@@ -102,12 +104,73 @@ def test_emulated_devices_are_kept_from_being_unplugged() -> None:
         ({"scheduling": {"policy": "fifo"}}, "know no policy"),
         ({"scheduling": {"nice": 3}}, "know no nice"),
         ({"scheduling": {"cap": 0.5, "period": "10ms"}}, "know no period"),
+        ({"budget": "2ms", "scheduler": "credit"}, "credit has no budget or reservation; use"),
+        ({"scheduling": {"reservation": 0.5}, "scheduler": "credit2"}, "use `scheduler: rtds`"),
+        ({"budget": "20ms"}, "longer than its period"),
+        ({"budget": "1us"}, "budget"),
+        ({"budget": "1ms", "scheduling": {"reservation": 0.5}}, "budget is given twice"),
+        ({"budget": "1ms", "timeslice": "1ms"}, "rtds has no time slice"),
+        ({"budget": "1ms", "weight": 9}, "rtds has no weight"),
         ({"cpupool": 'a"b'}, "cpupool"),
     ],
 )
 def test_what_xen_does_not_know_is_refused(given: dict[str, Any], says: str) -> None:
     with pytest.raises(ValidationError, match=says):
         options(**given)
+
+
+def test_a_reservation_is_rtds_budget() -> None:
+    chosen = options(
+        scheduling={"reservation": 0.5, "period": "20ms"},
+        neighbour_scheduling={"reservation": 0.25},
+    )
+    assert chosen.wanted_scheduler == "rtds"
+    assert _host_boot(chosen) == "xen:rtds"
+    assert chosen.granted("subject", 1) == Rtds(20_000, 10_000, True)
+    assert chosen.granted("subject", 2) == Rtds(20_000, 5_000, True)
+    assert chosen.granted("neighbour-1", 1) == Rtds(10_000, 2_500, True)
+    assert chosen.granted(TRIAL, 1) is None
+    assert chosen.words().endswith(
+        "reservation 50 % per 20 ms, neighbours reservation 25 % per 10 ms"
+    )
+    assert "reservation" in _capabilities(chosen, "rtds").knobs
+    assert "reservation" in _capabilities(chosen, "credit").missing_knobs
+    with pytest.raises(ValueError, match="up to its period of 20 ms"):
+        options(scheduling={"reservation": 1.5, "period": "20ms"}).granted("subject", 1)
+
+
+def test_budget_and_period_are_the_subjects_own() -> None:
+    chosen = options(scheduler="rtds", budget="3ms", extra_time=False)
+    assert chosen.granted("subject", 4) == Rtds(10_000, 3_000, False)
+    assert chosen.granted("neighbour-1", 1) is None
+    assert options(period="5ms").granted("subject", 1) == Rtds(5_000, 2_000, True)
+    assert options(scheduler="rtds").granted("subject", 1) is None
+    assert chosen.limit_of("subject") == "budget of RTDS"
+    assert chosen.limit_of("neighbour-1") == ""
+    assert chosen.words() == "Xen PVH, rtds, budget 3 ms per 10 ms, no extra time"
+
+
+@given(st.floats(0.01, 1), st.integers(1, 8), st.integers(1_000, 1_000_000))
+def test_what_is_granted_is_what_was_reserved(share: float, vcpus: int, period_us: int) -> None:
+    chosen = options(scheduling={"reservation": share * vcpus, "period": period_us / 1e6})
+    found = chosen.granted("subject", vcpus)
+    assert found is not None
+    assert found.period_us == period_us
+    assert abs(found.budget_us - share * period_us) <= 1
+
+
+def test_what_rtds_granted_is_read_from_xls_table() -> None:
+    shown = """\
+Name                                ID VCPU    Period    Budget  Extratime
+tare-x y                             3    0     10000      4000        yes
+tare-x y                             3    1     20000       500         no
+"""
+    assert granted(shown) == {0: Rtds(10_000, 4_000, True), 1: Rtds(20_000, 500, False)}
+
+
+@given(st.text(max_size=300))
+def test_any_text_of_xls_is_read(shown: str) -> None:
+    assert isinstance(granted(shown), dict)
 
 
 def test_the_general_weight_and_cap_become_xens_own() -> None:
@@ -150,3 +213,73 @@ def test_reports_are_told_only_what_was_chosen() -> None:
     }
     chosen = options(type="pv", scheduler="credit", timeslice="1ms")
     assert chosen.words() == "Xen PV, credit, slice 1 ms"
+
+
+@pytest.mark.parametrize(
+    ("asked", "vif", "unplugged", "needs"),
+    [
+        ({"type": "pvh"}, "script=/bin/true", None, {"xen"}),
+        ({"type": "hvm"}, "type=vif,script=/bin/true", None, {"xen"}),
+        (
+            {"type": "hvm", "nic": "rtl8139"},
+            "type=ioemu,model=rtl8139,script=/bin/true",
+            "xen_emul_unplug=ide-disks",
+            {"xen", "rtl8139"},
+        ),
+        (
+            {"type": "hvm", "devices": "emulated"},
+            "type=ioemu,model=e1000,script=/bin/true",
+            "xen_emul_unplug=never",
+            {"e1000", "ide"},
+        ),
+        (
+            {"type": "hvm", "devices": "emulated", "nic": "netfront"},
+            "type=vif,script=/bin/true",
+            "xen_emul_unplug=nics",
+            {"ide", "xen"},
+        ),
+    ],
+)
+def test_a_guest_keeps_what_xen_emulates_only_where_it_is_to_use_it(
+    asked: dict[str, Any], vif: str, unplugged: str | None, needs: set[str]
+) -> None:
+    chosen = options(**asked)
+    assert written(chosen)["vif"] == [vif]
+    told = [word for word in kernel_arguments(chosen) if word.startswith("xen_emul_unplug")]
+    assert told == ([unplugged] if unplugged else [])
+    assert chosen.needs == needs
+    firmware = written(chosen).get("device_model_args_hvm")
+    assert firmware == (["-global", f"{chosen.card}.romfile="] if "ioemu" in vif else None)
+
+
+def test_what_dom0_may_be_given_is_told_and_what_does_not_fit_is_refused() -> None:
+    chosen = options(dom0_cpus=[0, 1], dom0_vcpus=2, dom0_weight=512, nic="auto")
+    assert chosen.words().endswith("dom0 on CPUs 0, 1, dom0 with 2 vCPUs, dom0 weight 512 of 256")
+    assert "dom0_cpus" not in options().model_dump()
+    with pytest.raises(ValidationError, match="a pvh guest has no e1000"):
+        options(nic="e1000")
+    with pytest.raises(ValidationError, match="dom0-cpus says where dom0 is kept"):
+        options(dom0="as-is", dom0_cpus=[1])
+    with pytest.raises(ValidationError, match="the scheduler null has no weight"):
+        options(scheduler="null", dom0_weight=100)
+
+
+@given(st.sets(st.integers(0, 40), min_size=1), st.integers(1, 40))
+def test_cpus_are_written_as_xen_writes_them(cpus: set[int], all_cpus: int) -> None:
+    words = listed(sorted(cpus), all_cpus)
+    if cpus == set(range(all_cpus)):
+        assert words == "all"
+        return
+    found: list[int] = []
+    for part in words.split(","):
+        first, _, last = part.partition("-")
+        found += range(int(first), int(last or first) + 1)
+        # Two runs that touch are one.
+        assert int(first) - 1 not in found
+    assert found == sorted(cpus)
+
+
+def test_runs_of_cpus_are_one_word() -> None:
+    assert listed([0, 1, 3], 8) == "0-1,3"
+    assert listed([2], 8) == "2"
+    assert listed([1, 0], 2) == "all"

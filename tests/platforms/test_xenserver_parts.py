@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,15 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from platforms.test_proxmox_conformance import login
 from platforms.test_xenserver_conformance import KEPT
+from platforms.vendor_served import MIB, heard, reached, spec_of, started
 from platforms.xenserver_server import USER, XenServer
 from tare.errors import InputError, MachineFault, TareError
-from tare.hosts import Ledger, LocalHost, clean
-from tare.images.cache import default_cache
-from tare.platforms.contract import Context, MachineSpec, Shape
+from tare.hosts import clean
+from tare.platforms.contract import Context
 from tare.platforms.vendors.faults import Missing, Refused
-from tare.platforms.vendors.machine import VendorMachine
 from tare.platforms.vendors.session import opened
 from tare.platforms.xenserver import pool as pools
 from tare.platforms.xenserver.figures import STATES
@@ -34,7 +32,6 @@ from tare.platforms.xenserver.vm import other_devices, vm_record
 from tare.run.hypervisor_side import HypervisorSide
 
 pytest.importorskip("XenAPI")
-MIB = 1 << 20
 
 
 @pytest.fixture
@@ -45,41 +42,15 @@ def server(tmp_path: Path) -> Iterator[XenServer]:
     made.stop()
 
 
-@pytest.fixture
-def context(tmp_path: Path, agent_program: Path) -> Iterator[Context]:
-    with Ledger(tmp_path / "ledger") as ledger:
-        yield Context(LocalHost(agent_program), ledger, default_cache(), agent_program)
-
-
 def options_of(server: XenServer, **more: Any) -> XenserverOptions:
-    return XenserverOptions.model_validate(
-        {
-            "address": "127.0.0.1",
-            "port": server.port,
-            "ca": str(server.ca),
-            "credentials": str(login(server.ca.parent, USER, server.password)),
-            "image": "tare-live.iso",
-            **more,
-        }
-    )
-
-
-def spec_of(folder: Path, cpus: tuple[int, ...] = (), vcpus: int = 2) -> MachineSpec:
-    return MachineSpec("tare-t-1-subject", Shape(vcpus, 256 * MIB), cpus, folder / "w", False)
+    way = {**reached(server, USER, server.password), "image": "tare-live.iso"}
+    return XenserverOptions.model_validate({**way, **more})
 
 
 @asynccontextmanager
 async def pool_of(server: XenServer, **more: Any) -> AsyncIterator[Pool]:
     async with opened(XenSession(options_of(server, **more).way())) as session:
         yield Pool(session)
-
-
-async def started(context: Context, options: XenserverOptions, spec: MachineSpec) -> VendorMachine:
-    platform = Xenserver()
-    prepared = await platform.prepare(context, options, spec.shape, False)
-    machine = await platform.start(context, options, prepared, spec)
-    assert isinstance(machine, VendorMachine)
-    return machine
 
 
 def nothing_left(server: XenServer, context: Context) -> bool:
@@ -202,8 +173,10 @@ async def test_cpus_that_are_not_there_are_refused_here(
     server: XenServer, context: Context, tmp_path: Path
 ) -> None:
     """XenAPI would take the mask, and run the VM anywhere."""
-    with pytest.raises(InputError, match="CPU 16 is not there: the host has 16"):
-        await started(context, options_of(server), spec_of(tmp_path, cpus=(16,)))
+    with pytest.raises(
+        MachineFault, match="tare-t-1-subject: CPU 16 is not there: the host has 16"
+    ):
+        await started(Xenserver(), context, options_of(server), spec_of(tmp_path, cpus=(16,)))
     assert nothing_left(server, context)
 
 
@@ -240,7 +213,9 @@ async def test_of_what_fails_nothing_is_left(
     server.full = what == "full"
     server.fails = {what: ["INTERNAL_ERROR", "half-way"]}
     with pytest.raises(MachineFault, match=r"half-way|RBAC_PERMISSION_DENIED|SR_FULL"):
-        await started(context, options_of(server, image="tare-live.raw"), spec_of(tmp_path))
+        await started(
+            Xenserver(), context, options_of(server, image="tare-live.raw"), spec_of(tmp_path)
+        )
     assert nothing_left(server, context)
 
 
@@ -252,7 +227,7 @@ async def test_of_a_connection_that_breaks_nothing_is_left(
 ) -> None:
     server.cuts.append(re.compile(request_cut))
     try:
-        machine = await started(context, options_of(server), spec_of(tmp_path))
+        machine = await started(Xenserver(), context, options_of(server), spec_of(tmp_path))
     except TareError as error:
         assert "broke" in str(error)
     else:
@@ -267,7 +242,7 @@ async def test_of_a_connection_that_breaks_nothing_is_left(
 async def test_a_busy_vm_is_waited_for(
     server: XenServer, context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machine = await started(context, options_of(server), spec_of(tmp_path))
+    machine = await started(Xenserver(), context, options_of(server), spec_of(tmp_path))
     (record,) = server.objects["VM"].values()
     record["current_operations"] = {"OpaqueRef:task": "snapshot"}
     monkeypatch.setattr(pools, "BUSY_S", 0.0)
@@ -296,7 +271,7 @@ async def test_a_busy_vm_is_waited_for(
 async def test_a_cell_that_was_disturbed_is_withheld(
     server: XenServer, context: Context, tmp_path: Path, change: dict[str, Any], words: str
 ) -> None:
-    machine = await started(context, options_of(server), spec_of(tmp_path))
+    machine = await started(Xenserver(), context, options_of(server), spec_of(tmp_path))
     side, calm = HypervisorSide(machine), HypervisorSide(machine)
     await calm.begin()
     await calm.end()
@@ -313,7 +288,7 @@ async def test_a_cell_that_was_disturbed_is_withheld(
 async def test_run_states_are_told_as_they_were_recorded(
     server: XenServer, context: Context, tmp_path: Path
 ) -> None:
-    machine = await started(context, options_of(server), spec_of(tmp_path))
+    machine = await started(Xenserver(), context, options_of(server), spec_of(tmp_path))
     names = [name.rpartition(":")[2] for name in server.legend]
     assert names == list(STATES)
     server.rows = [{"t": t, "values": ["0.5", "NaN", "0", "0.25", "0", "0"]} for t in (95, 105)]
@@ -340,23 +315,17 @@ async def test_secrets_are_in_nothing_that_is_written_or_said(
     said: list[str] = []
     planted = [server.password]
 
-    async def hear(work: Callable[[], Any]) -> None:
-        try:
-            said.append(repr(await work()))
-        except Exception as error:
-            said.append(f"{error!r} {error} {getattr(error, 'hint', '')} {error.__cause__!r}")
-
     options = options_of(server, image="tare-live.raw")
-    machine = await started(context, options, spec_of(tmp_path))
+    machine = await started(Xenserver(), context, options, spec_of(tmp_path))
     planted += server.sessions
     # A server that says back what it was sent.
     server.fails = {"VM.hard_shutdown": ["INTERNAL_ERROR", *planted]}
-    await hear(machine.stop)
+    said.append(await heard(machine.stop))
     server.fails = {"VM.start_on": ["INTERNAL_ERROR", server.password]}
-    await hear(lambda: started(context, options, spec_of(tmp_path)))
+    said.append(await heard(lambda: started(Xenserver(), context, options, spec_of(tmp_path))))
     assert "(secret)" in said[-1]
     server.password = "another"
-    await hear(lambda: Xenserver().check(context, options))
+    said.append(await heard(lambda: Xenserver().check(context, options)))
     said += [context.ledger.path.read_text(), caplog.text, repr(options), *capfd.readouterr()]
     assert len(planted) == 2 and all(len(word) > 8 for word in planted)
     for word in planted:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from study.shipped_studies import shipped_plan
 from tare.analysis.compare import compare
+from tare.analysis.cores import STATES
 from tare.analysis.load import load_runs
 from tare.analysis.model import Comparison
+from tare.analysis.monitoring import QUANTITIES, Monitor, Phase, Track
 from tare.events import (
     BlockFinished,
     BlockStarted,
@@ -18,7 +23,8 @@ from tare.events import (
     RunFinished,
     RunStarted,
 )
-from tare.references.published import Reference
+from tare.events.stream import canonical_json
+from tare.references.published import Reference, known_references, load_reference
 from tare.study.plan import Plan
 from tare.workloads import WORKLOADS
 
@@ -26,9 +32,18 @@ BLOCKS = 2
 
 
 def kinds_of(reference: Reference) -> set[str]:
-    """Return the workloads that a source's tables and figures are about."""
+    """Return the workloads that a source's tables, figures and numbers are about."""
     kinds = {table.workload for table in reference.tables}
+    kinds |= {fact.workload for fact in reference.facts.values() if fact.measured}
     return kinds | {kind for exhibit in reference.exhibits for kind in exhibit.workloads}
+
+
+@cache
+def planned_run(study: str, cpus: int) -> Comparison:
+    """Return a shipped study as if run on so many CPUs, of what any source is about; made once."""
+    kinds = {kind for name in known_references() for kind in kinds_of(load_reference(name))}
+    with TemporaryDirectory() as folder:
+        return as_if_run(Path(folder) / "run", shipped_plan(study, cpus), cpus, kinds)
 
 
 def as_if_run(folder: Path, plan: Plan, cpus: int, kinds: set[str]) -> Comparison:
@@ -79,3 +94,23 @@ def as_if_run(folder: Path, plan: Plan, cpus: int, kinds: set[str]) -> Compariso
             log.append(BlockFinished(block=number))
         log.append(RunFinished(status="complete", wall_s=1.0))
     return compare(load_runs([folder]))
+
+
+def as_if_watched(plan: Plan, reference: Reference) -> tuple[Monitor, ...]:
+    """Return counters of a slave and its host for every cell, in which every value is 1."""
+    steps = {exhibit.step for exhibit in reference.exhibits if exhibit.step}
+    times = tuple(float(second) for second in range(1, 11))
+    groups = [f"{group}-{state}" for group in ("bound", "others") for state in STATES]
+    values = {name: (1.0,) * len(times) for name in (*QUANTITIES, *groups)}
+    tracks = (Track("slave-1", times, values), Track("host", times, values))
+    phases = tuple(Phase(f"{step} map", 0.0, 10.0) for step in sorted(steps))
+    return tuple(
+        Monitor(
+            *(cell.id, number, cell.arm, cell.scenario, cell.workload),
+            *(canonical_json(dict(cell.parameters)), False, tracks, phases),
+        )
+        for number in range(1, BLOCKS + 1)
+        for batch in plan.block(number)
+        for cell in batch.cells
+        if cell.kind in kinds_of(reference)
+    )

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from references.references_planned import as_if_run, kinds_of
-from study.shipped_studies import NAMES, shipped_plan
+from references.references_planned import planned_run
+from study.shipped_studies import NAMES
 from tare.references.pairing import SideBySide, set_beside
 from tare.references.published import Reference, known_references, load_reference
 from tare.report.reference_section import reference_section
@@ -16,19 +14,16 @@ REFERENCES = {name: load_reference(name) for name in known_references()}
 NAMED = [(name, study) for name, each in REFERENCES.items() for study in each.studies]
 
 
-def beside(folder: Path, reference: Reference, study: str, cpus: int) -> SideBySide:
-    plan = shipped_plan(study, cpus)
-    return set_beside(as_if_run(folder, plan, cpus, kinds_of(reference)), reference)
+def beside(reference: Reference, study: str, cpus: int) -> SideBySide:
+    return set_beside(planned_run(study, cpus), reference)
 
 
 @pytest.mark.parametrize("name", REFERENCES)
-def test_every_table_meets_a_study_on_as_many_cpus_as_the_source_had(
-    tmp_path: Path, name: str
-) -> None:
+def test_every_table_meets_a_study_on_as_many_cpus_as_the_source_had(name: str) -> None:
     reference = REFERENCES[name]
     met: set[str] = set()
     for study in reference.studies:
-        matched = beside(tmp_path / study, reference, study, 4).matched
+        matched = beside(reference, study, 4).matched
         # A source whose results are all in figures has facts alone.
         assert bool(matched) == bool(reference.tables), f"{study} meets no table of {name}"
         met |= {one.table.name for one in matched if all(key is not None for key in one.keys)}
@@ -41,11 +36,11 @@ def test_studies_that_are_named_are_there(name: str) -> None:
     assert set(REFERENCES[name].studies) <= set(NAMES)
 
 
-def test_all_threads_are_as_many_as_the_machine_has_vcpus(tmp_path: Path) -> None:
+def test_all_threads_are_as_many_as_the_machine_has_vcpus() -> None:
     hwang = REFERENCES["hwang2013"]
-    on_two = beside(tmp_path / "two", hwang, "components", 2)
+    on_two = beside(hwang, "components", 2)
     assert [one.table.place for one in on_two.matched] == ["stated of figure 4(a)"]
-    one, four = beside(tmp_path / "four", hwang, "components", 4).matched
+    one, four = beside(hwang, "components", 4).matched
     assert (one.matched, four.matched) == ("one-cpu", "every-cpu")
     asked = [key.parameters for key in (*one.keys, *four.keys) if key is not None]
     assert len(asked) == 2 and all('"threads":"all"' in each.replace(" ", "") for each in asked)
@@ -54,12 +49,12 @@ def test_all_threads_are_as_many_as_the_machine_has_vcpus(tmp_path: Path) -> Non
     assert (said in one.notes, said in four.notes) == (True, False)
 
 
-def test_a_source_that_no_study_repeats_says_so_in_the_report(tmp_path: Path) -> None:
+def test_a_source_that_no_study_repeats_says_so_in_the_report() -> None:
     reason = "No study of Tare measures this, so these values stand alone."
     reference = REFERENCES["li2013"].model_copy(update={"studies": (), "no_study": reason})
-    side = beside(tmp_path / "run", reference, "quick", 2)
+    side = beside(reference, "quick", 2)
     assert reason in reference_section(side).about
-    hwang = beside(tmp_path / "other", REFERENCES["hwang2013"], "realtime-short", 2)
+    hwang = beside(REFERENCES["hwang2013"], "realtime-short", 2)
     assert "A run of studies/components.yaml or studies/interference.yaml does." in (
         reference_section(hwang).about
     )

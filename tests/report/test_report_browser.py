@@ -15,10 +15,12 @@ import pytest
 from report.report_browser import CHROMIUM, Browser
 from report.report_page_reader import read
 from report.report_synthetic import comparison_of, hostile, write_run
-from tare.analysis import compare_every_pair, load_run
+from tare.analysis import compare_every_pair, compare_runs, load_run
 from tare.analysis.model import Comparison
+from tare.analysis.settings import Settings
 from tare.report import build_report
 from tare.report.anchors import anchor_of
+from tare.report.changes import write_changes
 
 pytestmark = [
     pytest.mark.slow,
@@ -223,9 +225,74 @@ def test_print_keeps_the_tables_and_drops_the_choices(page: Browser) -> None:
     try:
         assert page.run("document.getElementById('choose').checkVisibility()") is False
         assert len(page.texts(ROWS)) > 0
+        headings = "[...document.querySelectorAll('#effects th button')]"
+        assert page.run(f"{headings}.every(e => e.checkVisibility())"), "columns keep their names"
         assert page.pdf().startswith(b"%PDF")
     finally:
         page.ask("Emulation.setEmulatedMedia", media="")
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of two runs, beside the first run's own."""
+    place = tmp_path_factory.mktemp("two")
+    found = []
+    for number, name in enumerate(("before", "after")):
+        write_run(place / name, series=False, run=f"r{number}", seed=number + 1)
+        run = load_run(place / name)
+        settings = Settings.of([run])
+        arms = {"bare": settings, "oci": settings.against("oci", run.arms)}
+        found.append({arm: compare_runs(run, how) for arm, how in arms.items()})
+    comparison = compare_every_pair(found[0]["bare"].runs[0])
+    build_report(comparison.runs, comparison, place / "before")
+    write_changes(found[0], found[1], "bare", place / "page.html")
+    return place / "page.html"
+
+
+def test_two_runs_are_chosen_from_and_linked_as_one_is(browser: Browser, two: Path) -> None:
+    browser.complaints.clear()
+    browser.width(1200)
+    browser.open(two)
+    whole = len(browser.texts(ROWS))
+    assert whole > 3
+    assert "from the first run to the second" in browser.texts("#effects-about")[0]
+    browser.choose("[name=base]", "oci")
+    assert "one family" in browser.texts("#effects-about")[0]
+    assert "oci" not in browser.texts(f"{ROWS} td.c-arm")
+    browser.choose("[name=arm]", "qemu-pv")
+    assert {arm.split(" ")[0] for arm in browser.texts(f"{ROWS} td.c-arm")} == {"qemu-pv"}
+    browser.click("#effects .opens")
+    browser.wait("document.getElementById('detail') !== null")
+    text = browser.texts("#detail")[0]
+    assert "r0, 1" in text and "r1, 1" in text, "the blocks of both runs"
+    address = browser.run("location.hash")
+    shown_then = browser.texts("#effects")[0]
+    browser.open(two, address)
+    assert browser.texts("#effects")[0] == shown_then
+    link = browser.run("document.querySelector('#detail .leads a[href*=report]').href")
+    report, _, name = link.removeprefix("file://").partition("#")
+    assert Path(report) == two.parent / "before" / "report.html"
+    assert f'id="{name}"' in Path(report).read_text() or name in Path(report).read_text()
+    for width in (1200, 390):
+        browser.width(width)
+        assert browser.run("document.documentElement.scrollWidth") <= width
+        assert browser.run(OVERLAPS) == []
+    assert browser.run("performance.getEntriesByType('resource').length") == 0
+    browser.ask("Emulation.setEmulatedMedia", media="print")
+    try:
+        assert browser.run("document.getElementById('choose').checkVisibility()") is False
+        assert browser.pdf().startswith(b"%PDF")
+    finally:
+        browser.ask("Emulation.setEmulatedMedia", media="")
+    assert browser.complaints == []
+
+
+def test_a_dot_of_a_block_leads_to_its_cells(page: Browser) -> None:
+    dots = page.run("document.querySelectorAll('[id$=-blocks-1] a[href^=\"#e\"]').length")
+    assert dots > 0
+    page.click("[id$=-blocks-1] a[href^='#e'] path")
+    page.wait("document.getElementById('detail') !== null")
+    assert "b001/" in page.texts("#detail")[0]
 
 
 def test_hostile_names_stay_text(browser: Browser, tmp_path: Path) -> None:

@@ -9,7 +9,10 @@ from pathlib import Path
 
 from report.report_synthetic import write_run
 
-HEAVY = ("polars", "scipy.stats", "vl_convert", "asyncio", "asyncssh", "tare.references.published")
+HEAVY = (
+    *("polars", "scipy", "vl_convert", "asyncio", "asyncssh"),
+    *("tare.references.published", "tare.study.model"),
+)
 SCRIPT = """
 import json, sys
 from tare.cli.main import main

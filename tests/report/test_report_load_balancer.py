@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,9 +15,12 @@ from report.report_proxied import BLOCKS, LIMIT, write_proxied_run
 from tare.analysis import load_run
 from tare.analysis.compare import compare
 from tare.analysis.load_balancer import Through, through
+from tare.events.results import SeriesEntry
 from tare.report import build_report
+from tare.report.balancer_courses import course_figures
+from tare.report.balancer_findings import findings
 from tare.report.figures.over_size import NOTHING, Mark, _ticks, over_size_figure
-from tare.report.load_balancer import findings, load_balancer_of
+from tare.report.load_balancer import families, load_balancer_of
 from tare.report.palette import looks
 
 ARMS = ("bare", "kvm", "tcg")
@@ -64,6 +70,90 @@ def test_a_backend_that_takes_most_of_the_time_is_found(tmp_path: Path) -> None:
     assert small.who == "processes below 1 %: sh, cat"
     shares = [each.share for each in told["kvm", 0].spent if each.where == "host"]
     assert sum(shares) == pytest.approx(1.0)
+
+
+def words_of(folder: Path, **about: Any) -> dict[str, str]:
+    """Return each arm's finding."""
+    told = through([load_run(write_proxied_run(folder, **about))], ARMS, "bare", 0.95)
+    return dict(zip(ARMS, findings(told), strict=True))
+
+
+def test_each_arms_finding_names_the_part_that_was_the_limit(tmp_path: Path) -> None:
+    words = words_of(tmp_path)
+    # Half of two CPUs, which one thread has.
+    assert "The limit was netback, which used 1.00 of a CPU." in words["kvm"]
+    assert "The machine’s own CPUs were the limit: 100 % user." in words["tcg"]
+    assert "HAProxy itself used 0.80 CPUs: 0 % user, 100 % kernel." in words["bare"]
+    assert "HAProxy itself" not in words["tcg"]
+    assert "link" not in words["kvm"]
+
+
+def test_several_workloads_have_findings_of_their_own(tmp_path: Path) -> None:
+    told = through([load_run(write_proxied_run(tmp_path))], ARMS, "bare", 0.95)
+    both = [*told, *(replace(each, workload="secured", requests=7.0) for each in told)]
+    said = findings(both)
+    assert len(said) == 2 * len(ARMS)
+    assert said[len(ARMS)].startswith("bare, secured in proxied: 7 requests/s")
+
+
+def test_nothing_is_said_of_a_full_link_but_where_there_is_one(tmp_path: Path) -> None:
+    link = {"link": {"bits_per_s": 1e9}}
+    words = words_of(tmp_path, network=link)
+    # 24,000 requests/s of 8 KiB, and what a cable has around them.
+    assert "The link of 1.00 Gbit/s is full from 8 KiB on." in words["bare"]
+    assert "was never full: " in words["tcg"]
+    assert "link" not in words_of(tmp_path / "none", network={"way": "tap"})["bare"]
+
+
+def test_faults_are_named_with_their_counts(tmp_path: Path) -> None:
+    faults = [
+        {"where": "client", "stage": "full", "what": "wrong_length", "count": 2},
+        {"where": "haproxy", "stage": "", "what": "econ", "count": 1},
+    ]
+    words = words_of(tmp_path, faults=faults)
+    cells = BLOCKS * 2
+    told = f"2 kinds of fault: {2 * cells} wrong length, {cells} haproxy econ."
+    assert words["kvm"].endswith(told)
+
+
+def test_arms_that_differ_by_their_devices_have_a_figure_of_their_own(tmp_path: Path) -> None:
+    run = load_run(write_proxied_run(tmp_path))
+    told = through([run], ARMS, "bare", 0.95)
+    assert families(told, "bare") == {}
+    names = {"kvm": "qemu kvm", "tcg": "qemu kvm", "bare": "bare"}
+    several = [replace(each, family=names[each.arm]) for each in told]
+    # All there is: the figure of all arms says it.
+    assert families(several, "bare") == {}
+    more = [*several, replace(several[0], arm="pv", family="xen pv")]
+    (family,) = families(more, "bare")
+    assert family == "qemu kvm"
+    assert {each.arm for each in families(more, "bare")[family]} == set(ARMS)
+
+
+def test_rate_times_and_probe_are_drawn_over_the_seconds_of_the_load(tmp_path: Path) -> None:
+    run = load_run(write_proxied_run(tmp_path))
+    cell = next(c for c in run.cells if c.arm == "kvm" and c.facts["proxy"]["size"] == 0)
+    seconds = 1_000_000_000
+    table: dict[str, list[float]] = {
+        "time_ns": [seconds * n for n in range(3)],
+        "completed": [10, 20, 30],
+    }
+    table |= {"failed": [0, 0, 1]}
+    table |= {f"{name}_ns": [1000.0, 2000.0, 3000.0] for name in ("mean", "median", "p99", "max")}
+    entries = []
+    for name in ("responses", "probe-responses"):
+        path = tmp_path / f"{name}.parquet"
+        pl.DataFrame(table).write_parquet(path)
+        of = (cell.run, cell.cell, cell.block, cell.arm, cell.scenario, cell.workload)
+        entry = SeriesEntry(*of, cell.parameters, 1, "subject", name, path, {}, 0)
+        entries.append(entry)
+    told_run = replace(run, series=tuple(entries))
+    figures = course_figures([told_run], ARMS, looks(list(ARMS), "bare"))
+    names = [figure.name.removeprefix("load-balancer-") for figure, _ in figures]
+    assert names == ["rate-time", "response-time", "p99-time", "probe-time"]
+    assert figures[0][0].description == "kvm: 10.0 /s to 30.0 /s"
+    assert figures[3][0].description == "kvm: 1.00 µs to 3.00 µs"
+    assert course_figures([run], ARMS, looks(list(ARMS), "bare")) == ()
 
 
 @pytest.mark.slow

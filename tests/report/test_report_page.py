@@ -20,7 +20,7 @@ from report.report_values import ArmSpec
 from tare.analysis.model import Comparison
 from tare.errors import InputError
 from tare.report import build_report
-from tare.report.build import unbroken
+from tare.report.rendering import unbroken
 from tare.report.words import EMULATED
 
 Quick = tuple[Path, Page, Comparison]

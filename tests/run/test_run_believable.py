@@ -26,37 +26,71 @@ from tare.workloads.contract import DiskClaim
 from workloads.workloads_results import result_of
 
 
+class Hours:
+    """Time that passes where somebody sleeps: a busy computer takes none of it."""
+
+    def __init__(self) -> None:
+        self.now_s = 1.0
+
+    async def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture(autouse=True)
+def hours(monkeypatch: pytest.MonkeyPatch) -> Hours:
+    made = Hours()
+    monkeypatch.setattr(believable, "time", made)
+    monkeypatch.setattr(believable, "asyncio", made)
+    return made
+
+
 class Remote:
     """An agent whose answers take so long, and whose clock runs so fast."""
 
-    def __init__(self, answer_s: float, rate: float) -> None:
-        self.answer_s, self.rate = answer_s, rate
+    def __init__(self, hours: Hours, answer_s: float, rate: float) -> None:
+        self.hours, self.answer_s, self.rate = hours, answer_s, rate
         self.asked = 0
+        self.as_often = False
 
-    async def clock(self) -> ClockReading:
+    async def clock(self, *, as_often: bool = False) -> ClockReading:
         self.asked += 1
-        before = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
-        await asyncio.sleep(self.answer_s)
-        after = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+        self.as_often = as_often
+        before = round(self.hours.now_s * 1e9)
+        await self.hours.sleep(self.answer_s)
+        after = round(self.hours.now_s * 1e9)
         return ClockReading(round((before + after) / 2 * self.rate), before, after, 0)
+
+
+@pytest.mark.parametrize("virtual", [True, False])
+async def test_a_clock_that_counts_instructions_is_asked_as_often_every_time(
+    hours: Hours, virtual: bool
+) -> None:
+    remote = Remote(hours, 0.001, 1.0)
+    await trust_of(remote, Clocks(virtual=virtual), 1.0)
+    assert remote.as_often is virtual
 
 
 async def trust_of(remote: Remote, clocks: Clocks, cell_s: float) -> str:
     agent = cast(AgentClient, remote)
     first = await clocks.begin("subject", agent)
-    await asyncio.sleep(cell_s)
+    await remote.hours.sleep(cell_s)
     return clocks.doubt(await clocks.end("subject", agent, first))
 
 
-async def test_slow_answers_do_not_disarm_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_answers_do_not_disarm_the_check(
+    hours: Hours, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(believable, "MOST_WAIT_S", 0.0)
-    doubt = await trust_of(Remote(0.1, 1.2), Clocks(), 0.1)
+    doubt = await trust_of(Remote(hours, 0.1, 1.2), Clocks(), 0.1)
     assert "not to be trusted" in doubt
-    assert "answers are too slow" in await trust_of(Remote(0.1, 1.0), Clocks(), 0.1)
+    assert "answers are too slow" in await trust_of(Remote(hours, 0.1, 1.0), Clocks(), 0.1)
 
 
-async def test_a_right_clock_behind_slow_answers_is_waited_for() -> None:
-    remote, clocks = Remote(0.01, 1.0), Clocks()
+async def test_a_right_clock_behind_slow_answers_is_waited_for(hours: Hours) -> None:
+    remote, clocks = Remote(hours, 0.01, 1.0), Clocks()
     assert await trust_of(remote, clocks, 0.05) == ""
     asked = remote.asked
     # The machine's life is long enough now, so the next cell needs no more than its two readings.
@@ -64,12 +98,12 @@ async def test_a_right_clock_behind_slow_answers_is_waited_for() -> None:
     assert remote.asked <= asked + 1
 
 
-async def test_a_wrong_clock_is_found_over_the_machines_life() -> None:
-    assert "not to be trusted" in await trust_of(Remote(0.02, 1.03), Clocks(), 0.05)
+async def test_a_wrong_clock_is_found_over_the_machines_life(hours: Hours) -> None:
+    assert "not to be trusted" in await trust_of(Remote(hours, 0.02, 1.03), Clocks(), 0.05)
 
 
-async def test_where_time_is_virtual_no_clock_is_judged_or_waited_for() -> None:
-    remote = Remote(0.05, 1.5)
+async def test_where_time_is_virtual_no_clock_is_judged_or_waited_for(hours: Hours) -> None:
+    remote = Remote(hours, 0.05, 1.5)
     assert await trust_of(remote, Clocks(virtual=True), 0.05) == ""
     assert remote.asked == 2
 

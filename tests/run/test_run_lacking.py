@@ -66,6 +66,21 @@ def test_what_the_study_itself_leaves_out_is_told_with_what_to_write() -> None:
     }
 
 
+def test_spark_needs_more_memory_than_mapreduce_and_only_it_is_skipped() -> None:
+    text = """
+study: engines
+baseline: bare
+shape: {disk: 1GiB, memory: 1GiB}
+arms: {bare: {platform: bare}}
+scenarios: {two: {cluster: {slaves: 2}}}
+workloads: {wordcount: {}, by-spark: {workload: wordcount, engine: [mapreduce, spark]}}
+"""
+    study = parse_study(text.encode(), "engines.yaml", build_catalog())
+    assert lacking(WORKLOADS, study, "bare", ABLE) == {
+        "by-spark": "by-spark needs a machine with at least 1.5 GiB of memory, not 1 GiB"
+    }
+
+
 KEYED = """
 study: keyed
 baseline: bare

@@ -31,10 +31,20 @@ workloads:
   proxy:
     size: 5000B
     most-connections: 4
-    step: 800ms
+    step: 500ms
     duration: 1500ms
     warmup: 100ms
     offered: 20
+  secured:
+    workload: proxy
+    http: "2"
+    requests: keep-alive
+    tls: ecdsa-p256
+    size: 5000B
+    most-connections: 4
+    step: 300ms
+    duration: 500ms
+    warmup: 100ms
 """
 
 
@@ -80,9 +90,13 @@ def test_requests_go_through_haproxy_and_an_origin_that_dies_is_named(
             with contextlib.suppress(ProcessLookupError):
                 os.kill(origin, signal.SIGKILL)
         running.end()
-    good, bad = of_type(folder, "cell_finished")
+    ended = of_type(folder, "cell_finished")
+    first, others = ended[:2], ended[2:]
+    good = next(each for each in first if "/proxy[" in each["cell"])
+    secured = next(each for each in first if "/secured[" in each["cell"])
     assert good["status"] == "ok", good["reason"]
-    assert bad["status"] == "failed"
+    assert secured["status"] == "ok", secured["reason"]
+    bad = next(each for each in others if each["status"] == "failed")
     assert bad["reason"].startswith("the origin: ")
     assert "nginx ended while it was needed" in bad["reason"]
     told = good["facts"]["proxy"]
@@ -90,11 +104,24 @@ def test_requests_go_through_haproxy_and_an_origin_that_dies_is_named(
     assert "Name: HAProxy" in told["said"]["show info"]
     assert "option httpclose" in told["configuration"]
     assert [tried for tried, _ in told["proxied"]] == [4]
+    assert [tried for tried, _ in told["straight"]] == [4]
+    assert "HAProxy version" in told["version"]
+    assert told["faults"] == []
+    assert told["account"]["owned"] > 0.8
+    beside = {each["name"] for each in of_type(folder, "series")}
+    assert {"responses", "probe-responses"} <= beside
+    agreed = secured["facts"]["proxy"]
+    assert agreed["tls"]["suite"] == "TLS13_AES_128_GCM_SHA256"
+    assert agreed["tls"]["resumed"] == 0
+    assert "proto h2" not in agreed["configuration"]
+    assert "PRIVATE KEY" not in str(ended)
+    assert all(number == 0 for kinds in agreed["errors"].values() for number in kinds.values())
     owners = {each["who"] for each in told["account"]["spent"]}
     assert "haproxy kernel" in owners
     assert "client" in owners
     assert "origin" in owners
-    values: dict[str, Event] = {each["metric"]: each for each in of_type(folder, "observation")}
+    of_good = (each for each in of_type(folder, "observation") if each["cell"] == good["cell"])
+    values: dict[str, Event] = {each["metric"]: each for each in of_good}
     assert "requests" in values or "requests-at-least" in values
     assert values["cpu-per-request"]["value"] > 0
     assert values["response-offered-median"]["value"] > 0

@@ -69,12 +69,18 @@ def test_the_seven_scenarios_are_those_of_the_source() -> None:
             )
 
 
+COUNTED = {"one-to-all", "all-to-all-cpu", "all-to-all-memory", "two-to-all-memory"}
+
+
 def test_every_arm_runs_every_scenario_with_all_tests() -> None:
     planned = plan("realtime")
     assert len(planned.batches) == 6 * 7
     for batch in planned.batches:
-        assert [cell.kind for cell in batch.cells] == ["tick", "tick", "wakeup", *["switch"] * 5]
-    threads = [cell.parameters["threads"] for cell in planned.batches[0].cells[3:]]
+        # The processor's counters are read where there is something to compare.
+        counted = ["tick"] if batch.scenario in COUNTED else []
+        kinds = ["tick", "tick", *counted, "wakeup", *["switch"] * 5]
+        assert [cell.kind for cell in batch.cells] == kinds
+    threads = [cell.parameters["threads"] for cell in planned.batches[0].cells[-5:]]
     assert threads == [2, 10, 100, 500, 1000]
 
 

@@ -165,3 +165,15 @@ def test_a_run_is_not_gone_on_with_on_fewer_cpus_unless_that_is_accepted(
     first = of_type(folder, "cell_started")[0]["cell"]
     assert sum(e["cell"] == first for e in of_type(folder, "cell_started")) == 2
     assert "was gone on with" in (folder / "report.html").read_text()
+
+
+def test_a_lab_of_other_files_is_another_host() -> None:
+    then = {**HOST, "lab": {"cpus": 2, "xen": {"file": "/a", "sha256": "1" * 64}}}
+    same = {**HOST, "lab": {"cpus": 2, "xen": {"file": "/b", "sha256": "1" * 64}}}
+    other = {**HOST, "lab": {"cpus": 2, "xen": {"file": "/a", "sha256": "2" * 64}}}
+    assert changed_hosts(then, same) == []
+    assert changed_hosts(then, other) == [f"the lab's Xen is {'2' * 12}, and was {'1' * 12}"]
+    # What was not recorded then is not compared.
+    assert changed_hosts({**HOST, "lab": {"cpus": 2}}, other) == []
+    # The computer that the lab is on is compared beside it.
+    assert len(changed_hosts(then, {**same, "cpu_model": "Epyc"})) == 1

@@ -21,6 +21,7 @@ from run.run_driving import (
 )
 from tare.analysis import load_run
 from tare.analysis.compare import compare
+from tare.analysis.spike_cells import explained, spike_cells
 
 pytestmark = [pytest.mark.slow, pytest.mark.boots]
 
@@ -50,6 +51,7 @@ hosts:
 shape: {{vcpus: 1, memory: 128MiB}}
 arms:
   bare: {{platform: bare, on: here}}
+  again: {{twin-of: bare}}
   guest: {{platform: qemu, accelerator: tcg, on: here}}
   far-guest: {{platform: qemu, accelerator: tcg, on: there}}
 workloads:
@@ -73,6 +75,7 @@ scenarios:
 workloads:
   request-response: {{duration: 1500ms}}
 """
+GUEST = "  guest: {platform: qemu, accelerator: tcg}\n"
 EVERY = """\
   guest: {platform: qemu, accelerator: tcg}
   box: {platform: oci}
@@ -165,19 +168,22 @@ def test_one_run_is_carried_out_on_two_hosts_and_compares_within_each(
     assert set(started["host"]) == {"here", "there"}
     assert started["host"]["there"]["name"].endswith(f"@127.0.0.1:{server.port}")
     cells = finished(folder)
-    assert [cell["status"] for cell in cells.values()] == ["ok"] * 8, cells
+    assert [cell["status"] for cell in cells.values()] == ["ok"] * 12, cells
     arms = {cell.split("/")[1] for cell in cells}
-    assert arms == {"bare", "guest", "bare@there", "far-guest"}
+    assert arms == {"bare", "again", "guest", "bare@there", "again@there", "far-guest"}
     machines = [e["machine"] for e in events(folder) if e["type"] == "machine_starting"]
-    assert len(machines) == len(set(machines)) == 8
+    assert len(machines) == len(set(machines)) == 12
     checks = {check["name"] for e in events(folder) if e["type"] == "preflight"
               for check in e["checks"]}  # fmt: skip
     assert {name.rpartition(" on ")[2] for name in checks} == {"here", "there"}
-    effects = compare(load_run(folder)).effects
-    assert {(e.arm, e.baseline) for e in effects} == {
+    comparison = compare(load_run(folder))
+    assert {(e.arm, e.baseline) for e in comparison.effects} == {
         ("guest", "bare"),
         ("far-guest", "bare@there"),
     }
+    # Of each host the same machine booted twice tells how far identical arms differ there.
+    twins = {(e.arm, e.baseline) for e in comparison.aa}
+    assert twins == {("again", "bare"), ("again@there", "bare@there")}
     assert_nothing_is_left(folder, tmp_path)
     planned = " ".join(tare("plan", study).stdout.split())
     assert "bare@there: bare host on there (as checked" in planned
@@ -334,3 +340,35 @@ def test_a_wrong_host_key_ends_a_run_before_it_begins(server: Sshd, tmp_path: Pa
     assert outcome.returncode == 2
     assert "shows another key" in outcome.stderr
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.acceptance
+@pytest.mark.parametrize(
+    "arms", [pytest.param("", id="bare"), pytest.param(GUEST, id="guest", marks=pytest.mark.guest)]
+)
+@pytest.mark.skipif(os.geteuid() != 0, reason="tracing the kernel needs root")
+@pytest.mark.timeout(400)
+def test_what_took_the_cpu_is_told_of_a_host_afar(tmp_path: Path, server: Sshd, arms: str) -> None:
+    study = STUDY.replace("numeric-sort", "tick").replace("128MiB", "256MiB")
+    folder = tmp_path / "run"
+    done = tare("run", written(server, tmp_path, arms, "1s", study), "--out", folder)
+    assert done.returncode == 0, done.stderr
+    cells = [event for event in events(folder) if event["type"] == "cell_finished"]
+    assert len(cells) == 2 * (2 if arms else 1)
+    for cell in cells:
+        facts = cell["facts"]["host_trace"]
+        assert facts["recorded"], facts
+        assert facts["lost"] == 0
+        assert "neighbour-1" in {known["role"] for known in facts["threads"].values()}
+    found = spike_cells([load_run(folder)])
+    # The neighbour is on the subject's CPU: what it took is told as its doing.
+    for each in found:
+        assert each.matched is not None, each.reason
+        blamed = sum(
+            taken
+            for spike in each.spikes
+            for cause, taken in spike.parts
+            if cause.kind == "preempted" and "neighbour-1" in cause.who
+        )
+        assert blamed > 0.05e9 or each.arm == "bare", explained([each])
+    assert_no_ledger_is_left(tmp_path)

@@ -56,6 +56,11 @@ class FixedKind:
         self.parameters = parameters
         self.roles = roles
         self.on_cluster = False
+        self.realtime = False
+        self.needs: frozenset[str] = frozenset()
+
+    def needs_for(self, parameters: Any) -> frozenset[str]:
+        return self.needs
 
     def expected_s(self, parameters: Any) -> float:
         assert isinstance(parameters, self.parameters)
@@ -63,6 +68,9 @@ class FixedKind:
 
     def clocked_s(self, parameters: Any) -> float:
         return 1.0
+
+    def on_slaves(self, parameters: Any, slaves: int) -> Any:
+        return parameters
 
     def vcpus_for(self, parameters: Any) -> int:
         return getattr(parameters, "threads", 1) // 100 or 1

@@ -16,6 +16,7 @@ from tare.study.plan import CLUSTER_S, ArmFacts, HostFacts, Plan, make_plan
 from tare.study.scenario import Scenario
 from tare.study.yamltext import StudyError
 from tare.workloads import WORKLOADS
+from tare.workloads.mapreduce.workload import ClusterWorkload
 
 STUDY = """
 study: small
@@ -123,3 +124,44 @@ def test_kinds_that_are_no_jobs_say_so() -> None:
     assert all(
         kind.on_cluster == (kind.roles > frozenset({"slave-1"})) for kind in WORKLOADS.values()
     )
+
+
+def test_slaves_apart_are_on_the_studys_hosts(tmp_path: Path) -> None:
+    apart = STUDY.replace("slaves: 2", "slaves: 2, placement: apart")
+    two = apart.replace(
+        "baseline: bare", "baseline: bare\nhosts: {here: {ssh: a}, there: {ssh: b}}"
+    )
+    study = loaded(tmp_path, two)
+    cluster = study.scenarios["two"].cluster
+    assert cluster is not None and cluster.hosts == ("here", "there")
+    with pytest.raises(StudyError, match="needs two hosts or more"):
+        loaded(tmp_path, apart)
+
+
+def test_slaves_on_hosts_are_not_together() -> None:
+    assert scenario(slaves=2, hosts=["a", "b"], placement="apart").cluster is not None
+    with pytest.raises(ValueError, match="are not together"):
+        scenario(slaves=2, hosts=["a", "b"], placement="together")
+
+
+@given(st.integers(1, 16), st.sampled_from(["dfsio", "terasort", "wordcount"]))
+def test_the_data_of_each_slave_are_as_many_however_many_there_are(slaves: int, name: str) -> None:
+    kind = WORKLOADS[name]
+    whole = kind.parameters.model_validate({})
+    assert kind.on_slaves(whole, slaves) == whole
+    each = kind.parameters.model_validate({"per_slave": True})
+    more = kind.on_slaves(each, slaves)
+    assert isinstance(kind, ClusterWorkload) and kind.grows
+    for field in kind.grows:
+        assert getattr(more, field) == slaves * getattr(each, field)
+    assert kind.expected_s(more) >= kind.expected_s(each)
+
+
+def test_the_estimate_counts_the_data_of_all_slaves(tmp_path: Path) -> None:
+    def expected_s(text: str) -> float:
+        batches = {batch.scenario: batch for batch in planned(tmp_path, text).batches}
+        return batches["two"].cells[0].expected_s
+
+    large = STUDY.replace("size: 1MB", "size: 10GB")
+    each = STUDY.replace("size: 1MB", "size: 10GB, per-slave: true")
+    assert expected_s(each) > 1.5 * expected_s(large)

@@ -60,6 +60,8 @@ def test_words_stand_for_what_they_mean() -> None:
     assert study.host.kind == "lab"
     assert study.lab.deterministic
     assert study.lab.cpus == 1  # counted time holds on one CPU only
+    large = parsed("host: lab\nlab: large\n").lab
+    assert (large.cpus, large.memory, large.deterministic) == (4, 8 << 30, False)
     own = parsed("host: lab\nlab: {cpus: 4, memory: 2GiB}\n").lab
     assert (own.cpus, own.memory, own.deterministic) == (4, 2 << 30, False)
 
@@ -67,17 +69,24 @@ def test_words_stand_for_what_they_mean() -> None:
 def test_a_host_over_ssh_with_a_boot_menu() -> None:
     host = parsed(
         "host: {ssh: x.example, user: me, known-hosts: k, password-env: PW,\n"
-        "       boot: {kvm: {entry: Debian}, xen-credit: {entry: 'Advanced>Xen'}}}\n"
+        "       boot: {kvm: {entry: Debian}, xen-credit: {entry: 'Advanced>Xen'},\n"
+        "              xen-rtds: {entry: RT}}}\n"
     ).host
     assert (host.kind, host.ssh, host.user, host.password_env) == ("ssh", "x.example", "me", "PW")
     assert host.boot is not None
     assert host.boot.entry_of("none") == host.boot.entry_of("kvm") == "Debian"
     assert host.boot.entry_of("xen") == host.boot.entry_of("xen:credit") == "Advanced>Xen"
+    assert host.boot.entry_of("xen:rtds") == "RT"
 
 
 @pytest.mark.parametrize(
     "host",
-    ["", "host: lab\nlab: deterministic\n", "host: {ssh: a, boot: {xen: {entry: X}}}\n"],
+    [
+        "",
+        "host: lab\nlab: deterministic\n",
+        "host: lab\nlab: {xen: rtds, qemu: /bin/sh}\n",
+        "host: {ssh: a, boot: {xen: {entry: X}}}\n",
+    ],
 )
 def test_a_stored_study_knows_its_host(host: str) -> None:
     study = parsed(host)
@@ -94,8 +103,11 @@ def test_a_stored_study_knows_its_host(host: str) -> None:
         ("host: {ssh: a, password-env: A, password-file: b}\n", "not both"),
         ("host: {ssh: a, boot: {kvm: {}}}\n", "host.boot.kvm.entry: is missing"),
         ("host: {ssh: a, boot: {esxi: {entry: X}}}\n", "host.boot.esxi: unknown key"),
-        ("host: lab\nlab: fast\n", "lab: must be `deterministic` or keys with values"),
+        ("host: lab\nlab: fast\n", "lab: must be `deterministic`, `large` or keys with values"),
         ("host: lab\nlab: {memory: 1MiB}\n", "too little for a hypervisor"),
+        ("host: lab\nlab: {xen: /none/xen}\n", "s.yaml:3:12: lab.xen: there is no file /none/xen"),
+        ("host: lab\nlab: {kernel: generic}\n", "lab.kernel: there is no file generic"),
+        ("host: lab\nlab: {qemu: /etc/passwd}\n", "lab.qemu: /etc/passwd may not be executed"),
         ("host: 7\n", "host: must be"),
     ],
 )
@@ -230,15 +242,28 @@ def test_what_is_wrong_with_hosts_is_told_where_it_stands(
 
 def test_the_baseline_is_run_on_each_host_that_has_arms() -> None:
     study = on(TWO, x1="x", k2="local")
-    assert list(study.arms)[-2:] == ["base@local", "base@x"]
+    assert list(study.arms)[-4:] == ["base@local", "base@x", "base-again@local", "base-again@x"]
     assert study.arms["base@x"].model_dump() == {**study.arms["base"].model_dump(), "on": "x"}
     assert study.own_baselines == {
         "k2": "base@local",
         "x1": "base@x",
         "base@local": "base@local",
         "base@x": "base@x",
+        "base-again@local": "base@local",
+        "base-again@x": "base@x",
     }
     assert study.aa == ("base", "base-again")
+    # Its twin too, so that identical arms tell of each host how far they differ there.
+    again = study.arms["base-again@x"]
+    assert again.model_dump() == {**study.arms["base@x"].model_dump(), "twin_of": "base@x"}
+
+
+def test_a_run_that_began_without_twins_on_other_hosts_goes_on_without() -> None:
+    study = on(TWO, x1="x", k2="local")
+    stored = study.model_dump(mode="json")
+    assert restore_study(stored, CATALOG) == study
+    stored["arms"] = {name: arm for name, arm in stored["arms"].items() if "again@" not in name}
+    assert list(restore_study(stored, CATALOG).arms) == list(stored["arms"])
 
 
 def test_an_arm_that_is_the_baseline_on_another_host_is_that_hosts_baseline() -> None:
@@ -246,8 +271,9 @@ def test_an_arm_that_is_the_baseline_on_another_host_is_that_hosts_baseline() ->
         "  x1: {", "  base-x: {platform: bare, on: x}\n  x1: {on: x, "
     )
     study = parse_study(text.encode(), "s.yaml", CATALOG, hosts=KNOWN)
-    assert not [name for name in study.arms if "@" in name]
-    assert study.own_baselines == {"base-x": "base-x", "x1": "base-x"}
+    assert [name for name in study.arms if "@" in name] == ["base-again@x"]
+    assert study.arms["base-again@x"].twin_of == "base-x"
+    assert study.own_baselines == {"base-x": "base-x", "x1": "base-x", "base-again@x": "base-x"}
 
 
 def test_a_study_of_one_host_has_no_more_baselines() -> None:
@@ -261,7 +287,11 @@ SEVERAL = {"k": HostFacts(HostCpus((0, 1)), 20.0), "x": HostFacts(HostCpus((0, 1
 
 def plan_on(study: Study, seed: int = 1, unusable: str = "") -> Plan:
     able = {arm: replace(ABLE, boot=BOOTS.get(arm, "none")) for arm in study.arms}
-    lacking = {arm: ArmFacts(usable=False, reason="no room") for arm in able if arm == unusable}
+    lacking = {
+        arm: ArmFacts(usable=False, reason="no room")
+        for arm in able
+        if unusable in (arm, study.arms[arm].twin_of)
+    }
     return make_plan(study, seed, {**able, **lacking}, SEVERAL, KINDS)
 
 

@@ -160,3 +160,13 @@ def test_a_machine_on_another_host_is_not_placed_by_the_subject() -> None:
     pinned = {"subject": {"cpus": "pinned"}, "machines": {"peer": {"on": "there", "cpus": "other"}}}
     with pytest.raises(Unplaceable, match=r"on another host, there.*`cpus: any`"):
         place(Scenario.model_validate(pinned), TWO, 1, True, "here")
+
+
+def test_a_link_is_placed_between_machines_and_processes_of_the_host() -> None:
+    linked = Scenario.model_validate({"link": "1Gbit"})
+    assert place(linked, TWO, 1, True).link == 1e9
+    assert place(Scenario.model_validate({}), TWO, 1, True).link is None
+    with pytest.raises(ValueError, match="nothing is beyond it: remove `link`"):
+        Scenario.model_validate({"link": "1Gbit", "machines": {"peer": {}}})
+    with pytest.raises(ValueError, match="greater than or equal"):
+        Scenario.model_validate({"link": "1kbit"})

@@ -14,8 +14,9 @@ from tare.errors import InputError
 from tare.study.cells import cell_id
 from tare.study.load import parse_study
 from tare.study.model import Study
+from tare.study.notes import ONE_KERNEL
 from tare.study.placement import HostCpus
-from tare.study.plan import ONE_KERNEL, ArmFacts, HostFacts, Plan, make_plan
+from tare.study.plan import ArmFacts, HostFacts, Plan, make_plan
 
 TWO_CPUS = HostCpus(online=(0, 1))
 

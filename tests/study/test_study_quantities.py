@@ -15,6 +15,7 @@ from tare.study.quantities import (
     format_quantity,
     format_size,
     parse_duration,
+    parse_rate,
     parse_size,
 )
 
@@ -110,3 +111,19 @@ def test_any_text_is_a_quantity_or_a_value_error(text: str) -> None:
     for parse in (parse_duration, parse_size):
         with contextlib.suppress(ValueError):
             assert parse(text) >= 0
+
+
+@pytest.mark.parametrize(
+    ("written", "rate"),
+    [("1Gbit", 1e9), ("100 Mbit", 1e8), ("1.5 kbit", 1500.0), (1e9, 1e9), ("10_000 bit", 1e4)],
+)
+def test_speeds_are_read_as_bits_per_second(written: object, rate: float) -> None:
+    assert parse_rate(written) == rate
+
+
+@pytest.mark.parametrize(
+    "written", ["1GB", "0Gbit", "-1Gbit", "fast", True, None, "1 Gbit/s", "inf"]
+)
+def test_what_is_no_speed_is_refused_with_what_to_write(written: object) -> None:
+    with pytest.raises(ValueError, match="like '1Gbit'"):
+        parse_rate(written)

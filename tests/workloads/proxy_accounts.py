@@ -77,8 +77,13 @@ def told(rate: float = 100.0, direct: float = 1000.0, **more: Any) -> dict[str, 
     host = account(10.0, before, after, tasks, parents=[[11, 10], [31, 30], [99, 1]])
     probed = {name: stage(rate) for name in ("at-50", "at-70", "at-90", "offered", "probe")}
     return {
-        "stages": {"direct-4": stage(direct), "proxied-4": stage(rate), **probed}
-        | {"full": stage(rate)},
+        "stages": {
+            "straight-4": stage(1.2 * direct),
+            "direct-4": stage(direct),
+            "proxied-4": stage(rate),
+            **probed,
+            "full": stage(rate),
+        },
         "accounts": {"host": host, "machine": account(10.0, before, after, [], texts=texts)},
         "owners": {
             "machine": [10],

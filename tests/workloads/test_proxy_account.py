@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tare.run.session import agent_path
 from tare.workloads import WORKLOADS
 from tare.workloads.network.proxy import kernel_text as kernel
-from tare.workloads.network.proxy.account import HOST, INSIDE, account_of, limits, shares
+from tare.workloads.network.proxy.account import (
+    HOST,
+    INSIDE,
+    Account,
+    account_of,
+    limits,
+    shares,
+)
 from tare.workloads.network.proxy.owners import (
     CLIENT,
     DEVICES,
@@ -56,8 +68,77 @@ def test_all_cpu_time_has_an_owner_and_user_and_kernel_are_told_apart() -> None:
     assert each["haproxy kernel"] == pytest.approx(0.003)
 
 
-def test_a_planted_consumer_is_found_by_its_name() -> None:
-    assert shares(account_of(result()), HOST)["process editor"] == pytest.approx(0.15, abs=0.02)
+PLANTED = """
+import os, sys, threading, time
+share, until = float(sys.argv[1]), time.monotonic() + float(sys.argv[2])
+open("/proc/self/comm", "w").write("planted")
+try:
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+except PermissionError:
+    pass
+print("ready", flush=True)
+began = time.monotonic()
+while time.monotonic() < until:
+    while time.process_time() < share * (time.monotonic() - began):
+        pass
+    time.sleep(0.002)
+"""
+
+
+def account_beside_planted(share: float) -> Account:
+    """Return who used this computer's CPUs beside processes that take this share of all time."""
+    wanted = share * (os.cpu_count() or 1)
+    several = -(-wanted // 0.9)
+    argv = [sys.executable, "-c", PLANTED, str(wanted / several), "20"]
+    begun = [subprocess.Popen(argv, stdout=subprocess.PIPE) for _ in range(int(several))]
+    try:
+        for process in begun:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"ready\n"
+        asked = {"after_s": 0.3, "seconds": 4.0, "files": [kernel.STAT], "cycles": True}
+        said = subprocess.run(
+            [str(agent_path()), "run", "account", json.dumps(asked)],
+            capture_output=True,
+            timeout=60,
+            check=True,
+        )
+    finally:
+        for process in begun:
+            process.kill()
+            process.communicate()
+    told = result(owners={}, shared=True, cpus=[])
+    told["accounts"]["host"] = json.loads(said.stdout)["value"]
+    return account_of(told)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only in real time its share is sure")
+def test_a_planted_consumer_is_found_within_two_points_and_all_time_has_an_owner() -> None:
+    found = []
+    # Other tests beside this one come and go by the hundred, which can keep it from its share.
+    for _ in range(4):
+        account = account_beside_planted(0.3)
+        assert (account.cycles_per_s is None) == bool(account.no_cycles)
+        found.append((shares(account, HOST)["process planted"], account.owned))
+        if abs(found[-1][0] - 0.3) <= 0.02 and found[-1][1] >= 0.95:
+            return
+    pytest.fail(f"planted 0.3 of all time; found, and with an owner: {found}")
+
+
+def test_cycles_are_told_a_request_or_why_not() -> None:
+    told = result()
+    # 10 s of busy CPUs, 3 GHz.
+    told["accounts"]["host"]["cycles"] = {"cpus": {"0": 24e9, "1": 6e9}}
+    found = account_of(told)
+    assert found.cycles_per_s == pytest.approx(3e9)
+    cycles = {spent.who: spent.cycles for spent in found.spent if spent.where == HOST}
+    assert cycles["haproxy kernel"] == pytest.approx(0.003 * 3e9)
+    assert cycles[IDLE] is None
+    kept = summed(told)["account"]
+    assert kept["cycles_per_s"] == pytest.approx(3e9)
+    told["accounts"]["host"]["cycles"] = {"absent": "No such file or directory"}
+    kept = summed(told)["account"]
+    assert kept["no_cycles"] == "No such file or directory"
+    assert not any("cycles" in each for each in kept["spent"])
 
 
 def test_what_nobody_ran_is_told_as_unowned() -> None:
@@ -118,6 +199,21 @@ def test_a_limit_is_named_and_no_loss_is_computed_from_it() -> None:
     assert WORKLOAD.facts(WORKLOAD.parameters(), summed(result()))["host_cost"][
         "cpu_s"
     ] == pytest.approx(4)
+
+
+def test_ends_that_are_the_limit_even_with_nothing_between_them_are_told_so() -> None:
+    told = result()
+    told["stages"]["straight-4"]["requests_per_s"] = 130.0
+    values = WORKLOAD.observe(WORKLOAD.parameters(), summed(told))
+    assert values["straight"] == 130.0
+    assert "requests" not in values
+    (why,) = summed(told)["limits"]
+    assert "with nothing between them, 1.30 times" in why
+    # A switch that is slower than both ends is no fault of theirs, but hides the proxy as well.
+    told["stages"]["straight-4"]["requests_per_s"] = 1000.0
+    told["stages"]["direct-4"]["requests_per_s"] = 120.0
+    (why,) = summed(told)["limits"]
+    assert why.startswith("the direct path makes 120")
 
 
 def test_a_client_and_an_origin_that_share_a_cpu_are_a_limit_together() -> None:

@@ -6,6 +6,8 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,35 +21,46 @@ from tare.workloads.network.proxy.course import (
     next_connections,
     steps_of,
 )
+from tare.workloads.network.proxy.haproxy import haproxy
 from tare.workloads.network.proxy.parameters import ProxyParameters
+from workloads.workloads_results import result_of
 
 WORKLOAD = WORKLOADS["proxy"]
 
 
-def carried_out(parameters: ProxyParameters, capacity: float) -> dict[str, Stage]:
+def carried_out(
+    parameters: ProxyParameters, capacity: float, straight: bool = False
+) -> dict[str, Stage]:
     """Return all stages, with a proxy and an origin that make 10/s a connection up to a limit."""
     done: dict[str, Any] = {}
     stages: dict[str, Stage] = {}
-    while (stage := following(parameters, done)) is not None:
+    while (stage := following(parameters, done, straight)) is not None:
         assert stage.name not in done
-        most = 4 * capacity if stage.to == "origin" else capacity
+        most = capacity if stage.to == "machine" else 4 * capacity
         rate = min(most, 10.0 * stage.client.params["connections"])
         done[stage.name] = {"requests_per_s": rate}
         stages[stage.name] = stage
     return stages
 
 
-@given(capacity=st.floats(1, 1e5), most=st.integers(4, 4096), offered=st.none() | st.just(7.0))
+@given(
+    capacity=st.floats(1, 1e5),
+    most=st.integers(4, 4096),
+    offered=st.none() | st.just(7.0),
+    straight=st.booleans(),
+)
 def test_every_course_ends_with_the_load_that_counts(
-    capacity: float, most: int, offered: float | None
+    capacity: float, most: int, offered: float | None, straight: bool
 ) -> None:
     parameters = ProxyParameters(most_connections=most, offered=offered)
-    names = list(stages := carried_out(parameters, capacity))
-    assert names[0] == "direct-4"
+    names = list(stages := carried_out(parameters, capacity, straight))
+    assert names[0] == ("straight-4" if straight else "direct-4")
     assert names[-1] == FULL
     assert [name for name in names if stages[name].account] == [FULL]
     kinds = [name.partition("-")[0] for name in names]
-    assert kinds == sorted(kinds, key=("direct", "proxied", "at", "offered", "full").index)
+    assert kinds == sorted(
+        kinds, key=("straight", "direct", "proxied", "at", "offered", "full").index
+    )
     assert ("offered" in names) == (offered is not None)
     tried = [int(name.partition("-")[2]) for name in names if name.startswith("proxied")]
     assert all(one < other <= most for one, other in pairwise(tried))
@@ -119,6 +132,71 @@ def test_the_direct_path_leads_to_the_origin_and_the_other_to_the_proxy() -> Non
     assert direct["version"] == "1.0"
 
 
+def test_the_straight_path_leads_to_the_origin_past_all_switching() -> None:
+    stages = carried_out(ProxyParameters(size=0), 100.0, straight=True)
+    straight = stages["straight-4"].client.at("192.0.2.1", 8080, "192.0.2.9", "169.254.1.2")
+    assert (straight["address"], straight["port"]) == ("169.254.1.2", 8081)
+    assert not any(stage.to == "straight" for stage in carried_out(ProxyParameters(), 9.0).values())
+
+
+def test_tls_is_ended_at_the_proxy_and_its_client_knows_the_certificate() -> None:
+    parameters = ProxyParameters(tls="ecdsa-p256", tls_cipher="chacha20-poly1305")
+    ends = WORKLOAD.ends(parameters)
+    assert ends is not None
+    assert ends.through is not None
+    files = ends.server.params["files"]
+    text = files["/tmp/tare-haproxy/haproxy.cfg"]
+    assert "ssl crt /tmp/tare-haproxy/site.pem ssl-min-ver TLSv1.3" in text
+    assert "ciphersuites TLS_CHACHA20_POLY1305_SHA256 alpn http/1.1 no-tls-tickets" in text
+    assert "tune.ssl.cachesize 0" in text
+    certificate = x509.load_pem_x509_certificate(files["/tmp/tare-haproxy/site.pem"].encode())
+    digest = certificate.fingerprint(hashes.SHA256()).hex()
+    done: dict[str, Any] = {}
+    while (stage := ends.through.following(done, True)) is not None:
+        done[stage.name] = {"requests_per_s": 10.0}
+        for each in (stage.client, stage.probe):
+            tls = None if each is None else each.params.get("tls")
+            if each is not None:
+                assert (tls is not None) == (stage.to == "machine")
+            assert tls is None or tls == {
+                "certificate": digest,
+                "suite": "chacha20-poly1305",
+                "resumption": False,
+            }
+    again = WORKLOAD.ends(parameters)
+    assert again is not None
+    assert again.server.params["files"] != files, "a key is of one cell alone"
+    kept = haproxy(ProxyParameters(tls="rsa-2048", tls_resumption=True))
+    (text,) = kept.params["files"].values()
+    assert "no-tls-tickets" not in text
+    assert "cachesize" not in text
+
+
+def test_http_2_is_spoken_to_the_proxy_alone() -> None:
+    parameters = ProxyParameters(http="2", requests="keep-alive")
+    stages = carried_out(parameters, 100.0, straight=True)
+    spoken = {stage.to: stage.client.params["version"] for stage in stages.values()}
+    assert spoken == {"machine": "2", "origin": "1.1", "straight": "1.1"}
+    (text,) = haproxy(parameters).params["files"].values()
+    assert "proto h2" in text
+    secured = ProxyParameters(http="2", requests="keep-alive", tls="rsa-2048")
+    (text,) = haproxy(secured).params["files"].values()
+    assert "alpn h2" in text
+    assert "proto h2" not in text
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ({"http": "2"}, "write `requests: keep-alive`"),
+        ({"tls_resumption": True}, "write `tls: ecdsa-p256`"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(asked: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        ProxyParameters.model_validate(asked)
+
+
 def test_it_needs_a_network_on_which_machines_reach_others_and_haproxy() -> None:
     parameters = ProxyParameters()
     assert {"network", "bridged", "toolbox"} <= WORKLOAD.needs_for(parameters)
@@ -128,3 +206,15 @@ def test_it_needs_a_network_on_which_machines_reach_others_and_haproxy() -> None
     assert "response-offered-median" not in told
     asked = {metric.name for metric in WORKLOAD.metrics_for(ProxyParameters(offered=5.0))}
     assert "response-offered-median" in asked
+
+
+@pytest.mark.parametrize("name", ["proxy", "http-load"])
+def test_empty_objects_have_no_bandwidth_rather_than_one_of_nothing(name: str) -> None:
+    workload = WORKLOADS[name]
+    for size in (0, 1):
+        parameters = workload.parameters.model_validate({"size": size})
+        told = {metric.name for metric in workload.metrics_for(parameters)}
+        values = workload.observe(parameters, result_of(name, 2.5))
+        assert ("bandwidth" in told) == ("bandwidth" in values) == (size > 0)
+        metrics = {metric.name: metric for metric in workload.metrics}
+        assert not any(metrics[each].impossible(values[each]) for each in values)

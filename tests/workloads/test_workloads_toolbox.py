@@ -127,7 +127,9 @@ async def test_the_real_fio_and_bonnie_work_on_the_machines_own_disk(
         assert fio["operations"] * 4096 == pytest.approx(fio["rate"], rel=0.01)
         assert fio["read-latency-median"] <= fio["read-latency-p99"] <= fio["read-latency-maximum"]
         assert fio["sync-latency-mean"] > 0
-        bonnie = await disk_values(machine, "bonnie", size=8 * MIB, chars=False, files=0)
+        bonnie = await disk_values(
+            machine, "bonnie", size=8 * MIB, chars=False, files=0, concurrency=2
+        )
         # What takes less than half a second Bonnie++ does not rate; every phase has a longest wait.
         assert {"put-block-latency", "rewrite-latency", "get-block-latency"} <= set(bonnie)
         assert "put-char" not in bonnie

@@ -238,6 +238,8 @@ def _proxy(number: float) -> Result:
     return {
         "stages": {stage: json.loads(json.dumps(load)) for stage in stages},
         "direct_per_s": number,
+        "straight_per_s": number,
+        "tls": {"resumed": number, "handshake": {"count": 1}},
         "account": {"owned": number, "machine_s": number},
         "limits": [],
         "packets": dict.fromkeys(packets, number),
@@ -256,8 +258,11 @@ def _phases(number: float) -> Result:
 
 def _job(number: float) -> Result:
     counters = ("gc_ms", "cpu_ms", "spilled", "local_written_bytes", "shuffled_bytes")
-    phases = dict.fromkeys(("map", "shuffle", "sort", "reduce"), number)
-    told = {"counters": dict.fromkeys(counters, number), "phases": phases, "delay_s": number}
+    told: Result = {
+        "counters": dict.fromkeys(counters, number),
+        "phases": dict.fromkeys(("map", "shuffle", "sort", "reduce"), number),
+        "delay_s": number,
+    }
     return {"took_s": number, "job": told, "output": ""}
 
 
@@ -267,6 +272,15 @@ def _cluster(*steps: str) -> Callable[[float], Result]:
         "written_bytes": number,
         "replication": number,
     }
+
+
+def _spark(step: str) -> Callable[[float], Result]:
+    def told(number: float) -> Result:
+        made = _cluster(step)(number)
+        del made["steps"][step]["job"]["counters"]["spilled"]
+        return made
+
+    return told
 
 
 def _dfsio(number: float) -> Result:
@@ -334,6 +348,8 @@ SAMPLES: Mapping[str, Sample] = {
     "dfsio": Sample(_dfsio, _milliseconds("write", "read", rates=True)),
     "terasort": Sample(_cluster("generate", "sort", "validate"), _milliseconds("generate", "sort")),
     "wordcount": Sample(_cluster("count"), _milliseconds("count")),
+    "aggregate": Sample(_cluster("query"), _milliseconds("query")),
+    "join": Sample(_spark("query"), _milliseconds("query")),
     "program": _program({"argv": ["true"]}),
     "command": Sample(_command, parameters={"argv": ["true"]}),
     "cpu-load": Sample(lambda number: {"operations_per_s": number}),
@@ -380,6 +396,4 @@ def _with(told: Any, place: tuple[Any, ...], change: Callable[[Any, Any], None])
 def _copied(told: Any) -> Any:
     if isinstance(told, dict):
         return {key: _copied(inner) for key, inner in told.items()}
-    if isinstance(told, list):
-        return [_copied(inner) for inner in told]
-    return told
+    return [_copied(inner) for inner in told] if isinstance(told, list) else told

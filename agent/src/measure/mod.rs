@@ -4,6 +4,7 @@ pub mod clock;
 pub mod columns;
 pub mod counters;
 pub mod disk;
+pub mod hardware;
 pub mod histogram;
 pub mod machine;
 pub mod pages;

@@ -1,6 +1,7 @@
 //! What the agent asks of the kernel, in its own words: by rustix, and where that has no call for it
-//! (`library`, `interfaces`, `datagrams`, `scheduling`, and parts of `processes`) by the C library.
+//! (`library`, `interfaces`, `datagrams`, `scheduling`, `counters`, and parts of `processes`) by the C library.
 
+mod counters;
 pub mod datagrams;
 mod descriptors;
 mod files;
@@ -12,6 +13,7 @@ mod scheduling;
 pub mod sockets;
 mod threads;
 
+pub use counters::{Counter, CYCLES, HARDWARE, SOFTWARE};
 pub use descriptors::{
     discard, drain, is_terminal, set_blocking, set_raw, standard_streams, wait_both, wait_either,
     wait_readable, wait_writable, Interest,

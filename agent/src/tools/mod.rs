@@ -3,6 +3,7 @@
 pub mod arguments;
 pub mod keep;
 pub mod launch;
+pub mod pinned;
 pub mod program;
 pub mod reach;
 pub mod sched;

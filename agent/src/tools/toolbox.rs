@@ -36,6 +36,17 @@ const UUID: [u8; 16] = [
 /// Where programs are looked for that the toolbox does not name.
 const FOLDERS: [&str; 5] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/games"];
 
+/// What Debian's packages make known by a link of *alternatives* alone, which is not made where
+/// nothing is installed: the name, the program behind it, and a package that has it.
+const ALTERNATIVES: [(&str, &str, &str); 6] = [
+    ("awk", "mawk", "mawk"),
+    ("cc", "gcc", "gcc"),
+    ("c++", "g++", "g++"),
+    ("nc", "nc.openbsd", "netcat-openbsd"),
+    ("vi", "vim.tiny", "vim-tiny"),
+    ("yacc", "bison", "bison"),
+];
+
 /// The toolbox of this machine.
 pub struct Toolbox {
     root: PathBuf,
@@ -209,7 +220,14 @@ impl Toolbox {
 
     fn lacking(&self, name: &str, of: &str) -> Failure {
         let kind = self.about["kind"].as_str().unwrap_or("?");
-        Failure(format!("the toolbox ({kind}) has no program {name}{of}"))
+        let instead = if of.is_empty() {
+            instead_of(name)
+        } else {
+            "`tare image verify` looks through it".into()
+        };
+        Failure(format!(
+            "the toolbox ({kind}) has no program {name}{of}: {instead}"
+        ))
     }
 
     /// Whether there is anything at a path; where a link leads is only seen from inside.
@@ -223,6 +241,23 @@ impl Toolbox {
             },
         }
     }
+}
+
+/// What to write in a study so that a program is there.
+fn instead_of(name: &str) -> String {
+    if let Some((_, program, package)) = ALTERNATIVES.iter().find(|known| known.0 == name) {
+        return format!(
+            "write `{program}` for it in `argv`, and add it by `toolbox: {{packages: [{package}]}}`"
+        );
+    }
+    if name.starts_with("/opt/") || name.starts_with("/srv/") || name.starts_with("/usr/local/") {
+        return format!("add it by `toolbox: {{files: {{{name}: FILE}}}}`");
+    }
+    let ends = name.rsplit('/').next().unwrap_or(name);
+    format!(
+        "add the package that has it by `toolbox: {{packages: [PACKAGE]}}` of `workload: command`; \
+         `dpkg -S bin/{ends}` tells which, where it is installed"
+    )
 }
 
 #[cfg(test)]
@@ -250,10 +285,21 @@ mod tests {
         };
         let Failure(reason) = toolbox.program("fio").unwrap_err();
         assert!(
-            reason.contains("fio of the package fio-package"),
+            reason.contains("fio of the package fio-package: `tare image verify`"),
             "{reason}"
         );
-        assert!(toolbox.program("nothing-such").is_err());
+        for (name, said) in [
+            ("nothing-such", "`dpkg -S bin/nothing-such` tells which"),
+            ("/usr/bin/nothing", "`dpkg -S bin/nothing` tells which"),
+            (
+                "awk",
+                "write `mawk` for it in `argv`, and add it by `toolbox: {packages: [mawk]}`",
+            ),
+            ("/opt/mine/run", "`toolbox: {files: {/opt/mine/run: FILE}}`"),
+        ] {
+            let Failure(reason) = toolbox.program(name).unwrap_err();
+            assert!(reason.contains(said), "{reason}");
+        }
         assert_eq!(toolbox.program("/status").unwrap(), "/status");
     }
 }

@@ -6,6 +6,7 @@ mod kernels;
 use super::load;
 use crate::contract::{Context, Failure};
 use crate::measure::columns::Table;
+use crate::measure::hardware::Hardware;
 use crate::measure::{machine, params, sched, tsc};
 use kernels::{Element, Kernel, Part};
 use serde::Deserialize;
@@ -35,6 +36,8 @@ struct Params {
     last_level_bytes: Option<u64>,
     /// The machine's memory as the host knows it; else what this machine has available.
     memory_bytes: Option<u64>,
+    /// Whether the processor's counters count along, from the making of the arrays on.
+    counters: bool,
 }
 
 impl Default for Params {
@@ -45,6 +48,7 @@ impl Default for Params {
             array_bytes: 0,
             last_level_bytes: None,
             memory_bytes: None,
+            counters: false,
         }
     }
 }
@@ -64,8 +68,10 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
     let length = array as usize / 8;
     let mut rows = Vec::new();
     let mut rates = Map::new();
+    let counting = params.counters.then(Hardware::begin);
     let whole = bandwidths::<u64>(context, &params, threads, length)?;
     let real = bandwidths::<f64>(context, &params, threads, length)?;
+    let hardware = counting.map(Hardware::end);
     for (number, (name, times, kernel)) in whole.into_iter().chain(real).enumerate() {
         let moved = kernel.arrays_moved() * array;
         rates.insert(name, rate(&times, moved as f64));
@@ -75,7 +81,7 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
         .u64s("kernel", rows.iter().map(|row| row.0))
         .f64s("duration_ns", rows.iter().map(|row| row.1 * 1e9))
         .send(context.sink, "repetitions");
-    Ok(json!({
+    let mut result = json!({
         "threads": threads,
         "array_bytes": array,
         "last_level_bytes": last_level,
@@ -83,7 +89,11 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
         "verified": true,
         "bandwidth": rates,
         "warnings": warnings,
-    }))
+    });
+    if let Some(counted) = hardware {
+        result["hardware"] = counted;
+    }
+    Ok(result)
 }
 
 fn wanted(params: &Params, last_level: Option<u64>) -> u64 {

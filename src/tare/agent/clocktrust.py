@@ -24,6 +24,11 @@ class ClockReading:
     host_after_ns: int
     tsc: int
 
+    @property
+    def width_ns(self) -> int:
+        """How long the answer took: twice how wrong the reading can be."""
+        return self.host_after_ns - self.host_before_ns
+
 
 @dataclass(frozen=True)
 class ClockTrust:
@@ -75,9 +80,7 @@ def judge(
     ) / 2
     if host_ns <= 0:
         raise ValueError("the second clock reading must come after the first")
-    slack_ns = (
-        last.host_after_ns - last.host_before_ns + first.host_after_ns - first.host_before_ns
-    ) / 2
+    slack_ns = (last.width_ns + first.width_ns) / 2
     drift_ppm = ((last.guest_ns - first.guest_ns) / host_ns - 1) * 1e6
     uncertainty_ppm = slack_ns / host_ns * 1e6
     return ClockTrust(

@@ -53,8 +53,7 @@ class _AllPairs:
 
     def __init__(self, making: Comparing) -> None:
         self.making = making
-        self.first = making.settings.baseline
-        self.arms = tuple(arm for arm in making.arms if arm != making.twin)
+        self.arms = tuple(arm for arm in making.arms if arm not in making.twins.values())
         self.measured = {
             key: self._folded(measured)
             for key, measured in making.measured.items()
@@ -62,23 +61,22 @@ class _AllPairs:
         }
 
     def _folded(self, measured: Measured) -> Measured:
-        """Return the values with the twin's boots as the baseline's."""
-        pooled = measured.arms.get(self.making.pooled)
-        if pooled is None:
+        """Return the values with the boots of each twin as its baseline's."""
+        known = measured.arms
+        both = {name: pair for name, pair in self.making.pooled.items() if name in known}
+        if not both:
             return measured
-        own = {arm: measured.arms[arm] for arm in self.arms if arm in measured.arms}
+        own = {arm: known[arm] for arm in self.arms if arm in known}
         alone = {
-            name: measured.arms[arm]
-            for name, arm in zip(self._twins(), (self.first, self.making.twin), strict=True)
-            if arm in measured.arms
+            name: known[arm]
+            for pair in both.values()
+            for name, arm in zip(_alone(*pair), pair, strict=True)
+            if arm in known
         }
         folded = replace(measured, arms={**own, **alone})
-        folded.add(self.first, pooled, positive=measured.positive((self.making.pooled,)))
+        for name, (first, _) in both.items():
+            folded.add(first, known[name], positive=measured.positive((name,)))
         return folded
-
-    def _twins(self) -> tuple[str, str]:
-        """Return what the baseline's own boots, and its twin's, are called beside both together."""
-        return f"{self.first} alone", str(self.making.twin)
 
     def found(self, most: int | None) -> AllPairs:
         """Return all pairs, unless there are too many."""
@@ -114,28 +112,30 @@ class _AllPairs:
             return None
         places = self._places(key)
         pair = pair_up(key, self.measured[key], arm, other, places)
-        twins = self._twins()
-        if pair is None or other != self.first or twins[0] not in self.measured[key].arms:
+        twin = self.making.twins.get(other)
+        if pair is None or twin is None:
+            return pair
+        twins = _alone(other, twin)
+        if twins[0] not in self.measured[key].arms:
             return pair
         return replace(pair, twins=twins, places=places or {})
 
     def _places(self, key: Key) -> Places | None:
         if self.making.places is None:
             return None
-        places = self.making.places.get(key.scenario, {})
-        pooled = self.making.pooled
-        if not pooled:
-            return places
-        return {
-            block: {
-                **there,
-                self._twins()[0]: there.get(self.first, nan),
-                self.first: there[pooled],
+        places: Places = self.making.places.get(key.scenario, {})
+        for name, (first, twin) in self.making.pooled.items():
+            places = {
+                block: {
+                    **there,
+                    _alone(first, twin)[0]: there.get(first, nan),
+                    first: there[name],
+                }
+                if name in there
+                else there
+                for block, there in places.items()
             }
-            if pooled in there
-            else there
-            for block, there in places.items()
-        }
+        return places
 
     def _effects(self, pairs: Sequence[Pair]) -> tuple[Effect, ...]:
         making, settings = self.making, self.making.settings
@@ -159,6 +159,11 @@ class _AllPairs:
             of_order = orders([pairs[i] for i in indices], self.making.seed)
             asked.update({indices[i]: order for i, order in of_order.items()})
         return asked
+
+
+def _alone(baseline: str, twin: str) -> tuple[str, str]:
+    """Return what a baseline's own boots, and its twin's, are called beside both together."""
+    return f"{baseline} alone", twin
 
 
 def _turned(pair: Pair) -> Pair:

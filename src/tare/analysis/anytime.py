@@ -14,7 +14,9 @@ from tare.analysis.statistics.anytime import (
     mean_evidence,
     median_ends,
     median_evidence,
+    sign_evidence,
 )
+from tare.analysis.statistics.logratio import deviation
 
 
 def at_any_time(
@@ -43,7 +45,9 @@ def at_any_time(
 
 def _estimate(pair: Pair, estimate: Estimate, confidence: float) -> Estimate:
     ends = (mean_ends if pair.typical else median_ends)(pair.differences, confidence)
-    if ends is not None and math.isinf(ends[0]):
+    alike = pair.scale == "difference" and deviation(pair.differences) == 0
+    if (ends is not None and math.isinf(ends[0])) or alike:
+        # Counts that are alike in a few blocks bound nothing.
         ends = None
     interval = outward(pair, ends, "anytime", confidence)
     if pair.typical:
@@ -54,5 +58,9 @@ def _estimate(pair: Pair, estimate: Estimate, confidence: float) -> Estimate:
 def _tested(pair: Pair, tests: int) -> Tested:
     if len(pair.differences) < 2:
         return Tested(None, None, 0)
-    evidence = (mean_evidence if pair.typical else median_evidence)(pair.differences)
+    # What is zero at times is not normal; the signs of its differences assume nothing.
+    if pair.scale == "difference":
+        evidence = sign_evidence(pair.differences)
+    else:
+        evidence = (mean_evidence if pair.typical else median_evidence)(pair.differences)
     return Tested(min(1.0, 1 / evidence), min(1.0, tests / evidence), tests)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
 from tare.analysis.anytime import at_any_time
 from tare.analysis.comparison import ArmVerdict, Comparison, Correction
+from tare.analysis.duets import beside
 from tare.analysis.effects import Estimate, Pair, estimate_all, pair_up, summarise_arm
 from tare.analysis.families import Tested, tested
 from tare.analysis.findings import Order, failure_rates, lost_cells, orders, slow_modes
 from tare.analysis.flags import Known, doubts, flags_of, robust_flags
-from tare.analysis.grouping import Measured, group
+from tare.analysis.grouping import group
 from tare.analysis.host_costs import host_costs
 from tare.analysis.noise import noise_floor
 from tare.analysis.places import places_in_blocks
@@ -29,6 +29,7 @@ from tare.analysis.statistics.logratio import relative_half_width
 from tare.analysis.statistics.maxt import least_p
 from tare.analysis.steadiness import steadiness
 from tare.analysis.twin import taken_together
+from tare.analysis.two_stage import in_two_stages
 from tare.analysis.verdict import Evidence, judge, sentence
 from tare.analysis.words import aa_notes, arm_verdict, described, marked, notes_on
 from tare.errors import InputError
@@ -64,13 +65,6 @@ def compare_with(
     return making, making.comparison()
 
 
-class _Against(NamedTuple):
-    """What an arm is compared with: the arms that are taken together, and what that is called."""
-
-    values: str
-    arms: tuple[str, ...]
-
-
 class Comparing:
     """One comparison in the making."""
 
@@ -100,11 +94,12 @@ class Comparing:
             lost=lost_cells(runs),
             level=settings.level,
             confidence=settings.confidence,
+            beside=beside(runs),
         )
         self.places = places_in_blocks(runs) if settings.position else None
-        pair = settings.aa_pair
-        self.twin = pair[1] if pair is not None and pair[0] == settings.baseline else None
-        self.pooled = self._pool() if self.twin is not None and settings.pool_twin else ""
+        self.twins = settings.twins
+        self.pooled = self._pool() if settings.pool_twin else {}
+        """By what they are called together: a baseline and its twin."""
 
     def _arms(self) -> tuple[str, ...]:
         named = dict.fromkeys(arm for run in self.runs for arm in run.arms)
@@ -121,26 +116,28 @@ class Comparing:
             if two_humped(list(measured.values(arm, logs=False).values())).flagged
         )
 
-    def _pool(self) -> str:
-        """Take the baseline and its twin together in all that was measured; return its name."""
-        baseline, twin = self.settings.baseline, self.twin
-        assert twin is not None
-        name = f"{baseline}+{twin}"
-        for measured in self.measured.values():
-            if twin in measured.arms:
-                both = (baseline, twin)
-                together = taken_together(measured, both)
-                measured.add(name, together, positive=measured.positive(both))
-        if self.places is not None:
-            place_together(self.places, name, (baseline, twin))
-        return name
+    def _pool(self) -> dict[str, tuple[str, str]]:
+        """Take each baseline and its twin together in all that was measured."""
+        names = {f"{baseline}+{twin}": (baseline, twin) for baseline, twin in self.twins.items()}
+        for name, both in names.items():
+            for measured in self.measured.values():
+                if both[1] in measured.arms:
+                    together = taken_together(measured, both)
+                    measured.add(name, together, positive=measured.positive(both))
+            if self.places is not None:
+                place_together(self.places, name, both)
+        return names
+
+    def pooled_name(self, baseline: str) -> str:
+        """Return what a baseline and its twin are called together; empty where they are not."""
+        return next((name for name, both in self.pooled.items() if both[0] == baseline), "")
 
     def comparison(self) -> Comparison:
         """Return the comparison with the baseline."""
         settings = self.settings
         controls = self._effects(self._control_pairs(), {}, control=True)
-        floors = {effect.key: noise_floor(effect) for effect in controls}
-        effects = self._effects(self._pairs(self.pooled), floors)
+        floors = self._floors(controls)
+        effects = self._effects(self._pairs(pooled=bool(self.pooled)), floors)
         blocks = {
             block
             for measured in self.measured.values()
@@ -172,45 +169,56 @@ class Comparing:
             host_costs=host_costs(self.runs, self.emulated),
             notes=self._notes(len(blocks), effects, controls, floors),
             own_baselines=settings.own_baselines,
-            pooled=(self.twin or "") if self.pooled else "",
+            pooled=dict(self.pooled.values()),
             position=settings.position,
             failures=failure_rates(self.runs, baselines, settings.confidence),
         )
 
-    def _control_pairs(self) -> list[Pair]:
-        if self.settings.aa_pair is None:
-            return []
-        first, second = self.settings.aa_pair
-        found = (self._pair(key, second, first) for key in self.measured)
-        return [pair for pair in found if pair is not None]
+    def _floors(self, controls: Sequence[Effect]) -> dict[tuple[Key, str], float | None]:
+        """Return what identical arms may differ by, by key and the baseline it is told of."""
+        settings = self.settings
+        baselines = (settings.baseline, *dict.fromkeys(settings.own_baselines.values()))
+        return {
+            (effect.key, baseline): noise_floor(effect)
+            for effect in controls
+            # A pair of other arms tells something of all; a baseline's own, of its host alone.
+            for baseline in ((effect.baseline,) if effect.baseline in baselines else baselines)
+        }
 
-    def _pairs(self, pooled: str) -> list[Pair]:
+    def _control_pairs(self) -> list[Pair]:
         found = (
-            self._pair(key, arm, self._against(arm, pooled, measured).values)
-            for key, measured in self.measured.items()
-            for arm in self.arms
-            if arm not in (self.settings.baseline_of(arm), self.twin)
+            self._pair(key, second, first)
+            for first, second in self.settings.aa_pairs
+            for key in self.measured
         )
         return [pair for pair in found if pair is not None]
 
-    def _against(self, arm: str, pooled: str, measured: Measured) -> _Against:
-        baseline = self.settings.baseline_of(arm)
-        if pooled and baseline == self.settings.baseline and pooled in measured.arms:
-            assert self.twin is not None
-            return _Against(pooled, (baseline, self.twin))
-        return _Against(baseline, (baseline,))
+    def _pairs(self, *, pooled: bool) -> list[Pair]:
+        twins = frozenset(self.twins.values())
+        against = {
+            arm: (baseline, self.pooled_name(baseline) if pooled else "")
+            for arm in self.arms
+            if arm not in twins and arm != (baseline := self.settings.baseline_of(arm))
+        }
+        found = (
+            self._pair(key, arm, both if both in measured.arms else baseline)
+            for key, measured in self.measured.items()
+            for arm, (baseline, both) in against.items()
+        )
+        return [pair for pair in found if pair is not None]
 
     def _pair(self, key: Key, arm: str, baseline: str) -> Pair | None:
         places = None if self.places is None else self.places.get(key.scenario, {})
         pair = pair_up(key, self.measured[key], arm, baseline, places)
-        if pair is None or baseline != self.pooled or self.twin is None:
+        both = self.pooled.get(baseline)
+        if pair is None or both is None:
             return pair
-        return replace(pair, twins=(self.settings.baseline, self.twin), places=places or {})
+        return replace(pair, twins=both, places=places or {})
 
     def _effects(
         self,
         pairs: Sequence[Pair],
-        floors: dict[Key, float | None],
+        floors: Mapping[tuple[Key, str], float | None],
         *,
         control: bool = False,
     ) -> tuple[Effect, ...]:
@@ -223,6 +231,8 @@ class Comparing:
             estimates, tests = at_any_time(pairs, names, estimates, self.settings.confidence)
         else:
             tests = tested(pairs, names, self.seed, self.settings.level)
+            if first := self.settings.first:
+                estimates = in_two_stages(pairs, estimates, first, self.settings.confidence)
         of_order = orders(pairs, self.seed)
         return tuple(
             self.effect(
@@ -230,7 +240,7 @@ class Comparing:
                 estimate,
                 "control" if control else family,
                 test,
-                floors.get(pair.key),
+                floors.get((pair.key, self.settings.baseline_of(pair.arm))),
                 of_order.get(i),
             )
             for i, (pair, estimate, family, test) in enumerate(
@@ -249,10 +259,8 @@ class Comparing:
     ) -> Effect:
         """Return what is known of a pair as an effect, with its verdict."""
         settings = self.settings
-        baseline = pair.baseline
-        arms: tuple[str, ...] = (baseline,)
-        if baseline == self.pooled and self.twin is not None:
-            baseline, arms = settings.baseline, (settings.baseline, self.twin)
+        arms: tuple[str, ...] = self.pooled.get(pair.baseline, (pair.baseline,))
+        baseline = arms[0]
         emulated = pair.arm in self.emulated or baseline in self.emulated
         summary = self.summaries.get((pair.key, baseline)) or self.summaries[pair.key, arms[-1]]
         block_effects = pair.block_effects()
@@ -337,7 +345,7 @@ class Comparing:
         blocks: int,
         effects: Sequence[Effect],
         controls: Sequence[Effect],
-        floors: dict[Key, float | None],
+        floors: Mapping[tuple[Key, str], float | None],
     ) -> tuple[str, ...]:
         notes = list(notes_on(self.runs, blocks, self.settings.level))
         if not effects:
@@ -345,14 +353,14 @@ class Comparing:
                 f"No arm shares a block with the baseline, {self.settings.baseline}: nothing "
                 "can be compared."
             )
-        if self.settings.aa_pair is None:
+        if not self.settings.aa_pairs:
             notes.append(
                 "The study has no A/A pair, so nothing says how far identical arms differ here."
             )
         failed = [e for e in controls if e.headline and e.verdict in ("better", "worse", "differs")]
         if failed:
             # Without the twin, for the reader to see what hangs on it.
-            alone = self._effects(self._pairs(""), floors) if self.pooled else ()
+            alone = self._effects(self._pairs(pooled=False), floors) if self.pooled else ()
             notes[:0] = aa_notes(failed, effects, alone)
         return tuple(notes)
 

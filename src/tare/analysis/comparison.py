@@ -140,14 +140,14 @@ class Comparison:
         title: The study's title.
         baseline: The baseline arm.
         arms: All arms with a value, baseline first, in the study's order.
-        aa_pair: The A/A pair, or None.
+        aa_pair: The A/A pair of the baseline's host, or None.
         confidence: Nominal coverage of all intervals.
         margin: Practical margin, relative.
         level: Familywise error of verdicts.
         blocks: Number of blocks in which anything counted, over all runs.
         effects: One per key and arm other than the baseline (the A/A pair's second arm is not
             among them if the first is the baseline: it is in ``aa``).
-        aa: The A/A pair's effects, one per key.
+        aa: The A/A pairs' effects, one per key and host.
         summaries: One per key and arm, the baseline's too.
         families: How tests were corrected.
         arm_verdicts: Sentences for the first screen, one per arm.
@@ -157,7 +157,7 @@ class Comparison:
         notes: What the reader must know about the whole (few blocks, other hosts, resumed,
             withheld cells ...), as sentences.
         own_baselines: The baseline on its own host, for each arm on another than ``baseline``'s.
-        pooled: The baseline's twin whose boots count as the baseline's; empty without one.
+        pooled: The twin whose boots count as the baseline's, by the baseline of each host.
         position: Whether places in the order of a block are taken into account.
         failures: One per arm with a cell that failed or was withheld, or whose baseline's did.
         pairs: Every arm against every other; None where that was not asked for.
@@ -181,7 +181,7 @@ class Comparison:
     host_costs: tuple[HostCost, ...]
     notes: tuple[str, ...]
     own_baselines: Mapping[str, str] = field(default_factory=dict)
-    pooled: str = ""
+    pooled: Mapping[str, str] = field(default_factory=dict)
     position: bool = False
     failures: tuple[FailureRate, ...] = ()
     pairs: AllPairs | None = None

@@ -126,13 +126,13 @@ class PhaseEffect:
     blocks: int
 
 
-def courses(runs: Iterable[RunData]) -> tuple[Course, ...]:
-    """Return the courses of all cells that count."""
+def courses(runs: Iterable[RunData], series: str = SERIES) -> tuple[Course, ...]:
+    """Return the courses of all cells that count, as told in the series of one name."""
     found: list[Course] = []
     for run in runs:
         cells = {cell.cell: cell for cell in run.cells if cell.status == "ok"}
         for entry in run.series:
-            if entry.name == SERIES and entry.cell in cells:
+            if entry.name == series and entry.cell in cells:
                 course = _course(cells[entry.cell], entry, run.emulated_arms)
                 if course is not None:
                     found.append(course)

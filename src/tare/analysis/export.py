@@ -22,13 +22,18 @@ EXPORT_COLUMNS = (
     "scenario",
     "workload",
     "parameters",
+    "repeat",
+    "cell",
     "role",
     "metric",
     "unit",
     "better",
+    "kind",
+    "headline",
     "value",
     "emulated",
     "status",
+    "reason",
 )
 """Columns of an export, in order."""
 
@@ -36,8 +41,10 @@ EXPORT_COLUMNS = (
 def tidy_frame(runs: RunData | Sequence[RunData]) -> pl.DataFrame:
     """Return all observations of one or more runs, columns `EXPORT_COLUMNS`.
 
-    A cell that failed or was withheld is one row with its status and with null for role, metric,
-    unit, better and value: it is neither a zero nor left out.
+    A cell that failed or was withheld is one row with its status and its reason, and with null for
+    role, metric, unit, better, kind, headline and value: it is neither a zero nor left out.
+    ``repeat`` counts cells of one identity from 1; ``cell`` is the identity; ``kind`` is typical,
+    tail or maximum; ``headline`` says whether verdicts rest on it.
 
     Args:
         runs: One run, or several; rows are in order of runs, then of time.
@@ -47,7 +54,7 @@ def tidy_frame(runs: RunData | Sequence[RunData]) -> pl.DataFrame:
 
 
 def _tidy_run(run: RunData) -> pl.DataFrame:
-    counted = run.observations.select(EXPORT_COLUMNS)
+    counted = run.observations.with_columns(reason=pl.lit(None, pl.String)).select(EXPORT_COLUMNS)
     platforms = {result.arm: result.platform for result in run.platforms}
     rows = [
         {
@@ -58,13 +65,20 @@ def _tidy_run(run: RunData) -> pl.DataFrame:
             "scenario": cell.scenario,
             "workload": cell.workload,
             "parameters": cell.parameters,
+            "repeat": cell.repeat,
+            "cell": cell.cell,
             "emulated": cell.arm in run.emulated_arms,
             "status": cell.status,
+            "reason": cell.reason,
         }
         for cell in run.cells
         if cell.status != "ok"
     ]
-    others = pl.DataFrame(rows, schema_overrides={"block": pl.Int64}) if rows else None
+    others = (
+        pl.DataFrame(rows, schema_overrides={"block": pl.Int64, "repeat": pl.Int64})
+        if rows
+        else None
+    )
     return counted if others is None else pl.concat([counted, others], how="diagonal")
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from tare.analysis.duets import LEAST_BESIDE, Cells
 from tare.analysis.effects import Pair
 from tare.analysis.findings import LostCells, Order, SlowBoots
 from tare.analysis.results import Effect, Flag, Key
@@ -28,6 +29,7 @@ class Known:
         lost: Cells that do not count.
         level: Below which a p is told.
         confidence: Of intervals.
+        beside: For which share of their time the cells of a duet had the other arm beside them.
     """
 
     unsteady: Mapping[SeriesKey, tuple[Flag, ...]]
@@ -36,6 +38,7 @@ class Known:
     lost: LostCells
     level: float
     confidence: float
+    beside: Mapping[Cells, float] = field(default_factory=dict)
 
 
 def flags_of(
@@ -60,6 +63,11 @@ def flags_of(
         if (pair.key, arm) in known.humped:
             text = f"the boots of {arm} have two humps, which a mean hides"
             flags.append(Flag("two-humped", text))
+        key = pair.key
+        share = known.beside.get(Cells(key.scenario, key.workload, key.parameters, arm), 1.0)
+        if share < LEAST_BESIDE:
+            text = f"{arm} was alone for {100 * (1 - share):.2g} % of its time in this duet"
+            flags.append(Flag("duet", text))
         if (slow := known.slow.get((pair.key, arm))) is not None:
             flags.append(Flag("slow-boots", slow_words(arm, slow)))
     if order is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,6 +46,39 @@ def read_gates(path: Path) -> tuple[Gate, ...]:
     if not isinstance(told, list) or not told:
         raise InputError(f"{path}: no list of gates", f"begin each line with `- `; {WRITE}")
     return tuple(_entry(path, number, entry, floors) for number, entry in enumerate(told, 1))
+
+
+def with_floors(gates: Sequence[Gate], texts: Sequence[str]) -> tuple[Gate, ...]:
+    """Return gates with the floors of a command line; those of a file's entry go first.
+
+    Args:
+        gates: All gates of a call.
+        texts: ``METRIC=FLOOR`` each: a number in the metric's unit, or a share such as ``1 %``. Two
+            of one metric, one of each kind, count both.
+
+    Raises:
+        InputError: One says no floor, or is about no gate's metric.
+    """
+    floors: dict[str, Floor] = {}
+    for text in texts:
+        metric, sign, told = text.partition("=")
+        where = f"--floor {text}"
+        if not sign or metric.strip() not in {gate.metric for gate in gates}:
+            about = ", ".join(sorted({gate.metric for gate in gates}))
+            raise InputError(
+                f"{where}: no gate is about {metric.strip()!r}",
+                f"write METRIC=FLOOR, such as `--floor '{about.split(', ')[0]}=1 %'`; the gates "
+                f"are about {about}",
+            )
+        found = _floor(where, told.strip())
+        known = floors.get(metric.strip(), Floor())
+        floors[metric.strip()] = Floor(found.floor or known.floor, found.share or known.share)
+    return tuple(
+        gate
+        if gate.floor or gate.share or gate.metric not in floors
+        else replace(gate, floor=floors[gate.metric].floor, share=floors[gate.metric].share)
+        for gate in gates
+    )
 
 
 def _floors(path: Path, told: Any) -> dict[str, Floor]:

@@ -251,6 +251,10 @@ class _Follower:
                     self._cpu = other
             if who in self._helpers and self._current.get(other) != who:
                 self._waiting[who] = other
+        elif kind == HostEvent.RUNS_ON:
+            if self._running() and cpu == self._cpu:
+                self.running_ns += time_ns - self._began
+                self._began = time_ns
         elif self._running() and cpu == self._cpu:
             self._interrupt(time_ns, HostEvent(kind), who)
 

@@ -71,8 +71,65 @@ def interference(
     scenarios: Mapping[str, Any] = runs[0].study.get("scenarios") or {}
     if not any(each.get("neighbours") for each in scenarios.values()):
         return ()
-    emulated = frozenset[str]().union(*(run.emulated_arms for run in runs))
     quiet = {name: _quiet_beside(name, scenarios) for name in scenarios}
+    return _slowdowns(runs, arms, confidence, level, quiet)
+
+
+def memory_bus(
+    runs: Sequence[RunData], arms: Sequence[str], confidence: float, level: float = LEVEL
+) -> tuple[Hurt, ...]:
+    """Return what neighbours that copy memory take beyond such that calculate in the same places.
+
+    Both keep their CPUs busy; only the former need caches and memory bus (seeds 000 and 001,
+    scenarios 3 to 6). It counts no access to memory, and shows what those cost.
+
+    Args:
+        runs: Runs of one study.
+        arms: The arms, in the order they are to come.
+        confidence: Nominal coverage of the intervals.
+        level: How often an arm that nothing hurts may be told as hurt anywhere.
+    """
+    if not runs:
+        return ()
+    scenarios: Mapping[str, Any] = runs[0].study.get("scenarios") or {}
+    calculating = {name: _calculating(name, scenarios) for name in scenarios}
+    if not any(calculating.values()):
+        return ()
+    return _slowdowns(runs, arms, confidence, level, calculating)
+
+
+def _calculating(name: str, scenarios: Mapping[str, Any]) -> str | None:
+    """Return the scenario whose neighbours calculate where this one's copy memory."""
+    copying = scenarios[name].get("neighbours") or ()
+    if not copying or any(each.get("load") != "memory-load" for each in copying):
+        return None
+
+    def places(neighbours: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
+        told = ("count", "cpus", "memory")
+        return [tuple(each.get(key) for key in told) for each in neighbours]
+
+    for other, each in scenarios.items():
+        found = each.get("neighbours") or ()
+        if (
+            found
+            and all(one.get("load") == "cpu-load" for one in found)
+            and places(found) == places(copying)
+            and each.get("subject") == scenarios[name].get("subject")
+        ):
+            return other
+    return None
+
+
+def _slowdowns(
+    runs: Sequence[RunData],
+    arms: Sequence[str],
+    confidence: float,
+    level: float,
+    quiet: Mapping[str, str | None],
+) -> tuple[Hurt, ...]:
+    """Return the slowdowns of headline metrics in scenarios, each against the one it is given."""
+    scenarios: Mapping[str, Any] = runs[0].study.get("scenarios") or {}
+    emulated = frozenset[str]().union(*(run.emulated_arms for run in runs))
     wanted: list[tuple[str, Pair]] = []
     for base, by_scenario in _by_scenario(group(runs)).items():
         for arm in arms:

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tare.analysis.results import Interval
 from tare.analysis.rundata import RunData
 from tare.analysis.statistics.logratio import mean_interval
-from tare.events.results import CellResult
+from tare.events.results import CellResult, PlatformResult
 
 FACT, SUBJECT = "proxy", "subject"
 HOST, INSIDE, IDLE = "host", "inside", "idle"
 LEAST = "-at-least"
+FULL = 0.93
+"""A link that carries this share of its bits is full: acknowledgements and gaps have the rest."""
+FRAME, AROUND_FRAME = 1514, 24
+"""Bytes of the longest frame of Ethernet as a kernel counts it, and of what is sent around each
+(IEEE 802.3, clauses 3.1.1 and 4.4.2)."""
+_FIGURES = re.compile(r"[0-9.]+")
 
 
 @dataclass(frozen=True)
@@ -27,12 +35,14 @@ class Spent:
         who: The owner or kind.
         share: Of all CPU time there, mean over cells.
         per_request_s: Seconds for each request, mean over cells.
+        cycles: Cycles for each request, mean over cells; None: not known in all of them.
     """
 
     where: str
     who: str
     share: float
     per_request_s: float
+    cycles: float | None = None
 
 
 @dataclass(frozen=True)
@@ -48,6 +58,7 @@ class Through:
         limited: Whether client or origin may have been the limit in any cell: at least so many.
         limits: What these limits were, in words.
         direct: Requests per second without the proxy, geometric mean.
+        straight: The same with no switching between client and origin; None: not measured.
         bandwidth: Bytes of objects per second, mean.
         cpu_s: CPU seconds of the host for the machine per request, mean; None: not known.
         loss: Share of the baseline's requests that is lost, geometric mean over the blocks in which
@@ -55,6 +66,13 @@ class Through:
         interval: Of the loss, Student's t over these blocks; None with fewer than two.
         spent: Where the time went.
         blocks: Cells that this is of.
+        family: The platform with what runs its guests: arms of one differ by their devices.
+        cpus: CPUs of the host; 0: not recorded.
+        faults: How many requests came to nothing in any stage, by what became of them, and what
+            kernel and proxy counted.
+        link: Bits per second of the link outside the machine; None: as fast as the host can.
+        wire: Bits per second of its busier direction; None: not known.
+        no_cycles: Why cycles are not known; empty: they are, or it was not recorded.
     """
 
     scenario: str
@@ -66,12 +84,24 @@ class Through:
     limited: bool
     limits: tuple[str, ...]
     direct: float
+    straight: float | None
     bandwidth: float
     cpu_s: float | None
     loss: float | None
     interval: Interval | None
     spent: tuple[Spent, ...]
     blocks: int
+    family: str = ""
+    cpus: int = 0
+    faults: Mapping[str, int] = field(default_factory=dict)
+    link: float | None = None
+    wire: float | None = None
+    no_cycles: str = ""
+
+    @property
+    def link_full(self) -> bool:
+        """Whether the busier direction of the link carried as much as it can."""
+        return self.link is not None and self.wire is not None and self.wire >= FULL * self.link
 
     @property
     def busiest(self) -> Spent | None:
@@ -89,6 +119,11 @@ class _Cell:
     @property
     def limited(self) -> bool:
         return bool(self.about.get("limits"))
+
+    @property
+    def account(self) -> Mapping[str, Any]:
+        account = self.about.get("account")
+        return account if isinstance(account, Mapping) else {}
 
     @property
     def requests(self) -> float:
@@ -117,6 +152,7 @@ def through(
             about = cell.facts[FACT]
             key = (cell.scenario, cell.workload, int(about.get("size", 0)), cell.arm)
             groups.setdefault(key, []).append(_Cell(cell, values.get(cell.cell, {}), about))
+    families = {each.arm: _family(each) for run in runs for each in run.platforms}
     own = {arm: base for run in runs for arm, base in run.own_baselines.items()}
     found = []
     for (scenario, workload, size, arm), members in groups.items():
@@ -126,13 +162,19 @@ def through(
         usable = [each for each in members if each.requests > 0]
         if usable:
             of = (scenario, workload, arm, arm in emulated, size)
-            found.append(_through(of, usable, loss, interval))
+            told = _through(of, usable, loss, interval)
+            found.append(replace(told, family=families.get(arm, "")))
     places = {arm: place for place, arm in enumerate(arms)}
     return tuple(
         sorted(
             found, key=lambda t: (t.workload, places.get(t.arm, len(places)), t.scenario, t.size)
         )
     )
+
+
+def _family(arm: PlatformResult) -> str:
+    kinds = (str(arm.options.get(name) or "") for name in ("accelerator", "type"))
+    return " ".join([arm.platform, *(kind for kind in kinds if kind)])
 
 
 def _values(run: RunData) -> dict[str, dict[str, float]]:
@@ -144,6 +186,15 @@ def _values(run: RunData) -> dict[str, dict[str, float]]:
     return found
 
 
+def _limits(cells: Sequence[_Cell]) -> tuple[str, ...]:
+    """Return each kind of limit that cells had, in the words of the first cell that had it."""
+    found: dict[str, str] = {}
+    for each in cells:
+        for text in map(str, each.about.get("limits", ())):
+            found.setdefault(_FIGURES.sub("", text), text)
+    return tuple(found.values())
+
+
 def _through(
     of: tuple[str, str, str, bool, int],
     cells: Sequence[_Cell],
@@ -151,7 +202,8 @@ def _through(
     interval: Interval | None,
 ) -> Through:
     scenario, workload, arm, emulated, size = of
-    limits = dict.fromkeys(str(text) for each in cells for text in each.about.get("limits", ()))
+    straight = [each.values.get("straight", 0.0) for each in cells]
+    wires = [wire for each in cells if (wire := _wire(each.values)) is not None]
     costs = [each.values["cpu-per-request"] for each in cells if "cpu-per-request" in each.values]
     return Through(
         scenario=scenario,
@@ -161,8 +213,9 @@ def _through(
         size=size,
         requests=_geometric([each.requests for each in cells]),
         limited=any(each.limited for each in cells),
-        limits=tuple(limits),
+        limits=_limits(cells),
         direct=_geometric([each.values.get("direct", 0.0) for each in cells]),
+        straight=_geometric(straight) if all(straight) else None,
         bandwidth=statistics.fmean(
             each.values.get("bandwidth", each.values.get(f"bandwidth{LEAST}", 0.0))
             for each in cells
@@ -172,7 +225,43 @@ def _through(
         interval=interval,
         spent=_spent(cells),
         blocks=len(cells),
+        cpus=max((int(each.account.get("cpus", 0)) for each in cells), default=0),
+        faults=_faults(cells),
+        link=next((link for each in cells if (link := _link(each.about)) is not None), None),
+        wire=statistics.fmean(wires) if wires else None,
+        no_cycles=next((why for each in cells if (why := each.account.get("no_cycles"))), ""),
     )
+
+
+def _link(about: Mapping[str, Any]) -> float | None:
+    network = about.get("network")
+    told = network.get("link") if isinstance(network, Mapping) else None
+    speed = told.get("bits_per_s") if isinstance(told, Mapping) else None
+    return float(speed) if isinstance(speed, int | float) else None
+
+
+def _wire(values: Mapping[str, float]) -> float | None:
+    """Return the bits per second that the busier direction of a cable carries, frames and gaps.
+
+    A packet that is longer than a frame is cut on the way.
+    """
+    found = []
+    for way in ("in", "out"):
+        packets, mean = values.get(f"packets-{way}"), values.get(f"packet-{way}")
+        if packets is None or mean is None:
+            return None
+        found.append(8 * packets * (mean + AROUND_FRAME * max(1.0, mean / FRAME)))
+    return max(found)
+
+
+def _faults(cells: Sequence[_Cell]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for each in cells:
+        for fault in each.about.get("faults", ()):
+            where = "" if fault["where"] == "client" else f"{fault['where']} "
+            name = f"{where}{str(fault['what']).replace('_', ' ')}"
+            found[name] = found.get(name, 0) + int(fault["count"])
+    return found
 
 
 def _geometric(values: Sequence[float]) -> float:
@@ -207,19 +296,27 @@ def _loss(
 def _spent(cells: Sequence[_Cell]) -> tuple[Spent, ...]:
     sums: dict[tuple[str, str], list[float]] = {}
     named: dict[str, dict[str, None]] = {}
+    cycles: defaultdict[tuple[str, str], float] = defaultdict(float)
     for each in cells:
-        account = each.about.get("account")
-        rows = account.get("spent", ()) if isinstance(account, Mapping) else ()
-        for row in rows:
+        for row in each.account.get("spent", ()):
             # Behind a colon stand those that a row is of, which differ from cell to cell.
             who, _, names = str(row["who"]).partition(": ")
-            known = named.setdefault(who, {})
-            known |= dict.fromkeys(name for name in names.split(", ") if name)
+            others = named.setdefault(who, {})
+            others |= dict.fromkeys(name for name in names.split(", ") if name)
             both = sums.setdefault((str(row["where"]), who), [0.0, 0.0])
             both[0] += float(row["share"]) / len(cells)
             both[1] += float(row["per_request_s"]) / len(cells)
+            if "cycles" in row:
+                cycles[str(row["where"]), who] += float(row["cycles"]) / len(cells)
+    known = all(each.account.get("cycles_per_s") for each in cells)
     found = [
-        Spent(where, f"{who}: {', '.join(named[who])}" if named[who] else who, *both)
-        for (where, who), both in sums.items()
+        Spent(
+            where,
+            f"{who}: {', '.join(named[who])}" if named[who] else who,
+            share,
+            per_request_s,
+            cycles.get((where, who)) if known else None,
+        )
+        for (where, who), (share, per_request_s) in sums.items()
     ]
     return tuple(sorted(found, key=lambda each: (each.where, -each.share)))

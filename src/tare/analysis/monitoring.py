@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tare.analysis.cores import Core, apart, bound_cpus, cores_of, grown, shares, together
 from tare.analysis.parquet import UnreadableSeries, floats
 from tare.analysis.rundata import RunData
 from tare.analysis.series_file import read_series
@@ -34,10 +35,15 @@ QUANTITIES: Mapping[str, str] = {
     "disk-written": "B/s",
     "disk-busy": "1",
     "disk-merged": "1/s",
+    "disk-queue": "1",
     "net-received": "B/s",
     "net-sent": "B/s",
 }
-"""Each quantity's unit: shares of all CPUs' time, of one disk's time, bytes and requests."""
+"""Each quantity's unit: shares of all CPUs' time, of one disk's time, bytes and requests.
+
+``disk-queue`` is how many requests are under way on average (weighted time in iostats.rst)."""
+COUNTS = frozenset({"disk-queue"})
+"""Those whose unit is 1 and that are no shares."""
 
 Column = NDArray[np.float64]
 _OTHER_END = re.compile(r"net\.(lo|tare-[0-9a-f]{6}p)\.")
@@ -62,12 +68,15 @@ class Track:
         time_s: The ends of the intervals, seconds since the cell's common start; since the first
             sample where that start was not recorded.
         values: By quantity of :data:`QUANTITIES`, one value an interval; a quantity whose counters
-            this computer lacks is missing.
+            this computer lacks is missing. A host of which machines have CPUs for themselves also
+            tells ``bound-STATE`` of these, and ``others-STATE``.
+        cores: Its single CPUs, as far as their counters were recorded.
     """
 
     role: str
     time_s: tuple[float, ...]
     values: Mapping[str, tuple[float, ...]]
+    cores: tuple[Core, ...] = ()
 
     def mean(self, quantity: str) -> float | None:
         """Return a quantity's mean over the cell; None where it is missing."""
@@ -77,7 +86,10 @@ class Track:
 
 @dataclass(frozen=True)
 class Monitor:
-    """A cell with its tracks, the machine's and the host's, each as far as it was recorded."""
+    """A cell with its tracks, the machine's and the host's, each as far as it was recorded.
+
+    ``bound`` are the CPUs of the arm's host that its machines were bound to.
+    """
 
     cell: str
     block: int
@@ -88,6 +100,7 @@ class Monitor:
     emulated: bool
     tracks: tuple[Track, ...]
     phases: tuple[Phase, ...] = ()
+    bound: frozenset[int] = frozenset()
 
     @property
     def length_s(self) -> float:
@@ -115,12 +128,29 @@ def monitors(runs: Iterable[RunData]) -> tuple[Monitor, ...]:
                 track = _read(entry, _origin(cells[entry.cell].cell.facts, entry.role))
                 if track is not None:
                     cells[entry.cell].tracks.append(track)
-        found += [_monitor(each, run.emulated_arms) for each in cells.values() if each.tracks]
+        placed = _placed(run)
+        found += [
+            _monitor(each, run.emulated_arms, placed) for each in cells.values() if each.tracks
+        ]
     return tuple(found)
 
 
-def _monitor(found: _Found, emulated: frozenset[str]) -> Monitor:
+def _placed(run: RunData) -> dict[tuple[int, str, str], list[Mapping[str, Any]]]:
+    """Return how the machines of each batch were placed, by block, arm and scenario."""
+    found: dict[tuple[int, str, str], list[Mapping[str, Any]]] = {}
+    for machine in run.machines:
+        key = (machine.block, machine.arm, machine.scenario)
+        found.setdefault(key, []).append(machine.placement)
+    return found
+
+
+def _monitor(
+    found: _Found,
+    emulated: frozenset[str],
+    placed: Mapping[tuple[int, str, str], list[Mapping[str, Any]]],
+) -> Monitor:
     cell = found.cell
+    bound = bound_cpus(placed.get((cell.block, cell.arm, cell.scenario), ()))
     return Monitor(
         cell=cell.cell,
         block=cell.block,
@@ -129,9 +159,23 @@ def _monitor(found: _Found, emulated: frozenset[str]) -> Monitor:
         workload=cell.workload,
         parameters=cell.parameters,
         emulated=cell.arm in emulated,
-        tracks=tuple(found.tracks),
+        tracks=tuple(_grouped(track, bound) for track in found.tracks),
         phases=phases_of(cell.facts),
+        bound=bound,
     )
+
+
+def _grouped(track: Track, bound: frozenset[int]) -> Track:
+    """Return the host's track with the CPUs that machines are bound to apart from the others."""
+    mine, others = apart(track.cores, bound)
+    if track.role != "host" or not mine or not others:
+        return track
+    groups = {
+        f"{group}-{state}": values
+        for group, cores in (("bound", mine), ("others", others))
+        for state, values in together(cores).items()
+    }
+    return replace(track, values={**track.values, **groups})
 
 
 def phases_of(facts: Mapping[str, Any]) -> tuple[Phase, ...]:
@@ -193,30 +237,12 @@ def track_of(
         role=role,
         time_s=tuple(ends[kept].tolist()),
         values={name: tuple(values[name][kept].tolist()) for name in QUANTITIES if name in values},
+        cores=cores_of(clean, kept),
     )
 
 
 def _cpu(columns: Mapping[str, Column]) -> dict[str, Column]:
-    # Guest time is in user and nice already (proc(5)), so it is not added once more.
-    states = [
-        name
-        for name in columns
-        if name.startswith("cpu.") and name not in ("cpu.guest", "cpu.guest_nice")
-    ]
-    if not states:
-        return {}
-    whole = sum((_grown(columns[name]) for name in states), start=np.float64(0))
-    safe = np.where(whole > 0, whole, 1.0)
-    parts = {
-        "user": ("user", "nice"),
-        "system": ("system", "irq", "softirq"),
-        "iowait": ("iowait",),
-        "steal": ("steal",),
-    }
-    return {
-        f"cpu-{state}": _sum(columns, [f"cpu.{name}" for name in names]) / safe
-        for state, names in parts.items()
-    }
+    return {f"cpu-{state}": share for state, share in shares(columns).items()}
 
 
 def _disks(columns: Mapping[str, Column], seconds: Column) -> dict[str, Column]:
@@ -231,12 +257,13 @@ def _disks(columns: Mapping[str, Column], seconds: Column) -> dict[str, Column]:
     def rate(field_name: str) -> Column:
         return _sum(columns, [f"{disk}.{field_name}" for disk in disks]) / seconds
 
-    busy = np.max([_grown(columns[f"{disk}.io_ms"]) for disk in disks], axis=0) / 1e3 / seconds
+    busy = np.max([grown(columns[f"{disk}.io_ms"]) for disk in disks], axis=0) / 1e3 / seconds
     return {
         "disk-read": rate("sectors_read") * SECTOR,
         "disk-written": rate("sectors_written") * SECTOR,
         "disk-busy": np.minimum(busy, 1.0),
         "disk-merged": rate("reads_merged") + rate("writes_merged"),
+        "disk-queue": rate("weighted_ms") / 1e3,
     }
 
 
@@ -269,9 +296,4 @@ def _network(columns: Mapping[str, Column], seconds: Column) -> dict[str, Column
 
 def _sum(columns: Mapping[str, Column], names: Sequence[str]) -> Column:
     length = len(columns["time_ns"]) - 1
-    return sum((_grown(columns[name]) for name in names if name in columns), start=np.zeros(length))
-
-
-def _grown(values: Column) -> Column:
-    """Return what a counter grew by between samples; one that ran backwards grew by nothing."""
-    return np.maximum(np.diff(values), 0.0)
+    return sum((grown(columns[name]) for name in names if name in columns), start=np.zeros(length))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tare.analysis.duets import is_duet
 from tare.analysis.grouping import BlockId
 from tare.analysis.rundata import RunData
 
@@ -14,11 +15,16 @@ Places = dict[str, dict[BlockId, dict[str, float]]]
 def places_in_blocks(runs: Iterable[RunData]) -> Places:
     """Return the places of all arms: 0 is the first boot of a block.
 
+    The arms of a duet are booted at once; their place is which half of the CPUs they had.
+
     Args:
         runs: The runs; a batch that was booted again keeps its first place.
     """
     found: Places = {}
     for run in runs:
+        if is_duet(run):
+            _halves(run, found)
+            continue
         begun: dict[int, dict[tuple[str, str], int]] = {}
         for machine in run.machines:
             if machine.role == "subject":
@@ -27,6 +33,18 @@ def places_in_blocks(runs: Iterable[RunData]) -> Places:
                 of_block = found.setdefault(machine.scenario, {})
                 of_block.setdefault((run.run, machine.block), {})[machine.arm] = float(place)
     return found
+
+
+def _halves(run: RunData, found: Places) -> None:
+    first: dict[tuple[str, int], dict[str, int]] = {}
+    for machine in run.machines:
+        cpus = machine.placement.get("cpus")
+        if machine.role == "subject" and isinstance(cpus, list | tuple) and cpus:
+            first.setdefault((machine.scenario, machine.block), {})[machine.arm] = min(cpus)
+    for (scenario, block), arms in first.items():
+        order = sorted(arms.values())
+        of_block = found.setdefault(scenario, {}).setdefault((run.run, block), {})
+        of_block.update({arm: float(order.index(cpu)) for arm, cpu in arms.items()})
 
 
 def taken_together(places: Places, name: str, arms: tuple[str, ...]) -> None:

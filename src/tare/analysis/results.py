@@ -18,9 +18,11 @@ IntervalMethod = Literal[
     "block-bootstrap",
     "over-boots",
     "anytime",
+    "stein",
 ]
 VerdictWord = Literal["better", "worse", "differs", "equivalent", "inconclusive", "preliminary"]
 FlagKind = Literal[
+    "duet",
     "slow-boots",
     "serial",
     "failures",

@@ -17,6 +17,7 @@ from tare.analysis.series_file import read_pieces, read_series
 from tare.analysis.series_quantiles import quantiles_of
 from tare.analysis.statistics.dip import two_humped
 from tare.analysis.statistics.histogram import Counter, Histogram, merge, thin
+from tare.analysis.statistics.pareto import tail_beyond
 from tare.analysis.statistics.warmup import thinned
 from tare.analysis.steadiness import steady_flags
 from tare.events.results import SeriesEntry
@@ -73,7 +74,7 @@ def group_series(runs: Sequence[RunData]) -> dict[SeriesKey, tuple[SeriesEntry, 
 
 
 def summarise_series(
-    entries: Sequence[SeriesEntry], confidence: float = 0.95
+    entries: Sequence[SeriesEntry], confidence: float = 0.95, bound: str = ""
 ) -> SeriesSummary | None:
     """Summarise the series of one arm and workload, of one boot or of all.
 
@@ -86,6 +87,7 @@ def summarise_series(
     Args:
         entries: As `group_series` returns them, or those of one cell.
         confidence: Nominal coverage of the quantiles' intervals.
+        bound: Why the samples have a greatest value, where the platform gives them one.
 
     Returns:
         The summary; None when no file could be read or none holds a sample.
@@ -128,7 +130,12 @@ def summarise_series(
         envelope_greatest_ns=tuple(over_time.greatest.tolist()) if over_time else (),
         envelope_first=tuple(map(int, over_time.first)) if over_time else (),
         flags=(*_flags(read), *(Flag("missing-series", f"no series of {c}") for c in missing)),
+        tail=tail_beyond(_of_boots(boots), confidence, bound),
     )
+
+
+def _of_boots(boots: Sequence[Sequence[_Cell]]) -> list[Histogram]:
+    return [merge([cell.histogram for cell in boot]) for boot in boots]
 
 
 def _boots(cells: Sequence[_Cell]) -> list[list[_Cell]]:
@@ -139,7 +146,7 @@ def _boots(cells: Sequence[_Cell]) -> list[list[_Cell]]:
 
 
 def _quantiles(boots: Sequence[Sequence[_Cell]], confidence: float) -> tuple[Quantile, ...]:
-    histograms = [merge([cell.histogram for cell in boot]) for boot in boots]
+    histograms = _of_boots(boots)
     in_time = None
     if len(boots) == 1 and all(cell.raw for cell in boots[0]):
         entries = [cell.entry for cell in boots[0]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tare.analysis.results import Flag, Interval
+from tare.analysis.statistics.pareto import Tail
 from tare.events.results import SeriesEntry
 
 
@@ -82,6 +83,8 @@ class SeriesSummary:
         envelope_first: How many samples came before each interval; empty where that was not
             recorded.
         flags: Warm-up, no steady state, two humps, missing files.
+        tail: What is to be expected beyond all samples, or why that is not known; None where it
+            was not asked for.
     """
 
     entries: tuple[SeriesEntry, ...]
@@ -101,3 +104,4 @@ class SeriesSummary:
     envelope_greatest_ns: tuple[float, ...]
     envelope_first: tuple[int, ...] = ()
     flags: tuple[Flag, ...] = ()
+    tail: Tail | None = None

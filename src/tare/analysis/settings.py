@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tare.analysis.results import Key, Scale
 from tare.analysis.rundata import RunData
@@ -18,6 +19,7 @@ class Settings:
     Args:
         baseline: The arm that the others are compared with.
         aa_pair: Two arms that are the same, or None.
+        own_aa: The same for other hosts' baselines, where there are several hosts.
         confidence: Nominal coverage of intervals.
         margin: Practical margin, relative.
         level: Familywise error of verdicts.
@@ -25,6 +27,7 @@ class Settings:
         pool_twin: Whether the boots of the baseline's twin count as the baseline's.
         position: Whether places in the order of a block are taken into account.
         anytime: Whether intervals and tests hold at every look, as the study stopped by them.
+        first: How many blocks said how many there would be (Stein's two stages); 0: none did.
         floors: Per metric a difference in its unit that never matters, however large the share.
     """
 
@@ -37,7 +40,20 @@ class Settings:
     pool_twin: bool = True
     position: bool = False
     anytime: bool = False
+    first: int = 0
     floors: Mapping[str, float] = field(default_factory=dict)
+    own_aa: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def aa_pairs(self) -> tuple[tuple[str, str], ...]:
+        """All pairs of arms that are the same, at most one of each host."""
+        return (self.aa_pair, *self.own_aa) if self.aa_pair is not None else self.own_aa
+
+    @property
+    def twins(self) -> Mapping[str, str]:
+        """The twin of each baseline that has one."""
+        baselines = {self.baseline, *self.own_baselines.values()}
+        return {first: second for first, second in self.aa_pairs if first in baselines}
 
     def baseline_of(self, arm: str) -> str:
         """Return the arm that an arm is compared with: itself, for a baseline."""
@@ -94,14 +110,28 @@ class Settings:
                 "compare runs of one study, or each run by itself",
             )
         study = runs[0].study
-        pair = study.get("aa")
+        pair, blocks = study.get("aa"), study.get("blocks") or {}
+        stein = blocks.get("method") == "stein"
+        own = {arm: base for run in runs for arm, base in run.own_baselines.items()}
         return cls(
             baseline=runs[0].baseline,
             aa_pair=(str(pair[0]), str(pair[1])) if pair else None,
             confidence=float(study.get("confidence") or 0.95),
             margin=float(study.get("margin", 0.02)),
-            position=bool((study.get("blocks") or {}).get("position")),
-            anytime=(study.get("blocks") or {}).get("method") == "anytime",
+            # Stein's interval knows no covariate.
+            position=bool(blocks.get("position")) and not stein,
+            anytime=blocks.get("method") == "anytime",
+            first=int(blocks.get("least", 0)) if stein else 0,
             floors={str(k): float(v) for k, v in (study.get("floors") or {}).items()},
-            own_baselines={arm: base for run in runs for arm, base in run.own_baselines.items()},
+            own_baselines=own,
+            own_aa=_own_pairs(study, frozenset(own.values())),
         )
+
+
+def _own_pairs(study: Mapping[str, Any], baselines: frozenset[str]) -> tuple[tuple[str, str], ...]:
+    """Return each other host's baseline with its twin, from a study as it was recorded."""
+    arms = study.get("arms") or {}
+    found = {
+        str(arm.get("twin_of")): str(name) for name, arm in arms.items() if isinstance(arm, Mapping)
+    }
+    return tuple((base, found[base]) for base in sorted(baselines) if base in found)

@@ -224,8 +224,11 @@ def limit_in_force(facts: Mapping[str, Any]) -> Cause | None:
 
     Args:
         facts: The recorder's facts: ``throttled`` with the kernel's account of the group's quota,
-            ``realtime`` with the limit on real-time threads, where the measuring thread is one.
+            ``realtime`` with the limit on real-time threads, where the measuring thread is one;
+            ``limit``, by which Xen holds a domain back, where it has one.
     """
+    if facts.get("limit"):
+        return Cause("host throttling", str(facts["limit"]))
     if facts.get("throttled", {}).get("times"):
         return THROTTLED
     if facts.get("realtime", {}).get("limited"):

@@ -1,8 +1,8 @@
 """Whether one more block is worth its time: precision decides, significance never.
 
 What is asked of typical values no number of blocks reaches of maxima, so each kind has its own
-precision: typical values as asked, tails a quarter of it (`TAIL_FACTOR`), maxima none. An arm that
-gives no values any more keeps no run going.
+precision: typical values as asked, tails as asked of them or a quarter of that (`TAIL_FACTOR`),
+maxima none. An arm that gives no values any more keeps no run going.
 
 Stopping when a test turns significant makes false differences likely; stopping when the interval
 is narrow does not look at where the interval lies. Least blocks keep the width's estimate sane.
@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 from tare.analysis.results import Kind
 from tare.analysis.statistics.logratio import mean_interval, relative_half_width, t_quantile
 from tare.analysis.statistics.tails import median_interval
-from tare.analysis.stopping_anytime import settled
+from tare.analysis.stopping_anytime import Look, settled, settled_difference
 from tare.events.results import FinishedCell
 
 Method = Literal["precision", "pilot", "stein", "anytime"]
@@ -88,6 +88,7 @@ def decide(
     least: int,
     most: int,
     precision: float,
+    tail_precision: float | None = None,
     confidence: float = 0.95,
     own_baselines: Mapping[str, str] | None = None,
     method: Method = "precision",
@@ -102,6 +103,7 @@ def decide(
         least: Least number of blocks.
         most: Most number of blocks.
         precision: Asked relative half-width of every headline ratio's interval, e.g. 0.05.
+        tail_precision: The same of tails; `TAIL_FACTOR` times as much when None.
         confidence: Of those intervals.
         own_baselines: The baseline on its own host, for each arm on another than ``baseline``'s.
         method: How often precision is looked at: after each block; when a pilot says that it will
@@ -120,18 +122,18 @@ def decide(
     if blocks_done < least:
         return Decision(True, f"{blocks_done} of at least {least} blocks are done", None)
     given = tuple(values)
+    tail_share = precision / (tail_precision or TAIL_FACTOR * precision)
+    goal = Asked(baseline, own_baselines or {}, confidence, precision, tail_share)
     if method == "anytime":
-        compared = list(_compared(given, baseline, own_baselines or {}, blocks_done))
-        return _until_decided(compared, margin, precision, confidence)
+        return _until_decided(list(_compared(given, goal, blocks_done)), margin, goal)
     if method != "precision":
-        goal = Asked(baseline, own_baselines or {}, confidence, precision)
         wanted = blocks_wanted(given, goal, least, blocks_done, once=method == "stein")
         if blocks_done < wanted:
             so_many = f"more than {most}" if wanted > most else f"{wanted}"
             return Decision(True, f"the blocks so far say that {so_many} will do", None)
         if method == "stein":
             return Decision(False, f"the first {least} blocks said that {wanted} will do", None)
-    widest, where = _widest(given, baseline, own_baselines or {}, confidence, blocks_done)
+    widest, where = _widest(given, goal, blocks_done)
     if widest is None and not given:
         return Decision(True, "no headline ratio is known yet", None)
     if widest is None:
@@ -147,12 +149,20 @@ def decide(
 
 
 class Asked(NamedTuple):
-    """What is asked of a run's precision, as `decide` takes it."""
+    """What is asked of a run's precision, as `decide` takes it.
+
+    ``tail_share`` is by how much a tail's half-width counts less than that of a typical value.
+    """
 
     baseline: str
     own_baselines: Mapping[str, str]
     confidence: float
     precision: float
+    tail_share: float = 1 / TAIL_FACTOR
+
+    def of(self, kind: Kind) -> float:
+        """Return the precision that is asked of a kind of metric."""
+        return self.precision if kind == "typical" else self.precision / self.tail_share
 
 
 def blocks_wanted(
@@ -173,10 +183,8 @@ def blocks_wanted(
     looked_at = least
     while True:
         seen = set(numbers[:looked_at])
-        widest, _ = _widest(
-            [value for value in values if value.block in seen],
-            asked.baseline, asked.own_baselines, asked.confidence, looked_at,
-        )  # fmt: skip
+        early = [value for value in values if value.block in seen]
+        widest, _ = _widest(early, asked, looked_at)
         if widest is None or widest <= asked.precision:
             return looked_at
         wanted = _reached(widest, looked_at, asked, once=once)
@@ -209,12 +217,7 @@ class _Compared(NamedTuple):
     whose: str
 
 
-def _compared(
-    values: Iterable[Value],
-    baseline: str,
-    own_baselines: Mapping[str, str],
-    blocks_done: int,
-) -> Iterator[_Compared]:
+def _compared(values: Iterable[Value], asked: Asked, blocks_done: int) -> Iterator[_Compared]:
     arms_of: dict[Hashable, dict[str, dict[int, list[float]]]] = {}
     kinds: dict[Hashable, Kind] = {}
     for one in values:
@@ -225,7 +228,7 @@ def _compared(
         if kinds[key] == "maximum":
             continue
         for arm, blocks in arms.items():
-            against = own_baselines.get(arm, baseline)
+            against = asked.own_baselines.get(arm, asked.baseline)
             base = arms.get(against, {})
             shared = sorted(block for block in blocks if block in base)
             if arm == against or len(shared) < 2 or blocks_done - shared[-1] >= ABSENT_BLOCKS:
@@ -239,42 +242,38 @@ def _compared(
             )
 
 
-def _widest(
-    values: Iterable[Value],
-    baseline: str,
-    own_baselines: Mapping[str, str],
-    confidence: float,
-    blocks_done: int,
-) -> tuple[float | None, str]:
+def _widest(values: Iterable[Value], asked: Asked, blocks_done: int) -> tuple[float | None, str]:
     widest: float | None = None
     where = ""
-    for one in _compared(values, baseline, own_baselines, blocks_done):
-        width = _half_width(one.arm, one.baseline, confidence, one.kind)
+    for one in _compared(values, asked, blocks_done):
+        width = _half_width(one.arm, one.baseline, asked, one.kind)
         if width is not None and (widest is None or width > widest):
             widest, where = width, one.where
     return widest, where
 
 
-def _until_decided(
-    compared: Sequence[_Compared], margin: float, precision: float, confidence: float
-) -> Decision:
+def _until_decided(compared: Sequence[_Compared], margin: float, asked: Asked) -> Decision:
     """Go on while some metric is neither decided nor known as precisely as asked, at this look."""
     tests = Counter(one.whose for one in compared)
     for one in compared:
-        if min(value for block in (*one.arm, *one.baseline) for value in block) <= 0:
-            # Counts have no ratios; what is told of them takes no evidence from looking early.
-            continue
-        ratios = [_mean_log(a) - _mean_log(b) for a, b in zip(one.arm, one.baseline, strict=True)]
-        if not settled(ratios, one.kind, margin, precision, confidence, tests[one.whose]):
+        look = Look(margin, asked.of(one.kind), asked.confidence, tests[one.whose])
+        if min(value for block in (*one.arm, *one.baseline) for value in block) > 0:
+            logs = [_mean_log(a) - _mean_log(b) for a, b in zip(one.arm, one.baseline, strict=True)]
+            done = settled(logs, one.kind, look)
+        else:
+            arm, baseline = ([fmean(block) for block in side] for side in (one.arm, one.baseline))
+            # What is zero in all of both arms is as equal as blocks can show.
+            done = not any((*arm, *baseline)) or settled_difference(arm, baseline, look)
+        if not done:
             return Decision(True, f"{one.where} is not decided yet", None)
     return Decision(False, "every headline metric is decided, or known as well as asked", None)
 
 
 def _half_width(
-    arm: list[list[float]], baseline: list[list[float]], confidence: float, kind: Kind
+    arm: list[list[float]], baseline: list[list[float]], asked: Asked, kind: Kind
 ) -> float | None:
     """Return how precisely one effect is known, on the scale of what is asked of typical values."""
-    share = 1.0 if kind == "typical" else 1 / TAIL_FACTOR
+    share, confidence = 1.0 if kind == "typical" else asked.tail_share, asked.confidence
     if min(value for block in (*arm, *baseline) for value in block) > 0:
         ratios = [_mean_log(a) - _mean_log(b) for a, b in zip(arm, baseline, strict=True)]
         ends = _ends(ratios, confidence, kind)

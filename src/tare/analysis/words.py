@@ -13,7 +13,7 @@ from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.statistics.shares import exact_share
 from tare.analysis.verdict import percent, significant
 from tare.events.results import Break, PlatformResult
-from tare.study.plan import ONE_KERNEL
+from tare.study.notes import ONE_KERNEL
 
 
 def described(key: Key) -> str:

@@ -13,12 +13,18 @@ from tare.cli.checking import loaded
 from tare.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tare.analysis.comparison import Comparison
     from tare.analysis.rundata import RunData
     from tare.analysis.settings import Settings
 
 EXIT = {"holds": 0, "fails": 1, "open": 3}
 """Exit statuses of gates; 2 is wrong input, as everywhere."""
+
+
+MOST_BASELINES = 12
+"""Baselines that a page of two runs offers beside the chosen one: each is one more comparison."""
 
 
 class As(StrEnum):
@@ -45,9 +51,21 @@ def compare(
         typer.Option(help="A limit on a change, such as 'switch latency-median < +5 %'."),
     ] = None,
     gates: Annotated[Path | None, typer.Option(help="A YAML file with a list of gates.")] = None,
+    floor: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="METRIC=FLOOR",
+            help="A change that never matters to a gate, such as 'latency-median=1 %'; without % "
+            "in the metric's own unit.",
+        ),
+    ] = None,
     form: Annotated[As, typer.Option("--format", help="How gates are told.")] = As.text,
     out: Annotated[
         Path | None, typer.Option(help="Where gates are told to; standard output otherwise.")
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Of two runs, a page of all changes, one file."),
     ] = None,
 ) -> None:
     """Show the effects of one run, or how those of a second differ from those of the first.
@@ -60,9 +78,13 @@ def compare(
     from tare.report import render_comparison
     from tare.report.between import render_changes, render_together
 
-    limits = tuple(gate or ())
+    limits, floors = tuple(gate or ()), tuple(floor or ())
+    if floors and not (limits or gates):
+        raise InputError("a floor is a gate's", "name a gate by --gate or --gates")
     if (limits or gates) and len(directories) != 2:
         raise InputError("gates are about two runs", "name the run before and the run after")
+    if html is not None and len(directories) != 2:
+        raise InputError("--html is about two runs", "name the run before and the run after")
     if pairs and len(directories) != 1:
         raise InputError("--pairs is about the arms of one run", "name one run")
     runs = [loaded(directory) for directory in directories]
@@ -72,9 +94,11 @@ def compare(
     if pairs:
         _pairs(runs[0], baseline, console)
         return
+    if html is not None:
+        _page(runs, baseline, html, console)
     compared = [compared_with(run, baseline) for run in runs]
     if limits or gates:
-        _gate(compared[0], compared[1], limits, gates, form, out, console)
+        _gate(compared[0], compared[1], (limits, gates, floors), form, out, console)
     elif len(compared) == 1:
         render_comparison(compared[0], console)
     elif len(compared) == 2:
@@ -102,6 +126,20 @@ def _pairs(run: RunData, baseline: str, console: Console) -> None:
     render_pairs(compare_every_pair(run, settings, most=None), console)
 
 
+def _page(runs: Sequence[RunData], baseline: str, path: Path, console: Console) -> None:
+    """Write the page of two runs, which compares with any arm that both have."""
+    from tare.report.changes import write_changes
+
+    chosen = settings_of(runs[0], baseline).baseline
+    shared = [arm for arm in runs[0].arms if arm in runs[1].arms and arm != chosen]
+    before, after = (
+        {name: compared_with(run, name) for name in (chosen, *shared[:MOST_BASELINES])}
+        for run in runs
+    )
+    write_changes(before, after, chosen, path)
+    console.print(f"wrote {path}", markup=False, soft_wrap=True)
+
+
 def settings_of(run: RunData, baseline: str) -> Settings:
     """Return how a run is compared, with another baseline than its study's if one is named.
 
@@ -122,18 +160,19 @@ def settings_of(run: RunData, baseline: str) -> Settings:
 def _gate(
     before: Comparison,
     after: Comparison,
-    texts: tuple[str, ...],
-    path: Path | None,
+    told: tuple[tuple[str, ...], Path | None, tuple[str, ...]],
     form: As,
     out: Path | None,
     console: Console,
 ) -> None:
-    from tare.analysis.gate_files import read_gates
+    from tare.analysis.gate_files import read_gates, with_floors
     from tare.analysis.gates import check, parse_gate, worst
     from tare.outputs import put_for_user
     from tare.report.gates import FORMATS
 
+    texts, path, floors = told
     asked = (*map(parse_gate, texts), *(read_gates(path) if path is not None else ()))
+    asked = with_floors(asked, floors)
     checked = check(before, after, asked)
     text = FORMATS[form.value](checked)
     if out is None:

@@ -40,6 +40,7 @@ def decide_on(study: Study, fold: Fold, blocks_done: int) -> Decision:
         least=study.blocks.least,
         most=study.blocks.most,
         precision=study.blocks.precision,
+        tail_precision=study.blocks.tail_precision,
         confidence=study.confidence,
         method=study.blocks.method,
         margin=study.margin,

@@ -21,6 +21,7 @@ class KindName(StrEnum):
     base = "base"
     build = "build"
     hadoop = "hadoop"
+    analytics = "analytics"
 
 
 @image_app.command("list")
@@ -34,9 +35,9 @@ def list_images() -> None:
     for box in found:
         size = format_size(box.image.stat().st_size) if box.image.is_file() else "image missing"
         kind = f"{box.kind}+" if box.adds else box.kind
-        print(f"{kind:6} {box.digest[:12]}  {size}  {len(box.packages)} packages")
+        print(f"{kind:9} {box.digest[:12]}  {size}  {len(box.packages)} packages")
         for note in box.notes:
-            print(f"       {note}")
+            print(f"          {note}")
     if not found:
         print("no toolbox is cached; one is built by the first study that needs it")
 
@@ -44,7 +45,11 @@ def list_images() -> None:
 @image_app.command()
 def build(
     kind: Annotated[
-        KindName, typer.Argument(help="`base`, `build` with what compiles a kernel, or `hadoop`.")
+        KindName,
+        typer.Argument(
+            help="`base`, `build` with what compiles a kernel, `hadoop`, or `analytics` with Spark "
+            "too."
+        ),
     ] = KindName.base,
 ) -> None:
     """Build a toolbox now, unless the cache has it."""

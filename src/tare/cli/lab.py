@@ -30,6 +30,7 @@ class SchedulerName(StrEnum):
 
     credit = "credit"
     credit2 = "credit2"
+    rtds = "rtds"
 
 
 @lab_app.command()
@@ -43,6 +44,15 @@ def up(
     deterministic: Annotated[
         bool, typer.Option("--deterministic", help="Count its time in instructions.")
     ] = False,
+    xen: Annotated[
+        str, typer.Option(metavar="FILE|rtds", help="A Xen of your own, or one with RTDS.")
+    ] = "",
+    kernel: Annotated[
+        str, typer.Option(metavar="FILE", help="A Linux of your own for the lab itself.")
+    ] = "",
+    qemu: Annotated[
+        str, typer.Option(metavar="FILE", help="A QEMU of your own that emulates it.")
+    ] = "",
 ) -> None:
     """Boot a lab; it stays until `tare lab down`."""
     import time
@@ -56,17 +66,36 @@ def up(
         size = parse_size(memory)
     except ValueError as error:
         raise InputError(f"--memory {memory}: {error}") from error
+    own = _own(xen, kernel, qemu)
     options = LabOptions(
         hypervisor=hypervisor.value,
         cpus=cpus if cpus is not None else 1 if deterministic else 2,
         memory=size,
         scheduler=None if scheduler is None else scheduler.value,
         deterministic=deterministic,
+        xen=own.get("xen", ""),
+        kernel=own.get("kernel", "generic"),
+        qemu=own.get("qemu", ""),
     )
     began = time.monotonic()
     background.up(options, agent_path(), cache_dir(), print)
     print(f"the lab is up after {time.monotonic() - began:.0f} s: `tare lab ssh` goes there")
     print("`tare lab down` ends it")
+
+
+def _own(xen: str, kernel: str, qemu: str) -> dict[str, str]:
+    """Return the files of the user's own that were named, looked at."""
+    from tare.study.own_files import kernel_file, program_file, xen_file
+
+    named = {"xen": (xen, xen_file), "kernel": (kernel, kernel_file), "qemu": (qemu, program_file)}
+    found = {}
+    for what, (value, checked) in named.items():
+        if value:
+            try:
+                found[what] = checked(value)
+            except ValueError as error:
+                raise InputError(f"--{what} {value}: {error}") from error
+    return found
 
 
 @lab_app.command(context_settings={"allow_interspersed_args": False})

@@ -8,13 +8,16 @@ cpu       u16   the host CPU
 kind      u8    a :class:`HostEvent`
 who       u32   SWITCH: the thread that runs from now on; WAKEUP: the thread; IRQ_*: the
                 interrupt's number; SOFTIRQ_*: its vector; VECTOR_*: a :class:`Vector`;
-                QUOTA_PERIOD: a mark of the control group whose quota is granted anew
+                QUOTA_PERIOD: a mark of the control group whose quota is granted anew;
+                RUNS_ON: the thread that runs, and goes on
 other     u32   SWITCH: the thread that ran until now; WAKEUP: the CPU it is to run on; all
                 others: the thread that runs on the CPU at that moment
 runnable  u8    SWITCH: how the thread that ran until now left (:class:`Left`); 0 otherwise
 ========= ===== ==============================================================================
 
-Thread 0 is the CPU's idle task. Names of threads and interrupts are in the cell's facts.
+Thread 0 is the CPU's idle task. Names of threads and interrupts are in the cell's facts. On a Xen
+host the threads are vCPUs (:func:`tare.hosts.trace.xen_schedule.vcpu_id`), and times are those of
+the host's cycle counter since the recording began.
 """
 
 from __future__ import annotations
@@ -51,6 +54,8 @@ class HostEvent(IntEnum):
     VECTOR_ENTRY = 6
     VECTOR_EXIT = 7
     QUOTA_PERIOD = 8
+    RUNS_ON = 9
+    """Xen's scheduler looked, and let a vCPU run on."""
 
 
 class Vector(IntEnum):

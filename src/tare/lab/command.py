@@ -126,7 +126,7 @@ def command(options: LabOptions, image: LabImage, places: Places, name: str) -> 
         name: Its name.
     """
     return [
-        PROGRAM,
+        options.qemu or PROGRAM,
         *("-name", f"{name},debug-threads=on"),
         *("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"),
         *("-machine", "q35,smm=off,vmport=off,usb=off"),

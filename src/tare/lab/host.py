@@ -22,6 +22,7 @@ from tare.lab.command import PROGRAM, Places, command
 from tare.lab.image import LabImage, build_lab_image, make_file_system
 from tare.lab.options import GIB, MIB, Hypervisor, LabOptions
 from tare.lab.outer import Outer
+from tare.lab.own_xen import with_own_xen
 from tare.lab.seed import Keys, initramfs, make_keys
 from tare.platforms.contract import Context
 
@@ -206,6 +207,7 @@ async def _up(
     here = context.builder
     await check_room(here, options, workdir.parent)
     image = await build_lab_image(here, options.kernel, context.cache)
+    image = await with_own_xen(here, options, image, context.cache, tell)
     places = Places(workdir)
     entry = context.ledger.record("directory", path=str(workdir))
 
@@ -289,12 +291,7 @@ async def check_room(here: Host, options: LabOptions, folder: Path) -> None:
     Raises:
         InputError: Something is missing; the hint says what to do.
     """
-    found = await here.run(["sh", "-c", f"command -v {PROGRAM}"], timeout_s=30)
-    if not found.ok:
-        raise InputError(
-            f"there is no {PROGRAM} here, in which the lab is emulated",
-            "run: apt-get install -y qemu-system-x86",
-        )
+    await _require_emulator(here, options.qemu)
     available = _available((await here.read("/proc/meminfo")).decode())
     if available < options.memory + _MEMORY_SPARE:
         raise InputError(
@@ -308,6 +305,26 @@ async def check_room(here: Host, options: LabOptions, folder: Path) -> None:
             f"the lab's disk wants {_DISK_LEAST // MIB} MiB to write to, and {folder} has "
             f"{free // MIB} MiB",
             "make room there, or set TMPDIR to another directory",
+        )
+
+
+async def _require_emulator(here: Host, own: str) -> None:
+    if own:
+        try:
+            said = (await here.run([own, "--version"], timeout_s=30)).stdout
+        except InputError as error:
+            raise InputError(f"the lab's QEMU {own} does not run: {error.message}") from error
+        if not said.startswith(b"QEMU emulator"):
+            raise InputError(
+                f"{own} does not say that it is QEMU's emulator",
+                "name the file of a qemu-system-x86_64",
+            )
+        return
+    found = await here.run(["sh", "-c", f"command -v {PROGRAM}"], timeout_s=30)
+    if not found.ok:
+        raise InputError(
+            f"there is no {PROGRAM} here, in which the lab is emulated",
+            "run: apt-get install -y qemu-system-x86",
         )
 
 

@@ -22,13 +22,14 @@ from typing import Any
 from tare.errors import InputError
 from tare.hosts import Host
 from tare.images import cache as store
+from tare.images.kernels import Kernel, find_kernel, is_file_name
 from tare.images.modules import ModuleTree
 from tare.images.packages import APT_LISTS, Package, download, kernel_packages
 from tare.images.vmlinux import NotExtractable, extract
 from tare.lab.packages import HYPERVISORS, SYSTEM, PackageFile, fetch, needed, resolve
 from tare.lab.tree import add_modules, unpack
 
-FORMAT = 3
+FORMAT = 4
 """Raised whenever the same packages are to give another image."""
 
 EARLY = ("virtio_pci", "virtio_blk", "ext4", "crc32c_generic", "overlay", "virtio_net")
@@ -36,7 +37,7 @@ EARLY = ("virtio_pci", "virtio_blk", "ext4", "crc32c_generic", "overlay", "virti
 
 LATE = (
     *("virtio_console", "virtio_rng", "loop", "erofs", "squashfs", "tun", "tap", "bridge", "veth"),
-    "vxlan",
+    *("vxlan", "openvswitch", "iptable_filter", "xt_conntrack", "nf_conntrack", "macvtap"),
     *("kvm_amd", "kvm_intel", "vhost_net", "vhost_vsock", "msr"),
     *("xen_evtchn", "xen_gntdev", "xen_gntalloc", "xen_privcmd", "xenfs"),
     *("xen_netback", "xen_blkback", "xen_acpi_processor"),
@@ -67,6 +68,8 @@ class LabImage:
         early: Modules of the initramfs, in the order in which they load.
         cached: Whether it was found ready.
         took_s: Seconds spent finding or building it.
+        own_xen: The Xen that is booted in place of the packages'.
+        built: What identifies that one.
     """
 
     folder: Path
@@ -77,6 +80,8 @@ class LabImage:
     early: tuple[str, ...]
     cached: bool
     took_s: float
+    own_xen: Path | None = None
+    built: Mapping[str, Any] | None = None
 
     @property
     def kernel(self) -> Path:
@@ -86,7 +91,7 @@ class LabImage:
     @property
     def xen(self) -> Path:
         """The uncompressed ELF of Xen."""
-        return self.folder / "xen"
+        return self.own_xen or self.folder / "xen"
 
     @property
     def disk(self) -> Path:
@@ -108,7 +113,7 @@ async def build_lab_image(host: Host, kernel: str, cache: Path) -> LabImage:
 
     Args:
         host: This computer; its distribution provides the packages.
-        kernel: ``generic``, ``rt``, or a package's name.
+        kernel: ``generic``, ``rt``, a package's name, or a file with its modules beside it.
         cache: Directory to keep things in; see :func:`tare.images.cache.default_cache`.
 
     Raises:
@@ -116,19 +121,24 @@ async def build_lab_image(host: Host, kernel: str, cache: Path) -> LabImage:
             cannot be written.
     """
     began = time.monotonic()
-    remembered = cache / "labs" / f"{kernel.replace('/', '_')}.json"
+    own = await find_kernel(host, kernel, cache) if is_file_name(kernel) else None
+    called = f"file-{own.digest}" if own is not None else kernel
+    remembered = cache / "labs" / f"{called}.json"
     lists = _lists_state()
     digest = _recall(remembered, lists)
     facts = await _load(cache, digest) if digest else None
     cached = facts is not None
     if digest is None or facts is None:
-        system, linux = await _packages(host, kernel)
-        digest = _digest(system, linux)
+        system, linux = await _packages(host, kernel if own is None else None)
+        digest = _digest(system, linux, own)
         facts = await _load(cache, digest)
         cached = facts is not None
         async with store.exclusive(cache) as draft:
             if facts is None and (facts := await _load(cache, digest)) is None:
-                facts = await _build(host, system, linux, draft / "work", draft / "kept")
+                work = draft / "work"
+                if own is not None:
+                    await asyncio.to_thread(_stage, own, work / "linux")
+                facts = await _build(host, system, linux, work, draft / "kept")
                 await asyncio.to_thread(
                     store.publish, draft / "kept", cache / "labs" / digest, facts
                 )
@@ -168,8 +178,25 @@ async def _load(cache: Path, digest: str) -> dict[str, Any] | None:
     return await asyncio.to_thread(store.load, cache / "labs" / digest)
 
 
-async def _packages(host: Host, kernel: str) -> tuple[tuple[PackageFile, ...], tuple[Package, ...]]:
-    linux = await kernel_packages(host, kernel)
+def _stage(own: Kernel, root: Path) -> None:
+    """Lay a kernel of the user's own out as a package would."""
+    if own.modules is None:
+        raise InputError(
+            f"beside the lab's kernel {own.file} there are no modules of {own.version}",
+            "put them into modules/ beside it, or use `kernel: generic`",
+        )
+    boot = root / "boot"
+    boot.mkdir(parents=True)
+    shutil.copyfile(own.file, boot / f"vmlinuz-{own.version}")
+    place = root / "lib" / "modules" / own.version
+    place.parent.mkdir(parents=True)
+    place.symlink_to(own.modules.absolute(), target_is_directory=True)
+
+
+async def _packages(
+    host: Host, kernel: str | None
+) -> tuple[tuple[PackageFile, ...], tuple[Package, ...]]:
+    linux = await kernel_packages(host, kernel) if kernel is not None else ()
     with tempfile.TemporaryDirectory(prefix="tare-apt-") as folder:
         try:
             system = await resolve(host, (*SYSTEM, *HYPERVISORS), Path(folder))
@@ -183,12 +210,12 @@ async def _packages(host: Host, kernel: str) -> tuple[tuple[PackageFile, ...], t
     return needed(system), linux
 
 
-def _digest(system: tuple[PackageFile, ...], linux: tuple[Package, ...]) -> str:
+def _digest(system: tuple[PackageFile, ...], linux: tuple[Package, ...], own: Kernel | None) -> str:
     return store.key_of(
         {
             **_RECIPE,
             "packages": {part.file: part.digest for part in system},
-            "linux": sorted(part.sha256 for part in linux),
+            "linux": sorted(part.sha256 for part in linux) if own is None else [own.digest],
         }
     )
 
@@ -201,7 +228,7 @@ async def _build(
     kept: Path,
 ) -> dict[str, Any]:
     for folder in (work / "debs", work / "linux", kept / "early"):
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
     tree = work / "tree"
     await unpack(host, await fetch(host, system, work / "debs"), tree)
     for package in linux:

@@ -8,7 +8,9 @@ from typing import Literal, get_args
 from tare.errors import InputError
 
 Hypervisor = Literal["kvm", "xen", "none"]
-Scheduler = Literal["credit", "credit2"]
+Scheduler = Literal["credit", "credit2", "rtds"]
+WITH_RTDS = "rtds"
+"""The Xen that is built with that scheduler, in place of a file."""
 
 CPU_MODEL = "EPYC"
 """The processor that has AMD's SVM with nested paging, which QEMU's emulation offers."""
@@ -30,7 +32,10 @@ class LabOptions:
         scheduler: Xen's scheduler; None leaves Xen's default, credit2.
         deterministic: Whether its time is counted in instructions instead of measured, so that
             the same work takes the same time on every computer. Such a lab has one CPU.
-        kernel: Its Linux: ``generic``, ``rt``, or a package's name.
+        kernel: Its Linux: ``generic``, ``rt``, a package's name, or a file.
+        xen: The file of its Xen; :data:`WITH_RTDS` for the one that is built with that scheduler,
+            which is taken for the scheduler ``rtds`` in any case; empty for Debian's.
+        qemu: The file of the QEMU that emulates it; empty for the one on the PATH.
         dom0_memory: Memory of Xen's dom0 in bytes.
         dom0_cpus: CPUs of Xen's dom0, each bound to the computer's CPU of the same number.
         disk: Room on its disk in bytes; only what is written takes room here.
@@ -47,6 +52,8 @@ class LabOptions:
     scheduler: Scheduler | None = None
     deterministic: bool = False
     kernel: str = "generic"
+    xen: str = ""
+    qemu: str = ""
     dom0_memory: int = 1 * GIB
     dom0_cpus: int = 1
     disk: int = 16 * GIB

@@ -20,7 +20,7 @@ SYSTEM = (
     *("base-files", "bash", "bsdutils", "busybox-static", "coreutils", "dash", "findutils"),
     *("gawk", "grep", "hostname", "mount", "openssh-server", "procps", "sed", "tar", "util-linux"),
     # What drivers of hypervisors use: disks, networks, CPUs.
-    *("bridge-utils", "e2fsprogs", "iproute2", "iputils-ping"),
+    *("bridge-utils", "e2fsprogs", "iproute2", "iputils-ping", "iptables", "openvswitch-switch"),
 )
 """Packages that every lab host has."""
 
@@ -32,7 +32,7 @@ _NOT_NEEDED = re.compile(
     r"|grub.*|xen-hypervisor-common|media-types|openssh-client|runit-helper|lsb-base"
     r"|sysvinit-utils|systemd|tzdata|ca-certificates|openssl|libllvm.*|ipxe-qemu|logsave"
     r"|libpam-runtime|mesa.*|cpp.*|readline-common|sensible-utils|libdbus.*|dbus.*"
-    r"|usrmerge|iso-codes|lib.*-perl|libasound2-data|libdrm-common|gcc-.*-base|libgdbm.*|libpam-mod.*"
+    r"|kmod|netbase|uuid-runtime|usrmerge|iso-codes|lib.*-perl|libasound2-data|libdrm-common|gcc-.*-base|libgdbm.*|libpam-mod.*"
 )
 """What those depend on for their installation or for uses that a lab has not."""
 

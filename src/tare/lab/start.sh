@@ -16,7 +16,7 @@ echo +cpu >/sys/fs/cgroup/cgroup.subtree_control
 mount -t tracefs tracing /sys/kernel/tracing 2>/dev/null
 chmod 1777 /tmp /dev/shm
 modprobe loop
-for module in tun bridge veth; do modprobe "$module"; done
+for module in tun bridge veth openvswitch vhost_net nf_conntrack; do modprobe "$module"; done
 # Elsewhere udev makes these; Xen's scripts for disks wait for ever without them.
 ln -s /proc/self/fd /dev/fd
 for number in 0:stdin 1:stdout 2:stderr; do ln -s "/proc/self/fd/${number%:*}" "/dev/${number#*:}"; done

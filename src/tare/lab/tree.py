@@ -49,6 +49,9 @@ _LINKS = {
     "var/lock": "/run/lock",
     "etc/mtab": "/proc/self/mounts",
     **{f"usr/sbin/{name}": "../bin/busybox" for name in ("modprobe", "insmod", "rmmod", "lsmod")},
+    # Elsewhere a package's installation chooses one of several.
+    "usr/sbin/iptables": "xtables-legacy-multi",
+    "usr/sbin/ovs-vswitchd": "../lib/openvswitch-switch/ovs-vswitchd",
     "usr/bin/awk": "gawk",
     "usr/bin/sh": "dash",
     "usr/sbin/poweroff": "../bin/busybox",

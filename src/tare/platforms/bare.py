@@ -36,6 +36,7 @@ from tare.platforms.linux.process_machine import (
     process_cost,
 )
 from tare.platforms.linux.scheduling import LinuxOptions, own_policy
+from tare.platforms.linux.switched import SwitchedOptions
 from tare.platforms.linux.toolbox import tree_environment
 
 CHECK_S = 20.0
@@ -43,7 +44,7 @@ MIN_MEMORY = 16 << 20
 NO_FIFO = "real-time work runs under the ordinary policy, because SCHED_FIFO is refused here"
 
 
-class BareOptions(LinuxOptions):
+class BareOptions(SwitchedOptions, LinuxOptions):
     """How the bare host schedules what runs on it."""
 
 
@@ -55,7 +56,8 @@ class Bare(Platform[BareOptions]):
 
     def describe(self, options: BareOptions) -> str:
         """Return what reports call it."""
-        return ", ".join(("bare host", *options.scheduling_words))
+        words = (*options.wanted_switch.words, *options.scheduling_words)
+        return ", ".join(("bare host", *words))
 
     def stated(self, options: BareOptions) -> Statement:
         """Return what the bare host offers; nothing is tried for it."""

@@ -13,6 +13,7 @@ from tare.errors import MachineFault
 
 if TYPE_CHECKING:
     from tare.agent.client import AgentClient, Hello
+    from tare.hosts.trace.xentrace import Vcpus
     from tare.platforms.linux.network import Network
 
 SUBJECT = "subject"
@@ -130,6 +131,13 @@ class Machine(ABC):
     async def measuring_threads(self) -> tuple[int, ...]:
         """Return the host ids of the threads that carry a workload which waits for its start."""
         return ()
+
+    def traced_below(self) -> Vcpus | None:
+        """Return its vCPUs as the hypervisor below the host's kernel schedules them.
+
+        None where they are threads of the host, which its kernel's own tracer tells of.
+        """
+        return None
 
     async def ran_s(self, threads: tuple[int, ...]) -> float:
         """Return the CPU seconds that some of its threads have had; cheap enough to ask often."""

@@ -4,11 +4,11 @@ The names are those of what they do, not of one platform's settings. A platform 
 capabilities which of them it has; what it lacks is skipped with the reason.
 
 ============= ======================= ===================== ===========================
-here          Linux                   Xen (credit, credit2) vSphere, Hyper-V
+here          Linux                   Xen's schedulers      vSphere, Hyper-V
 ============= ======================= ===================== ===========================
 weight        cpu.weight, cpu.shares  weight                shares, relative weight
 cap, period   cpu.max, cfs quota      cap                   limit, maximum
-reservation   -                       -                     reservation, reserve
+reservation   -                       rtds: budget          reservation, reserve
 slice         sched_setattr(2)        tslice                -
 policy, nice  sched_setattr(2)        -                     -
 ============= ======================= ===================== ===========================
@@ -69,7 +69,8 @@ class Scheduling(BaseModel):
         ge=1e-3,
         le=1,
         description="The time in which `cap` is granted anew: used up at its beginning, the "
-        "machine stands still until its end; 100 ms when left out.",
+        "machine stands still until its end; 100 ms when left out. Xen's `rtds` grants a "
+        "`reservation` anew in it; 10 ms when left out.",
     )
     reservation: Share | None = Field(
         default=None,
@@ -98,8 +99,10 @@ class Scheduling(BaseModel):
                     )
         if self.nice is not None and self.weight is not None:
             raise ValueError("nice and weight say the same in two ways; give one of them")
-        if self.period is not None and self.cap is None:
-            raise ValueError("a period is that of a cap; add `cap`, or remove it")
+        if self.period is not None and self.cap is None and self.reservation is None:
+            raise ValueError(
+                "a period is that of a cap or of a reservation; add one of them, or remove it"
+            )
         if self.cap is not None and self.reservation is not None and self.reservation > self.cap:
             raise ValueError("the reservation is more than the cap; lower it, or raise the cap")
         return self
@@ -142,7 +145,10 @@ class Scheduling(BaseModel):
         if self.cap is not None:
             parts.append(f"cap {_cpus(self.cap)} per {format_duration(self.period_s)}")
         if self.reservation is not None:
-            parts.append(f"reservation {_cpus(self.reservation)}")
+            every = (
+                f" per {format_duration(self.period)}" if self.cap is None and self.period else ""
+            )
+            parts.append(f"reservation {_cpus(self.reservation)}{every}")
         if self.slice is not None:
             parts.append(f"slice {format_duration(self.slice)}")
         return ", ".join(parts)

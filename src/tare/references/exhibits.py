@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from pydantic import Field, model_validator
 
 from tare.references.printed import Part
 
-View = Literal["samples", "close-up", "values", "course", "phases"]
+View = Literal[
+    "samples", "close-up", "values", "course", "phases", "bars", "counters", "job-phases"
+]
 """What stands for a figure: single samples over time, a few milliseconds of them, values with
-intervals, response times over time, or their means phase by phase."""
+intervals, response times over time, or their means phase by phase; of jobs on a cluster: bars with
+intervals, counters of machines or hosts in one step, or the job's phases."""
+Over = Literal["", "size", "slaves", "hosts"]
+"""What bars are drawn over: the size of the data, the number of slaves, or of their hosts."""
 
 
 class Exhibit(Part):
@@ -32,6 +38,9 @@ class Exhibit(Part):
     workloads: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
     parameters: dict[str, int | float | str] = Field(default_factory=dict)
+    over: Over = Field("", description="What bars are drawn over.")
+    of: Literal["machines", "host"] = Field("machines", description="Whose counters these are.")
+    step: str = Field("", description="The step of a job whose counters these are; empty: all.")
     span: float = Field(0.0, ge=0, description="Of a close-up: how much time it shows, seconds.")
     confidence: float = Field(0.95, gt=0, lt=1, description="Of values' intervals in the source.")
     remark: str = ""
@@ -42,7 +51,8 @@ class Exhibit(Part):
     def _is_whole(self) -> Exhibit:
         if [bool(self.table), bool(self.figure), bool(self.place)].count(True) != 1:
             raise ValueError("needs one of `table`, `figure` and `place`")
-        if self.view in ("samples", "close-up", "values") and not (self.workloads and self.metrics):
+        needing = ("samples", "close-up", "values", "bars", "counters")
+        if self.view in needing and not (self.workloads and self.metrics):
             raise ValueError(f"a view of {self.view} needs `workloads` and `metrics`")
         if (self.view == "close-up") != (self.span > 0):
             raise ValueError("`span` goes with `view: close-up`")
@@ -54,3 +64,7 @@ class Exhibit(Part):
         if self.place:
             return f"Table without number, {self.place}"
         return f"Table {self.table}" if self.table else f"Figure {self.figure}"
+
+    def stem(self, reference: str) -> str:
+        """The name of its files among a report's figures or tables."""
+        return "-".join(re.findall(r"[a-z0-9]+", f"paper {reference} {self.name}".lower()))[:60]

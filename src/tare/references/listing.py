@@ -16,10 +16,12 @@ from tare.references.published import (
 
 HEAD = """# What the sources measured, and what stands for it here
 
-Each table and figure of a source, in its order, with what a run of Tare sets beside it. Run the
-study, then `tare report DIR --reference NAME`: its page ends with the same list, filled from the
-run, with the published values where the text states them, and with the reason where nothing
-stands.
+Each table and figure of a source, in its order, with what a run of Tare sets beside it: the
+command that measures it, and the file of the report that holds it. `tare report DIR --reference
+NAME` then ends with the same list, filled from the run, with the published values where the text
+states them, and with the reason where nothing stands. A study's name with `-short` behind it
+measures the same in short; files of figures are there as SVG, and as PNG and PDF with `--figures`,
+tables as CSV and LaTeX.
 
 This page is written by `make docs` from `src/tare/references`.
 """
@@ -29,7 +31,12 @@ VIEWS = {
     "values": "means over blocks with the source’s intervals",
     "course": "response time over time, phases shaded (*Response time over time*)",
     "phases": "mean response time, phase by phase and arm by arm",
+    "bars": "a figure of means over blocks with intervals, an arm a bar",
+    "counters": "a figure of counters' means with intervals, an arm a bar",
+    "job-phases": "the time of each phase, an arm a bar (*Jobs of Hadoop, phase by phase*)",
 }
+COURSE = "figures/course-1.svg"
+NOTHING = "–"
 
 
 def listing() -> str:
@@ -41,14 +48,34 @@ def listing() -> str:
 
 def _of_source(reference: Reference) -> Iterator[str]:
     yield f"## {reference.reference}: {reference.title}\n"
-    yield "| in the source | shows | here | study |"
-    yield "|---|---|---|---|"
+    yield f"`tare report DIR --reference {reference.reference}`\n"
+    yield "| in the source | shows | here | command | file |"
+    yield "|---|---|---|---|---|"
     for exhibit in reference.exhibits:
         table = next((one for one in reference.tables if one.is_shown_by(exhibit)), None)
         shows = exhibit.shows or (_shows(table) if table is not None else "")
-        study = "–" if exhibit.none else f"`{exhibit.study or reference.studies[0]}`"
-        yield f"| {exhibit.name} | {shows} | {_here(exhibit, table)} | {study} |"
+        run = NOTHING if exhibit.none else f"`tare run {exhibit.study or reference.studies[0]}`"
+        file = file_of(reference, exhibit)
+        named = f"`{file}`" if file else NOTHING
+        yield f"| {exhibit.name} | {shows} | {_here(exhibit, table)} | {run} | {named} |"
     yield ""
+
+
+def file_of(reference: Reference, exhibit: Exhibit) -> str:
+    """Return the file of a report that holds what stands for it; empty where nothing does."""
+    if any(one.is_shown_by(exhibit) for one in reference.tables):
+        return f"tables/reference-{reference.reference}.csv"
+    if exhibit.like:
+        same = (one for one in reference.exhibits if one.name == f"Figure {exhibit.like}")
+        return file_of(reference, next(same))
+    if exhibit.view is None:
+        return ""
+    if exhibit.view == "course":
+        return COURSE
+    stem = exhibit.stem(reference.reference)
+    return (
+        f"figures/{stem}.svg" if exhibit.view in ("samples", "close-up") else f"tables/{stem}.csv"
+    )
 
 
 def _shows(table: PublishedTable) -> str:

@@ -23,7 +23,6 @@ from tare.references.scenarios import (
     subject_of,
     vcpus_in,
 )
-from tare.study.quantities import format_quantity
 
 TYPICAL_LOOP_S = 68e-6
 """Turns a duration of `tick` into samples, to tell a long view from a short one."""
@@ -102,10 +101,11 @@ class Beside:
 
 @dataclass(frozen=True)
 class SideBySide:
-    """All tables of one reference beside one comparison."""
+    """All tables of one reference beside one comparison, whose bare arm is ``baseline``."""
 
     reference: Reference
     tables: tuple[Beside, ...]
+    baseline: str = ""
 
     @property
     def matched(self) -> tuple[Beside, ...]:
@@ -116,7 +116,7 @@ class SideBySide:
 def set_beside(comparison: Comparison, reference: Reference) -> SideBySide:
     """Return the tables of ``reference``, each with what the compared runs have for it."""
     tables = tuple(_beside(comparison, reference, table) for table in reference.tables)
-    return SideBySide(reference, tables)
+    return SideBySide(reference, tables, comparison.baseline)
 
 
 def _beside(comparison: Comparison, reference: Reference, table: PublishedTable) -> Beside:
@@ -151,7 +151,7 @@ def measured_keys(
         scenario: The run's scenario.
         parameters: Those that the source states.
     """
-    kinds = _kinds(comparison.runs)
+    kinds = kinds_of(comparison.runs)
     vcpus = vcpus_in(comparison.runs, scenario)
     return [
         key
@@ -173,7 +173,7 @@ def measured_key(
 ) -> Key | None:
     """Return the key of :func:`measured_keys` for which the run took most samples."""
     found = measured_keys(comparison, workload, metric, scenario, parameters)
-    return max(found, key=_samples, default=None)
+    return max(found, key=samples_of, default=None)
 
 
 def _fits(asked: Any, published: int | float | str, vcpus: int | None) -> bool:
@@ -181,7 +181,7 @@ def _fits(asked: Any, published: int | float | str, vcpus: int | None) -> bool:
     return asked == published or (asked == "all" and vcpus == published)
 
 
-def _kinds(runs: Iterable[RunData]) -> dict[str, str]:
+def kinds_of(runs: Iterable[RunData]) -> dict[str, str]:
     """Return the workload that each label of the studies stands for."""
     return {
         str(label): str(mapping(spec).get("workload", label))
@@ -190,7 +190,8 @@ def _kinds(runs: Iterable[RunData]) -> dict[str, str]:
     }
 
 
-def _samples(key: Key) -> float:
+def samples_of(key: Key) -> float:
+    """Return about how many samples a cell of it takes."""
     given = _parameters(key)
     samples, duration = given.get("samples"), given.get("duration")
     if isinstance(samples, int | float):
@@ -336,14 +337,6 @@ def describe_column(column: Mapping[str, int | float | str]) -> str:
     return ", ".join(
         f"{value} {name.removesuffix('s') if value == 1 else name}"
         for name, value in column.items()
-    )
-
-
-def describe_fact(value: float, to: float | None, unit: str) -> str:
-    """Return a stated number or range for reading."""
-    ends = [value] if to is None else [value, to]
-    return " to ".join(
-        f"{end:,.10g}" if unit == "1" else format_quantity(end, unit) for end in ends
     )
 
 

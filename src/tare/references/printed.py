@@ -38,6 +38,22 @@ class Fact(Part):
     data: float | None = Field(None, gt=0, description="Bytes that were worked on.")
     data_to: float | None = Field(None, gt=0, description="The end of their range.")
     phase: str = Field("", description="What the neighbours did meanwhile.")
+    of: tuple[str, ...] = Field((), description="The tables and figures that it is said of.")
+    workload: str = Field("", description="What a run measures of it: the workload.")
+    metric: str = Field("", description="And the metric.")
+    parameters: dict[str, int | float | str] = Field(default_factory=dict)
+    against: str = Field(
+        "",
+        description="The scenario that `scenario` is compared with: of a run the quotient of the "
+        "two stands beside it, or where the unit is a time, their difference.",
+    )
+    setup: bool = Field(False, description="Whether it tells how the source measured.")
+    none: str = Field("", description="Why nothing of a run can stand beside it.")
+
+    @property
+    def measured(self) -> bool:
+        """Whether a run can have a value for it."""
+        return bool(self.workload)
 
     @property
     def conditions(self) -> str:
@@ -49,6 +65,16 @@ class Fact(Part):
         phase = f"during {self.phase}" if self.phase else ""
         return ", ".join(filter(None, (self.arm, self.scenario, counted, worked, phase)))
 
+    @model_validator(mode="after")
+    def _is_whole(self) -> Fact:
+        if bool(self.workload) != bool(self.metric):
+            raise ValueError("`workload` and `metric` go together")
+        if [self.measured, self.setup, bool(self.none)].count(True) > 1:
+            raise ValueError("has one of `workload`, `setup` and `none` at most")
+        if self.against and not (self.measured and self.scenario):
+            raise ValueError("`against` needs `workload`, `metric` and `scenario`")
+        return self
+
     @model_validator(mode="before")
     @classmethod
     def _in_si_units(cls, data: Any) -> Any:
@@ -56,7 +82,9 @@ class Fact(Part):
             return data
         units = {"value": data.get("unit"), "to": data.get("unit"), "data": "B", "data_to": "B"}
         ends = {key: in_si(data[key], unit) for key, unit in units.items() if key in data}
-        return {**data, **ends}
+        # What a validator hands on is checked strictly: a list is no tuple then.
+        of = {"of": tuple(data["of"])} if isinstance(data.get("of"), list) else {}
+        return {**data, **ends, **of}
 
 
 _PRINTED = re.compile(r"(\d+(?:\.\d+)?) ?([a-zµ]+(?:/s)?)", re.IGNORECASE)

@@ -23,6 +23,12 @@ class PublishedArm(Part):
     """What was measured, as the source calls it."""
 
     label: str = Field(min_length=1, description="The row's name in the source.")
+    stands: tuple[dict[str, str | float | bool | None], ...] = Field(
+        (),
+        description="Which arms of a run are like it: `platform`, and options of that platform as "
+        "a study has them; a time in seconds.",
+    )
+    none: str = Field("", description="Why no arm of the studies is like it.")
 
 
 class PublishedNeighbours(Part):
@@ -234,6 +240,13 @@ def _check_names(reference: Reference, findings: Findings) -> None:
             findings.add(("facts", name, "scenario"), f"is no scenario{known}")
         if fact.arm and fact.arm not in reference.arms:
             findings.add(("facts", name, "arm"), f"is no arm{suggestion(fact.arm, reference.arms)}")
+        if fact.against and fact.against not in reference.scenarios:
+            known = suggestion(fact.against, reference.scenarios)
+            findings.add(("facts", name, "against"), f"is no scenario{known}")
+        shown = {exhibit.name for exhibit in reference.exhibits}
+        for one in fact.of:
+            if one not in shown:
+                findings.add(("facts", name, "of"), f"{one} is not under `exhibits`")
 
 
 def _check_exhibits(reference: Reference, findings: Findings) -> None:

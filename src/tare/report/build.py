@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup, escape
-
 from tare.analysis.kernels import tick_rates
 from tare.analysis.model import Comparison, Effect, RunData
+from tare.analysis.monitoring import Monitor
 from tare.analysis.recording_cost import recording_costs
 from tare.errors import InputError
 from tare.outputs import PART, put, remedy
-from tare.report import course, interference, mapreduce, monitoring
+from tare.report import course, fates, interference, mapreduce, monitoring
 from tare.report.arrange import arranged
-from tare.report.compiled import Compiled
+from tare.report.bus import bus_of
 from tare.report.course import courses_of
 from tare.report.drawing import Noted, draw
 from tare.report.explorer import explorer_data, pair_effects
+from tare.report.far_tails import far_tables
+from tare.report.fates import fates_of
 from tare.report.figures.overhead import overhead_figure, overview, shading_note
 from tare.report.interference import interference_of
 from tare.report.kernels import kernels_table
@@ -40,7 +37,8 @@ from tare.report.monitoring import monitoring_of
 from tare.report.over_hosts import shared_table
 from tare.report.page import Page, make_page
 from tare.report.pairs import PairsSection, pairs_section, pairs_table, ranking_table
-from tare.report.palette import css_variables, looks
+from tare.report.palette import looks
+from tare.report.rendering import filled
 from tare.report.results import (
     effects_table,
     host_cost_table,
@@ -49,11 +47,11 @@ from tare.report.results import (
     skipped_table,
     summaries_table,
 )
-from tare.report.sections import Draft, WholeTables, drafts, finish, illustrated
+from tare.report.sections import Draft, WholeTables, drafts, finish, illustrated, leads_of
 from tare.report.spikes import FIGURE, NOTE, spikes_of
 from tare.report.tables import Table
 from tare.report.unit_cost import by_part, costs_of, unit_cost_table
-from tare.report.words import EMULATED, counted
+from tare.report.words import counted
 
 if TYPE_CHECKING:
     from tare.analysis.course import PhaseEffect
@@ -61,7 +59,6 @@ if TYPE_CHECKING:
     from tare.report.palette import Look
     from tare.report.sources import Sources
 
-TEMPLATES = Path(__file__).parent / "templates"
 PAGE = "report.html"
 
 
@@ -126,23 +123,28 @@ def _build(
             name=draft.name,
             stem=draft.stem,
             rates=tick_rates(runs),
+            leads=leads_of([e for e in draft.effects if e.headline], draft.summaries),
         )
         for draft in sections
     }
     spikes = spikes_of(runs, recording_costs(runs, comparison))
     hurt = interference_of(runs, comparison)
+    lost = fates_of(runs, comparison)
+    memory = bus_of(runs, comparison)
     balancer = load_balancer_of(runs, comparison, style)
     responses = courses_of(runs, comparison)
     jobs = mapreduce_of(runs, comparison)
     watched = monitoring_of(runs)
     phases = responses.table.rows if responses else ()
-    sources = _sources(comparison, references, style, series, phases)
+    found = watched.found if watched else ()
+    sources = _sources(comparison, references, style, series, phases, found)
     figures = [
         *([overhead] if overhead else []),
         *(figure for section in sections for figure in section.figures),
         *(figure for found in of_series.values() for figure, _ in found),
         *([spikes.figure] if spikes and spikes.figure else []),
         *([hurt.figure] if hurt else []),
+        *([lost.figure] if lost and lost.figure else []),
         *(figure for figure, _ in (balancer.figures if balancer else ())),
         *(responses.figures if responses else ()),
         *(jobs.figures if jobs else ()),
@@ -162,8 +164,10 @@ def _build(
         *of_pairs,
         *([shared] if shared else ()),
         *(spikes.tables if spikes else ()),
-        *([watched.table] if watched else ()),
+        *(watched.tables if watched else ()),
         *([hurt.table] if hurt else ()),
+        *([lost.table] if lost else ()),
+        *(memory.tables if memory else ()),
         *([responses.table] if responses else ()),
         *(balancer.tables if balancer else ()),
         *([jobs.table] if jobs else ()),
@@ -201,6 +205,8 @@ def _build(
         spikes_figure=Noted(drawn[FIGURE], NOTE) if FIGURE in drawn else None,
         interference=hurt.section if hurt else None,
         interference_figure=Noted(drawn[hurt.figure.name], interference.NOTE) if hurt else None,
+        fates=fates.section_of(lost, drawn) if lost else None,
+        bus=memory.section if memory else None,
         balancer=balancer.section if balancer else None,
         balancer_figures=[
             Noted(drawn[figure.name], note)
@@ -232,6 +238,7 @@ def _sources(
     style: Mapping[str, Look],
     series: Pooled,
     phases: Sequence[PhaseEffect],
+    watched: Sequence[Monitor] = (),
 ) -> Sources | None:
     """Return the sources that the run is set beside; None without any."""
     if not references:
@@ -240,7 +247,7 @@ def _sources(
     from tare.report.paper import RunFindings
     from tare.report.sources import Sources
 
-    return Sources(comparison, references, RunFindings(comparison, style, series, phases))
+    return Sources(comparison, references, RunFindings(comparison, style, series, phases, watched))
 
 
 def _overhead_note(comparison: Comparison) -> str:
@@ -271,6 +278,7 @@ def _tables(
         whole.effects,
         whole.values,
         tails_table(comparison, series),
+        *far_tables(comparison, series),
         host_cost_table(comparison),
         proof_table(comparison, emulated),
         lost_cells_table(runs),
@@ -308,56 +316,5 @@ def _write_table(table: Table[Any], folder: Path) -> list[str]:
 
 def render(page: Page) -> str:
     """Return the page as HTML; all outside text is escaped on the way."""
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        bytecode_cache=Compiled(),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=False,
-    )
-    environment.filters["unbroken"] = unbroken
-    environment.filters["prose"] = prose
-    names = ("page.js", "explorer.js") if page.explorer else ("page.js",)
-    scripts = [(TEMPLATES / name).read_text(encoding="utf-8") for name in names]
-    html = environment.get_template("page.html.j2").render(
-        page=page,
-        light=Markup(css_variables("light")),
-        dark=Markup(css_variables("dark")),
-        css=Markup((TEMPLATES / "page.css").read_text(encoding="utf-8")),
-        scripts=[Markup(script) for script in scripts],
-        script_hashes=Markup(" ".join(map(_allowed, scripts))),
-        emulated_word=EMULATED,
-    )
-    return html.lstrip()
-
-
-def _allowed(script: str) -> str:
-    """Return what the page's policy calls a script, so that no other one runs."""
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return f"'sha256-{digest}'"
-
-
-_HYPHENATED = re.compile(r"[\w.]+(?:-[\w.]+)+")
-
-
-def unbroken(text: str) -> Markup:
-    """Return ``text`` as HTML in which short hyphenated names never break across lines."""
-    pieces, end = [], 0
-    for match in _HYPHENATED.finditer(text):
-        if len(match[0]) <= 24:
-            pieces += [escape(text[end : match.start()]), Markup('<span class="nb">')]
-            pieces += [escape(match[0]), Markup("</span>")]
-            end = match.end()
-    return Markup("").join([*pieces, escape(text[end:])])
-
-
-def prose(text: str) -> Markup:
-    """Return ``text`` as HTML in which what stands between backticks is code."""
-    pieces = text.split("`")
-    if len(pieces) % 2 == 0:
-        return escape(text)
-    code = [
-        Markup("<code>{}</code>").format(piece) if place % 2 else escape(piece)
-        for place, piece in enumerate(pieces)
-    ]
-    return Markup("").join(code)
+    scripts = ("page.js", "explorer.js") if page.explorer else ("page.js",)
+    return filled("page.html.j2", page, scripts)

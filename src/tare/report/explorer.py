@@ -55,7 +55,7 @@ def explorer_data(
             rows.append(_row(effect, pairs, place, effect.baseline))
     data = {
         "baseline": comparison.baseline,
-        "twin": comparison.pooled,
+        "twins": dict(comparison.pooled),
         "own": sorted(set(comparison.own_baselines.values())),
         "arms": list(comparison.pairs.arms if comparison.pairs else comparison.arms),
         "emulated": emulated,
@@ -64,8 +64,8 @@ def explorer_data(
         "flags": _flags(effects.rows),
         "blocks": blocks,
         "values": _values(comparison, place, blocks),
-        "cells": _cells(comparison.runs, place),
-        "machines": _machines(comparison.runs, out),
+        "cells": cells_of_runs(comparison.runs, place),
+        "machines": machines_of_runs(comparison.runs, out),
         "differences": _differences(comparison),
         "runs": [run.run for run in comparison.runs],
     }
@@ -98,11 +98,11 @@ def _row(
         int(effect.headline),
         effect.blocks,
         [texts[name] for name in SHOWN],
-        [_finite(cost(effect)), *map(_finite, ends)],
+        [finite(cost(effect)), *map(finite, ends)],
     ]
 
 
-def _finite(value: float | None) -> float | None:
+def finite(value: float | None) -> float | None:
     """Return a cost with as many digits as a drawing needs; JSON knows no infinity."""
     if value is None or not 0 < value < 1e300:
         return None
@@ -139,7 +139,7 @@ def _values(
     return found
 
 
-def _cells(runs: Sequence[RunData], place: Mapping[Key, int]) -> dict[str, dict[str, Any]]:
+def cells_of_runs(runs: Sequence[RunData], place: Mapping[Key, int]) -> dict[str, dict[str, Any]]:
     """Return by part and arm what its cells are called, and what became of those that are lost."""
     parts: dict[tuple[str, str, str], list[int]] = {}
     for key, number in place.items():
@@ -162,7 +162,7 @@ def _cells(runs: Sequence[RunData], place: Mapping[Key, int]) -> dict[str, dict[
     return found
 
 
-def _machines(runs: Sequence[RunData], out: Path) -> dict[str, dict[str, Any]]:
+def machines_of_runs(runs: Sequence[RunData], out: Path) -> dict[str, dict[str, Any]]:
     """Return by arm and scenario, run and block: the machine, and its logs beside the page."""
     found: dict[str, dict[str, Any]] = {}
     for at, run in enumerate(runs):

@@ -12,7 +12,9 @@ from rich.text import Text
 
 from tare.analysis.history import History, Line, Turn
 from tare.report.between import print_table, table_of
-from tare.report.svg import legible
+from tare.report.figures.history import history_figure
+from tare.report.figures.vector import svg_of
+from tare.report.svg import TIP, legible
 from tare.report.words import Names, Part, marked, metric_name, ratio, ratio_interval
 
 _STEPS = "▁▂▃▄▅▆▇█"
@@ -71,6 +73,11 @@ def _course(effects: tuple[float, ...]) -> str:
         return _STEPS[0] * len(effects)
     most = len(_STEPS) - 1
     return "".join(_STEPS[round((each - low) / (high - low) * most)] for each in effects)
+
+
+def history_svg(history: History) -> str:
+    """Return the same as a picture, an SVG document of its own."""
+    return svg_of(history_figure(history)).replace(TIP, "")
 
 
 def history_json(history: History) -> str:

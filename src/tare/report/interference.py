@@ -94,7 +94,11 @@ def neighbours_answer(hurts: Sequence[Hurt]) -> str:
     return f"Neighbours cost {joined(told)}{rest}."
 
 
-def slowdowns_table(hurts: Sequence[Hurt]) -> Table[Hurt]:
+def slowdowns_table(
+    hurts: Sequence[Hurt],
+    name: str = "interference",
+    caption: str = "How many times worse each metric is beside neighbours",
+) -> Table[Hurt]:
     """Return every slowdown with its interval."""
     columns: tuple[Column[Hurt], ...] = (
         Column("arm", lambda h: h.arm, "Arm", lambda h: marked(h.arm, h.emulated)),
@@ -114,5 +118,4 @@ def slowdowns_table(hurts: Sequence[Hurt]) -> Table[Hurt]:
         Column("blocks", lambda h: h.blocks, "Blocks", numeric=True),
     )
     tone = lambda h: "emulated" if h.emulated else ""  # noqa: E731
-    caption = "How many times worse each metric is beside neighbours"
-    return Table("interference", caption, columns, tuple(hurts), tone=tone)
+    return Table(name, caption, columns, tuple(hurts), tone=tone)

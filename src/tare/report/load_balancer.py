@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,12 +10,13 @@ from tare.analysis.formatting import format_quantity, format_size
 from tare.analysis.load_balancer import HOST, INSIDE, Spent, Through, through
 from tare.analysis.model import Comparison
 from tare.analysis.rundata import RunData
+from tare.report.balancer_courses import course_figures
+from tare.report.balancer_findings import findings
 from tare.report.figures.frame import Figure
 from tare.report.figures.over_size import Mark, over_size_figure
 from tare.report.figures.time_spent import Bar, Part, time_figure
 from tare.report.intervals import interval_columns
 from tare.report.palette import Look
-from tare.report.svg import legible
 from tare.report.tables import Column, Shown, Table
 from tare.report.words import NONE, marked, percent
 
@@ -57,29 +59,71 @@ def load_balancer_of(
     if not found:
         return None
     rates, spent = rates_table(found), spent_table(found)
-    section = LoadBalancerSection(findings(found), rates.shown(), spent.shown())
-    return LoadBalancer(section, _figures(found, looks), (rates, spent))
+    same = [
+        name for name in ("scenario", "workload") if len({getattr(t, name) for t in found}) == 1
+    ]
+    section = LoadBalancerSection(findings(found), rates.shown(hide=same), spent.shown(hide=same))
+    figures = (
+        *_figures(found, looks, comparison.baseline),
+        *course_figures(runs, comparison.arms, looks),
+    )
+    return LoadBalancer(section, figures, (rates, spent))
 
 
-def _figures(found: Sequence[Through], looks: Mapping[str, Look]) -> tuple[tuple[Figure, str], ...]:
+def _figures(
+    found: Sequence[Through], looks: Mapping[str, Look], baseline: str
+) -> tuple[tuple[Figure, str], ...]:
     figures: list[tuple[Figure, str]] = []
     kinds = list(dict.fromkeys((each.workload, each.scenario) for each in found))
     for number, (workload, scenario) in enumerate(kinds):
         own = [each for each in found if (each.workload, each.scenario) == (workload, scenario)]
         stem = "load-balancer" if len(kinds) == 1 else f"load-balancer-{number + 1}"
         where = "" if len(kinds) == 1 else f", {workload} in {scenario}"
-        rates = [Mark(t.arm, t.emulated, t.size, t.requests, t.limited) for t in own]
+        rates = _rate_marks(own)
         bands = [Mark(t.arm, t.emulated, t.size, t.bandwidth, t.limited) for t in own]
         losses = [Mark(t.arm, t.emulated, t.size, t.loss) for t in own if t.loss is not None]
         title = f"Requests per second over the size of objects{where}"
         figures.append((over_size_figure(f"{stem}-rate", title, rates, looks, "1/s"), RATE_NOTE))
+        for family, members in families(own, baseline).items():
+            name = f"{stem}-rate-{re.sub('[^a-z0-9]+', '-', family.lower())}"
+            words = f"Requests per second over the size of objects, {family} by its devices{where}"
+            figure = over_size_figure(name, words, _rate_marks(members), looks, "1/s")
+            figures.append((figure, RATE_NOTE))
         title = f"Bandwidth over the size of objects{where}"
         figures.append((over_size_figure(f"{stem}-band", title, bands, looks, "B/s"), RATE_NOTE))
         if losses:
             title = f"Loss against the baseline over the size of objects{where}"
             figures.append((over_size_figure(f"{stem}-loss", title, losses, looks, "%"), LOSS_NOTE))
-        figures.append((time_figure(f"{stem}-time", _bars(own)), TIME_NOTE))
+        figures.append((time_figure(f"{stem}-time", _bars(own)), _time_note(own)))
     return tuple(figures)
+
+
+def _rate_marks(own: Sequence[Through]) -> list[Mark]:
+    return [Mark(t.arm, t.emulated, t.size, t.requests, t.limited) for t in own]
+
+
+def families(own: Sequence[Through], baseline: str) -> dict[str, list[Through]]:
+    """Return the arms that differ by their devices alone, by what they have in common.
+
+    Each with the baseline's; a family of one arm, or one that is all there is, says nothing more
+    than the figure of all arms.
+    """
+    arms: dict[str, set[str]] = {}
+    for each in own:
+        if each.family and each.arm != baseline:
+            arms.setdefault(each.family, set()).add(each.arm)
+    if len(arms) < 2:
+        return {}
+    return {
+        family: [each for each in own if each.arm in names or each.arm == baseline]
+        for family, names in arms.items()
+        if len(names) > 1
+    }
+
+
+def _time_note(own: Sequence[Through]) -> str:
+    why = next((each.no_cycles for each in own if each.no_cycles), "")
+    return f"{TIME_NOTE} No cycles: the host’s CPUs show no counters ({why})." if why else TIME_NOTE
 
 
 def _bars(own: Sequence[Through]) -> list[Bar]:
@@ -90,49 +134,22 @@ def _bars(own: Sequence[Through]) -> list[Bar]:
         if each.size != least[each.arm]:
             continue
         for where, words in ((HOST, "on the host"), (INSIDE, "inside the machine")):
-            parts = [Part(s.who, s.share, s.per_request_s) for s in each.spent if s.where == where]
+            parts = [
+                Part(s.who, s.share, s.per_request_s, s.cycles)
+                for s in each.spent
+                if s.where == where
+            ]
             name = f"{marked(each.arm, each.emulated)}, {format_size(each.size)}, {words}"
             if parts:
                 bars.append(Bar(name, each.emulated, tuple(parts)))
     return bars[:MOST_BARS]
 
 
-def findings(found: Sequence[Through]) -> tuple[str, ...]:
-    """Return for each arm in words what was its limit, and what it lost."""
-    said = []
-    for arm in dict.fromkeys(each.arm for each in found):
-        own = [each for each in found if each.arm == arm]
-        small = min(own, key=lambda each: each.size)
-        least = "at least " if small.limited else ""
-        text = (
-            f"{marked(arm, small.emulated)}: {least}{small.requests:.0f} requests/s of "
-            f"{format_size(small.size)}"
-        )
-        if small.cpu_s is not None:
-            text += f", each for {format_quantity(small.cpu_s, 's')} of the host’s CPU time"
-        text += "."
-        if (busiest := small.busiest) is not None:
-            text += (
-                f" Most of the host’s CPU time went to {busiest.who} ({percent(busiest.share)})."
-            )
-        if small.limits:
-            text += f" Not the proxy alone was the limit: {'; '.join(small.limits)}."
-        losses = [each for each in own if each.loss is not None]
-        if losses:
-            worst = max(losses, key=lambda each: each.loss or 0.0)
-            text += (
-                f" At {format_size(worst.size)} it lost most against the baseline: "
-                f"{percent(worst.loss or 0.0)}."
-            )
-        said.append(legible(text))
-    return tuple(said)
-
-
 def rates_table(found: Sequence[Through]) -> Table[Through]:
     """Return what each arm let through, one row an arm and size."""
     columns: tuple[Column[Through], ...] = (
-        Column("scenario", lambda t: t.scenario),
-        Column("workload", lambda t: t.workload),
+        Column("scenario", lambda t: t.scenario, "Scenario"),
+        Column("workload", lambda t: t.workload, "Workload"),
         Column("arm", lambda t: t.arm, "Arm", lambda t: marked(t.arm, t.emulated)),
         Column("emulated", lambda t: t.emulated),
         Column("size", lambda t: t.size, "Object", lambda t: format_size(t.size), numeric=True),
@@ -149,6 +166,13 @@ def rates_table(found: Sequence[Through]) -> Table[Through]:
             lambda t: t.direct,
             "Without proxy",
             lambda t: f"{t.direct:.0f}",
+            numeric=True,
+        ),
+        Column(
+            "straight_per_s",
+            lambda t: t.straight,
+            "Straight",
+            lambda t: NONE if t.straight is None else f"{t.straight:.0f}",
             numeric=True,
         ),
         Column(
@@ -173,6 +197,8 @@ def rates_table(found: Sequence[Through]) -> Table[Through]:
             numeric=True,
         ),
         *interval_columns(lambda t: t.interval),
+        Column("link_full", lambda t: t.link_full if t.link is not None else None),
+        Column("faults", lambda t: ", ".join(f"{n} {what}" for what, n in t.faults.items())),
         Column("limits", lambda t: "; ".join(t.limits)),
         Column("blocks", lambda t: t.blocks, "Blocks", numeric=True),
     )
@@ -184,6 +210,8 @@ def spent_table(found: Sequence[Through]) -> Table[tuple[Through, Spent]]:
     """Return all CPU time by owner, one row an arm, size and owner."""
     rows = tuple((each, spent) for each in found for spent in each.spent)
     columns: tuple[Column[tuple[Through, Spent]], ...] = (
+        Column("scenario", lambda r: r[0].scenario, "Scenario"),
+        Column("workload", lambda r: r[0].workload, "Workload"),
         Column("arm", lambda r: r[0].arm, "Arm", lambda r: marked(r[0].arm, r[0].emulated)),
         Column("emulated", lambda r: r[0].emulated),
         Column(
@@ -197,6 +225,13 @@ def spent_table(found: Sequence[Through]) -> Table[tuple[Through, Spent]]:
             lambda r: r[1].per_request_s,
             "A request",
             lambda r: format_quantity(r[1].per_request_s, "s"),
+            numeric=True,
+        ),
+        Column(
+            "cycles",
+            lambda r: r[1].cycles,
+            "Cycles a request",
+            lambda r: NONE if r[1].cycles is None else f"{r[1].cycles:,.0f}",
             numeric=True,
         ),
     )

@@ -9,6 +9,7 @@ from tare.analysis import group_series, summarise_series
 from tare.analysis.close_up import close_up
 from tare.analysis.formatting import format_quantity
 from tare.analysis.model import Comparison, Flag, Interval, SeriesSummary
+from tare.analysis.tail_bounds import platform_bound
 from tare.report.figures.frame import Figure
 from tare.report.figures.series import NANO, scatter_figure, tail_figure
 from tare.report.palette import Look
@@ -46,7 +47,8 @@ def pooled_series(comparison: Comparison) -> Pooled:
     found: dict[Part, dict[str, SeriesSummary]] = {}
     groups = group_series(comparison.runs)
     for key in sorted(groups, key=lambda key: arms.get(key.arm, len(arms))):
-        summary = summarise_series(groups[key], comparison.confidence)
+        bound = platform_bound(comparison.runs, key.arm)
+        summary = summarise_series(groups[key], comparison.confidence, bound)
         if summary is not None:
             part = Part(key.scenario, key.workload, key.parameters, key.role)
             found.setdefault(part, {})[key.arm] = summary
@@ -66,6 +68,7 @@ def series_figures(
     name: str,
     stem: str,
     rates: Mapping[str, float],
+    leads: Mapping[str, str] | None = None,
 ) -> list[tuple[Figure, str]]:
     """Return scatter, close-up and tails of one part with their captions.
 
@@ -76,13 +79,16 @@ def series_figures(
         name: The part's name.
         stem: The beginning of the figures' names.
         rates: Clock ticks per second of the arms' kernels, where they are known.
+        leads: By arm the effect that the longest sample leads to.
     """
     figures = []
     over_time = {arm: s for arm, s in series.items() if s.envelope_block is not None}
     if over_time:
         figures.append(
             (
-                scatter_figure(over_time, looks, emulated, name=f"{stem}-scatter", part=name),
+                scatter_figure(
+                    over_time, looks, emulated, name=f"{stem}-scatter", part=name, leads=leads
+                ),
                 "Each bar spans the least and the greatest sample of a stretch of time, the dot is "
                 "the greatest; of each arm, the boot with its longest sample is shown.",
             )

@@ -51,7 +51,7 @@ def mapreduce_of(runs: Sequence[RunData], comparison: Comparison) -> MapReduce |
     if not cells:
         return None
     uses = phase_uses(runs)
-    table = uses_table(uses)
+    table = uses_table(uses, cells)
     return MapReduce(
         MapReduceSection(_lead(uses, cells, comparison), table.shown() if uses else None),
         phase_figures(comparison),
@@ -195,8 +195,14 @@ def _copies(cells: Sequence[JobCell]) -> list[str]:
     return sentences
 
 
-def uses_table(uses: Sequence[PhaseUse]) -> Table[PhaseUse]:
-    """Return every phase of every cell: its time, and the slaves' counters in it."""
+def uses_table(uses: Sequence[PhaseUse], cells: Sequence[JobCell] = ()) -> Table[PhaseUse]:
+    """Return every phase of every cell: its time, and the slaves' counters in it.
+
+    Args:
+        uses: The phases.
+        cells: What the cells wrote, and with how many copies.
+    """
+    jobs = {cell.cell: cell for cell in cells}
     names = Names(Part(u.scenario, u.workload, u.parameters, "subject") for u in uses)
     columns: tuple[Column[PhaseUse], ...] = (
         Column(
@@ -210,6 +216,19 @@ def uses_table(uses: Sequence[PhaseUse]) -> Table[PhaseUse]:
         Column("arm", lambda u: u.arm, "Arm", lambda u: marked(u.arm, u.emulated)),
         Column("emulated", lambda u: u.emulated),
         Column("block", lambda u: u.block, "Block", numeric=True),
+        Column(
+            "copies",
+            lambda u: jobs[u.cell].copies if u.cell in jobs else None,
+            "Copies",
+            numeric=True,
+        ),
+        Column(
+            "written_bytes",
+            lambda u: jobs[u.cell].written_bytes if u.cell in jobs else None,
+            "Written",
+            lambda u: format_size(jobs[u.cell].written_bytes) if u.cell in jobs else NONE,
+            numeric=True,
+        ),
         Column("phase", lambda u: f"{u.step} {u.phase}", "Phase"),
         Column(
             "seconds",

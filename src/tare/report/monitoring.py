@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tare.analysis.formatting import format_quantity
-from tare.analysis.monitoring import QUANTITIES, Monitor, Track, missing_host, monitors
+from tare.analysis.monitoring import (
+    COUNTS,
+    QUANTITIES,
+    Monitor,
+    Track,
+    missing_host,
+    monitors,
+)
 from tare.analysis.rundata import RunData
+from tare.report.cores import cores_table, groups_table
 from tare.report.figures.frame import Figure
 from tare.report.figures.monitoring import WORDS, monitoring_figure
 from tare.report.tables import Column, Shown, Table
@@ -18,7 +27,8 @@ MOST_FIGURES = 12
 NOTE = (
     "Rates between samples of the kernel’s counters, the machine’s beside its host’s, on one time "
     "axis that begins with the cell; shaded is what neighbours did. A host’s counters hold "
-    "everything that ran there, and what it receives from a machine is what that sent."
+    "everything that ran there, and what it receives from a machine is what that sent. I/O wait is "
+    "idle time during which a request is under way: a line of its own, never added to the use."
 )
 
 
@@ -36,6 +46,7 @@ class MonitoringSection:
 
     lead: str
     means: Shown
+    cores: Shown | None = None
 
 
 @dataclass(frozen=True)
@@ -44,7 +55,8 @@ class Monitoring:
 
     section: MonitoringSection
     figures: tuple[Figure, ...]
-    table: Table[Watched]
+    tables: tuple[Table[Any], ...]
+    found: tuple[Monitor, ...]
 
 
 def monitoring_of(runs: Sequence[RunData]) -> Monitoring | None:
@@ -62,13 +74,19 @@ def monitoring_of(runs: Sequence[RunData]) -> Monitoring | None:
         f"{counted(len(drawn), 'cell')}; `tables/{table.name}.csv` has the means of all."
     )
     lead += _without_host(runs)
+    groups = groups_table(found)
+    apart = [row for row in groups.rows if row.monitor.cell in chosen]
+    section = MonitoringSection(
+        lead, table.shown(rows=shown), groups.shown(rows=apart) if apart else None
+    )
     return Monitoring(
-        MonitoringSection(lead, table.shown(rows=shown)),
+        section,
         tuple(
             monitoring_figure(monitor, name=f"monitoring-{number}")
             for number, monitor in enumerate(drawn, start=1)
         ),
-        table,
+        (table, cores_table(found), *([groups] if groups.rows else ())),
+        found,
     )
 
 
@@ -124,7 +142,7 @@ def _mean(quantity: str, unit: str) -> Column[Watched]:
         quantity.replace("-", "_"),
         lambda w: w.track.mean(quantity),
         title,
-        lambda w: _shown(w.track.mean(quantity), unit),
+        lambda w: _shown(w.track.mean(quantity), "" if quantity in COUNTS else unit),
         numeric=True,
     )
 
@@ -132,6 +150,8 @@ def _mean(quantity: str, unit: str) -> Column[Watched]:
 def _shown(value: float | None, unit: str) -> str:
     if value is None:
         return NONE
+    if not unit:
+        return f"{value:.3g}"
     return f"{100 * value:.1f} %" if unit == "1" else format_quantity(value, unit)
 
 

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING
 from tare.analysis.formatting import format_duration
 from tare.analysis.model import Comparison, RunData
 from tare.report.again import Again, again
+from tare.report.bus import BusSection
 from tare.report.course import CourseSection
 from tare.report.drawing import Drawn, Noted
+from tare.report.fates import FatesSection
 from tare.report.interference import InterferenceSection
 from tare.report.kernels import kernels_table
 from tare.report.load_balancer import LoadBalancerSection
 from tare.report.mapreduce import MapReduceSection
+from tare.report.method import method_of
 from tare.report.monitoring import MonitoringSection
 from tare.report.pairs import PairsSection
 from tare.report.palette import Look
@@ -35,7 +38,7 @@ from tare.report.results import (
     lost_groups_table,
     proof_groups_table,
     proof_table,
-    skipped_table,
+    skipped_groups_table,
 )
 from tare.report.spikes import SpikesSection
 from tare.report.svg import legible
@@ -64,6 +67,7 @@ class Section:
     more: Shown | None = None
     values: Shown | None = None
     tails: Shown | None = None
+    far: tuple[Shown, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -123,6 +127,8 @@ class Page:
     monitoring_figures: tuple[Noted, ...] = ()
     interference: InterferenceSection | None = None
     interference_figure: Noted | None = None
+    fates: FatesSection | None = None
+    bus: BusSection | None = None
     balancer: LoadBalancerSection | None = None
     balancer_figures: tuple[Noted, ...] = ()
     course: CourseSection | None = None
@@ -149,6 +155,8 @@ def make_page(
     monitoring_figures: Sequence[Noted] = (),
     interference: InterferenceSection | None = None,
     interference_figure: Noted | None = None,
+    fates: FatesSection | None = None,
+    bus: BusSection | None = None,
     balancer: LoadBalancerSection | None = None,
     balancer_figures: Sequence[Noted] = (),
     course: CourseSection | None = None,
@@ -162,7 +170,7 @@ def make_page(
     costs = host_cost_table(comparison)
     proofs = proof_table(comparison, emulated)
     explaining = any(difference.explains for difference in comparison.proof_differences)
-    lost, skipped = lost_cells_table(runs), skipped_table(runs)
+    lost, skipped = lost_cells_table(runs), skipped_groups_table(runs)
     checks = checks_table(runs)
     images, existing = images_table(runs), existing_table(runs)
     places, clocks = places_table(runs), clocks_table(runs)
@@ -200,11 +208,11 @@ def make_page(
         explaining=proof_groups_table(comparison, emulated).shown() if explaining else None,
         all_differences=proofs.shown() if proofs.rows else None,
         warnings=_warnings(runs),
-        method=_method(comparison),
+        method=method_of(comparison),
         aa=effects_table(comparison, "aa", comparison.aa).shown(hide=["noise_floor"])
         if comparison.aa
         else None,
-        aa_words="" if comparison.aa_pair is None else legible(joined(comparison.aa_pair)),
+        aa_words=_aa_words(comparison),
         again=tuple(again(run) for run in runs),
         files=tuple(files),
         footer=_footer(runs),
@@ -218,6 +226,8 @@ def make_page(
         monitoring_figures=tuple(monitoring_figures),
         interference=interference,
         interference_figure=interference_figure,
+        fates=fates,
+        bus=bus,
         balancer=balancer,
         balancer_figures=tuple(balancer_figures),
         course=course,
@@ -322,54 +332,10 @@ def _warnings(runs: Sequence[RunData]) -> tuple[str, ...]:
     )
 
 
-def _method(comparison: Comparison) -> tuple[str, ...]:
-    level = f"{100 * comparison.confidence:.4g} %"
-    lines = [
-        "A block is one fresh boot of every arm, in random order; all statistics are over blocks, "
-        "never over samples.",
-        f"Ratios are the geometric mean of each block’s arm ÷ baseline, with a {level} Student-t "
-        "interval over the blocks’ log-ratios; the hierarchical bootstrap’s interval stands beside "
-        "it in the CSV file. Tails and maxima have order-statistic intervals of the median ratio "
-        "instead, since a maximum has no t-interval.",
-        "Costs are ratios turned so that more is always worse: 2× is half the throughput or twice "
-        "the duration.",
-        "p is from flipping the signs of whole blocks, and corrected by max-T over one arm’s "
-        "headline metrics, or over its others, which are exploratory: an arm without any "
-        "difference is called worse or better in any headline metric in at most "
-        f"{100 * comparison.level:g} % of studies, whatever other arms there are.",
-        f"Worse or better: p below {comparison.level:g}, the interval beside 1, and the estimate "
-        f"beyond the practical margin of ±{100 * comparison.margin:g} %. Equivalent: the whole "
-        "interval lies within the margin. Everything else is inconclusive, and the greatest cost "
-        "that the interval does not exclude is said.",
-        *_about_baseline(comparison),
-        "What a unit of work costs the host is the CPU time of the machine’s own processes there "
-        "(of QEMU, of the container, of the agent on the bare host) per unit of work, averaged "
-        "over the cell; what the host’s kernel does for it elsewhere is only in the host’s "
-        "counters. Memory is the most that was seen resident.",
-    ]
-    lines += [
-        f"{legible(family.arm)}, {family.family} metrics: {family.tests} tests, {family.declared} "
-        "declared; the least p within reach is "
-        + ("–." if family.p_least is None else f"{family.p_least:.2g}.")
-        for family in comparison.families
-    ]
-    return tuple(lines)
-
-
-def _about_baseline(comparison: Comparison) -> list[str]:
-    """Return what counts as the baseline, and whether the order of a block is taken out."""
-    lines = []
-    if comparison.pooled:
-        lines.append(
-            f"{legible(comparison.pooled)} is the baseline booted a second time: its boots count "
-            "as the baseline’s, and how far the two differ is a diagnostic, no gate."
-        )
-    if comparison.position:
-        lines.append(
-            "By how much later in its block an arm was booted than the baseline is a covariate, "
-            "flipped with the block’s signs."
-        )
-    return lines
+def _aa_words(comparison: Comparison) -> str:
+    """Return which arms are the same: of each host a pair."""
+    pairs = dict.fromkeys((effect.baseline, effect.arm) for effect in comparison.aa)
+    return legible("; ".join(map(joined, pairs)))
 
 
 def _footer(runs: Sequence[RunData]) -> str:

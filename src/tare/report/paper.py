@@ -4,24 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tare.analysis.close_up import close_up
 from tare.analysis.comparison import Comparison
 from tare.analysis.course import QUIET, PhaseEffect
 from tare.analysis.formatting import format_quantity
 from tare.analysis.kernels import tick_rates
+from tare.analysis.monitoring import Monitor
 from tare.analysis.results import ArmSummary, Key
 from tare.analysis.series_data import SeriesSummary
 from tare.analysis.statistics.logratio import error_of_mean
 from tare.references.exhibits import Exhibit
 from tare.references.pairing import Beside, SideBySide, measured_keys, shown_value
 from tare.references.scenarios import matching
+from tare.references.stated import Stated
 from tare.report.drawing import Drawn, Noted
 from tare.report.figures.frame import Figure
 from tare.report.figures.series import scatter_figure
 from tare.report.long_series import Pooled, emulated_arms
 from tare.report.palette import Look
+from tare.report.paper_jobs import NOTE as JOBS_NOTE
+from tare.report.paper_jobs import bars_of, counters_of
 from tare.report.published import beside_table
+from tare.report.stated import statement
 from tare.report.svg import legible
 from tare.report.tables import Column, Shown, Table
 from tare.report.words import NONE, Names, Part, counted, joined, marked, metric_name, slug
@@ -44,6 +50,7 @@ class Elsewhere:
     name: str
 
 
+JOBS = Elsewhere("jobs", "Jobs of Hadoop, phase by phase")
 COURSE = Elsewhere("course", "Response time over time")
 
 
@@ -60,6 +67,8 @@ class PaperDraft:
         notes: What a reader must know, one sentence each.
         above: The part of the page that draws it already.
         empty: Why nothing of the run stands here.
+        stated: What the source's text states of it, with what the run has for that.
+        whole: Its table as it goes into a file, where it has one of its own.
     """
 
     exhibit: Exhibit
@@ -70,6 +79,8 @@ class PaperDraft:
     notes: tuple[str, ...] = ()
     above: Elsewhere | None = None
     empty: str = ""
+    stated: tuple[str, ...] = ()
+    whole: Table[Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -84,6 +95,7 @@ class PaperItem:
     notes: tuple[str, ...]
     above: Elsewhere | None
     empty: str
+    stated: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -103,17 +115,33 @@ class RunFindings:
         looks: How arms look.
         series: Summaries of long series by part and arm.
         phases: What each phase of the neighbours did.
+        watched: The counters of cells.
     """
 
     comparison: Comparison
     looks: Mapping[str, Look]
     series: Pooled
     phases: Sequence[PhaseEffect]
+    watched: Sequence[Monitor] = ()
 
 
-def paper_drafts(side: SideBySide, run: RunFindings) -> tuple[PaperDraft, ...]:
-    """Return a source's tables and figures in its order, with what the run has for each."""
-    return tuple(_draft(side, run, exhibit) for exhibit in side.reference.exhibits)
+def paper_drafts(
+    side: SideBySide, run: RunFindings, told: Sequence[Stated] = ()
+) -> tuple[PaperDraft, ...]:
+    """Return a source's tables and figures in its order, with what the run has for each.
+
+    Args:
+        side: Published and own values.
+        run: What else the run has.
+        told: What the source's text states; each stands with the tables and figures it is of.
+    """
+    return tuple(
+        replace(
+            _draft(side, run, exhibit),
+            stated=tuple(statement(each) for each in told if exhibit.name in each.fact.of),
+        )
+        for exhibit in side.reference.exhibits
+    )
 
 
 def paper_items(
@@ -132,6 +160,7 @@ def paper_items(
             notes=tuple(map(legible, each.notes)),
             above=each.above,
             empty=legible(each.empty),
+            stated=tuple(map(legible, each.stated)),
         )
         for each in drafted
     )
@@ -154,6 +183,8 @@ def _draft(side: SideBySide, run: RunFindings, exhibit: Exhibit) -> PaperDraft:
         return replace(plain, above=Elsewhere(_id(side, same), same))
     if exhibit.view in ("course", "phases"):
         return _phases(side, run, plain)
+    if exhibit.view in ("bars", "counters", "job-phases"):
+        return _jobs(side, run, plain)
     scenario = _scenario(side, run.comparison, exhibit)
     if scenario is None:
         return replace(plain, empty=f"no scenario of this run is like {exhibit.scenario}")
@@ -161,8 +192,27 @@ def _draft(side: SideBySide, run: RunFindings, exhibit: Exhibit) -> PaperDraft:
     if not keys:
         return replace(plain, empty=_unmeasured(exhibit))
     if exhibit.view == "values":
-        return replace(plain, table=_values_table(side, run.comparison, exhibit, keys).shown())
+        table = _values_table(side, run.comparison, exhibit, keys)
+        return replace(plain, table=table.shown(), whole=table)
     return _samples(side, run, plain, keys)
+
+
+def _jobs(side: SideBySide, run: RunFindings, plain: PaperDraft) -> PaperDraft:
+    exhibit, found = plain.exhibit, run.comparison
+    if exhibit.view == "job-phases":
+        told = any(key.metric in exhibit.metrics for key in _measured(found))
+        return replace(plain, above=JOBS) if told else replace(plain, empty=_unmeasured(exhibit))
+    name = slug(f"paper {side.reference.reference} {exhibit.name}")
+    made = (
+        bars_of(found, run.looks, exhibit, name)
+        if exhibit.view == "bars"
+        else counters_of(found, run.watched, run.looks, exhibit, name)
+    )
+    return replace(plain, figure=made.figure, table=made.table, note=JOBS_NOTE, empty=made.empty)
+
+
+def _measured(comparison: Comparison) -> Iterator[Key]:
+    return (summary.key for summary in comparison.summaries)
 
 
 def _remarks(exhibit: Exhibit) -> tuple[str, ...]:
@@ -221,13 +271,13 @@ def _samples(
         if series:
             break
     else:
-        wanted = "single samples" if exhibit.view == "close-up" else "a series over time"
+        wanted = "single samples" if exhibit.view == "close-up" else "series over time"
         return replace(plain, empty=f"{joined(exhibit.workloads)} kept no {wanted} in this run")
     figure = scatter_figure(
         series,
         run.looks,
         emulated_arms(run.comparison),
-        name=slug(f"paper {side.reference.reference} {exhibit.name}"),
+        name=exhibit.stem(side.reference.reference),
         part=exhibit.name,
     )
     note = CLOSE_UP_NOTE if exhibit.view == "close-up" else SAMPLES_NOTE
@@ -270,7 +320,7 @@ def _values_table(
         f"{level} interval by Student’s t; of maxima the longest of all"
     )
     rows = tuple(ValueRow(key, found) for key, found in by_key.items())
-    name = slug(f"paper {side.reference.reference} {exhibit.name}")
+    name = exhibit.stem(side.reference.reference)
     return Table(name, caption, tuple(columns), rows)
 
 
@@ -300,7 +350,8 @@ def _phases(side: SideBySide, run: RunFindings, plain: PaperDraft) -> PaperDraft
         return replace(plain, empty="this run has no response times beside neighbours in phases")
     if plain.exhibit.view == "course":
         return replace(plain, above=COURSE)
-    return replace(plain, table=_phases_table(side, run, plain.exhibit).shown())
+    table = _phases_table(side, run, plain.exhibit)
+    return replace(plain, table=table.shown(), whole=table)
 
 
 def _phases_table(side: SideBySide, run: RunFindings, exhibit: Exhibit) -> Table[str]:
@@ -321,7 +372,7 @@ def _phases_table(side: SideBySide, run: RunFindings, exhibit: Exhibit) -> Table
         return Column(slug(arm), mean, marked(arm, arm in emulated), text, numeric=True)
 
     return Table(
-        slug(f"paper {side.reference.reference} {exhibit.name}"),
+        exhibit.stem(side.reference.reference),
         f"{exhibit.name}: mean response time in each phase of the neighbours",
         (Column("phase", lambda phase: phase, "Phase"), *map(column, arms)),
         tuple(dict.fromkeys(phase for phase, _ in means)),

@@ -9,6 +9,7 @@ from typing import Any
 
 from tare.analysis.formatting import format_duration, format_size
 from tare.analysis.model import CellResult, CheckResult, ImageUsed, PlatformResult, RunData
+from tare.report.connections import connection_words
 from tare.report.svg import legible
 from tare.report.tables import Column, Table
 from tare.report.words import NONE, marked, why_absent
@@ -90,12 +91,13 @@ class Place:
     summary: str
     role: str
     cpus: str
+    network: str
     arms: tuple[str, ...]
 
 
 def places_table(runs: Iterable[RunData]) -> Table[Place]:
     """Return where machines ran, scenario by scenario; arms placed alike share a row."""
-    arms: dict[tuple[str, str, str, str], dict[str, None]] = {}
+    arms: dict[tuple[str, str, str, str, str], dict[str, None]] = {}
     for run in runs:
         named = run.study.get("scenarios")
         scenarios = named if isinstance(named, Mapping) else {}
@@ -107,13 +109,15 @@ def places_table(runs: Iterable[RunData]) -> Table[Place]:
             summary = str(spec.get("summary", "")) if isinstance(spec, Mapping) else ""
             cpus = machine.placement.get("cpus")
             where = ", ".join(map(str, cpus)) if isinstance(cpus, list | tuple) and cpus else "any"
-            key = (machine.scenario, summary, machine.role, where)
+            network = connection_words(machine.placement)
+            key = (machine.scenario, summary, machine.role, where, network)
             arms.setdefault(key, {})[marked(machine.arm, machine.arm in run.emulated_arms)] = None
     columns: tuple[Column[Place], ...] = (
         Column("scenario", lambda p: p.scenario, "Scenario"),
         Column("summary", lambda p: p.summary, "What it is", lambda p: p.summary or NONE),
         Column("role", lambda p: p.role, "Role"),
         Column("cpus", lambda p: p.cpus, "Host CPUs"),
+        Column("network", lambda p: p.network, "Network", lambda p: legible(p.network) or NONE),
         Column("arms", lambda p: ", ".join(p.arms), "Arms"),
     )
     rows = tuple(Place(*key, tuple(found)) for key, found in sorted(arms.items()))
@@ -222,9 +226,42 @@ def run_facts(runs: Sequence[RunData]) -> tuple[tuple[str, str], ...]:
             if seconds > 0:
                 key = name if len(runs) == 1 else f"{name} ({run.run})"
                 facts[key] = format_duration(seconds)
+        if ends := _other_ends(run):
+            facts["network’s other end"] = ends
         if run.resumed:
             facts[f"resumed ({run.run})"] = f"{run.resumed} times"
     return tuple((legible(name), legible(text)) for name, text in facts.items())
+
+
+NETWORKED = frozenset(
+    ("net-stream", "request-response", "connect-request-response", "packet-rate", "http-load")
+)
+
+
+def _other_ends(run: RunData) -> str:
+    """Say where what speaks with the machines over the network was; empty without any."""
+    scenarios = _mapping(run.study.get("scenarios"))
+    kinds = {
+        str(label): str(_mapping(spec).get("workload", label))
+        for label, spec in _mapping(run.study.get("workloads")).items()
+    }
+    found: dict[str, list[str]] = {}
+    for cell in run.cells:
+        if kinds.get(cell.workload, cell.workload) not in NETWORKED:
+            continue
+        peer = _mapping(_mapping(scenarios.get(cell.scenario)).get("machines")).get("peer")
+        where = "a process on the machine’s own host"
+        if isinstance(peer, Mapping):
+            on = peer.get("on")
+            where = f"a machine on {on}" if on else "a machine on the same host"
+        among = found.setdefault(where, [])
+        if cell.scenario not in among:
+            among.append(cell.scenario)
+    return "; ".join(f"{where} ({', '.join(names)})" for where, names in found.items())
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _shape(shape: Mapping[str, Any]) -> str:

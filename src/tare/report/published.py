@@ -16,10 +16,7 @@ from tare.references.pairing import (
     SideBySide,
     Value,
     describe_column,
-    describe_fact,
 )
-from tare.references.printed import Fact
-from tare.references.published import Reference
 from tare.references.scenarios import describe_scenario
 from tare.report.intervals import interval_columns
 from tare.report.tables import Column, Table
@@ -68,10 +65,8 @@ def _columns(one: Beside, index: int, heading: str) -> list[Column[Row]]:
     def measured(got: float) -> str:
         return format_quantity(got, unit, digits=4)
 
-    def as_printed(got: float) -> str:
-        # No source prints more than five digits, nor zeros that say nothing.
-        number, _, rest = format_quantity(got, unit, digits=5).partition(" ")
-        return f"{number.rstrip('0').rstrip('.') if '.' in number else number} {rest}".rstrip()
+    def printed(got: float) -> str:
+        return as_printed(got, unit)
 
     def own_ratio(row: Row) -> float | None:
         got = found(row)
@@ -91,7 +86,7 @@ def _columns(one: Beside, index: int, heading: str) -> list[Column[Row]]:
             f"value_{index + 1}",
             value,
             heading,
-            lambda row: _or_none(value(row), as_printed if row.published else measured),
+            lambda row: _or_none(value(row), printed if row.published else measured),
             numeric=True,
         ),
         Column(
@@ -103,6 +98,14 @@ def _columns(one: Beside, index: int, heading: str) -> list[Column[Row]]:
         ),
         Column(f"estimate_{index + 1}", estimate, same_load, estimate, numeric=True),
     ]
+
+
+def as_printed(value: float, unit: str) -> str:
+    """Return a published value: no source prints more than five digits, nor idle zeros."""
+    if unit == "1":
+        return f"{value:,.10g}"
+    number, _, rest = format_quantity(value, unit, digits=5).partition(" ")
+    return f"{number.rstrip('0').rstrip('.') if '.' in number else number} {rest}".rstrip()
 
 
 def _or_none(value: float | None, text: Callable[[float], str]) -> str:
@@ -117,28 +120,6 @@ def _tone(row: Row) -> str:
     return " ".join(
         word for word, on in (("published", row.published), ("emulated", row.emulated)) if on
     )
-
-
-def facts_table(reference: Reference) -> Table[tuple[str, Fact]]:
-    """Return the numbers that the source states in its text."""
-    columns: tuple[Column[tuple[str, Fact]], ...] = (
-        Column("name", lambda row: row[0]),
-        Column("says", lambda row: row[1].says, "Stated in the text"),
-        Column(
-            "value",
-            lambda row: row[1].value,
-            "Value",
-            lambda row: describe_fact(row[1].value, row[1].to, row[1].unit),
-            numeric=True,
-        ),
-        Column("to", lambda row: row[1].to),
-        Column("unit", lambda row: row[1].unit),
-        Column("conditions", lambda row: row[1].conditions, "Conditions"),
-        Column("section", lambda row: row[1].section, "Section"),
-    )
-    rows = tuple(reference.facts.items())
-    name = f"reference-{reference.reference}-facts"
-    return Table(name, f"Numbers that the text of {reference.reference} states", columns, rows)
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tare.references.arms import Like
 from tare.references.pairing import SideBySide
 from tare.references.published import Reference
 from tare.references.scenarios import describe_scenario
+from tare.references.stated import Stated
+from tare.report.glance import Glance
 from tare.report.paper import PaperItem
-from tare.report.published import beside_table, facts_table
+from tare.report.published import beside_table
 from tare.report.svg import legible
-from tare.report.tables import Shown
+from tare.report.tables import Shown, Table
 from tare.report.words import joined, slug
 
 RULE = (
@@ -41,20 +44,31 @@ class ReferenceSection:
     tables: tuple[ShownBeside, ...]
     items: tuple[PaperItem, ...]
     facts: Shown | None
+    arms: Shown | None = None
+    glance: Shown | None = None
 
 
-def reference_section(side: SideBySide, items: Sequence[PaperItem] = ()) -> ReferenceSection:
+def reference_section(
+    side: SideBySide,
+    items: Sequence[PaperItem] = (),
+    *,
+    facts: Table[Stated] | None = None,
+    arms: Table[Like] | None = None,
+    glance: Table[Glance] | None = None,
+) -> ReferenceSection:
     """Return the page's section about one reference.
 
     Args:
         side: Published and own values.
         items: The source's tables and figures in its order; without any, the tables that the run
             has values for are shown alone.
+        facts: What its text states.
+        arms: What stands for its arms.
+        glance: Its tables and figures at a glance.
     """
     reference = side.reference
     left_out = _missing(side, items) if items else _left_out(side)
     about = [reference.reading, RULE, *left_out, reference.no_study]
-    facts = facts_table(reference)
     return ReferenceSection(
         id=slug(f"reference {reference.reference}"),
         name=legible(reference.reference),
@@ -65,7 +79,9 @@ def reference_section(side: SideBySide, items: Sequence[PaperItem] = ()) -> Refe
             for one in (() if items else side.matched)
         ),
         items=tuple(items),
-        facts=facts.shown() if facts.rows else None,
+        facts=facts.shown() if facts is not None and facts.rows else None,
+        arms=arms.shown() if arms is not None and arms.rows else None,
+        glance=glance.shown() if glance is not None else None,
     )
 
 

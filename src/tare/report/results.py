@@ -364,3 +364,25 @@ def skipped_table(runs: Iterable[RunData]) -> Table[SkippedPart]:
         Column("reason", lambda s: s.reason, "Reason"),
     )
     return Table("skipped", "What did not run here", columns, rows)
+
+
+@dataclass(frozen=True)
+class SkippedGroup:
+    """What did not run for one and the same reason."""
+
+    what: tuple[str, ...]
+    reason: str
+
+
+def skipped_groups_table(runs: Iterable[RunData]) -> Table[SkippedGroup]:
+    """Return what did not run at all, one row for each reason."""
+    shared: dict[str, list[str]] = {}
+    for part in dict.fromkeys(part for run in runs for part in run.skipped):
+        what = " / ".join(name for name in (part.arm, part.scenario, part.workload) if name)
+        shared.setdefault(part.reason, []).append(what)
+    columns: tuple[Column[SkippedGroup], ...] = (
+        Column("what", lambda g: ", ".join(g.what), "Skipped"),
+        Column("reason", lambda g: g.reason, "Reason"),
+    )
+    rows = tuple(SkippedGroup(tuple(what), reason) for reason, what in shared.items())
+    return Table("skipped-by-reason", "What did not run here", columns, rows)

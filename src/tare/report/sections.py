@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 
 from tare.analysis.model import ArmSummary, Comparison, Effect, Flag, Key, SeriesSummary
 from tare.analysis.unit_cost import UnitCost
+from tare.report.anchors import anchor_of
 from tare.report.drawing import Drawn, Noted
+from tare.report.far_tails import far_tables
 from tare.report.figures.distribution import distribution_figure
 from tare.report.figures.frame import Figure
 from tare.report.figures.overhead import metrics_figure
@@ -96,7 +98,10 @@ def drafts(comparison: Comparison, looks: Mapping[str, Look]) -> list[Draft]:
         own = part.role == SUBJECT
         for number, key in enumerate(_drawn_keys(summaries) if own else ()):
             rows = [summary for summary in summaries if summary.key == key]
-            figure = distribution_figure(rows, looks, name=f"{stem}-blocks-{number + 1}", part=name)
+            figure = distribution_figure(
+                rows, looks, name=f"{stem}-blocks-{number + 1}", part=name,
+                leads=leads_of([effect for effect in effects if effect.key == key], rows),
+            )  # fmt: skip
             first.append((figure, _distribution_note(comparison, rows, figure.panels)))
         if own and len({effect.key for effect in effects}) > 1:
             metrics = metrics_figure(comparison, looks, effects, name=f"{stem}-metrics", part=name)
@@ -105,6 +110,16 @@ def drafts(comparison: Comparison, looks: Mapping[str, Look]) -> list[Draft]:
             Draft(part, name, stem, tuple(summaries), tuple(effects), tuple(first), tuple(last))
         )
     return found
+
+
+def leads_of(effects: Sequence[Effect], summaries: Sequence[ArmSummary]) -> dict[str, str]:
+    """Return by arm the effect in which its blocks, cells and logs are listed.
+
+    The baseline's are listed beside those of any arm.
+    """
+    found = {effect.arm: anchor_of(effect.key, effect.arm) for effect in reversed(effects)}
+    first = next(iter(reversed(found.values())), "")
+    return {summary.arm: found.get(summary.arm, first) for summary in summaries}
 
 
 def finish(
@@ -142,6 +157,7 @@ def finish(
         more=whole.effects.shown(hide=HIDDEN, rows=rest, named=True) if rest else None,
         values=whole.values.shown(hide=["what"], rows=draft.summaries),
         tails=tails.shown(hide=["what"]) if tails and tails.rows else None,
+        far=tuple(t.shown(hide=["what"]) for t in far_tables(comparison, {draft.part: series})),
     )
 
 

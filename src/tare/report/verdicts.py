@@ -128,7 +128,10 @@ def _where(comparison: Comparison, effect: Effect) -> str:
 
 
 def arm_lines(comparison: Comparison, looks: Mapping[str, Look]) -> tuple[ArmLine, ...]:
-    """Return a line for each arm but the baseline and its twin, absent ones last."""
+    """Return a line for each arm but the baseline and its twin.
+
+    Absent ones come last; those that are absent for the same reason share one.
+    """
     lines = [
         _line(comparison, verdict, looks[verdict.arm])
         for verdict in comparison.arm_verdicts
@@ -140,11 +143,13 @@ def arm_lines(comparison: Comparison, looks: Mapping[str, Look]) -> tuple[ArmLin
         for platform in run.platforms
         if platform.arm not in comparison.arms
     }
+    shared: dict[str, list[str]] = {}
     for arm, reason in absent.items():
+        shared.setdefault(reason, []).append(arm)
+    for reason, arms in shared.items():
         why = f": {reason.rstrip('.')}" if reason else "; the reasons are below"
-        lines.append(
-            ArmLine(legible(arm), legible(f"has no values{why}."), False, "axis", absent=True)
-        )
+        told = f"{'has' if len(arms) == 1 else 'have'} no values{why}."
+        lines.append(ArmLine(legible(", ".join(arms)), legible(told), False, "axis", absent=True))
     return tuple(lines)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tare.errors import MachineFault, TareError
-from tare.events import MachineReady, MachineStarting, MachineStopped
+from tare.events import MachineReady, MachineStarting
 from tare.hosts.ledger.cleanup import clean
 from tare.hosts.ledger.settings import held_unaltered
 from tare.platforms.contract import (
@@ -27,9 +26,12 @@ from tare.platforms.contract import (
 )
 from tare.platforms.linux.process_machine import temporary_folder
 from tare.run.alive import while_alive
+from tare.run.batch_tracing import traced_cells
+from tare.run.between import stood_between
 from tare.run.cast import Cast
 from tare.run.cell import LEAST_COUNTED_S, Attempt, CellContext
 from tare.run.cluster.batch import clustered
+from tare.run.duet import Beside
 from tare.run.host_counters import HostSampler, host_sampler
 from tare.run.neighbours import Neighbour
 from tare.run.outputs import save_logs
@@ -38,18 +40,17 @@ from tare.run.peers import (
     Peer,
     connected,
     require_network,
-    started_origin,
     started_peer,
 )
 from tare.run.place import Place, connected_by
 from tare.run.sites import OtherHosts, ReadyArm, Site
 from tare.run.slow_libraries import SlowLibraries
-from tare.run.telling import fail_cell, tell_failed, tell_started
-from tare.run.through import Between
+from tare.run.telling import fail_cell, not_removed, tell_failed, tell_started, tell_stopped
 from tare.workloads.needs import needs_of, needs_of_loads
-from tare.workloads.network.ends import ORIGIN, PEER
+from tare.workloads.network.ends import PEER
 
 if TYPE_CHECKING:
+    from tare.run.duet import Side
     from tare.run.interrupt import StopRequest
     from tare.run.runhost.contract import RunHost
     from tare.study.cells import Batch, Cell
@@ -75,7 +76,8 @@ class BatchRunner:
     numbers: count[int]
     """Of the run's machines, on whichever host."""
     libraries: SlowLibraries
-    _newest: str = ""
+    newest: str = ""
+    """The name of the machine that was started last."""
     _left: dict[str, tuple[Context, int]] = field(default_factory=dict)
     """Where something may be left of machines, by the host's name, and the first ledger entry that
     may be of them."""
@@ -87,12 +89,12 @@ class BatchRunner:
         """
         attempts: dict[str, int] = {}
         # What fails before anything is booted must not point to the logs of another arm.
-        self._newest = ""
+        self.newest = ""
         remaining = list(pending)
         while remaining and not self.stop.finishing:
             before = attempts.get(remaining[0].id, 0)
             try:
-                remaining = await self._boot_and_measure(batch, remaining, attempts)
+                remaining = await self.boot_and_measure(batch, remaining, attempts)
             except TareError as error:
                 first = remaining[0]
                 # A cell that was begun is counted already, whatever broke after it.
@@ -100,15 +102,30 @@ class BatchRunner:
                 transient = isinstance(error, MachineFault) and error.transient
                 if transient and attempts[first.id] < TRIES:
                     continue
-                for cell in remaining:
-                    fail_cell(self.cells, cell, error, self._logs(self._newest))
+                self.fail(remaining, error)
                 return
 
-    async def _boot_and_measure(
-        self, batch: Batch, cells: list[Cell], attempts: dict[str, int]
+    def fail(self, cells: Sequence[Cell], error: TareError) -> None:
+        """Tell that cells could not be begun, and why."""
+        for cell in cells:
+            fail_cell(self.cells, cell, error, self._logs(self.newest))
+
+    async def boot_and_measure(
+        self, batch: Batch, cells: list[Cell], attempts: dict[str, int], side: Side | None = None
     ) -> list[Cell]:
+        """Measure in one boot; return the cells that another is needed for.
+
+        Args:
+            batch: The batch.
+            cells: Those of its cells that are wanted.
+            attempts: How often each cell was begun, which is kept.
+            side: Where another batch is measured beside it.
+
+        Raises:
+            TareError: The machines could not be started.
+        """
         arm = self.arms[batch.arm]
-        context = await self._context(batch, arm)
+        context = await self.host_for(batch)
         async with AsyncExitStack() as machines:
             home = Site(self.run_host, context, arm.platform, arm.prepared)
             abroad = await self.others.sites(batch, arm)
@@ -131,8 +148,9 @@ class BatchRunner:
             )
             await self.libraries.loaded()
             facts = replace(arm.facts, vcpus=batch.vcpus)
+            cells_here = await traced_cells(self.cells, batch, context, machines)
             for index, cell in enumerate(cells):
-                if self.stop.finishing:
+                if self.stop.finishing or (side and not await side.meets(index)):
                     return cells[index:]
                 attempts[cell.id] = attempts.get(cell.id, 0) + 1
                 if index and (silent := await self._silence(place, cast, cell)):
@@ -140,7 +158,7 @@ class BatchRunner:
                     tell_failed(self.cells, cell, silent, True, self._logs(cast.subject.name))
                     return cells[index if attempts[cell.id] < TRIES else index + 1 :]
                 attempt = Attempt(
-                    self.cells,
+                    cells_here,
                     cell,
                     cast,
                     facts,
@@ -150,6 +168,7 @@ class BatchRunner:
                     lost=place.lost,
                     watch=watch,
                     unaltered=partial(held_unaltered, context.host, context.ledger),
+                    beside=None if side is None else Beside(side, index),
                 )
                 fault = await attempt.carry_out()
                 if fault is not None:
@@ -159,11 +178,11 @@ class BatchRunner:
                     return cells[index if again else index + 1 :]
         return []
 
-    async def _context(self, batch: Batch, arm: ReadyArm) -> Context:
+    async def host_for(self, batch: Batch) -> Context:
         """Return the host as it has to be booted, and clear of what was left on it."""
         context = await self.run_host.under(batch.boot, batch.block)
         await self._clear(self.run_host, context)
-        return replace(context, kernel=arm.kernel)
+        return replace(context, kernel=self.arms[batch.arm].kernel)
 
     async def _clear(self, run_host: RunHost, context: Context) -> None:
         """Remove what was left of machines on a host, unless it was booted anew since."""
@@ -183,7 +202,8 @@ class BatchRunner:
             or batch.placement.cluster is not None
             or "bridged" in needs
         )
-        joining = connected(contexts, place.arm.platform, place.arm.options, several=several)
+        platform, options, link = place.arm.platform, place.arm.options, batch.placement.link
+        joining = connected(contexts, platform, options, several=several, link=link)
         return await place.machines.enter_async_context(joining)
 
     def _needs(self, batch: Batch, cells: Sequence[Cell]) -> frozenset[Need]:
@@ -216,17 +236,7 @@ class BatchRunner:
         peer = await self._peer(place, subject, companions.get(PEER), own.get("client", ()))
         if peer is None or not bridged:
             return Cast(subject, neighbours, peer, companions=companions)
-        origin = companions.get(ORIGIN)
-        if origin is None:
-            context, like = place.home.context, place.specs[SUBJECT]
-            starting = started_origin(context, peer.network, like, own["origin"])
-            origin = await place.machines.enter_async_context(starting)
-        cpus = {"subject": place.batch.placement.subject, **own}
-        for role, name in ((PEER, "client"), (ORIGIN, "origin")):
-            if role in companions:
-                cpus[name] = ()
-        tare = (os.getpid(),) if place.home.context.host.local else ()
-        between = Between(subject, peer.machine, origin, peer.network, cpus, watch, tare)
+        between = await stood_between(place, subject, peer, companions, own, watch)
         return Cast(subject, neighbours, peer, between, companions)
 
     async def _peer(
@@ -284,7 +294,7 @@ class BatchRunner:
     ) -> Machine:
         batch, arm, site = place.batch, place.arm, site or place.home
         context = site.context
-        name = self._newest = f"tare-{self.run}-{next(self.numbers)}-{role}"
+        name = self.newest = f"tare-{self.run}-{next(self.numbers)}-{role}"
         vcpus = batch.vcpus if role == SUBJECT else vcpus or arm.shape.vcpus
         shape = replace(arm.shape, memory=memory or arm.shape.memory, vcpus=vcpus)
         # Nobody can have made it beforehand: its name is known to nobody.
@@ -314,7 +324,7 @@ class BatchRunner:
             machine = await while_alive((), starting, *place.lost)
         except TareError as fault:
             self._left.setdefault(context.host.name, (context, first))
-            self._tell_stopped(name, fault)
+            tell_stopped(self.cells, name, fault)
             raise
         place.machines.push_async_callback(self._remove, site, machine, workdir, first)
         hello = await while_alive((), machine.ready(site.run_host.machine_s), *place.lost)
@@ -363,22 +373,8 @@ class BatchRunner:
             # The host is lost for now: what is left there is removed once it is back.
             self._left.setdefault(context.host.name, (context, first))
             if fault is None:
-                fault = _as_fault(machine.name, error)
-        self._tell_stopped(machine.name, fault, cost)
-
-    def _tell_stopped(
-        self, name: str, fault: TareError | None, cost: Mapping[str, float] | None = None
-    ) -> None:
-        tail = fault.console_tail if isinstance(fault, MachineFault) else ()
-        self.cells.log.append(
-            MachineStopped(
-                machine=name,
-                expected=fault is None,
-                reason=str(fault) if fault else "",
-                console_tail=tail,
-                host_cost=dict(cost or {}),
-            )
-        )
+                fault = not_removed(machine.name, error)
+        tell_stopped(self.cells, machine.name, fault, cost)
 
     async def _keep_logs(self, context: Context, name: str, workdir: Path) -> None:
         await save_logs(context.host, workdir, self.cells.folder.machines / name)
@@ -387,10 +383,3 @@ class BatchRunner:
         if not name:
             return ()
         return (self.cells.folder.relative(self.cells.folder.machines / name),)
-
-
-def _as_fault(name: str, error: TareError | OSError | TimeoutError) -> MachineFault:
-    if isinstance(error, MachineFault):
-        return error
-    words = "it did not end in time" if isinstance(error, TimeoutError) else str(error)
-    return MachineFault(f"{name} could not be removed: {words}")

@@ -100,7 +100,7 @@ class Clocks:
         Raises:
             MachineFault: The agent is lost.
         """
-        first = self._last.pop(machine, None) or await agent.clock()
+        first = self._last.pop(machine, None) or await agent.clock(as_often=self.virtual)
         self._origins.setdefault(machine, first)
         return first
 
@@ -113,7 +113,7 @@ class Clocks:
         Raises:
             MachineFault: The agent is lost.
         """
-        last = await agent.clock()
+        last = await agent.clock(as_often=self.virtual)
         trust = judge(first, last, DRIFT_LIMIT_PPM)
         if not self.virtual and trust.plausible and not trust.certain:
             whole, give_up = trust, time.monotonic() + MOST_WAIT_S

@@ -20,7 +20,8 @@ from tare.run.cluster.jobs import ClusterJob, job_facts
 from tare.run.cost import MEMORY, CellCost
 from tare.run.disk_facts import disk_facts
 from tare.run.host_counters import Counted, Counters, HostSampler
-from tare.run.host_trace import WATCHED, HostRecord, HostSide, HostTracing
+from tare.run.host_record import HostRecord
+from tare.run.host_trace import WATCHED, HostTracing, host_side
 from tare.run.hypervisor_side import HypervisorSide
 from tare.run.neighbours import LoadReport, Loads
 from tare.run.outputs import save_output
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from tare.agent.clocktrust import ClockTrust
     from tare.events import Event, EventLog
     from tare.run.cast import Cast
+    from tare.run.duet import Beside
     from tare.run.folder import RunFolder
     from tare.study.cells import Cell
     from tare.workloads.contract import Metric, Parameters, Workload
@@ -132,6 +134,7 @@ class Attempt:
         lost: Each set if a host is lost as a whole, or the network between hosts.
         watch: What samples the host's counters beside the machine's.
         unaltered: Raises MachineFault where the host is no longer as the machines need it.
+        beside: What keeps it in step with the other arm of a duet.
     """
 
     context: CellContext
@@ -144,6 +147,7 @@ class Attempt:
     lost: tuple[asyncio.Future[MachineFault], ...] = ()
     watch: HostSampler | None = None
     unaltered: Callable[[], Awaitable[None]] | None = None
+    beside: Beside | None = None
 
     @property
     def workload(self) -> Workload[Any]:
@@ -155,6 +159,8 @@ class Attempt:
         """Its parameters, with which it ends by itself."""
         asked = self.workload.parameters.model_validate(dict(self.cell.parameters))
         ending: Parameters = self.workload.ending(asked)
+        if self.cast.cluster is not None:
+            ending = self.workload.on_slaves(ending, len(self.cast.cluster.slaves))
         return ending
 
     @property
@@ -203,7 +209,7 @@ class Attempt:
     async def _measure(self) -> _Measured:
         context, subject, cast = self.context, self.cast.subject, self.cast
         loads = Loads(cast.neighbours, context.workloads, self.facts, cast.peer)
-        side = HostSide(
+        side = host_side(
             context.tracing if self.host_trace and self.cell.kind in WATCHED else None,
             subject,
             {neighbour.role: neighbour.machine for neighbour in cast.neighbours},
@@ -217,6 +223,8 @@ class Attempt:
                 # When all files are made, and before any is measured.
                 forgotten.update(await subject.forget_disk())
                 before.update(await subject.disk_moved())
+            if self.beside is not None:
+                await self.beside.begin()
             await side.begin()
             await cost.begin()
             counters.start_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
@@ -226,8 +234,12 @@ class Attempt:
         barrier = Barrier(1 + len(cast.neighbours), begin)
         hypervisor = HypervisorSide(subject)
         await side.open()
-        await hypervisor.begin()
-        first = await context.clocks.begin(subject.name, subject.agent)
+        try:
+            await hypervisor.begin()
+            first = await context.clocks.begin(subject.name, subject.agent)
+        except BaseException:
+            await side.abandon()
+            raise
         # Not where there would be no second sample to compare the first with.
         counted = not self.workload.realtime and self.cell.expected_s >= LEAST_COUNTED_S
         counters = Counters(subject, self.watch, counted, cast.companions)
@@ -241,6 +253,8 @@ class Attempt:
             standstill.begin()
             outcome = await loads.beside(self._work(barrier, progress))
             took_s = time.monotonic() - began
+            if self.beside is not None:
+                self.beside.end()
             await cost.end()
             after = await subject.disk_moved() if uses_disk else {}
             host = await side.end(outcome)
@@ -347,7 +361,7 @@ class Attempt:
                 warnings=(*texts(measured.outcome.value), *warnings(measured.loads)),
                 logs=self.logs,
                 measured_s=measured.took_s,
-                facts=measured.facts(),
+                facts=measured.facts() | (self.beside.facts() if self.beside else {}),
             )
         )
         return told

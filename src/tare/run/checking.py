@@ -19,14 +19,15 @@ from tare.platforms.contract import (
     ToolboxFiles,
     Verdict,
 )
-from tare.platforms.linux.network import offered_network, with_network
+from tare.platforms.linux.network import lacking_switch, offered_network, with_network
 from tare.run.arm_facts import recorded
 from tare.run.lacking import lacking, lacking_loads
 from tare.run.remembered import keep, question
-from tare.run.runhost.booted import mark_of
+from tare.run.runhost.booted import mark_of, marks
 from tare.run.setup import Grounds, RunSetup, platform_of
 from tare.run.toolbox import study_needs, study_toolbox
 from tare.study.plan import ArmFacts, HostFacts, Plan, make_plan
+from tare.study.switching import Switching
 
 if TYPE_CHECKING:
     from tare.run.runhost.contract import RunHost
@@ -102,11 +103,14 @@ async def _check_booted(
         name: dataclasses.replace(
             verdict,
             emulated=verdict.emulated or run_host.emulated,
-            mark=mark_of(
-                platform_of(setup, study, name),
-                study.arms[name].options,
-                boot,
-                run_host.hypervisor,
+            mark=marks(
+                mark_of(
+                    platform_of(setup, study, name),
+                    study.arms[name].options,
+                    boot,
+                    run_host.hypervisor,
+                ),
+                run_host.crowding,
             ),
         )
         for name, verdict in found.items()
@@ -135,7 +139,23 @@ async def _check_together(
             offered, reason = await offered_network(where, ways)
             able = with_network(verdicts[name].capabilities, offered, reason)
             verdicts[name] = dataclasses.replace(verdicts[name], capabilities=able)
+            verdicts[name] = await _switched(where, options.wanted_switch, verdicts[name])
     return verdicts
+
+
+async def _switched(where: Context, wanted: Switching, verdict: Verdict) -> Verdict:
+    """Return the verdict, unless the host lacks something of the switch that the arm wants."""
+    if not verdict.usable:
+        return verdict
+    try:
+        lacks = await lacking_switch(where.host, wanted)
+    except TareError as error:
+        return dataclasses.replace(
+            verdict, usable=False, reason=error.message, hint=error.hint, lasting=False
+        )
+    if lacks is None:
+        return verdict
+    return dataclasses.replace(verdict, usable=False, reason=lacks[0], hint=lacks[1])
 
 
 def facts_of(setup: Grounds, study: Study, verdicts: Mapping[str, Verdict]) -> dict[str, ArmFacts]:

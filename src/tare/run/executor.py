@@ -46,6 +46,7 @@ from tare.run.checking import (
     plan_study,
     prepare_arms,
 )
+from tare.run.duet import carry_out, steps
 from tare.run.interrupt import StopRequest, listening
 from tare.run.pacing import Pace
 from tare.run.part import Part
@@ -317,7 +318,8 @@ class _Execution:
             for batch, pending in unfinished(self._plan, block, self._fold.settled | settled)
             if batch.arm not in ended
         ]
-        if not any(pending for _, pending in batches):
+        at_once = steps(batches, duet=self._study.blocks.duet)
+        if not at_once:
             # The former process ended between the last cell and the end of its block.
             if block not in self._fold.block.finished:
                 self._log.append(BlockFinished(block=block))
@@ -327,11 +329,10 @@ class _Execution:
                 block=block, order=tuple(f"{batch.arm}/{batch.scenario}" for batch, _ in batches)
             )
         )
-        for batch, pending in batches:
+        for step in at_once:
             if stop.finishing:
                 return
-            if pending:
-                await runners[batch.host].carry_out(batch, pending)
+            await carry_out(runners[step[0][0].host], step)
         if not stop.finishing:
             self._log.append(BlockFinished(block=block))
 

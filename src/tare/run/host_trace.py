@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tare.agent.series import Series
+from tare.errors import MachineFault
 from tare.events.host_schedule import SERIES
 from tare.hosts.trace.recorder import HostRecorder, NoTracing, Recording, host_recorder
 from tare.hosts.trace.threads import (
@@ -19,18 +20,20 @@ from tare.hosts.trace.threads import (
     throttled,
 )
 from tare.platforms.oci.cgroups import cgroup_mounts
+from tare.run.host_clock import clock_offset, host_agent, on_the_host, readings
+from tare.run.host_record import HostRecord
+from tare.run.xen_side import XenSide
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tare.agent.client import Outcome
+    from tare.agent.client import AgentClient, Outcome
     from tare.agent.clocktrust import ClockReading
     from tare.hosts import Host
     from tare.platforms.contract import Context, Machine
 
 WATCHED = frozenset({"tick"})
 """The workloads that log when time was taken from them."""
-CLOCK_ROUNDS = 5
 _OFF = "recording was not asked for"
 
 
@@ -41,6 +44,8 @@ class HostTracing:
     host: Host
     recorder: HostRecorder | None
     reason: str = ""
+    context: Context | None = None
+    """Where the recorder works; None where there is none."""
 
 
 @asynccontextmanager
@@ -52,15 +57,17 @@ async def host_tracing(context: Context) -> AsyncIterator[HostTracing]:
         except NoTracing as refusal:
             yield HostTracing(context.host, None, str(refusal))
             return
-        yield HostTracing(context.host, recorder)
+        yield HostTracing(context.host, recorder, context=context)
 
 
-@dataclass(frozen=True)
-class HostRecord:
-    """What the host's side of one cell came to."""
-
-    facts: Mapping[str, Any]
-    series: Series | None = None
+def host_side(
+    tracing: HostTracing | None, subject: Machine, others: Mapping[str, Machine]
+) -> HostSide | XenSide:
+    """Return what records the host's side of one cell; for the arguments see :class:`HostSide`."""
+    below = subject.traced_below()
+    if tracing is None or below is None:
+        return HostSide(tracing, subject, others)
+    return XenSide(below, subject, others)
 
 
 @dataclass
@@ -85,20 +92,35 @@ class HostSide:
     _refused: str = ""
     _recording: bool = False
     _clock: tuple[ClockReading, ...] = ()
+    _held: AsyncExitStack = field(default_factory=AsyncExitStack)
+    _beside: AgentClient | None = None
 
     async def read_clock(self) -> tuple[ClockReading, ...]:
         """Read the subject's clock often enough to align it with the host's."""
         if self.tracing is None or self.tracing.recorder is None or self.subject.shares_clock:
             return ()
-        return tuple([await self.subject.agent.clock() for _ in range(CLOCK_ROUNDS)])
+        own = await readings(self.subject.agent)
+        if self._beside is None:
+            return own
+        return on_the_host(own, clock_offset(await readings(self._beside)))
 
     async def open(self) -> None:
         """Read the subject's clock, before anything loads the host."""
+        tracing = self.tracing
+        far = tracing is not None and not tracing.host.local and not self.subject.shares_clock
+        if far and tracing is not None and tracing.context is not None:
+            context = tracing.context
+            beside = host_agent(context.host, context.ledger, context.host_agent)
+            try:
+                self._beside = await self._held.enter_async_context(beside)
+            except (MachineFault, OSError) as error:
+                self._refused = f"the clock of {tracing.host.name} cannot be read: {error}"
+                return
         self._clock = await self.read_clock()
 
     async def begin(self) -> None:
         """Begin to record; called when all machines are ready and wait for their start."""
-        if self.tracing is None or self.tracing.recorder is None:
+        if self.tracing is None or self.tracing.recorder is None or self._refused:
             return
         host = self.tracing.host
         self._threads = await self.subject.measuring_threads()
@@ -127,6 +149,12 @@ class HostSide:
 
     async def end(self, outcome: Outcome) -> HostRecord:
         """Stop recording, and return what was recorded with what is needed to read it."""
+        try:
+            return await self._end(outcome)
+        finally:
+            await self._held.aclose()
+
+    async def _end(self, outcome: Outcome) -> HostRecord:
         if self.tracing is None:
             return HostRecord({"recorded": False, "reason": _OFF})
         recorder = self.tracing.recorder
@@ -169,6 +197,7 @@ class HostSide:
         if self._recording and self.tracing is not None and self.tracing.recorder is not None:
             self._recording = False
             await self.tracing.recorder.abandon()
+        await self._held.aclose()
 
     def _named(self, taken: Recording) -> dict[str, dict[str, str]]:
         seen = set(taken.columns["who"][taken.columns["kind"] == 0].tolist())

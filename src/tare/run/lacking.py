@@ -32,10 +32,11 @@ def lacking(
     for name, spec in study.workloads.items():
         workload = workloads[spec.workload]
         reason = unmet(study, arm, offered, needs_of(workload, spec.points))
-        if memory < workload.memory:
+        points = [workload.parameters.model_validate(dict(point)) for point in spec.points]
+        least = max(map(workload.memory_for, points), default=workload.memory)
+        if memory < least:
             reason = (
-                f"a machine with at least {format_size(workload.memory)} of memory, "
-                f"not {format_size(memory)}"
+                f"a machine with at least {format_size(least)} of memory, not {format_size(memory)}"
             )
         if reason:
             found[name] = f"{name} needs {reason}"
@@ -45,13 +46,17 @@ def lacking(
 def lacking_loads(
     workloads: Mapping[str, Workload[Any]], study: Study, arm: str, offered: Capabilities
 ) -> dict[str, str]:
-    """Return the scenarios whose neighbours' loads cannot run on an arm, with the reason."""
+    """Return the scenarios whose neighbours or link an arm cannot have, with the reason."""
     found: dict[str, str] = {}
     for name, scenario in study.scenarios.items():
         for wanted in scenario.neighbours:
             needs = needs_of_loads(workloads, [wanted])
             if reason := unmet(study, arm, offered, needs):
                 found.setdefault(name, f"its neighbours' {wanted.load} needs {reason}")
+        if scenario.link is not None and offered.network:
+            reason = unmet(study, arm, offered, frozenset({"network", "bridged"}))
+            if reason:
+                found.setdefault(name, f"its link needs {reason}")
     return found
 
 

@@ -22,6 +22,7 @@ from tare.platforms.linux.network import (
     Network,
     SpanningNetwork,
     chosen_way,
+    in_namespace,
     offered_network,
     spanning_network,
 )
@@ -68,7 +69,12 @@ class Connection:
 
 @asynccontextmanager
 async def connected(
-    contexts: Sequence[Context], platform: Platform[Any], options: PlatformOptions, *, several: bool
+    contexts: Sequence[Context],
+    platform: Platform[Any],
+    options: PlatformOptions,
+    *,
+    several: bool,
+    link: float | None = None,
 ) -> AsyncIterator[Connection]:
     """Hold the network of one batch.
 
@@ -77,6 +83,7 @@ async def connected(
         platform: The arm's platform.
         options: The arm's options.
         several: Whether its machines have to reach each other, and not the peer alone.
+        link: The speed of the link to the peer, in bits per second; None: as fast as it goes.
 
     Raises:
         MachineFault: The machines cannot be connected as the arm asks.
@@ -85,13 +92,15 @@ async def connected(
     offered = frozenset.intersection(
         *[(await offered_network(context, ways))[0] for context in contexts]
     )
-    if several:
+    if several or link is not None:
         offered -= ALONE
     try:
         way = chosen_way(options, offered)
     except InputError as error:
         raise MachineFault(error.message, error.hint) from error
-    async with spanning_network(contexts, way not in ALONE) as whole:
+    switching = options.wanted_switch
+    making = spanning_network(contexts, way not in ALONE, switching=switching, link=link)
+    async with making as whole:
         yield Connection(whole, contexts[0].host.name, way)
 
 
@@ -253,7 +262,8 @@ async def started_peer(
         MachineFault: It does not start.
     """
     cpus = cpus or outside_cpus(context, like)
-    async with started_process(context, like, PEER, network.around_peer, cpus) as machine:
+    around, env = network.around_peer, network.peer_variable
+    async with started_process(context, like, PEER, around, cpus, env) as machine:
         yield Peer(machine, network)
 
 
@@ -266,10 +276,11 @@ async def started_origin(
     Raises:
         MachineFault: It does not start.
     """
-    link = await network.namespace(_beside(like, ORIGIN))
-    around = ["nsenter", f"--net=/run/netns/{link.interface}"]
-    cpus = cpus or outside_cpus(context, like)
-    async with started_process(context, like, ORIGIN, around, cpus) as machine:
+    link = await network.outside(_beside(like, ORIGIN))
+    around, cpus = in_namespace(link.interface), cpus or outside_cpus(context, like)
+    env = link.variable
+    async with started_process(context, like, ORIGIN, around, cpus, env) as machine:
+        await network.acquaint(context.host, context.host_agent, link, like.name)
         yield machine
 
 
@@ -291,7 +302,12 @@ def _beside(like: MachineSpec, role: str) -> str:
 
 @asynccontextmanager
 async def started_process(
-    context: Context, like: MachineSpec, role: str, around: Sequence[str], cpus: tuple[int, ...]
+    context: Context,
+    like: MachineSpec,
+    role: str,
+    around: Sequence[str],
+    cpus: tuple[int, ...],
+    env: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Machine]:
     """Hold an agent that is a process of the host beside a machine, with the same toolbox.
 
@@ -301,6 +317,7 @@ async def started_process(
         role: What the process is to the cell.
         around: What comes before its command.
         cpus: Where it runs.
+        env: What its environment has beside the toolbox's.
 
     Raises:
         MachineFault: It does not start.
@@ -317,7 +334,7 @@ async def started_process(
             ledger,
             [*around, str(context.host_agent), "serve"],
             log=workdir / CONSOLE,
-            env=tools,
+            env={**tools, **(env or {})},
             cpus=cpus,
         )
 
@@ -341,7 +358,9 @@ async def started_process(
             held=held.pop_all(),
         )
         try:
-            await machine.ready(READY_S)
+            hello = await machine.ready(READY_S)
+            about = {"network": hello.proof["network"]} if "network" in hello.proof else {}
+            machine.applied = {**machine.applied, **about}
             yield machine
         finally:
             await machine.stop()

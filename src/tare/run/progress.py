@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -177,6 +177,7 @@ class ProgressView:
         self._console = console
         self._redraws = console.is_terminal and can_redraw(os.environ.get("TERM", ""))
         self._spoke = tally.clock()
+        self._skips: list[Skipped] = []
         self._live = Live(
             get_renderable=self._render,
             console=console,
@@ -190,6 +191,7 @@ class ProgressView:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._tell_skips()
         if self._redraws:
             self._live.stop()
 
@@ -205,8 +207,18 @@ class ProgressView:
         """Show one more event."""
         self._spoke = self.tally.clock()
         self.tally.take(record.event)
+        if isinstance(record.event, Skipped):
+            self._skips.append(record.event)
+            return
+        self._tell_skips()
         for line in _lines(record.event, self.tally):
             self._console.print(line, highlight=False)
+
+    def _tell_skips(self) -> None:
+        """Say what is skipped, once it is known that no more comes; each reason has one line."""
+        for line in skip_lines(self._skips):
+            self._console.print(line, highlight=False)
+        self._skips.clear()
 
     def _render(self) -> RenderableType:
         tally, lost = self.tally, self.tally.fold.lost_cells
@@ -232,6 +244,18 @@ def can_redraw(terminal: str) -> bool:
     return terminal.lower() not in ("", "dumb", "unknown")
 
 
+def skip_lines(skips: Iterable[Skipped]) -> list[Text]:
+    """Return what is skipped; what is skipped for the same reason shares a line."""
+    shared: dict[str, list[str]] = {}
+    for skip in skips:
+        what = "/".join(part for part in (skip.arm, skip.scenario, skip.workload) if part)
+        shared.setdefault(skip.reason, []).append(what)
+    return [
+        Text(f"  – {', '.join(what)} skipped: {reason}", "yellow")
+        for reason, what in shared.items()
+    ]
+
+
 def _lines(event: Event, tally: Tally) -> list[Text]:
     match event:
         case RunStarted():
@@ -244,9 +268,6 @@ def _lines(event: Event, tally: Tally) -> list[Text]:
             mark = " (emulated)" if event.emulated else ""
             lines = [Text(f"  ✓ {event.arm}{mark}: {event.reason}", "green")]
             return [*lines, *([Text(f"    ! runs {event.mark}", "yellow")] if event.mark else [])]
-        case Skipped():
-            what = "/".join(part for part in (event.arm, event.scenario, event.workload) if part)
-            return [Text(f"  – {what} skipped: {event.reason}", "yellow")]
         case Planned():
             return [Text(f"  {note}") for note in event.notes]
         case CellFinished() if event.status != "ok":

@@ -139,7 +139,7 @@ def changed_hosts(
         now: As it returns it now.
         menus: The hosts that are booted as arms need them.
     """
-    if any(isinstance(facts, Mapping) for facts in now.values()):
+    if all(isinstance(facts, Mapping) for facts in now.values()):
         return [
             f"{phrase} (host {name})"
             for name, facts in now.items()
@@ -149,6 +149,16 @@ def changed_hosts(
     return _changed_host(then, now, by_boot="" in menus)
 
 
+def _changed_lab(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return which of the lab's own files are others; by their content, whatever their names."""
+    found = []
+    for what, words in (("xen", "Xen"), ("kernel", "kernel"), ("qemu", "QEMU")):
+        before, after = (each.get(what, {}).get("sha256") for each in (then, now))
+        if before and after and before != after:
+            found.append(f"the lab's {words} is {after[:12]}, and was {before[:12]}")
+    return found
+
+
 def _changed_host(then: Mapping[str, Any], now: Mapping[str, Any], *, by_boot: bool) -> list[str]:
     return [
         f"{WORDS[name]} is {_shown(name, after)}, and was {_shown(name, before)}"
@@ -156,7 +166,7 @@ def _changed_host(then: Mapping[str, Any], now: Mapping[str, Any], *, by_boot: b
         if name in WORDS
         and not (by_boot and name in BY_BOOT)
         and not (name == "memory_bytes" and _as_much(before, after))
-    ]
+    ] + _changed_lab(then.get("lab", {}), now.get("lab", {}))
 
 
 def changed_arms(then: Mapping[str, PlatformChecked], now: Mapping[str, Verdict]) -> list[str]:

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,8 +59,9 @@ async def require_room(
         InputError: Something is more than a host has, or cannot be there.
     """
     for batch in plan.batches:
+        beside = [other for other in plan.batches if other.scenario == batch.scenario]
         if _boots_image(study, grounds, batch.arm):
-            _require_memory(study, batch, memory)
+            _require_memory(study, beside if study.blocks.duet else [batch], memory)
     for arm in plan.arms:
         if study.computers[study.host_of(arm)].kind == "local":
             _require_disk(study, arm)
@@ -84,8 +85,13 @@ def machines_of(study: Study, batch: Batch) -> dict[str, list[int]]:
     return sizes
 
 
-def _require_memory(study: Study, batch: Batch, memory: Mapping[str, int]) -> None:
-    for host, sizes in machines_of(study, batch).items():
+def _require_memory(study: Study, batches: Sequence[Batch], memory: Mapping[str, int]) -> None:
+    batch = batches[0]
+    at_once: dict[str, list[int]] = defaultdict(list)
+    for each in batches:
+        for host, sizes in machines_of(study, each).items():
+            at_once[host] += sizes
+    for host, sizes in at_once.items():
         has = memory.get(host)
         if has is None or sum(sizes) <= has:
             continue

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tare.errors import MachineFault, TareError
-from tare.events import CellFinished, CellStarted, Observed
+from tare.events import CellFinished, CellStarted, MachineStopped, Observed
 from tare.platforms.contract import SUBJECT
 from tare.run.believable import require_possible
 from tare.run.neighbours import LoadReport
@@ -87,3 +87,30 @@ def fail_cell(context: CellContext, cell: Cell, error: TareError, logs: tuple[st
     tell_started(context, cell)
     transient = isinstance(error, MachineFault) and error.transient
     tell_failed(context, cell, str(error), transient, logs)
+
+
+def tell_stopped(
+    context: CellContext,
+    machine: str,
+    fault: TareError | None,
+    cost: Mapping[str, float] | None = None,
+) -> None:
+    """Tell that a machine is no more, and why where that was not wanted."""
+    tail = fault.console_tail if isinstance(fault, MachineFault) else ()
+    context.log.append(
+        MachineStopped(
+            machine=machine,
+            expected=fault is None,
+            reason=str(fault) if fault else "",
+            console_tail=tail,
+            host_cost=dict(cost or {}),
+        )
+    )
+
+
+def not_removed(machine: str, error: TareError | OSError | TimeoutError) -> MachineFault:
+    """Return why a machine could not be removed, as a fault of it."""
+    if isinstance(error, MachineFault):
+        return error
+    words = "it did not end in time" if isinstance(error, TimeoutError) else str(error)
+    return MachineFault(f"{machine} could not be removed: {words}")

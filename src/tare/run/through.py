@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from tare.agent.client import Outcome
 from tare.errors import TareError, WorkloadFault
+from tare.platforms.linux.network import Tracked
+from tare.platforms.linux.network import warnings as lost_by_tracking
 from tare.workloads.network.ends import ORIGIN_PORT, Ends, Stage, Through
 
 if TYPE_CHECKING:
@@ -20,7 +22,10 @@ if TYPE_CHECKING:
     from tare.run.host_counters import HostSampler
 
 STOP_S = 30.0
-STAGES_USUAL = 16
+VERSION_S = 60.0
+EVERYWHERE = "0.0.0.0"
+PROBE, RESPONSES = "probe", "responses"
+STAGES_USUAL = 21
 """So many stages a course has, about; only for what is told of its progress."""
 RUNS = "http-load"
 
@@ -37,6 +42,8 @@ class Between:
         cpus: The host CPUs of each: of the subject, and of the others as far as it is known.
         watch: Where it is taken down who uses the host's CPUs.
         tare: The processes of that host that conduct it all.
+        straight: Under which address the client reaches the origin with nothing between them;
+            empty: there is always something.
     """
 
     subject: Machine
@@ -46,6 +53,7 @@ class Between:
     cpus: Mapping[str, tuple[int, ...]]
     watch: HostSampler | None
     tare: tuple[int, ...] = ()
+    straight: str = ""
 
     async def carry_out(
         self,
@@ -65,16 +73,19 @@ class Between:
             MachineFault: An agent is lost.
             WorkloadFault: One of the three failed; the message names it.
         """
-        host = self._host()
+        host, tracked = self._host(), await self.network.tracked()
         link, origin = (self.network.links[each.name] for each in (self.subject, self.origin))
+        version = await self._version(through)
+        # In a namespace of its own, where nothing but the two paths leads.
+        listens = EVERYWHERE if self.straight else origin.address
         serving = await self.origin.agent.start_load(
-            through.origin.workload, through.origin.at(origin.address, ORIGIN_PORT)
+            through.origin.workload, through.origin.at(listens, ORIGIN_PORT)
         )
         try:
             server = ends.server.at(link.address, ends.port, origin.address)
             proxying = await self.subject.agent.start_load(ends.server.workload, server)
             try:
-                address = (link.address, ends.port, origin.address)
+                address = (link.address, ends.port, origin.address, self.straight)
                 course = _Course(self, through, address, host, barrier, on_progress)
                 async with asyncio.timeout(deadline_s):
                     outcome = await _while_serving(
@@ -86,19 +97,37 @@ class Between:
             raise WorkloadFault(f"the course did not end within {deadline_s:.0f} s") from None
         finally:
             await _stopped(serving)
+        network = {"way": link.way, **self.network.facts, **await self._tracked(tracked)}
         about = {
             "configuration": next(iter(server["files"].values())),
+            "version": version,
             "interface": self.network.interface_of(self.subject.name),
-            "network": {"way": link.way},
+            "network": network,
+            "warnings": [*outcome.value.get("warnings", ()), *lost_by_tracking(network)],
             "outside": {role: list(self.cpus.get(role, ())) for role in ("client", "origin")},
             "cpus": list(self.cpus.get("subject", ())),
             "shared": self.subject.shares_clock,
+            "offloads": {
+                role: each.applied.get("network", {})
+                for role, each in (("client", self.client), ("origin", self.origin))
+            },
         }
         try:
             summed = through.summed({**outcome.value, **about})
         except (KeyError, ValueError, TypeError) as error:
             raise WorkloadFault(f"what the agents told cannot be read: {error!r}") from error
         return replace(outcome, value=dict(summed))
+
+    async def _tracked(self, before: Tracked | None) -> dict[str, Any]:
+        """Return for the record what the switch tracks, and what it lost since ``before``."""
+        after = None if before is None else await self.network.tracked()
+        return {} if before is None or after is None else {"tracked": after.since(before)}
+
+    async def _version(self, through: Through) -> str:
+        """Return what the server in the machine says of its version and build."""
+        asked = {"steps": [{"argv": list(through.version)}]}
+        told = await self.subject.agent.run("program", asked, deadline_s=VERSION_S)
+        return str(told.value.get("output", ""))
 
     def _host(self) -> AgentClient:
         agent = None if self.watch is None else self.watch.agent
@@ -112,7 +141,7 @@ class Between:
 class _Course:
     between: Between
     through: Through
-    address: tuple[str, int, str]
+    address: tuple[str, int, str, str]
     host: AgentClient
     barrier: Barrier
     on_progress: ProgressCallback
@@ -120,7 +149,8 @@ class _Course:
 
     async def carry_out(self) -> Outcome:
         counts: Outcome | None = None
-        while (stage := self.through.following(self.done)) is not None:
+        straight = bool(self.between.straight)
+        while (stage := self.through.following(self.done, straight)) is not None:
             self.on_progress(min(0.99, len(self.done) / STAGES_USUAL), {"stage": stage.name})
             if stage.account is None:
                 # What stands beside the machine begins with the first load, and loads them all.
@@ -151,9 +181,12 @@ class _Course:
         inside = {**asked, "tasks": False, "ask": dict(self.through.ask)}
         limit_s = seconds + after_s + STOP_S
         threads = await subject.threads()
+        outside = {**asked, "tasks": False, "files": list(self.through.outside_files)}
         beside = [
-            self.host.run("account", asked, deadline_s=limit_s),
+            self.host.run("account", {**asked, "cycles": True}, deadline_s=limit_s),
             subject.agent.run("account", inside, deadline_s=limit_s),
+            between.client.agent.run("account", outside, deadline_s=limit_s),
+            between.origin.agent.run("account", outside, deadline_s=limit_s),
         ]
         if stage.probe is not None:
             probe = stage.probe.at(*self.address)
@@ -162,10 +195,13 @@ class _Course:
         first, began = await subject.host_cost(), time.monotonic()
         found = await _together(self._client(stage), *beside)
         last, took_s = await subject.host_cost(), time.monotonic() - began
-        client, host, machine = found[0], found[1].value, found[2].value
+        client = found[0]
+        names = ("host", "machine", "client", "origin")
+        accounts = {name: each.value for name, each in zip(names, found[1:5], strict=True)}
         self.done[stage.name] = client.value
         if stage.probe is not None:
-            self.done["probe"] = found[3].value
+            self.done[PROBE] = found[5].value
+            client = _with_probes(client, found[5])
         machine_tids = {**threads, **await subject.threads()}
         vcpus = await subject.vcpu_threads()
         owners = {
@@ -178,11 +214,21 @@ class _Course:
         }
         cost = {name: last[name] - first.get(name, 0.0) for name in last if name == "cpu_s"}
         value = {
-            "accounts": {"host": host, "machine": machine},
+            "accounts": accounts,
             "owners": owners,
             "cost": {**cost, "wall_s": took_s},
         }
         return replace(client, value=value)
+
+
+def _with_probes(client: Outcome, probe: Outcome) -> Outcome:
+    """Return what a client found, with its probe's course under a name of its own."""
+    beside = (
+        replace(series, name=f"{PROBE}-{series.name}")
+        for series in probe.series
+        if series.name == RESPONSES
+    )
+    return replace(client, series=(*client.series, *beside))
 
 
 def _limit(params: Mapping[str, Any]) -> float:

@@ -80,13 +80,15 @@ async def study_toolbox(setup: RunSetup, study: Study) -> ToolboxFiles | None:
     """
     needs = study_needs(setup, study)
     kind: Kind
-    if {"toolbox-build", "toolbox-hadoop"} <= needs:
+    if "toolbox-build" in needs and needs & {"toolbox-hadoop", "toolbox-analytics"}:
         raise InputError(
             "what compiles a kernel and Hadoop are in two toolboxes, and a study has one",
             "make two studies of it",
         )
     if "toolbox-build" in needs:
         kind = "build"
+    elif "toolbox-analytics" in needs:
+        kind = "analytics"
     elif "toolbox-hadoop" in needs:
         kind = "hadoop"
     elif "toolbox" in needs:

@@ -6,22 +6,46 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tare.study.model import Study
+    from tare.study.model import Arm, Study
 
 AT = "@"
 """Between an arm's name and the host's, in the name of an arm that Tare added."""
 
 
 def with_baselines(study: Study) -> Study:
-    """Return a study with the baseline added on each host that has arms and lacks it.
+    """Return a study with the baseline and its twin added on each host that has arms and no own.
 
-    The baseline ``bare`` is added on the host ``kvm1`` as the arm ``bare@kvm1``.
+    The baseline ``bare`` is added on the host ``kvm1`` as the arm ``bare@kvm1``, and its twin
+    ``bare-again`` as ``bare-again@kvm1``.
     """
+    return _with_twins(_with_baselines(study))
+
+
+def _with_baselines(study: Study) -> Study:
     added = {
         f"{study.baseline}{AT}{host}": study.arms[study.baseline].model_copy(update={"on": host})
         for host in dict.fromkeys(study.host_of(arm) for arm in study.arms)
         if not any(study.host_of(arm) == host and alike(study, arm) for arm in study.arms)
     }
+    return _with(study, added)
+
+
+def _with_twins(study: Study) -> Study:
+    """Add a twin of each host's baseline, where the study's baseline has one."""
+    pair = study.aa
+    if pair is None or pair[0] != study.baseline:
+        return study
+    baselines = dict.fromkeys(study.own_baselines.values())
+    twinned = {one for one, _ in study.twins}
+    added = {
+        f"{pair[1]}{AT}{study.host_of(base)}": study.arms[base].model_copy(update={"twin_of": base})
+        for base in baselines
+        if base not in twinned
+    }
+    return _with(study, added)
+
+
+def _with(study: Study, added: Mapping[str, Arm]) -> Study:
     return study.model_copy(update={"arms": {**study.arms, **added}}) if added else study
 
 
@@ -30,6 +54,15 @@ def alike(study: Study, arm: str) -> bool:
     without = {"on": None}
     one = study.arms[arm].model_copy(update=without)
     return one == study.arms[study.baseline].model_copy(update=without)
+
+
+def as_stored(study: Study, stored: Mapping[str, Any]) -> Study:
+    """Return a study with those of the added arms alone that a run was begun with."""
+    known = stored.get("arms")
+    if not isinstance(known, Mapping):
+        return study
+    arms = {name: arm for name, arm in study.arms.items() if AT not in name or name in known}
+    return study.model_copy(update={"arms": arms})
 
 
 def without_added(stored: Mapping[str, Any]) -> dict[str, Any]:

@@ -48,8 +48,21 @@ class Blocks(Part):
     position: bool = Field(
         False,
         description="Whether by how much later in its block an arm was booted than the baseline is "
-        "taken out as a covariate; true where `least` is 10 or more, when left out. It costs a "
+        "taken out as a covariate; true where `least` is 10 or more, when left out. With `stein` "
+        "it is none. It costs a "
         "degree of freedom and gains where a block's boots grow slower or faster.",
+    )
+    duet: bool = Field(
+        False,
+        description="Whether the baseline and one other arm are measured at once, on equal cores "
+        "that they exchange from block to block: what disturbs the host for a while then cancels "
+        "out, but each arm is the other's neighbour.",
+    )
+    tail_precision: float | None = Field(
+        None,
+        gt=0,
+        description="The same of headline metrics that are tails; four times `precision` when left "
+        "out. Maxima have none: no number of blocks makes them precise.",
     )
     budget: Duration | None = Field(
         None,
@@ -72,8 +85,8 @@ class Blocks(Part):
         if not isinstance(least, int):
             return data
         # Fixed before the first block, never by what was measured.
-        anytime = data.get("method") == "anytime"
-        follow: dict[str, Any] = {"position": least >= FEWEST_BLOCKS_FOR_POSITION and not anytime}
+        without = data.get("method") in ("anytime", "stein")
+        follow: dict[str, Any] = {"position": least >= FEWEST_BLOCKS_FOR_POSITION and not without}
         if "least" in data:
             follow["most"] = max(30, least)
         return {**follow, **data}

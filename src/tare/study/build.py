@@ -19,6 +19,7 @@ from tare.study.checking import (
     suggestion,
     takes_list,
 )
+from tare.study.duets import duet_faults
 from tare.study.model import Arm, ArmFrame, Catalog, Study, StudyFrame, WorkloadSpec
 from tare.study.scenario import Scenario
 from tare.study.shape import Shape
@@ -86,6 +87,9 @@ class _Builder:
             self._findings.add(
                 ("baseline",), f"there is no arm {baseline!r}" + suggestion(baseline, arms)
             )
+        if frame is not None and frame.blocks.duet:
+            for path, fault in duet_faults(arms, scenarios):
+                self._findings.add(path, fault)
         if self._findings.found or frame is None:
             return None
         parts: dict[str, Any] = {"arms": arms, "workloads": workloads, "folder": folder}

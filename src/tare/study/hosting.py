@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from tare.study.own_files import kernel_file, program_file, xen_file
 from tare.study.quantities import Duration, Size, format_size
 
 LEAST_LAB_MEMORY = 1 << 30
@@ -16,7 +17,7 @@ MOST_LAB_CPUS = 64
 Kind = Literal["local", "ssh", "lab"]
 ALWAYS = ("local", "lab")
 """The names of hosts that are always there: this computer, and an emulated one."""
-BOOTS = ("none", "kvm", "xen", "xen-credit")
+BOOTS = ("none", "kvm", "xen", "xen-credit", "xen-rtds")
 """What a host can be booted with; ``none`` is a kernel without a hypervisor below it."""
 
 
@@ -64,6 +65,9 @@ class Boot(Part):
     xen_credit: GrubEntry | None = Field(
         None, description="Xen with `sched=credit`; where arms ask for that scheduler."
     )
+    xen_rtds: GrubEntry | None = Field(
+        None, description="Xen with `sched=rtds`, built with it; where arms ask for that."
+    )
     patience: Duration = Field(
         600.0, gt=0, description="How long the host may take to come back; with a unit or in s."
     )
@@ -73,8 +77,9 @@ class Boot(Part):
         named: dict[str, GrubEntry | None] = {
             "none": self.none or self.kvm,
             "kvm": self.kvm or self.none,
-            "xen": self.xen or self.xen_credit,
+            "xen": self.xen or self.xen_credit or self.xen_rtds,
             "xen:credit": self.xen_credit,
+            "xen:rtds": self.xen_rtds,
         }
         found = named.get(boot)
         return found.entry if found else None
@@ -189,10 +194,20 @@ def _enough(value: int) -> int:
     return value
 
 
-class LabSpec(Part):
-    """The emulated computer of `host: lab`; the word `deterministic` stands for that alone."""
+_LABS: Mapping[str, Mapping[str, Any]] = {
+    "deterministic": {"deterministic": True},
+    "large": {"cpus": 4, "memory": 8 << 30},
+}
 
-    model_config = ConfigDict(json_schema_extra=_or_words("deterministic"))
+
+class LabSpec(Part):
+    """The emulated computer of `host: lab`; a word may stand for it.
+
+    `deterministic` for that alone, `large` for 4 CPUs and 8 GiB: arms of four vCPUs, or scenarios
+    of three neighbours.
+    """
+
+    model_config = ConfigDict(json_schema_extra=_or_words("deterministic", "large"))
 
     cpus: int = Field(
         2,
@@ -202,6 +217,22 @@ class LabSpec(Part):
     )
     memory: Annotated[Size, AfterValidator(_enough)] = Field(
         4 << 30, description="How much memory it has, for the hypervisor and all its machines."
+    )
+    xen: Annotated[str, AfterValidator(xen_file)] | None = Field(
+        None,
+        description="A Xen of your own: its file (`xen`, `xen.gz`), of the version that the lab's "
+        "tools are of; or `rtds`, which is Debian's, built here with the scheduler RTDS. Where an "
+        "arm asks for that scheduler, and nothing is given, it runs on the latter.",
+    )
+    kernel: Annotated[str, AfterValidator(kernel_file)] | None = Field(
+        None,
+        description="A Linux of your own for the lab itself, under its hypervisor or for KVM: the "
+        "file of a vmlinuz, its modules beside it or in `/lib/modules`. What guests boot is the "
+        "study's `kernel`.",
+    )
+    qemu: Annotated[str, AfterValidator(program_file)] | None = Field(
+        None,
+        description="An emulator of your own for the lab: the file of a `qemu-system-x86_64`.",
     )
     deterministic: bool = Field(
         False,
@@ -213,9 +244,11 @@ class LabSpec(Part):
     @classmethod
     def _from_word(cls, data: Any) -> Any:
         if isinstance(data, str):
-            if data != "deterministic":
-                raise ValueError(f"must be `deterministic` or keys with values, not {data!r}")
-            data = {"deterministic": True}
+            if data not in _LABS:
+                raise ValueError(
+                    f"must be `deterministic`, `large` or keys with values, not {data!r}"
+                )
+            data = _LABS[data]
         if isinstance(data, Mapping) and data.get("deterministic") is True and "cpus" not in data:
             data = {**data, "cpus": 1}
         return data

@@ -28,12 +28,25 @@ class Kind(Protocol):
         """Whether it is a job on a cluster."""
         ...
 
+    @property
+    def realtime(self) -> bool:
+        """Whether its threads leave a CPU to nothing else."""
+        ...
+
+    def needs_for(self, parameters: Any) -> frozenset[str]:
+        """Return what its machine must have with these parameters."""
+        ...
+
     def expected_s(self, parameters: Any) -> float:
         """Return the seconds one cell takes on undisturbed hardware."""
         ...
 
     def clocked_s(self, parameters: Any) -> float:
         """Return how many of them the clock ends, however slow the machine is."""
+        ...
+
+    def on_slaves(self, parameters: Any, slaves: int) -> Any:
+        """Return the parameters of a job on a cluster of so many slaves."""
         ...
 
     def vcpus_for(self, parameters: Any) -> int:

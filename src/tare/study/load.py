@@ -7,7 +7,7 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from tare.errors import InputError
-from tare.study.baselines import with_baselines, without_added
+from tare.study.baselines import as_stored, with_baselines, without_added
 from tare.study.build import build_study
 from tare.study.changes import NONE, Changed, Changes, change
 from tare.study.checking import Findings, KeyStyle
@@ -144,4 +144,4 @@ def restore_study(stored: Mapping[str, Any], catalog: Catalog) -> Study:
         raise StudyError(
             "the run's study", problems, "use the version of Tare that the run was begun with"
         )
-    return with_baselines(study)
+    return as_stored(with_baselines(study), stored)

@@ -8,6 +8,7 @@ from typing import Any
 from tare.study.checking import Findings, KeyStyle, shown, suggestion
 from tare.study.hosting import ALWAYS
 from tare.study.hosts_file import KnownHosts, check_host
+from tare.study.spread_clusters import with_cluster_hosts
 from tare.study.yamltext import Path
 
 _FILE = KeyStyle(kebab=True)
@@ -24,6 +25,7 @@ def name_hosts(data: Mapping[str, Any], known: KnownHosts, findings: Findings) -
         known: The computers that the user gave names to.
         findings: Takes the problems.
     """
+    data = with_cluster_hosts(data, findings)
     names = _Names(data, known, findings)
     home = names.home()
     arms = data.get("arms")

@@ -77,6 +77,7 @@ class Placement:
         companions: The same for the machines that the workload works with.
         notes: How the scenario was adapted to this host, one sentence each.
         cluster: The cluster that subject and companions are, where they are one.
+        link: The speed of the link to what is outside, in bits per second; None: no limit.
     """
 
     subject: tuple[int, ...] = ()
@@ -84,6 +85,7 @@ class Placement:
     companions: tuple[CompanionPlacement, ...] = ()
     notes: tuple[str, ...] = ()
     cluster: Cluster | None = None
+    link: float | None = None
 
 
 def place(
@@ -123,7 +125,8 @@ def place(
         for role, each in scenario.machines.items()
     )
     companions += _slaves(scenario, host, cpus, subject, vcpus, can_pin, notes)
-    return Placement(subject, tuple(neighbours), companions, tuple(notes), scenario.cluster)
+    told = tuple(notes)
+    return Placement(subject, tuple(neighbours), companions, told, scenario.cluster, scenario.link)
 
 
 def _slaves(
@@ -197,6 +200,11 @@ def _subject(
     if any(cpus.core(cpu) & set(chosen) - {cpu} for cpu in chosen):
         notes.append("some of the subject's vCPUs share a core: the host has too few cores")
     return chosen
+
+
+def chosen_cpus(cpus: HostCpus, count: int) -> tuple[int, ...]:
+    """Return as many CPUs as that, or all there are: the best to measure on, ascending."""
+    return _choose(cpus, min(count, len(cpus.online)))
 
 
 def _choose(cpus: HostCpus, count: int) -> tuple[int, ...]:

@@ -10,9 +10,11 @@ from pydantic import BaseModel
 
 from tare.errors import InputError
 from tare.study.cells import Batch, Cell, cell_id
+from tare.study.duets import exchanged, expected_s, paired
 from tare.study.kinds import Kind, few_vcpus, wrong_machines
 from tare.study.knobs import lacking_knobs, starved_host
 from tare.study.model import Study, WorkloadSpec
+from tare.study.notes import ONE_KERNEL
 from tare.study.order import in_order
 from tare.study.placement import HostCpus, Unplaceable, place
 from tare.study.quantities import format_size
@@ -22,8 +24,6 @@ CLUSTER_S = 20.0
 """Seconds from machines that are ready to a cluster that is, and from its stop to its end."""
 
 PLAIN_KERNEL = "generic"
-ONE_KERNEL = "every guest boots the distribution's general kernel"
-"""Begins the note of a plan whose arms cannot all boot a real-time kernel."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,8 @@ class Plan:
     def block_s(self) -> float:
         """Estimated seconds of one block."""
         booting = sum(self.hosts[host].boot_s * len(boots) for host, boots in self.boots.items())
-        working = booting + sum(batch.expected_s for batch in self.batches)
+        alone_s = sum(batch.expected_s for batch in self.batches)
+        working = booting + (expected_s(self.batches) if self.study.blocks.duet else alone_s)
         return max(working, self.study.blocks.every or 0.0)
 
     @property
@@ -197,7 +198,8 @@ class Plan:
         # A string seeds Random through SHA-512, which no process-wide hash seed touches.
         order = random.Random(f"{self.seed}/{number}")
         batches = in_order(self.batches, self.boots, number, self.seed)
-        return tuple(batch.in_block(number, order) for batch in batches)
+        found = tuple(batch.in_block(number, order) for batch in batches)
+        return exchanged(found) if self.study.blocks.duet else found
 
 
 def make_plan(
@@ -238,6 +240,9 @@ def make_plan(
                 skipped.append(planned)
             elif planned.cells:
                 batches.append(planned)
+    if study.blocks.duet:
+        batches, alone = paired(batches, hosts[study.host_of(study.baseline)].cpus, kinds)
+        skipped += [Skip(*each) for each in alone]
     if not any(batch.arm == study.baseline for batch in batches):
         reasons = "; ".join(skip.reason for skip in skipped if skip.arm == study.baseline)
         raise InputError(
@@ -303,7 +308,7 @@ def _batch(
         if label not in facts.lacks
         and (spec.scenarios is None or name in spec.scenarios)
         and not wrong_machines(scenario, kinds[spec.workload])
-        for cell in _cells(arm, name, label, spec, facts, kinds[spec.workload])
+        for cell in _cells(arm, name, label, spec, facts, kinds[spec.workload], scenario)
         if not few_vcpus(spec, cell.parameters, kinds[spec.workload], vcpus)
     )
     boots = 1 + len(placement.neighbours) + len(placement.companions)
@@ -355,10 +360,18 @@ def _little_memory(scenario: Scenario, facts: ArmFacts) -> str:
 
 
 def _cells(
-    arm: str, scenario: str, label: str, spec: WorkloadSpec, facts: ArmFacts, kind: Kind
+    arm: str,
+    scenario: str,
+    label: str,
+    spec: WorkloadSpec,
+    facts: ArmFacts,
+    kind: Kind,
+    made: Scenario,
 ) -> Iterator[Cell]:
     for point in spec.points:
         parameters: BaseModel = kind.parameters.model_validate(point)
+        if made.cluster is not None:
+            parameters = kind.on_slaves(parameters, made.cluster.slaves)
         clocked_s = kind.clocked_s(parameters)
         worked_s = kind.expected_s(parameters) - clocked_s
         expected_s = clocked_s + worked_s * facts.slowdown

@@ -6,6 +6,8 @@ from typing import Protocol
 
 from pydantic import BaseModel, ConfigDict
 
+from tare.study.switching import Switching
+
 AUTO = "auto"
 """The way to a network that an arm leaves to its platform."""
 
@@ -43,6 +45,11 @@ class PlatformOptions(BaseModel):
     def wanted_network(self) -> str:
         """The way to a network asked for, or :data:`AUTO`."""
         return AUTO
+
+    @property
+    def wanted_switch(self) -> Switching:
+        """The switch that its machines are to be plugged into."""
+        return Switching()
 
     @property
     def subject_scheduling(self) -> WantedScheduling | None:

@@ -139,6 +139,49 @@ Size = Annotated[
 """Bytes as an int; accepts ``1048576``, ``"512MiB"``, ``"2GB"``."""
 
 
+RATE_UNITS = {
+    "bit": 1,
+    "kbit": 1000,
+    "Mbit": 1000**2,
+    "Gbit": 1000**3,
+    "Tbit": 1000**4,
+}
+"""Bits per second per unit, in the spellings a study may use."""
+
+_RATE_HELP = "write a speed with kbit, Mbit or Gbit (each per second), like '1Gbit'"
+
+
+def parse_rate(value: object) -> float:
+    """Return the bits per second that ``value`` means.
+
+    Args:
+        value: Bits per second as a number, or text such as ``"1Gbit"`` or ``"100 Mbit"``.
+
+    Raises:
+        ValueError: It is no speed, is not above 0, or is not finite; names the accepted units.
+    """
+    rate = _parse(value, RATE_UNITS, _RATE_HELP)
+    if rate <= 0:
+        raise ValueError(f"a speed is above 0; {_RATE_HELP}")
+    return rate
+
+
+Rate = Annotated[
+    float,
+    BeforeValidator(parse_rate),
+    WithJsonSchema(
+        {
+            "x-quantity": "rate",
+            "anyOf": [
+                {"type": "number", "exclusiveMinimum": 0},
+                {"type": "string", "pattern": r"^\s*[0-9._eE+-]+\s*([kMGT]?bit)?\s*$"},
+            ],
+        }
+    ),
+]
+"""Bits per second as a float; accepts ``1e9``, ``"1Gbit"``, ``"100 Mbit"``."""
+
+
 _SHARE_HELP = "write a number of CPUs, like 0.5, or a share of one CPU, like '50 %'"
 
 

@@ -292,9 +292,9 @@ arms:
   xen: {platform: xen, on: xen1}
 ```
 
-The baseline is run on each host that has arms, and every ratio is to the baseline on the same
-host. An arm that is the baseline in all but `on` is that host's baseline. Where the baseline cannot
-run, plan and report say that arm and host cannot be told apart.
+The baseline, and its twin where it has one, are run on each host that has arms, and every ratio is
+to the baseline on the same host. An arm that is the baseline in all but `on` is that host's
+baseline. Where the baseline cannot run, plan and report say that arm and host cannot be told apart.
 
 No secret stands in a study: it says where one is found. docs/hosts.md tells what a host over
 SSH must have, and what happens when it is lost.

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from tare.study.hosting import Part
-from tare.study.quantities import Size
+from tare.study.quantities import Rate, Size
 from tare.study.shape import MOST_VCPUS, Memory, Vcpus
 
 MOST_SLAVES = 16
@@ -107,6 +107,11 @@ class Cluster(Part):
         description="`own`: each slave's vCPUs are bound to host CPUs, its own as far as there are "
         "enough; the subject must be pinned too.",
     )
+    placement: Literal["together", "apart"] | None = Field(
+        None,
+        description="`together`: all slaves on the arm's host; `apart`: on the study's hosts in "
+        "turn, or on those in `hosts`. When left out: together, unless `hosts` are named.",
+    )
     hosts: tuple[str, ...] = Field(
         (),
         description="The hosts that slaves run on, in turn: names out of `hosts` or of the user's "
@@ -138,6 +143,12 @@ class Cluster(Part):
         "runs maps *or* reduces. Hadoop's own default is 0.05.",
     )
 
+    @model_validator(mode="after")
+    def _together_is_on_one_host(self) -> Cluster:
+        if self.hosts and self.placement == "together":
+            raise ValueError("slaves on `hosts` are not together: write `placement: apart`")
+        return self
+
     @property
     def roles(self) -> tuple[str, ...]:
         """The roles of its machines beside the subject."""
@@ -167,6 +178,12 @@ class Scenario(Part):
         description="A cluster of Hadoop, made of the subject, which is its master, and of "
         "further machines: for workloads that are jobs on one.",
     )
+    link: Annotated[Rate, Field(ge=1e5, le=1e12)] | None = Field(
+        None,
+        description="The speed of the link between the machines and what is outside of them, such "
+        "as `1Gbit`, in each direction; as fast as the host can when left out. For workloads with "
+        "a network: the peer and an origin are beyond it. Needs root.",
+    )
     host_trace: bool | None = Field(
         None,
         description="Whether the host's scheduling and interrupts are recorded while `tick` "
@@ -184,6 +201,11 @@ class Scenario(Part):
                     f"{who} on {cpus!r} CPUs needs a subject that stays in place; "
                     "write `subject: {cpus: pinned}`, or `cpus: any` for it"
                 )
+        if self.link is not None and (self.machines or self.cluster):
+            raise ValueError(
+                "a link is between machines and processes of the host; with `machines` or a "
+                "`cluster` nothing is beyond it: remove `link`"
+            )
         if self.cluster and self.cluster.cpus == "own" and self.subject.cpus == "any":
             raise ValueError(
                 "slaves on CPUs of their own need a subject that stays in place; "

@@ -19,6 +19,7 @@ from tare.workloads.disk.fio import Fio
 from tare.workloads.loads import CpuLoad, DiskLoad, MemoryLoad, PhasedLoad
 from tare.workloads.machine import MachineFacts, fitted
 from tare.workloads.mapreduce.dfsio import Dfsio
+from tare.workloads.mapreduce.queries import Aggregate, Join
 from tare.workloads.mapreduce.terasort import Terasort
 from tare.workloads.mapreduce.wordcount import Wordcount
 from tare.workloads.memory.bandwidth import MemoryBandwidth
@@ -57,6 +58,8 @@ OWN: tuple[Workload[Any], ...] = (
     Dfsio(),
     Terasort(),
     Wordcount(),
+    Aggregate(),
+    Join(),
     Program(),
     Command(),
     CpuLoad(),

@@ -22,9 +22,17 @@ if TYPE_CHECKING:
 NOTHING = Additions()
 Better = Literal["higher", "lower", "neither"]
 Kind = Literal["typical", "tail", "maximum"]
-Need = Literal["toolbox", "toolbox-build", "toolbox-hadoop", "disk", "network", "bridged"]
-"""What a machine may have to have: the applications, those that compile, Hadoop, a disk, a network,
-and one on which it reaches others by itself."""
+Need = Literal[
+    "toolbox",
+    "toolbox-build",
+    "toolbox-hadoop",
+    "toolbox-analytics",
+    "disk",
+    "network",
+    "bridged",
+]
+"""What a machine may have to have: the applications, those that compile, Hadoop, what runs on it, a
+disk, a network, and one on which it reaches others by itself."""
 
 
 @dataclass(frozen=True)
@@ -154,6 +162,10 @@ class Workload(ABC, Generic[P]):
         """Return what its machine must have with these parameters."""
         return self.needs
 
+    def memory_for(self, parameters: P) -> int:
+        """Return the least memory, in bytes, of a machine that carries it with these parameters."""
+        return self.memory
+
     def vcpus_for(self, parameters: P) -> int:
         """Return the least vCPUs of a machine that carries it with these parameters."""
         return 1
@@ -182,6 +194,10 @@ class Workload(ABC, Generic[P]):
     def job(self, parameters: P) -> Job | None:
         """Return what is done on a cluster, where it is a job on one; None: it is none."""
         return None
+
+    def on_slaves(self, parameters: P, slaves: int) -> P:
+        """Return the parameters of a job on a cluster of so many slaves."""
+        return parameters
 
     def ending(self, parameters: P) -> P:
         """Return the parameters with which it ends by itself, as what is measured has to.

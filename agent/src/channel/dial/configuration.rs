@@ -1,6 +1,7 @@
 //! The configuration that says where to dial: JSON, by itself or on an ISO 9660 image with the label
 //! TARE-CFG, which may be a CD or a disk.
 
+use crate::tools::pinned::digest;
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::Read;
@@ -44,17 +45,6 @@ impl Configuration {
             key,
         })
     }
-}
-
-fn digest(text: &str) -> Option<[u8; 32]> {
-    if text.len() != 64 || !text.is_ascii() {
-        return None;
-    }
-    let mut digest = [0; 32];
-    for (byte, at) in digest.iter_mut().zip((0..64).step_by(2)) {
-        *byte = u8::from_str_radix(&text[at..at + 2], 16).ok()?;
-    }
-    Some(digest)
 }
 
 /// Read the configuration from a file, an image or a device.

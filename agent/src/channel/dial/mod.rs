@@ -6,13 +6,9 @@ mod relay;
 
 pub use configuration::{find, read, Configuration};
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{ring, verify_tls13_signature, WebPkiSupportedAlgorithms};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{
-    CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme,
-};
-use sha2::{Digest, Sha256};
+use crate::tools::pinned;
+use rustls::crypto::ring;
+use rustls::{ClientConnection, Error};
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::{Shutdown, TcpStream};
@@ -26,8 +22,6 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_secs(1);
 const CONNECT: Duration = Duration::from_secs(10);
-/// The name in the host's certificate, which is known by its hash and not by that.
-const NAME: &str = "tare";
 
 /// An open channel to the host.
 pub struct Dialled {
@@ -90,62 +84,6 @@ fn attempt(to: &Configuration) -> io::Result<Dialled> {
 }
 
 fn begin(certificate: [u8; 32]) -> Result<ClientConnection, Error> {
-    let provider = Arc::new(ring::default_provider());
-    let pinned = Pinned {
-        certificate,
-        algorithms: provider.signature_verification_algorithms,
-    };
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(pinned))
-        .with_no_client_auth();
-    let name = ServerName::try_from(NAME).map_err(|_| Error::General("a bad name".into()))?;
-    ClientConnection::new(Arc::new(config), name)
-}
-
-/// Takes one certificate, and proof that the server has its key; neither names nor times count.
-#[derive(Debug)]
-struct Pinned {
-    certificate: [u8; 32],
-    algorithms: WebPkiSupportedAlgorithms,
-}
-
-impl ServerCertVerifier for Pinned {
-    fn verify_server_cert(
-        &self,
-        shown: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        let digest: [u8; 32] = Sha256::digest(shown).into();
-        if digest == self.certificate {
-            return Ok(ServerCertVerified::assertion());
-        }
-        Err(CertificateError::ApplicationVerificationFailure.into())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(Error::General("only TLS 1.3 is spoken".into()))
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, certificate, signed, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
-    }
+    let config = pinned::config(ring::default_provider(), certificate)?;
+    ClientConnection::new(Arc::new(config), pinned::name())
 }

@@ -3,6 +3,7 @@
 //! It works beside a load, which it does not disturb: the kernel's files are read at the beginning
 //! and at the end, and what they say is compared by whoever asked.
 
+mod cycles;
 mod tasks;
 
 use crate::contract::{Context, Failure};
@@ -39,6 +40,9 @@ struct Params {
     /// Whether threads are told of, all there are.
     #[serde(default = "yes")]
     tasks: bool,
+    /// Whether the CPUs' cycles are counted.
+    #[serde(default)]
+    cycles: bool,
     /// Files of the kernel's that are kept as they are at both looks.
     #[serde(default)]
     files: Vec<String>,
@@ -75,9 +79,13 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
     let (before_ns, before) = (monotonic_ns(), texts(&params.files));
     let look = || params.tasks.then(Tasks::now).unwrap_or_default();
     let tasks = look();
+    let cycles = params.cycles.then(cycles::Count::begin);
     rest(before_ns + (params.seconds * 1e9) as u64, context.stop);
-    let after_tasks = look();
+    let counted = cycles.map(cycles::Count::end);
+    // In the order of the first look: then both are of a stretch of the same length, however long
+    // it takes to read all threads.
     let (after_ns, after) = (monotonic_ns(), texts(&params.files));
+    let after_tasks = look();
     let said = params.ask.map(answers).transpose()?;
     let hertz = sys::clock_ticks_per_s();
     Ok(json!({
@@ -86,6 +94,7 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
         "before": before,
         "after": after,
         "tasks": after_tasks.since(&tasks, hertz),
+        "cycles": counted,
         "parents": after_tasks.parents(),
         "said": said.unwrap_or_default(),
         "warnings": [],

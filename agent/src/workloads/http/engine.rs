@@ -2,6 +2,7 @@
 
 mod exchange;
 
+use super::carrier::{Asked, Carrier, Layers};
 use super::response::Response;
 use super::schedule::Schedule;
 use super::tally::{Moments, Tally, Trouble};
@@ -17,7 +18,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct Plan {
     pub target: SocketAddrV4,
     /// The requests as they are sent, in turn.
-    pub requests: Vec<Vec<u8>>,
+    pub requests: Vec<Asked>,
+    /// What lies between them and their sockets.
+    pub layers: Layers,
     pub keep_alive: bool,
     pub expected_status: u16,
     pub expected_bytes: Option<u64>,
@@ -38,6 +41,8 @@ const TIMER: u64 = u64::MAX;
 const SWEEP_NS: u64 = 20_000_000;
 /// One response seldom has more; what has is read in several turns.
 const BUFFER: usize = 256 << 10;
+/// What a record of TLS holds at most (RFC 8446, 5.1).
+const RECORD: usize = 16 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum State {
@@ -52,6 +57,8 @@ enum State {
 
 struct Slot {
     socket: Option<OwnedFd>,
+    /// What lies between the request and the socket, where that is something.
+    carrier: Option<Box<Carrier>>,
     /// Told apart in events from sockets that this slot had before.
     generation: u32,
     state: State,
@@ -78,6 +85,8 @@ pub struct Engine<'a> {
     under_way: usize,
     next_request: usize,
     buffer: Vec<u8>,
+    /// What was in the buffer, once it is opened.
+    clear: Vec<u8>,
     pub tally: Tally,
 }
 
@@ -85,6 +94,7 @@ impl<'a> Engine<'a> {
     pub fn new(plan: &'a Plan, span: Span, tally: Tally, stop: &'a AtomicBool) -> io::Result<Self> {
         let slot = |_| Slot {
             socket: None,
+            carrier: None,
             generation: 0,
             state: State::Idle,
             moments: Moments::default(),
@@ -109,6 +119,10 @@ impl<'a> Engine<'a> {
             under_way: 0,
             next_request: 0,
             buffer: vec![0; BUFFER],
+            clear: match plan.layers.tls {
+                Some(_) => vec![0; RECORD],
+                None => Vec::new(),
+            },
             tally,
             span,
         })
@@ -183,8 +197,7 @@ impl<'a> Engine<'a> {
             slot.moments = Moments {
                 due,
                 begun,
-                connected: 0,
-                first_byte: 0,
+                ..Moments::default()
             };
             slot.limit_ns = begun.max(due) + self.plan.timeout_ns;
             slot.request = self.next_request;

@@ -5,11 +5,13 @@
 //! not as one slow request and a pause of the generator (Tene, "How NOT to measure latency", 2013,
 //! calls that coordinated omission).
 
+mod carrier;
 mod engine;
 mod params;
 mod response;
 mod schedule;
 mod tally;
+mod two;
 
 use crate::contract::{Context, Failure};
 use crate::measure::clock::monotonic_ns;
@@ -42,8 +44,9 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
         requests: params
             .paths
             .iter()
-            .map(|path| params.request(path))
-            .collect(),
+            .map(|path| params.asked(path))
+            .collect::<Result<_, _>>()?,
+        layers: params.layers()?,
         keep_alive: params.keep_alive,
         expected_status: params.expected_status,
         expected_bytes: params.expected_bytes,
@@ -81,7 +84,8 @@ fn reach(plan: &Plan, patience_s: f64, stop: &AtomicBool) -> Result<(), Failure>
         // What answers wrongly will go on doing so.
         let final_word = tally.troubles[Trouble::WrongStatus as usize] > 0
             || tally.troubles[Trouble::WrongLength as usize] > 0
-            || tally.troubles[Trouble::Malformed as usize] > 0;
+            || tally.troubles[Trouble::Malformed as usize] > 0
+            || tally.troubles[Trouble::Handshake as usize] > 0;
         if spent || final_word || stop.load(Ordering::Relaxed) {
             return Err(Failure(format!(
                 "the server at {} does not answer as expected (status {}) to the first requests: {}",
@@ -235,11 +239,26 @@ fn report(
         "body_bytes": tally.body_bytes,
         "bytes_per_s": per_s(tally.body_bytes),
         "connect": summary(&tally.connect),
+        "tls": secured(params, tally),
         "first_byte": summary(&tally.first_byte),
         "total": summary(&tally.total),
         "late": late,
         "warnings": warnings,
     }))
+}
+
+/// What connections agreed on, where they are secured.
+fn secured(params: &Params, tally: &Tally) -> Value {
+    if params.tls.is_none() {
+        return Value::Null;
+    }
+    json!({
+        "library": "rustls",
+        "version": "1.3",
+        "suite": tally.suite,
+        "handshake": summary(&tally.handshake),
+        "resumed": tally.resumed,
+    })
 }
 
 /// Interval by interval (by when requests were due), and the distribution of the times.
@@ -263,6 +282,8 @@ fn series(context: &Context, params: &Params, tally: &Tally) {
         .u64s("due", rows().map(|row| row.due))
         .u64s("completed", rows().map(|row| row.due - row.failed))
         .u64s("failed", rows().map(|row| row.failed))
+        .u64s("connections", rows().map(|row| row.connections))
+        .u64s("body_bytes", rows().map(|row| row.body_bytes))
         .f64s("mean_ns", rows().map(|row| row.total.mean()))
         .u64s("median_ns", at(0.5))
         .u64s("p99_ns", at(0.99))

@@ -1,12 +1,20 @@
 //! What a load of requests is to be.
 
+use super::carrier::{Asked, Layers};
 use super::schedule::Arrivals;
 use crate::contract::Failure;
 use crate::measure::params;
+use crate::tools::pinned;
+use rustls::client::Resumption;
+use rustls::crypto::ring::{self, cipher_suite};
+use rustls::SupportedCipherSuite;
 use serde::Deserialize;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
 const MOST_CONNECTIONS: usize = 20_000;
+/// Servers whose sessions are remembered; there is one.
+const SESSIONS: usize = 16;
 const MOST_INTERVALS: f64 = 20_000.0;
 
 /// Which version of HTTP requests are of: that of 1.0 has one request a connection by itself.
@@ -17,6 +25,31 @@ pub enum Version {
     #[default]
     #[serde(rename = "1.1")]
     Eleven,
+    #[serde(rename = "2")]
+    Two,
+}
+
+/// The cipher suites of TLS 1.3.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Suite {
+    #[serde(rename = "aes-128-gcm")]
+    Aes128,
+    #[serde(rename = "aes-256-gcm")]
+    Aes256,
+    #[serde(rename = "chacha20-poly1305")]
+    Chacha20,
+}
+
+/// How connections are secured.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tls {
+    /// SHA-256 (hex) of the server's certificate.
+    certificate: String,
+    suite: Suite,
+    /// Whether connections take up what an earlier one has agreed on.
+    resumption: bool,
 }
 
 #[derive(Deserialize)]
@@ -44,8 +77,9 @@ pub struct Params {
     pub expected_status: u16,
     /// Of the body; any, if left out.
     pub expected_bytes: Option<u64>,
-    /// Of HTTP: `1.0`, or `1.1`.
+    /// Of HTTP: `1.0`, `1.1` or `2`.
     pub version: Version,
+    pub tls: Option<Tls>,
     pub interval_s: f64,
     /// How long the server may take to answer at all before the load begins.
     pub patience_s: f64,
@@ -69,6 +103,7 @@ impl Default for Params {
             expected_status: 200,
             expected_bytes: None,
             version: Version::default(),
+            tls: None,
             interval_s: 1.0,
             patience_s: 5.0,
         }
@@ -104,23 +139,82 @@ impl Params {
             "paths: each begins with / and has no spaces",
         )?;
         params::require(
+            self.version != Version::Two || self.keep_alive,
+            "keep_alive: HTTP/2 has many requests a connection",
+        )?;
+        params::require(
             fine(self.host.as_deref().unwrap_or_default()),
             "host: no spaces",
         )
     }
 
-    pub fn request(&self, path: &str) -> Vec<u8> {
-        let host = self.host.clone().unwrap_or_else(|| match self.port {
+    /// What lies between requests and their sockets.
+    pub fn layers(&self) -> Result<Layers, Failure> {
+        let two = self.version == Version::Two;
+        let tls = self.tls.as_ref().map(|tls| tls.config(two)).transpose()?;
+        let tls = tls.map(Arc::new);
+        Ok(Layers { tls, two })
+    }
+
+    pub fn asked(&self, path: &str) -> Result<Asked, Failure> {
+        if self.version != Version::Two {
+            return Ok(Asked::One(self.request(path)));
+        }
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let uri = format!("{scheme}://{}{path}", self.authority());
+        let request = http::Request::get(uri)
+            .header("user-agent", "tare")
+            .body(());
+        let request = request.map_err(|error| Failure(format!("host or paths: {error}")))?;
+        Ok(Asked::Two(request))
+    }
+
+    fn authority(&self) -> String {
+        self.host.clone().unwrap_or_else(|| match self.port {
             80 => self.address.to_string(),
             port => format!("{}:{port}", self.address),
-        });
+        })
+    }
+
+    pub fn request(&self, path: &str) -> Vec<u8> {
+        let host = self.authority();
         let (version, connection) = match (self.version, self.keep_alive) {
             (Version::Ten, true) => ("1.0", "Connection: keep-alive\r\n"),
             (Version::Ten, false) => ("1.0", ""),
-            (Version::Eleven, true) => ("1.1", ""),
-            (Version::Eleven, false) => ("1.1", "Connection: close\r\n"),
+            (Version::Eleven | Version::Two, true) => ("1.1", ""),
+            (Version::Eleven | Version::Two, false) => ("1.1", "Connection: close\r\n"),
         };
         format!("GET {path} HTTP/{version}\r\nHost: {host}\r\nUser-Agent: tare\r\n{connection}\r\n")
             .into_bytes()
+    }
+}
+
+impl Tls {
+    fn config(&self, two: bool) -> Result<rustls::ClientConfig, Failure> {
+        let digest = pinned::digest(&self.certificate)
+            .ok_or_else(|| Failure("tls.certificate: a SHA-256 in hexadecimal".into()))?;
+        let mut provider = ring::default_provider();
+        provider.cipher_suites = vec![self.suite.of_library()];
+        let mut config = pinned::config(provider, digest)
+            .map_err(|error| Failure(format!("TLS cannot be spoken: {error}")))?;
+        config.resumption = match self.resumption {
+            true => Resumption::in_memory_sessions(SESSIONS),
+            false => Resumption::disabled(),
+        };
+        config.alpn_protocols = vec![match two {
+            true => b"h2".to_vec(),
+            false => b"http/1.1".to_vec(),
+        }];
+        Ok(config)
+    }
+}
+
+impl Suite {
+    fn of_library(self) -> SupportedCipherSuite {
+        match self {
+            Self::Aes128 => cipher_suite::TLS13_AES_128_GCM_SHA256,
+            Self::Aes256 => cipher_suite::TLS13_AES_256_GCM_SHA384,
+            Self::Chacha20 => cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
+        }
     }
 }

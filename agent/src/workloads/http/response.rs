@@ -65,6 +65,22 @@ impl Response {
         (self.status, self.body, self.closes, self.begun) = (0, 0, false, false);
     }
 
+    /// A head without its own text has come, of a version that tells the end apart.
+    pub fn begin(&mut self, status: u16) {
+        self.status = status;
+        self.begun = true;
+    }
+
+    /// More of the body has come, by that version.
+    pub fn add(&mut self, bytes: u64) {
+        self.body += bytes;
+    }
+
+    /// It has said that this is all.
+    pub fn finish(&mut self) {
+        self.state = State::Done;
+    }
+
     pub fn has_begun(&self) -> bool {
         self.begun
     }

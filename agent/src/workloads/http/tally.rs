@@ -26,11 +26,13 @@ pub enum Trouble {
     /// This computer has no port or descriptor left to connect from.
     Exhausted,
     Unreachable,
+    /// The server's certificate, version or cipher is not what was agreed.
+    Handshake,
     Other,
 }
 
 /// The names of all troubles, in the order of their numbers.
-pub const TROUBLES: [&str; 10] = [
+pub const TROUBLES: [&str; 11] = [
     "refused",
     "reset",
     "timeout",
@@ -40,6 +42,7 @@ pub const TROUBLES: [&str; 10] = [
     "malformed",
     "exhausted",
     "unreachable",
+    "handshake",
     "other",
 ];
 
@@ -91,6 +94,9 @@ pub fn summary(histogram: &Histogram<u64>) -> Value {
 pub struct Interval {
     pub due: u64,
     pub failed: u64,
+    /// Connections that were made for those of its requests that were answered.
+    pub connections: u64,
+    pub body_bytes: u64,
     pub total: Histogram<u32>,
 }
 
@@ -100,6 +106,8 @@ impl Interval {
         Self {
             due: 0,
             failed: 0,
+            connections: 0,
+            body_bytes: 0,
             total: bounds.expect("these bounds are sound"),
         }
     }
@@ -111,6 +119,12 @@ pub struct Tally {
     end_ns: u64,
     interval_ns: u64,
     pub connect: Histogram<u64>,
+    /// From when a connection stood until its TLS did.
+    pub handshake: Histogram<u64>,
+    /// Handshakes that took an earlier one up again.
+    pub resumed: u64,
+    /// The cipher suite of the last handshake.
+    pub suite: String,
     pub first_byte: Histogram<u64>,
     pub total: Histogram<u64>,
     /// How long after they were due requests were begun.
@@ -141,6 +155,9 @@ impl Tally {
             end_ns,
             interval_ns,
             connect: durations(),
+            handshake: durations(),
+            resumed: 0,
+            suite: String::new(),
             first_byte: durations(),
             total: durations(),
             late: durations(),
@@ -187,7 +204,18 @@ impl Tally {
         count(&mut self.total, total);
         let interval = self.interval(moments.due);
         interval.due += 1;
+        interval.connections += u64::from(moments.connected > 0);
+        interval.body_bytes += body;
         interval.total.saturating_record(total.max(1));
+    }
+
+    /// A connection was secured for a request.
+    pub fn secured(&mut self, moments: Moments, now: u64, resumed: bool, suite: String) {
+        self.suite = suite;
+        if self.counts(moments.due) {
+            self.resumed += u64::from(resumed);
+            count(&mut self.handshake, now.saturating_sub(moments.connected));
+        }
     }
 
     /// A request came to nothing. One that was given up counts with the time it had waited, so
@@ -214,6 +242,7 @@ impl Tally {
     pub fn add(&mut self, other: Tally) {
         for (own, others) in [
             (&mut self.connect, &other.connect),
+            (&mut self.handshake, &other.handshake),
             (&mut self.first_byte, &other.first_byte),
             (&mut self.total, &other.total),
             (&mut self.late, &other.late),
@@ -224,6 +253,10 @@ impl Tally {
         self.completed += other.completed;
         self.body_bytes += other.body_bytes;
         self.connections += other.connections;
+        self.resumed += other.resumed;
+        if self.suite.is_empty() {
+            self.suite = other.suite;
+        }
         for (own, others) in self.troubles.iter_mut().zip(other.troubles) {
             *own += others;
         }
@@ -234,6 +267,8 @@ impl Tally {
         for (own, others) in self.intervals.iter_mut().zip(other.intervals) {
             own.due += others.due;
             own.failed += others.failed;
+            own.connections += others.connections;
+            own.body_bytes += others.body_bytes;
             own.total
                 .add(&others.total)
                 .expect("histograms of the same bounds");
@@ -288,6 +323,20 @@ mod tests {
         assert_eq!(tally.intervals.len(), 2);
         assert_eq!(tally.total.max(), 100);
         assert_eq!(tally.connect.max(), 20);
+        let (connections, bytes) = tally.intervals.iter().fold((0, 0), |sum, each| {
+            (sum.0 + each.connections, sum.1 + each.body_bytes)
+        });
+        assert_eq!((connections, bytes), (2, 14));
+    }
+
+    #[test]
+    fn handshakes_count_with_the_requests_that_they_were_made_for() {
+        let mut tally = Tally::new(1000, 2000, 500);
+        for (due, resumed) in [(999, true), (1000, false), (1500, true)] {
+            tally.secured(request(due), due + 42, resumed, "S".into());
+        }
+        assert_eq!((tally.handshake.len(), tally.handshake.max()), (2, 12));
+        assert_eq!((tally.resumed, tally.suite.as_str()), (1, "S"));
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod report;
 mod walk;
 
 use crate::contract::{Context, Failure};
+use crate::measure::hardware::Hardware;
 use crate::measure::witness::Witness;
 use crate::measure::{params, prefault, realtime, sched, tsc};
 use chain::Recorder;
@@ -36,6 +37,8 @@ pub struct Params {
     /// SCHED_FIFO priority; 0: the ordinary policy. The highest one if left out.
     priority: Option<i32>,
     allow_untrusted_tsc: bool,
+    /// Whether the processor's counters count along, which lengthens the clock tick a little.
+    counters: bool,
 }
 
 impl Default for Params {
@@ -50,6 +53,7 @@ impl Default for Params {
             intervals: 1_000,
             priority: None,
             allow_untrusted_tsc: false,
+            counters: false,
         }
     }
 }
@@ -67,6 +71,7 @@ struct Measured {
     policy: &'static str,
     pinned: Option<usize>,
     witness: Value,
+    hardware: Option<Value>,
     warnings: Vec<String>,
 }
 
@@ -192,6 +197,7 @@ fn measure(
     if pace.is_long() && speaker.live {
         let _ = speaker.start.send(pace);
     }
+    let counting = params.counters.then(Hardware::begin);
     let before = Witness::take(pinned);
     let start_anchor = tsc::Anchor::take();
     let walk = Walk {
@@ -209,6 +215,7 @@ fn measure(
     };
     let end_anchor = tsc::Anchor::take();
     let witness = Witness::take(pinned).since(&before);
+    let hardware = counting.map(Hardware::end);
     if params.raw && samples > raw.len() as u64 {
         warnings.push(format!(
             "only the first {} samples were kept raw",
@@ -228,6 +235,7 @@ fn measure(
         policy,
         pinned,
         witness,
+        hardware,
         warnings,
     })
 }

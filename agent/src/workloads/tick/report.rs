@@ -74,6 +74,9 @@ pub fn result(
     });
     if let Value::Object(fields) = &mut result {
         fields.extend(quiet.facts.clone());
+        if let Some(counted) = &measured.hardware {
+            fields.insert("hardware".into(), counted.clone());
+        }
     }
     series(sink, &measured, mode, tick_s * 1e9);
     Ok(result)

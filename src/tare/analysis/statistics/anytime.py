@@ -72,14 +72,24 @@ def median_evidence(values: Sequence[float], null: float = 0.0) -> float:
 
     Args:
         values: Independent, in any order.
-        null: The median that is held against. Values equal to it count half to each side, rounded
-            to the side of less evidence.
+        null: The median that is held against. Values equal to it count to whichever side leaves
+            the least evidence.
     """
     above = sum(value > null for value in values)
-    below = sum(value < null for value in values)
-    even = len(values) - above - below
-    nearer = min(max(above, below), min(above, below) + even)
-    return _evidence_of_count(len(values), nearer)
+    even = sum(value == null for value in values)
+    return _evidence_of_count(len(values), min(max(len(values) // 2, above), above + even))
+
+
+def sign_evidence(values: Sequence[float]) -> float:
+    """Return how many times likelier the signs are if one is likelier than the other.
+
+    What is zero says nothing of that, and is left out.
+
+    Args:
+        values: Independent differences, in any order.
+    """
+    above, below = sum(value > 0 for value in values), sum(value < 0 for value in values)
+    return _evidence_of_count(above + below, above)
 
 
 def _evidence_of_count(n: int, above: int) -> float:

@@ -1,4 +1,4 @@
-"""Intervals for quantiles, medians and maxima that assume no distribution.
+"""Intervals for medians and maxima that assume no distribution.
 
 Sources: order-statistic intervals from the binomial distribution (David & Nagaraja 2003, §7.1);
 interpolation between two of them for a median of few values (Hettmansperger & Sheather 1986).
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,60 +19,6 @@ from tare.analysis.statistics.logratio import t_quantile
 Floats = NDArray[np.float64]
 
 RESAMPLES = 2000
-
-
-class Ranks(NamedTuple):
-    """1-based ranks whose order statistics bound a quantile; 0 and n + 1 mean "no bound"."""
-
-    low: int
-    high: int
-
-
-def quantile_ranks(count: int, q: float, confidence: float) -> Ranks:
-    """Return the ranks of the order statistics that bound the ``q`` quantile.
-
-    The interval from the ``low``-th to the ``high``-th smallest of ``count`` independent samples
-    holds the quantile with at least the asked confidence, at most half of the rest on each side.
-
-    Args:
-        count: Number of samples, at least 1.
-        q: Quantile, strictly between 0 and 1.
-        confidence: Nominal coverage.
-    """
-    # Loading it takes longer than the rest of most reports, which have no samples to rank.
-    from scipy.special import bdtr, bdtrc, ndtri
-
-    tail = (1 - confidence) / 2
-    centre, deviation = count * q, math.sqrt(count * q * (1 - q))
-    reach = -float(ndtri(tail)) * deviation
-    low = min(max(int(centre - reach), 0), count)
-    while low < count and bdtr(low, count, q) <= tail:
-        low += 1
-    while low > 0 and bdtr(low - 1, count, q) > tail:
-        low -= 1
-    high = min(max(int(centre + reach), 1), count + 1)
-    while high > 1 and bdtrc(high - 2, count, q) <= tail:
-        high -= 1
-    while high <= count and bdtrc(high - 1, count, q) > tail:
-        high += 1
-    return Ranks(low, high)
-
-
-def quantile_interval(values: ArrayLike, q: float, confidence: float) -> tuple[float, float]:
-    """Return the order-statistic interval of a quantile; infinite where nothing bounds it.
-
-    Args:
-        values: Independent samples, shape ``(n,)``, in any order.
-        q: Quantile.
-        confidence: Nominal coverage.
-    """
-    sample = np.asarray(values, dtype=np.float64)
-    ranks = quantile_ranks(sample.size, q, confidence)
-    wanted = sorted({min(max(rank, 1), sample.size) - 1 for rank in ranks})
-    ordered = np.partition(sample, wanted)
-    low = float(ordered[ranks.low - 1]) if ranks.low >= 1 else -math.inf
-    high = float(ordered[ranks.high - 1]) if ranks.high <= sample.size else math.inf
-    return low, high
 
 
 def least_blocks_for_median(confidence: float) -> int:

@@ -21,3 +21,9 @@ where it could not be undone.
 
 class Refused(Exception):
     """An entry names something that Tare does not take for its own; the text says why."""
+
+
+def require_own(name: str) -> None:
+    """Raise :class:`Refused` unless the name is one that Tare gives."""
+    if not name.startswith(PREFIX):
+        raise Refused(f"its name does not begin with {PREFIX}")

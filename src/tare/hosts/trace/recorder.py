@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from tare.events.host_schedule import HostEvent, Left, Vector
 from tare.hosts.contract import Host
 from tare.hosts.ledger.ledger import Ledger
+from tare.hosts.trace.page_files import far_pages, local_pages
 from tare.hosts.trace.pages import Format, page_events, parse_data_offset, parse_format
+from tare.hosts.trace.rows import Row, as_columns
 from tare.hosts.trace.tracefs import NoTracing, traced
 
 __all__ = ["HostRecorder", "NoTracing", "Recording", "host_recorder"]
@@ -35,7 +35,6 @@ MOST_WOKEN = 60
 """The kernel refuses filters of more than some hundred terms."""
 LOOK_EVERY_S = 5.0
 """How often a long recording looks whether the buffer is half full."""
-_PAGE = 4096
 _SLEEPS, _STOPPED = 0xFF, 0x04 | 0x08
 """Bits of ``prev_state`` (include/linux/sched.h, TASK_REPORT and TASK_REPORT_IDLE): a thread that
 was merely preempted has none of them, one that a signal or a debugger stopped has T or t."""
@@ -50,8 +49,6 @@ _VECTORS = {
     for vector in Vector
     for end, kind in (("entry", HostEvent.VECTOR_ENTRY), ("exit", HostEvent.VECTOR_EXIT))
 }
-
-Row = tuple[int, int, int, int, int, int]
 
 
 @dataclass(frozen=True)
@@ -140,7 +137,7 @@ class HostRecorder:
             for event in self._everywhere:
                 await self._host.write(self._wakes / "events" / event / "enable", b"1\n")
             self._taken = _Taken()
-            self._began_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+            self._began_ns = self._now_ns()
             await self._write("tracing_on", "1")
             await self._host.write(self._wakes / "tracing_on", b"1\n")
         except (OSError, ValueError) as error:
@@ -151,16 +148,19 @@ class HostRecorder:
     async def end(self) -> Recording:
         """Stop recording, and return what was recorded."""
         await self._stop()
-        ended_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
-        await asyncio.to_thread(self._read_all)
+        ended_ns = self._now_ns()
+        await self._read_all()
         lost = sum([await self._lost(self._instance, cpu) for cpu in self._cpus])
         lost += sum([await self._lost(self._wakes, cpu) for cpu in self._online])
         taken, self._taken = self._taken, _Taken()
+        columns = as_columns(taken.rows)
+        if not self._host.local and taken.rows:
+            self._began_ns, ended_ns = int(columns["time_ns"][0]), int(columns["time_ns"][-1])
         return Recording(
             cpus=self._cpus,
             began_ns=self._began_ns,
             ended_ns=ended_ns,
-            columns=as_columns(taken.rows),
+            columns=columns,
             comms=taken.comms,
             irqs=taken.irqs,
             lost=lost,
@@ -248,10 +248,10 @@ class HostRecorder:
             await asyncio.sleep(LOOK_EVERY_S)
             for cpu in self._cpus:
                 if await self._stat(self._instance, cpu, "bytes") > BUFFER_KIB * 1024 // 2:
-                    await asyncio.to_thread(self._read_cpu, self._instance, cpu)
+                    await self._read(self._instance, cpu)
             for cpu in self._online:
                 if await self._stat(self._wakes, cpu, "bytes") > WAKES_KIB * 1024 // 2:
-                    await asyncio.to_thread(self._read_cpu, self._wakes, cpu)
+                    await self._read(self._wakes, cpu)
 
     async def _stat(self, instance: Path, cpu: int, name: str) -> int:
         text = (await self._host.read(instance / f"per_cpu/cpu{cpu}/stats")).decode()
@@ -265,32 +265,32 @@ class HostRecorder:
         dropped = await self._stat(instance, cpu, "dropped events")
         return dropped + await self._stat(instance, cpu, "overrun")
 
-    def _read_all(self) -> None:
+    async def _read_all(self) -> None:
         for cpu in self._cpus:
-            self._read_cpu(self._instance, cpu)
+            await self._read(self._instance, cpu)
         for cpu in self._online:
-            self._read_cpu(self._wakes, cpu)
+            await self._read(self._wakes, cpu)
 
-    def _read_cpu(self, instance: Path, cpu: int) -> None:
+    async def _read(self, instance: Path, cpu: int) -> None:
         path = instance / f"per_cpu/cpu{cpu}/trace_pipe_raw"
-        source = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            while page := _next_page(source):
-                for time_ns, start, length in page_events(page, self._data_offset):
-                    if length < 2:
-                        continue
-                    take = self._takers.get(page[start] | page[start + 1] << 8)
-                    if take is not None:
-                        take(page, start, time_ns, cpu, self._taken)
-        finally:
-            os.close(source)
+        if self._host.local:
+            await asyncio.to_thread(self._take_pages, local_pages(path), cpu)
+        else:
+            data = await far_pages(self._host, path)
+            await asyncio.to_thread(self._take_pages, data, cpu)
 
+    def _take_pages(self, pages: Iterable[bytes], cpu: int) -> None:
+        for page in pages:
+            for time_ns, start, length in page_events(page, self._data_offset):
+                if length < 2:
+                    continue
+                take = self._takers.get(page[start] | page[start + 1] << 8)
+                if take is not None:
+                    take(page, start, time_ns, cpu, self._taken)
 
-def _next_page(source: int) -> bytes:
-    try:
-        return os.read(source, _PAGE)
-    except BlockingIOError:
-        return b""
+    def _now_ns(self) -> int:
+        """Return the host's clock; 0 where only its events tell of it."""
+        return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW) if self._host.local else 0
 
 
 def cpu_mask(cpus: Sequence[int]) -> str:
@@ -298,18 +298,6 @@ def cpu_mask(cpus: Sequence[int]) -> str:
     mask = sum(1 << cpu for cpu in cpus)
     groups = [f"{mask >> shift & 0xFFFFFFFF:08x}" for shift in range(0, mask.bit_length() or 1, 32)]
     return ",".join(reversed(groups))
-
-
-def as_columns(rows: Sequence[Row]) -> dict[str, npt.NDArray[Any]]:
-    """Return rows as columns in order of time; see :mod:`tare.events.host_schedule`."""
-    ordered = sorted(rows, key=lambda row: row[0])
-    names = ("time_ns", "cpu", "kind", "who", "other", "runnable")
-    types = ("u8", "u2", "u1", "u4", "u4", "u1")
-    values = list(zip(*ordered, strict=True)) or [()] * len(names)
-    return {
-        name: np.array(column, dtype=kind)
-        for name, kind, column in zip(names, types, values, strict=True)
-    }
 
 
 def how_left(prev_state: int) -> Left:

@@ -19,6 +19,7 @@ from tare.hosts.ledger.ledger import Ledger
 
 PREFIX = "tare-"
 INSTANCES = "instances"
+_DONE_S = 30.0
 
 
 class NoTracing(Exception):
@@ -30,7 +31,7 @@ async def traced(host: Host, ledger: Ledger) -> AsyncIterator[Path]:
     """Make a private instance of the kernel's tracer, and remove it in the end.
 
     Args:
-        host: Where to trace; only the local one can be.
+        host: Where to trace.
         ledger: Is told before the mount and before the instance.
 
     Yields:
@@ -39,18 +40,15 @@ async def traced(host: Host, ledger: Ledger) -> AsyncIterator[Path]:
     Raises:
         NoTracing: It cannot be done here.
     """
-    if not host.local:
-        raise NoTracing(f"the scheduler of {host.name} can only be traced from itself")
-    if os.geteuid() != 0:
+    if not await _as_root(host):
         raise NoTracing("tracing the host's scheduler needs root")
     async with _tracefs(host, ledger) as root:
         instance = root / INSTANCES / f"{PREFIX}{secrets.token_hex(4)}"
         entry = ledger.record("trace", path=str(instance))
-        try:
-            instance.mkdir()
-        except OSError as error:
+        made = await host.run(["mkdir", str(instance)], timeout_s=_DONE_S)
+        if not made.ok:
             ledger.done(entry)
-            raise NoTracing(f"no instance can be made in {root}: {error.strerror}") from error
+            raise NoTracing(f"no instance can be made in {root}: {made.words()}")
         try:
             yield instance
         finally:
@@ -67,10 +65,12 @@ async def _tracefs(host: Host, ledger: Ledger) -> AsyncIterator[Path]:
         return
     if b"tracefs" not in (await host.read("/proc/filesystems")):
         raise NoTracing("this kernel was built without tracefs")
-    folder = Path(tempfile.gettempdir()) / f"{PREFIX}{secrets.token_hex(4)}"
+    folder = (
+        Path(tempfile.gettempdir() if host.local else "/tmp") / f"{PREFIX}{secrets.token_hex(4)}"
+    )
     made = ledger.record("directory", path=str(folder))
-    folder.mkdir(mode=0o700)
     try:
+        await host.run(["mkdir", "-m", "700", str(folder)], timeout_s=_DONE_S)
         entry = ledger.record("mount", path=str(folder), type="tracefs")
         options = ["-o", "nosuid,nodev,noexec"]
         done = await host.run(["mount", "-t", "tracefs", *options, "tracefs", str(folder)])
@@ -83,9 +83,19 @@ async def _tracefs(host: Host, ledger: Ledger) -> AsyncIterator[Path]:
             if await unmount(host, folder):
                 ledger.done(entry)
     finally:
-        if not folder.is_mount():
+        if not await _is_mount(host, folder):
             await host.remove(folder)
             ledger.done(made)
+
+
+async def _as_root(host: Host) -> bool:
+    if host.local:
+        return os.geteuid() == 0
+    return (await host.run(["id", "-u"], timeout_s=_DONE_S)).stdout.strip() == b"0"
+
+
+async def _is_mount(host: Host, folder: Path) -> bool:
+    return (await host.run(["mountpoint", "-q", str(folder)], timeout_s=_DONE_S)).ok
 
 
 def mounted_tracefs(mounts: str) -> Path | None:
@@ -99,9 +109,9 @@ def mounted_tracefs(mounts: str) -> Path | None:
 
 async def unmount(host: Host, folder: Path) -> bool:
     """Unmount a folder of Tare's; return whether it is unmounted now."""
-    if not folder.is_mount():
+    if not await _is_mount(host, folder):
         return True
-    done = await host.run(["umount", str(folder)], timeout_s=30)
+    done = await host.run(["umount", str(folder)], timeout_s=_DONE_S)
     return done.ok
 
 

@@ -6,23 +6,18 @@ must be, file by file, what ``hadoop.sha256`` lists, so that every toolbox holds
 
 from __future__ import annotations
 
-import asyncio
-import os
 import shutil
 import zipfile
-from collections.abc import Mapping
 from pathlib import Path
 
 from tare.errors import InputError
 from tare.hosts import Host
-from tare.images.cache import file_digest
+from tare.images.toolbox import maven
 
 VERSION = "3.4.2"
 HOME = "opt/hadoop"
 """Where it is in the toolbox: ``lib`` for Hadoop, ``tests`` for its benchmarks, ``java``."""
 SUMS = Path(__file__).with_name("hadoop.sha256")
-_FETCH_S = 1200.0
-_HINT = "check the network, and `apt-get install -y maven`"
 _GROUP = "org.apache.hadoop"
 _PARTS = (
     "hadoop-common",
@@ -46,32 +41,8 @@ _WEB = ("hdfs", "datanode")
 
 def project() -> str:
     """Return the project (pom.xml) whose dependencies Maven is to resolve."""
-    return "".join(
-        (
-            '<project xmlns="http://maven.apache.org/POM/4.0.0">',
-            "<modelVersion>4.0.0</modelVersion><groupId>tare</groupId>",
-            "<artifactId>hadoop</artifactId><version>1</version><packaging>pom</packaging>",
-            "<dependencies>",
-            *(_dependency(_GROUP, part, VERSION) for part in _PARTS),
-            *(_dependency(*foreign) for foreign in _FOREIGN),
-            "</dependencies></project>\n",
-        )
-    )
-
-
-def _dependency(group: str, part: str, version: str) -> str:
-    name, _, kind = part.partition(":")
-    more = f"<type>test-jar</type><classifier>{kind}</classifier>" if kind else ""
-    return (
-        f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>"
-        f"<version>{version}</version>{more}</dependency>"
-    )
-
-
-def known_sums() -> Mapping[str, str]:
-    """Return the SHA-256 (hex) that each of Hadoop's files must have, by its name."""
-    lines = (line.split("  ", 1) for line in SUMS.read_text().splitlines())
-    return {name: digest for digest, name in lines}
+    parts = [maven.Part(_GROUP, part, VERSION) for part in _PARTS]
+    return maven.project("hadoop", [*parts, *(maven.Part(*foreign) for foreign in _FOREIGN)])
 
 
 async def fetch_hadoop(host: Host, cache: Path, folder: Path) -> None:
@@ -85,48 +56,8 @@ async def fetch_hadoop(host: Host, cache: Path, folder: Path) -> None:
     Raises:
         InputError: There is no Maven, it fails, or a file is not what it should be.
     """
-    folder.mkdir(parents=True)
-    repository = cache / "maven"
-    repository.mkdir(parents=True, exist_ok=True)
-    pom = folder.with_name("pom.xml")
-    pom.write_text(project())
-    argv = [
-        *("mvn", "-q", "-B", "-f", str(pom), f"-Dmaven.repo.local={repository}"),
-        *("dependency:copy-dependencies", "-DincludeScope=runtime"),
-        f"-DoutputDirectory={folder}",
-    ]
-    try:
-        got = await host.run(argv, timeout_s=_FETCH_S, env={"HOME": os.fspath(Path.home())})
-    except InputError as error:
-        raise InputError(f"Hadoop needs Maven to fetch it: {error.message}", _HINT) from error
-    if not got.ok:
-        lines = [line for line in got.words().splitlines() if line.startswith("[ERROR]")]
-        raise InputError(f"Maven cannot fetch Hadoop: {' '.join(lines[:2]) or got.words()}", _HINT)
-    await asyncio.to_thread(require_sums, folder, known_sums())
-
-
-def require_sums(folder: Path, wanted: Mapping[str, str]) -> None:
-    """See that a folder holds these files, and no others.
-
-    Args:
-        folder: Where they are.
-        wanted: The SHA-256 (hex) of each, by name.
-
-    Raises:
-        InputError: One is missing, is not what it should be, or does not belong there.
-    """
-    found = {path.name: file_digest(path) for path in folder.iterdir()}
-    for name in sorted(wanted.keys() | found.keys()):
-        if name not in found:
-            raise InputError(f"Maven did not bring {name}, which Hadoop needs", _HINT)
-        if name not in wanted:
-            raise InputError(f"Maven brought {name}, which is no part of Hadoop {VERSION}", _HINT)
-        if found[name] != wanted[name]:
-            raise InputError(
-                f"{name} is not what it should be: its SHA-256 is {found[name]}, "
-                f"not {wanted[name]}",
-                "remove it from the cache's folder `maven`, and build again",
-            )
+    sums = maven.read_sums(SUMS)
+    await maven.fetch(host, cache, folder, f"Hadoop {VERSION}", project(), sums)
 
 
 def add_hadoop(tree: Path, folder: Path) -> None:

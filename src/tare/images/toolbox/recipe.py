@@ -1,7 +1,8 @@
 """What the toolbox is made of: Debian packages, what is left out of them, and the programs in it.
 
-There are three toolboxes: ``base`` for almost everything, ``build``, which holds all of ``base``
-and what compiles a kernel, and ``hadoop``, which holds all of ``base`` and Hadoop.
+There are four toolboxes: ``base`` for almost everything, ``build``, which holds all of ``base``
+and what compiles a kernel, ``hadoop``, which holds all of ``base`` and Hadoop, and ``analytics``,
+which holds all of ``hadoop`` and what runs on it beside its own MapReduce.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-Kind = Literal["base", "build", "hadoop"]
-KINDS: tuple[Kind, ...] = ("base", "build", "hadoop")
+Kind = Literal["base", "build", "hadoop", "analytics"]
+KINDS: tuple[Kind, ...] = ("base", "build", "hadoop", "analytics")
+WITH_HADOOP: frozenset[Kind] = frozenset({"hadoop", "analytics"})
 
 FORMAT = 1
 """Raised whenever the same recipe is to give other bytes, so that old toolboxes are not reused."""
@@ -84,6 +86,7 @@ PACKAGES: Mapping[Kind, tuple[str, ...]] = {
     "base": _BASE,
     "build": (*_BASE, *_BUILD),
     "hadoop": (*_BASE, *_HADOOP),
+    "analytics": (*_BASE, *_HADOOP),
 }
 """The packages that are asked for; apt adds what they depend on. ``a | b``: the first there is."""
 
@@ -168,6 +171,7 @@ PROGRAMS: Mapping[Kind, Mapping[str, Program]] = {
     "base": _BASE_PROGRAMS,
     "build": {**_BASE_PROGRAMS, **_BUILD_PROGRAMS},
     "hadoop": {**_BASE_PROGRAMS, **_HADOOP_PROGRAMS},
+    "analytics": {**_BASE_PROGRAMS, **_HADOOP_PROGRAMS},
 }
 """Programs by name; a toolbox that lacks one of them is not published."""
 

@@ -20,6 +20,7 @@ from tare.hosts import Host
 from tare.images import cache as store
 from tare.images.packages import Package
 from tare.images.toolbox import tree as trees
+from tare.images.toolbox.analytics import add_analytics, fetch_analytics, sources_digest
 from tare.images.toolbox.check import snapshot, tree_problems
 from tare.images.toolbox.expected import expected_outputs
 from tare.images.toolbox.hadoop import SUMS, add_hadoop, fetch_hadoop
@@ -31,6 +32,7 @@ from tare.images.toolbox.recipe import (
     PACKAGES,
     PROGRAMS,
     VOLUME_UUID,
+    WITH_HADOOP,
     Kind,
     recipe_digest,
 )
@@ -47,7 +49,7 @@ class Toolbox:
     """One built toolbox.
 
     Args:
-        kind: ``base``, ``build`` or ``hadoop``.
+        kind: One of :data:`tare.images.toolbox.recipe.KINDS`.
         key: SHA-256 (hex) of everything it was made from.
         image: The file system image.
         digest: SHA-256 (hex) of the image.
@@ -82,7 +84,7 @@ async def prepare_toolbox(
 
     Args:
         host: The computer that builds; its distribution provides the packages.
-        kind: ``base``, ``build`` or ``hadoop``.
+        kind: One of :data:`tare.images.toolbox.recipe.KINDS`.
         agent: The agent, which runs every application once to see what it writes.
         cache: Directory to keep it in; see :func:`tare.images.cache.default_cache`.
         say: Is told each stage of a build, in a sentence.
@@ -95,7 +97,7 @@ async def prepare_toolbox(
     folder = cache / "toolbox"
     remembered = folder / f"{kind}.json"
     lists = lists_state()
-    recipe = recipe_digest()
+    recipe = recipe_digest() + (sources_digest() if kind == "analytics" else "")
     key = _recall(remembered, lists, recipe)
     if key is not None:
         found = await asyncio.to_thread(cached_toolbox, folder / key)
@@ -139,7 +141,7 @@ def _key(kind: Kind, recipe: str, packages: tuple[Package, ...], jar: Path | Non
             "recipe": recipe,
             "debs": sorted(part.sha256 for part in packages),
             "scimark": jar is not None,
-            **({"hadoop": store.file_digest(SUMS)} if kind == "hadoop" else {}),
+            **({"hadoop": store.file_digest(SUMS)} if kind in WITH_HADOOP else {}),
         }
     )
 
@@ -285,10 +287,14 @@ class _Build:
         if self.kind == "build":
             self.say(f"toolbox {self.kind}: unpacking the kernel's source")
             await trees.unpack_kernel(self.host, tree)
-        if self.kind == "hadoop":
+        if self.kind in WITH_HADOOP:
             self.say(f"toolbox {self.kind}: letting Maven fetch Hadoop")
             await fetch_hadoop(self.host, self.cache, draft / "hadoop")
             await asyncio.to_thread(add_hadoop, tree, draft / "hadoop")
+        if self.kind == "analytics":
+            self.say(f"toolbox {self.kind}: letting Maven fetch Spark")
+            await fetch_analytics(self.host, self.cache, draft / "analytics")
+            await add_analytics(self.host, tree, draft / "analytics")
         shutil.rmtree(debs)
         self.say(f"toolbox {self.kind}: making the applications' inputs")
         await asyncio.to_thread(trees.settle, tree)

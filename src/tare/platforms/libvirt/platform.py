@@ -12,7 +12,7 @@ from types import MappingProxyType
 from tare.errors import InputError, MachineFault, TareError
 from tare.hosts.contract import Host
 from tare.hosts.ledger.ledger import Entry
-from tare.hosts.ledger.undoing import PREFIX, Refused
+from tare.hosts.ledger.undoing import require_own
 from tare.platforms.contract import (
     ANY_BOOT,
     KVM_BOOT,
@@ -63,8 +63,7 @@ async def connected(uri: str) -> AsyncIterator[Connection]:
 async def undo_domain(host: Host, entry: Entry) -> str:
     """Destroy and undefine a domain; see :data:`tare.hosts.ledger.undoing.Undo`."""
     name = str(entry.details["name"])
-    if not name.startswith(PREFIX):
-        raise Refused(f"its name does not begin with {PREFIX}")
+    require_own(name)
     if not host.local:
         raise InputError(ELSEWHERE)
     async with connected(str(entry.details["uri"])) as connection:

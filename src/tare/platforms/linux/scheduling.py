@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any
-
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-)
+from typing import Any
 
 from tare.errors import MachineFault, TareError
 from tare.hosts.contract import Host
-from tare.platforms.contract import TRIAL, Context, PlatformOptions
-from tare.platforms.scheduling import DEFAULT_PRIORITY, NOTHING, Scheduling
+from tare.platforms.contract import Context
+from tare.platforms.scheduled_options import ScheduledOptions
+from tare.platforms.scheduling import DEFAULT_PRIORITY, Scheduling
 
 GIVEN_VARIABLE = "TARE_SCHEDULING_GIVEN"
 """Tells the agent that workloads keep the policy they inherit (agent/src/measure/realtime.rs)."""
@@ -41,49 +34,13 @@ def within_linux(wanted: Scheduling) -> Scheduling:
     return wanted
 
 
-LinuxScheduling = Annotated[Scheduling, AfterValidator(within_linux)]
-
-
-class LinuxOptions(PlatformOptions):
+class LinuxOptions(ScheduledOptions):
     """Options of every platform whose machines are threads of a Linux host."""
 
-    scheduling: LinuxScheduling = Field(
-        default_factory=lambda: NOTHING,
-        description="How the host schedules the subject beside others; see `scheduling` below.",
-    )
-    neighbour_scheduling: LinuxScheduling = Field(
-        default_factory=lambda: NOTHING,
-        description="The same for each neighbour of the subject.",
-    )
-
-    @model_serializer(mode="wrap")
-    def _only_what_is_asked(self, usual: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what stays as it is on the host, so that a report shows what was chosen."""
-        values: dict[str, Any] = usual(self)
-        for name, group in self:
-            if isinstance(group, BaseModel) and name in values:
-                usually = {key: info.default for key, info in type(group).model_fields.items()}
-                held, chosen = values.pop(name), dict(group)
-                asked = {key: held[key] for key in held if chosen[key] != usually[key]}
-                if asked:
-                    values[name] = asked
-        return values
-
-    @property
-    def subject_scheduling(self) -> Scheduling:
-        """How the subject is scheduled."""
-        return self.scheduling
-
-    @property
-    def neighbours_scheduling(self) -> Scheduling:
-        """How each neighbour is scheduled."""
-        return self.neighbour_scheduling
-
-    def scheduling_of(self, role: str) -> Scheduling:
-        """Return the scheduling of the machine with this role: a trial's is the host's own."""
-        if role == TRIAL:
-            return NOTHING
-        return self.scheduling if role == "subject" else self.neighbour_scheduling
+    @classmethod
+    def within(cls, wanted: Scheduling) -> Scheduling:
+        """Refuse what no Linux kernel takes; see :func:`within_linux`."""
+        return within_linux(wanted)
 
     @property
     def scheduling_words(self) -> tuple[str, ...]:

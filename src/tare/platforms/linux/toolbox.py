@@ -13,7 +13,9 @@ VARIABLE = "TARE_TOOLBOX"
 """What tells an agent that is a process of the host where the tree is."""
 
 _MOUNT_S = 60.0
-_MODULES = dict.fromkeys(("toolbox", "toolbox-build", "toolbox-hadoop"), "erofs")
+_MODULES = dict.fromkeys(
+    ("toolbox", "toolbox-build", "toolbox-hadoop", "toolbox-analytics"), "erofs"
+)
 
 
 def image_needs(context: Context) -> frozenset[str]:

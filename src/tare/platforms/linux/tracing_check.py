@@ -10,7 +10,6 @@ from tare.hosts.trace.tracefs import NoTracing
 from tare.platforms.contract import Context
 
 _HINTS = (
-    ("only be traced from itself", ""),
     ("needs root", "run Tare as root, for example: sudo .venv/bin/tare doctor"),
     (
         "built without tracefs",

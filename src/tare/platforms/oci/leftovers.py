@@ -7,14 +7,13 @@ from pathlib import Path
 from tare.errors import MachineFault
 from tare.hosts.contract import Host
 from tare.hosts.ledger.ledger import Entry
-from tare.hosts.ledger.undoing import PREFIX, Refused
+from tare.hosts.ledger.undoing import require_own
 
 
 async def undo_container(host: Host, entry: Entry) -> str:
     """Delete the container that an entry names (runtime, root, id); the runtime kills it first."""
     runtime, root, name = (str(entry.details[key]) for key in ("runtime", "root", "id"))
-    if not name.startswith(PREFIX):
-        raise Refused(f"its name does not begin with {PREFIX}")
+    require_own(name)
     if not await host.exists(Path(root) / name):
         return ""
     deleted = await host.run([runtime, "--root", root, "delete", "--force", name], timeout_s=30)

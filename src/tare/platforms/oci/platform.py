@@ -40,6 +40,7 @@ from tare.platforms.linux.process_machine import (
     owned_directory,
 )
 from tare.platforms.linux.scheduling import LinuxOptions, own_policy
+from tare.platforms.linux.switched import SwitchedOptions
 from tare.platforms.linux.toolbox import tree_at_host
 from tare.platforms.oci.bundle import AGENT_INSIDE, ContainerSpec, Device
 from tare.platforms.oci.cgroups import (
@@ -79,7 +80,7 @@ SANDBOX_NOTES = (
 )
 
 
-class OciOptions(LinuxOptions):
+class OciOptions(SwitchedOptions, LinuxOptions):
     """How containers are run."""
 
     runtime: Literal["auto", "crun", "runc", "runsc"] = Field(
@@ -111,7 +112,8 @@ class Oci(Platform[OciOptions]):
         """Return what reports call it."""
         runtime = "container" if options.runtime == "auto" else f"container ({options.runtime})"
         filtering = () if options.seccomp == "none" else (f"seccomp as {options.seccomp}",)
-        return ", ".join((runtime, *filtering, *options.scheduling_words))
+        words = (*filtering, *options.wanted_switch.words, *options.scheduling_words)
+        return ", ".join((runtime, *words))
 
     def stated(self, options: OciOptions) -> Statement:
         """Return what containers offer; nothing is tried for it."""

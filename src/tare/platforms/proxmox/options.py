@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
-from tare.platforms.contract import SUBJECT, TRIAL
-from tare.platforms.scheduling import NOTHING, Scheduling
+from tare.platforms.scheduled_options import ScheduledOptions, refused, subject_scheduling
+from tare.platforms.scheduling import Scheduling
 from tare.platforms.vendors.options import VendorOptions
 
 MOST_CAP = 128
 """The most CPUs that ``cpulimit`` takes (PVE/QemuServer.pm)."""
 KNOBS = frozenset({"weight", "cap"})
+UNKNOWN = ("policy", "nice", "reservation", "slice", "period")
 _NAME = r"^[A-Za-z][A-Za-z0-9._-]*$"
 
 
-def within_proxmox(wanted: Scheduling) -> Scheduling:
-    """Refuse what Proxmox does not know, though other platforms may."""
-    for name in ("policy", "nice", "reservation", "slice", "period"):
-        if name in wanted.given:
-            raise ValueError(f"Proxmox knows no {name}; remove it")
-    if wanted.cap is not None and wanted.cap > MOST_CAP:
-        raise ValueError(f"Proxmox's `cpulimit` is at most {MOST_CAP} CPUs")
-    return wanted
-
-
-ProxmoxScheduling = Annotated[Scheduling, AfterValidator(within_proxmox)]
-
-
-class ProxmoxOptions(VendorOptions):
+class ProxmoxOptions(VendorOptions, ScheduledOptions):
     """Options of the platform ``proxmox``."""
 
     node: str | None = Field(
@@ -84,15 +72,17 @@ class ProxmoxOptions(VendorOptions):
     kvm: bool = Field(
         True, description="Whether KVM runs the VM; without it QEMU emulates the processor."
     )
-    scheduling: ProxmoxScheduling = Field(
-        default_factory=lambda: NOTHING,
-        description="How the node schedules the subject beside others: weight (`cpuunits`, 100 for "
-        "others) and cap (`cpulimit`); see `scheduling` below.",
+    scheduling: Scheduling = subject_scheduling(
+        "How the node schedules the subject beside others: weight (`cpuunits`, 100 for others) "
+        "and cap (`cpulimit`); see `scheduling` below."
     )
-    neighbour_scheduling: ProxmoxScheduling = Field(
-        default_factory=lambda: NOTHING,
-        description="The same for each neighbour of the subject.",
-    )
+
+    @classmethod
+    def within(cls, wanted: Scheduling) -> Scheduling:
+        """Refuse what Proxmox does not know."""
+        if wanted.cap is not None and wanted.cap > MOST_CAP:
+            raise ValueError(f"Proxmox's `cpulimit` is at most {MOST_CAP} CPUs")
+        return refused(wanted, UNKNOWN, "Proxmox knows")
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
@@ -106,18 +96,3 @@ class ProxmoxOptions(VendorOptions):
     def wanted_devices(self) -> str:
         """The device models asked for."""
         return self.devices
-
-    @property
-    def subject_scheduling(self) -> Scheduling | None:
-        """How the subject is scheduled."""
-        return self.scheduling
-
-    @property
-    def neighbours_scheduling(self) -> Scheduling | None:
-        """How each neighbour is."""
-        return self.neighbour_scheduling
-
-    def scheduling_of(self, role: str) -> Scheduling:
-        """Return how the machine of a role is scheduled; a trial as the subject."""
-        subject = role in (SUBJECT, TRIAL)
-        return self.scheduling if subject else self.neighbour_scheduling

@@ -4,47 +4,29 @@ from __future__ import annotations
 
 import uuid as uuids
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from tare.errors import InputError, MachineFault, TareError
+from tare.errors import InputError, MachineFault
 from tare.hosts.contract import Host
-from tare.hosts.ledger.ledger import Entry, Ledger
-from tare.hosts.ledger.undoing import PREFIX
-from tare.hosts.ledger.undoing import Refused as NotOurs
-from tare.platforms.contract import (
-    ANY_BOOT,
-    Capabilities,
-    Context,
-    Machine,
-    MachineSpec,
-    Platform,
-    Prepared,
-    Shape,
-    Statement,
-    Variant,
-    Verdict,
-)
-from tare.platforms.linux.process_machine import owned_directory
+from tare.hosts.ledger.ledger import Entry
+from tare.hosts.ledger.undoing import require_own
+from tare.platforms.contract import ANY_BOOT, Capabilities, Statement, Variant
 from tare.platforms.proxmox.node import Node, only_node, vms_of
 from tare.platforms.proxmox.options import KNOBS, ProxmoxOptions
 from tare.platforms.proxmox.rights import missing, needed
 from tare.platforms.proxmox.session import ProxmoxSession, load
 from tare.platforms.proxmox.vm import ProxmoxVm, affinity, remove_patiently, settings
-from tare.platforms.vendors.callback import Caller, Doors
-from tare.platforms.vendors.configuration import picture
 from tare.platforms.vendors.faults import Refused
-from tare.platforms.vendors.machine import VendorMachine
 from tare.platforms.vendors.offer import CHANNEL, NOTES
 from tare.platforms.vendors.options import ANY
+from tare.platforms.vendors.platform import Order, Seen, VendorPlatform, image_named, require_cpus
 from tare.platforms.vendors.session import opened
 
 VM, UPLOAD = "proxmox-vm", "proxmox-upload"
 MIN_MEMORY = 256 << 20
 TRIES = 5
-NAME_ONE = "a study names a server, as in {platform: proxmox, address: pve.example}"
 NOT_ROOT = (
     "no pinning: Proxmox lets only root@pam, by password, set `affinity`, and no token "
     "(docs/owning.md)"
@@ -62,8 +44,7 @@ async def undo_vm(host: Host, entry: Entry) -> str:
     """Stop and remove a VM; see :data:`tare.hosts.ledger.undoing.Undo`."""
     told = entry.details
     name, number = str(told["name"]), int(told["number"])
-    if not name.startswith(PREFIX):
-        raise NotOurs(f"its name does not begin with {PREFIX}")
+    require_own(name)
     async with opened(ProxmoxSession(told)) as session:
         node = Node(session, str(told["node"]), vms_of(told["pool"]))
         removed = await remove_patiently(node, number, name)
@@ -73,23 +54,20 @@ async def undo_vm(host: Host, entry: Entry) -> str:
 async def undo_upload(host: Host, entry: Entry) -> str:
     """Remove an uploaded file; see :data:`tare.hosts.ledger.undoing.Undo`."""
     told, volume = entry.details, str(entry.details["volume"])
-    if not volume.partition("/")[2].startswith(PREFIX):
-        raise NotOurs(f"its name does not begin with {PREFIX}")
+    require_own(volume.partition("/")[2])
     async with opened(ProxmoxSession(told)) as session:
         removed = await Node(session, str(told["node"])).discard(volume)
     return f"Removed {volume}." if removed else ""
 
 
-class Proxmox(Platform[ProxmoxOptions]):
+class Proxmox(VendorPlatform[ProxmoxOptions, ProxmoxSession]):
     """Proxmox VE: VMs on a node, made and removed over its API."""
 
     name = "proxmox"
     options = ProxmoxOptions
     variants = (Variant("", {"address": ANY}),)
     undoers = MappingProxyType({VM: undo_vm, UPLOAD: undo_upload})
-
-    def __init__(self) -> None:
-        self._doors = Doors()
+    example = "{platform: proxmox, address: pve.example}"
 
     def describe(self, options: ProxmoxOptions) -> str:
         """Return a phrase such as ``Proxmox VE, paravirtual devices``."""
@@ -134,95 +112,76 @@ class Proxmox(Platform[ProxmoxOptions]):
             emulated_boot_s=120.0,
         )
 
-    async def check(self, context: Context, options: ProxmoxOptions) -> Verdict:
-        """Log in, and see what the node, the storages and the account's rights allow."""
-        able = self.stated(options).capabilities
-        emulated = not options.kvm
-        try:
-            load()
-            if options.address == ANY:
-                return Verdict(False, NAME_ONE, "", emulated, {}, able)
-            async with opened(ProxmoxSession(options.way())) as session:
-                node = await only_node(session, options.node, options.pool)
-                await _require_rights(session, options, node)
-                await _require_storage(node, options)
-                facts = await node.facts()
-                root = session.is_root
-        except TareError as error:
-            return Verdict(False, error.message, error.hint, emulated, {}, able)
+    def load(self) -> None:
+        """Import proxmoxer."""
+        load()
+
+    def session(self, way: Mapping[str, Any]) -> ProxmoxSession:
+        """Return a login at a node."""
+        return ProxmoxSession(way)
+
+    async def look(
+        self, session: ProxmoxSession, options: ProxmoxOptions, able: Capabilities
+    ) -> Seen:
+        """See what the node, the storages and the account's rights allow."""
+        node = await only_node(session, options.node, options.pool)
+        await _require_rights(session, options, node)
+        await _require_storage(node, options)
+        facts = await node.facts()
         able = replace(able, max_vcpus=int(facts["cpus"]))
-        if not root:
+        if not session.is_root:
             able = replace(able, pinning=False, notes=(*able.notes, NOT_ROOT))
         versions = {"proxmox-ve": str(facts["build"]), "linux": str(facts.get("kernel", ""))}
         reason = f"{node.name} of {session.name} is Proxmox VE {facts['build']}"
-        return Verdict(True, reason, "", emulated, versions, able)
+        return Seen(reason, versions, able)
 
-    async def prepare(
-        self, context: Context, options: ProxmoxOptions, shape: Shape, realtime: bool
-    ) -> Prepared:
-        """Return what VMs boot: an image that is at the node already.
+    def boots(self, options: ProxmoxOptions) -> str:
+        """Say in which image the kernel is, which must be named."""
+        return image_named(
+            options.image,
+            "Proxmox",
+            "say by `image` which, as Proxmox names it: local:iso/tare-live.iso",
+        )
 
-        Raises:
-            InputError: None is named.
-        """
-        if options.image is None:
-            raise InputError(
-                "nothing is named that VMs of Proxmox boot",
-                "say by `image` which, as Proxmox names it: local:iso/tare-live.iso",
-            )
-        return Prepared(kernel=f"of {options.image}", digest="", cached=True, took_s=0.0)
-
-    async def start(
-        self, context: Context, options: ProxmoxOptions, prepared: Prepared, spec: MachineSpec
-    ) -> Machine:
-        """Upload the configuration, make the VM, and start it."""
-        ledger = context.ledger
-        async with AsyncExitStack() as held:
-            await held.enter_async_context(owned_directory(context.host, ledger, spec.workdir))
-            session = await held.enter_async_context(opened(ProxmoxSession(options.way())))
-            node = await only_node(session, options.node, options.pool)
-            facts = await node.facts()
-            _require_cpus(session, spec, int(facts["cpus"]))
-            door = await held.enter_async_context(self._doors.open(options.place))
-            caller = held.enter_context(door.expected(spec.name))
-            session.hide(caller.key)
-            making = _Making(node, options, ledger, spec)
-            # Until there is a machine that takes it over, what was made is removed by this.
-            made = await held.enter_async_context(AsyncExitStack())
-            made.push_async_callback(making.discard)
-            await making.upload(caller)
-            made.push_async_callback(making.remove)
-            number, wanted = await making.create()
-            made.pop_all()
-            vm = ProxmoxVm(node, number, spec, wanted, facts, making.forget)
-            machine = VendorMachine(
-                spec.name, vm, caller.channel, held.pop_all(), power_off_s=options.power_off
-            )
-        await machine.bring_up()
-        return machine
+    async def make(self, session: ProxmoxSession, order: Order[ProxmoxOptions]) -> ProxmoxVm:
+        """Upload the configuration, and make the VM."""
+        options, spec = order.options, order.spec
+        node = await only_node(session, options.node, options.pool)
+        facts = await node.facts()
+        if spec.cpus:
+            if not session.is_root:
+                raise Refused(NOT_ROOT)
+            instead = "plan on the node itself: `host: {ssh: NODE}`"
+            require_cpus(affinity(spec), int(facts["cpus"]), session.name, instead)
+        making = _Making(node, order)
+        order.undo.push_async_callback(making.discard)
+        await making.upload()
+        order.undo.push_async_callback(making.remove)
+        number, wanted = await making.create()
+        return ProxmoxVm(node, number, spec, wanted, facts, making.forget)
 
 
 class _Making:
     """What is made for one machine, noted before it is."""
 
-    def __init__(
-        self, node: Node, options: ProxmoxOptions, ledger: Ledger, spec: MachineSpec
-    ) -> None:
+    def __init__(self, node: Node, order: Order[ProxmoxOptions]) -> None:
+        options = order.options
         self._node = node
         self._options = options
-        self._ledger = ledger
-        self._spec = spec
+        self._ledger = order.ledger
+        self._spec = order.spec
+        self._image = order.image
         self._way = {**options.way(), "node": node.name, "pool": options.pool}
-        self._volume = f"{options.storage}:iso/{spec.name}.iso"
+        self._volume = f"{options.storage}:iso/{order.spec.name}.iso"
         self._number = 0
         self._uploaded: Entry | None = None
         self._made: Entry | None = None
 
-    async def upload(self, caller: Caller) -> None:
+    async def upload(self) -> None:
         """Upload the CD with the agent's configuration."""
         self._uploaded = self._ledger.record(UPLOAD, **self._way, volume=self._volume)
         name = self._volume.partition("/")[2]
-        await self._node.upload(self._options.storage, name, picture(caller.configuration))
+        await self._node.upload(self._options.storage, name, self._image)
 
     async def create(self) -> tuple[int, Mapping[str, Any]]:
         """Make the VM; whoever was faster with a number is given way."""
@@ -261,18 +220,6 @@ class _Making:
         if self._made is not None:
             self._ledger.done(self._made)
         await self.discard()
-
-
-def _require_cpus(session: ProxmoxSession, spec: MachineSpec, there: int) -> None:
-    if not spec.cpus:
-        return
-    if not session.is_root:
-        raise Refused(NOT_ROOT)
-    if beyond := [cpu for cpu in affinity(spec) if cpu >= there]:
-        raise InputError(
-            f"CPU {beyond[0]} is not there: {session.name} has {there}",
-            "plan on the node itself: `host: {ssh: NODE}`",
-        )
 
 
 async def _require_rights(session: ProxmoxSession, options: ProxmoxOptions, node: Node) -> None:

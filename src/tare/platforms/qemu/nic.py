@@ -6,11 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from tare.hosts import Host
+from tare.plaintext import plain_line
 from tare.platforms.linux.network import Link
 from tare.platforms.qemu.options import QemuOptions
 
 VHOST = "/dev/vhost-net"
 LOAD_VHOST = "modprobe vhost_net"
+_TRY_S = 20.0
+_MACVTAP = (
+    "ip link add lower type veth peer name other && "
+    "ip link add upper link lower type macvtap mode bridge"
+)
+_FUNCTIONS = "cat /sys/class/net/*/device/sriov_totalvfs 2>/dev/null | grep -v '^0$'"
 MODELS: Mapping[str, str] = {
     "virtio": "virtio-net-pci",
     "e1000": "e1000",
@@ -51,7 +58,7 @@ def netdev(options: QemuOptions, link: Link | None, vhost: bool) -> str:
     """
     if link is None:
         return "hubport,id=net,hubid=0"
-    if link.way != "tap":
+    if link.way == "user":
         return link.qemu()
     queues = f",queues={options.nic_queues}" if options.nic_queues > 1 else ""
     return f"{link.qemu()}{queues}{',vhost=on' if vhost else ''}"
@@ -59,7 +66,7 @@ def netdev(options: QemuOptions, link: Link | None, vhost: bool) -> str:
 
 async def uses_vhost(host: Host, options: QemuOptions, way: str) -> bool:
     """Return whether the host's kernel carries the packets: by default wherever it can."""
-    if way != "tap" or options.card != "virtio" or options.vhost == "off":
+    if way not in ("tap", "macvtap") or options.card != "virtio" or options.vhost == "off":
         return False
     return options.vhost == "on" or await host.exists(VHOST)
 
@@ -69,6 +76,23 @@ async def lacking_vhost(host: Host, options: QemuOptions) -> tuple[str, str] | N
     if options.vhost != "on" or await host.exists(VHOST):
         return None
     return f"`vhost: on`: the host has no {VHOST}", LOAD_VHOST
+
+
+async def lacking_way(host: Host, options: QemuOptions) -> tuple[str, str] | None:
+    """Return that a host has no way to a network that is asked for, and what to do about it."""
+    if options.network == "macvtap":
+        # In a network of its own, which ends with it.
+        done = await host.run(["unshare", "--net", "sh", "-c", _MACVTAP], timeout_s=_TRY_S)
+        if not done.ok:
+            reason = plain_line(done.words(), 200)
+            return f"`network: macvtap`: the host makes none ({reason})", "modprobe macvtap"
+    if options.network == "sriov":
+        found = await host.run(["sh", "-c", _FUNCTIONS], timeout_s=_TRY_S)
+        if not found.stdout.strip():
+            lacks = "no network card of the host offers virtual functions"
+            return f"`network: sriov`: {lacks}", "use `network: tap`"
+        return "`network: sriov`: Tare gives no virtual functions to machines yet", ""
+    return None
 
 
 def told(options: QemuOptions, vhost: bool) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from tare.platforms.linux.scheduling import LinuxOptions
+from tare.platforms.linux.switched import SwitchedOptions
 from tare.platforms.qemu.enlightenments import Enlightenments
 from tare.study.quantities import Size, format_size
 
@@ -26,7 +27,7 @@ def _power_of_two(size: int) -> int:
 EmulatorCpus = Annotated[Literal["any", "same", "other"] | tuple[int, ...], AfterValidator(_cpus)]
 
 
-class QemuOptions(LinuxOptions):
+class QemuOptions(SwitchedOptions, LinuxOptions):
     """Options of the platform ``qemu``."""
 
     accelerator: Literal["tcg", "kvm"] = Field(
@@ -106,11 +107,13 @@ class QemuOptions(LinuxOptions):
         "as the pinned vCPUs, on the `other` ones, or on listed ones. Unpinned machines have no "
         "CPUs of their own; theirs run anywhere, unless listed.",
     )
-    network: Literal["auto", "tap", "user"] = Field(
+    network: Literal["auto", "tap", "macvtap", "sriov", "user"] = Field(
         default="auto",
         description="What the network interface is connected to where a workload needs that: "
         "`tap`, an isolated bridge of the host (needs root); `user`, QEMU's own network stack in "
-        "software (needs nothing, and costs much); `auto`, the first of them that works.",
+        "software (needs nothing, and costs much); `auto`, the first of these two that works; "
+        "`macvtap`, an interface on top of another one of the host's (needs root); `sriov`, a "
+        "virtual function of a network card, which Tare only looks for as yet.",
     )
     nic: Literal["auto", "virtio", "e1000", "e1000e", "rtl8139", "vmxnet3", "tulip"] = Field(
         default="auto",
@@ -157,6 +160,13 @@ class QemuOptions(LinuxOptions):
         "is ever swapped out or moved; it is touched at once, too.",
     )
 
+    nohz_full: bool = Field(
+        default=False,
+        description="Whether the guest's kernel stops its tick on all vCPUs but the first while "
+        "one thread runs there (`nohz_full`), and the work is done on those; it needs two vCPUs "
+        "and a kernel that is built for it.",
+    )
+
     @property
     def wanted_devices(self) -> str:
         """The device models asked for."""
@@ -179,6 +189,8 @@ class QemuOptions(LinuxOptions):
             ):
                 if asked:
                     raise ValueError(f"{name} needs `nic: virtio`: {self.card} has nothing of it")
+        if self.network == "macvtap" and self.nic_queues > 1:
+            raise ValueError("nic-queues need `network: tap`: a macvtap has one pair here")
         if self.network == "user" and (self.nic_queues > 1 or self.vhost == "on"):
             raise ValueError("nic-queues and vhost need a tap: write `network: tap`")
         if self.accelerator == "tcg":
@@ -223,6 +235,7 @@ class QemuOptions(LinuxOptions):
             (self.hugepages, f"huge pages{size}"),
             (self.prealloc, "memory touched beforehand"),
             (self.mlock, "memory locked"),
+            (self.nohz_full, "nohz_full in the guest"),
         )
 
     @property
@@ -240,10 +253,12 @@ class QemuOptions(LinuxOptions):
     def nic_words(self) -> tuple[tuple[bool, str], ...]:
         """What was chosen about the network card: whether it was, and how reports say it."""
         return (
+            (self.network in ("macvtap", "sriov"), self.network),
             (self.nic != "auto", f"network card {self.nic}"),
             (self.nic_queues > 1, f"{self.nic_queues} pairs of queues"),
             (not self.nic_offloads, "no network offloads"),
             (self.vhost != "auto", "vhost" if self.vhost == "on" else "no vhost"),
+            *((True, word) for word in self.wanted_switch.words),
         )
 
     @property

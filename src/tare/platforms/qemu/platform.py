@@ -30,6 +30,7 @@ from tare.platforms.contract import (
 from tare.platforms.linux.booting import image_for, prepared_by
 from tare.platforms.linux.held_scheduling import LINUX_KNOBS, Scheduled, linux_knobs
 from tare.platforms.linux.network import Link
+from tare.platforms.linux.tickless import require_tickless, tickless_arguments, tickless_cpus
 from tare.platforms.qemu import kvm_memory, nic
 from tare.platforms.qemu import kvm_trial as probe
 from tare.platforms.qemu.command import PROGRAM, Places, command, kernel_arguments, trial
@@ -114,7 +115,7 @@ class Qemu(Platform[QemuOptions]):
             host_boot=KVM_BOOT if kvm else ANY_BOOT,
             boots_image=True,
             network=NetworkWays(
-                rooted=frozenset({"tap", "user"}),
+                rooted=frozenset({"tap", "macvtap", "user"}),
                 unprivileged=frozenset({"user"}),
                 device="/dev/net/tun",
             ),
@@ -186,6 +187,7 @@ class Qemu(Platform[QemuOptions]):
         """
         await require_whole_pages(context.host, options, shape)
         image = await image_for(context, _kernel(context, realtime), options.needs, shape)
+        require_tickless(options.nohz_full, image, shape.vcpus)
         # Machines that start at the same moment should not have to wait for it.
         await _at_host(context.host, image)
         return prepared_by(image, image=image, notes=image.notes)
@@ -286,6 +288,7 @@ async def launch(
     spec: MachineSpec,
     *,
     append: tuple[str, ...] | None = None,
+    program: str = PROGRAM,
 ) -> QemuMachine:
     """Start QEMU with an image and connect to it.
 
@@ -295,6 +298,7 @@ async def launch(
         image: What it boots.
         spec: Name, shape, pinning and folder.
         append: The kernel command line, where it is to differ from the usual one.
+        program: The QEMU that is to run it.
 
     Raises:
         MachineFault: QEMU ended, with its own words; or it cannot be steered.
@@ -310,6 +314,7 @@ async def launch(
     )
     scheduled = Scheduled(context, spec.name, options.scheduling_of(spec.role))
     machine = QemuMachine(context, options, spec, places, scheduled)
+    machine.inner_cpus = tickless_cpus(options.nohz_full, spec.shape.vcpus)
     there = await _at_host(context.host, image)
     try:
         for folder in dict.fromkeys((spec.workdir, sockets)):
@@ -332,10 +337,13 @@ async def launch(
         )
         link = await _link(spec, options, confined)
         words = kernel_arguments(options, counted=context.counted) if append is None else append
+        words += tickless_arguments(options.nohz_full, spec.shape.vcpus)
         argv = command(
             options, there, spec.name, spec.shape, places, append=words, link=link, vhost=vhost
         )
-        await machine.run(confined.around(argv, files), spec.cpus, confined)
+        argv[0] = program
+        around = [] if link is None else link.around
+        await machine.run([*around, *confined.around(argv, files)], spec.cpus, confined)
         if link is not None:
             machine.applied = {**machine.applied, "nic": nic.told(options, vhost)}
     except BaseException:
@@ -353,6 +361,8 @@ async def _link(spec: MachineSpec, options: QemuOptions, confined: Confinement) 
         return None
     if spec.way == "user":
         return spec.network.user(spec.name)
+    if spec.way == "macvtap":
+        return await spec.network.macvtap(spec.name)
     return await spec.network.tap(spec.name, options.nic_queues, confined.uid)
 
 
@@ -379,7 +389,7 @@ async def _problem(host: Host, options: QemuOptions, offer: Offer) -> tuple[str,
             return f"this QEMU knows no CPU model {model}", f"{PROGRAM} -cpu help"
         if options.accelerator == "tcg" and model == "host":
             return "the CPU model host needs kvm", "leave `cpu` out, or use `cpu: max`"
-    for lacking in (lacking_pages, nic.lacking_vhost):
+    for lacking in (lacking_pages, nic.lacking_vhost, nic.lacking_way):
         if problem := await lacking(host, options):
             return problem
     if options.emulator_cpus == "other" and len(host.topology().online) == 1:

@@ -20,5 +20,6 @@ class Refused(MachineFault):
 def named(error: TareError, machine: str) -> MachineFault:
     """Return an error as a fault of one machine, with its name in front where it is not told."""
     told = error.message if machine in error.message else f"{machine}: {error.message}"
-    transient = isinstance(error, MachineFault) and error.transient
-    return MachineFault(told, error.hint, transient=transient)
+    if isinstance(error, MachineFault):
+        return type(error)(told, error.hint, transient=error.transient)
+    return MachineFault(told, error.hint)

@@ -77,6 +77,8 @@ class VendorMachine(Machine):
         hello = await first_hello(self, timeout_s=timeout_s, gone_s=GONE_S)
         self._answered = True
         self.applied = await self._vm.applied()
+        if why := self._vm.unlike(hello.proof):
+            raise MachineFault(f"{self.name}: {why}")
         return hello
 
     async def _watch(self) -> None:

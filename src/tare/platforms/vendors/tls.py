@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import datetime
-import hashlib
 import os
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
-
 from tare.errors import InputError
-
-LIFE = datetime.timedelta(days=30)
-NAME = "tare"
-"""The name that Tare's own certificate is for; agents know it by its hash."""
+from tare.identity import identity
 
 
 def verifying(ca: str | None) -> ssl.SSLContext:
@@ -61,34 +51,14 @@ class OwnCertificate:
 
 def own_certificate() -> OwnCertificate:
     """Make a key and a certificate for it, which are nowhere but in this process."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, NAME)])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        # A guest's clock may be wrong, but the agent does not look at the time.
-        .not_valid_before(now - LIFE)
-        .not_valid_after(now + LIFE)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(NAME)]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    pem = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    ) + made.public_bytes(serialization.Encoding.PEM)
+    made = identity("ecdsa-p256")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     # Python takes them from a file alone: this one is in memory, and has no name.
     descriptor = os.memfd_create("tare-certificate")
     try:
-        os.write(descriptor, pem)
+        os.write(descriptor, made.pem.encode("ascii"))
         context.load_cert_chain(f"/proc/self/fd/{descriptor}")
     finally:
         os.close(descriptor)
-    der = made.public_bytes(serialization.Encoding.DER)
-    return OwnCertificate(context, hashlib.sha256(der).hexdigest())
+    return OwnCertificate(context, made.digest)

@@ -37,6 +37,14 @@ class VirtualMachine(ABC):
         """
         return {}
 
+    def unlike(self, proof: Mapping[str, Any]) -> str:
+        """Return how what its agent proves is not what was asked for, in words; empty if it is.
+
+        Args:
+            proof: The agent's, of its machine.
+        """
+        return ""
+
     async def cost(self) -> dict[str, float]:
         """Return what it cost its host so far; see ``Machine.host_cost``."""
         return {}

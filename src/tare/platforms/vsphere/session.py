@@ -9,18 +9,18 @@ import http.client
 import ssl
 import time
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tare.errors import InputError, MachineFault, TareError
+from tare.platforms.vendors import extras
 from tare.platforms.vendors.credentials import credentials
-from tare.platforms.vendors.extras import load
 from tare.platforms.vendors.faults import Expired, Missing, Refused
 from tare.platforms.vendors.secret import Secret
 from tare.platforms.vendors.session import Session
 from tare.platforms.vendors.tls import verifying
 
-PREFIX = "TARE_VSPHERE"
+PREFIX, EXTRA, PRODUCT = "TARE_VSPHERE", "vsphere", "vSphere"
 PORT = 443
 TIMEOUT_S = 60
 TASK_S = 300.0
@@ -36,23 +36,18 @@ class VsphereSession(Session[Any]):
     """A login at ESXi or vCenter; its client is pyVmomi's ``ServiceInstance``.
 
     Args:
-        address: The server.
-        port: Its TCP port; None: 443.
-        file: Where the credentials are; None: in the environment.
-        ca: Certificates to trust; None: the system's.
+        way: As :meth:`tare.platforms.vendors.options.VendorOptions.way` returns it.
 
     Raises:
         InputError: The library, the credentials or the certificates are not there.
     """
 
-    def __init__(self, address: str, port: int | None, file: str | None, ca: str | None) -> None:
-        self.types = load("pyVmomi", "vsphere", "vSphere")
-        """PyVmomi's module, with all the API's data types."""
-        self._connect = load("pyVim.connect", "vsphere", "vSphere")
-        self._who = credentials(PREFIX, file)
-        self._tls = verifying(ca)
-        self._address, self._port = address, port or PORT
-        super().__init__(f"vSphere at {address}", self._who.password)
+    def __init__(self, way: Mapping[str, Any]) -> None:
+        self.types, self._connect = load()
+        self._who = credentials(PREFIX, way["credentials"])
+        self._tls = verifying(way["ca"])
+        self._address, self._port = str(way["address"]), way["port"] or PORT
+        super().__init__(f"vSphere at {self._address}", self._who.password)
 
     @property
     def vim(self) -> Any:
@@ -179,6 +174,15 @@ class VsphereSession(Session[Any]):
                 )
 
         await self.call(put)
+
+
+def load() -> tuple[Any, Any]:
+    """Return pyVmomi with all the API's data types, and the module that connects.
+
+    Raises:
+        InputError: They are not installed; the hint is the command that installs them.
+    """
+    return extras.load("pyVmomi", EXTRA, PRODUCT), extras.load("pyVim.connect", EXTRA, PRODUCT)
 
 
 def _cookie_of(client: Any) -> str:

@@ -49,9 +49,11 @@ def kernel_arguments(options: XenOptions, *, counted: bool = False) -> tuple[str
         # An emulated UART interrupts once per byte, and the kernel takes 100,000 interrupts that
         # a thread had handled already for a broken device, and disables it.
         words.append("noirqdebug")
-    if options.devices == "emulated":
+    emulated = {"ide-disks": options.devices == "emulated", "nics": options.card != "netfront"}
+    if any(emulated.values()):
         # Otherwise Linux unplugs what Xen emulates, and uses the paravirtual devices instead.
-        words.append("xen_emul_unplug=never")
+        unplugged = [what for what, kept in emulated.items() if not kept]
+        words.append(f"xen_emul_unplug={unplugged[0] if unplugged else 'never'}")
     return tuple(words)
 
 
@@ -120,12 +122,13 @@ def _devices(options: XenOptions) -> Mapping[str, Value]:
     card = "script=/bin/true"
     if options.type != "hvm":
         return {"vif": [card]}
-    emulated = options.devices == "emulated"
+    emulated = options.card != "netfront"
     # Nothing boots from the network, so the card's firmware, which may be missing, is left out.
-    bare_card = {"device_model_args_hvm": ["-global", "e1000.romfile="]} if emulated else {}
+    no_firmware = ["-global", f"{options.card}.romfile="]
+    bare_card = {"device_model_args_hvm": no_firmware} if emulated else {}
     return {
         **bare_card,
-        "vif": [f"type=ioemu,model=e1000,{card}" if emulated else f"type=vif,{card}"],
+        "vif": [f"type=ioemu,model={options.card},{card}" if emulated else f"type=vif,{card}"],
         "serial": "pty",
         "vnc": 0,
         "vga": "none",

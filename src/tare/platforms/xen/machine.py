@@ -14,6 +14,7 @@ from tare.agent.channel import StreamChannel
 from tare.agent.client import AgentClient
 from tare.errors import MachineFault, TareError
 from tare.hosts import OwnedProcess, start_owned
+from tare.hosts.trace.xentrace import Vcpus
 from tare.platforms.contract import Context, Machine, MachineSpec
 from tare.platforms.guest_hello import first_hello, last_line
 from tare.platforms.linux.disk import forget_file
@@ -117,6 +118,23 @@ class XenMachine(Machine):
             cost["dom0_cpu_s"] = known[0].cpu_s
         return cost
 
+    def traced_below(self) -> Vcpus | None:
+        """Return its vCPUs, which are no threads of dom0's."""
+        if not self.id:
+            return None
+        spec = self._spec
+        return Vcpus(
+            host=self._host,
+            ledger=self._ledger,
+            agent=self._context.host_agent,
+            folder=spec.workdir,
+            domain=self.id,
+            count=spec.shape.vcpus,
+            cpus=tuple(sorted(set(spec.cpus))),
+            raw_counter=self._options.type == "pv",
+            limit=self._options.limit_of(spec.role),
+        )
+
     async def forget_disk(self) -> Mapping[str, Any]:
         """Make the host forget what it caches of the machine's disk; see ``docs/disk.md``."""
         file = self._disks.file
@@ -171,6 +189,8 @@ class XenMachine(Machine):
         await self._join_network()
         await self._listen()
         self.applied = await told_by_xen(self._host, self._options, self._spec, self.id, held)
+        if self._spec.network is not None:
+            self.applied = {**self.applied, "nic": {"model": self._options.card}}
         if self._disks.told:
             self.applied = {**self.applied, "disk": dict(self._disks.told)}
         await xen.asked(self._host, "unpause", str(self.id))
@@ -195,9 +215,11 @@ class XenMachine(Machine):
         if self._spec.network is None:
             return
         # The names that Xen gives them: of its own card, and of what QEMU emulates beside it.
-        for name in (f"vif{self.id}.0", f"vif{self.id}.0-emu"):
+        own, emulated = f"vif{self.id}.0", f"vif{self.id}.0-emu"
+        used = own if self._options.card == "netfront" else emulated
+        for name in (own, emulated):
             if await self._host.exists(f"/sys/class/net/{name}"):
-                await self._spec.network.join(name)
+                await self._spec.network.join(name, self.name if name == used else "")
 
     async def _listen(self) -> None:
         path = f"/local/domain/{self.id}"

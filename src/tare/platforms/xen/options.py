@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-    model_validator,
-)
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from tare.platforms.contract import TRIAL, PlatformOptions
-from tare.platforms.scheduling import NOTHING, Scheduling
+from tare.platforms.contract import SUBJECT, TRIAL
+from tare.platforms.linux.switched import SwitchedOptions
+from tare.platforms.scheduled_options import ScheduledOptions, refused, subject_scheduling
+from tare.platforms.scheduling import Scheduling
+from tare.platforms.xen import rtds
+from tare.platforms.xen.rtds import Rtds
 from tare.study.quantities import Duration, Share, format_duration, format_quantity
 
 DEFAULT_WEIGHT = 256
@@ -30,16 +28,6 @@ CREDIT_SCHEDULERS = ("credit", "credit2")
 """The schedulers that know weight, cap and rate limit."""
 
 
-def within_xen(wanted: Scheduling) -> Scheduling:
-    """Refuse what Xen's schedulers do not know, though those of other platforms may."""
-    for name in ("policy", "nice", "reservation", "period"):
-        if name in wanted.given:
-            raise ValueError(f"Xen's schedulers know no {name}; remove it")
-    if wanted.slice is not None:
-        whole_milliseconds(wanted.slice)
-    return wanted
-
-
 def whole_milliseconds(seconds: float) -> int:
     """Return a time slice in milliseconds; raises ValueError for what Xen cannot set."""
     milliseconds = round(seconds * 1e3)
@@ -48,10 +36,7 @@ def whole_milliseconds(seconds: float) -> int:
     return milliseconds
 
 
-XenScheduling = Annotated[Scheduling, AfterValidator(within_xen)]
-
-
-class XenOptions(PlatformOptions):
+class XenOptions(SwitchedOptions, ScheduledOptions):
     """Options of the platform ``xen``."""
 
     type: Literal["pv", "pvh", "hvm"] = Field(
@@ -64,6 +49,11 @@ class XenOptions(PlatformOptions):
         default="paravirtual",
         description="Network and disk: Xen's own (`paravirtual`), or an e1000 and IDE (`emulated`, "
         "for `hvm` only).",
+    )
+    nic: Literal["auto", "netfront", "e1000", "rtl8139"] = Field(
+        default="auto",
+        description="The network card: Xen's own (`netfront`), or one that a QEMU in dom0 emulates "
+        "(for `hvm` only); `auto`, netfront or e1000 as `devices` says.",
     )
     scheduler: Literal["credit", "credit2", "null", "rtds"] | None = Field(
         default=None,
@@ -97,45 +87,87 @@ class XenOptions(PlatformOptions):
         le=655,
         description="The most that the subject may run, in CPUs (`0.5`, or `50 %`).",
     )
+    budget: Duration | None = Field(
+        default=None,
+        ge=rtds.LEAST_S,
+        le=1,
+        description="With `rtds`: how long each vCPU of the subject may run in each `period`; "
+        "4 ms where only the period is given. `scheduling: {reservation: …}` says the same as a "
+        "share, also of neighbours.",
+    )
+    period: Duration | None = Field(
+        default=None,
+        ge=rtds.LEAST_S,
+        le=1,
+        description="With `rtds`: the time in which the budget is granted anew; 10 ms by default.",
+    )
+    extra_time: bool | None = Field(
+        default=None,
+        description="With `rtds`: whether the subject also runs when its budget is used up, where "
+        "nobody else wants to; Xen lets it when left out.",
+    )
     cpupool: str | None = Field(
         default=None,
         pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$",
         description="The CPU pool that machines run in, which must exist; `Pool-0` when left out.",
+    )
+    nohz_full: bool = Field(
+        default=False,
+        description="Whether the guest's kernel stops its tick on all vCPUs but the first while "
+        "one thread runs there (`nohz_full`), and the work is done on those; it needs two vCPUs "
+        "and a kernel that is built for it.",
     )
     dom0: Literal["pinned", "as-is"] = Field(
         default="pinned",
         description="Whether dom0's vCPUs are kept on the host's first CPU while machines run, so "
         "that its own work is not taken for a neighbour's.",
     )
-    scheduling: XenScheduling = Field(
-        default_factory=lambda: NOTHING,
-        description="How Xen schedules the subject beside others: weight, cap, and slice (of the "
-        "whole pool); see `scheduling` below.",
+    dom0_cpus: tuple[Annotated[int, Field(ge=0)], ...] = Field(
+        default=(),
+        description="The host's CPUs that dom0's vCPUs are kept on while machines run, such as "
+        "`[0, 1]`; the first one when left out.",
     )
-    neighbour_scheduling: XenScheduling = Field(
-        default_factory=lambda: NOTHING,
-        description="The same for each neighbour of the subject.",
+    dom0_vcpus: int | None = Field(
+        default=None,
+        ge=1,
+        le=128,
+        description="How many vCPUs dom0 has while machines run; no more than Xen gave it at its "
+        "boot (`dom0_max_vcpus`). As many as it has when left out.",
     )
+    dom0_weight: int | None = Field(
+        default=None,
+        ge=1,
+        le=MOST_WEIGHT,
+        description="With `credit` and `credit2`: dom0's weight while machines run, in Xen's own "
+        "measure, in which others have 256.",
+    )
+    scheduling: Scheduling = subject_scheduling(
+        "How Xen schedules the subject beside others: weight, cap, and slice (of the whole pool), "
+        "or under `rtds` reservation and period; see `scheduling` below."
+    )
+
+    @classmethod
+    def within(cls, wanted: Scheduling) -> Scheduling:
+        """Refuse what Xen's schedulers do not know, and a slice that cannot be set."""
+        if wanted.period is not None and wanted.reservation is None:
+            raise ValueError("Xen's schedulers know no period of a cap; remove it")
+        if wanted.slice is not None:
+            whole_milliseconds(wanted.slice)
+        return refused(wanted, ("policy", "nice"), "Xen's schedulers know")
 
     @property
     def wanted_devices(self) -> str:
         """The device models asked for."""
         return self.devices
 
-    @property
-    def subject_scheduling(self) -> Scheduling:
-        """How the subject is scheduled."""
-        return self.scheduling
-
-    @property
-    def neighbours_scheduling(self) -> Scheduling:
-        """How each neighbour is scheduled."""
-        return self.neighbour_scheduling
-
     @model_validator(mode="after")
     def _agrees(self) -> Self:
         if self.devices == "emulated" and self.type != "hvm":
             raise ValueError(f"a {self.type} guest has no emulated devices; use `type: hvm`")
+        if self.card != "netfront" and self.type != "hvm":
+            raise ValueError(f"a {self.type} guest has no {self.card}; use `type: hvm`")
+        if self.dom0_cpus and self.dom0 == "as-is":
+            raise ValueError("dom0-cpus says where dom0 is kept; remove it or `dom0: as-is`")
         if self.timeslice is not None:
             whole_milliseconds(self.timeslice)
         if self.ratelimit is not None and 0 < self.ratelimit < LEAST_RATELIMIT_S:
@@ -143,32 +175,50 @@ class XenOptions(PlatformOptions):
         for name, own in (("weight", self.weight), ("cap", self.cap)):
             if own is not None and name in self.scheduling.given:
                 raise ValueError(f"{name} is given twice, here and in `scheduling`; remove one")
+        if self.budget is not None and "reservation" in self.scheduling.given:
+            raise ValueError("budget is given twice, here and in `scheduling`; remove one")
+        if self.period is not None and self.scheduling.period is not None:
+            raise ValueError("period is given twice, here and in `scheduling`; remove one")
+        if self.budget is not None and self.budget > (self.period or rtds.DEFAULT_PERIOD_S):
+            raise ValueError("the budget is longer than its period; lower it, or raise `period`")
+        if self.grants and self.scheduler not in (None, rtds.SCHEDULER):
+            raise ValueError(
+                f"the scheduler {self.scheduler} has no budget or reservation; "
+                "use `scheduler: rtds`"
+            )
         slices = {self.timeslice, self.scheduling.slice, self.neighbour_scheduling.slice} - {None}
         if len(slices) > 1:
             raise ValueError("the time slice is one for the whole pool; give it once")
         if self.slice_ms is not None:
-            if self.scheduler not in (None, "credit"):
+            if self.scheduler not in (None, "credit") or self.grants:
+                other = self.scheduler or rtds.SCHEDULER
                 raise ValueError(
-                    f"the scheduler {self.scheduler} has no time slice that can be set; "
+                    f"the scheduler {other} has no time slice that can be set; "
                     "use `scheduler: credit`"
                 )
             if self.ratelimit is not None and self.ratelimit > self.slice_ms * 1e-3:
                 raise ValueError("the rate limit is longer than the time slice; lower it")
-        if self.scheduler is not None and (lacking := self.lacks(self.scheduler)):
-            raise ValueError(
-                f"the scheduler {self.scheduler} has no {lacking}; use `scheduler: credit2`"
-            )
+        must = self.wanted_scheduler
+        if must is not None and (lacking := self.lacks(must)):
+            raise ValueError(f"the scheduler {must} has no {lacking}; use `scheduler: credit2`")
         return self
 
     @model_serializer(mode="wrap")
     def _only_what_is_asked(self, usual: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what stays as it is on the host, so that a report shows what was chosen."""
-        values: dict[str, Any] = usual(self)
-        for name in ("scheduling", "neighbour_scheduling"):
-            asked = {key: value for key, value in values.pop(name).items() if value is not None}
-            if asked:
-                values[name] = asked
-        return {name: value for name, value in values.items() if value is not None}
+        """Leave out what stays as it is on the host, and what is not set."""
+        values = super()._only_what_is_asked(usual)
+        usually = {
+            "nic": "auto",
+            "switch": "bridge",
+            "conntrack": False,
+            "dom0_cpus": (),
+            "nohz_full": False,
+        }
+        return {
+            name: value
+            for name, value in values.items()
+            if value is not None and (name not in usually or value not in (usually[name], []))
+        }
 
     def lacks(self, scheduler: str) -> str:
         """Return the first thing asked for that a scheduler does not know; empty if none.
@@ -181,10 +231,79 @@ class XenOptions(PlatformOptions):
         both = (self.scheduling, self.neighbour_scheduling)
         asked = {
             "rate limit": self.ratelimit is not None,
-            "weight": self.weight is not None or any(one.weight is not None for one in both),
+            "weight": self.weight is not None
+            or self.dom0_weight is not None
+            or any(one.weight is not None for one in both),
             "cap": self.cap is not None or any(one.cap is not None for one in both),
         }
         return next((what for what, given in asked.items() if given), "")
+
+    @property
+    def grants(self) -> bool:
+        """Whether something is asked for that RTDS alone has."""
+        own = (self.budget, self.period, self.extra_time)
+        both = (self.scheduling.reservation, self.neighbour_scheduling.reservation)
+        return any(given is not None for given in (*own, *both))
+
+    @property
+    def wanted_scheduler(self) -> str | None:
+        """The scheduler that must run the domain's CPUs; None: whichever runs."""
+        if self.scheduler is not None:
+            return self.scheduler
+        if self.grants:
+            return rtds.SCHEDULER
+        return WITH_SLICE if self.slice_ms is not None else None
+
+    def granted(self, role: str, vcpus: int) -> Rtds | None:
+        """Return what RTDS is to grant each vCPU of a machine; None leaves it to Xen.
+
+        Args:
+            role: The machine's.
+            vcpus: How many it has: a reservation is divided among them.
+
+        Raises:
+            ValueError: Each vCPU would be granted more than there is.
+        """
+        if role == TRIAL or not self.grants:
+            return None
+        own, wanted = role == "subject", self.scheduling_of(role)
+        period = (self.period if own else None) or wanted.period or rtds.DEFAULT_PERIOD_S
+        budget = self.budget if own else None
+        if budget is None and wanted.reservation is not None:
+            budget = wanted.reservation * period / vcpus
+        extra = True if not own or self.extra_time is None else self.extra_time
+        if budget is None:
+            if not own or (self.period is None and self.extra_time is None):
+                return None
+            budget = rtds.DEFAULT_BUDGET_S * period / rtds.DEFAULT_PERIOD_S
+        if not rtds.LEAST_S <= budget <= period:
+            raise ValueError(
+                f"RTDS grants each vCPU 10 µs up to its period of {format_duration(period)}, and "
+                f"{format_duration(budget)} would be asked for"
+            )
+        return Rtds(round(period * 1e6), round(budget * 1e6), extra)
+
+    def limit_of(self, role: str) -> str:
+        """Return what may keep a machine from an idle CPU: a cap, a budget; empty for nothing."""
+        if self.cap_of(role) is not None:
+            return "cap"
+        return "budget of RTDS" if role == "subject" and self.extra_time is False else ""
+
+    @property
+    def card(self) -> str:
+        """The network card that is used."""
+        if self.nic != "auto":
+            return self.nic
+        return "netfront" if self.devices == "paravirtual" else "e1000"
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The kernel modules that the devices need, as ``images`` names them."""
+        emulated = {"ide"} if self.devices == "emulated" else set()
+        if self.card != "netfront":
+            emulated.add(self.card)
+        own = self.devices == "paravirtual" or self.card == "netfront"
+        return frozenset(emulated | ({"xen"} if own else set()))
 
     @property
     def pool(self) -> str:
@@ -206,25 +325,33 @@ class XenOptions(PlatformOptions):
 
     def weight_of(self, role: str) -> int | None:
         """Return a machine's weight in Xen's measure; None leaves it to Xen."""
-        if role == TRIAL:
-            return None
-        if role == "subject" and self.weight is not None:
+        if role == SUBJECT and self.weight is not None:
             return self.weight
-        wanted = self._scheduling_of(role).weight
+        wanted = self.scheduling_of(role).weight
         if wanted is None:
             return None
         return min(MOST_WEIGHT, max(1, round(wanted * DEFAULT_WEIGHT / MODEL_WEIGHT)))
 
     def cap_of(self, role: str) -> int | None:
         """Return a machine's cap in percent of a CPU; None for none."""
-        if role == TRIAL:
-            return None
-        own = self.cap if role == "subject" else None
-        wanted = self._scheduling_of(role).cap if own is None else own
+        own = self.cap if role == SUBJECT else None
+        wanted = self.scheduling_of(role).cap if own is None else own
         return None if wanted is None else max(1, round(wanted * 100))
 
-    def _scheduling_of(self, role: str) -> Scheduling:
-        return self.scheduling if role == "subject" else self.neighbour_scheduling
+    def _granted_words(self) -> list[str]:
+        parts = []
+        if self.budget is not None or self.period is not None:
+            period = format_duration(self.period or rtds.DEFAULT_PERIOD_S)
+            budget = "40 %" if self.budget is None else format_duration(self.budget)
+            parts.append(f"budget {budget} per {period}")
+        for wanted, prefix in ((self.scheduling, ""), (self.neighbour_scheduling, "neighbours ")):
+            if wanted.reservation is not None:
+                every = wanted.period or (None if prefix else self.period)
+                period = format_duration(every or rtds.DEFAULT_PERIOD_S)
+                parts.append(f"{prefix}reservation {wanted.reservation * 100:.4g} % per {period}")
+        if self.extra_time is False:
+            parts.append("no extra time")
+        return parts
 
     def words(self) -> str:
         """Return it as a short phrase, such as ``Xen PV, credit, slice 1 ms``."""
@@ -235,9 +362,10 @@ class XenOptions(PlatformOptions):
             parts.append(self.scheduler)
         if self.slice_ms is not None:
             parts.append(f"slice {self.slice_ms} ms")
+        parts += self._granted_words()
         if self.ratelimit is not None:
             parts.append(f"rate limit {format_duration(self.ratelimit)}")
-        for role, prefix in (("subject", ""), ("neighbour", "neighbours ")):
+        for role, prefix in ((SUBJECT, ""), ("neighbour", "neighbours ")):
             if (weight := self.weight_of(role)) is not None:
                 parts.append(f"{prefix}weight {weight} of {DEFAULT_WEIGHT}")
             if (cap := self.cap_of(role)) is not None:
@@ -246,4 +374,15 @@ class XenOptions(PlatformOptions):
             parts.append(f"pool {self.cpupool}")
         if self.dom0 == "as-is":
             parts.append("dom0 unpinned")
+        if self.nohz_full:
+            parts.append("nohz_full")
+        if self.nic != "auto":
+            parts.append(f"network card {self.nic}")
+        if self.dom0_cpus:
+            parts.append(f"dom0 on CPUs {', '.join(map(str, self.dom0_cpus))}")
+        if self.dom0_vcpus is not None:
+            parts.append(f"dom0 with {self.dom0_vcpus} vCPUs")
+        if self.dom0_weight is not None:
+            parts.append(f"dom0 weight {self.dom0_weight} of {DEFAULT_WEIGHT}")
+        parts += self.wanted_switch.words
         return ", ".join(parts)

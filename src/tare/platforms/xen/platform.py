@@ -28,11 +28,13 @@ from tare.platforms.contract import (
     Verdict,
 )
 from tare.platforms.linux.booting import image_for, prepared_by
+from tare.platforms.linux.tickless import require_tickless, tickless_arguments, tickless_cpus
 from tare.platforms.xen import output as xen_output
 from tare.platforms.xen import toolstack as xen
 from tare.platforms.xen.guest import Boots, guest_file, kernel_arguments
 from tare.platforms.xen.machine import XenMachine
 from tare.platforms.xen.options import CREDIT_SCHEDULERS, WITH_SLICE, XenOptions
+from tare.platforms.xen.rtds import SCHEDULER
 from tare.platforms.xen.scheduling import pool_of
 
 if TYPE_CHECKING:
@@ -82,7 +84,7 @@ class Xen(Platform[XenOptions]):
             *(["a processor with virtualization"] if options.type != "pv" else []),
         ]
         return Statement(
-            capabilities=_capabilities(options, options.scheduler or WITH_SLICE),
+            capabilities=_capabilities(options, options.wanted_scheduler or WITH_SLICE),
             kernel="the study's, booted by Xen itself",
             channel="Xen's console",
             needs=tuple(needs),
@@ -129,8 +131,8 @@ class Xen(Platform[XenOptions]):
         Raises:
             InputError: There is no such kernel, or it lacks what the devices need.
         """
-        devices = frozenset({"xen"} if options.devices == "paravirtual" else {"e1000", "ide"})
-        image = await image_for(context, _kernel(context), devices, shape)
+        image = await image_for(context, _kernel(context), options.needs, shape)
+        require_tickless(options.nohz_full, image, shape.vcpus)
         try:
             await _brought(context.host, options, image)
         except (MachineFault, OSError) as error:
@@ -173,7 +175,9 @@ async def launch(
     """
     boots = await _brought(context.host, options, image)
     words = kernel_arguments(options, counted=context.counted) if append is None else append
+    words = (*words, *tickless_arguments(options.nohz_full, spec.shape.vcpus))
     machine = XenMachine(context, options, spec)
+    machine.inner_cpus = tickless_cpus(options.nohz_full, spec.shape.vcpus)
     try:
         link = None if spec.network is None else await spec.network.vif(spec.name)
         await machine.run(
@@ -211,8 +215,9 @@ async def _brought(host: Host, options: XenOptions, image: GuestImage) -> Boots:
 
 def _host_boot(options: XenOptions) -> str:
     """Return ``xen``, or ``xen:credit`` where that scheduler must run the default pool."""
-    credit = options.scheduler == "credit" or options.slice_ms is not None
-    return "xen:credit" if credit and options.cpupool is None else "xen"
+    must = options.wanted_scheduler
+    chosen_at_boot = must in (WITH_SLICE, SCHEDULER) and options.cpupool is None
+    return f"xen:{must}" if chosen_at_boot else "xen"
 
 
 def _kernel(context: Context) -> str:
@@ -223,11 +228,9 @@ def _kernel(context: Context) -> str:
 
 def _capabilities(options: XenOptions, scheduler: str) -> Capabilities:
     knobs = set()
-    missing = {
-        name: f"Xen's schedulers know no {name}"
-        for name in ("policy", "fifo", "nice", "reservation")
-    }
+    missing = {name: f"Xen's schedulers know no {name}" for name in ("policy", "fifo", "nice")}
     for knob, having in (
+        ("reservation", (SCHEDULER,)),
         ("weight", CREDIT_SCHEDULERS),
         ("cap", CREDIT_SCHEDULERS),
         ("slice", (WITH_SLICE,)),
@@ -236,6 +239,8 @@ def _capabilities(options: XenOptions, scheduler: str) -> Capabilities:
             knobs.add(knob)
         else:
             missing[knob] = f"the scheduler {scheduler or 'here'} has no {knob} that can be set"
+    if "reservation" in missing:
+        missing["reservation"] += "; RTDS has (`scheduler: rtds`)"
     return Capabilities(
         pinning=True,
         max_vcpus=MAX_VCPUS,
@@ -285,7 +290,7 @@ async def _look(host: Host, options: XenOptions) -> _Found:
         )
     if options.type == "hvm" and (problem := await _no_device_model(host)):
         return replace(found, problem=problem[0], hint=problem[1])
-    if options.devices == "emulated" and not await host.exists("/dev/net/tun"):
+    if options.card != "netfront" and not await host.exists("/dev/net/tun"):
         lacking = "there is no /dev/net/tun, by which QEMU connects an emulated network card"
         return replace(found, problem=lacking, hint="modprobe tun")
     pool = await pool_of(host, options)
@@ -296,18 +301,19 @@ async def _look(host: Host, options: XenOptions) -> _Found:
             hint=f"xl cpupool-create name='\"{options.pool}\"' …",
         )
     found = replace(found, scheduler=pool.scheduler)
-    wanted = options.scheduler or (WITH_SLICE if options.slice_ms is not None else None)
+    wanted = options.wanted_scheduler
     if wanted in (None, pool.scheduler):
         lacking = options.lacks(pool.scheduler)
         if not lacking:
             return found
         runs = f"Xen's {pool.name} runs the scheduler {pool.scheduler}"
         return replace(found, problem=f"{runs}, which has no {lacking}")
+    built = " (Debian's Xen is built without it: docs/xen.md)" if wanted == SCHEDULER else ""
     return replace(
         found,
         problem=f"Xen's {pool.name} runs the scheduler {pool.scheduler}, not {wanted}",
-        hint=f"boot Xen with sched={wanted} on its command line, or name a CPU pool that runs "
-        f"{wanted} by `cpupool:`",
+        hint=f"boot Xen with sched={wanted} on its command line{built}, or name a CPU pool that "
+        f"runs {wanted} by `cpupool:`",
     )
 
 

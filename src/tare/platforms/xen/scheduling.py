@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -10,8 +10,9 @@ from tare.errors import MachineFault
 from tare.hosts import Host, Ledger
 from tare.platforms.contract import MachineSpec
 from tare.platforms.xen import output as xen_output
+from tare.platforms.xen import rtds
 from tare.platforms.xen import toolstack as xen
-from tare.platforms.xen.options import CREDIT_SCHEDULERS, XenOptions
+from tare.platforms.xen.options import CREDIT_SCHEDULERS, DEFAULT_POOL, XenOptions
 
 LEAST_RATELIMIT_US = 100
 
@@ -69,12 +70,52 @@ async def held_settings(
                 told["before"] = await held.enter_async_context(
                     xen.changed(host, ledger, wanted, **place)
                 )
+        if options.dom0_vcpus is not None:
+            many = {"vcpus": str(options.dom0_vcpus)}
+            told["dom0_vcpus"] = await held.enter_async_context(
+                xen.changed(host, ledger, many, what="dom0-vcpus")
+            )
         if options.dom0 == "pinned":
             vcpus = await xen.pinned_cpus(host)
+            cpus = listed(options.dom0_cpus, await _cpus(host)) if options.dom0_cpus else "0"
             told["dom0"] = await held.enter_async_context(
-                xen.changed(host, ledger, dict.fromkeys(vcpus, "0"), what="pin")
+                xen.changed(host, ledger, dict.fromkeys(vcpus, cpus), what="pin")
+            )
+        if options.dom0_weight is not None:
+            weight = {"weight": str(options.dom0_weight)}
+            place = {"what": "dom0-weight", "scheduler": await _dom0s_scheduler(host)}
+            told["dom0_weight"] = await held.enter_async_context(
+                xen.changed(host, ledger, weight, **place)
             )
         yield told
+
+
+async def _dom0s_scheduler(host: Host) -> str:
+    """Return the scheduler of the pool that dom0 is in, which is always the first."""
+    pools = xen_output.pools(await xen.asked(host, "cpupool-list"))
+    scheduler = next((pool.scheduler for pool in pools if pool.name == DEFAULT_POOL), "")
+    if scheduler not in CREDIT_SCHEDULERS:
+        raise MachineFault(f"dom0's scheduler {scheduler or 'here'} has no weight that can be set")
+    return scheduler
+
+
+def listed(cpus: Sequence[int], all_cpus: int) -> str:
+    """Return CPUs as ``xl vcpu-list`` writes them: ``0-1,3``, or ``all``.
+
+    Args:
+        cpus: Their numbers.
+        all_cpus: How many the host has.
+    """
+    wanted = sorted(set(cpus))
+    if wanted == list(range(all_cpus)):
+        return "all"
+    runs: list[list[int]] = []
+    for cpu in wanted:
+        if runs and runs[-1][-1] == cpu - 1:
+            runs[-1].append(cpu)
+        else:
+            runs.append([cpu])
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
 
 async def _before(host: Host, ledger: Ledger, pool: xen_output.Pool) -> Mapping[str, str]:
@@ -126,7 +167,23 @@ async def told_by_xen(
         if any(found.get(name) != value for name, value in asked.items()):
             raise MachineFault(f"{spec.name}: Xen was told {asked}, and says {found or 'nothing'}")
         proof |= asked
-    return {"scheduling": proof}
+    return {"scheduling": {**proof, **await _granted(host, options, spec, id, held["scheduler"])}}
+
+
+async def _granted(
+    host: Host, options: XenOptions, spec: MachineSpec, id: int, scheduler: str
+) -> dict[str, Any]:
+    """Grant the machine what RTDS is to; it does not run yet."""
+    if scheduler != rtds.SCHEDULER:
+        return {}
+    try:
+        wanted = options.granted(spec.role, spec.shape.vcpus)
+    except ValueError as error:
+        raise MachineFault(f"{spec.name}: {error}", "ask for less, or for more vCPUs") from error
+    if wanted is None:
+        shown = rtds.granted(await xen.asked(host, "sched-rtds", "-d", str(id), "-v", "all"))
+        return {"granted": next(iter(shown.values())).told()} if shown else {}
+    return {"granted": await rtds.grant(host, id, spec.name, wanted)}
 
 
 async def _weight_and_cap(host: Host, scheduler: str, id: int) -> dict[str, int]:

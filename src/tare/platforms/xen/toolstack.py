@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from tare.errors import InputError, MachineFault
 from tare.hosts.contract import Completed, Host
 from tare.hosts.ledger.ledger import Entry, Ledger
-from tare.hosts.ledger.undoing import PREFIX, Refused
+from tare.hosts.ledger.undoing import require_own
 from tare.platforms.xen import output as xen_output
 from tare.platforms.xen.output import Domain
 
@@ -151,15 +151,67 @@ async def pin_dom0(host: Host, values: Values) -> None:
         await asked(host, "vcpu-pin", "0", number, cpus, "-")
 
 
+async def dom0_vcpus(host: Host) -> dict[str, str]:
+    """Return how many vCPUs dom0 has that are on, as text."""
+    known = {domain.id: domain for domain in await all_domains(host)}
+    return {"vcpus": str(known[0].vcpus)} if 0 in known else {}
+
+
+async def set_dom0_vcpus(host: Host, wanted: int) -> None:
+    """Turn vCPUs of dom0 on or off, the last ones.
+
+    Raises:
+        MachineFault: Xen refuses, in its words; or dom0's kernel does not follow.
+    """
+    await asked(host, "vcpu-set", "0", str(wanted))
+    # Its kernel turns them off by itself; elsewhere udev turns them on.
+    listed = await host.run(["sh", "-c", _TURN_ON, "sh", str(wanted)], timeout_s=COMMAND_S)
+    deadline = time.monotonic() + _GONE_S
+    while (now := (await dom0_vcpus(host)).get("vcpus")) != str(wanted):
+        if time.monotonic() > deadline:
+            words = f": {listed.words()}" if not listed.ok else ""
+            raise MachineFault(
+                f"dom0 has {now} vCPUs, and {wanted} were asked for{words}",
+                "ask for no more than Xen's dom0_max_vcpus",
+            )
+        await asyncio.sleep(_LOOK_S)
+
+
+_TURN_ON = """
+number=0
+while [ "$number" -lt "$1" ]; do
+    switch=/sys/devices/system/cpu/cpu$number/online
+    tries=0
+    while [ "$number" -gt 0 ] && [ ! -e "$switch" ] && [ "$tries" -lt 20 ]; do
+        sleep 0.1
+        tries=$((tries + 1))
+    done
+    [ ! -e "$switch" ] || [ "$(cat "$switch")" = 1 ] || echo 1 >"$switch" || exit 1
+    number=$((number + 1))
+done
+"""
+
+
 async def _read(host: Host, details: Mapping[str, object]) -> dict[str, str]:
     if details["what"] == "pin":
         return await pinned_cpus(host)
+    if details["what"] == "dom0-vcpus":
+        return await dom0_vcpus(host)
+    if details["what"] == "dom0-weight":
+        shown = await asked(host, f"sched-{details['scheduler']}", "-d", "0")
+        found = xen_output.weight_and_cap(shown)
+        return {"weight": str(found["weight"])} if "weight" in found else {}
     return await scheduler_values(host, str(details["scheduler"]), str(details["pool"]))
 
 
 async def _write(host: Host, details: Mapping[str, object], values: Values) -> None:
     if details["what"] == "pin":
         await pin_dom0(host, values)
+    elif details["what"] == "dom0-vcpus":
+        await set_dom0_vcpus(host, int(values["vcpus"]))
+    elif details["what"] == "dom0-weight":
+        words = ("-d", "0", "-w", values["weight"])
+        await asked(host, f"sched-{details['scheduler']}", *words)
     else:
         await set_scheduler(host, str(details["scheduler"]), str(details["pool"]), values)
 
@@ -233,6 +285,10 @@ def _holders(ledger: Ledger, place: Mapping[str, str]) -> list[Entry]:
 def _place(place: Mapping[str, object]) -> str:
     if place["what"] == "pin":
         return "placement of dom0's vCPUs"
+    if place["what"] == "dom0-vcpus":
+        return "number of dom0's vCPUs"
+    if place["what"] == "dom0-weight":
+        return "weight of dom0"
     return f"scheduler {place['scheduler']} of pool {place['pool']}"
 
 
@@ -259,9 +315,8 @@ async def undo_domain(host: Host, entry: Entry) -> str:
         Refused: Its name is not one of Tare's.
         MachineFault: As :func:`destroy_domain`.
     """
-    if not str(entry.details["id"]).startswith(PREFIX):
-        raise Refused(f"its name does not begin with {PREFIX}")
     name, uuid = str(entry.details["id"]), str(entry.details.get("uuid", ""))
+    require_own(name)
     if entry.boot != host.boot_id():
         return ""
     return f"Destroyed domain {name}." if await destroy_domain(host, name, uuid) else ""

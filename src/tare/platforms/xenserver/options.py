@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
-from tare.platforms.contract import SUBJECT, TRIAL
-from tare.platforms.scheduling import NOTHING, Scheduling
+from tare.platforms.scheduled_options import ScheduledOptions, refused, subject_scheduling
+from tare.platforms.scheduling import Scheduling
 from tare.platforms.vendors.options import VendorOptions
 
 KNOBS = frozenset({"weight", "cap"})
+UNKNOWN = ("policy", "nice", "reservation", "slice", "period")
 DEFAULT_WEIGHT, MODEL_WEIGHT, MOST_WEIGHT = 256, 100, 65_535
 """XenAPI's default (xapi_xenops.ml), what :class:`Scheduling` gives others, and Xen's most."""
 
 
-def within_xenserver(wanted: Scheduling) -> Scheduling:
-    """Refuse what XenAPI does not know, though other platforms may."""
-    for name in ("policy", "nice", "reservation", "slice", "period"):
-        if name in wanted.given:
-            raise ValueError(f"XenAPI knows no {name}; remove it")
-    return wanted
-
-
-XenserverScheduling = Annotated[Scheduling, AfterValidator(within_xenserver)]
-
-
-class XenserverOptions(VendorOptions):
+class XenserverOptions(VendorOptions, ScheduledOptions):
     """Options of the platform ``xenserver``; `address` is that of the pool's coordinator."""
 
     sr: str | None = Field(
@@ -61,34 +51,20 @@ class XenserverOptions(VendorOptions):
         "rtl8139", description="The emulated network card (`platform:nic_type`)."
     )
     firmware: Literal["bios", "uefi"] = Field("bios", description="What the VM boots by.")
-    scheduling: XenserverScheduling = Field(
-        default_factory=lambda: NOTHING,
-        description="How Xen schedules the subject beside others: weight (256 is Xen's own for "
-        "100) and cap; see `scheduling` below.",
+    scheduling: Scheduling = subject_scheduling(
+        "How Xen schedules the subject beside others: weight (256 is Xen's own for 100) and cap; "
+        "see `scheduling` below."
     )
-    neighbour_scheduling: XenserverScheduling = Field(
-        default_factory=lambda: NOTHING,
-        description="The same for each neighbour of the subject.",
-    )
+
+    @classmethod
+    def within(cls, wanted: Scheduling) -> Scheduling:
+        """Refuse what XenAPI does not know."""
+        return refused(wanted, UNKNOWN, "XenAPI knows")
 
     @property
     def wanted_devices(self) -> str:
         """The device models asked for."""
         return self.devices
-
-    @property
-    def subject_scheduling(self) -> Scheduling | None:
-        """How the subject is scheduled."""
-        return self.scheduling
-
-    @property
-    def neighbours_scheduling(self) -> Scheduling | None:
-        """How each neighbour is."""
-        return self.neighbour_scheduling
-
-    def scheduling_of(self, role: str) -> Scheduling:
-        """Return how the machine of a role is scheduled; a trial as the subject."""
-        return self.scheduling if role in (SUBJECT, TRIAL) else self.neighbour_scheduling
 
     def vcpus_params(self, role: str, vcpus: int, cpus: tuple[int, ...]) -> dict[str, str]:
         """Return ``VCPUs_params``: a mask for each vCPU, weight, cap in percent of a CPU.

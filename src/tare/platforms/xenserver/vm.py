@@ -108,6 +108,7 @@ class XenVm(VirtualMachine):
         host: That of its host.
         wanted: The record that was asked for.
         facts: What the host said of itself.
+        devices: ``paravirtual`` or ``emulated``, as was asked.
         gone: Removes it with its disks, and notes that.
     """
 
@@ -118,6 +119,7 @@ class XenVm(VirtualMachine):
         host: str,
         wanted: Mapping[str, Any],
         facts: Mapping[str, Any],
+        devices: str,
         gone: Callable[[], Awaitable[None]],
     ) -> None:
         self._pool = pool
@@ -125,6 +127,7 @@ class XenVm(VirtualMachine):
         self._host = host
         self._wanted = wanted
         self._facts = facts
+        self._devices = devices
         self._gone = gone
         self._domain: str | None = None
         self._uuid = ""
@@ -174,6 +177,10 @@ class XenVm(VirtualMachine):
             scheduling["vcpus"] = {str(key): cpus for key, cpus in enumerate(mask.split(";"))}
         told = {"hypervisor": {**self._facts, "domain type": record.get("domain_type", "hvm")}}
         return {**told, "scheduling": scheduling} if scheduling else told
+
+    def unlike(self, proof: Mapping[str, Any]) -> str:
+        """Return which drivers it proves that are not those asked for."""
+        return other_devices(self._devices, proof)
 
     async def cost(self) -> dict[str, float]:
         """Return the memory that it takes; of CPU time XenAPI tells averages only."""

@@ -31,12 +31,24 @@ APART = 2.0
 
 
 def distribution_figure(
-    summaries: Sequence[ArmSummary], looks: Mapping[str, Look], *, name: str, part: str
+    summaries: Sequence[ArmSummary],
+    looks: Mapping[str, Look],
+    *,
+    name: str,
+    part: str,
+    leads: Mapping[str, str] | None = None,
 ) -> Figure:
     """Return the figure of one metric's ``summaries``, one row per arm.
 
     Arms far from each other would squeeze one another's dots into a line, so that each cluster of
     near ones has an axis of its own.
+
+    Args:
+        summaries: One of each arm.
+        looks: How arms look.
+        name: The figure's name.
+        part: What it is of.
+        leads: By arm the effect whose blocks, cells and logs a dot leads to.
     """
     first = summaries[0]
     metric = metric_name(first.key.metric)
@@ -48,7 +60,7 @@ def distribution_figure(
     top = 1.0
     for group, axis, title in zip(groups, axes, titles, strict=True):
         plot = Plot(canvas, LEFT, top, ACROSS, ROW * len(group))
-        _draw(plot, group, axis, labels, looks, title)
+        _draw(plot, group, axis, labels, looks, title, leads or {})
         top += plot.height + (BELOW if title else BELOW_UNTITLED + APART_BY)
     return Figure(
         name=name,
@@ -113,6 +125,7 @@ def _draw(
     labels: Mapping[str, str],
     looks: Mapping[str, Look],
     title: str,
+    leads: Mapping[str, str],
 ) -> None:
     canvas = plot.canvas
     plot.frame()
@@ -135,6 +148,7 @@ def _draw(
                 line=1.3,
                 opacity=0.85,
                 tip=f"{label}, block {block.block}: {value}",
+                to=leads.get(summary.arm, ""),
             )
         middle = top + ROW / 2
         ends = _ends(summary)

@@ -59,13 +59,15 @@ def _told(parameters: str) -> str:
     return "".join(f" {value} {key}" for key, value in given.items())
 
 
-def heat_figure(hurts: Sequence[Hurt], *, name: str) -> Figure:
+def heat_figure(
+    hurts: Sequence[Hurt], *, name: str, title: str = "How much neighbours hurt"
+) -> Figure:
     """Return the matrix of slowdowns as a heat map; at least one slowdown."""
     rows = heat_rows(hurts)[:MOST_ROWS]
     scenarios = tuple(dict.fromkeys(hurt.key.scenario for hurt in hurts))
     return Figure(
         name=name,
-        title="How much neighbours hurt",
+        title=title,
         description="; ".join(
             f"{hurt.arm}, {hurt.key.workload} {hurt.key.metric} beside {hurt.key.scenario}: "
             f"{ratio(hurt.slowdown)}"

@@ -30,18 +30,17 @@ class Panel:
     """The axis' end, where the quantity has one."""
 
 
+def _cpu(kind: str, title: str) -> Panel:
+    """Return the panel of some CPUs: four lines, as I/O wait is idle time and stacks on nothing."""
+    states = ("user", "system", "iowait", "steal")
+    lines = ((f"{kind}-{state}", state, ink) for state, ink in zip(states, ARMS, strict=False))
+    return Panel(title, "1", tuple(lines), whole=1.0)
+
+
 PANELS = (
-    Panel(
-        "CPU time",
-        "1",
-        (
-            ("cpu-user", "user", ARMS[0]),
-            ("cpu-system", "system", ARMS[1]),
-            ("cpu-iowait", "iowait", ARMS[2]),
-            ("cpu-steal", "steal", ARMS[3]),
-        ),
-        whole=1.0,
-    ),
+    _cpu("cpu", "CPU time"),
+    _cpu("bound", "CPUs with machines on them"),
+    _cpu("others", "CPUs without machines"),
     Panel(
         "Disk throughput",
         "B/s",
@@ -49,6 +48,7 @@ PANELS = (
     ),
     Panel("Disk utilisation", "1", (("disk-busy", "busiest disk", ARMS[2]),), whole=1.0),
     Panel("Merged requests", "1/s", (("disk-merged", "read and write", ARMS[3]),)),
+    Panel("Disk queue", "", (("disk-queue", "requests under way", ARMS[0]),)),
     Panel(
         "Network",
         "B/s",
@@ -209,4 +209,6 @@ def _time_axis(
 
 
 def _tick(value: float, panel: Panel) -> str:
+    if not panel.unit:
+        return f"{value:g}"
     return f"{value:.0%}" if panel.unit == "1" else tick_label(value, panel.unit)

@@ -42,11 +42,20 @@ def scatter_figure(
     *,
     name: str,
     part: str,
+    leads: Mapping[str, str] | None = None,
 ) -> Figure:
     """Return duration against time, one panel per arm, from interval extremes of one boot each.
 
     Where samples do not follow each other without a gap, and every arm's are counted, it is
     duration against the sample's number instead.
+
+    Args:
+        series: Summaries by arm.
+        looks: How arms look.
+        emulated: The emulated arms.
+        name: The figure's name.
+        part: What it is of.
+        leads: By arm the effect whose blocks and cells the longest sample leads to.
     """
     names = arm_labels(list(series), emulated, 36)
     labels = {arm: f"{names[arm]}, block {s.envelope_block}" for arm, s in series.items()}
@@ -66,6 +75,7 @@ def scatter_figure(
         plot = Plot(canvas, left, top + HEADER, WIDTH, PANEL)
         plot.across_grid(x)
         plot.up(y)
+        worst = max(of_arm, key=lambda row: row.high)
         for row in of_arm:
             column, high = plot.x(x, row.at), plot.y(y, row.high)
             canvas.rule(column, plot.y(y, row.low), column, high, looks[arm].ink, opacity=0.55)
@@ -77,6 +87,7 @@ def scatter_figure(
                 hollow=arm in emulated,
                 size=9,
                 line=1,
+                to=(leads or {}).get(arm, "") if row is worst else "",
             )
         top = plot.top + PANEL + BETWEEN
     plot.across(x, "sample" if counted else "time within the cell")

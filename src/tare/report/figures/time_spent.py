@@ -19,11 +19,12 @@ LEAST = 0.005
 
 @dataclass(frozen=True)
 class Part:
-    """CPU time of one owner: its share of the bar, and seconds per request."""
+    """CPU time of one owner: its share of the bar, and seconds and cycles per request."""
 
     who: str
     share: float
     per_request_s: float
+    cycles: float | None = None
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,8 @@ def _drawn(bars: Sequence[Bar], width: float) -> Spec:
         for part in shown:
             canvas.rect(2, top - KEY / 2, 2 + KEY, top + KEY / 2, inks[part.who])
             each = format_quantity(part.per_request_s, "s")
+            if part.cycles is not None:
+                each += f" or {part.cycles:,.0f} cycles"
             told = f"{100 * part.share:.1f} %, {each} a request: {part.who}"
             canvas.text(KEY + 8, top, short(told, int(width / 6.0)), size=11)
             top += LINE

@@ -133,8 +133,9 @@
     narrow(rows.filter(function (row) { return chosen(row, true); }));
   }
   function about() {
+    if (data.about) { return data.about[state.base] || ""; }
     if (state.base === data.baseline) {
-      return "Against " + data.baseline + (data.twin ? ", with the boots of " + data.twin : "") +
+      return "Against " + data.baseline + (data.twins[data.baseline] ? ", with the boots of " + data.twins[data.baseline] : "") +
         ": the verdicts of the study";
     }
     return "Against " + marked(state.base) + ", headline metrics only: verdicts that hold for all pairs of arms together. " +
@@ -237,7 +238,7 @@
   }
   function blocks(row) {
     var ours = valuesOf(row, row.arm), theirs = valuesOf(row, row.base);
-    var twin = row.base === data.baseline && data.twin ? valuesOf(row, data.twin) : null;
+    var again = data.twins[row.base], twin = again ? valuesOf(row, again) : null;
     var lost = cellsOf(row, row.arm), lostThere = cellsOf(row, row.base);
     var names = unique([].concat(Object.keys(ours), Object.keys(theirs), Object.keys(lost[1]), Object.keys(lostThere[1])));
     if (!names.length) { return element("p", "Values of each block: tare export DIR."); }
@@ -245,7 +246,7 @@
     var made = element("table", null, { "class": "blocks" }), unit = prefixed(row, [ours, theirs, twin || {}]);
     made.appendChild(element("caption", "Block by block" + (unit[0] ? ", in " + unit[0] : "")));
     var head = made.createTHead().insertRow();
-    ["Block", row.arm, row.base].concat(twin ? [data.twin] : [], ["Ratio", "Cell and logs"]).forEach(function (text) {
+    ["Block", row.arm, row.base].concat(twin ? [again] : [], ["Ratio", "Cell and logs"]).forEach(function (text) {
       head.appendChild(element("th", text, { scope: "col" }));
     });
     var rest = made.createTBody();
@@ -307,11 +308,15 @@
         made.appendChild(element("a", lead[1], { href: "#" + lead[0] }));
       }
     });
+    // Of two runs each has a page of its own, in which an effect is called the same.
+    (data.reports || []).forEach(function (report) {
+      made.appendChild(element("a", report[0], { href: report[1] + "#" + row.id }));
+    });
     return made;
   }
   function differences(arm, known) {
     var made = element("details"), more = known[0] - known[1].length;
-    made.appendChild(element("summary", "How the environment of " + marked(arm) + " differs from " + data.baseline + " (" + known[0] + ")"));
+    made.appendChild(element("summary", "How the environment of " + marked(arm) + " differs from " + (data.apart || data.baseline) + " (" + known[0] + ")"));
     made.appendChild(list(known[1].map(function (one) {
       return one[0] + ": " + one[1] + " → " + one[2] + (one[3] ? ". " + one[3] : "");
     }).concat(more > 0 ? [more + " more under “The environment”"] : [])));

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tare.agent.client import Outcome
-from tare.errors import MachineFault, WorkloadFault
+from tare.errors import InputError, MachineFault, WorkloadFault
+from tare.run.cluster.faults import fault_in, lines_of
+from tare.run.cluster.spark import FORGET, spark_job, spark_losses
 from tare.run.cluster.state import DATANODE_BEAN, objects_in, telling, written
 from tare.workloads.mapreduce.configuration import DATANODE_WEB, HISTORY_WEB
 from tare.workloads.mapreduce.daemons import java
@@ -24,6 +26,7 @@ from tare.workloads.mapreduce.history import (
     task_of,
 )
 from tare.workloads.mapreduce.job import HDFS
+from tare.workloads.mapreduce.spark import executors_of, submission
 
 if TYPE_CHECKING:
     from tare.agent.barrier import Barrier
@@ -125,7 +128,10 @@ class ClusterJob:
                 dropped.append(await self._alive(member.drop_caches()))
         at = time.monotonic() - self._began
         if step.script:
-            value = await self._alive(self._script(step))
+            try:
+                value = await self._alive(self._script(step))
+            except WorkloadFault as fault:
+                raise MachineFault(f"{step.name}: {await self._named(str(fault))}") from fault
             return {"took_s": float(value["wall_s"]), "output": value["output"]}
         value = await self._alive(self._client(step))
         output = str(value["output"])
@@ -137,19 +143,31 @@ class ClusterJob:
         job = job_of(output)
         ended, began = _ENDED.search(output), _BEGAN.search(output)
         if ended is None or began is None or ended[1] != "0":
-            raise MachineFault(f"{step.name}: {step.main.rpartition('.')[2]} failed"
-                               f"{await self._blame(job)}: {telling(output)}")  # fmt: skip
-        if not job:
+            program, blamed = step.main.rpartition(".")[2], await self._blame(step, job)
+            said = await self._named(telling(output), output + blamed)
+            raise MachineFault(f"{step.name}: {program} failed{blamed}: {said}")
+        if step.engine == "spark":
+            told["job"] = await self._alive(spark_job(self.cluster.master))
+            told["executors"] = executors_of(self.cluster.layout)
+        elif not job:
             raise MachineFault(f"{step.name}: {step.main} told of no job: {telling(output)}")
-        told["job"] = await self._alive(self._history(job, self.cluster.patience(HISTORY_S)))
+        else:
+            told["job"] = await self._alive(self._history(job, self.cluster.patience(HISTORY_S)))
         if step.measured:
             self._shade(step.name, at, int(began[1]), told["job"])
         return told
 
     async def _client(self, step: Step) -> dict[str, Any]:
-        layout = self.cluster.layout
-        argv = java(layout.sizes.client, layout.processors, step.main, step.arguments)
-        return await self.cluster.master.run(_CLIENT, *argv, timeout_s=self.deadline_s)
+        layout, master = self.cluster.layout, self.cluster.master
+        if step.engine == "spark":
+            try:
+                argv = submission(layout, step.main, step.arguments, step.properties)
+            except InputError as error:
+                raise WorkloadFault(error.message, error.hint) from error
+            await master.run(FORGET)
+        else:
+            argv = java(layout.sizes.client, layout.processors, step.main, step.arguments)
+        return await master.run(_CLIENT, *argv, timeout_s=self.deadline_s)
 
     async def _script(self, step: Step) -> dict[str, Any]:
         cluster = self.cluster
@@ -229,8 +247,11 @@ class ClusterJob:
         base = f"http://{master.address}:{HISTORY_WEB}/ws/v1/history/mapreduce"
         return await master.output(_GET, *(f"{base}/{path}" for path in paths))
 
-    async def _blame(self, job: str) -> str:
-        """Say which tasks of a failed job were lost, as far as the history server knows."""
+    async def _blame(self, step: Step, job: str) -> str:
+        """Say which tasks of a failed job were lost, as far as its history tells."""
+        if step.engine == "spark":
+            lost = await spark_losses(self.cluster.master, self.cluster.slaves)
+            return f" ({'; '.join(lost[:2])})" if lost else ""
         if not job:
             return ""
         try:
@@ -238,6 +259,17 @@ class ClusterJob:
         except (MachineFault, WorkloadFault, KeyError, TypeError, ValueError):
             return ""
         return f" ({'; '.join(lost[:2])})" if lost else ""
+
+    async def _named(self, told: str, whole: str = "") -> str:
+        """Return what a step told, after the name of the fault and with what daemons log of it."""
+        fault = fault_in(whole or told)
+        if fault is None:
+            return told
+        said = [f"{fault.words}: {told}"]
+        for name, log in (await self.cluster.logs()).items():
+            if name.endswith(f"-{fault.daemon}.log") and (lines := lines_of(fault, log)):
+                said.append(f"{name} says: {lines}")
+        return "; ".join(said)
 
     async def _alive(self, work: Coroutine[Any, Any, T]) -> T:
         """Return what ``work`` returns, unless a daemon ends before."""

@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from tare.platforms.contract import Verdict
 from tare.run.remembered import RememberedHost, question, recall
-from tare.run.runhost.booted import AS_IT_IS, booted_here, mark_of
-from tare.run.runhost.lab import LAB_BOOT_S, lab_boot, lab_cpus, lab_name, lab_platforms
+from tare.run.runhost.booted import AS_IT_IS, booted_here, mark_of, marks
+from tare.run.runhost.lab import (
+    LAB_BOOT_S,
+    lab_boot,
+    lab_cpus,
+    lab_crowding,
+    lab_name,
+    lab_platforms,
+)
 
 if TYPE_CHECKING:
     from tare.platforms.contract import Platform
@@ -41,6 +48,7 @@ class AssumedHost:
     emulated: bool = False
     boot_s: float = 0.0
     hypervisor: str = ""
+    crowding: str = ""
     known: RememberedHost | None = None
     assumed: str = ""
 
@@ -69,6 +77,7 @@ def assumed_host(
             lab_boot,
             emulated=True,
             boot_s=LAB_BOOT_S,
+            crowding=lab_crowding(lab, here),
             known=recall(name),
         )
     if spec.kind == "local":
@@ -149,8 +158,11 @@ def at_best(host: PlannedHost, study: Study, arm: str) -> Verdict:
         emulated=stated.emulated or host.emulated,
         versions={},
         capabilities=capabilities,
-        mark=mark_of(
-            platform, asked.options, host.boot_of(platform, asked.options), host.hypervisor
+        mark=marks(
+            mark_of(
+                platform, asked.options, host.boot_of(platform, asked.options), host.hypervisor
+            ),
+            host.crowding,
         ),
     )
 

@@ -82,6 +82,11 @@ def _is_dom0(kind: str, features: str) -> bool:
     return kind.strip() == "xen" and "control_d" in features
 
 
+def marks(*of: str) -> str:
+    """Return several marks of an arm as one; empty where there is none."""
+    return " and ".join(filter(None, of))
+
+
 def mark_of(platform: Platform[Any], options: Any, boot: str, hypervisor: str) -> str:
     """Return how an arm is marked on a host; empty where it runs as it should.
 

@@ -8,6 +8,7 @@ A platform states in ``host_boot`` what the host must be booted with for its mac
 ``kvm``        a kernel with KVM
 ``xen``        Xen
 ``xen:credit`` Xen whose scheduler is the older credit scheduler (``sched=credit``)
+``xen:rtds``   Xen whose scheduler is RTDS (``sched=rtds``), which Debian's is built without
 ``itself``     nothing: the machine takes the host's place
 ============== ==================================================================
 """
@@ -72,6 +73,11 @@ class PlannedHost(Protocol):
     @property
     def hypervisor(self) -> str:
         """The hypervisor below the host's kernel as it is booted now; empty: none."""
+        ...
+
+    @property
+    def crowding(self) -> str:
+        """How its CPUs share fewer, as all its arms are marked; empty: they do not."""
         ...
 
     def boot_of(self, platform: Platform[Any], options: Any) -> str:
@@ -145,6 +151,7 @@ class LocalRunHost:
     name = LOCAL
     here = True
     emulated = False
+    crowding = ""
     boot_s = 0.0
     machine_s = LOCAL_BOOT_S
     counts_instructions = False

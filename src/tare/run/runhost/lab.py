@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -33,8 +34,35 @@ LAB_BOOT_S = 20.0
 
 def lab_name(spec: LabSpec) -> str:
     """Return what a lab is called; equal for labs that are alike."""
-    counted = ", deterministic" if spec.deterministic else ""
-    return f"lab of {spec.cpus} CPUs, {format_size(spec.memory)}{counted}"
+    own = (("Xen", spec.xen), ("Linux", spec.kernel), ("QEMU", spec.qemu))
+    words = [
+        *(["deterministic"] if spec.deterministic else []),
+        *(f"{what} {file}" for what, file in own if file is not None),
+    ]
+    return ", ".join([f"lab of {spec.cpus} CPUs", format_size(spec.memory), *words])
+
+
+def lab_facts(spec: LabSpec) -> dict[str, Any]:
+    """Return what identifies a lab in a report; of files of the user's own, their digests."""
+    from tare.images.cache import file_digest
+
+    facts: dict[str, Any] = {
+        "cpus": spec.cpus,
+        "memory": spec.memory,
+        "deterministic": spec.deterministic,
+    }
+    for what, file in (("xen", spec.xen), ("kernel", spec.kernel), ("qemu", spec.qemu)):
+        if file is not None and "/" in file:
+            facts[what] = {"file": file, "sha256": file_digest(Path(file))}
+    return facts
+
+
+def lab_crowding(spec: LabSpec, here: HostCpus) -> str:
+    """Return how the CPUs of a lab share those of this computer; empty where each has one."""
+    own = len(here.online)
+    if spec.cpus <= own:
+        return ""
+    return f"on {spec.cpus} emulated CPUs that share {own} of this computer (overcommitted)"
 
 
 def lab_cpus(spec: LabSpec) -> HostCpus:
@@ -84,10 +112,7 @@ class LabRunHost:
         self.context = context
         self.name = lab_name(spec)
         self.platforms = lab_platforms(platforms, spec)
-        self.facts = {
-            **facts,
-            "lab": {"cpus": spec.cpus, "memory": spec.memory, "deterministic": spec.deterministic},
-        }
+        self.facts: Mapping[str, Any] = {**facts, "lab": lab_facts(spec)}
         self.counts_instructions = spec.deterministic
         self._spec = spec
         self._say = say
@@ -96,6 +121,11 @@ class LabRunHost:
         self._booted = ("", 0)
         self._watch: asyncio.Task[None] | None = None
         self._lost: asyncio.Future[MachineFault] | None = None
+
+    @property
+    def crowding(self) -> str:
+        """How its CPUs share those of this computer; empty where each has one."""
+        return lab_crowding(self._spec, self.context.host.topology())
 
     @property
     def cpus(self) -> HostCpus:
@@ -136,7 +166,7 @@ class LabRunHost:
     def tracing(self) -> AbstractAsyncContextManager[HostTracing]:
         """Record nothing: what this computer schedules is the emulator, not the machines."""
         return no_tracing(
-            self.context.host, "the lab's scheduler is inside of it, where it is not traced"
+            self.context.host, "what this computer schedules is the emulator, not the machine"
         )
 
     async def close(self) -> None:
@@ -153,8 +183,11 @@ class LabRunHost:
             hypervisor=cast(Literal["kvm", "xen", "none"], kind),
             cpus=self._spec.cpus,
             memory=self._spec.memory,
-            scheduler=cast(Literal["credit", "credit2"], scheduler) if scheduler else None,
+            scheduler=cast(Literal["credit", "credit2", "rtds"], scheduler) if scheduler else None,
             deterministic=self._spec.deterministic,
+            kernel=self._spec.kernel or "generic",
+            xen=self._spec.xen or "",
+            qemu=self._spec.qemu or "",
         )
         self._say(f"booting the lab with {_words(boot)}")
         folder = temporary_folder(self.context.host) / f"tare-lab-{secrets.token_hex(4)}"
@@ -170,6 +203,9 @@ class LabRunHost:
             raise
         self._lab = lab
         self._booted = (boot, block)
+        if lab.image.built is not None:
+            built = {"xen": dict(lab.image.built)}
+            self.facts = {**self.facts, "lab": {**self.facts["lab"], **built}}
         self._watch = asyncio.create_task(self._follow(lab))
         self._inside = replace(
             self.context,
@@ -205,4 +241,9 @@ class LabRunHost:
 
 
 def _words(boot: str) -> str:
-    return {"kvm": "KVM", "xen": "Xen", "xen:credit": "Xen and its credit scheduler"}[boot]
+    return {
+        "kvm": "KVM",
+        "xen": "Xen",
+        "xen:credit": "Xen and its credit scheduler",
+        "xen:rtds": "Xen and its real-time scheduler RTDS",
+    }[boot]

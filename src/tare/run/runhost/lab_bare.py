@@ -27,6 +27,7 @@ from tare.platforms.contract import (
     Statement,
     Verdict,
 )
+from tare.platforms.qemu.command import PROGRAM
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import MIN_MEMORY, Qemu, launch
 
@@ -53,7 +54,7 @@ class LabBare(Platform[BareOptions]):
 
     def describe(self, options: BareOptions) -> str:
         """Return what reports call it."""
-        return "bare emulated machine"
+        return ", ".join(("bare emulated machine", *options.wanted_switch.words))
 
     def stated(self, options: BareOptions) -> Statement:
         """Return what it offers: nothing of the host's scheduler, for there is no host."""
@@ -122,6 +123,7 @@ class LabBare(Platform[BareOptions]):
             qemu,
             prepared.extra["image"],
             replace(spec, shape=shape, cpus=context.host.topology().online),
+            program=self._spec.qemu or PROGRAM,
         )
         self._guest = _Guest(machine, self._spec.cpus)
         return self._guest.place(spec)

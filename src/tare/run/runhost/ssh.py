@@ -80,6 +80,7 @@ class SshRunHost:
 
     here = False
     emulated = False
+    crowding = ""
     machine_s = AFAR_BOOT_S
     counts_instructions = False
 
@@ -153,9 +154,11 @@ class SshRunHost:
         return self._now.is_(boot) and (not told_apart or self._booted == boot)
 
     def tracing(self) -> AbstractAsyncContextManager[HostTracing]:
-        """Record nothing: the kernel's tracer is read on the host itself only."""
-        reason = f"the scheduler of {self._host.name} can only be traced from itself"
-        return no_tracing(self._host, reason)
+        """Record nothing of a run as a whole: the host may be rebooted between its batches.
+
+        Each batch has a recorder of its own, see :mod:`tare.run.batch_tracing`.
+        """
+        return no_tracing(self._host, f"{self._host.name} is recorded batch by batch")
 
     async def close(self) -> None:
         """End what was started there, and the connection."""
@@ -218,7 +221,10 @@ class SshRunHost:
 
 
 def _words(boot: str) -> str:
-    return {"xen:credit": "Xen with sched=credit", "xen": "Xen"}.get(boot, "a kernel without Xen")
+    kind, _, scheduler = boot.partition(":")
+    if kind != "xen":
+        return "a kernel without Xen"
+    return f"Xen with sched={scheduler}" if scheduler else "Xen"
 
 
 @asynccontextmanager

@@ -73,6 +73,20 @@ class BonnieParameters(Parameters):
     chars: bool = Field(
         default=True, description="Also write and read byte by byte, which takes by far longest."
     )
+    char_size: Size = Field(
+        default=20 << 20,
+        ge=1 << 20,
+        description="How much of the file is written and read byte by byte; 20 MiB is Bonnie++'s "
+        "own. Where the file is larger than the memory, that part has left the page cache before "
+        "it is read.",
+    )
+    concurrency: int = Field(
+        default=1,
+        ge=1,
+        le=256,
+        description="How many do each phase at once, as Bonnie++'s `-c`: on the one file of "
+        "`size`, and on small files of their own. Rates are those of all together.",
+    )
     direct: bool = Field(default=False, description="Go past the page cache (O_DIRECT).")
     timeout: Duration = Field(
         default=1800.0, gt=0, le=86_400, description="Time after which it is given up."
@@ -82,6 +96,8 @@ class BonnieParameters(Parameters):
     def _agrees(self) -> BonnieParameters:
         if self.direct and self.chars:
             raise ValueError("bytes cannot go past the page cache: write `chars: false`")
+        if self.chars and "char_size" in self.model_fields_set and self.char_size > self.size:
+            raise ValueError("`char-size` is a part of the file: at most its `size`")
         return self
 
 
@@ -125,10 +141,14 @@ class Bonnie(Workload[BonnieParameters]):
         mebibytes = parameters.size // _MIB
         argv += ["-s", f"{mebibytes}", "-r", f"{max(1, mebibytes // 2)}"]
         argv += ["-n", f"{parameters.files}:1024:0:1" if parameters.files else "0"]
-        argv += ["-f"] * (not parameters.chars) + ["-D"] * parameters.direct
+        argv += ["-f"]
+        if parameters.chars:
+            argv[-1] += f"{self._chars(parameters) // _MIB}"
+        argv += ["-D"] * parameters.direct + ["-c", f"{parameters.concurrency}"]
+        small = parameters.files * parameters.concurrency
         return {
             "argv": argv,
-            "bytes": parameters.size + parameters.files * 1024 * 4096,
+            "bytes": parameters.size + small * 1024 * 4096,
             "timeout_s": parameters.timeout,
             "direct": parameters.direct,
             "times_memory": 2.0,
@@ -136,8 +156,12 @@ class Bonnie(Workload[BonnieParameters]):
 
     def expected_s(self, parameters: BonnieParameters) -> float:
         """Estimate the seconds of one cell: four passes in blocks, two byte by byte."""
-        chars = 2 * parameters.size / _CHARS if parameters.chars else 0.0
-        return PREPARATION_S + 4 * parameters.size / _RATE + chars + 5.0 * parameters.files
+        chars = 2 * self._chars(parameters) / _CHARS if parameters.chars else 0.0
+        small = 5.0 * parameters.files * parameters.concurrency
+        return PREPARATION_S + 4 * parameters.size / _RATE + chars + small
+
+    def _chars(self, parameters: BonnieParameters) -> int:
+        return min(parameters.char_size, parameters.size)
 
     def observe(self, parameters: BonnieParameters, result: Mapping[str, Any]) -> dict[str, float]:
         """Return what each phase reached; phases too quick for Bonnie++ to rate are left out.

@@ -62,6 +62,7 @@ class Dfsio(ClusterWorkload[DfsioParameters]):
     name = "dfsio"
     summary = "TestDFSIO on a cluster of Hadoop: files are written to HDFS, and then read."
     parameters = DfsioParameters
+    grows = ("size", "files")
     metrics = (
         tuple(
             metric

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
+Engine = Literal["mapreduce", "spark"]
+"""What carries a step out."""
 HDFS = """hdfs() {
   method=$1; path=$2; shift 2
   url="http://$TARE_MASTER:9870/webhdfs/v1$path&user.name=root"
   curl -sS --stderr - --fail-with-body -L -X "$method" $TARE_RESOLVE "$@" "$url"
 }
+parts() {
+  hdfs GET "$1?op=LISTSTATUS" >/tmp/hadoop/parts || return 1
+  for part in $(grep -o '"pathSuffix":"part-[^"]*"' /tmp/hadoop/parts | cut -d'"' -f4 | sort); do
+    hdfs GET "$1/$part?op=OPEN" || return 1
+  done
+}
 """
-"""A shell's function that asks HDFS by HTTP (WebHDFS): a method, a path with ``?op=…``, and more
-of curl's words. It follows to the machine that holds the data."""
+"""Two functions of a shell. ``hdfs`` asks HDFS by HTTP (WebHDFS): a method, a path with ``?op=…``,
+and more of curl's words; it follows to the machine that holds the data. ``parts`` prints the files
+of a job's output, whatever its engine calls them."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +31,10 @@ class Step:
 
     Args:
         name: What it is called; its results are kept under it.
-        main: A Java class of Hadoop's that is run, as a client of the cluster.
+        main: A Java class that is run, as a client of the cluster.
         arguments: What it is given.
+        engine: What runs it: Hadoop's MapReduce, or Spark.
+        properties: What Spark is told for it, beside what all its jobs are told.
         script: In place of a class: a shell's script, which has :data:`HDFS`.
         measured: Whether it is part of what is measured, and not of preparing or verifying that.
         cold: Whether all page caches are dropped before it.
@@ -32,6 +43,8 @@ class Step:
     name: str
     main: str = ""
     arguments: Sequence[str] = ()
+    engine: Engine = "mapreduce"
+    properties: Mapping[str, object] = field(default_factory=dict)
     script: str = ""
     measured: bool = False
     cold: bool = False

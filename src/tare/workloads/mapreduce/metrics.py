@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tare.workloads.contract import Metric
+from tare.workloads.mapreduce import spark_history
 from tare.workloads.mapreduce.history import PHASES
+from tare.workloads.mapreduce.job import Engine
 from tare.workloads.values import mapping, number
 
 _WHOLE = {
@@ -71,6 +73,16 @@ def step_values(
         if counter in counters:
             found[f"{step}-{name}"] = scale * number(counters, counter)
     return found
+
+
+def engine_values(result: Mapping[str, Any], step: str, engine: Engine) -> dict[str, float]:
+    """Return the values of :func:`step_metrics` that the step's engine tells of.
+
+    Raises:
+        KeyError: One is missing.
+        ValueError: One is no number.
+    """
+    return step_values(result, step, spark_history.PHASES if engine == "spark" else PHASES)
 
 
 def took(result: Mapping[str, Any], step: str) -> float:

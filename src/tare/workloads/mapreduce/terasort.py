@@ -13,13 +13,14 @@ from tare.study.quantities import Size
 from tare.workloads.contract import Metric
 from tare.workloads.mapreduce.job import Job, Step, options
 from tare.workloads.mapreduce.metrics import (
+    engine_values,
     step_metrics,
     step_values,
     took,
     whole_metrics,
     whole_values,
 )
-from tare.workloads.mapreduce.workload import ClusterParameters, ClusterWorkload
+from tare.workloads.mapreduce.workload import EngineParameters, EngineWorkload
 from tare.workloads.values import mapping, words
 
 RECORD = 100
@@ -29,7 +30,7 @@ _FOLDER = "/tare/terasort"
 _CHECKSUM = re.compile(r"^checksum\s+([0-9a-f]+)\s*$", re.MULTILINE)
 
 
-class TerasortParameters(ClusterParameters):
+class TerasortParameters(EngineParameters):
     """How much is sorted, and by how many tasks."""
 
     size: Size = Field(
@@ -58,12 +59,14 @@ class TerasortParameters(ClusterParameters):
         return self.size // RECORD
 
 
-class Terasort(ClusterWorkload[TerasortParameters]):
-    """Hadoop's TeraGen, TeraSort and TeraValidate."""
+class Terasort(EngineWorkload[TerasortParameters]):
+    """Hadoop's TeraGen, TeraSort and TeraValidate; Spark sorts in TeraSort's place."""
 
     name = "terasort"
     summary = "TeraSort on a cluster of Hadoop: records are made, sorted and verified."
     parameters = TerasortParameters
+    grows = ("size", "maps", "reduces")
+    step = "sort"
     metrics = (
         Metric(
             "sort-time",
@@ -83,14 +86,6 @@ class Terasort(ClusterWorkload[TerasortParameters]):
         """Return TeraGen, TeraSort and TeraValidate; the last tells order and checksum."""
         records, out = parameters.records, f"{_FOLDER}/out"
         gen = options({"mapreduce.job.maps": parameters.maps, **parameters.properties})
-        sort = options(
-            {
-                "mapreduce.job.reduces": parameters.reduces,
-                "mapreduce.terasort.output.replication": parameters.output_replication,
-                "mapreduce.terasort.final.sync": parameters.final_sync,
-                **parameters.properties,
-            }
-        )
         steps = (
             Step(
                 "generate",
@@ -99,13 +94,7 @@ class Terasort(ClusterWorkload[TerasortParameters]):
                 measured=True,
                 cold=True,
             ),
-            Step(
-                "sort",
-                f"{_MAIN}.TeraSort",
-                [*sort, f"{_FOLDER}/in", out],
-                measured=True,
-                cold=True,
-            ),
+            _sort(parameters, [f"{_FOLDER}/in", out]),
             Step(
                 "validate",
                 f"{_MAIN}.TeraValidate",
@@ -132,10 +121,38 @@ class Terasort(ClusterWorkload[TerasortParameters]):
         """Return the metrics; see :class:`tare.workloads.contract.Workload`."""
         return {
             **{f"{step}-time": took(result, step) for step in ("generate", "sort", "validate")},
-            **step_values(result, "sort"),
+            **engine_values(result, "sort", parameters.engine),
             **step_values(result, "generate", ("map",)),
             **whole_values(result),
         }
+
+
+def _sort(parameters: TerasortParameters, folders: list[str]) -> Step:
+    copies, sync = parameters.output_replication, parameters.final_sync
+    if parameters.engine == "spark":
+        told = {
+            **parameters.hadoop_properties,
+            "spark.hadoop.dfs.replication": copies,
+            "spark.hadoop.mapreduce.terasort.final.sync": sync,
+        }
+        return Step(
+            "sort",
+            "tare.spark.TeraSort",
+            [*folders, str(parameters.reduces)],
+            engine="spark",
+            properties=told,
+            measured=True,
+            cold=True,
+        )
+    given = options(
+        {
+            "mapreduce.job.reduces": parameters.reduces,
+            "mapreduce.terasort.output.replication": copies,
+            "mapreduce.terasort.final.sync": sync,
+            **parameters.properties,
+        }
+    )
+    return Step("sort", f"{_MAIN}.TeraSort", [*given, *folders], measured=True, cold=True)
 
 
 def wrong_order(told: Mapping[str, Any], records: int) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import Field
 
-from tare.workloads.contract import Need, Parameters, Workload
-from tare.workloads.mapreduce.job import Job
+from tare.workloads.contract import Metric, Need, Parameters, Workload
+from tare.workloads.mapreduce.job import Engine, Job
+from tare.workloads.mapreduce.spark import LEAST_MEMORY
 
 SLAVES = frozenset(f"slave-{number}" for number in range(1, 17))
 """The roles of a cluster's machines beside its master."""
@@ -26,13 +27,37 @@ class ClusterParameters(Parameters):
         "left out. No more are made than there are slaves: `copies` says how many there were.",
     )
 
+    per_slave: bool = Field(
+        default=False,
+        description="Whether sizes and numbers of tasks are each slave's, so that more slaves "
+        "have more to do; otherwise they are of all slaves together, however many there are.",
+    )
+
     @property
     def properties(self) -> dict[str, object]:
         """What a job's client sets."""
         return {} if self.replication is None else {"dfs.replication": self.replication}
 
 
+class EngineParameters(ClusterParameters):
+    """What jobs can be told that there are for MapReduce and for Spark."""
+
+    engine: Engine = Field(
+        default="mapreduce",
+        description="What carries it out: Hadoop's MapReduce, or `spark`: Spark 3.5.6 on the "
+        "cluster's YARN, with one executor on each slave in place of its tasks.",
+    )
+
+    @property
+    def hadoop_properties(self) -> dict[str, object]:
+        """What a job of Spark sets for Hadoop's client in it."""
+        return {f"spark.hadoop.{name}": value for name, value in self.properties.items()}
+
+
 C = TypeVar("C", bound=ClusterParameters)
+E = TypeVar("E", bound=EngineParameters)
+MAPREDUCE_ALONE = ("shuffle", "sort", "spilled")
+"""What there is no word of in Spark's event log: its tasks fetch, sort and write at once."""
 
 
 class ClusterWorkload(Workload[C]):
@@ -42,6 +67,16 @@ class ClusterWorkload(Workload[C]):
     on_cluster = True
     needs: frozenset[Need] = frozenset({"toolbox", "toolbox-hadoop", "disk", "network"})
     carried_out_by = "program"
+    grows: tuple[str, ...] = ("size",)
+    """The parameters that count for each slave where a study says ``per-slave``."""
+
+    def on_slaves(self, parameters: C, slaves: int) -> C:
+        """Return the parameters of a job on so many slaves; see :attr:`grows`."""
+        if not parameters.per_slave:
+            return parameters
+        given = dict(parameters)
+        more = {name: given[name] * slaves for name in self.grows}
+        return parameters.model_copy(update=more)
 
     @abstractmethod
     def job(self, parameters: C) -> Job:
@@ -55,3 +90,30 @@ class ClusterWorkload(Workload[C]):
         """Return what became of each step."""
         steps: Mapping[str, Any] = result["steps"]
         return steps
+
+
+class EngineWorkload(ClusterWorkload[E]):
+    """A job that MapReduce or Spark carries out; ``engine`` says which."""
+
+    step: str
+    """The step that the engine carries out; all others are the same with any."""
+
+    def needs_for(self, parameters: E) -> frozenset[Need]:
+        """Return what its machines must have: Spark is in a toolbox of its own."""
+        return self.needs | ({"toolbox-analytics"} if parameters.engine == "spark" else set())
+
+    def memory_for(self, parameters: E) -> int:
+        """Return the least memory of a machine: Spark's are large ones."""
+        return LEAST_MEMORY if parameters.engine == "spark" else self.memory
+
+    def metrics_for(self, parameters: E) -> tuple[Metric, ...]:
+        """Return what a cell tells: with Spark what its event log has."""
+        return (
+            told_by_spark(self.step, self.metrics) if parameters.engine == "spark" else self.metrics
+        )
+
+
+def told_by_spark(step: str, metrics: Sequence[Metric]) -> tuple[Metric, ...]:
+    """Return those metrics that there are where Spark carries a step out."""
+    without = {f"{step}-{name}" for name in MAPREDUCE_ALONE}
+    return tuple(each for each in metrics if each.name not in without)

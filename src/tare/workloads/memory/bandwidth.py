@@ -9,6 +9,7 @@ from pydantic import Field
 
 from tare.study.quantities import Duration, Size
 from tare.workloads.contract import Metric, Parameters, Workload
+from tare.workloads.hardware import SUMMARY, counted
 from tare.workloads.threads import FROM_MACHINE, Threads, threads_asked
 from tare.workloads.values import numbers
 
@@ -43,6 +44,7 @@ class MemoryBandwidthParameters(Parameters):
         description="Threads that do the same at once, one per CPU in turn; `all`: one for each "
         "CPU of the machine.",
     )
+    counters: bool = Field(default=False, description=SUMMARY)
 
 
 class MemoryBandwidth(Workload[MemoryBandwidthParameters]):
@@ -74,6 +76,7 @@ class MemoryBandwidth(Workload[MemoryBandwidthParameters]):
             "seconds": parameters.duration,
             "array_bytes": parameters.array,
             **threads_asked(parameters.threads),
+            **({"counters": True} if parameters.counters else {}),
         }
 
     def expected_s(self, parameters: MemoryBandwidthParameters) -> float:
@@ -83,6 +86,16 @@ class MemoryBandwidth(Workload[MemoryBandwidthParameters]):
     def clocked_s(self, parameters: MemoryBandwidthParameters) -> float:
         """Return the seconds that the clock ends."""
         return parameters.duration * len(self.metrics)
+
+    def facts(
+        self, parameters: MemoryBandwidthParameters, result: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """Return what the processor counted, if it was asked to.
+
+        Raises:
+            ValueError: What is there is not what counters tell.
+        """
+        return counted(result)
 
     def observe(
         self, parameters: MemoryBandwidthParameters, result: Mapping[str, Any]

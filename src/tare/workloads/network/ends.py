@@ -27,7 +27,8 @@ class End:
 
     In the parameters ``{address}`` and ``{port}`` stand for the server's: where it serves, for the
     server's end, and where it is reached, for the other; a parameter ``port`` becomes a number.
-    ``{origin}`` stands for the origin's address, where there is one.
+    ``{origin}`` stands for the origin's address, where there is one, and ``{straight}`` for that
+    under which the client reaches it with nothing between them.
 
     Args:
         workload: As the agent knows it.
@@ -37,22 +38,25 @@ class End:
     workload: str
     params: Mapping[str, Any] = field(default_factory=dict)
 
-    def at(self, address: str, port: int, origin: str = "") -> dict[str, Any]:
-        """Return the parameters with address and port put in."""
-        filled = _filled(dict(self.params), address, port, origin)
+    def at(self, address: str, port: int, origin: str = "", straight: str = "") -> dict[str, Any]:
+        """Return the parameters with addresses and port put in."""
+        words = {"{address}": address, "{port}": str(port)}
+        words |= {"{origin}": origin, "{straight}": straight}
+        filled = _filled(dict(self.params), words, port)
         assert isinstance(filled, dict)
         return filled
 
 
-def _filled(value: Any, address: str, port: int, origin: str) -> Any:
+def _filled(value: Any, words: Mapping[str, str], port: int) -> Any:
     if isinstance(value, str):
-        filled = value.replace("{address}", address).replace("{port}", str(port))
-        return filled.replace("{origin}", origin)
+        for name, word in words.items():
+            value = value.replace(name, word)
+        return value
     if isinstance(value, Mapping):
-        inner = {key: _filled(item, address, port, origin) for key, item in value.items()}
+        inner = {key: _filled(item, words, port) for key, item in value.items()}
         return {**inner, "port": port} if value.get("port") == "{port}" else inner
     if isinstance(value, list | tuple):
-        return [_filled(item, address, port, origin) for item in value]
+        return [_filled(item, words, port) for item in value]
     return value
 
 
@@ -63,7 +67,8 @@ class Stage:
     Args:
         name: Unique within the course.
         client: What the client carries out.
-        to: Whom it asks: the machine that is measured, or the origin beside it.
+        to: Whom it asks: the machine that is measured, the origin beside it, or the origin
+            straight, over a pair of interfaces that leads nowhere else.
         probe: What the client carries out beside it, to time single requests; None: nothing.
         account: Seconds for which it is taken down who used the CPUs, and after how many seconds
             of the stage that begins; None: not. The stage with an account is the one that counts.
@@ -71,7 +76,7 @@ class Stage:
 
     name: str
     client: End
-    to: Literal["machine", "origin"] = "machine"
+    to: Literal["machine", "origin", "straight"] = "machine"
     probe: End | None = None
     account: tuple[float, float] | None = None
 
@@ -86,18 +91,23 @@ class Through:
 
     Args:
         origin: Serves beside the client, on :data:`ORIGIN_PORT`.
-        following: Returns the stage after those that are done; None: there is none.
+        following: Returns the stage after those that are done, of which the client may ask the
+            origin straight or not; None: there is none.
         ask: A socket of the server in the machine, and what it is asked about itself.
         server: The name of that server's processes.
+        version: What a program in the machine is asked for its own version and build.
         files: Of the kernel's, what an account keeps.
+        outside_files: The same at the client and at the origin.
         summed: Returns the cell's result from all that the agents told.
     """
 
     origin: End
-    following: Callable[[Results], Stage | None]
+    following: Callable[[Results, bool], Stage | None]
     ask: Mapping[str, Any]
     server: str
+    version: tuple[str, ...]
     files: tuple[str, ...]
+    outside_files: tuple[str, ...]
     summed: Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 

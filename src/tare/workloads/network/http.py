@@ -90,6 +90,10 @@ class HttpLoad(Workload[HttpLoadParameters]):
         Metric("failed-share", "1", "lower", "Share of requests that came to nothing."),
     )
 
+    def metrics_for(self, parameters: HttpLoadParameters) -> tuple[Metric, ...]:
+        """Return what a cell tells: empty files have no bandwidth."""
+        return tuple(each for each in self.metrics if each.name != "bandwidth" or parameters.size)
+
     def request(self, parameters: HttpLoadParameters) -> dict[str, Any]:
         """Return what the client's end is sent."""
         return dict(self.ends(parameters).client.params)
@@ -130,11 +134,12 @@ class HttpLoad(Workload[HttpLoadParameters]):
         self, parameters: HttpLoadParameters, result: Mapping[str, Any]
     ) -> dict[str, float]:
         """Return the metrics, in seconds, bytes and per second."""
+        bandwidth = {"bandwidth": "bytes_per_s"} if parameters.size else {}
         return numbers(
             result,
             {
                 "requests": "requests_per_s",
-                "bandwidth": "bytes_per_s",
+                **bandwidth,
                 "response-median": "total.median_s",
                 "response-p99": "total.p99_s",
                 "response-p99.9": "total.p999_s",

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from tare.study.quantities import Duration
 from tare.workloads.contract import Metric, Parameters, Workload
+from tare.workloads.hardware import SUMMARY, counted
 from tare.workloads.values import at_least_one, number, numbers, per_second
 
 NANOSECONDS = 1e9
@@ -69,6 +70,11 @@ class TickParameters(Parameters):
         default="refuse",
         description="Whether to measure where the CPU does not state a constant TSC that never "
         "stops. Emulators never state it and are allowed anyway; the result then says so.",
+    )
+
+    counters: bool = Field(
+        default=False,
+        description=f"{SUMMARY} The kernel then does a little more at each clock tick.",
     )
 
     @model_validator(mode="after")
@@ -162,6 +168,8 @@ class Tick(Workload[TickParameters]):
             request["priority"] = parameters.priority
         if parameters.untrusted_clock == "allow":
             request["allow_untrusted_tsc"] = True
+        if parameters.counters:
+            request["counters"] = True
         return request
 
     def expected_s(self, parameters: TickParameters) -> float:
@@ -177,6 +185,14 @@ class Tick(Workload[TickParameters]):
         if parameters.duration is not None:
             return parameters.duration
         return (parameters.samples or DEFAULT_SAMPLES) * parameters.loop
+
+    def facts(self, parameters: TickParameters, result: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return what the processor counted, if it was asked to.
+
+        Raises:
+            ValueError: What is there is not what counters tell.
+        """
+        return counted(result)
 
     def observe(self, parameters: TickParameters, result: Mapping[str, Any]) -> dict[str, float]:
         """Return the metrics; ``loop-rate`` only where there is a loop, ``slowdown`` if there is.

@@ -3,6 +3,7 @@
 use super::{Engine, State};
 use crate::measure::clock::monotonic_ns;
 use crate::sys::sockets::{self, News, ENDED, FAILED, READABLE, WRITABLE};
+use crate::workloads::http::carrier::{Asked, Carrier};
 use crate::workloads::http::response::Malformed;
 use crate::workloads::http::tally::Trouble;
 use std::io::ErrorKind;
@@ -18,7 +19,9 @@ impl Engine<'_> {
         let slot = &mut self.slots[index];
         if slot.socket.is_some() {
             slot.state = State::Sending(0);
-            self.send(index, false);
+            if self.asked(index) {
+                self.send(index, false);
+            }
             return;
         }
         let (socket, stands) = match sockets::connect(self.plan.target) {
@@ -29,17 +32,20 @@ impl Engine<'_> {
         slot.used = false;
         let key = key(index, slot.generation);
         slot.socket = Some(socket);
+        slot.state = State::Connecting;
+        if !self.asked(index) {
+            return;
+        }
         if stands {
+            let slot = &mut self.slots[index];
             slot.state = State::Sending(0);
             slot.moments.connected = monotonic_ns();
             self.send(index, true);
-        } else {
-            slot.state = State::Connecting;
         }
         let slot = &self.slots[index];
         if let Some(socket) = &slot.socket {
             let interest = match slot.state {
-                State::Receiving => READABLE,
+                State::Receiving if slot.carrier.is_none() => READABLE,
                 _ => READABLE | WRITABLE,
             };
             if let Err(error) = self.poller.add(socket, interest, key) {
@@ -48,10 +54,45 @@ impl Engine<'_> {
         }
     }
 
+    /// Give the slot's request to the layers that lie between it and the socket, if any do. Whether
+    /// it is still under way on this connection.
+    fn asked(&mut self, index: usize) -> bool {
+        if self.plan.layers.none() {
+            return true;
+        }
+        let slot = &mut self.slots[index];
+        let ready = match slot.carrier.take() {
+            Some(known) => Ok(known),
+            None => Carrier::new(&self.plan.layers).map(Box::new),
+        };
+        let request = &self.plan.requests[slot.request];
+        let told = ready.and_then(|mut carrier| {
+            carrier.ask(request, &mut slot.response)?;
+            Ok(carrier)
+        });
+        match told {
+            Ok(carrier) => {
+                slot.carrier = Some(carrier);
+                true
+            }
+            Err(trouble) => {
+                if !self.begin_again(index) {
+                    self.fail(index, trouble);
+                }
+                false
+            }
+        }
+    }
+
     /// Send what is left of the request. `fresh`: the poller does not know the socket yet.
     fn send(&mut self, index: usize, fresh: bool) {
         let slot = &mut self.slots[index];
-        let request = &self.plan.requests[slot.request];
+        let Asked::One(request) = &self.plan.requests[slot.request] else {
+            return self.flush(index);
+        };
+        if slot.carrier.is_some() {
+            return self.flush(index);
+        }
         while let (State::Sending(sent), Some(socket)) = (slot.state, &slot.socket) {
             if sent == request.len() {
                 slot.state = State::Receiving;
@@ -83,6 +124,33 @@ impl Engine<'_> {
         }
     }
 
+    /// Send what the layers have to say. What does not fit waits until the socket is writable, of
+    /// which the poller always tells where there are layers.
+    fn flush(&mut self, index: usize) {
+        let slot = &mut self.slots[index];
+        while let (Some(carrier), Some(socket)) = (&mut slot.carrier, &slot.socket) {
+            if carrier.leaving().is_empty() {
+                if let State::Sending(_) = slot.state {
+                    slot.state = State::Receiving;
+                }
+                return;
+            }
+            match sockets::send(socket, carrier.leaving()) {
+                Ok(count) => carrier.sent(count),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(_) if matches!(slot.state, State::Idle | State::Closing) => {
+                    return self.close(index);
+                }
+                Err(error) => {
+                    if !self.begin_again(index) {
+                        self.fail(index, Trouble::of(&error));
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
     pub(super) fn handle(&mut self, key: u64, what: News) {
         let (index, generation) = ((key & 0xffff_ffff) as usize, (key >> 32) as u32);
         let slot = &mut self.slots[index];
@@ -100,7 +168,10 @@ impl Engine<'_> {
             slot.moments.connected = monotonic_ns();
             slot.state = State::Sending(0);
         }
-        if let State::Sending(_) = self.slots[index].state {
+        let slot = &self.slots[index];
+        if matches!(slot.state, State::Sending(_))
+            || slot.carrier.is_some() && what.contains(WRITABLE)
+        {
             self.send(index, false);
         }
         if what.intersects(READABLE | ENDED | FAILED) {
@@ -130,6 +201,19 @@ impl Engine<'_> {
             if count == 0 {
                 return self.ended(index);
             }
+            if slot.carrier.is_some() {
+                if !self.opened(index, count) {
+                    return;
+                }
+                let drained = count < self.buffer.len();
+                if drained {
+                    if ended {
+                        self.ended(index);
+                    }
+                    return;
+                }
+                continue;
+            }
             if slot.moments.first_byte == 0 {
                 slot.moments.first_byte = monotonic_ns();
             }
@@ -158,9 +242,49 @@ impl Engine<'_> {
         }
     }
 
+    /// Have the layers take what came. Whether the connection is still there.
+    fn opened(&mut self, index: usize, count: usize) -> bool {
+        let slot = &mut self.slots[index];
+        let Some(carrier) = &mut slot.carrier else {
+            return false;
+        };
+        let bytes = &self.buffer[..count];
+        let taken = carrier.arrived(bytes, &mut self.clear, &mut slot.response);
+        if let Some((resumed, suite)) = carrier.handshake() {
+            self.tally
+                .secured(slot.moments, monotonic_ns(), resumed, suite);
+        }
+        if slot.moments.first_byte == 0 && slot.response.has_begun() {
+            slot.moments.first_byte = monotonic_ns();
+        }
+        let resting = matches!(slot.state, State::Idle | State::Closing);
+        match taken {
+            Err(_) if resting => {
+                self.close(index);
+                return false;
+            }
+            Err(trouble) => {
+                if !self.begin_again(index) {
+                    self.fail(index, trouble);
+                }
+                return false;
+            }
+            Ok(()) => {}
+        }
+        if !resting && slot.response.is_done() {
+            self.answered(index);
+        }
+        self.flush(index);
+        self.slots[index].socket.is_some()
+    }
+
     /// The server sends no more.
     fn ended(&mut self, index: usize) {
         let slot = &mut self.slots[index];
+        if let Some(carrier) = &mut slot.carrier {
+            // What it makes of that shows in the response.
+            let _ = carrier.ended(&mut slot.response);
+        }
         if matches!(slot.state, State::Idle | State::Closing) {
             self.close(index);
         } else if slot.state == State::Receiving && slot.response.end() {
@@ -178,7 +302,7 @@ impl Engine<'_> {
         if !slot.used || slot.response.has_begun() {
             return false;
         }
-        slot.socket = None;
+        (slot.socket, slot.carrier) = (None, None);
         slot.used = false;
         slot.moments.first_byte = 0;
         self.start(index);
@@ -212,7 +336,7 @@ impl Engine<'_> {
     /// Close the connection; a slot that waited for that is free again.
     pub(super) fn close(&mut self, index: usize) {
         let slot = &mut self.slots[index];
-        slot.socket = None;
+        (slot.socket, slot.carrier) = (None, None);
         slot.limit_ns = u64::MAX;
         if slot.state == State::Closing {
             slot.state = State::Idle;
@@ -225,7 +349,7 @@ impl Engine<'_> {
         let now = monotonic_ns();
         let slot = &mut self.slots[index];
         self.tally.failed(slot.moments, now, trouble);
-        slot.socket = None;
+        (slot.socket, slot.carrier) = (None, None);
         slot.state = State::Idle;
         slot.limit_ns = u64::MAX;
         self.under_way -= 1;

@@ -7,9 +7,11 @@ each host has a bridge, and the bridges are joined. See docs/network.md.
 """
 
 from tare.platforms.linux.network.host_network import Network
-from tare.platforms.linux.network.link import MTU, SERVED, VARIABLE, Link
+from tare.platforms.linux.network.link import MTU, SERVED, VARIABLE, Link, in_namespace
 from tare.platforms.linux.network.spanning import SpanningNetwork, owned_network, spanning_network
 from tare.platforms.linux.network.subnets import choose_subnet, free_subnet, networks_in
+from tare.platforms.linux.network.switches import lacking_switch
+from tare.platforms.linux.network.tracking import Tracked, warnings
 from tare.platforms.linux.network.ways import ALONE, chosen_way, offered_network, with_network
 
 __all__ = [
@@ -20,12 +22,16 @@ __all__ = [
     "Link",
     "Network",
     "SpanningNetwork",
+    "Tracked",
     "choose_subnet",
     "chosen_way",
     "free_subnet",
+    "in_namespace",
+    "lacking_switch",
     "networks_in",
     "offered_network",
     "owned_network",
     "spanning_network",
+    "warnings",
     "with_network",
 ]

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
+from pathlib import Path
+from typing import Any
 
+from tare.hosts import Host
 from tare.platforms.linux.network.joint import Bridge, Joint
-from tare.platforms.linux.network.link import MTU, SERVED, Link, Way, free_ports
+from tare.platforms.linux.network.link import MTU, SERVED, Link, Way, free_ports, in_namespace
 from tare.platforms.linux.network.parts import Parts
+from tare.platforms.linux.network.reach import DISCARD
+from tare.platforms.linux.network.shaping import told
 from tare.platforms.linux.network.subnets import Addresses
+from tare.platforms.linux.network.switches import OUTSIDE, Switch
+from tare.platforms.linux.network.tracking import Tracked, tracked
+from tare.study.switching import Switching
+
+_REACH_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -21,12 +31,18 @@ class Laid:
         addresses: Who has which address.
         joint: What joins the bridges.
         peer: The peer's address.
+        switches: What machines are plugged into, by the host's name.
+        outside: What the peer is plugged into: the same, or another beyond a link.
+        cable: The interface of the peer's host at which the link ends; empty: there is none.
     """
 
     bridges: Mapping[str, Bridge]
     addresses: Addresses
     joint: Joint
     peer: str
+    switches: Mapping[str, Switch]
+    outside: Switch
+    cable: str = ""
 
 
 @dataclass(frozen=True)
@@ -38,6 +54,8 @@ class Common:
         rooted: Whether there are bridges.
         peer_on: The host that the peer is on.
         lay: Makes the network when it is first needed, and returns it.
+        switching: The switch that was asked for.
+        link: The speed of the link to the peers in bits per second; None: as fast as it goes.
         links: The link of each machine, by its name.
         numbers: The number of the next machine that gets an address.
     """
@@ -46,6 +64,8 @@ class Common:
     rooted: bool
     peer_on: str
     lay: Callable[[], Awaitable[Laid]]
+    switching: Switching = field(default_factory=Switching)
+    link: float | None = None
     links: dict[str, Link] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=count)
 
@@ -67,6 +87,7 @@ class Network:
         self._parts = parts
         self._common = common
         self._laid: Laid | None = None
+        self._joined = False
 
     @property
     def rooted(self) -> bool:
@@ -86,8 +107,8 @@ class Network:
         """
         way = self._common.links[machine].way
         if way == "bridge":
-            # What runs on the host has no other: the bridge's counters are of its packets alone.
-            return self._laid.bridges[self._name].name if self._laid else ""
+            # What runs on the host has no other: its counters are of its packets alone.
+            return self._common.links[machine].interface
         return "lo" if way == "loopback" else "eth0"
 
     @property
@@ -101,7 +122,39 @@ class Network:
             raise ValueError(f"the peer is on {self._common.peer_on}, not on {self._name}")
         if self._laid is None:
             return []
-        return ["nsenter", f"--net=/run/netns/{self._common.token}-peer"]
+        return in_namespace(f"{self._common.token}-peer")
+
+    @property
+    def peer_variable(self) -> Mapping[str, str]:
+        """What tells the peer's agent which network it is on; nothing where it is on the host."""
+        if self._laid is None:
+            return {}
+        return Link("veth", self._laid.peer, 24, mtu=self._laid.joint.mtu).variable
+
+    async def acquaint(self, host: Host, agent: Path, one: Link, machine: str) -> None:
+        """Let what is in a namespace, the peer and a machine learn where each other are.
+
+        So nobody has to ask for that during a measurement. Where one does not answer, nothing is
+        said here: that is seen when it is needed.
+        """
+        for address in filter(None, (one.peer, self._common.links[machine].address)):
+            words = [str(agent), "reach", f"{address}:{DISCARD}", str(64)]
+            await host.run([*in_namespace(one.interface), *words], timeout_s=_REACH_S)
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What the machines of this host are plugged into, for a run's record."""
+        laid, link = self._laid, self._common.link
+        if laid is None:
+            return {}
+        return {**laid.switches[self._name].facts, **({} if link is None else {"link": told(link)})}
+
+    async def tracked(self) -> Tracked | None:
+        """Return what the switch tracks now; None where it tracks nothing. Raises MachineFault."""
+        laid = self._laid
+        if laid is None or not self._common.switching.conntrack:
+            return None
+        return await tracked(laid.switches[self._name].parts)
 
     async def tap(self, machine: str, queues: int = 1, user: int | None = None) -> Link:
         """Make a tap with so many pairs of queues for a machine that ``user`` runs.
@@ -111,39 +164,86 @@ class Network:
         """
         laid, number = await self._next()
         name = f"{self._common.token}{number:02d}"
-        bridge = laid.bridges[self._name].name
-        await self._parts.tap(name, laid.joint.mtu, bridge, queues, user)
-        return self._keep(machine, laid, "tap", laid.addresses.machine(number), name)
+        switch, address = laid.switches[self._name], laid.addresses.machine(number)
+        await switch.parts.tap(name, laid.joint.mtu, queues, user)
+        await switch.attach(name, address)
+        return self._keep(machine, laid, "tap", address, name, switch.parts.within)
+
+    async def macvtap(self, machine: str) -> Link:
+        """Make a macvtap on an interface that is plugged in, for a machine; raises MachineFault."""
+        laid, number = await self._next()
+        switch, address = laid.switches[self._name], laid.addresses.machine(number)
+        port, mtu = f"{self._common.token}{number:02d}", laid.joint.mtu
+        lower, name = f"{port}l", f"{port}v"
+        # The lower end stays with the host, whose devices have their numbers.
+        there = ("netns", switch.parts.within) if switch.parts.within else ()
+        await self._parts.interface(lower, mtu, "veth", "peer", "name", port, *there)
+        await switch.parts.quiet(port)
+        await switch.parts.ip("link", "set", port, "mtu", str(mtu))
+        await switch.attach(port, address)
+        await self._parts.ip("link", "set", lower, "up")
+        link = self._keep(machine, laid, "macvtap", address, name)
+        device = await self._parts.macvtap(name, lower, link.mac)
+        self._common.links[machine] = link = replace(link, device=device)
+        return link
 
     async def vif(self, machine: str) -> Link:
-        """Return the link of a domain of Xen, whose interfaces :meth:`join` the bridge later."""
+        """Return the link of a domain of Xen, whose interfaces :meth:`join` the switch later."""
         laid, number = await self._next()
         return self._keep(machine, laid, "vif", laid.addresses.machine(number))
 
-    async def join(self, interface: str) -> None:
-        """Put an interface of the host's on the bridge, with which it goes; raises MachineFault."""
+    async def join(self, interface: str, machine: str = "") -> None:
+        """Plug an interface of the host's in, with which it goes.
+
+        Args:
+            interface: Its name.
+            machine: Whose packets it carries; empty: nobody's as yet.
+
+        Raises:
+            MachineFault: It cannot be plugged in.
+        """
         laid = await self._lay()
+        switch = laid.switches[self._name]
         await self._parts.quiet(interface)
-        onto = ("master", laid.bridges[self._name].name)
-        await self._parts.ip("link", "set", interface, "mtu", str(laid.joint.mtu), *onto, "up")
+        if switch.parts.within:
+            await self._parts.ip("link", "set", interface, "netns", switch.parts.within)
+        await switch.parts.ip("link", "set", interface, "mtu", str(laid.joint.mtu))
+        await switch.attach(interface, self._common.links[machine].address if machine else "")
 
     async def namespace(self, machine: str) -> Link:
-        """Make a network namespace on the bridge for a container; raises MachineFault."""
+        """Make a network namespace on the switch for a container; raises MachineFault."""
         laid, number = await self._next()
-        token, address = self._common.token, laid.addresses.machine(number)
-        name, end = f"{token}-{number:02d}", f"{token}{number:02d}"
-        bridge = laid.bridges[self._name].name
-        await self._parts.namespace(name, end, laid.joint.mtu, bridge, address)
+        address = laid.addresses.machine(number)
+        name = await self._outlet(laid.switches[self._name], laid, number, address)
+        return self._keep(machine, laid, "veth", address, name)
+
+    async def outside(self, machine: str) -> Link:
+        """Make a network namespace where the peer is, for one more; raises MachineFault."""
+        laid, number = await self._next()
+        address = laid.addresses.machine(number)
+        name = await self._outlet(laid.outside, laid, number, address)
+        await self._parts.settings(name, OUTSIDE)
+        if laid.cable:
+            await laid.switches[self._name].behind(laid.cable, address)
         return self._keep(machine, laid, "veth", address, name)
 
     async def here(self, machine: str) -> Link:
-        """Return the link of what runs on the host itself: the bridge's own address."""
+        """Return the link of what runs on the host itself: the host's own address."""
         if not self.rooted:
             link = Link("loopback", "127.0.0.1", 8, "", "127.0.0.1")
             self._common.links[machine] = link
             return link
         laid = await self._lay()
-        return self._keep(machine, laid, "bridge", laid.bridges[self._name].address)
+        own, switch = laid.bridges[self._name], laid.switches[self._name]
+        if switch.parts.within and not self._joined:
+            self._joined = True
+            far, mtu = f"{own.name[:-1]}i", str(laid.joint.mtu)
+            inside = ("peer", "name", far, "mtu", mtu, "netns", switch.parts.within)
+            await self._parts.interface(own.name, laid.joint.mtu, "veth", *inside)
+            await self._parts.ip("addr", "add", f"{own.address}/24", "dev", own.name)
+            await self._parts.ip("link", "set", own.name, "up")
+            await switch.attach(far, own.address)
+        return self._keep(machine, laid, "bridge", own.address, own.name)
 
     def user(self, machine: str) -> Link:
         """Return a user-mode link: QEMU's own network stack, with the served ports forwarded."""
@@ -152,8 +252,24 @@ class Network:
         self._common.links[machine] = link
         return link
 
-    def _keep(self, machine: str, laid: Laid, way: Way, address: str, interface: str = "") -> Link:
-        link = Link(way, address, 24, interface, laid.peer, mtu=laid.joint.mtu)
+    async def _outlet(self, switch: Switch, laid: Laid, number: int, address: str) -> str:
+        """Make a namespace that is plugged into a switch, and return its name."""
+        token = self._common.token
+        name, end = f"{token}-{number:02d}", f"{token}{number:02d}"
+        await switch.parts.outlet(name, end, laid.joint.mtu, address)
+        await switch.attach(end, address)
+        return name
+
+    def _keep(
+        self,
+        machine: str,
+        laid: Laid,
+        way: Way,
+        address: str,
+        interface: str = "",
+        within: str = "",
+    ) -> Link:
+        link = Link(way, address, 24, interface, laid.peer, mtu=laid.joint.mtu, within=within)
         self._common.links[machine] = link
         return link
 

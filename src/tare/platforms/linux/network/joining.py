@@ -12,12 +12,9 @@ from itertools import permutations
 from tare.errors import InputError, MachineFault
 from tare.platforms.linux.network.joint import Bridge, Joint
 from tare.platforms.linux.network.link import MTU
-from tare.platforms.linux.network.reach import largest_packet
+from tare.platforms.linux.network.reach import DISCARD, largest_packet
 from tare.platforms.linux.network.tunnel import join_by_tunnel
 from tare.platforms.linux.network.vxlan import join_by_vxlan
-
-DISCARD = 9
-"""A UDP port that nobody serves (RFC 863 tells what would be there)."""
 
 Join = Callable[[Sequence[Bridge], AsyncExitStack], Awaitable[Joint]]
 

@@ -8,13 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-Way = Literal["tap", "vif", "user", "veth", "bridge", "loopback"]
+Way = Literal["tap", "macvtap", "vif", "user", "veth", "bridge", "loopback"]
 
 MTU = 1500
 """Of every network on one host: that of Ethernet (IEEE 802.3)."""
 
 SERVED = (5201, 7100, 8080)
 """The ports that workloads serve in a machine; user-mode networks forward these alone."""
+
+TAP_DESCRIPTOR = 9
+"""By which QEMU gets a macvtap, whose device it may not open itself; shells know no greater one."""
 
 VARIABLE = "TARE_NET"
 """What tells an agent that is a process which network the host made for it."""
@@ -28,11 +31,14 @@ class Link:
         way: What carries its packets.
         address: The machine's own address.
         prefix: The length of its network's prefix.
-        interface: The tap's name, or that of the machine's network namespace; empty otherwise.
+        interface: The tap's name, that of the machine's network namespace, or of the host's own
+            interface; empty otherwise.
         peer: The address under which the machine reaches the peer; empty: it cannot.
         forwards: Where the peer reaches a port of the machine other than at its own address:
             port to the port at 127.0.0.1.
         mtu: The longest packet of the network, in bytes.
+        within: The network namespace that the interface is in; empty: the host's own.
+        device: The character device of a macvtap; empty otherwise.
     """
 
     way: Way
@@ -42,6 +48,16 @@ class Link:
     peer: str = ""
     forwards: Mapping[int, int] = field(default_factory=dict)
     mtu: int = MTU
+    within: str = ""
+    device: str = ""
+
+    @property
+    def around(self) -> list[str]:
+        """What comes before a command that is to find the interface."""
+        if self.device:
+            opened = f'exec {TAP_DESCRIPTOR}<>"$1"; shift; exec "$@"'
+            return ["sh", "-c", opened, "sh", self.device]
+        return ["nsenter", f"--net=/run/netns/{self.within}"] if self.within else []
 
     @property
     def mac(self) -> str:
@@ -72,6 +88,8 @@ class Link:
 
     def qemu(self) -> str:
         """Return what QEMU's ``-netdev`` takes."""
+        if self.way == "macvtap":
+            return f"tap,id=net,fd={TAP_DESCRIPTOR}"
         if self.way == "tap":
             return f"tap,id=net,ifname={self.interface},script=no,downscript=no"
         ports = "".join(
@@ -81,6 +99,14 @@ class Link:
         )
         # restrict: the guest reaches nothing by itself, neither the host nor what lies behind.
         return f"user,id=net,restrict=on{ports}"
+
+
+def in_namespace(name: str) -> list[str]:
+    """Return what comes before a command that is to run in a network namespace.
+
+    With a ``/sys`` of its own, in which the agent sees the interfaces that are there.
+    """
+    return ["ip", "netns", "exec", name]
 
 
 def free_ports(ports: Sequence[int]) -> dict[int, int]:

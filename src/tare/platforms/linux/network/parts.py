@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import Literal
 
@@ -19,12 +20,15 @@ class Parts:
     Args:
         context: The host and its ledger.
         held: Removes what was made when it is closed, the newest first.
+        within: The network namespace of Tare's own in which interfaces are made, and with which
+            they go; empty: the host's.
     """
 
-    def __init__(self, context: Context, held: AsyncExitStack) -> None:
+    def __init__(self, context: Context, held: AsyncExitStack, within: str = "") -> None:
         self._host = context.host
         self._ledger = context.ledger
-        self._held = held
+        self.held = held
+        self.within = within
 
     async def interface(self, name: str, mtu: int, *kind: str) -> None:
         """Make an interface that keeps quiet; ``kind`` is its type as ``ip link add`` takes it.
@@ -42,10 +46,8 @@ class Parts:
         await self.ip("addr", "add", f"{address}/24", "dev", name)
         await self.ip("link", "set", name, "up")
 
-    async def tap(
-        self, name: str, mtu: int, bridge: str, queues: int = 1, user: int | None = None
-    ) -> None:
-        """Make a tap on a bridge, which several at once may read and write with several queues.
+    async def tap(self, name: str, mtu: int, queues: int = 1, user: int | None = None) -> None:
+        """Make a tap, which several at once may read and write with several queues.
 
         ``user`` may attach to it as well as root.
         """
@@ -53,41 +55,74 @@ class Parts:
         many = ("multi_queue",) if queues > 1 else ()
         owner = () if user is None else ("user", str(user))
         await self.ip("tuntap", "add", "dev", name, "mode", "tap", *many, *owner)
-        await self.ip("link", "set", name, "mtu", str(mtu), "master", bridge, "up")
+        await self.ip("link", "set", name, "mtu", str(mtu))
+        await self.quiet(name)
 
-    async def namespace(self, name: str, end: str, mtu: int, bridge: str, address: str) -> None:
-        """Make a namespace with one interface, whose other end is on a bridge."""
+    async def macvtap(self, name: str, lower: str, mac: str) -> str:
+        """Make a macvtap on an interface, and return its device, by which it is read and written.
+
+        With its lower interface it goes.
+        """
+        kind = ("type", "macvtap", "mode", "bridge")
+        await self.ip("link", "add", name, "link", lower, "address", mac, *kind)
+        await self.quiet(name)
+        await self.ip("link", "set", name, "up")
+        number = (await self._host.read(f"/sys/class/net/{name}/ifindex")).decode().strip()
+        device = f"/dev/tap{number}"
+        if not await self._host.exists(device):
+            raise MachineFault(f"the host shows no {device} for the macvtap {name}")
+        return device
+
+    async def namespace(self, name: str) -> None:
+        """Make a network namespace."""
         await self._own("netns", name)
-        await self.ip("netns", "add", name)
+        await self.run("ip", "netns", "add", name)
+        await self.run("ip", "-n", name, "link", "set", "lo", "up")
+
+    async def outlet(self, name: str, end: str, mtu: int, address: str) -> None:
+        """Make a namespace with one interface, ``eth0``, whose other end is ``end``."""
+        await self.namespace(name)
         inside = ("peer", "name", "eth0", "mtu", str(mtu), "netns", name)
         await self.interface(end, mtu, "veth", *inside)
-        await self.ip("link", "set", end, "master", bridge, "up")
-        await self.ip("-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
-        for interface in ("lo", "eth0"):
-            await self.ip("-n", name, "link", "set", interface, "up")
+        await self.run("ip", "-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
+        await self.run("ip", "-n", name, "link", "set", "eth0", "up")
 
     async def quiet(self, interface: str) -> None:
         """Keep IPv6 from announcing itself and looking for neighbours during measurements."""
         path = f"/proc/sys/net/ipv6/conf/{interface}/disable_ipv6"
-        if await self._host.exists(path):
+        # A namespace of Tare's own keeps all of its interfaces quiet.
+        if not self.within and await self._host.exists(path):
             await self._host.write(path, b"1")
 
     async def ip(self, *words: str) -> None:
-        """Run ``ip`` with these words."""
-        await self.run("ip", *words)
+        """Run ``ip`` with these words, where the interfaces are."""
+        await self.run("ip", *(("-n", self.within) if self.within else ()), *words)
 
-    async def run(self, *words: str) -> None:
-        """Run a command."""
+    async def settings(self, namespace: str, values: Mapping[str, str]) -> None:
+        """Write settings of a namespace of Tare's own: paths below ``/proc/sys/net`` to texts.
+
+        What its kernel does not have is left out.
+        """
+        script = 'while [ $# -gt 1 ]; do [ ! -e "$1" ] || echo "$2" >"$1" || exit 1; shift 2; done'
+        words = [word for name, text in values.items() for word in (f"/proc/sys/net/{name}", text)]
+        around = ("nsenter", f"--net=/run/netns/{namespace}")
+        await self.run(*around, "sh", "-c", script, "sh", *words)
+
+    async def run(self, *words: str) -> str:
+        """Run a command, and return what it printed."""
         done = await self._host.run(words, timeout_s=_IP_S)
         if not done.ok:
             where = "" if self._host.local else f" on {self._host.name}"
             raise MachineFault(
                 f"no network can be made{where}: `{' '.join(words)}`: {done.words()}"
             )
+        return done.stdout.decode(errors="replace")
 
     async def _own(self, kind: Literal["link", "netns"], name: str) -> None:
+        if kind == "link" and self.within:
+            return  # It goes with its namespace, which has a note of its own.
         entry = self._ledger.record(kind, name=name)
-        self._held.push_async_callback(self._remove, entry)
+        self.held.push_async_callback(self._remove, entry)
 
     async def _remove(self, entry: Entry) -> None:
         await remove_network_part(self._host, entry.kind, str(entry.details["name"]))

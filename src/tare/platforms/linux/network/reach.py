@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from tare.platforms.linux.network.joint import Bridge
 
 _REACH_S = 60.0
+DISCARD = 9
+"""A UDP port that nobody serves (RFC 863 tells what would be there)."""
 
 
 async def largest_packet(here: Bridge, address: str, port: int, sizes: Sequence[int]) -> int:

@@ -10,12 +10,15 @@ from typing import Any
 
 from tare.errors import MachineFault
 from tare.platforms.contract import Context
+from tare.platforms.linux.network.alone import Plan, lay_alone, plug_peer
 from tare.platforms.linux.network.host_network import Common, Laid, Network
 from tare.platforms.linux.network.joining import join
 from tare.platforms.linux.network.joint import Bridge
 from tare.platforms.linux.network.link import MTU, Link
 from tare.platforms.linux.network.parts import Parts
 from tare.platforms.linux.network.subnets import Addresses, free_subnet
+from tare.platforms.linux.network.switches import HostBridge
+from tare.study.switching import Switching
 
 _ASK_S = 20.0
 
@@ -28,16 +31,25 @@ class SpanningNetwork:
         held: Removes what was made.
         rooted: Whether bridges can be made on all hosts.
         peer_on: The host that the peer is on.
+        switching: The switch that machines are plugged into.
+        link: The speed of the link between them and the peer, in bits per second; None: none.
     """
 
     def __init__(
-        self, contexts: Sequence[Context], held: AsyncExitStack, rooted: bool, peer_on: str
+        self,
+        contexts: Sequence[Context],
+        held: AsyncExitStack,
+        rooted: bool,
+        peer_on: str,
+        switching: Switching,
+        link: float | None,
     ) -> None:
         self.lost: asyncio.Future[MachineFault] = asyncio.get_running_loop().create_future()
         """Set when what joins the hosts breaks."""
         self._contexts = contexts
         self._held = held
-        self._common = Common(f"tare-{secrets.token_hex(3)}", rooted, peer_on, self._lay_once)
+        token = f"tare-{secrets.token_hex(3)}"
+        self._common = Common(token, rooted, peer_on, self._lay_once, switching, link)
         self._on = {
             context.host.name: Network(context.host.name, Parts(context, held), self._common)
             for context in contexts
@@ -60,12 +72,16 @@ class SpanningNetwork:
 
         ``joined`` (``bridge``, ``vxlan`` or ``tunnel``), ``mtu`` in bytes and ``hosts``; with
         VXLAN its ``vni``, UDP ``port`` and the ``addresses`` by which each host reaches the others;
-        and under ``refused`` why a better way was not taken.
+        and under ``refused`` why a better way was not taken. ``switch`` is what machines are
+        plugged into, ``conntrack`` whether it tracks connections, and ``link`` how fast the way to
+        the peer was made.
         """
         if self._laid is None:
             return {}
         joint = self._laid.joint
-        return {"joined": joint.way, "mtu": joint.mtu, "hosts": [*self._on], **joint.facts}
+        plugged = self._on[self._common.peer_on].facts
+        whole = {"joined": joint.way, "mtu": joint.mtu, "hosts": [*self._on], **joint.facts}
+        return {**whole, **plugged}
 
     async def _lay_once(self) -> Laid:
         async with self._laying:
@@ -73,6 +89,9 @@ class SpanningNetwork:
                 async with AsyncExitStack() as held:
                     self._laid = await self._lay(held)
                     self._held.push_async_exit(held.pop_all())
+                    # What is made later goes earlier.
+                    for switch in (*self._laid.switches.values(), self._laid.outside):
+                        switch.parts.held = self._held
             return self._laid
 
     async def _lay(self, held: AsyncExitStack) -> Laid:
@@ -80,6 +99,15 @@ class SpanningNetwork:
         stacks = await self._stacks()
         subnet = await free_subnet([stack[0].host for stack in stacks])
         addresses = Addresses(subnet, len(stacks))
+        common, (first, *_) = self._common, (stack[0] for stack in stacks)
+        if common.switching.kind != "bridge" or common.link is not None:
+            plan = Plan(first, held, token, addresses, common.switching, common.link)
+            if len(self._contexts) > 1:
+                raise MachineFault(
+                    "`switch` and `link` are for machines that are all on one host",
+                    "leave them out, or name no other hosts",
+                )
+            return await lay_alone(plan)
         bridges = [
             Bridge(stack[0], f"{token}b", addresses.bridge(number))
             for number, stack in enumerate(stacks)
@@ -96,13 +124,14 @@ class SpanningNetwork:
             for number, stack in enumerate(stacks)
             for context in stack
         }
-        number, context = of[peer_on]
-        peer = addresses.peer(number)
-        await Parts(context, held).namespace(
-            f"{token}-peer", f"{token}p", joint.mtu, bridges[number].name, peer
-        )
         on = {host: bridges[number] for host, (number, _) in of.items()}
-        return Laid(on, addresses, joint, peer)
+        switches = {
+            host: HostBridge(Parts(context, held), on[host].name)
+            for host, (_, context) in of.items()
+        }
+        peer = addresses.peer(of[peer_on][0])
+        await plug_peer(switches[peer_on], token, joint.mtu, peer)
+        return Laid(on, addresses, joint, peer, switches, switches[peer_on])
 
     async def _stacks(self) -> list[list[Context]]:
         """Return the hosts, those together that share a network stack: one bridge is theirs."""
@@ -121,7 +150,12 @@ class SpanningNetwork:
 
 @asynccontextmanager
 async def spanning_network(
-    contexts: Sequence[Context], rooted: bool, *, peer_on: str | None = None
+    contexts: Sequence[Context],
+    rooted: bool,
+    *,
+    peer_on: str | None = None,
+    switching: Switching | None = None,
+    link: float | None = None,
 ) -> AsyncIterator[SpanningNetwork]:
     """Hold a network over one or more hosts, which comes to be as machines join, and remove it all.
 
@@ -129,6 +163,8 @@ async def spanning_network(
         contexts: Each host with its ledger.
         rooted: Whether bridges can be made on all of them; see :func:`offered_network`.
         peer_on: The name of the host that the peer is on; the first otherwise.
+        switching: The switch that machines are plugged into; a bridge otherwise.
+        link: The speed of the link between them and the peer, in bits per second; None: none.
 
     Raises:
         MachineFault: There are several hosts, and no bridges.
@@ -140,7 +176,8 @@ async def spanning_network(
             "let Tare be root on each of these hosts",
         )
     async with AsyncExitStack() as held:
-        yield SpanningNetwork(contexts, held, rooted, peer_on or contexts[0].host.name)
+        on, switch = peer_on or contexts[0].host.name, switching or Switching()
+        yield SpanningNetwork(contexts, held, rooted, on, switch, link)
 
 
 @asynccontextmanager

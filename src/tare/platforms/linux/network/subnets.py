@@ -90,6 +90,11 @@ class Addresses:
         """Return the address of a peer on a host."""
         return str(self.subnet[2 + 2 * host])
 
+    @property
+    def router(self) -> str:
+        """Return the address of a router, which a network on one host may have."""
+        return str(self.subnet[_FIRST - 1])
+
     def machine(self, number: int) -> str:
         """Return the address of a machine; they count from 0 over all hosts.
 

@@ -49,8 +49,8 @@ async def _end(bridge: Bridge, held: AsyncExitStack) -> OwnedProcess:
     context = bridge.context
     name = f"{bridge.name[:-1]}t"
     parts = Parts(context, held)
-    await parts.tap(name, MTU, bridge.name)
-    await parts.quiet(name)
+    await parts.tap(name, MTU)
+    await parts.ip("link", "set", name, "master", bridge.name, "up")
     argv = [str(context.host_agent), "tap", name]
     process = await start_owned(context.host, context.ledger, argv)
     held.push_async_callback(partial(_close, process))

@@ -60,7 +60,11 @@ def chosen_way(options: PlatformOptions, offered: frozenset[str]) -> str:
         InputError: The way that the arm asks for is not on offer, or none is.
     """
     wanted = options.wanted_network
-    order = ("tap", "vif", "bridge", "veth", "user", "loopback")
+    if (kind := options.wanted_switch.kind) != "bridge":
+        offered -= ALONE
+        if not offered:
+            raise InputError(f"`switch: {kind}` is not on offer here", "run as root")
+    order = ("tap", "vif", "bridge", "veth", "user", "loopback", "macvtap")
     if wanted != AUTO:
         if wanted in offered:
             return wanted

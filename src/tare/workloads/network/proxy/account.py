@@ -41,12 +41,15 @@ class Spent:
         who: The owner or kind.
         share: Of all CPU time there.
         per_request_s: CPU seconds for each request.
+        cycles: Cycles for each request, by how many the host's CPUs made in a second in which they
+            did not rest; None: not known, or the CPUs rested.
     """
 
     where: str
     who: str
     share: float
     per_request_s: float
+    cycles: float | None = None
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,10 @@ class Account:
         softirq: Seconds of the host's software interrupts, which are part of whose work they
             interrupted, per request.
         hardirq: The same for hardware interrupts.
+        cycles_per_s: Cycles of a CPU of the host in a second in which it did not rest; None: its
+            counters do not tell.
+        no_cycles: Why they do not.
+        cpus: How many CPUs the host has, of which shares are.
     """
 
     spent: tuple[Spent, ...]
@@ -68,6 +75,9 @@ class Account:
     owned: float
     softirq: float
     hardirq: float
+    cycles_per_s: float | None = None
+    no_cycles: str = ""
+    cpus: int = 0
 
 
 def owners_in(told: Mapping[str, Any]) -> Owners:
@@ -106,7 +116,9 @@ def account_of(result: Mapping[str, Any]) -> Account:
     owned, strangers = used(tasks, owners, parents_in(host))
     by_owner = {**with_strangers(owned, strangers, total_s), IDLE: idle_s}
     left = max(0.0, total_s - sum(by_owner.values()))
+    cycles, no_cycles = _cycles_per_s(host, total_s - idle_s)
     spent = _ordered(HOST, {**by_owner, UNOWNED: left}, total_s, requests)
+    spent = [_in_cycles(each, cycles) for each in spent]
     inside = _inside(machine, result, cpus if result.get("shared") else None)
     within = sum(inside.values())
     spent += _ordered(INSIDE, inside, within, rate * number(machine, "seconds"))
@@ -116,7 +128,30 @@ def account_of(result: Mapping[str, Any]) -> Account:
         1 - left / total_s,
         sum(each["softirq"] for each in cpus.values()) / requests,
         sum(each["irq"] for each in cpus.values()) / requests,
+        cycles,
+        no_cycles,
+        len(cpus),
     )
+
+
+def _cycles_per_s(host: Mapping[str, Any], busy_s: float) -> tuple[float | None, str]:
+    """Return cycles in a second in which a CPU did not rest; without them, why."""
+    told = host.get("cycles")
+    if not isinstance(told, Mapping):
+        return None, "they were not counted"
+    counted = told.get("cpus")
+    if not isinstance(counted, Mapping) or not counted:
+        return None, str(told.get("absent", "no CPU has a counter"))
+    total = sum(finite(count, "cycles") for count in counted.values())
+    if busy_s <= 0 or total <= 0:
+        return None, "the counters stood still"
+    return total / busy_s, ""
+
+
+def _in_cycles(spent: Spent, cycles_per_s: float | None) -> Spent:
+    if cycles_per_s is None or spent.who == IDLE:
+        return spent
+    return replace(spent, cycles=spent.per_request_s * cycles_per_s)
 
 
 def _seconds_by_cpu(account: Mapping[str, Any]) -> dict[int, dict[str, float]]:
@@ -170,17 +205,29 @@ def shares(found: Account, where: str) -> dict[str, float]:
     return {each.who: each.share for each in found.spent if each.where == where}
 
 
-def limits(result: Mapping[str, Any], found: Account, direct: float, proxied: float) -> list[str]:
+def limits(
+    result: Mapping[str, Any],
+    found: Account,
+    direct: float,
+    proxied: float,
+    straight: float | None = None,
+) -> list[str]:
     """Return what besides the proxy may have been the limit, in words; nothing: nothing was.
 
     Args:
         result: Has the CPUs that the client and the origin may use (``outside``: lists by role).
         found: Who used the CPUs.
-        direct: Requests per second without the proxy.
+        direct: Requests per second without the proxy, through the same switching.
         proxied: Requests per second through it.
+        straight: Requests per second with nothing between client and origin; None: not measured.
     """
     words = []
-    if direct < HEADROOM * proxied:
+    if straight is not None and straight < HEADROOM * proxied:
+        words.append(
+            f"client and origin make {straight:.0f} requests/s with nothing between them, "
+            f"{straight / proxied:.2f} times as many as the proxied path ({HEADROOM} are asked for)"
+        )
+    elif direct < HEADROOM * proxied:
         words.append(
             f"the direct path makes {direct:.0f} requests/s, {direct / proxied:.2f} times as many "
             f"as the proxied one ({HEADROOM} are asked for)"

@@ -1,4 +1,7 @@
-"""What is asked in turn: the direct path first, then through the proxy, more and more at once.
+"""What is asked in turn: without the proxy first, then through it, more and more at once.
+
+Without the proxy there are two paths from client to origin: straight, over a pair of interfaces
+that leads nowhere else, and direct, over the same switching as the machine is on.
 
 The number of requests under way is doubled until the rate stops rising. Then single requests are
 timed at 50, 70 and 90 % of the rate that was reached, and at one rate that all arms are offered.
@@ -9,6 +12,7 @@ CPUs, with a probe of one request in a hundred beside it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from tare.workloads.network.ends import HTTP_PORT, ORIGIN_PORT, End, Results, Stage
@@ -32,7 +36,11 @@ OVERHEAD_S = 0.1
 """What a stage takes beside its load, for the plan."""
 USUAL_STEPS = 5
 
-Path = Literal["direct", "proxied"]
+Path = Literal["straight", "direct", "proxied"]
+PATHS: tuple[Path, ...] = ("straight", "direct", "proxied")
+To = Literal["machine", "origin", "straight"]
+TO: Mapping[Path, To] = {"straight": "straight", "direct": "origin", "proxied": "machine"}
+"""Whom a path leads to."""
 
 
 def at_share(percent: int) -> str:
@@ -76,13 +84,38 @@ def next_connections(rates: Mapping[int, float], most: int) -> int | None:
     return min(most, 2 * max(rates)) if rates else FEWEST
 
 
-def following(parameters: ProxyParameters, results: Results) -> Stage | None:
+def following(
+    parameters: ProxyParameters, results: Results, straight: bool = False, certificate: str = ""
+) -> Stage | None:
     """Return the stage after those that are done; None after the last.
+
+    Args:
+        parameters: What is asked for.
+        results: What the stages that are done have found.
+        straight: Whether there is a path from client to origin without any switching.
+        certificate: SHA-256 (hex) of what the proxy shows, where it ends TLS.
 
     Raises:
         KeyError, ValueError: A stage's result lacks its rate.
     """
-    for path in ("direct", "proxied"):
+    stage = _following(parameters, results, straight)
+    if stage is None or not certificate or stage.to != "machine":
+        return stage
+    probe = None if stage.probe is None else _secured(parameters, stage.probe, certificate)
+    return replace(stage, client=_secured(parameters, stage.client, certificate), probe=probe)
+
+
+def _secured(parameters: ProxyParameters, client: End, certificate: str) -> End:
+    tls = {
+        "certificate": certificate,
+        "suite": parameters.tls_cipher,
+        "resumption": parameters.tls_resumption,
+    }
+    return replace(client, params={**client.params, "tls": tls})
+
+
+def _following(parameters: ProxyParameters, results: Results, straight: bool) -> Stage | None:
+    for path in PATHS if straight else PATHS[1:]:
         rates = steps_of(path, results)
         tried = next_connections(rates, parameters.most_connections)
         if tried is not None:
@@ -98,21 +131,21 @@ def following(parameters: ProxyParameters, results: Results) -> Stage | None:
 
 def expected_s(parameters: ProxyParameters) -> float:
     """Estimate the seconds of a whole course."""
-    search = 2 * USUAL_STEPS * (parameters.step + STEP_WARMUP_S + OVERHEAD_S)
+    search = len(PATHS) * USUAL_STEPS * (parameters.step + STEP_WARMUP_S + OVERHEAD_S)
     counted = len(SHARES) + 1 + (parameters.offered is not None)
     return search + counted * (parameters.duration + parameters.warmup + OVERHEAD_S)
 
 
 def _step(parameters: ProxyParameters, path: Path, connections: int) -> Stage:
-    direct = path == "direct"
+    to = TO[path]
     client = _client(
         parameters,
-        direct=direct,
+        to=to,
         connections=connections,
         seconds=parameters.step,
         warmup_s=STEP_WARMUP_S,
     )
-    return Stage(step(path, connections), client, "origin" if direct else "machine")
+    return Stage(step(path, connections), client, to)
 
 
 def _timed(parameters: ProxyParameters, name: str, rate: float) -> Stage:
@@ -142,13 +175,16 @@ def _full(parameters: ProxyParameters, connections: int, rate: float) -> Stage:
     return Stage(FULL, client, probe=probe, account=window)
 
 
-def _client(parameters: ProxyParameters, *, direct: bool = False, **more: Any) -> End:
+def _client(parameters: ProxyParameters, *, to: To = "machine", **more: Any) -> End:
+    proxied = to == "machine"
+    # The origin speaks HTTP/1.
+    version = "1.1" if parameters.http == "2" and not proxied else parameters.http
     asked = {
-        "address": "{origin}" if direct else "{address}",
-        "port": ORIGIN_PORT if direct else HTTP_PORT,
+        "address": {"machine": "{address}", "origin": "{origin}", "straight": "{straight}"}[to],
+        "port": HTTP_PORT if proxied else ORIGIN_PORT,
         "paths": ["/file"],
         "host": "tare",
-        "version": parameters.http,
+        "version": version,
         "keep_alive": parameters.requests == "keep-alive",
         "expected_bytes": parameters.size,
         "timeout_s": parameters.timeout,

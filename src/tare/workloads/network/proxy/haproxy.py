@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from tare.identity import Identity
 from tare.workloads.network.ends import HTTP_PORT, ORIGIN_PORT, End
 from tare.workloads.network.proxy.parameters import ProxyParameters
 
 PROGRAM = "haproxy"
 FOLDER = "/tmp/tare-haproxy"
-SOCKET = f"{FOLDER}/stats"
+SOCKET, SITE, TOLD = f"{FOLDER}/stats", f"{FOLDER}/site.pem", f"{FOLDER}/haproxy.cfg"
+VERSION = (PROGRAM, "-vv")
+"""Tells its version, the libraries it has, and how it was built."""
 QUESTIONS = ("show info", "show stat")
 BACKLOG = 4096
 
@@ -16,6 +19,7 @@ global
     maxconn {maxconn}
     stats socket {socket} mode 600 level admin
     {threads}
+    {sessions}
 defaults
     mode http
     timeout connect {timeout}s
@@ -24,7 +28,7 @@ defaults
     retries 0
     {reuse}
 frontend clients
-    bind {{address}}:{{port}} backlog {backlog}
+    bind {{address}}:{{port}} backlog {backlog}{sealed}
     default_backend origins
 backend origins
     server origin {{origin}}:{origin_port} maxconn {maxconn}
@@ -35,10 +39,21 @@ With one request a connection it closes the origin's connection after the answer
 """
 KEEPING = "option http-keep-alive\n    http-reuse always"
 CLOSING = "option httpclose"
+SUITES = {
+    "aes-128-gcm": "TLS_AES_128_GCM_SHA256",
+    "aes-256-gcm": "TLS_AES_256_GCM_SHA384",
+    "chacha20-poly1305": "TLS_CHACHA20_POLY1305_SHA256",
+}
+"""The ciphers of TLS 1.3 by the names of RFC 8446 (B.4)."""
 
 
-def haproxy(parameters: ProxyParameters) -> End:
-    """Return HAProxy with its configuration."""
+def haproxy(parameters: ProxyParameters, shown: Identity | None = None) -> End:
+    """Return HAProxy with its configuration.
+
+    Args:
+        parameters: What is asked for through it.
+        shown: The key and certificate by which it ends TLS, where it does.
+    """
     kept = parameters.requests == "keep-alive"
     configuration = CONFIGURATION.format(
         # Client and origin have a descriptor each, and a rest is needed for itself.
@@ -48,13 +63,31 @@ def haproxy(parameters: ProxyParameters) -> End:
         timeout=max(1, round(parameters.timeout)),
         reuse=KEEPING if kept else CLOSING,
         backlog=BACKLOG,
+        sealed=_sealed(parameters),
+        sessions=_sessions(parameters),
         origin_port=ORIGIN_PORT,
     )
     return End(
         "serve-program",
         {
-            "argv": [PROGRAM, "-db", "-f", f"{FOLDER}/haproxy.cfg"],
+            "argv": [PROGRAM, "-db", "-f", TOLD],
             "port": HTTP_PORT,
-            "files": {f"{FOLDER}/haproxy.cfg": configuration},
+            "files": {TOLD: configuration, **({} if shown is None else {SITE: shown.pem})},
         },
     )
+
+
+def _sealed(parameters: ProxyParameters) -> str:
+    """Return what its clients' side is told of HTTP/2 and TLS."""
+    two = parameters.http == "2"
+    if parameters.tls == "none":
+        return " proto h2" if two else ""
+    words = f" ssl crt {SITE} ssl-min-ver TLSv1.3 ciphersuites {SUITES[parameters.tls_cipher]}"
+    words += f" alpn {'h2' if two else 'http/1.1'}"
+    return words if parameters.tls_resumption else f"{words} no-tls-tickets"
+
+
+def _sessions(parameters: ProxyParameters) -> str:
+    """Return what keeps it from taking up sessions, where it is not to."""
+    off = parameters.tls != "none" and not parameters.tls_resumption
+    return "tune.ssl.cachesize 0" if off else ""

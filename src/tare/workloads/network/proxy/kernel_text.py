@@ -7,15 +7,22 @@ from collections.abc import Mapping, Sequence
 STAT, SNMP, NETSTAT = "/proc/stat", "/proc/net/snmp", "/proc/net/netstat"
 TABLES = (SNMP, NETSTAT)
 DEVICES, SOCKETS = "/proc/net/dev", "/proc/net/sockstat"
+TRACKED = "/proc/net/stat/nf_conntrack"
+PORTS = "/proc/sys/net/ipv4/ip_local_port_range"
 SETTINGS = (
-    "/proc/sys/net/ipv4/ip_local_port_range",
+    PORTS,
     "/proc/sys/net/core/somaxconn",
     "/proc/sys/net/ipv4/tcp_tw_reuse",
     "/proc/sys/net/netfilter/nf_conntrack_max",
     "/proc/sys/net/netfilter/nf_conntrack_count",
+    "/proc/sys/net/ipv4/tcp_max_syn_backlog",
+    "/proc/sys/net/ipv4/tcp_max_tw_buckets",
+    *(f"/sys/class/net/eth0/queues/rx-{queue}/rps_cpus" for queue in range(4)),
+    *(f"/sys/class/net/eth0/queues/tx-{queue}/xps_cpus" for queue in range(4)),
     "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
 )
-FILES = (STAT, SNMP, NETSTAT, DEVICES, SOCKETS, *SETTINGS)
+INTERRUPTS = "/proc/interrupts"
+FILES = (STAT, SNMP, NETSTAT, DEVICES, SOCKETS, TRACKED, INTERRUPTS, *SETTINGS)
 """Those that an account keeps."""
 KINDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 _RECEIVED, _SENT = 1, 9
@@ -89,3 +96,34 @@ def device(text: str, name: str) -> tuple[int, int, int, int]:
                 raise ValueError(f"the line of {name} in {DEVICES} is cut short")
             return fields[0], fields[_RECEIVED], fields[_SENT - 1], fields[_SENT]
     raise KeyError(f"{name} in {DEVICES}")
+
+
+def tracked(text: str) -> dict[str, int]:
+    """Return the sums over all CPUs of connection tracking's counters; odd lines are left out.
+
+    The file has a line of names, and one of hexadecimal numbers for each CPU.
+    """
+    first, *rest = text.splitlines() or [""]
+    names, found = first.split(), dict[str, int]()
+    for line in rest:
+        for name, value in zip(names, line.split(), strict=False):
+            try:
+                found[name] = found.get(name, 0) + int(value, 16)
+            except ValueError:
+                continue
+    return found
+
+
+def waiting_ports(texts: Texts) -> tuple[int, int] | None:
+    """Return how many TCP ports wait in TIME_WAIT, and how many may be connected from.
+
+    None: the kernel does not say.
+    """
+    words = texts.get(SOCKETS, "").partition("TCP:")[2].partition("\n")[0].split()
+    bounds = texts.get(PORTS, "").split()
+    found = dict(zip(words[::2], words[1::2], strict=False))
+    if not found.get("tw", "").isdecimal() or len(bounds) != 2:
+        return None
+    if not all(bound.isdecimal() for bound in bounds):
+        return None
+    return int(found["tw"]), max(0, int(bounds[1]) - int(bounds[0]) + 1)

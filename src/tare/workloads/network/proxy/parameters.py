@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tare.study.quantities import Duration, Size
 from tare.workloads.contract import Parameters
@@ -24,8 +24,23 @@ class ProxyParameters(Parameters):
         description="Whether each request has a TCP connection of its own, or they share them; "
         "then those to the origin are shared too.",
     )
-    http: Literal["1.0", "1.1"] = Field(
-        default="1.0", description="The version of HTTP that the client speaks."
+    http: Literal["1.0", "1.1", "2"] = Field(
+        default="1.0",
+        description="The version of HTTP that the client speaks; the origin is asked by HTTP/1 in "
+        "any case. HTTP/2 has one request at a time on each connection, and needs `keep-alive`.",
+    )
+    tls: Literal["none", "ecdsa-p256", "rsa-2048"] = Field(
+        default="none",
+        description="The key by which HAProxy ends TLS 1.3 on the client's side; `none`: it ends "
+        "none. What is between it and the origin is not secured.",
+    )
+    tls_cipher: Literal["aes-128-gcm", "aes-256-gcm", "chacha20-poly1305"] = Field(
+        default="aes-128-gcm", description="The cipher of TLS."
+    )
+    tls_resumption: bool = Field(
+        default=False,
+        description="Whether connections take up what an earlier one agreed on, and so need no "
+        "signature; how many did is recorded.",
     )
     haproxy_threads: int | None = Field(
         default=None,
@@ -65,3 +80,11 @@ class ProxyParameters(Parameters):
     timeout: Duration = Field(
         default=10.0, gt=0, le=3600, description="A request that takes longer is given up."
     )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.http == "2" and self.requests != "keep-alive":
+            raise ValueError("HTTP/2 has many requests a connection: write `requests: keep-alive`")
+        if self.tls == "none" and self.tls_resumption:
+            raise ValueError("`tls-resumption` needs TLS: write `tls: ecdsa-p256`, or leave it out")
+        return self

@@ -9,12 +9,14 @@ from typing import Any
 from tare.workloads.network.proxy import course
 from tare.workloads.network.proxy import kernel_text as kernel
 from tare.workloads.network.proxy.account import Account, account_of, limits
+from tare.workloads.network.proxy.faults import faults_of, told_faults
+from tare.workloads.network.proxy.preparation import prepared
 from tare.workloads.values import mapping, number
 
 PACKETS = ("packets-in", "packets-out", "packet-in", "packet-out")
 RECORDED = (
-    "account", "limits", "direct", "proxied", "errors", "configuration", "said", "outside",
-    "settings", "kernel", "network",
+    "account", "limits", "straight", "direct", "proxied", "errors", "faults", "configuration",
+    "version", "said", "outside", "settings", "kernel", "network", "tls", "preparation",
 )  # fmt: skip
 """What a cell's record keeps."""
 
@@ -40,21 +42,28 @@ def _summed(told: Mapping[str, Any]) -> dict[str, Any]:
     stages = mapping(told, "stages")
     found = account_of(told)
     rate = number(stages, [course.FULL, "requests_per_s"])
-    rates = {path: course.steps_of(path, stages) for path in ("direct", "proxied")}
+    rates = {path: course.steps_of(path, stages) for path in course.PATHS}
     direct = course.best_of(rates["direct"])[1]
-    limited = limits(told, found, direct, rate)
+    straight = course.best_of(rates["straight"])[1] if rates["straight"] else None
+    limited = limits(told, found, direct, rate, straight)
     machine = told["accounts"]["machine"]
     grew = [kernel.counted(machine["before"], machine["after"], path) for path in kernel.TABLES]
+    kernel_counts = {name: value for table in grew for name, value in table.items()}
+    faults = faults_of(stages, machine, kernel_counts)
     return {
         "stages": dict(stages),
         "direct_per_s": direct,
+        **({} if straight is None else {"straight_per_s": straight}),
         "account": _told(found),
         "limits": limited,
         "packets": packets(machine, str(told["interface"])),
         "host_cost": {} if limited else _cost(told, found, rate),
         **{path: [[tried, reached] for tried, reached in rates[path].items()] for path in rates},
         "errors": {name: dict(stage.get("errors", {})) for name, stage in stages.items()},
+        "faults": faults,
+        "tls": _tls(mapping(stages, course.FULL)),
         "configuration": str(told.get("configuration", "")),
+        "version": str(told.get("version", "")),
         "said": dict(machine.get("said", {})),
         "outside": {role: list(cpus) for role, cpus in told["outside"].items()},
         "settings": {
@@ -62,16 +71,23 @@ def _summed(told: Mapping[str, Any]) -> dict[str, Any]:
             for path in (*kernel.SETTINGS, kernel.SOCKETS)
             if path in machine["after"]
         },
-        "kernel": {name: value for table in grew for name, value in table.items()},
+        "kernel": kernel_counts,
         "network": dict(told.get("network", {})),
-        "warnings": list(told.get("warnings", ())),
+        "preparation": prepared(told["accounts"], told.get("offloads", {})),
+        "warnings": [*told.get("warnings", ()), *told_faults(faults)],
     }
 
 
+def _tls(full: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the client agreed on with the proxy, where it ends TLS."""
+    agreed = full.get("tls")
+    return dict(agreed) if isinstance(agreed, Mapping) else {}
+
+
 def _told(found: Account) -> dict[str, Any]:
-    told = {**asdict(found), "spent": [asdict(each) for each in found.spent]}
-    if found.machine_s is None:
-        del told["machine_s"]
+    told = {name: value for name, value in asdict(found).items() if value is not None}
+    spent = (asdict(each) for each in found.spent)
+    told["spent"] = [{k: v for k, v in each.items() if v is not None} for each in spent]
     return told
 
 

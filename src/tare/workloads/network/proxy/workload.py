@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
+from tare.identity import identity
 from tare.workloads.additions import Additions
 from tare.workloads.contract import Metric, Need, Workload
-from tare.workloads.network.ends import HTTP_PORT, ORIGIN, ORIGIN_PORT, PEER, Ends, Through
+from tare.workloads.network.ends import (
+    HTTP_PORT,
+    ORIGIN,
+    ORIGIN_PORT,
+    PEER,
+    Ends,
+    Results,
+    Stage,
+    Through,
+)
 from tare.workloads.network.nginx import nginx
-from tare.workloads.network.proxy import course
+from tare.workloads.network.proxy import course, preparation
 from tare.workloads.network.proxy import kernel_text as kernel
-from tare.workloads.network.proxy.haproxy import PROGRAM, QUESTIONS, SOCKET, haproxy
+from tare.workloads.network.proxy.haproxy import PROGRAM, QUESTIONS, SOCKET, VERSION, haproxy
 from tare.workloads.network.proxy.parameters import ProxyParameters
 from tare.workloads.network.proxy.summary import PACKETS, RECORDED, summed
 from tare.workloads.values import listed, mapping, number
@@ -90,7 +99,19 @@ class Proxy(Workload[ProxyParameters]):
         ),
         Metric("connections", "1/s", "neither", "Connections of the client per second."),
         Metric("concurrency", "1", "neither", "Requests under way at once at that rate."),
-        Metric("direct", "1/s", "neither", "Requests per second of the client to the origin."),
+        Metric(
+            "direct",
+            "1/s",
+            "neither",
+            "Requests per second of the client to the origin, through the same switching.",
+        ),
+        Metric(
+            "straight",
+            "1/s",
+            "neither",
+            "Requests per second of the client to the origin with nothing between them.",
+        ),
+        Metric("tls-resumed", "1", "neither", "Share of TLS handshakes that took up an earlier."),
         *_latencies(),
         Metric("failed-share", "1", "lower", "Share of requests that came to nothing."),
         Metric("packets-in", "1/s", "neither", "Packets that the machine received per second."),
@@ -106,10 +127,14 @@ class Proxy(Workload[ProxyParameters]):
     )
 
     def metrics_for(self, parameters: ProxyParameters) -> tuple[Metric, ...]:
-        """Return what a cell tells: of an offered rate only where there is one."""
-        if parameters.offered is not None:
-            return self.metrics
-        return tuple(each for each in self.metrics if not each.name.startswith("response-offered"))
+        """Return what a cell tells: of offered rate, TLS and bandwidth only where there is one."""
+        there = {
+            "response-offered": parameters.offered is not None,
+            "tls-": parameters.tls != "none",
+            "bandwidth": parameters.size > 0,
+        }
+        left_out = tuple(name for name, has in there.items() if not has)
+        return tuple(each for each in self.metrics if not each.name.startswith(left_out))
 
     def adds(self, parameters: ProxyParameters) -> Additions:
         """Return the packages that the toolbox must hold: the distribution's HAProxy."""
@@ -125,16 +150,24 @@ class Proxy(Workload[ProxyParameters]):
         """Return the three ends, and the course of what goes on between them."""
         first = course.following(parameters, {})
         assert first is not None
+        shown = None if parameters.tls == "none" else identity(parameters.tls)
+        certificate = "" if shown is None else shown.digest
+
+        def following(done: Results, straight: bool) -> Stage | None:
+            return course.following(parameters, done, straight, certificate)
+
         return Ends(
             port=HTTP_PORT,
-            server=haproxy(parameters),
+            server=haproxy(parameters, shown),
             client=first.client,
             through=Through(
                 origin=nginx(parameters.size, ORIGIN_PORT, parameters.origin_workers),
-                following=partial(course.following, parameters),
+                following=following,
                 ask={"socket": SOCKET, "words": list(QUESTIONS)},
                 server=PROGRAM,
+                version=VERSION,
                 files=kernel.FILES,
+                outside_files=preparation.FILES,
                 summed=summed,
             ),
         )
@@ -150,13 +183,19 @@ class Proxy(Workload[ProxyParameters]):
         least = "-at-least" if listed(result, "limits") else ""
         values = {
             f"requests{least}": number(full, "requests_per_s"),
-            f"bandwidth{least}": number(full, "bytes_per_s"),
             "connections": number(full, "connections_per_s"),
             "concurrency": number(full, "connections_used"),
             "direct": number(result, "direct_per_s"),
             "failed-share": number(full, "failed_share"),
             "owned-share": number(result, "account.owned"),
         }
+        if parameters.size:
+            # Empty objects have none, which is not a bandwidth of nothing.
+            values[f"bandwidth{least}"] = number(full, "bytes_per_s")
+        if "straight_per_s" in result:
+            values["straight"] = number(result, "straight_per_s")
+        if (tls := mapping(result, "tls")) and number(tls, "handshake.count") > 0:
+            values["tls-resumed"] = number(tls, "resumed") / number(tls, "handshake.count")
         if "machine_s" in mapping(result, "account"):
             values["cpu-per-request"] = number(result, "account.machine_s")
         for metric, stage in _TIMED:

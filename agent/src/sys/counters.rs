@@ -1,0 +1,124 @@
+//! The processor's own counters, through perf_event_open(2).
+
+#![expect(unsafe_code, reason = "rustix has no call for it")]
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{FromRawFd, OwnedFd};
+
+/// Counted by the processor (`PERF_TYPE_HARDWARE`) or by the kernel (`PERF_TYPE_SOFTWARE`).
+pub const HARDWARE: u32 = 0;
+pub const SOFTWARE: u32 = 1;
+/// Of the processor's: cycles in which a CPU did not rest (`PERF_COUNT_HW_CPU_CYCLES`).
+pub const CYCLES: u64 = 0;
+const TIMES: u64 = 0b11;
+const INHERIT: u64 = 1 << 1;
+const ANYBODY: libc::pid_t = -1;
+const ANYWHERE: libc::c_int = -1;
+const THIS_THREAD: libc::pid_t = 0;
+const CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
+
+/// `struct perf_event_attr` as it first was (`PERF_ATTR_SIZE_VER0`), which every kernel takes.
+#[repr(C)]
+struct Attributes {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup_events: u32,
+    breakpoint: u32,
+    config1: u64,
+}
+
+/// One counter.
+pub struct Counter {
+    file: File,
+}
+
+impl Counter {
+    /// Begin to count for the calling thread and threads that it starts later. Fails where there is
+    /// no such counter, or it may not be used.
+    pub fn begin(kind: u32, config: u64) -> io::Result<Self> {
+        Self::opened(kind, config, INHERIT, THIS_THREAD, ANYWHERE)
+    }
+
+    /// Begin to count on one CPU, whoever runs there.
+    pub fn on_cpu(kind: u32, config: u64, cpu: usize) -> io::Result<Self> {
+        Self::opened(kind, config, 0, ANYBODY, cpu as libc::c_int)
+    }
+
+    fn opened(
+        kind: u32,
+        config: u64,
+        flags: u64,
+        who: libc::pid_t,
+        cpu: libc::c_int,
+    ) -> io::Result<Self> {
+        let attributes = Attributes {
+            kind,
+            size: size_of::<Attributes>() as u32,
+            config,
+            sample_period: 0,
+            sample_type: 0,
+            read_format: TIMES,
+            flags,
+            wakeup_events: 0,
+            breakpoint: 0,
+            config1: 0,
+        };
+        // SAFETY: the kernel reads `size` bytes of the attributes, which outlive the call.
+        let opened = unsafe {
+            libc::syscall(
+                libc::SYS_perf_event_open,
+                &raw const attributes,
+                who,
+                cpu,
+                -1 as libc::c_int,
+                CLOSE_ON_EXEC,
+            )
+        };
+        let number = super::check(opened as libc::c_int)?;
+        // SAFETY: the kernel has just given this descriptor to nobody else.
+        let owned = unsafe { OwnedFd::from_raw_fd(number) };
+        Ok(Self { file: owned.into() })
+    }
+
+    /// What was counted, and the share of the time in which it was: where more counters are asked
+    /// for than the processor has, they take turns.
+    pub fn read(&self) -> io::Result<(u64, f64)> {
+        let mut bytes = [0u8; 24];
+        (&self.file).read_exact(&mut bytes)?;
+        let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
+        let (value, enabled, running) = (word(0), word(8), word(16));
+        Ok((value, running as f64 / enabled.max(1) as f64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CPU_CLOCK: u64 = 0;
+
+    #[test]
+    fn a_counter_that_every_computer_has_counts_on() {
+        // Where it is not allowed, there is nothing to see.
+        let Ok(counter) = Counter::on_cpu(SOFTWARE, CPU_CLOCK, 0) else {
+            return;
+        };
+        let (first, _) = counter.read().unwrap();
+        let began = std::time::Instant::now();
+        while began.elapsed().as_millis() < 5 {
+            std::hint::spin_loop();
+        }
+        assert!(counter.read().unwrap().0 - first >= 4_000_000);
+    }
+
+    #[test]
+    fn a_cpu_that_is_not_there_has_none() {
+        assert!(Counter::on_cpu(HARDWARE, CYCLES, 1 << 20).is_err());
+    }
+}

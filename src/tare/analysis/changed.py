@@ -1,0 +1,119 @@
+"""Verdicts on how effects changed from one run to another, as a page may tell them all.
+
+Every change of one arm's headline effects is in one family: an arm of which nothing changed is told
+to be worse or better anywhere in at most 5 % of comparisons (Bonferroni over intervals). Who
+chooses another baseline after having seen the results looks at all of them: one family then.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tare.analysis.between import Change, changes
+from tare.analysis.comparison import Comparison
+from tare.analysis.results import VerdictWord
+from tare.analysis.statistics.maxt import least_blocks
+from tare.analysis.verdict import LEVEL
+
+SPOILS = frozenset({"failures", "serial", "slow-boots"})
+"""Flags of an effect that forbid to tell its change as none."""
+
+
+@dataclass(frozen=True)
+class Changed:
+    """One change, judged.
+
+    Args:
+        change: The change, with an interval by itself.
+        baseline: The arm that both effects are against.
+        verdict: As of effects; of the second run against the first.
+        reason: Why it is not told as equivalent, where its interval alone would do.
+        family: Changes in its family.
+    """
+
+    change: Change
+    baseline: str
+    verdict: VerdictWord
+    reason: str
+    family: int
+
+    @property
+    def not_excluded(self) -> float | None:
+        """The greatest cost that the interval does not exclude; 0 where it excludes any."""
+        return None if self.cost is None else max(0.0, self.cost[2] - 1)
+
+    @property
+    def cost(self) -> tuple[float, float, float] | None:
+        """The change as a factor, more being worse, and its ends; None of differences."""
+        one = self.change
+        if not one.ratio or one.change <= 0:
+            return None
+        if one.before.better == "higher":
+            return 1 / one.change, 1 / one.high if one.high else 0.0, 1 / max(one.low, 1e-300)
+        return one.change, one.low, one.high
+
+
+def changed(
+    before: Mapping[str, Comparison], after: Mapping[str, Comparison], chosen: str
+) -> tuple[Changed, ...]:
+    """Judge all changes that two runs share, against each baseline.
+
+    Args:
+        before: The first run's comparisons by baseline.
+        after: The second's, by the same.
+        chosen: The baseline that was chosen beforehand.
+
+    Returns:
+        Those against ``chosen`` first.
+    """
+    order = [chosen, *(name for name in before if name != chosen)]
+    confidence = before[chosen].confidence
+    plain = {name: changes(before[name], after[name], confidence) for name in order}
+    others = sum(c.before.headline for name in order[1:] for c in plain[name])
+    found: list[Changed] = []
+    for name in order:
+        sizes = Counter((c.arm, c.before.headline) for c in plain[name])
+        families = [
+            max(sizes[c.arm, c.before.headline], 0 if name == chosen else others)
+            for c in plain[name]
+        ]
+        wider = {
+            family: changes(before[name], after[name], 1 - LEVEL / family)
+            for family in set(families)
+        }
+        for number, (change, family) in enumerate(zip(plain[name], families, strict=True)):
+            wide = wider[family][number]
+            verdict, reason = _judged(change, wide, before[name].margin)
+            found.append(Changed(change, name, verdict, reason, family))
+    return tuple(found)
+
+
+def _judged(change: Change, wide: Change, margin: float) -> tuple[VerdictWord, str]:
+    """Return the verdict, and what speaks against telling the change as none."""
+    even = 1.0 if change.ratio else 0.0
+    value = abs(change.before.arm_summary.centre)
+    low_even, high_even = (
+        (1 / (1 + margin), 1 + margin) if change.ratio else (-margin * value, margin * value)
+    )
+    if min(change.before.blocks, change.after.blocks) < least_blocks(LEVEL):
+        return "preliminary", ""
+    beyond = not low_even <= change.change <= high_even
+    if beyond and not wide.low <= even <= wide.high:
+        more = change.change > even
+        if change.before.better == "neither":
+            return "differs", ""
+        return ("worse" if more == (change.before.better == "lower") else "better"), ""
+    if low_even <= change.low and change.high <= high_even:
+        reason = next(
+            (
+                flag.text
+                for effect in (change.before, change.after)
+                for flag in effect.flags
+                if flag.kind in SPOILS
+            ),
+            "",
+        )
+        return ("inconclusive" if reason else "equivalent"), reason
+    return "inconclusive", ""

@@ -1,0 +1,127 @@
+"""What the single CPUs of a computer were busy with, and groups of them: shares of their time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Column = NDArray[np.float64]
+STATES: Mapping[str, tuple[str, ...]] = {
+    "user": ("user", "nice"),
+    "system": ("system", "irq", "softirq"),
+    "iowait": ("iowait",),
+    "steal": ("steal",),
+}
+"""The states that are told of, each made of the kernel's (proc_stat(5)).
+
+I/O wait is idle time during which a request is under way: no use of a CPU."""
+GUEST = ("guest", "guest_nice")
+"""In user and nice already (proc_stat(5)), so they are not added once more."""
+_STATE = re.compile(r"(cpu\d*)\.(\w+)", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Core:
+    """One CPU over one cell: by state of :data:`STATES`, its share in each interval."""
+
+    number: int
+    values: Mapping[str, tuple[float, ...]]
+
+
+def grown(values: Column) -> Column:
+    """Return what a counter grew by between samples; one that ran backwards grew by nothing."""
+    return np.maximum(np.diff(values), 0.0)
+
+
+def shares(columns: Mapping[str, Column], cpu: str = "cpu") -> dict[str, Column]:
+    """Return the share of each state in a CPU's time; empty without its counters.
+
+    Args:
+        columns: Counters by name, a value a sample.
+        cpu: ``cpu`` for all together, ``cpu3`` for one.
+    """
+    return _shares(_by_cpu(columns).get(cpu, {}))
+
+
+def _by_cpu(columns: Mapping[str, Column]) -> dict[str, dict[str, Column]]:
+    found: dict[str, dict[str, Column]] = {}
+    for name, values in columns.items():
+        if (match := _STATE.fullmatch(name)) and match[2] not in GUEST:
+            found.setdefault(match[1], {})[match[2]] = grown(values)
+    return found
+
+
+def _shares(states: Mapping[str, Column]) -> dict[str, Column]:
+    if not states:
+        return {}
+    whole = sum(states.values(), start=np.float64(0))
+    safe = np.where(whole > 0, whole, 1.0)
+    nothing = np.zeros_like(safe)
+    return {
+        state: sum((states[name] for name in parts if name in states), start=nothing) / safe
+        for state, parts in STATES.items()
+    }
+
+
+def cores_of(columns: Mapping[str, Column], kept: NDArray[np.bool_]) -> tuple[Core, ...]:
+    """Return the CPUs whose counters there are, by number.
+
+    Args:
+        columns: Counters by name, a value a sample.
+        kept: Which intervals count.
+    """
+    told = {int(cpu[3:]): states for cpu, states in _by_cpu(columns).items() if cpu != "cpu"}
+    return tuple(
+        Core(
+            number,
+            {
+                state: tuple(column[kept].tolist())
+                for state, column in _shares(told[number]).items()
+            },
+        )
+        for number in sorted(told)
+    )
+
+
+def together(cores: Iterable[Core]) -> dict[str, tuple[float, ...]]:
+    """Return the mean of CPUs' shares, state by state; empty without CPUs.
+
+    Every CPU's time passes alike, so that this is the share of all their time.
+    """
+    chosen = list(cores)
+    if not chosen:
+        return {}
+    return {
+        state: tuple(np.mean([core.values[state] for core in chosen], axis=0).tolist())
+        for state in STATES
+    }
+
+
+def bound_cpus(placements: Iterable[Mapping[str, Any]]) -> frozenset[int]:
+    """Return the CPUs that machines are bound to, from how each was placed."""
+    return frozenset(
+        cpu
+        for placed in placements
+        for cpu in _listed(placed.get("cpus"))
+        if isinstance(cpu, int) and not isinstance(cpu, bool)
+    )
+
+
+def apart(
+    cores: Iterable[Core], bound: Collection[int]
+) -> tuple[tuple[Core, ...], tuple[Core, ...]]:
+    """Return the CPUs that machines are bound to, and the others."""
+    known = tuple(cores)
+    return (
+        tuple(core for core in known if core.number in bound),
+        tuple(core for core in known if core.number not in bound),
+    )
+
+
+def _listed(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,45 @@
+"""How far the arms of a duet were truly measured at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from statistics import fmean
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from tare.analysis.rundata import RunData
+
+FACT = "duet"
+LEAST_BESIDE = 0.9
+"""What is alone for a tenth of its time is told."""
+
+
+class Cells(NamedTuple):
+    """The cells of one arm that measure the same."""
+
+    scenario: str
+    workload: str
+    parameters: str
+    arm: str
+
+
+def is_duet(run: RunData) -> bool:
+    """Return whether a run's arms were measured at once."""
+    return bool((run.study.get("blocks") or {}).get("duet"))
+
+
+def beside(runs: Iterable[RunData]) -> dict[Cells, float]:
+    """Return for which share of their time cells had the other arm at work beside them, on average.
+
+    Args:
+        runs: The runs; of those that are no duets nothing is returned.
+    """
+    found: dict[Cells, list[float]] = {}
+    for run in runs:
+        for cell in run.cells if is_duet(run) else ():
+            told = cell.facts.get(FACT)
+            share = told.get("share") if isinstance(told, Mapping) else None
+            if cell.status == "ok" and isinstance(share, int | float) and 0 <= share <= 1:
+                key = Cells(cell.scenario, cell.workload, cell.parameters, cell.arm)
+                found.setdefault(key, []).append(float(share))
+    return {key: fmean(shares) for key, shares in found.items()}

@@ -1,0 +1,148 @@
+"""Make the series ``host-sched`` of what Xen's trace tells: its vCPUs take the place of threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy.typing as npt
+
+from tare.events.host_schedule import IDLE, HostEvent, Left
+from tare.hosts.trace.rows import Row, as_columns
+from tare.hosts.trace.xen_records import IDLE_DOMAIN, Change, Lost, Runstate
+
+_MOST_VCPUS = 1 << 16
+_AGAIN_NS = 1_000_000
+"""A vCPU that runs on is told so once in this time: Xen looks up to ten thousand times a second."""
+DOM0 = 0
+
+
+def vcpu_id(domain: int, vcpu: int) -> int:
+    """Return the number by which the series calls a vCPU; Xen's idle vCPUs are IDLE."""
+    return IDLE if domain == IDLE_DOMAIN else domain * _MOST_VCPUS + vcpu + 1
+
+
+def domain_of(number: int) -> tuple[int, int]:
+    """Return the domain, and the vCPU's number in it, that the series calls ``number``."""
+    return divmod(number - 1, _MOST_VCPUS)
+
+
+def vcpu_name(number: int) -> str:
+    """Return how a vCPU is called where it is no machine's: ``dom0 (vCPU 0)``, ``domain 3 …``."""
+    domain, vcpu = domain_of(number)
+    return f"{'dom0' if domain == DOM0 else f'domain {domain}'} (vCPU {vcpu})"
+
+
+@dataclass(frozen=True)
+class XenSchedule:
+    """What Xen's scheduler did.
+
+    Args:
+        columns: The series, as :mod:`tare.events.host_schedule` describes it.
+        lost: Records that found a buffer full.
+        vcpus: All vCPUs that it names.
+    """
+
+    columns: Mapping[str, npt.NDArray[Any]]
+    lost: int
+    vcpus: frozenset[int]
+
+
+@dataclass
+class _Cpu:
+    """What one CPU was last seen to do."""
+
+    current: int | None = None
+    left: tuple[int, Left, int] | None = None
+    """Who left it last, how and when, while nobody is known to have come."""
+    told_ns: int = 0
+    """When the last row of it was."""
+
+
+@dataclass
+class _Reader:
+    hz: float
+    origin: int
+    capped: bool
+    rows: list[Row] = field(default_factory=list)
+    vcpus: set[int] = field(default_factory=set)
+    cpus: dict[int, _Cpu] = field(default_factory=dict)
+    last_on: dict[int, int] = field(default_factory=dict)
+
+    def take(self, change: Change) -> None:
+        who = vcpu_id(change.domain, change.vcpu)
+        if who != IDLE:
+            self.vcpus.add(who)
+        time_ns = round((change.ticks - self.origin) * 1e9 / self.hz)
+        cpu = self.cpus.setdefault(change.cpu, _Cpu())
+        if change.now == Runstate.RUNNING:
+            self._comes(cpu, time_ns, change, who)
+        elif change.was == Runstate.RUNNING:
+            cpu.left = who, self._how(change.now), time_ns
+        elif change.now == Runstate.RUNNABLE and who != IDLE:
+            onto = self.last_on.get(who, change.cpu)
+            self.rows.append((time_ns, change.cpu, HostEvent.WAKEUP, who, onto, 0))
+
+    def _comes(self, cpu: _Cpu, time_ns: int, change: Change, who: int) -> None:
+        runs_on = change.was == Runstate.RUNNING
+        if cpu.left is not None and not runs_on:
+            before, left, since_ns = cpu.left
+            # The leaving one stands first: what is between the two is Xen's own switching.
+            self.rows.append((since_ns, change.cpu, HostEvent.SWITCH, who, before, left))
+        elif cpu.current != who:
+            # Who was there is not known: nothing was seen of this CPU, or records were lost.
+            before = IDLE if cpu.current is None else cpu.current
+            self.rows.append((time_ns, change.cpu, HostEvent.SWITCH, who, before, Left.READY))
+        elif time_ns < cpu.told_ns + _AGAIN_NS:
+            return
+        else:
+            self.rows.append((time_ns, change.cpu, HostEvent.RUNS_ON, who, who, 0))
+        cpu.current, cpu.left, cpu.told_ns = who, None, time_ns
+        self.last_on[who] = change.cpu
+
+    def _how(self, now: Runstate) -> Left:
+        if now == Runstate.RUNNABLE:
+            return Left.READY
+        if now == Runstate.BLOCKED:
+            return Left.WAITING
+        # A machine that has used its cap up is taken off line until it is granted anew (parked,
+        # xen/common/sched/credit.c); otherwise the toolstack paused it.
+        return Left.READY if self.capped else Left.STOPPED
+
+    def forget(self, cpu: int) -> None:
+        """Know nothing more of a CPU: records of it were lost."""
+        self.cpus.pop(cpu, None)
+
+
+def schedule(
+    told: Iterable[Change | Lost], hz: float, origin: int, *, capped: bool = False
+) -> XenSchedule:
+    """Return the series of what :func:`tare.hosts.trace.xen_records.records` told.
+
+    Times are the cycle counter's since ``origin``, in nanoseconds: whatever else is to be compared
+    with them has to be on that clock.
+
+    Args:
+        told: The records, those of each CPU in order.
+        hz: Frequency of the counter.
+        origin: The counter where the series' time is 0; no record is older.
+        capped: Whether a limit can take the measuring machine's vCPUs off line.
+    """
+    reader, lost = _Reader(hz, origin, capped), 0
+    changes: list[tuple[int, Change | Lost]] = []
+    at: dict[int, int] = {}
+    for each in told:
+        if isinstance(each, Lost):
+            lost += each.records
+            changes.append((at.get(each.cpu, origin), each))
+        elif each.ticks >= origin:
+            at[each.cpu] = each.ticks
+            changes.append((each.ticks, each))
+    # Stable: what a CPU noted at one moment stays in its order.
+    for _, each in sorted(changes, key=lambda one: one[0]):
+        if isinstance(each, Lost):
+            reader.forget(each.cpu)
+        else:
+            reader.take(each)
+    return XenSchedule(as_columns(reader.rows), lost, frozenset(reader.vcpus))

@@ -1,0 +1,152 @@
+"""Record how Xen schedules its vCPUs, by ``xentrace`` in dom0: dom0's kernel does not see it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tare.errors import InputError, MachineFault
+from tare.hosts.contract import Host
+from tare.hosts.ledger.ledger import Ledger
+from tare.hosts.processes import OwnedProcess, start_owned
+from tare.hosts.trace.tracefs import NoTracing
+from tare.hosts.trace.xen_records import SCHED_MIN, Change, Lost, records
+from tare.hosts.trace.xen_schedule import vcpu_id
+
+PROGRAM = "xentrace"
+PAGES = 256
+"""Of each CPU's buffer: 1 MiB, which slices of 1 ms fill in 16 s. Xen keeps the size of its boot's
+first recording, whatever is asked for later (xc_tbuf_enable, tools/libs/ctrl/xc_tbuf.c)."""
+_READY_S = 30.0
+_LOOK_S = 0.1
+_END_S = 30.0
+
+
+@dataclass(frozen=True)
+class Vcpus:
+    """The vCPUs of one domain, and how they can be watched.
+
+    Args:
+        host: The host, of which this is dom0.
+        ledger: Is told before anything is started there.
+        agent: The agent's program in dom0.
+        folder: A folder of the machine's own, in which the recording is kept meanwhile.
+        domain: The domain's number.
+        count: How many vCPUs it has.
+        cpus: The host's CPUs that they may use; empty: all.
+        raw_counter: Whether the machine reads the processor's cycle counter as it is, so that its
+            counter and Xen's are one.
+        limit: What may keep a vCPU from running beside an idle CPU: ``cap``, ``budget``; or empty.
+    """
+
+    host: Host
+    ledger: Ledger
+    agent: Path
+    folder: Path
+    domain: int
+    count: int
+    cpus: tuple[int, ...]
+    raw_counter: bool
+    limit: str = ""
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """How a recording calls them."""
+        return tuple(vcpu_id(self.domain, number) for number in range(self.count))
+
+
+class XenTracer:
+    """One recording of Xen's scheduler.
+
+    Args:
+        host: The host, of which this is dom0.
+        ledger: Is told before anything is started there.
+        folder: Where the recording is kept until it is read.
+    """
+
+    def __init__(self, host: Host, ledger: Ledger, folder: Path) -> None:
+        self._host = host
+        self._ledger = ledger
+        self._file = folder / "xentrace"
+        self._log = folder / "xentrace.log"
+        self._process: OwnedProcess | None = None
+
+    async def begin(self) -> None:
+        """Begin to record; what happened before is left out.
+
+        Raises:
+            NoTracing: It cannot be done here; what was begun has been ended.
+        """
+        # Only what a vCPU does, lest the trace itself loads the CPUs.
+        what = ["-D", "-e", hex(SCHED_MIN), "-S", str(PAGES)]
+        try:
+            await self._host.remove(self._file)
+            self._process = await start_owned(
+                self._host, self._ledger, [PROGRAM, *what, str(self._file)], log=self._log
+            )
+            await self._until_it_records(self._process)
+        except InputError as error:
+            raise NoTracing(
+                f"Xen's scheduler is recorded by {PROGRAM}, which is not installed in dom0 "
+                "(package xen-utils-common)"
+            ) from error
+        except OSError as error:
+            raise NoTracing(f"{PROGRAM} cannot be started: {error}") from error
+        except BaseException:
+            await self.abandon()
+            raise
+
+    async def _until_it_records(self, process: OwnedProcess) -> None:
+        deadline = time.monotonic() + _READY_S
+        look = ["sh", "-c", 'test -s "$1"', "sh", str(self._file)]
+        # dom0's own vCPUs come and go all the time, so the first records are there at once.
+        while not (await self._host.run(look, timeout_s=_READY_S)).ok:
+            if process.returncode is not None:
+                raise NoTracing(f"{PROGRAM} ended at once{await self._words()}")
+            if time.monotonic() > deadline:
+                raise NoTracing(f"{PROGRAM} recorded nothing within {_READY_S:g} s")
+            await asyncio.sleep(_LOOK_S)
+
+    async def _words(self) -> str:
+        with contextlib.suppress(OSError):
+            said = (await self._host.read(self._log)).decode(errors="replace").strip()
+            return f": {said.splitlines()[-1]}" if said else ""
+        return ""
+
+    async def end(self) -> tuple[Change | Lost, ...]:
+        """Stop recording, and return what was recorded.
+
+        Raises:
+            NoTracing: It cannot be read; the text says why.
+        """
+        process, self._process = self._process, None
+        if process is None:
+            raise NoTracing("nothing was being recorded")
+        ended_before = process.returncode
+        # At the signal it stops Xen's tracing and writes what is left in the buffers.
+        await process.terminate()
+        await process.end(_END_S)
+        if ended_before is not None:
+            raise NoTracing(f"{PROGRAM} ended meanwhile{await self._words()}")
+        try:
+            data = await self._host.read(self._file)
+            await self._host.remove(self._file)
+            return await asyncio.to_thread(read_all, data)
+        except (OSError, ValueError) as error:
+            raise NoTracing(f"what {PROGRAM} recorded cannot be read: {error}") from error
+
+    async def abandon(self) -> None:
+        """Stop recording, and forget what was recorded."""
+        process, self._process = self._process, None
+        if process is not None:
+            with contextlib.suppress(MachineFault, OSError):
+                await process.terminate()
+                await process.end(_END_S)
+
+
+def read_all(data: bytes) -> tuple[Change | Lost, ...]:
+    """Return all that a file of xentrace's tells of vCPUs; raises ValueError."""
+    return tuple(records(data))

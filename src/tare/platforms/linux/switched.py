@@ -1,0 +1,43 @@
+"""Options of platforms whose machines may be plugged into another switch than a bridge."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from tare.study.platform_options import PlatformOptions
+from tare.study.switching import Switching, SwitchKind
+
+
+class SwitchedOptions(PlatformOptions):
+    """What the host plugs a machine's network interface into."""
+
+    switch: SwitchKind = Field(
+        default="bridge",
+        description="What machines and their peers are plugged into: a `bridge` of the host's "
+        "kernel; `openvswitch`, a bridge of Open vSwitch by the kernel's path; `routed`, an "
+        "interface for each, between which the host routes. The latter two are in a network "
+        "namespace of Tare's own, and need root.",
+    )
+    conntrack: bool = Field(
+        default=False,
+        description="With `openvswitch` and `routed`: whether the switch keeps track of "
+        "connections, as a host with a stateful firewall does.",
+    )
+
+    @property
+    def wanted_switch(self) -> Switching:
+        """The switch that its machines are to be plugged into."""
+        return Switching(self.switch, self.conntrack)
+
+    @model_validator(mode="after")
+    def _switched_as_one(self) -> Self:
+        if self.conntrack and self.switch == "bridge":
+            raise ValueError(
+                "a bridge looks at no connections: write `switch: routed` or `openvswitch` "
+                "with `conntrack`"
+            )
+        if self.switch != "bridge" and self.wanted_network == "user":
+            raise ValueError(f"`switch: {self.switch}` needs a tap: write `network: tap`")
+        return self

@@ -1,0 +1,225 @@
+"""What Tare asks of an engine: objects by name, the state of VMs and disks, and their removal."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from tare.errors import InputError, MachineFault
+from tare.platforms.ovirt.session import OvirtSession
+from tare.platforms.vendors.faults import Missing, Refused
+
+WORK_S = 600.0
+BUSY_S = 60.0
+MARK = "tare:"
+"""Begins the comment of each VM of Tare's; its name follows."""
+MANAGEMENT = "ovirtmgmt"
+BUSY = ("in progress", "locked", "is running", "Cannot stop", "Cannot remove VM")
+
+
+class Engine:
+    """An engine, by a session that is open."""
+
+    def __init__(self, session: OvirtSession) -> None:
+        self.session = session
+
+    @property
+    def types(self) -> Any:
+        """The library's types."""
+        return self.session.types
+
+    async def ask(self, look: Callable[[Any], Any]) -> Any:
+        """Return what a call brings; ``look`` is given the system's service."""
+        return await self.session.call(lambda client: look(client.system_service()))
+
+    async def find(
+        self,
+        what: str,
+        service: Callable[[Any], Any],
+        name: str | None,
+        option: str,
+        among: Callable[[Any], bool] | None = None,
+    ) -> Any:
+        """Return the object of a collection that has a name or an id; or the only one.
+
+        Args:
+            what: What the collection holds, for messages, such as ``clusters``.
+            service: The collection's service, of the system's.
+            name: Its name or id; None: it is the only one.
+            option: The option that names it, for messages.
+            among: What else must hold of it.
+
+        Raises:
+            InputError: There is none, or more than one.
+        """
+        found = await self.ask(lambda api: list(service(api).list()))
+        found = [each for each in found if among is None or among(each)]
+        if name is not None:
+            found = [each for each in found if name in (each.name, each.id)]
+        if len(found) == 1:
+            return found[0]
+        if name is None:
+            raise InputError(
+                f"{self.session.name} shows this account {len(found)} {what}",
+                f"say by `{option}` which",
+            )
+        if found:
+            raise InputError(
+                f"{self.session.name} has {len(found)} {what} of the name {name}",
+                f"name it by its id by `{option}`",
+            )
+        raise InputError(
+            f"{self.session.name} shows this account no {name} among its {what}",
+            f"correct `{option}`, or give the account a right to it",
+        )
+
+    async def until(self, look: Callable[[], Awaitable[bool]], what: str) -> None:
+        """Wait until something is so.
+
+        Raises:
+            MachineFault: It was not within :data:`WORK_S` seconds.
+        """
+        deadline, pause = time.monotonic() + WORK_S, 0.05
+        while not await look():
+            if time.monotonic() > deadline:
+                raise MachineFault(f"{self.session.name} did not {what} within {WORK_S:g} s")
+            await asyncio.sleep(pause)
+            pause = min(2.0, pause * 1.5)
+
+    async def vm(self, vm: str) -> Any:
+        """Return a VM with all that is told of it; raises Missing where it is gone."""
+        return await self.ask(lambda api: api.vms_service().vm_service(vm).get(all_content=True))
+
+    async def power_on(self, vm: str) -> None:
+        """Start a VM."""
+        await self.ask(lambda api: api.vms_service().vm_service(vm).start())
+
+    async def power_off(self, vm: str) -> None:
+        """Switch a VM off as by pulling the plug, and wait until it is."""
+        off = self.types.VmStatus.DOWN
+        if (await self.vm(vm)).status == off:
+            return
+        await self.ask(lambda api: api.vms_service().vm_service(vm).stop())
+
+        async def is_off() -> bool:
+            return bool((await self.vm(vm)).status == off)
+
+        await self.until(is_off, "switch its VM off")
+
+    async def own(self, name: str) -> list[Any]:
+        """Return the VMs that have a name and bear Tare's mark: others may call theirs so too."""
+        found = await self.ask(lambda api: api.vms_service().list(search=f"name={name}"))
+        return [vm for vm in found if vm.name == name and vm.comment == MARK + name]
+
+    async def disks(self, name: str) -> list[Any]:
+        """Return the disks of a name."""
+        found = await self.ask(lambda api: api.disks_service().list(search=f"name={name}"))
+        return [disk for disk in found if disk.name == name]
+
+    async def remove_named(self, name: str) -> bool:
+        """Remove Tare's VM of a name with its disk; what is busy is waited for.
+
+        Returns:
+            Whether there was anything.
+        """
+        deadline = time.monotonic() + BUSY_S
+        while True:
+            try:
+                return await self._remove_named(name)
+            except Refused as refusal:
+                if not any(word in refusal.message for word in BUSY):
+                    raise
+                if time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(0.5)
+
+    async def _remove_named(self, name: str) -> bool:
+        found = False
+        for vm in await self.own(name):
+            found |= await self._remove_vm(vm.id)
+        # A copy is the VM's and goes with it, unless it was never attached. It has no mark, but its
+        # name holds the run's, and was nobody's when it was written into the ledger.
+        for disk in await self.disks(name):
+            found |= await self._remove_disk(disk.id)
+        return found
+
+    async def _remove_vm(self, vm: str) -> bool:
+        try:
+            await self.power_off(vm)
+            await self.ask(lambda api: api.vms_service().vm_service(vm).remove())
+        except Missing:
+            return False
+
+        async def is_gone() -> bool:
+            try:
+                await self.vm(vm)
+            except Missing:
+                return True
+            return False
+
+        await self.until(is_gone, "remove its VM")
+        return True
+
+    async def _remove_disk(self, disk: str) -> bool:
+        try:
+            await self.ask(lambda api: api.disks_service().disk_service(disk).remove())
+        except Missing:
+            return False
+        return True
+
+    async def facts(self, host: Any, cluster: Any) -> Mapping[str, Any]:
+        """Return what engine, cluster and host say of themselves, for the proof.
+
+        What they do not say is left out.
+        """
+        product = (await self.ask(lambda api: api.get())).product_info
+        policy = await self._policy(cluster)
+        sockets, cores, threads = _topology(host)
+        found = {
+            "product": product.name,
+            "build": product.version.full_version,
+            "host": host.version.full_version if host.version else "",
+            "libvirt": host.libvirt_version.full_version if host.libvirt_version else "",
+            "system": _system(host),
+            "processor": host.cpu.name if host.cpu is not None else "",
+            "cpus": sockets * cores * threads,
+            "hyper-threading": "" if not threads else "on" if threads > 1 else "off",
+            "scheduling policy": policy,
+            "KSM": _on(cluster.ksm.enabled if cluster.ksm else None),
+            "ballooning": _on(cluster.ballooning_enabled),
+            "threads as cores": _on(cluster.threads_as_cores),
+        }
+        return {name: value for name, value in found.items() if value}
+
+    async def _policy(self, cluster: Any) -> str:
+        if cluster.scheduling_policy is None:
+            return ""
+        policy = cluster.scheduling_policy.id
+        try:
+            told = await self.ask(
+                lambda api: api.scheduling_policies_service().policy_service(policy).get()
+            )
+        except MachineFault:
+            return ""
+        return str(told.name)
+
+
+def _topology(host: Any) -> tuple[int, int, int]:
+    """Return a host's sockets, cores of each, and threads of each core; 0 where not told."""
+    if host.cpu is None or host.cpu.topology is None:
+        return 0, 0, 0
+    told = host.cpu.topology
+    return told.sockets or 0, told.cores or 0, told.threads or 0
+
+
+def _system(host: Any) -> str:
+    if host.os is None:
+        return ""
+    version = host.os.version.full_version if host.os.version else ""
+    return " ".join(word for word in (host.os.type, version) if word)
+
+
+def _on(told: bool | None) -> str:
+    return "" if told is None else "on" if told else "off"

@@ -1,0 +1,205 @@
+"""What is made for one machine: a VM, its network card, its CD or its copy of an image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tare.errors import InputError
+from tare.platforms.contract import MachineSpec
+from tare.platforms.ovirt.engine import MANAGEMENT, Engine
+from tare.platforms.ovirt.options import OvirtOptions
+from tare.platforms.ovirt.vm import vm_wanted
+
+
+@dataclass(frozen=True)
+class Ground:
+    """Where machines are made, as the engine has it.
+
+    Args:
+        cluster: The cluster.
+        host: The host that they run on.
+        network: The vNIC profile's id.
+        image: The disk that they boot.
+        storage: The id of the storage domain for copies of it; None where it is a CD.
+        profile: The CPU profile's id; None: the cluster's own.
+    """
+
+    cluster: Any
+    host: Any
+    network: str
+    image: Any
+    storage: str | None
+    profile: str | None
+
+
+class Making:
+    """Makes a VM with what is attached to it.
+
+    Args:
+        engine: Where.
+        options: The arm's options.
+    """
+
+    def __init__(self, engine: Engine, options: OvirtOptions) -> None:
+        self._engine = engine
+        self._options = options
+
+    async def look(self) -> Ground:
+        """Return what an arm names.
+
+        Raises:
+            InputError: Something is not there, not shown to the account, or not up.
+        """
+        options, engine, types = self._options, self._engine, self._engine.types
+        cluster = await engine.find(
+            "clusters", lambda api: api.clusters_service(), options.cluster, "cluster"
+        )
+        host = await engine.find(
+            "hosts",
+            lambda api: api.hosts_service(),
+            options.on_host,
+            "on-host",
+            lambda host: host.cluster is not None and host.cluster.id == cluster.id,
+        )
+        if host.status != types.HostStatus.UP:
+            raise InputError(
+                f"the host {host.name} is {str(host.status).replace('_', ' ')}",
+                "activate it, or name another by `on-host`",
+            )
+        network = await engine.find(
+            "vNIC profiles",
+            lambda api: api.vnic_profiles_service(),
+            options.vnic_profile or MANAGEMENT,
+            "vnic-profile",
+        )
+        profile = None
+        if options.cpu_profile is not None:
+            found = await engine.find(
+                "CPU profiles",
+                lambda api: api.cpu_profiles_service(),
+                options.cpu_profile,
+                "cpu-profile",
+                lambda profile: profile.cluster is not None and profile.cluster.id == cluster.id,
+            )
+            profile = str(found.id)
+        image, storage = await self._image()
+        return Ground(cluster, host, str(network.id), image, storage, profile)
+
+    async def _image(self) -> tuple[Any, str | None]:
+        options, engine = self._options, self._engine
+        if options.image is None:
+            return None, None
+        image = await engine.find("disks", lambda api: api.disks_service(), options.image, "image")
+        if image.content_type == engine.types.DiskContentType.ISO:
+            return image, None
+        if options.storage is None:
+            return image, str(image.storage_domains[0].id)
+        storage = await engine.find(
+            "storage domains",
+            lambda api: api.storage_domains_service(),
+            options.storage,
+            "storage",
+        )
+        return image, str(storage.id)
+
+    async def require_free(self, name: str) -> None:
+        """Raise InputError where a disk has the name already: it would be taken for the VM's."""
+        if await self._engine.disks(name):
+            raise InputError(
+                f"{self._engine.session.name} has a disk called {name} already",
+                "it may be of a run that was killed: tare clean",
+            )
+
+    async def make(
+        self, spec: MachineSpec, ground: Ground, configuration: Mapping[str, Any]
+    ) -> tuple[str, Any]:
+        """Make the VM, switched off.
+
+        Args:
+            spec: The machine.
+            ground: Where it is made, of what.
+            configuration: What its agent is given.
+
+        Returns:
+            Its id, and what was asked for.
+        """
+        engine, types = self._engine, self._engine.types
+        wanted = vm_wanted(
+            types,
+            self._options,
+            spec,
+            ground.cluster.id,
+            ground.host.id,
+            configuration,
+            ground.profile,
+        )
+        vm = str((await engine.ask(lambda api: api.vms_service().add(wanted))).id)
+
+        async def is_made() -> bool:
+            return bool((await engine.vm(vm)).status == types.VmStatus.DOWN)
+
+        await engine.until(is_made, "make its VM")
+        card = types.Nic(
+            name="nic1",
+            interface=self._card(),
+            vnic_profile=types.VnicProfile(id=ground.network),
+        )
+        await engine.ask(lambda api: api.vms_service().vm_service(vm).nics_service().add(card))
+        if ground.storage is None:
+            await self._insert(vm, str(ground.image.id))
+        else:
+            await self._attach(vm, await self._copy(spec.name, ground))
+        return vm, wanted
+
+    def _card(self) -> Any:
+        kinds = self._engine.types.NicInterface
+        if self._options.devices == "paravirtual":
+            return kinds.VIRTIO
+        return kinds(self._options.nic)
+
+    async def _insert(self, vm: str, image: str) -> None:
+        """Put an image into the VM's CD drive, of which every VM has one."""
+        types = self._engine.types
+
+        def insert(api: Any) -> None:
+            drives = api.vms_service().vm_service(vm).cdroms_service()
+            drive = drives.cdrom_service(drives.list()[0].id)
+            drive.update(types.Cdrom(file=types.File(id=image)))
+
+        await self._engine.ask(insert)
+
+    async def _copy(self, name: str, ground: Ground) -> str:
+        """Copy the image: a VM writes to what it boots from."""
+        engine, types = self._engine, self._engine.types
+        await engine.ask(
+            lambda api: (
+                api.disks_service()
+                .disk_service(ground.image.id)
+                .copy(
+                    disk=types.Disk(name=name),
+                    storage_domain=types.StorageDomain(id=ground.storage),
+                )
+            )
+        )
+
+        async def is_copied() -> bool:
+            found = await engine.disks(name)
+            return bool(found) and found[0].status == types.DiskStatus.OK
+
+        await engine.until(is_copied, "copy the image")
+        return str((await engine.disks(name))[0].id)
+
+    async def _attach(self, vm: str, disk: str) -> None:
+        types = self._engine.types
+        bus = types.DiskInterface.VIRTIO
+        if self._options.devices == "emulated":
+            emulated = {"q35": types.DiskInterface.SATA, "i440fx": types.DiskInterface.IDE}
+            bus = emulated[self._options.chipset]
+        attachment = types.DiskAttachment(
+            disk=types.Disk(id=disk), bootable=True, active=True, interface=bus
+        )
+        await self._engine.ask(
+            lambda api: api.vms_service().vm_service(vm).disk_attachments_service().add(attachment)
+        )

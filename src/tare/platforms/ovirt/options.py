@@ -1,0 +1,99 @@
+"""What can be chosen about a VM of oVirt or Red Hat Virtualization."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from tare.platforms.scheduled_options import ScheduledOptions, refused, subject_scheduling
+from tare.platforms.scheduling import Scheduling
+from tare.platforms.vendors.options import VendorOptions
+
+KNOBS = frozenset({"weight"})
+UNKNOWN = ("policy", "nice", "reservation", "slice", "period")
+DEFAULT_SHARES, MODEL_WEIGHT, MOST_SHARES = 1024, 100, 262_144
+"""The shares that the engine calls medium (its administration guide, "CPU Shares"), what
+:class:`Scheduling` gives others, and the most that the kernel takes (cpu.shares, cgroups(7))."""
+
+
+class OvirtOptions(VendorOptions, ScheduledOptions):
+    """Options of the platform ``ovirt``; `address` is that of the engine."""
+
+    cluster: str | None = Field(
+        None, min_length=1, description="The cluster, by name; the only one when left out."
+    )
+    image: str | None = Field(
+        None,
+        min_length=1,
+        description="What VMs boot, by name or id of its disk: an ISO image in a storage domain is "
+        "attached as a CD; any other disk is copied for each VM.",
+    )
+    storage: str | None = Field(
+        None,
+        min_length=1,
+        description="The storage domain for copies of an `image` that is no CD, by name; that of "
+        "the image when left out.",
+    )
+    vnic_profile: str | None = Field(
+        None,
+        min_length=1,
+        description="The vNIC profile of the network that agents dial back over, by name or id; "
+        "the one called `ovirtmgmt` when left out.",
+    )
+    on_host: str | None = Field(
+        None,
+        min_length=1,
+        description="The host that VMs run on, by name; the cluster's only one when left out. VMs "
+        "are pinned to it, and are never migrated.",
+    )
+    devices: Literal["paravirtual", "emulated"] = Field(
+        "paravirtual",
+        description="`paravirtual`: virtio; `emulated`: the `nic` below, and SATA (q35) or IDE "
+        "(i440fx) for an image that is a disk.",
+    )
+    nic: Literal["e1000", "e1000e", "rtl8139"] = Field(
+        "e1000", description="The emulated network card."
+    )
+    chipset: Literal["q35", "i440fx"] = Field("q35", description="The machine that is emulated.")
+    firmware: Literal["bios", "uefi"] = Field("bios", description="What the VM boots by.")
+    cpu_profile: str | None = Field(
+        None,
+        min_length=1,
+        description="A CPU profile of the cluster, by name: its quality of service may cap CPU "
+        "time, for the subject and its neighbours alike.",
+    )
+    scheduling: Scheduling = subject_scheduling(
+        "How the subject is scheduled beside others: weight (1024 CPU shares for 100); see "
+        "`scheduling` below."
+    )
+
+    @classmethod
+    def within(cls, wanted: Scheduling) -> Scheduling:
+        """Refuse what the engine does not know."""
+        if "cap" in wanted.given:
+            raise ValueError(
+                "oVirt caps CPU time by the quality of service of a CPU profile: make one, and "
+                "name it by `cpu-profile`"
+            )
+        return refused(wanted, UNKNOWN, "oVirt knows")
+
+    @model_validator(mode="after")
+    def _firmware_of_the_chipset(self) -> OvirtOptions:
+        if self.firmware == "uefi" and self.chipset != "q35":
+            raise ValueError("oVirt boots by UEFI on q35 alone: write `chipset: q35`")
+        return self
+
+    @property
+    def wanted_devices(self) -> str:
+        """The device models asked for."""
+        return self.devices
+
+    def cpu_shares(self, role: str) -> int | None:
+        """Return the CPU shares of a role's machine; None: the engine's own."""
+        wanted = self.scheduling_of(role)
+        if wanted.weight is None:
+            return None
+        own = round(wanted.weight * DEFAULT_SHARES / MODEL_WEIGHT)
+        # The kernel takes no fewer than two.
+        return min(MOST_SHARES, max(2, own))

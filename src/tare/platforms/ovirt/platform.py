@@ -1,0 +1,141 @@
+"""The platform ``ovirt``: oVirt and Red Hat Virtualization."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from tare.hosts.contract import Host
+from tare.hosts.ledger.ledger import Entry
+from tare.hosts.ledger.undoing import require_own
+from tare.platforms.contract import ANY_BOOT, Capabilities, Statement, Variant
+from tare.platforms.ovirt.engine import Engine
+from tare.platforms.ovirt.making import Making
+from tare.platforms.ovirt.options import KNOBS, OvirtOptions
+from tare.platforms.ovirt.session import OvirtSession, load
+from tare.platforms.ovirt.vm import OvirtVm
+from tare.platforms.vendors.offer import CHANNEL, NOTES
+from tare.platforms.vendors.options import ANY
+from tare.platforms.vendors.platform import Order, Seen, VendorPlatform, image_named, require_cpus
+from tare.platforms.vendors.session import opened
+
+VM = "ovirt-vm"
+MIN_MEMORY = 256 << 20
+MISSING_KNOBS = {
+    "reservation": "oVirt has CPU shares, and no reservation",
+    "cap": "a CPU profile's quality of service caps CPU time: name one by `cpu-profile`",
+    "policy": "oVirt's guests are ordinary threads: it knows no policy",
+    "fifo": "oVirt's guests are ordinary threads: it knows no fifo",
+    "nice": "oVirt has CPU shares (weight) instead",
+    "slice": "oVirt does not set the kernel's time slice",
+}
+
+
+async def undo_vm(host: Host, entry: Entry) -> str:
+    """Remove a VM with its disk; see :data:`tare.hosts.ledger.undoing.Undo`."""
+    name = str(entry.details["name"])
+    require_own(name)
+    async with opened(OvirtSession(entry.details)) as session:
+        removed = await Engine(session).remove_named(name)
+    return f"Removed the VM {name} with its disk." if removed else ""
+
+
+class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
+    """VMs of oVirt and Red Hat Virtualization, made and removed over the engine's REST API."""
+
+    name = "ovirt"
+    options = OvirtOptions
+    variants = (Variant("", {"address": ANY}),)
+    undoers = MappingProxyType({VM: undo_vm})
+    example = "{platform: ovirt, address: engine.example}"
+
+    def describe(self, options: OvirtOptions) -> str:
+        """Return a phrase such as ``oVirt q35, paravirtual devices``."""
+        parts = [f"oVirt {options.chipset}", f"{options.devices} devices"]
+        if options.devices == "emulated":
+            parts.append(options.nic)
+        if options.firmware == "uefi":
+            parts.append("UEFI")
+        if options.cpu_profile is not None:
+            parts.append(f"CPU profile {options.cpu_profile}")
+        if words := options.scheduling.words():
+            parts.append(words)
+        return ", ".join(parts)
+
+    def stated(self, options: OvirtOptions) -> Statement:
+        """Return what oVirt offers; nothing is tried for it."""
+        return Statement(
+            capabilities=Capabilities(
+                pinning=True,
+                max_vcpus=0,
+                min_memory=MIN_MEMORY,
+                devices=frozenset({"paravirtual", "emulated"}),
+                notes=(
+                    *NOTES,
+                    "VMs are pinned to one host and have no balloon",
+                    "the engine's figures are averages without a time: none is shown",
+                    "the key of a machine is on a CD that the engine keeps with the VM until that "
+                    "is removed",
+                ),
+                knobs=KNOBS,
+                missing_knobs=MISSING_KNOBS,
+            ),
+            kernel="the live image's",
+            channel=CHANNEL,
+            needs=(
+                "an engine of oVirt 4.4 or RHV 4.4 or newer, with an account that may make, edit "
+                "and run VMs of a cluster",
+                "ovirt-engine-sdk-python (apt install gcc python3-dev libxml2-dev; pip install "
+                "'hypertare[ovirt]')",
+                "a live image in one of its storage domains",
+            ),
+            confirmed="simulator",
+            untested="Was run against a server of Tare's own that answers and refuses as the "
+            "engine does, never on a host.",
+            host_boot=ANY_BOOT,
+            boot_s=40.0,
+            emulated_boot_s=120.0,
+        )
+
+    def load(self) -> None:
+        """Import the engine's library."""
+        load()
+
+    def session(self, way: Mapping[str, Any]) -> OvirtSession:
+        """Return a login at an engine."""
+        return OvirtSession(way)
+
+    async def look(self, session: OvirtSession, options: OvirtOptions, able: Capabilities) -> Seen:
+        """See whether cluster, host, network and image are there."""
+        engine = Engine(session)
+        ground = await Making(engine, options).look()
+        facts = await engine.facts(ground.host, ground.cluster)
+        versions = {"ovirt": str(facts.get("build", "")), "libvirt": str(facts.get("libvirt", ""))}
+        reason = f"{options.address} is {facts.get('product')} {facts.get('build')}"
+        return Seen(reason, versions, replace(able, max_vcpus=int(facts.get("cpus", 1))))
+
+    def boots(self, options: OvirtOptions) -> str:
+        """Say in which image the kernel is, which must be named."""
+        return image_named(options.image, "oVirt", "say by `image` which disk: its name, or its id")
+
+    async def make(self, session: OvirtSession, order: Order[OvirtOptions]) -> OvirtVm:
+        """Make the VM."""
+        options, spec, engine = order.options, order.spec, Engine(session)
+        making = Making(engine, options)
+        ground = await making.look()
+        facts = await engine.facts(ground.host, ground.cluster)
+        # The engine finds out at the start alone.
+        instead = "plan with a host that has as many CPUs"
+        require_cpus(spec.cpus, int(facts.get("cpus", 0)), "the host", instead)
+        await making.require_free(spec.name)
+        entry = order.ledger.record(VM, **options.way(), name=spec.name)
+
+        async def gone() -> None:
+            await engine.remove_named(spec.name)
+            order.ledger.done(entry)
+
+        order.undo.push_async_callback(gone)
+        vm, wanted = await making.make(spec, ground, order.configuration)
+        return OvirtVm(engine, vm, wanted, facts, gone)

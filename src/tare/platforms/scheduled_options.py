@@ -1,0 +1,94 @@
+"""The options of every platform whose scheduler can be told something of its machines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import (
+    BaseModel,
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+)
+
+from tare.platforms.machine import SUBJECT, TRIAL
+from tare.platforms.scheduling import NOTHING, Scheduling
+from tare.study.platform_options import PlatformOptions
+
+
+def subject_scheduling(description: str) -> Any:
+    """Return the field ``scheduling`` with a platform's own words."""
+    return Field(default_factory=lambda: NOTHING, description=description)
+
+
+class ScheduledOptions(PlatformOptions):
+    """How the subject is scheduled, and how each of its neighbours."""
+
+    scheduling: Scheduling = subject_scheduling(
+        "How the host schedules the subject beside others; see `scheduling` below."
+    )
+    neighbour_scheduling: Scheduling = Field(
+        default_factory=lambda: NOTHING,
+        description="The same for each neighbour of the subject.",
+    )
+
+    @classmethod
+    def within(cls, wanted: Scheduling) -> Scheduling:
+        """Refuse what this platform's scheduler never knows, though those of others may.
+
+        Raises:
+            ValueError: The words say what to write instead.
+        """
+        return wanted
+
+    @field_validator("scheduling", "neighbour_scheduling")
+    @classmethod
+    def _within(cls, wanted: Scheduling) -> Scheduling:
+        return cls.within(wanted)
+
+    @model_serializer(mode="wrap")
+    def _only_what_is_asked(self, usual: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what stays as it is on the host, so that a report shows what was chosen."""
+        values: dict[str, Any] = usual(self)
+        for name, group in self:
+            if isinstance(group, BaseModel) and name in values:
+                usually = {key: info.default for key, info in type(group).model_fields.items()}
+                held, chosen = values.pop(name), dict(group)
+                asked = {key: held[key] for key in held if chosen[key] != usually[key]}
+                if asked:
+                    values[name] = asked
+        return values
+
+    @property
+    def subject_scheduling(self) -> Scheduling:
+        """How the subject is scheduled."""
+        return self.scheduling
+
+    @property
+    def neighbours_scheduling(self) -> Scheduling:
+        """How each neighbour is scheduled."""
+        return self.neighbour_scheduling
+
+    def scheduling_of(self, role: str) -> Scheduling:
+        """Return the scheduling of the machine with this role: a trial's is the host's own."""
+        if role == TRIAL:
+            return NOTHING
+        return self.scheduling if role == SUBJECT else self.neighbour_scheduling
+
+
+def refused(wanted: Scheduling, unknown: tuple[str, ...], who: str) -> Scheduling:
+    """Return what is wanted, unless a scheduler does not know it.
+
+    Args:
+        wanted: What a study asks for.
+        unknown: What the scheduler lacks, by the names of :class:`Scheduling`.
+        who: The scheduler with its verb: ``Xen's schedulers know``.
+
+    Raises:
+        ValueError: Something unknown is asked for.
+    """
+    for name in unknown:
+        if name in wanted.given:
+            raise ValueError(f"{who} no {name}; remove it")
+    return wanted

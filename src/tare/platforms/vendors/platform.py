@@ -1,0 +1,219 @@
+"""The road of every platform whose machines are made by its maker's API: look, make, switch on."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, TypeVar
+
+from tare.errors import InputError, TareError
+from tare.hosts.ledger.ledger import Ledger
+from tare.platforms.contract import (
+    Capabilities,
+    Context,
+    Machine,
+    MachineSpec,
+    Platform,
+    Prepared,
+    Shape,
+    Verdict,
+)
+from tare.platforms.linux.process_machine import owned_directory
+from tare.platforms.vendors.callback import Doors
+from tare.platforms.vendors.configuration import picture
+from tare.platforms.vendors.faults import named
+from tare.platforms.vendors.machine import VendorMachine
+from tare.platforms.vendors.options import ANY, VendorOptions
+from tare.platforms.vendors.session import Session, opened
+from tare.platforms.vendors.virtual_machine import VirtualMachine
+
+V = TypeVar("V", bound=VendorOptions)
+S = TypeVar("S", bound=Session[Any])
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a look at a server found.
+
+    Args:
+        reason: One sentence: the product and where it is.
+        versions: Name to version of what is involved.
+        capabilities: What machines there can have.
+        shown: What the server shows of itself, name to words.
+    """
+
+    reason: str
+    versions: Mapping[str, str]
+    capabilities: Capabilities
+    shown: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Order(Generic[V]):
+    """One machine that is to be made.
+
+    Args:
+        options: The arm's options.
+        spec: The machine.
+        configuration: What its agent is given, secret as a whole.
+        ledger: Is told of everything before it is made.
+        undo: What takes back what was made, last first, where no machine comes of it.
+    """
+
+    options: V
+    spec: MachineSpec
+    configuration: dict[str, Any] = field(repr=False)
+    ledger: Ledger
+    undo: AsyncExitStack
+
+    @property
+    def image(self) -> bytes:
+        """The bytes of the image labelled TARE-CFG, with the agent's configuration."""
+        return picture(self.configuration)
+
+
+class VendorPlatform(Platform[V], Generic[V, S]):
+    """A hypervisor that is reached by its maker's API.
+
+    A subclass says how to log in, what a look at the server must find, what is booted and how a
+    virtual machine is made; the rest is the same road for all, see :mod:`tare.platforms.vendors`.
+    """
+
+    example: ClassVar[str]
+    """An arm as a study has it: ``{platform: proxmox, address: pve.example}``."""
+
+    def __init__(self) -> None:
+        self._doors = Doors()
+
+    @abstractmethod
+    def load(self) -> None:
+        """Import the maker's library; raises InputError, with what installs it, without one."""
+
+    @abstractmethod
+    def session(self, way: Mapping[str, Any]) -> S:
+        """Return a session that is not open yet.
+
+        Args:
+            way: As :meth:`VendorOptions.way` returns it.
+
+        Raises:
+            InputError: The library, the credentials or the certificates are not there.
+        """
+
+    @abstractmethod
+    async def look(self, session: S, options: V, able: Capabilities) -> Seen:
+        """Find all that the options name, and what the account may do; nothing is made.
+
+        Args:
+            session: A session that is open.
+            options: The arm's options.
+            able: What is stated.
+
+        Raises:
+            TareError: Something is not there, or not allowed: the arm is not usable.
+        """
+
+    @abstractmethod
+    def boots(self, options: V) -> str:
+        """Return which kernel machines boot, in words.
+
+        Raises:
+            InputError: The options name nothing that boots.
+        """
+
+    @abstractmethod
+    async def make(self, session: S, order: Order[V]) -> VirtualMachine:
+        """Make a virtual machine, switched off.
+
+        Each thing is noted in ``order.ledger`` before it is made, and what removes it pushed on
+        ``order.undo``. The machine's session is closed only once the machine is removed.
+
+        Raises:
+            TareError: It cannot be made; what was made is removed afterwards.
+        """
+
+    async def check(self, context: Context, options: V) -> Verdict:
+        """Log in and look; nothing is made."""
+        stated = self.stated(options)
+        able, emulated = stated.capabilities, stated.emulated
+        try:
+            self.load()
+            if options.address == ANY:
+                reason = f"a study names a server, as in {self.example}"
+                return Verdict(False, reason, "", emulated, {}, able)
+            async with opened(self.session(options.way())) as session:
+                seen = await self.look(session, options, able)
+        except TareError as error:
+            lasting = isinstance(error, InputError)
+            return Verdict(False, error.message, error.hint, emulated, {}, able, lasting)
+        return Verdict(
+            True, seen.reason, "", emulated, seen.versions, seen.capabilities, shown=seen.shown
+        )
+
+    async def prepare(self, context: Context, options: V, shape: Shape, realtime: bool) -> Prepared:
+        """Return what machines boot, which is at the server already; raises as :meth:`boots`."""
+        return Prepared(kernel=self.boots(options), digest="", cached=True, took_s=0.0)
+
+    async def start(
+        self, context: Context, options: V, prepared: Prepared, spec: MachineSpec
+    ) -> Machine:
+        """Make a virtual machine and switch it on; its agent dials back."""
+        async with AsyncExitStack() as held:
+            await held.enter_async_context(
+                owned_directory(context.host, context.ledger, spec.workdir)
+            )
+            session = await held.enter_async_context(opened(self.session(options.way())))
+            door = await held.enter_async_context(self._doors.open(options.place))
+            caller = held.enter_context(door.expected(spec.name))
+            session.hide(caller.key)
+            order = Order(options, spec, caller.configuration, context.ledger, AsyncExitStack())
+            try:
+                vm = await self.make(session, order)
+            except BaseException as error:
+                with suppress(TareError):
+                    # What cannot be removed now stays in the ledger; the first reason is told.
+                    await order.undo.aclose()
+                if isinstance(error, TareError):
+                    raise named(error, spec.name) from None
+                raise
+            # From here on the machine removes itself.
+            order.undo.pop_all()
+            machine = VendorMachine(
+                spec.name, vm, caller.channel, held.pop_all(), power_off_s=options.power_off
+            )
+        await machine.bring_up()
+        return machine
+
+
+def require_cpus(wanted: tuple[int, ...], there: int, where: str, instead: str) -> None:
+    """Check that a server has the CPUs of a placement: some APIs take any number.
+
+    Args:
+        wanted: The CPUs.
+        there: How many there are; 0: it does not say.
+        where: The server, in words.
+        instead: What to do where one is not there.
+
+    Raises:
+        InputError: One is not there.
+    """
+    if beyond := [cpu for cpu in wanted if there and cpu >= there]:
+        raise InputError(f"CPU {beyond[0]} is not there: {where} has {there}", instead)
+
+
+def image_named(image: str | None, product: str, instead: str) -> str:
+    """Return whose kernel machines boot, where an arm has to name an image.
+
+    Args:
+        image: What the arm names.
+        product: The product, in words.
+        instead: What to write where it names none.
+
+    Raises:
+        InputError: It names none.
+    """
+    if image is None:
+        raise InputError(f"nothing is named that VMs of {product} boot", instead)
+    return f"of {image}"

@@ -1,0 +1,77 @@
+"""Which arms of a run are like a source's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tare.analysis.comparison import Comparison
+from tare.references.published import PublishedArm, Reference
+from tare.references.scenarios import mapping
+from tare.study.quantities import format_quantity
+
+
+@dataclass(frozen=True)
+class Like:
+    """One of the source's arms, and the run's that are like it.
+
+    Args:
+        arm: Its name in the reference.
+        label: Its name in the source.
+        own: The run's arms that are like it and have values.
+        why: Why there is none; empty where there is one.
+    """
+
+    arm: str
+    label: str
+    own: tuple[str, ...]
+    why: str
+
+
+def alike(comparison: Comparison, reference: Reference) -> tuple[Like, ...]:
+    """Return each arm of the source with the run's that are like it, or why there is none."""
+    return tuple(_like(comparison, *each) for each in reference.arms.items())
+
+
+def _like(comparison: Comparison, name: str, published: PublishedArm) -> Like:
+    found = [arm for arm in _measured(comparison) if stands_for(_spec(comparison, arm), published)]
+    own = tuple(arm for arm in found if not _spec(comparison, arm).get("twin_of"))
+    if own:
+        return Like(name, published.label, own, "")
+    if published.none:
+        return Like(name, published.label, (), published.none)
+    wanted = " or ".join(
+        ", ".join(f"{k}: {_told(v)}" for k, v in each.items()) for each in published.stands
+    )
+    return Like(name, published.label, (), f"this run has no arm with {wanted}" if wanted else "")
+
+
+def _measured(comparison: Comparison) -> Iterator[str]:
+    having = {summary.arm for summary in comparison.summaries}
+    return (arm for arm in comparison.arms if arm in having)
+
+
+def _spec(comparison: Comparison, arm: str) -> Mapping[str, Any]:
+    for run in comparison.runs:
+        if arm in mapping(run.study.get("arms")):
+            return mapping(mapping(run.study.get("arms"))[arm])
+    return {}
+
+
+def stands_for(spec: Mapping[str, Any], published: PublishedArm) -> bool:
+    """Return whether an arm of a study, as its events hold it, is like a published one."""
+    options = mapping(spec.get("options"))
+    return any(
+        all(
+            (spec if name == "platform" else options).get(name) == value
+            for name, value in each.items()
+        )
+        for each in published.stands
+    )
+
+
+def _told(value: str | float | bool | None) -> str:
+    if value is None:
+        return "as it is"
+    return format_quantity(value, "s") if isinstance(value, float) else str(value)

@@ -1,0 +1,110 @@
+"""How a load balancer's rate, its response times and its probe went over the seconds of a load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from tare.analysis.course import Course, Step, courses
+from tare.analysis.load_balancer import FACT
+from tare.analysis.rundata import RunData
+from tare.report.figures.frame import Figure
+from tare.report.figures.over_time import Line, over_time_figure
+from tare.report.palette import Look
+
+PROBE_RESPONSES = "probe-responses"
+MOST_POINTS = 120
+_SHOWN: tuple[tuple[str, str, str, Callable[[Step, float], float]], ...] = (
+    ("rate-time", "Requests per second", "1/s", lambda step, length: step.completed / length),
+    ("response-time", "Median response time", "s", lambda step, _: step.median_s),
+    ("p99-time", "99th percentile of response times", "s", lambda step, _: step.p99_s),
+)
+
+
+def course_figures(
+    runs: Sequence[RunData], arms: Sequence[str], looks: Mapping[str, Look]
+) -> tuple[tuple[Figure, str], ...]:
+    """Return figures of the load that counts and of its probe, second by second, with their notes.
+
+    Of the last block, for the smallest objects: there each request counts most.
+
+    Args:
+        runs: Runs of one study.
+        arms: The arms in the order they are to come.
+        looks: How arms are drawn.
+    """
+    sizes = {
+        (cell.run, cell.cell): int(cell.facts[FACT].get("size", 0))
+        for run in runs
+        for cell in run.cells
+        if isinstance(cell.facts.get(FACT), Mapping)
+    }
+    loads, probes = courses(runs), courses(runs, PROBE_RESPONSES)
+    kinds = dict.fromkeys(
+        (each.workload, each.scenario) for each in loads if (each.run, each.cell) in sizes
+    )
+    figures: list[tuple[Figure, str]] = []
+    for number, kind in enumerate(kinds):
+        stem = "load-balancer" if len(kinds) == 1 else f"load-balancer-{number + 1}"
+        where = "" if len(kinds) == 1 else f", {kind[0]} in {kind[1]}"
+        load, probe = (_last(found, sizes, kind) for found in (loads, probes))
+        for name, title, unit, value in _SHOWN:
+            lines = _lines(load, arms, value)
+            words = f"{title} while the proxy is full, over time{where}"
+            figures += _figure(f"{stem}-{name}", words, lines, looks, unit, load)
+        lines = _lines(probe, arms, lambda step, _: step.median_s)
+        words = f"Median response time of the probe beside that load, over time{where}"
+        figures += _figure(f"{stem}-probe-time", words, lines, looks, "s", probe)
+    return tuple(figures)
+
+
+def _figure(
+    name: str,
+    title: str,
+    lines: Sequence[Line],
+    looks: Mapping[str, Look],
+    unit: str,
+    found: Mapping[str, Course],
+) -> list[tuple[Figure, str]]:
+    if not lines:
+        return []
+    block = max(course.block for course in found.values())
+    note = f"The smallest objects, block {block}. A request counts when it was due."
+    return [(over_time_figure(name, title, lines, looks, unit), note)]
+
+
+def _last(
+    found: Iterable[Course], sizes: Mapping[tuple[str, str], int], kind: tuple[str, str]
+) -> dict[str, Course]:
+    """Return the last course of each arm among those of the smallest objects of one workload."""
+    own = [
+        course
+        for course in found
+        if (course.run, course.cell) in sizes and (course.workload, course.scenario) == kind
+    ]
+    least = min((sizes[course.run, course.cell] for course in own), default=0)
+    small = (course for course in own if sizes[course.run, course.cell] == least)
+    return {course.arm: course for course in sorted(small, key=lambda course: course.block)}
+
+
+def _lines(
+    found: Mapping[str, Course], arms: Sequence[str], value: Callable[[Step, float], float]
+) -> list[Line]:
+    return [
+        Line(arm, found[arm].emulated, points)
+        for arm in arms
+        if arm in found and (points := _points(found[arm], value))
+    ]
+
+
+def _points(
+    course: Course, value: Callable[[Step, float], float]
+) -> tuple[tuple[float, float], ...]:
+    """Return at most so many points, each the mean over as many steps."""
+    width = max(1, -(-len(course.steps) // MOST_POINTS))
+    begin, found = course.steps[0].begin_s, []
+    for start in range(0, len(course.steps), width):
+        part = course.steps[start : start + width]
+        mean = sum(value(step, course.interval_s) for step in part) / len(part)
+        if mean > 0:
+            found.append((part[0].begin_s - begin, mean))
+    return tuple(found)

@@ -1,0 +1,149 @@
+"""The section on caches and memory bus: what was counted, and what neighbours that copy take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tare.analysis.comparison import Comparison
+from tare.analysis.formatting import format_quantity
+from tare.analysis.hardware import Counted, counted
+from tare.analysis.interference import Hurt, memory_bus
+from tare.analysis.rundata import RunData
+from tare.report.interference import slowdowns_table
+from tare.report.svg import legible
+from tare.report.tables import Column, Shown, Table
+from tare.report.words import NONE, joined, marked, metric_name, percent, ratio
+from tare.report.words import counted as plural
+
+CHECK = (
+    "Neighbours that copy memory against such that calculate, at the same places: both keep their "
+    "CPUs busy, only the former need caches and memory bus."
+)
+
+
+@dataclass(frozen=True)
+class BusSection:
+    """What the page shows: sentences, what was counted, and the check beside it."""
+
+    lead: tuple[str, ...]
+    counted: Shown | None
+    slowdowns: Shown | None
+
+
+@dataclass(frozen=True)
+class Bus:
+    """Everything of the section."""
+
+    section: BusSection
+    tables: tuple[Table[Counted] | Table[Hurt], ...]
+
+
+def bus_of(runs: Sequence[RunData], comparison: Comparison) -> Bus | None:
+    """Return the section; None where nothing was counted, nor scenarios are as it needs them."""
+    told = counted(runs)
+    hurts = memory_bus(runs, comparison.arms, comparison.confidence)
+    if not told and not hurts:
+        return None
+    own = counted_table(told) if any(_any(each) for each in told) else None
+    beside = None
+    if hurts:
+        beside = slowdowns_table(
+            hurts,
+            "memory-bus",
+            "How many times worse each metric is beside "
+            "neighbours that copy memory than beside such that calculate",
+        )
+    lead = [*_counters(told), *([f"{CHECK} {_worst(hurts)}"] if hurts else [])]
+    return Bus(
+        BusSection(
+            tuple(map(legible, lead)),
+            own.shown() if own else None,
+            beside.shown(hide=["neighbours"]) if beside else None,
+        ),
+        tuple(table for table in (own, beside) if table is not None),
+    )
+
+
+def _any(one: Counted) -> bool:
+    return any(value is not None for value in (one.misses_per_s, one.miss_share, one.per_cycle))
+
+
+def _counters(told: Sequence[Counted]) -> list[str]:
+    """Say what was not counted, and why."""
+    if not told:
+        return [
+            "The processor’s counters were not asked for (`counters: true` of tick and "
+            "memory-bandwidth), so accesses to memory are not counted here."
+        ]
+    lacking: dict[str, list[str]] = {}
+    for one in told:
+        if one.missing:
+            arms = lacking.setdefault(one.missing, [])
+            if one.arm not in arms:
+                arms.append(one.arm)
+    return [
+        f"In {joined(arms)} the processor’s counters could not be read ({why}), so accesses to "
+        "memory are not counted there."
+        for why, arms in lacking.items()
+    ]
+
+
+def _worst(hurts: Sequence[Hurt]) -> str:
+    sure = [hurt for hurt in hurts if hurt.decided and hurt.slowdown > 1]
+    if not sure:
+        return f"Of {plural(len(hurts), 'comparison')} none tells that this costs anything."
+    worst = max(sure, key=lambda hurt: hurt.slowdown)
+    return (
+        f"It costs most in {marked(worst.arm, worst.emulated)}: {worst.key.workload} "
+        f"({metric_name(worst.key.metric)}) in {worst.key.scenario} is {ratio(worst.slowdown)} of "
+        f"its value in {worst.quiet}."
+    )
+
+
+def counted_table(told: Sequence[Counted]) -> Table[Counted]:
+    """Return what the processors counted, arm by arm."""
+
+    def quantity(value: float | None, unit: str) -> str:
+        return NONE if value is None else format_quantity(value, unit)
+
+    columns: tuple[Column[Counted], ...] = (
+        Column("arm", lambda c: c.arm, "Arm", lambda c: marked(c.arm, c.emulated)),
+        Column("emulated", lambda c: c.emulated),
+        Column("scenario", lambda c: c.scenario, "Scenario"),
+        Column("workload", lambda c: c.workload, "Workload"),
+        Column("parameters", lambda c: c.parameters),
+        Column(
+            "misses_per_s",
+            lambda c: c.misses_per_s,
+            "Last-level misses",
+            lambda c: quantity(c.misses_per_s, "1/s"),
+            numeric=True,
+        ),
+        Column(
+            "bandwidth",
+            lambda c: c.bandwidth,
+            "From memory",
+            lambda c: quantity(c.bandwidth, "B/s"),
+            numeric=True,
+        ),
+        Column(
+            "miss_share",
+            lambda c: c.miss_share,
+            "Of accesses",
+            lambda c: NONE if c.miss_share is None else percent(c.miss_share),
+            numeric=True,
+        ),
+        Column(
+            "per_cycle",
+            lambda c: c.per_cycle,
+            "Instructions a cycle",
+            lambda c: NONE if c.per_cycle is None else f"{c.per_cycle:.2f}",
+            numeric=True,
+        ),
+        Column("cells", lambda c: c.cells, "Cells", numeric=True),
+        Column("missing", lambda c: c.missing),
+    )
+    tone = lambda c: "emulated" if c.emulated else ""  # noqa: E731
+    caption = "What the processor counted inside the machines, per second"
+    return Table("counters", caption, columns, tuple(told), tone=tone)

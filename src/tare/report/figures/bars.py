@@ -1,0 +1,107 @@
+"""Values of arms as bars with intervals, in groups such as sizes or numbers of machines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tare.analysis.formatting import format_quantity
+from tare.report.figures.axes import linear_ticks, tick_label
+from tare.report.figures.canvas import Canvas
+from tare.report.figures.frame import Figure, Spec
+from tare.report.palette import AXIS, RULE, SOFT, TEXT, Look
+from tare.report.words import marked, short
+
+WIDE, NARROW = 720.0, 360.0
+HEAD, ROW, BAR, FOOT, LABELS = 18.0, 19.0, 13.0, 26.0, 150.0
+SHARE = "%"
+"""The unit of shares, which are written in per cent."""
+NOTHING = 1e-9
+"""Values below are as good as none: no byte, share or time is so small."""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One arm's value.
+
+    Args:
+        group: What it stands under: bars of one group follow each other.
+        arm: The arm.
+        emulated: Whether it is emulated.
+        value: At least 0.
+        ends: Its interval; None where there is none.
+    """
+
+    group: str
+    arm: str
+    emulated: bool
+    value: float
+    ends: tuple[float, float] | None
+
+
+def bars_figure(
+    bars: Sequence[Bar], looks: Mapping[str, Look], unit: str, *, name: str, title: str
+) -> Figure:
+    """Return the figure; at least one bar.
+
+    Args:
+        bars: The values, group by group.
+        looks: How arms are drawn.
+        unit: Of the values; :data:`SHARE` for shares.
+        name: Of the figure.
+        title: What it shows.
+    """
+    return Figure(
+        name=name,
+        title=title,
+        description="; ".join(
+            f"{bar.group}, {marked(bar.arm, bar.emulated)}: {_told(bar.value, unit)}"
+            for bar in bars
+        ),
+        spec=_drawn(bars, looks, unit, WIDE),
+        narrow=_drawn(bars, looks, unit, NARROW),
+        emulated=any(bar.emulated for bar in bars),
+    )
+
+
+def _told(value: float, unit: str) -> str:
+    return f"{100 * value:.0f} %" if unit == SHARE else format_quantity(value, unit)
+
+
+def _drawn(bars: Sequence[Bar], looks: Mapping[str, Look], unit: str, width: float) -> Spec:
+    canvas = Canvas(width)
+    left = LABELS if width > NARROW else 96.0
+    most = max((max(bar.value, *(bar.ends or ())) if bar.ends else bar.value) for bar in bars)
+    most = most if most > NOTHING else 1.0
+    scale = (width - left - 64.0) / most
+    top, before = 0.0, ""
+    for bar in bars:
+        if bar.group != before:
+            canvas.text(0, top + HEAD / 2, short(bar.group, int(width / 6.2)), size=11, bold=True)
+            top, before = top + HEAD, bar.group
+        label = short(marked(bar.arm, bar.emulated), int(left / 6.2))
+        canvas.text(left - 8, top + BAR / 2, label, ink=SOFT, align="right", size=11)
+        _bar(canvas, bar, looks[bar.arm], left, top, scale, unit)
+        top += ROW
+    canvas.rule(left, top, left + most * scale, top, AXIS)
+    for tick in linear_ticks(0.0, most, 5 if width > NARROW else 3):
+        x = left + tick * scale
+        canvas.rule(x, top, x, top + 4, RULE)
+        words = f"{100 * tick:g} %" if unit == SHARE else tick_label(tick, unit)
+        canvas.text(x, top + 12, words, size=10, ink=SOFT, align="center")
+    return canvas.spec(top + FOOT)
+
+
+def _bar(
+    canvas: Canvas, bar: Bar, look: Look, left: float, top: float, scale: float, unit: str
+) -> None:
+    end = left + bar.value * scale
+    canvas.rect(left, top, max(end, left + 0.5), top + BAR, look.ink)
+    far = end
+    if bar.ends is not None:
+        low, high = (left + max(0.0, place) * scale for place in bar.ends)
+        canvas.rule(low, top + BAR / 2, high, top + BAR / 2, TEXT, size=1.5, above=True)
+        for place in (low, high):
+            canvas.rule(place, top + 3, place, top + BAR - 3, TEXT, size=1.5, above=True)
+        far = max(end, high)
+    canvas.text(far + 6, top + BAR / 2, _told(bar.value, unit), size=10, ink=SOFT)

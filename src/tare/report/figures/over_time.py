@@ -1,0 +1,82 @@
+"""Values of each arm over the seconds of a load: one line an arm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tare.analysis.formatting import format_quantity
+from tare.report.figures.axes import linear_ticks, tick_label, value_axis
+from tare.report.figures.canvas import Canvas
+from tare.report.figures.frame import Figure, Spec
+from tare.report.palette import RULE, SOFT, Look
+from tare.report.words import marked, short
+
+WIDE, NARROW = 720.0, 360.0
+HEIGHT, FOOT, LINE, LEFT = 170.0, 34.0, 17.0, 62.0
+
+
+@dataclass(frozen=True)
+class Line:
+    """One arm's values: seconds since the start of the load, and the value then."""
+
+    arm: str
+    emulated: bool
+    points: tuple[tuple[float, float], ...]
+
+
+def over_time_figure(
+    name: str, title: str, lines: Sequence[Line], looks: Mapping[str, Look], unit: str
+) -> Figure:
+    """Return the figure; at least one line with a point. Emulated arms are dashed.
+
+    Args:
+        name: Of the figure.
+        title: What it shows.
+        lines: The values, each arm's in order of time.
+        looks: How arms are drawn.
+        unit: Of the values.
+    """
+    words = "; ".join(
+        f"{line.arm}: {format_quantity(min(values), unit)} to {format_quantity(max(values), unit)}"
+        for line in lines
+        if (values := [value for _, value in line.points])
+    )
+    return Figure(
+        name=name,
+        title=title,
+        description=words,
+        spec=_drawn(lines, looks, unit, WIDE),
+        narrow=_drawn(lines, looks, unit, NARROW),
+        emulated=any(line.emulated for line in lines),
+    )
+
+
+def _drawn(lines: Sequence[Line], looks: Mapping[str, Look], unit: str, width: float) -> Spec:
+    canvas = Canvas(width)
+    axis = value_axis([value for line in lines for _, value in line.points], unit, most=5)
+    end = max(time for line in lines for time, _ in line.points) or 1.0
+    room = width - LEFT - 12
+
+    def place(time: float, value: float) -> tuple[float, float]:
+        return LEFT + room * time / end, 8 + (HEIGHT - 16) * (1 - axis.share(value))
+
+    for tick, label in zip(axis.ticks, axis.labels, strict=True):
+        _, y = place(0.0, tick)
+        canvas.rule(LEFT, y, width, y, RULE)
+        canvas.text(LEFT - 6, y, label, size=11, ink=SOFT, align="right")
+    for tick in linear_ticks(0.0, end, 4 if width <= NARROW else 9):
+        x, _ = place(tick, axis.low)
+        canvas.text(x, HEIGHT + 10, tick_label(tick, "s"), size=10, ink=SOFT, align="center")
+    for number, line in enumerate(lines):
+        look = looks[line.arm]
+        points = [place(*point) for point in line.points]
+        if len(points) > 1:
+            canvas.path(points, look.ink, size=1.5, dash="4,3" if line.emulated else "")
+        elif points:
+            canvas.point(*points[0], look.ink, look.shape)
+        top = HEIGHT + FOOT + number * LINE
+        canvas.point(LEFT, top, look.ink, look.shape)
+        name = short(marked(line.arm, line.emulated), int((width - LEFT) / 6.5))
+        canvas.text(LEFT + 12, top, name, size=11)
+    return canvas.spec(HEIGHT + FOOT + len(lines) * LINE)

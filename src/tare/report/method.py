@@ -1,0 +1,99 @@
+"""How results were compared, in words, as the run's study chose it."""
+
+from __future__ import annotations
+
+from tare.analysis.duets import is_duet
+from tare.analysis.model import Comparison
+from tare.report.svg import legible
+
+
+def method_of(comparison: Comparison) -> tuple[str, ...]:
+    """Return how a comparison was made, one paragraph each."""
+    blocks = comparison.runs[0].study.get("blocks") or {}
+    chosen = str(blocks.get("method", ""))
+    lines = [
+        "A block is one fresh boot of every arm, in random order; all statistics are over blocks, "
+        "never over samples.",
+        _intervals(chosen, f"{100 * comparison.confidence:.4g} %"),
+        "Costs are ratios turned so that more is always worse: 2× is half the throughput or twice "
+        "the duration.",
+        _tests(chosen, comparison.level),
+        f"Worse or better: p below {comparison.level:g}, the interval beside 1, and the estimate "
+        f"beyond the practical margin of ±{100 * comparison.margin:g} %. Equivalent: the whole "
+        "interval lies within the margin. Everything else is inconclusive, and the greatest cost "
+        "that the interval does not exclude is said.",
+        *_about_baseline(comparison),
+        "What a unit of work costs the host is the CPU time of the machine’s own processes there "
+        "(of QEMU, of the container, of the agent on the bare host) per unit of work, averaged "
+        "over the cell; what the host’s kernel does for it elsewhere is only in the host’s "
+        "counters. Memory is the most that was seen resident.",
+    ]
+    lines += [
+        f"{legible(family.arm)}, {family.family} metrics: {family.tests} tests, {family.declared} "
+        "declared; the least p within reach is "
+        + ("–." if family.p_least is None else f"{family.p_least:.2g}.")
+        for family in comparison.families
+    ]
+    return tuple(lines)
+
+
+def _intervals(chosen: str, level: str) -> str:
+    if chosen == "anytime":
+        return (
+            f"Ratios are the geometric mean of each block’s arm ÷ baseline, with a {level} "
+            "confidence sequence: it covers at all looks together, so the run could stop as soon "
+            "as all was decided. Those of tails and maxima are of their median ratio."
+        )
+    first = (
+        "Stein interval: the spread of the least blocks, which said how many there would be, and "
+        "the mean of all"
+        if chosen == "stein"
+        else "Student-t interval over the blocks’ log-ratios"
+    )
+    return (
+        f"Ratios are the geometric mean of each block’s arm ÷ baseline, with a {level} {first}; "
+        "the hierarchical bootstrap’s interval stands beside it in the CSV file. Tails and maxima "
+        "have order-statistic intervals of the median ratio instead, since a maximum has no "
+        "t-interval."
+    )
+
+
+def _tests(chosen: str, level: float) -> str:
+    if chosen == "anytime":
+        return (
+            "p is by evidence that may be looked at after every block, its level shared equally "
+            "among one arm’s headline metrics, or among its others, which are exploratory; of "
+            "what is zero at times by the signs of the differences alone."
+        )
+    return (
+        "p is from flipping the signs of whole blocks, and corrected by max-T over one arm’s "
+        "headline metrics, or over its others, which are exploratory: an arm without any "
+        "difference is called worse or better in any headline metric in at most "
+        f"{100 * level:g} % of studies, whatever other arms there are."
+    )
+
+
+def _about_baseline(comparison: Comparison) -> list[str]:
+    """Return what counts as the baseline, and whether the order of a block is taken out."""
+    lines = []
+    for baseline, twin in comparison.pooled.items():
+        there = "" if baseline == comparison.baseline else f", {legible(baseline)},"
+        lines.append(
+            f"{legible(twin)} is the baseline{there} booted a second time: its boots count "
+            "as the baseline’s, and how far the two differ is a diagnostic, no gate."
+        )
+    if any(map(is_duet, comparison.runs)):
+        lines.append(
+            "Both arms of a block ran at once, on equal CPUs that they exchanged from block to "
+            "block (a duet): what disturbed the host for a while is in both, and cancels out. What "
+            "each takes from the other, of memory bandwidth, of shared caches, of clock speed, is "
+            "in both too: these are costs beside a neighbour."
+        )
+        if comparison.position:
+            lines.append("Which half of the CPUs an arm had is a covariate.")
+    elif comparison.position:
+        lines.append(
+            "By how much later in its block an arm was booted than the baseline is a covariate, "
+            "flipped with the block’s signs."
+        )
+    return lines

@@ -1,0 +1,344 @@
+"""A source's figures of jobs on clusters: bars over size, slaves or placement, and counters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tare.analysis.comparison import Comparison
+from tare.analysis.formatting import format_quantity, format_size
+from tare.analysis.job_counters import counter_values
+from tare.analysis.monitoring import COUNTS, QUANTITIES, Monitor
+from tare.analysis.results import Key
+from tare.references.exhibits import Exhibit, Over
+from tare.references.pairing import kinds_of
+from tare.references.scenarios import mapping
+from tare.report.figures.bars import SHARE, Bar, bars_figure
+from tare.report.figures.frame import Figure
+from tare.report.palette import Look
+from tare.report.tables import Column, Shown, Table
+from tare.report.words import NONE, Names, Part, marked, metric_name, slug
+
+NOTE = "Means over the blocks; lines are their intervals by Student’s t."
+MOST_BARS = 60
+
+
+@dataclass(frozen=True)
+class JobsExhibit:
+    """What stands for a figure: it drawn, its values as a table, or why there is nothing."""
+
+    figure: Figure | None = None
+    table: Shown | None = None
+    empty: str = ""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How a scenario's cluster is made: its slaves, and on how many hosts they are."""
+
+    slaves: int
+    hosts: int
+
+
+@dataclass(frozen=True)
+class JobRow:
+    """One quantity of one piece of work: each arm's mean and its interval.
+
+    ``copies`` and ``written`` are the effective replication and the bytes that all machines wrote,
+    of the baseline or of the first arm that tells them.
+    """
+
+    part: Part
+    what: str
+    unit: str
+    shape: Shape | None
+    copies: float | None
+    written: float | None
+    arms: Mapping[str, tuple[float, tuple[float, float] | None]]
+
+
+def bars_of(
+    comparison: Comparison, looks: Mapping[str, Look], exhibit: Exhibit, name: str
+) -> JobsExhibit:
+    """Return metrics of jobs as bars: of all scenarios that show what the figure is about."""
+    kinds = kinds_of(comparison.runs)
+    keys = [
+        key
+        for key in dict.fromkeys(summary.key for summary in comparison.summaries)
+        if key.role == "subject"
+        and key.metric in exhibit.metrics
+        and kinds.get(key.workload, key.workload) in exhibit.workloads
+        and _has(key.parameters, exhibit.parameters)
+    ]
+    chosen = set(telling([Part.of(key) for key in keys], shapes(comparison), exhibit.over))
+    keys = [key for key in keys if Part.of(key) in chosen]
+    rows = [_metric_row(comparison, key) for key in keys]
+    return _made(comparison, looks, exhibit, name, rows)
+
+
+def counters_of(
+    comparison: Comparison,
+    monitors: Iterable[Monitor],
+    looks: Mapping[str, Look],
+    exhibit: Exhibit,
+    name: str,
+) -> JobsExhibit:
+    """Return counters of machines or hosts in one step of jobs, as bars."""
+    kinds = kinds_of(comparison.runs)
+    watched = [
+        each
+        for each in monitors
+        if kinds.get(each.workload, each.workload) in exhibit.workloads
+        and _has(each.parameters, exhibit.parameters)
+    ]
+    parts = [Part(m.scenario, m.workload, m.parameters, "subject") for m in watched]
+    chosen = telling(parts, shapes(comparison), exhibit.over)
+    rows: list[JobRow] = []
+    for quantity in exhibit.metrics:
+        found: dict[Part, dict[str, tuple[float, tuple[float, float] | None]]] = {}
+        for value in counter_values(
+            watched, quantity, exhibit.of, exhibit.step, exhibit.confidence
+        ):
+            part = Part(value.scenario, value.workload, value.parameters, "subject")
+            found.setdefault(part, {})[value.arm] = (value.mean, value.ends)
+        rows += [
+            _row(comparison, part, counter_name(quantity), _unit(quantity), found[part])
+            for part in dict.fromkeys(chosen)
+            if part in found
+        ]
+    return _made(comparison, looks, exhibit, name, rows)
+
+
+def counter_name(quantity: str) -> str:
+    """Return what a counter is called: ``others-used`` is ``CPUs without machines, used``."""
+    kind, _, what = quantity.partition("-")
+    kinds = {"cpu": "CPU", "bound": "CPUs with machines", "others": "CPUs without machines"}
+    words = {"iowait": "idle, waiting for I/O"}.get(what, what)
+    return f"{kinds.get(kind, kind)}, {words}" if kind in kinds else f"{kind} {words}"
+
+
+def _unit(quantity: str) -> str:
+    unit = QUANTITIES.get(quantity, "1")
+    return SHARE if unit == "1" and quantity not in COUNTS else unit
+
+
+def shapes(comparison: Comparison) -> dict[str, Shape]:
+    """Return how the clusters of the runs' scenarios are made, by scenario."""
+    found: dict[str, Shape] = {}
+    for run in comparison.runs:
+        for name, scenario in mapping(run.study.get("scenarios")).items():
+            cluster = mapping(mapping(scenario).get("cluster"))
+            slaves, hosts = cluster.get("slaves"), cluster.get("hosts")
+            if isinstance(slaves, int):
+                spread = len(hosts) if isinstance(hosts, list | tuple) else 0
+                found[str(name)] = Shape(slaves, max(1, min(spread, slaves)))
+    return found
+
+
+def telling(parts: Sequence[Part], made: Mapping[str, Shape], over: Over) -> list[Part]:
+    """Return the pieces of work that show how something depends on what a figure is drawn over.
+
+    Args:
+        parts: All pieces of work that were measured.
+        made: How the scenarios' clusters are made.
+        over: ``size``: the scenario with most sizes, in their order; ``slaves``: work that was
+            done on clusters of several sizes; ``hosts``: on as many slaves on one host and on
+            more; empty: all.
+    """
+    known = list(dict.fromkeys(parts))
+    if not over:
+        return known
+    if over == "size":
+        sizes: dict[str, set[float]] = {}
+        for part in known:
+            sizes.setdefault(part.scenario, set()).add(_size(part))
+        best = max(sizes, key=lambda name: len(sizes[name]), default="")
+        return sorted((part for part in known if part.scenario == best), key=_size)
+    clusters = [part for part in known if part.scenario in made]
+    if over == "slaves":
+        clusters = [part for part in clusters if made[part.scenario].hosts == 1]
+        several = {made[part.scenario].slaves for part in clusters}
+        return _by_slaves(clusters, made) if len(several) > 1 else []
+    spread = {made[part.scenario].slaves for part in clusters if made[part.scenario].hosts > 1}
+    alone = {made[part.scenario].slaves for part in clusters if made[part.scenario].hosts == 1}
+    both = [part for part in clusters if made[part.scenario].slaves in spread & alone]
+    return _by_slaves(both, made)
+
+
+def _by_slaves(parts: Iterable[Part], made: Mapping[str, Shape]) -> list[Part]:
+    def order(part: Part) -> tuple[int, int, float]:
+        shape = made[part.scenario]
+        return shape.slaves, shape.hosts, _size(part)
+
+    return sorted(parts, key=order)
+
+
+def _size(part: Part) -> float:
+    size = _parameters(part.parameters).get("size")
+    return float(size) if isinstance(size, int | float) else 0.0
+
+
+def _parameters(text: str) -> Mapping[str, Any]:
+    return mapping(json.loads(text or "{}"))
+
+
+def _has(parameters: str, wanted: Mapping[str, object]) -> bool:
+    given = _parameters(parameters)
+    return all(given.get(name) == value for name, value in wanted.items())
+
+
+def _metric_row(comparison: Comparison, key: Key) -> JobRow:
+    found = [summary for summary in comparison.summaries if summary.key == key]
+    arms = {
+        summary.arm: (
+            summary.mean,
+            (summary.interval.low, summary.interval.high) if summary.interval else None,
+        )
+        for summary in found
+    }
+    return _row(comparison, Part.of(key), metric_name(key.metric), found[0].unit, arms)
+
+
+def _row(
+    comparison: Comparison,
+    part: Part,
+    what: str,
+    unit: str,
+    arms: Mapping[str, tuple[float, tuple[float, float] | None]],
+) -> JobRow:
+    return JobRow(
+        part,
+        what,
+        unit,
+        shapes(comparison).get(part.scenario),
+        _mean(comparison, part, "copies", "1"),
+        _mean(comparison, part, "written", "B"),
+        arms,
+    )
+
+
+def _mean(comparison: Comparison, part: Part, metric: str, unit: str) -> float | None:
+    found = {
+        summary.arm: summary.mean
+        for summary in comparison.summaries
+        if Part.of(summary.key) == part
+        and summary.key.metric == metric
+        and summary.unit == unit
+    }  # fmt: skip
+    return found.get(comparison.baseline or "", next(iter(found.values()), None))
+
+
+def _made(
+    comparison: Comparison,
+    looks: Mapping[str, Look],
+    exhibit: Exhibit,
+    name: str,
+    rows: Sequence[JobRow],
+) -> JobsExhibit:
+    if not rows:
+        return JobsExhibit(empty=_nothing(exhibit))
+    emulated = {summary.arm for summary in comparison.summaries if summary.emulated}
+    names = Names(row.part for row in rows)
+    unit = rows[0].unit
+    drawn = [row for row in rows if row.unit == unit]
+    several = len({row.what for row in drawn}) > 1
+    bars = [
+        Bar(_group(names, row, several), arm, arm in emulated, *row.arms[arm])
+        for row in drawn
+        for arm in comparison.arms
+        if arm in row.arms
+    ]
+    figure = bars_figure(bars[:MOST_BARS], looks, unit, name=name, title=exhibit.shows)
+    return JobsExhibit(figure, _table(comparison, exhibit, name, rows, names, emulated).shown())
+
+
+def _group(names: Names, row: JobRow, several: bool) -> str:
+    words = [names.name(row.part), *([row.what] if several else [])]
+    if row.shape is not None:
+        words.append(_slaves(row.shape))
+    if row.copies is not None and row.written is not None:
+        copies = f"{row.copies:g} {'copy' if row.copies == 1 else 'copies'}"
+        words.append(f"{copies}, {format_size(row.written)} written")
+    return ", ".join(words)
+
+
+def _slaves(shape: Shape) -> str:
+    slaves = f"{shape.slaves} slave{'s' if shape.slaves > 1 else ''}"
+    return f"{slaves} on {shape.hosts} hosts" if shape.hosts > 1 else slaves
+
+
+def _nothing(exhibit: Exhibit) -> str:
+    lacking = {
+        "slaves": ", on clusters of several sizes",
+        "hosts": ", on slaves of one host and as many on several",
+        "size": "",
+        "": "",
+    }[exhibit.over]
+    step = f" in step {exhibit.step}" if exhibit.step else ""
+    named = counter_name if exhibit.view == "counters" else metric_name
+    return (
+        f"this run has no {' or '.join(map(named, exhibit.metrics))} of "
+        f"{' or '.join(exhibit.workloads)}{step}{lacking}"
+    )
+
+
+def _table(
+    comparison: Comparison,
+    exhibit: Exhibit,
+    name: str,
+    rows: Sequence[JobRow],
+    names: Names,
+    emulated: set[str],
+) -> Table[JobRow]:
+    columns: list[Column[JobRow]] = [
+        Column("what", lambda row: f"{names.name(row.part)}: {row.what}", "What"),
+        Column(
+            "slaves",
+            lambda row: row.shape.slaves if row.shape else None,
+            "Slaves",
+            lambda row: _slaves(row.shape) if row.shape else NONE,
+        ),
+        Column(
+            "copies",
+            lambda row: row.copies,
+            "Copies",
+            lambda row: NONE if row.copies is None else f"{row.copies:g}",
+            numeric=True,
+        ),
+        Column(
+            "written",
+            lambda row: row.written,
+            "Written",
+            lambda row: NONE if row.written is None else format_size(row.written),
+            numeric=True,
+        ),
+    ]
+    columns += [
+        _column(arm, marked(arm, arm in emulated))
+        for arm in comparison.arms
+        if any(arm in row.arms for row in rows)
+    ]
+    return Table(slug(f"{name} values"), exhibit.shows, tuple(columns), tuple(rows))
+
+
+def _column(arm: str, title: str) -> Column[JobRow]:
+    def text(row: JobRow) -> str:
+        if arm not in row.arms:
+            return NONE
+        mean, ends = row.arms[arm]
+        if ends is None:
+            return _told(mean, row.unit)
+        return f"{_told(mean, row.unit)} ± {_told((ends[1] - ends[0]) / 2, row.unit)}"
+
+    def value(row: JobRow) -> float | None:
+        return row.arms[arm][0] if arm in row.arms else None
+
+    return Column(slug(arm), value, title, text, numeric=True)
+
+
+def _told(value: float, unit: str) -> str:
+    if unit == SHARE:
+        return f"{100 * value:.1f} %"
+    return f"{value:.3g}" if unit == "1" else format_quantity(value, unit)

@@ -1,0 +1,80 @@
+"""Fill templates: one page that needs nothing else, whose scripts alone may run in it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from tare.report.compiled import Compiled
+from tare.report.palette import css_variables
+from tare.report.words import EMULATED
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+def filled(template: str, page: object, scripts: Sequence[str]) -> str:
+    """Return a page as HTML; all outside text is escaped on the way.
+
+    Args:
+        template: Its name in the folder of templates.
+        page: What it shows.
+        scripts: Names of the scripts in it, which its policy lets run; no others do.
+    """
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        bytecode_cache=Compiled(),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=False,
+    )
+    environment.filters["unbroken"] = unbroken
+    environment.filters["prose"] = prose
+    texts = [(TEMPLATES / name).read_text(encoding="utf-8") for name in scripts]
+    html = environment.get_template(template).render(
+        page=page,
+        light=Markup(css_variables("light")),
+        dark=Markup(css_variables("dark")),
+        css=Markup((TEMPLATES / "page.css").read_text(encoding="utf-8")),
+        scripts=[Markup(text) for text in texts],
+        script_hashes=Markup(" ".join(map(_allowed, texts))),
+        emulated_word=EMULATED,
+    )
+    return html.lstrip()
+
+
+def _allowed(script: str) -> str:
+    """Return what the page's policy calls a script, so that no other one runs."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return f"'sha256-{digest}'"
+
+
+_HYPHENATED = re.compile(r"[\w.]+(?:-[\w.]+)+")
+
+
+def unbroken(text: str) -> Markup:
+    """Return ``text`` as HTML in which short hyphenated names never break across lines."""
+    pieces, end = [], 0
+    for match in _HYPHENATED.finditer(text):
+        if len(match[0]) <= 24:
+            pieces += [escape(text[end : match.start()]), Markup('<span class="nb">')]
+            pieces += [escape(match[0]), Markup("</span>")]
+            end = match.end()
+    return Markup("").join([*pieces, escape(text[end:])])
+
+
+def prose(text: str) -> Markup:
+    """Return ``text`` as HTML in which what stands between backticks is code."""
+    pieces = text.split("`")
+    if len(pieces) % 2 == 0:
+        return escape(text)
+    code = [
+        Markup("<code>{}</code>").format(piece) if place % 2 else escape(piece)
+        for place, piece in enumerate(pieces)
+    ]
+    return Markup("").join(code)

@@ -1,0 +1,68 @@
+"""What a source's text states beside its tables, and what a run has for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tare.analysis.formatting import format_quantity
+from tare.references.published import Reference
+from tare.references.stated import Stated
+from tare.report.published import as_printed
+from tare.report.tables import Column, Table
+from tare.report.words import joined, ratio
+
+
+def stated_table(reference: Reference, rows: Sequence[Stated]) -> Table[Stated]:
+    """Return the numbers that the source states in its text, each with the run's or the reason."""
+    columns: tuple[Column[Stated], ...] = (
+        Column("name", lambda row: row.name),
+        Column("says", lambda row: row.fact.says, "Stated in the text"),
+        Column("value", lambda row: row.fact.value, "Value", _value, numeric=True),
+        Column("to", lambda row: row.fact.to),
+        Column("unit", lambda row: row.fact.unit),
+        Column("conditions", lambda row: row.fact.conditions, "Conditions"),
+        Column("section", lambda row: row.fact.section, "Section"),
+        Column("of", lambda row: joined(row.fact.of) if row.fact.of else ""),
+        Column("own", own_words, "This run"),
+    )
+    caption = (
+        f"Numbers that the text of {reference.reference} states, and what this run has for them"
+    )
+    return Table(f"reference-{reference.reference}-facts", caption, columns, tuple(rows))
+
+
+def statement(row: Stated) -> str:
+    """Return one number of the text in a sentence, with what the run has for it."""
+    conditions = f" ({row.fact.conditions})" if row.fact.conditions else ""
+    told = f"Stated in section {row.fact.section}: {row.fact.says}: {_value(row)}{conditions}."
+    return told if row.fact.setup else f"{told} This run: {own_words(row)}."
+
+
+def own_words(row: Stated) -> str:
+    """Return what the run has for it, arm by arm, or why it has nothing."""
+    if row.why:
+        return f"nothing: {row.why}"
+    fact = row.fact
+    what = f"{fact.workload} {fact.metric}"
+    if fact.against:
+        sign = "÷" if fact.unit == "1" else "−"
+        what += f", {fact.scenario} {sign} {fact.against}"
+    elif row.scenario:
+        what += f" in {row.scenario}"
+    values = (f"{arm} {_own(row, value)}" for arm, value in row.own.items())
+    return f"{what}: {', '.join(values)}"
+
+
+def _own(row: Stated, value: float) -> str:
+    if row.fact.against and row.unit == "1":
+        return ratio(value)
+    if value < 0:
+        return f"−{format_quantity(-value, row.unit)}"
+    return format_quantity(value, row.unit)
+
+
+def _value(row: Stated) -> str:
+    """Return the number with the digits that it was printed with."""
+    fact = row.fact
+    ends = [fact.value] if fact.to is None else [fact.value, fact.to]
+    return " to ".join(as_printed(end, fact.unit) for end in ends)

@@ -1,0 +1,78 @@
+"""What went wrong on a cluster, by the words that Hadoop has for it.
+
+Source of the words: Hadoop 3.4.2's own messages, as its clients and daemons write them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MOST_LINES, MOST_LETTERS = 2, 300
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault that has a name.
+
+    Args:
+        words: What it is.
+        signs: Words of Hadoop's that tell it.
+        daemon: The daemon whose log tells most of it.
+    """
+
+    words: str
+    signs: tuple[str, ...]
+    daemon: str
+
+
+FAULTS = (
+    Fault(
+        "a slave's disk is full",
+        (
+            "No space left on device",
+            "DiskOutOfSpaceException",
+            "Out of space",
+            "could only be written to 0 of",
+            "NotEnoughReplicas",
+            "no space available in any of the configured local directories",
+            "Could not find any valid local directory",
+        ),
+        "datanode",
+    ),
+    Fault(
+        "the job was killed",
+        ("failed with state KILLED", "Kill job job_", "was killed by user", "Job state is KILLED"),
+        "resourcemanager",
+    ),
+    Fault(
+        "a NodeManager was lost",
+        ("Container released on a *lost* node", "on a lost node", "as it is now LOST"),
+        "resourcemanager",
+    ),
+    Fault(
+        "a task ran out of memory",
+        ("java.lang.OutOfMemoryError", "beyond the 'PHYSICAL' memory limit", "exit code 137"),
+        "nodemanager",
+    ),
+    Fault(
+        "HDFS lost blocks",
+        ("BlockMissingException", "Could not obtain block", "MissingBlocksException"),
+        "namenode",
+    ),
+)
+"""Those that have a name, the most certain first."""
+
+
+def fault_in(text: str) -> Fault | None:
+    """Return the fault that a client's or daemon's words tell of; None: none that has a name."""
+    return next((fault for fault in FAULTS if any(sign in text for sign in fault.signs)), None)
+
+
+def lines_of(fault: Fault, log: str) -> str:
+    """Return the last lines of a log that tell of a fault; empty: it has none."""
+    found = [
+        line.strip()[:MOST_LETTERS]
+        for line in log.splitlines()
+        if any(sign in line for sign in fault.signs)
+    ]
+    return " / ".join(list(dict.fromkeys(found))[-MOST_LINES:])

@@ -1,0 +1,133 @@
+"""A machine's cycle counter on the clock of its host, where that host is another computer.
+
+What this computer exchanges with a machine passes through its own clock. An agent on the host is
+asked in between, so that both can be set against one another: a chain of two exchanges, each
+bounded (Cristian's algorithm, 1989), whose bounds add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tare.agent.channel import StreamChannel
+from tare.agent.client import AgentClient
+from tare.agent.clocktrust import ClockReading
+from tare.errors import TareError
+from tare.hosts import Host, Ledger, start_owned
+
+ROUNDS = 5
+_HELLO_S = 60.0
+_GONE_S = 5.0
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """A number of ticks, or of nanoseconds, that lies between two."""
+
+    low: float
+    high: float
+
+    @property
+    def middle(self) -> float:
+        """What is taken for it."""
+        return (self.low + self.high) / 2
+
+    @property
+    def error(self) -> float:
+        """How far that can be off."""
+        return (self.high - self.low) / 2
+
+
+EXACT = Bounds(0.0, 0.0)
+
+
+def counter_offset(
+    machine: Sequence[ClockReading], host: Sequence[ClockReading], hz: float
+) -> Bounds:
+    """Return what is to be added to a machine's counter to have its host's.
+
+    Both run at the same rate. Each reading says that this computer's clock stood between two
+    moments; each pair of readings bounds the offset, and all must agree (Marzullo, 1984).
+
+    Args:
+        machine: Readings of the machine's counter.
+        host: Readings of the host's, made shortly before or after.
+        hz: The counters' frequency.
+
+    Returns:
+        Bounds in ticks; those of the tightest pair where the readings do not agree.
+    """
+    rate = hz * 1e-9
+    pairs = [
+        Bounds(
+            there.tsc - own.tsc + (own.host_before_ns - there.host_after_ns) * rate,
+            there.tsc - own.tsc + (own.host_after_ns - there.host_before_ns) * rate,
+        )
+        for own in machine
+        for there in host
+    ]
+    return _common(pairs)
+
+
+def clock_offset(host: Sequence[ClockReading]) -> Bounds:
+    """Return what is to be added to this computer's clock to have the host's, in ns."""
+    return _common(
+        [
+            Bounds(each.guest_ns - each.host_after_ns, each.guest_ns - each.host_before_ns)
+            for each in host
+        ]
+    )
+
+
+def on_the_host(readings: Sequence[ClockReading], offset: Bounds) -> tuple[ClockReading, ...]:
+    """Return readings of a machine as the host's clock would have bounded them."""
+    return tuple(
+        ClockReading(
+            each.guest_ns,
+            round(each.host_before_ns + offset.low),
+            round(each.host_after_ns + offset.high),
+            each.tsc,
+        )
+        for each in readings
+    )
+
+
+def _common(bounds: Sequence[Bounds]) -> Bounds:
+    low, high = max(each.low for each in bounds), min(each.high for each in bounds)
+    if low <= high:
+        return Bounds(low, high)
+    return min(bounds, key=lambda each: each.error)
+
+
+@asynccontextmanager
+async def host_agent(host: Host, ledger: Ledger, agent: Path) -> AsyncIterator[AgentClient]:
+    """Run the agent on a host, to ask it for its clock and its cycle counter.
+
+    Args:
+        host: The host.
+        ledger: Is told before it is started.
+        agent: The agent's program there.
+
+    Raises:
+        MachineFault: It does not speak.
+    """
+    async with AsyncExitStack() as held:
+        process = await start_owned(host, ledger, [str(agent), "serve"])
+
+        async def end() -> None:
+            with suppress(TareError, OSError):
+                await process.end(_GONE_S)
+
+        held.push_async_callback(end)
+        client = AgentClient(StreamChannel(process.stdout, process.stdin), name=host.name)
+        held.push_async_callback(client.close)
+        await client.hello(_HELLO_S)
+        yield client
+
+
+async def readings(agent: AgentClient, rounds: int = ROUNDS) -> tuple[ClockReading, ...]:
+    """Return some readings of an agent's clock and counter."""
+    return tuple([await agent.clock() for _ in range(rounds)])

@@ -1,0 +1,173 @@
+"""Two arms side by side, on equal cores that they exchange from block to block.
+
+What disturbs a computer for a while then disturbs both arms at once, and cancels out of their ratio
+(Bulej et al. 2020). Its price: each is the other's neighbour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tare.study.cells import Batch, Cell, cell_label
+from tare.study.placement import HostCpus, chosen_cpus
+
+if TYPE_CHECKING:
+    from tare.study.kinds import Kind
+    from tare.study.model import Arm
+    from tare.study.scenario import Scenario
+    from tare.study.yamltext import Path
+
+ARMS = 2
+SHARED = frozenset({"disk", "network", "bridged"})
+"""What a host has one of, so that two at once measure each other."""
+
+Left = tuple[str, str, str | None, str]
+"""What will not run: arm, scenario, workload or None for all of them, and why."""
+
+
+def duet_faults(
+    arms: Mapping[str, Arm | None], scenarios: Mapping[str, Scenario | None]
+) -> Iterator[tuple[Path, str]]:
+    """Yield why a study cannot be measured as duets: where that stands, and what to do.
+
+    Args:
+        arms: Its arms by name; None for those that are wrong themselves.
+        scenarios: The same of its scenarios; empty where it names none.
+    """
+    here: Path = ("blocks", "duet")
+    if len(arms) != ARMS:
+        yield (
+            here,
+            f"a duet is of the baseline and one other arm, and this study has {len(arms)}: "
+            "leave arms out, or take one with `--arm NAME`",
+        )
+    if len({arm.on for arm in arms.values() if arm}) > 1:
+        yield here, "the arms of a duet run on one host: write no `on`, or the same for both"
+    if not scenarios:
+        yield here, "a duet needs a scenario with `subject: {cpus: pinned}`: name one"
+    for name, scenario in scenarios.items():
+        if scenario is None:
+            continue
+        at: Path = ("scenarios", name)
+        if scenario.subject.cpus != "pinned":
+            yield at, "the arms of a duet need CPUs of their own: write `subject: {cpus: pinned}`"
+        if scenario.neighbours or scenario.roles:
+            yield at, "in a duet each arm is the other’s neighbour; leave other machines out"
+        if scenario.host_trace:
+            yield at, "the host’s side is not recorded in a duet: leave `host-trace` out"
+    for name, arm in arms.items():
+        if arm and arm.host_trace:
+            yield (
+                ("arms", name),
+                "the host’s side is not recorded in a duet: leave `host-trace` out",
+            )
+
+
+def paired(
+    batches: Sequence[Batch], cpus: HostCpus, kinds: Mapping[str, Kind]
+) -> tuple[list[Batch], list[Left]]:
+    """Place the two arms of each scenario side by side; what has no partner is left out.
+
+    Args:
+        batches: One of each arm and scenario, placed for itself.
+        cpus: The host's CPUs.
+        kinds: The workloads by name.
+
+    Returns:
+        The batches that run, and what does not.
+    """
+    kept: list[Batch] = []
+    left: list[Left] = []
+    for scenario in dict.fromkeys(batch.scenario for batch in batches):
+        two = [batch for batch in batches if batch.scenario == scenario]
+        beside, notes = _cores(two, cpus, kinds)
+        if not beside:
+            left += [(batch.arm, scenario, None, notes) for batch in two]
+            continue
+        both = set.intersection(*({cell_label(c.id) for c in batch.cells} for batch in two))
+        for batch, own in zip(two, beside, strict=True):
+            lone = dict.fromkeys(
+                cell.workload for cell in batch.cells if cell_label(cell.id) not in both
+            )
+            why = "a duet measures what both of its arms can run"
+            left += [(batch.arm, scenario, workload, why) for workload in lone]
+            cells = tuple(cell for cell in batch.cells if cell_label(cell.id) in both)
+            placement = replace(batch.placement, subject=own, notes=(notes,))
+            if cells:
+                kept.append(replace(batch, cells=cells, placement=placement))
+    return kept, left
+
+
+def _cores(
+    two: Sequence[Batch], cpus: HostCpus, kinds: Mapping[str, Kind]
+) -> tuple[tuple[tuple[int, ...], ...], str]:
+    """Return the CPUs of each and how they were chosen, or none and why there are none."""
+    if len(two) != ARMS:
+        return (), f"there is nothing to run beside {two[0].arm} here, and this is a duet"
+    first, second = two
+    if first.boot != second.boot:
+        return (), "the host has to be booted otherwise for each arm, so they cannot be a duet"
+    if first.vcpus != second.vcpus:
+        return (), f"a duet needs machines of one size, not {first.vcpus} and {second.vcpus} vCPUs"
+    used = sorted({cell.kind for cell in first.cells if _needs(kinds[cell.kind], cell) & SHARED})
+    if used:
+        return (), (
+            f"{', '.join(used)} would measure the other arm’s use of the host’s one disk or "
+            "network; a duet is for CPUs and memory"
+        )
+    count = first.vcpus
+    chosen = chosen_cpus(cpus, ARMS * count)
+    cores = {cpus.core(cpu) for cpu in chosen}
+    spare = any(kinds[cell.kind].realtime for cell in first.cells)
+    if len(chosen) < ARMS * count or len(cores) < ARMS * count:
+        each = "one" if count == 1 else f"{count}"
+        have = len({cpus.core(cpu) for cpu in cpus.online})
+        return (), f"a duet needs {ARMS * count} cores, {each} for each arm; this host has {have}"
+    if len({cpus.node(cpu) for cpu in chosen}) > 1:
+        return (), f"a duet needs {ARMS * count} cores on one NUMA node, which this host has not"
+    if spare and len(cpus.online) == len(chosen):
+        return (), "real-time threads of both arms would leave the host no CPU: it needs one more"
+    halves = chosen[:count], chosen[count:]
+    also = cpus.online[0] in chosen
+    return halves, (
+        f"a duet: both arms at once, on {_cpu_words(halves[0])} and {_cpu_words(halves[1])}, which "
+        "they exchange from block to block; each is the other’s neighbour"
+        + (", and one of them shares with all else that runs here" if also else "")
+    )
+
+
+def _needs(kind: Kind, cell: Cell) -> frozenset[str]:
+    return kind.needs_for(kind.parameters.model_validate(dict(cell.parameters)))
+
+
+def _cpu_words(cpus: Sequence[int]) -> str:
+    return f"CPU{'s' if len(cpus) > 1 else ''} {', '.join(map(str, cpus))}"
+
+
+def exchanged(batches: Sequence[Batch]) -> tuple[Batch, ...]:
+    """Return a block's batches with CPUs by their order, and both arms' cells in one order.
+
+    The order of two arms is balanced over blocks, so each has each half of the CPUs equally often;
+    and the arm's place, which may be a covariate, is which half it had.
+
+    Args:
+        batches: Those of one block, in order, the two of a scenario after each other.
+    """
+    found: list[Batch] = []
+    for first, second in zip(batches[::2], batches[1::2], strict=True):
+        halves = sorted((first.placement.subject, second.placement.subject))
+        place = {cell_label(cell.id): number for number, cell in enumerate(first.cells)}
+        cells = sorted(second.cells, key=lambda cell: place[cell_label(cell.id)])
+        for batch, half in ((first, halves[0]), (replace(second, cells=tuple(cells)), halves[1])):
+            found.append(replace(batch, placement=replace(batch.placement, subject=half)))
+    return tuple(found)
+
+
+def expected_s(batches: Sequence[Batch]) -> float:
+    """Return how many seconds duets take: of each scenario the longer of its two batches."""
+    longest: dict[str, float] = {}
+    for batch in batches:
+        longest[batch.scenario] = max(longest.get(batch.scenario, 0.0), batch.expected_s)
+    return sum(longest.values())

@@ -1,0 +1,39 @@
+"""What the processor's own counters say of a measurement, where a study asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tare.workloads.values import shortened
+
+HARDWARE = "hardware"
+"""Where the agent's result, and a cell's record, hold what was counted."""
+SUMMARY = (
+    "Also let the processor count cycles, instructions, and accesses to the last-level cache with "
+    "those that missed it, where it has counters (perf_event_open(2)) and the machine may use "
+    "them; the report says where it may not."
+)
+WORDS = frozenset({"missing"})
+NUMBERS = frozenset({"seconds", "cycles", "instructions", "llc_references", "llc_misses"})
+
+
+def counted(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a cell's record keeps of the counters; empty where they were not asked for.
+
+    Raises:
+        ValueError: What the agent told is not of that kind.
+    """
+    told = result.get(HARDWARE)
+    if told is None:
+        return {}
+    if not isinstance(told, Mapping) or not all(_known(*each) for each in told.items()):
+        raise ValueError(f"{HARDWARE} is {shortened(told)}, not what counters tell")
+    return {HARDWARE: dict(told)}
+
+
+def _known(name: object, value: object) -> bool:
+    if name in WORDS:
+        return isinstance(value, str)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return name in NUMBERS and number and 0 <= float(value) < float("inf")  # type: ignore[arg-type]

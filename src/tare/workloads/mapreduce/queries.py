@@ -1,0 +1,193 @@
+"""Queries of tables: sums by group, by MapReduce or Spark, and the same over two tables joined."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar
+
+from pydantic import Field
+
+from tare.workloads.contract import Metric
+from tare.workloads.mapreduce.job import Job, Step, options
+from tare.workloads.mapreduce.metrics import (
+    engine_values,
+    step_metrics,
+    took,
+    whole_metrics,
+    whole_values,
+)
+from tare.workloads.mapreduce.tables import PAGES, ROW_BYTES, VISITS, Tables, columns
+from tare.workloads.mapreduce.verifying import EXPECTED, MADE, differing, made_sum
+from tare.workloads.mapreduce.workload import (
+    ClusterWorkload,
+    EngineParameters,
+    EngineWorkload,
+    told_by_spark,
+)
+
+_SPARK = "tare.spark.Query"
+_MAPREDUCE = "tare.mapreduce.Aggregate"
+_SUMS = r"SELECT concat_ws('\t', source, CAST(SUM(cents) AS STRING)) FROM visits GROUP BY source"
+_JOINED = (
+    r"SELECT concat_ws('\t', source, CAST(SUM(cents) AS STRING), CAST(SUM(rank) AS STRING)) "
+    "FROM visits JOIN pages ON visits.page = pages.page GROUP BY source"
+)
+BROADCAST = 10 << 20
+"""Bytes of a table up to which Spark sends it to all executors rather than shuffle both; Spark's
+own default."""
+
+
+class QueryParameters(EngineParameters):
+    """How large the tables are, and how they are queried."""
+
+    rows: int = Field(
+        default=400_000,
+        ge=1,
+        le=10**11,
+        description="Visits in all files together, of about 20 bytes each; as many in each file.",
+    )
+    files: int = Field(default=4, ge=1, le=10_000, description="Files that they are in.")
+    sources: int = Field(
+        default=10_000,
+        ge=1,
+        le=10**8,
+        description="From how many places visits come, which is how many groups there are.",
+    )
+    pages: int = Field(default=10_000, ge=1, le=10**8, description="How many pages are visited.")
+    reduces: int = Field(
+        default=2,
+        ge=1,
+        le=1000,
+        description="Reduces of MapReduce, and partitions of Spark's shuffles.",
+    )
+    adaptive: bool = Field(
+        default=True,
+        description="Whether Spark changes its plan by what it sees (adaptive query execution), "
+        "as it does by default: it may make fewer partitions of `reduces`.",
+    )
+
+    @property
+    def tables(self) -> Tables:
+        """The tables."""
+        return Tables(max(1, self.rows // self.files), self.files, self.sources, self.pages)
+
+    @property
+    def spark_properties(self) -> dict[str, object]:
+        """What Spark is told for a query."""
+        return {
+            **self.hadoop_properties,
+            "spark.sql.shuffle.partitions": self.reduces,
+            "spark.sql.adaptive.enabled": self.adaptive,
+            "spark.sql.autoBroadcastJoinThreshold": BROADCAST,
+        }
+
+
+def _metrics() -> tuple[Metric, ...]:
+    return (
+        Metric(
+            "query-time",
+            "s",
+            "lower",
+            "From the start of the client to its end, with all that YARN takes.",
+            headline=True,
+        ),
+        *step_metrics("query"),
+        *whole_metrics(),
+    )
+
+
+Q = TypeVar("Q", bound=QueryParameters)
+
+
+class _Query(EngineWorkload[Q]):
+    """What both queries have in common."""
+
+    step = "query"
+    grows = ("rows", "files", "reduces")
+    needs = ClusterWorkload.needs | {"toolbox-analytics"}
+    metrics = _metrics()
+
+    def expected_s(self, parameters: Q) -> float:
+        """Estimate the seconds of one cell: a job, and making and verifying the rows."""
+        return 25.0 + parameters.rows * (ROW_BYTES / 20e6 + 4e-6)
+
+    def observe(self, parameters: Q, result: Mapping[str, Any]) -> dict[str, float]:
+        """Return the metrics; see :class:`tare.workloads.contract.Workload`."""
+        return {
+            "query-time": took(result, "query"),
+            **engine_values(result, "query", parameters.engine),
+            **whole_values(result),
+        }
+
+
+class Aggregate(_Query[QueryParameters]):
+    """Sums by group, by MapReduce or by Spark's SQL."""
+
+    name = "aggregate"
+    summary = "Sums by group on a cluster of Hadoop, by MapReduce or Spark."
+    parameters = QueryParameters
+
+    def job(self, parameters: QueryParameters) -> Job:
+        """Return the query, with its table put to HDFS before and its answer compared after."""
+        folder, tables = "/tare/aggregate", parameters.tables
+        steps = (
+            Step("put", script=tables.put(folder)),
+            _aggregate(parameters, folder),
+            Step(EXPECTED, script=tables.sums),
+            Step(MADE, script=made_sum(f"{folder}/out")),
+        )
+        return Job(steps, wrong_answer, (folder,))
+
+
+class JoinParameters(QueryParameters):
+    """How large the tables are; there is Spark alone to join them."""
+
+    engine: Literal["spark"] = Field(
+        default="spark", description="What carries it out: Spark's SQL on the cluster's YARN."
+    )
+
+
+class Join(_Query[JoinParameters]):
+    """Sums by group over two tables joined, by Spark's SQL."""
+
+    name = "join"
+    summary = "Two tables joined, and sums by group, on a cluster of Hadoop by Spark."
+    parameters = JoinParameters
+    metrics = told_by_spark("query", _metrics())
+
+    def job(self, parameters: JoinParameters) -> Job:
+        """Return the query, with its tables put to HDFS before and its answer compared after."""
+        folder, tables = "/tare/join", parameters.tables
+        steps = (
+            Step("put", script=tables.put(folder)),
+            _asked(parameters, folder, _JOINED, VISITS, PAGES),
+            Step(EXPECTED, script=tables.joined),
+            Step(MADE, script=made_sum(f"{folder}/out")),
+        )
+        return Job(steps, wrong_answer, (folder,))
+
+
+def _aggregate(parameters: QueryParameters, folder: str) -> Step:
+    if parameters.engine == "spark":
+        return _asked(parameters, folder, _SUMS, VISITS)
+    given = options({"mapreduce.job.reduces": parameters.reduces, **parameters.properties})
+    folders = [f"{folder}/{VISITS}", f"{folder}/out"]
+    return Step("query", _MAPREDUCE, [*given, *folders], measured=True, cold=True)
+
+
+def _asked(parameters: QueryParameters, folder: str, query: str, *tables: str) -> Step:
+    given = [word for name in tables for word in (name, columns(name), f"{folder}/{name}")]
+    return Step(
+        "query",
+        _SPARK,
+        [f"{folder}/out", query, *given],
+        engine="spark",
+        properties=parameters.spark_properties,
+        measured=True,
+        cold=True,
+    )
+
+
+def wrong_answer(told: Mapping[str, Any]) -> str:
+    """Return how a query's answer differs from what it must be, by both sums; or nothing."""
+    return differing(told, "the query is answered wrongly")

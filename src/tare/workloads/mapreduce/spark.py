@@ -1,0 +1,218 @@
+"""Spark on a cluster's YARN: how its own machines of Java are sized, and how a job is submitted.
+
+Nothing is left at a default that a result depends on. Sources: Spark's pages "Configuration" and
+"Running Spark on YARN", version 3.5.6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tare.errors import InputError
+from tare.study.quantities import format_size
+from tare.workloads.mapreduce.configuration import (
+    DATA,
+    HEARTBEAT_MS,
+    LOST_MS,
+    POLL_MS,
+    Layout,
+)
+from tare.workloads.mapreduce.daemons import CONF, jvm
+from tare.workloads.mapreduce.daemons import HOME as HADOOP
+from tare.workloads.mapreduce.sizes import BEYOND_HEAP, MIB, Sizes
+
+HOME = "/opt/spark"
+"""Where the toolbox has it (tare.images.toolbox.analytics)."""
+EVENTS = f"{DATA}/events"
+"""Where the client of a job keeps Spark's event log: on the master's own disk, not in HDFS."""
+LEAST_HEAP = 450
+"""MiB without which neither driver nor executor starts (Spark's UnifiedMemoryManager)."""
+DRIVER_HEAP = 512
+BEYOND_EXECUTOR = 256
+"""MiB that an executor or a driver takes beside its heap: classes, code, and network buffers."""
+CODE_MIB, CLASSES_MIB, BUFFERS_MIB = 96, 160, 64
+LEAST_MEMORY = 1536 * MIB
+"""Bytes of a machine that is a slave with Spark's executor, or the master with its driver."""
+_WAIT = f"{LOST_MS // 1000}s"
+# Those of org.apache.spark.launcher.JavaModuleOptions, which a driver that is no child of
+# Spark's scripts has to be given by hand.
+_OPENED = (
+    "java.lang",
+    "java.lang.invoke",
+    "java.lang.reflect",
+    "java.io",
+    "java.net",
+    "java.nio",
+    "java.util",
+    "java.util.concurrent",
+    "java.util.concurrent.atomic",
+    "sun.nio.ch",
+    "sun.nio.cs",
+    "sun.security.action",
+    "sun.util.calendar",
+)
+
+
+@dataclass(frozen=True)
+class Executors:
+    """Spark's executors on a cluster: one on each slave.
+
+    Args:
+        count: How many.
+        cores: Tasks that each runs at a time.
+        heap: MiB of each.
+        beyond: MiB that YARN counts for each beside its heap.
+    """
+
+    count: int
+    cores: int
+    heap: int
+    beyond: int
+
+
+def executors_for(slaves: int, sizes: Sizes) -> Executors:
+    """Return the executors of a cluster: each takes the place of all tasks of its slave.
+
+    Args:
+        slaves: How many slaves there are.
+        sizes: Of a slave's machines of Java, as they are for MapReduce.
+
+    Raises:
+        InputError: A slave has too little memory.
+    """
+    heap = sizes.tasks * sizes.task_container - BEYOND_EXECUTOR
+    if heap < LEAST_HEAP:
+        raise InputError(
+            f"{heap} MiB are left for the heap of Spark's executor on a slave, and it does not "
+            f"start with less than {LEAST_HEAP} MiB",
+            f"give slaves {format_size(LEAST_MEMORY)} of memory, and the master a machine of its "
+            "own: `cluster: {memory: 1536MiB, master: apart}`",
+        )
+    return Executors(slaves, sizes.tasks, heap, BEYOND_EXECUTOR)
+
+
+def executors_of(layout: Layout) -> dict[str, int]:
+    """Return how Spark's executors on a cluster are, for the record; heaps in MiB."""
+    executors = executors_for(len(layout.slaves), layout.sizes)
+    return {
+        "executors": executors.count,
+        "cores": executors.cores,
+        "heap_mib": executors.heap,
+        "beside_heap_mib": executors.beyond,
+        "driver_heap_mib": DRIVER_HEAP,
+    }
+
+
+def virtual_machine(heap: int, processors: int) -> list[str]:
+    """Return the options of a driver's or executor's JVM; see :func:`..daemons.jvm`."""
+    chosen = {
+        "-XX:ReservedCodeCacheSize": f"={CODE_MIB}m",
+        "-XX:MaxMetaspaceSize": f"={CLASSES_MIB}m",
+    }
+    kept = [
+        word
+        for word in jvm(heap, processors, brief=False)
+        if word.partition("=")[0] not in chosen and not word.startswith("--add-opens")
+    ]
+    return [
+        *kept,
+        *(f"{name}{value}" for name, value in chosen.items()),
+        f"-XX:MaxDirectMemorySize={BUFFERS_MIB}m",
+        "-Djdk.reflect.useDirectMethodHandle=false",
+        *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED),
+    ]
+
+
+def settings(layout: Layout) -> dict[str, str]:
+    """Return what every job of Spark on a cluster is told, whatever it does."""
+    executors = executors_for(len(layout.slaves), layout.sizes)
+    # Spark sets the greatest heap itself, and takes no job that does.
+    own = [
+        word
+        for word in virtual_machine(executors.heap, layout.processors)
+        if not word.startswith("-Xmx")
+    ]
+    manager = [
+        word
+        for word in jvm(layout.sizes.manager, layout.processors, brief=True)
+        if not word.startswith("-Xmx")
+    ]
+    java = f"{HADOOP}/java"
+    return {
+        "spark.master": "yarn",
+        "spark.submit.deployMode": "client",
+        "spark.driver.host": layout.master,
+        "spark.ui.enabled": "false",
+        "spark.local.dir": f"{DATA}/tmp",
+        # Each machine has them in its toolbox; otherwise they were copied to HDFS for each job.
+        "spark.yarn.jars": f"local:{HOME}/jars/*",
+        "spark.yarn.populateHadoopClasspath": "false",
+        "spark.yarn.am.memory": f"{layout.sizes.manager}m",
+        "spark.yarn.am.memoryOverhead": f"{BEYOND_HEAP}m",
+        "spark.yarn.am.cores": "1",
+        "spark.yarn.am.extraJavaOptions": " ".join(manager),
+        "spark.yarn.appMasterEnv.JAVA_HOME": java,
+        "spark.executorEnv.JAVA_HOME": java,
+        "spark.executor.instances": str(executors.count),
+        "spark.executor.cores": str(executors.cores),
+        "spark.executor.memory": f"{executors.heap}m",
+        "spark.executor.memoryOverhead": f"{executors.beyond}m",
+        "spark.executor.extraJavaOptions": " ".join(own),
+        # As with MapReduce: the same tasks each time, none of them twice, and all slaves' at once.
+        "spark.dynamicAllocation.enabled": "false",
+        "spark.shuffle.service.enabled": "false",
+        "spark.speculation": "false",
+        "spark.task.maxFailures": "1",
+        "spark.stage.maxConsecutiveAttempts": "1",
+        "spark.yarn.maxAppAttempts": "1",
+        "spark.executor.maxNumFailures": "1",
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": _WAIT,
+        # An executor does not start where one block could take more than all buffers may.
+        "spark.network.maxRemoteBlockSizeFetchToMem": f"{BUFFERS_MIB // 2}m",
+        "spark.reducer.maxSizeInFlight": f"{BUFFERS_MIB // 2}m",
+        # What is only slow, as emulated machines are, must not be given up.
+        "spark.network.timeout": _WAIT,
+        "spark.yarn.am.waitTime": _WAIT,
+        "spark.yarn.scheduler.heartbeat.interval-ms": str(HEARTBEAT_MS),
+        "spark.yarn.report.interval": f"{POLL_MS}ms",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": f"file:{EVENTS}",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.rolling.enabled": "false",
+        "spark.serializer": "org.apache.spark.serializer.JavaSerializer",
+        "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "1",
+    }
+
+
+def submission(
+    layout: Layout, main: str, arguments: Sequence[str], properties: Mapping[str, object]
+) -> list[str]:
+    """Return the command that has Spark run one of the classes of the toolbox's jobs.
+
+    Args:
+        layout: The cluster.
+        main: The class.
+        arguments: What it is given.
+        properties: What the job is told beside :func:`settings`, and instead of them.
+
+    Raises:
+        InputError: The cluster's machines are too small for Spark.
+    """
+    told = {**settings(layout), **{name: _word(value) for name, value in properties.items()}}
+    given = [word for name, value in told.items() for word in ("--conf", f"{name}={value}")]
+    return [
+        f"{HADOOP}/java/bin/java",
+        *virtual_machine(DRIVER_HEAP, layout.processors),
+        *("-cp", f"{CONF}:{HOME}/jars/*"),
+        "org.apache.spark.deploy.SparkSubmit",
+        *given,
+        # The classes are among Spark's own archives, so there is no other to name.
+        *("--class", main, "spark-internal"),
+        *arguments,
+    ]
+
+
+def _word(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

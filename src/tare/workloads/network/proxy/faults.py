@@ -1,0 +1,103 @@
+"""What went wrong while requests were passed: each fault by its name, with its count."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tare.workloads.network.proxy import kernel_text as kernel
+
+CLIENT, MACHINE, PROXY = "client", "machine", "haproxy"
+SCARCE = 0.9
+"""So large a share of all ports in TIME_WAIT leaves too few to connect from."""
+_WORDS = {
+    "ListenOverflows": "connections that found the queue of a listener full",
+    "TCPReqQFullDrop": "connections that found no room for their first packet",
+    "TCPAbortOnMemory": "connections given up for want of memory",
+    "insert_failed": "connections that connection tracking could not take in",
+    "drop": "packets that connection tracking dropped",
+    "early_drop": "connections that connection tracking gave up for new ones",
+    "ports": "connections in TIME_WAIT, which may have left no port to connect from",
+    "econ": "connections to the origin that could not be made",
+    "eresp": "answers of the origin that broke off or were none",
+    "hrsp_5xx": "answers of HAProxy’s own that say it could not pass a request",
+}
+_COUNTERS = ("ListenOverflows", "TCPReqQFullDrop", "TCPAbortOnMemory")
+_TRACKED = ("insert_failed", "drop", "early_drop")
+_SERVER, _FRONTEND = ("econ", "eresp"), ("hrsp_5xx",)
+
+
+def faults_of(
+    stages: Mapping[str, Mapping[str, Any]], machine: Mapping[str, Any], grew: Mapping[str, int]
+) -> list[dict[str, Any]]:
+    """Return each fault: ``where`` it was seen, ``stage``, ``what`` it is, and its ``count``.
+
+    HAProxy's own counts are of all that it has done, those of the machine's kernel of the time in
+    which the CPUs were watched.
+
+    Args:
+        stages: What the client found, by stage.
+        machine: The account of the machine.
+        grew: By how much the counters of its kernel grew meanwhile.
+    """
+    found = [
+        _fault(CLIENT, name, what, count)
+        for name, stage in stages.items()
+        for what, count in _counts(stage.get("errors")).items()
+    ]
+    found += [_fault(MACHINE, "full", name, grew.get(f"TcpExt:{name}", 0)) for name in _COUNTERS]
+    before, after = machine.get("before", {}), machine.get("after", {})
+    first, last = (kernel.tracked(texts.get(kernel.TRACKED, "")) for texts in (before, after))
+    found += [
+        _fault(MACHINE, "full", name, last.get(name, 0) - first.get(name, 0)) for name in _TRACKED
+    ]
+    said = machine.get("said", {})
+    rows = _rows(str(said.get("show stat", ""))) if isinstance(said, Mapping) else []
+    unconnected = _number(_row(rows, "origin").get("econ"))
+    ports = kernel.waiting_ports(after)
+    # The kernel counts all that wait, those on a listener's port too, which take none: they are the
+    # reason only where connections could not be made.
+    if unconnected and ports is not None and ports[0] >= SCARCE * ports[1] > 0:
+        found.append(_fault(MACHINE, "full", "ports", ports[0]))
+    for name, columns in (("origin", _SERVER), ("FRONTEND", _FRONTEND)):
+        found += [_fault(PROXY, "", what, _number(_row(rows, name).get(what))) for what in columns]
+    return [each for each in found if each["count"] > 0]
+
+
+def told_faults(faults: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return in words what the machine's kernel and HAProxy counted; clients tell their own."""
+    return [
+        f"{each['where']}: {each['count']} {_WORDS.get(each['what'], each['what'])}"
+        for each in faults
+        if each["where"] != CLIENT
+    ]
+
+
+def _fault(where: str, stage: str, what: str, count: int) -> dict[str, Any]:
+    return {"where": where, "stage": stage, "what": what, "count": count}
+
+
+def _counts(errors: Any) -> dict[str, int]:
+    if not isinstance(errors, Mapping):
+        return {}
+    return {str(what): int(count) for what, count in errors.items() if count}
+
+
+def _rows(text: str) -> list[dict[str, str]]:
+    """Return the rows of HAProxy's statistics (CSV; its management guide, 9.1)."""
+    lines = csv.reader(io.StringIO(text.removeprefix("# ")))
+    try:
+        names, *rest = list(lines) or [[]]
+    except csv.Error:
+        return []
+    return [dict(zip(names, row, strict=False)) for row in rest]
+
+
+def _row(rows: Sequence[dict[str, str]], name: str) -> dict[str, str]:
+    return next((row for row in rows if row.get("svname") == name), {})
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text is not None and text.isdecimal() and text.isascii() else 0

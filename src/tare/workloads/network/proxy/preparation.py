@@ -1,0 +1,130 @@
+"""How the computers around a proxy were prepared: ports, queues, interrupts, and what was lost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tare.workloads.network.proxy import kernel_text as kernel
+
+TIME_WAIT_S = 60.0
+"""So long a port is kept after its side closed first (include/net/tcp.h, TCP_TIMEWAIT_LEN)."""
+LOST = (
+    "TcpExt:ListenOverflows",
+    "TcpExt:ListenDrops",
+    "TcpExt:TCPTimeWaitOverflow",
+    "TcpExt:TCPReqQFullDrop",
+    "TcpExt:TCPBacklogDrop",
+)
+"""Counters of connections that a kernel had no room for."""
+MOST_INTERRUPTS = 12
+_RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
+_CLOSED = "/proc/sys/net/ipv4/tcp_tw_reuse"
+FILES = (
+    *(kernel.SNMP, kernel.NETSTAT, kernel.SOCKETS, _RANGE, _CLOSED),
+    "/proc/sys/net/ipv4/ip_local_reserved_ports",
+    "/proc/sys/net/ipv4/tcp_max_tw_buckets",
+    "/proc/sys/net/ipv4/tcp_max_syn_backlog",
+    "/proc/sys/net/core/somaxconn",
+)
+"""What the client and the origin keep of their kernels' files."""
+
+
+def prepared(accounts: Mapping[str, Any], offloads: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how all were prepared, for the record.
+
+    Args:
+        accounts: The accounts of ``host``, ``machine``, ``client`` and ``origin``, as far as there
+            are any; see the agent's ``account``.
+        offloads: What the network cards of ``client`` and ``origin`` leave to others.
+    """
+    found: dict[str, Any] = {"offloads": dict(offloads)}
+    for role, account in accounts.items():
+        before, after = account["before"], account["after"]
+        grew = kernel.counted(before, after, kernel.NETSTAT)
+        facts: dict[str, Any] = {
+            "ports": ports(after.get(_RANGE, "")),
+            "time_wait": waiting(after.get(kernel.SOCKETS, "")),
+            "lost": {name: grew[name] for name in LOST if name in grew},
+        }
+        interrupts = interrupted(
+            before.get(kernel.INTERRUPTS, ""), after.get(kernel.INTERRUPTS, "")
+        )
+        if interrupts:
+            facts["interrupts"] = interrupts
+        if role in offloads:
+            facts["settings"] = {
+                path: after[path]
+                for path in FILES
+                if path.startswith("/proc/sys/") and path in after
+            }
+        found[role] = facts
+    return found
+
+
+def ports(text: str) -> dict[str, float]:
+    """Return how many ports connections may have, and how many of them a second can last for ever.
+
+    Args:
+        text: ``ip_local_port_range``: the first and the last.
+
+    Returns:
+        ``count``; and ``lasting_per_s``, connections per second to one address and port, where this
+        side closes first. Empty where the text is none.
+    """
+    words = text.split()
+    if len(words) != 2 or not all(word.isdecimal() and len(word) < 6 for word in words):
+        return {}
+    count = max(0, int(words[1]) - int(words[0]) + 1)
+    return {"count": count, "lasting_per_s": count / TIME_WAIT_S}
+
+
+def waiting(text: str) -> int | None:
+    """Return how many connections are in TIME_WAIT, from ``/proc/net/sockstat``; None: untold."""
+    for line in text.splitlines():
+        words = line.split()
+        if words[:1] == ["TCP:"] and "tw" in words[:-1]:
+            number = words[words.index("tw") + 1]
+            return int(number) if number.isdecimal() and len(number) < 10 else None
+    return None
+
+
+def interrupted(before: str, after: str) -> dict[str, dict[str, int]]:
+    """Return which interrupts came to which CPUs between two looks at ``/proc/interrupts``.
+
+    Returns:
+        The most frequent interrupts, each with its count by the number of the CPU; one that came to
+        none is left out.
+    """
+    first, last = _counts(before), _counts(after)
+    found: dict[str, dict[str, int]] = {}
+    for name, counts in last.items():
+        was = first.get(name, {})
+        grew = {str(cpu): count - was.get(cpu, 0) for cpu, count in counts.items()}
+        came = {cpu: count for cpu, count in grew.items() if count > 0}
+        if came:
+            found[name] = came
+    most = sorted(found, key=lambda name: (-sum(found[name].values()), name))[:MOST_INTERRUPTS]
+    return {name: found[name] for name in most}
+
+
+def _counts(text: str) -> dict[str, dict[int, int]]:
+    """Return the counts by CPU of each line, which is named by its last word and its number."""
+    lines = text.splitlines()
+    if not lines:
+        return {}
+    heads = [word.removeprefix("CPU") for word in lines[0].split()]
+    cpus = [int(head) for head in heads if head.isdecimal() and len(head) < 6]
+    found: dict[str, dict[int, int]] = {}
+    for line in lines[1:]:
+        number, colon, rest = line.partition(":")
+        words = rest.split()
+        counts = words[: len(cpus)]
+        if not colon or len(counts) < len(cpus):
+            continue
+        if not all(word.isdecimal() and len(word) < 20 for word in counts):
+            continue
+        tail = words[len(cpus) :]
+        name = f"{number.strip()} {tail[-1]}" if tail else number.strip()
+        found[name] = {cpu: int(word) for cpu, word in zip(cpus, counts, strict=True)}
+    return found

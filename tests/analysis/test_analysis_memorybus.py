@@ -1,0 +1,123 @@
+"""What counters and the check beside them say of caches and memory bus."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.analysis_observed import observed_as
+from references.references_run import BLOCKS, write_realtime_run
+from report.report_page_reader import read
+from tare.analysis import load_run
+from tare.analysis.compare import compare
+from tare.analysis.hardware import LINE_BYTES, counted
+from tare.analysis.interference import memory_bus
+from tare.analysis.rundata import RunData
+from tare.events.results import FinishedCell, Observation
+from tare.report import build_report
+from tare.report.bus import bus_of
+
+OTHERS = {"load": "cpu-load", "count": "fill", "cpus": "any", "parameters": {}}
+SCENARIOS = {
+    "alone": {"subject": {"cpus": "any"}, "neighbours": []},
+    "calculating": {"subject": {"cpus": "any"}, "neighbours": [OTHERS]},
+    "copying": {
+        "subject": {"cpus": "any"},
+        "neighbours": [{**OTHERS, "load": "memory-load"}],
+    },
+    "elsewhere": {
+        "subject": {"cpus": "pinned"},
+        "neighbours": [{**OTHERS, "load": "memory-load", "cpus": "other"}],
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunData:
+    data = load_run(write_realtime_run(tmp_path_factory.mktemp("run"), SCENARIOS))
+
+    def headline(result: object, seen: Observation) -> Observation:
+        slower = 3.0 if getattr(result, "scenario", "") == "copying" else 1.0
+        return Observation(seen.metric._replace(headline=True), seen.value * slower)
+
+    return replace(data, counted=observed_as(data, headline))
+
+
+def with_counters(run: RunData, told: Mapping[str, object]) -> RunData:
+    def told_of(done: FinishedCell) -> FinishedCell:
+        facts = {**done.result.facts, "hardware": told}
+        return replace(done, result=replace(done.result, facts=facts))
+
+    return replace(run, counted=tuple(map(told_of, run.counted)))
+
+
+def test_copying_neighbours_are_held_against_calculating_ones_in_the_same_places(
+    run: RunData,
+) -> None:
+    found = memory_bus([run], ("bare", "vm"), 0.95)
+    assert {(hurt.key.scenario, hurt.quiet) for hurt in found} == {("copying", "calculating")}
+    assert all(hurt.slowdown == pytest.approx(3.0) and hurt.decided for hurt in found)
+    assert {hurt.blocks for hurt in found} == {BLOCKS}
+
+
+def test_where_no_scenario_calculates_there_is_no_check(tmp_path: Path) -> None:
+    lonely = {name: SCENARIOS[name] for name in ("alone", "copying", "elsewhere")}
+    data = load_run(write_realtime_run(tmp_path / "run", lonely))
+    assert memory_bus([data], ("bare", "vm"), 0.95) == ()
+    assert memory_bus([], ("bare",), 0.95) == ()
+
+
+def test_misses_are_lines_from_memory(run: RunData) -> None:
+    told = {
+        "seconds": 2.0,
+        "cycles": 6e9,
+        "instructions": 3e9,
+        "llc_references": 4e7,
+        "llc_misses": 1e7,
+    }
+    (one, *_) = counted([with_counters(run, told)])
+    assert one.misses_per_s == pytest.approx(5e6)
+    assert one.bandwidth == pytest.approx(5e6 * LINE_BYTES)
+    assert one.miss_share == pytest.approx(0.25)
+    assert one.per_cycle == pytest.approx(0.5)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["seconds", "cycles", "instructions", "llc_references", "llc_misses"]),
+        st.floats(0, 1e15),
+    )
+)
+def test_what_was_not_counted_is_no_zero(told: dict[str, float]) -> None:
+    from tare.analysis.hardware import _mean
+
+    value = _mean([told], "llc_misses", "seconds")
+    known = "llc_misses" in told and told.get("seconds", 0) > 0
+    assert (value is not None) == known
+
+
+def test_the_report_says_where_there_are_no_counters_and_shows_the_check(
+    run: RunData, tmp_path: Path
+) -> None:
+    without = with_counters(run, {"seconds": 2.0, "missing": "cycles: No such file or directory"})
+    comparison = compare([without])
+    page = read(build_report([without], comparison, tmp_path).read_text(encoding="utf-8"))
+    assert "counters could not be read (cycles: No such file or directory)" in page.words
+    assert "is 3.00× of its value in calculating" in page.words
+    assert (tmp_path / "tables" / "memory-bus.csv").is_file()
+    assert not (tmp_path / "tables" / "counters.csv").exists()
+
+
+def test_the_report_shows_what_was_counted(run: RunData) -> None:
+    told: dict[str, object] = {"seconds": 1.0, "llc_references": 4e6, "llc_misses": 1e6}
+    counting = with_counters(run, told)
+    part = bus_of([counting], compare([counting]))
+    assert part is not None and part.section.counted is not None
+    texts = [cell.text for cell in part.section.counted.rows[0]]
+    assert "64.0 MB/s" in texts and "25 %" in texts
+    assert not any("could not be read" in line for line in part.section.lead)

@@ -1,0 +1,126 @@
+"""Tails beyond what was seen: covered where they are told, and refused where they must be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tare.analysis.statistics.histogram import Histogram
+from tare.analysis.statistics.pareto import LEAST_BOOTS, Tail, tail_beyond
+
+BOOTS, SAMPLES = 12, 10_000
+STUDIES = 40
+BODY, SCALE = 10_000.0, 2_000.0
+
+
+def counted(values: np.ndarray) -> Histogram:
+    found, count = np.unique(np.rint(values), return_counts=True)
+    return Histogram(found - 0.5, np.ones(found.size), count.astype(np.int64))
+
+
+def pareto(rng: np.random.Generator, shape: float, size: int, scale: float = SCALE) -> np.ndarray:
+    uniform = rng.random(size)
+    drawn = -np.log(uniform) if shape == 0 else np.expm1(-shape * np.log(uniform)) / shape
+    return BODY + scale * drawn
+
+
+def beyond(shape: float, one_in: float) -> float:
+    grown = np.log(one_in) if shape == 0 else np.expm1(shape * np.log(one_in)) / shape
+    return BODY + SCALE * float(grown)
+
+
+def coverage(shape: float, boots: int, studies: int, clustered: bool) -> tuple[float, float]:
+    """Return the share of studies that tell levels, and of those that cover the first."""
+    rng = np.random.default_rng(round(100 * shape) + boots)
+    told = covered = 0
+    for _ in range(studies):
+        samples = []
+        for _ in range(boots):
+            drawn = pareto(rng, shape, SAMPLES // 5 if clustered else SAMPLES)
+            # In bursts of five alike: what samples of one boot have in common.
+            samples.append(np.repeat(drawn, 5) if clustered else drawn)
+        tail = tail_beyond([counted(values) for values in samples], 0.95)
+        for level in tail.levels[:1]:
+            told += 1
+            covered += level.low <= beyond(shape, level.one_in) <= level.high
+    return told / studies, covered / max(1, told)
+
+
+@pytest.mark.parametrize("shape", [0.0, 0.2, 0.4])
+@pytest.mark.parametrize("clustered", [False, True])
+def test_levels_cover_the_truth(shape: float, clustered: bool) -> None:
+    told, covered = coverage(shape, BOOTS, STUDIES, clustered)
+    assert told >= 0.7
+    assert covered >= 0.95 - 3 * np.sqrt(0.05 * 0.95 / STUDIES)
+
+
+def test_eight_boots_cover_too() -> None:
+    told, covered = coverage(0.2, LEAST_BOOTS, STUDIES, clustered=False)
+    assert told >= 0.7
+    assert covered >= 0.95 - 3 * np.sqrt(0.05 * 0.95 / STUDIES)
+
+
+def tail_of(samples: list[np.ndarray], bound: str = "") -> Tail:
+    return tail_beyond([counted(values) for values in samples], 0.95, bound)
+
+
+def test_a_bounded_tail_is_not_continued() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(5):
+        tail = tail_of([BODY + SCALE * rng.random(SAMPLES) for _ in range(BOOTS)])
+        assert not tail.levels
+        assert tail.reason
+
+
+def test_what_the_platform_bounds_is_never_continued() -> None:
+    rng = np.random.default_rng(2)
+    samples = [pareto(rng, 0.2, SAMPLES) for _ in range(BOOTS)]
+    assert tail_of(samples).levels
+    refused = tail_of(samples, "a quota of 10 ms bounds it")
+    assert (refused.levels, refused.reason) == ((), "a quota of 10 ms bounds it")
+
+
+def test_a_tail_that_changes_its_shape_is_rarely_continued_wrongly() -> None:
+    """Far out lives another cause: one sample in 2,000 is of a much longer kind."""
+    rng = np.random.default_rng(3)
+    wrong = 0
+    for _ in range(20):
+        samples = []
+        for _ in range(BOOTS):
+            values = pareto(rng, 0.0, SAMPLES)
+            rare = rng.random(SAMPLES) < 1 / 2000
+            samples.append(np.where(rare, BODY + 20 * SCALE + pareto(rng, 0.0, SAMPLES), values))
+        tail = tail_of(samples)
+        truth = 2 * BODY + SCALE * (20 + np.log(1e6 / 2000))
+        wrong += any(not level.low <= truth <= level.high for level in tail.levels[:1])
+    assert wrong <= 3
+
+
+def test_the_shape_at_every_threshold_is_shown() -> None:
+    rng = np.random.default_rng(4)
+    tail = tail_of([pareto(rng, 0.2, SAMPLES) for _ in range(BOOTS)])
+    assert len(tail.thresholds) >= 3
+    assert tail.chosen is not None
+    assert [each.at for each in tail.thresholds] == sorted(each.at for each in tail.thresholds)
+    assert all(each.low <= each.shape <= each.high for each in tail.thresholds)
+    assert tail.misses is not None and tail.misses < 0.1
+    assert [level.one_in for level in tail.levels] == [1e6, 1e7]
+
+
+def test_few_boots_and_few_samples_tell_nothing() -> None:
+    rng = np.random.default_rng(5)
+    few = [pareto(rng, 0.2, SAMPLES) for _ in range(LEAST_BOOTS - 1)]
+    assert "8 are the least" in tail_of(few).reason
+    short = [pareto(rng, 0.2, 100) for _ in range(BOOTS)]
+    assert not tail_of(short).levels
+    assert tail_of([np.full(1000, 5.0)] * BOOTS).reason
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=60), min_size=1, max_size=12)
+)
+def test_any_samples_are_told_of_or_refused(boots: list[list[int]]) -> None:
+    tail = tail_beyond([counted(np.array(each, dtype=np.float64)) for each in boots], 0.95)
+    assert bool(tail.levels) != bool(tail.reason)

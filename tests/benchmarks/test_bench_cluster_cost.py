@@ -1,0 +1,65 @@
+"""What a cluster costs beside its jobs is read from a run's events, and a goal can be missed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from benchmarks._runs import CarriedOut, Unmeasured
+from benchmarks.cluster_cost import run_goals, shares, starts, study, watching
+from tare.events import CellFinished, ClusterReady, EventLog, Record, read_events
+from tare.run.catalog import build_catalog
+from tare.study.load import load_study
+
+
+def recorded(folder: Path, *, took_s: float, steps: dict[str, float]) -> tuple[Record, ...]:
+    path = folder / "events.jsonl"
+    told = {"job": {"steps": {name: {"took_s": seconds} for name, seconds in steps.items()}}}
+    with EventLog(path) as log:
+        for slaves in (1, 4):
+            log.append(
+                ClusterReady(
+                    machine="m", block=1, arm="bare", scenario="s", took_s=took_s,
+                    facts={"slaves": slaves},
+                )
+            )  # fmt: skip
+        log.append(CellFinished(cell="c", status="ok", measured_s=100.0, facts=told))
+    return tuple(read_events(path))
+
+
+def test_tares_share_is_what_lies_outside_a_jobs_steps(tmp_path: Path) -> None:
+    records = recorded(tmp_path, took_s=12.0, steps={"put": 20.0, "count": 79.0})
+    assert shares(records) == [pytest.approx(0.01)]
+    assert starts(records) == {1: [12.0], 4: [12.0]}
+    assert all(goal.met for goal in run_goals(CarriedOut(0.0, 1.0, records)))
+
+
+def test_what_takes_too_long_misses_its_goal(tmp_path: Path) -> None:
+    records = recorded(tmp_path, took_s=46.0, steps={"count": 90.0})
+    assert [goal.met for goal in run_goals(CarriedOut(0.0, 1.0, records))] == [False] * 3
+
+
+def test_a_run_that_failed_measures_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    with EventLog(path) as log:
+        log.append(CellFinished(cell="c", status="failed", reason="lost", measured_s=1.0))
+    with pytest.raises(Unmeasured):
+        run_goals(CarriedOut(0.0, 1.0, tuple(read_events(path))))
+
+
+def test_its_study_can_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "cluster-cost.yaml"
+    path.write_text(yaml.safe_dump(study((1, 4), 2)))
+    found = load_study(path, build_catalog())
+    assert {
+        name: each.cluster.slaves for name, each in found.scenarios.items() if each.cluster
+    } == {
+        "slaves-1": 1,
+        "slaves-4": 4,
+    }
+
+
+async def test_sampling_takes_some_time_and_next_to_none(agent_program: Path) -> None:
+    assert 0 < await watching(agent_program, 1.2) < 0.5

@@ -1,0 +1,83 @@
+"""Spark comes into the toolbox as it was pinned, and Tare's own jobs as they are written here."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tare.images.toolbox import analytics
+from tare.images.toolbox.analytics import JOBS, SUMS, VERSION, project, sources_digest
+from tare.images.toolbox.hadoop import VERSION as HADOOP_VERSION
+from tare.images.toolbox.maven import Part, read_sums
+from tare.images.toolbox.maven import project as project_of
+from tare.workloads import WORKLOADS
+
+SPACE = "{http://maven.apache.org/POM/4.0.0}"
+
+
+def test_every_file_is_pinned_by_a_checksum() -> None:
+    sums = read_sums(SUMS)
+    assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in sums.values())
+    assert f"spark-yarn_2.13-{VERSION}.jar" in sums
+    # One client of Hadoop, and that of the very Hadoop that the cluster is.
+    clients = {name for name in sums if name.startswith("hadoop-client-")}
+    assert clients == {f"hadoop-client-{part}-{HADOOP_VERSION}.jar" for part in ("api", "runtime")}
+    # Without this one Spark's logs go nowhere, and no failed job tells why.
+    assert [name for name in sums if name.startswith("slf4j-api")] == ["slf4j-api-2.0.7.jar"]
+
+
+def test_every_dependency_names_its_version() -> None:
+    found = list(ET.fromstring(project()).iter(f"{SPACE}dependency"))
+    assert len(found) > 5
+    assert all(one.findtext(f"{SPACE}version") for one in found)
+
+
+def test_what_is_left_out_is_told_to_maven() -> None:
+    text = project_of("a", [Part("g", "n", "1", without=("x:y",)), Part("g", "m", "2", alone=True)])
+    left_out = [
+        (one.findtext(f"{SPACE}groupId"), one.findtext(f"{SPACE}artifactId"))
+        for one in ET.fromstring(text).iter(f"{SPACE}exclusion")
+    ]
+    assert left_out == [("x", "y"), ("*", "*")]
+
+
+def test_every_class_that_a_job_names_is_there() -> None:
+    classes = set()
+    for source in JOBS.glob("*.java"):
+        package = re.search(r"^package (\S+);", source.read_text(), re.MULTILINE)
+        assert package is not None
+        classes.add(f"{package[1]}.{source.stem}")
+    named = set()
+    for name in ("terasort", "wordcount", "aggregate", "join"):
+        kind = WORKLOADS[name]
+        for engine in ("mapreduce", "spark")[name == "join" :]:
+            job = kind.job(kind.parameters.model_validate({"engine": engine}))
+            assert job is not None
+            named |= {step.main for step in job.steps if step.main.startswith("tare.")}
+    assert named == classes
+
+
+def test_an_archive_is_the_same_whenever_it_is_made(tmp_path: Path) -> None:
+    classes = tmp_path / "classes" / "tare"
+    classes.mkdir(parents=True)
+    for name in ("B.class", "A.class", "left.out"):
+        (classes / name).write_bytes(name.encode())
+    made = []
+    for place in ("one.jar", "two.jar"):
+        analytics._pack(tmp_path / "classes", tmp_path / place)
+        made.append((tmp_path / place).read_bytes())
+        (classes / "A.class").touch()
+    assert made[0] == made[1]
+    with zipfile.ZipFile(tmp_path / "one.jar") as jar:
+        assert jar.namelist() == ["tare/A.class", "tare/B.class"]
+
+
+def test_another_job_is_another_toolbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = sources_digest()
+    (tmp_path / "Other.java").write_text("class Other {}")
+    monkeypatch.setattr(analytics, "JOBS", tmp_path)
+    assert sources_digest() != before

@@ -1,0 +1,338 @@
+"""A server that keeps VMs as oVirt's engine does, and refuses what it refuses.
+
+What is refused, in the engine's words (bundles/AppErrors.properties of ovirt-engine) and by the
+HTTP status that its REST API gives them (the REST API guide, "Faults"):
+
+======================================= ==========================================================
+a wrong user or password                sso/oauth/token: ``access_denied``
+an ended session                        401; the library asks for another token by itself
+an unknown object                       404, "Entity not found"
+a VM of a name that is taken            409, ACTION_TYPE_FAILED_VM_ALREADY_EXIST
+a VM that runs already                  409, ACTION_TYPE_FAILED_VM_IS_RUNNING, at start and removal
+a VM that is off                        409, ACTION_TYPE_FAILED_VM_IS_NOT_RUNNING, at stop
+a VM or disk that is locked             409, ACTION_TYPE_FAILED_VM_IS_LOCKED, …_DISK_IS_LOCKED
+storage that is full                    409, ACTION_TYPE_FAILED_DISK_SPACE_LOW
+pinned CPUs that the host has not       409, at start: the pinning is not compatible with the host
+an account without a right              403; what it may not see is not in a list
+a task that fails half-way              202 first, then the disk is gone: it is never there
+======================================= ==========================================================
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import secrets
+import shutil
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from platforms.loopback_server import Answer, Asked, LoopbackServer
+from tare.platforms.vendors.configuration import picture
+
+API = "/ovirt-engine/api"
+USER = "tare@internal"
+STORAGE_S = 60.0
+XML = {"Content-Type": "application/xml"}
+JSON = {"Content-Type": "application/json"}
+
+
+class Said(Exception):
+    """A fault: its HTTP status and its words."""
+
+    def __init__(self, status: int, *detail: str) -> None:
+        super().__init__(*detail)
+        self.status, self.detail = status, " ".join(detail)
+
+
+def payload_image(label: str, name: str, content: str) -> bytes:
+    """Return a payload's CD: as the host makes it (vdsm, mkimage.py) where its tool is here."""
+    tool = shutil.which("genisoimage")
+    if tool is None:
+        return picture(json.loads(content))
+    with TemporaryDirectory() as folder:
+        files, image = Path(folder) / "files", Path(folder) / "image"
+        files.mkdir()
+        (files / name).write_text(content)
+        argv = [tool, "-quiet", "-R", "-J", "-o", str(image), "-V", label, str(files)]
+        subprocess.run(argv, check=True, capture_output=True)
+        return image.read_bytes()
+
+
+class OvirtServer(LoopbackServer):
+    """The engine of a cluster of one host.
+
+    Args:
+        folder: Where its certificate is made.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        import ovirtsdk4
+        from ovirtsdk4 import types
+
+        self.sdk, self.types = ovirtsdk4, types
+        self.plug: Callable[[Any, list[bytes]], None] = lambda *_: None
+        self.unplug: Callable[[Any], None] = lambda _: None
+        self.password = "ovirt-word-" + secrets.token_hex(8)
+        self.tokens: set[str] = set()
+        self.may_write = True
+        self.full = False
+        self.copy_fails = False
+        self.storage = threading.Event()
+        """While it is not set, VMs and copies that are made stay locked."""
+        self.storage.set()
+        self.vms: dict[str, Any] = {}
+        self.drives: dict[str, str] = {}
+        self.cards: dict[str, list[Any]] = {}
+        self.attached: dict[str, list[Any]] = {}
+        self.snapshots: dict[str, list[Any]] = {}
+        self.backups: dict[str, list[Any]] = {}
+        cluster = types.Cluster(
+            id="c1",
+            name="Default",
+            ballooning_enabled=True,
+            threads_as_cores=False,
+            ksm=types.Ksm(enabled=True),
+            scheduling_policy=types.SchedulingPolicy(id="p1"),
+        )
+        host = types.Host(
+            id="h1",
+            name="node1",
+            status=types.HostStatus.UP,
+            cluster=types.Cluster(id="c1"),
+            cpu=types.Cpu(name="A CPU", topology=types.CpuTopology(sockets=1, cores=8, threads=2)),
+            version=types.Version(full_version="vdsm-4.50.5.1-1.el9"),
+            libvirt_version=types.Version(full_version="libvirt-9.5.0-7.el9"),
+            os=types.OperatingSystem(type="RHEL", version=types.Version(full_version="9 - 1.el9")),
+        )
+        gigabytes = types.StorageDomain(id="s1", name="data")
+        kinds = types.DiskContentType
+        self.there: dict[str, list[Any]] = {
+            "clusters": [cluster],
+            "hosts": [host],
+            "vnicprofiles": [types.VnicProfile(id="n1", name="ovirtmgmt")],
+            "cpuprofiles": [types.CpuProfile(id="q1", name="half", cluster=types.Cluster(id="c1"))],
+            "storagedomains": [gigabytes, types.StorageDomain(id="s2", name="fast")],
+        }
+        self.disks: dict[str, Any] = {}
+        for disk, name, kind in (
+            ("d1", "tare-live.iso", kinds.ISO),
+            ("d2", "tare-live.raw", kinds.DATA),
+        ):
+            self.disks[disk] = types.Disk(
+                id=disk,
+                name=name,
+                content_type=kind,
+                status=types.DiskStatus.OK,
+                storage_domains=[gigabytes],
+            )
+        self.given = set(self.disks)
+
+    @property
+    def left(self) -> list[str]:
+        """What is there that was not there at first."""
+        return [*self.vms, *(set(self.disks) - self.given)]
+
+    def powered_off(self, vm: str) -> None:
+        """Note that a guest has ended by itself."""
+        if vm in self.vms:
+            self.vms[vm].status = self.types.VmStatus.DOWN
+            self.vms[vm].host = None
+
+    def answer(self, asked: Asked) -> Answer:
+        parts = urlsplit(asked.path)
+        if parts.path == "/ovirt-engine/sso/oauth/token":
+            return self._log_in(parse_qs(asked.body.decode()))
+        if parts.path == "/ovirt-engine/services/sso-logout":
+            self.tokens.discard(parse_qs(asked.body.decode())["token"][0])
+            return Answer(200, b"{}", headers=dict(JSON))
+        token = asked.headers.get("authorization", "").removeprefix("Bearer ")
+        if token not in self.tokens:
+            return self._fault(Said(401, "The session has ended"))
+        way = parts.path.removeprefix(API).strip("/").split("/")
+        query = {key: values[0] for key, values in parse_qs(parts.query).items()}
+        body = asked.body.decode()
+        given = self.sdk.reader.Reader.read(body) if body.strip() else None
+        try:
+            with self.lock:
+                if asked.method != "GET" and not self.may_write:
+                    raise Said(403, "User is not authorized to perform this action.")
+                return self._do(asked.method, [step for step in way if step], query, given)
+        except Said as said:
+            return self._fault(said)
+
+    def _log_in(self, form: dict[str, list[str]]) -> Answer:
+        if (form["username"], form["password"]) != ([USER], [self.password]):
+            told = {"error_code": "access_denied", "error": "Cannot authenticate user: no."}
+            return Answer(400, json.dumps(told).encode(), headers=dict(JSON))
+        token = secrets.token_hex(16)
+        self.tokens.add(token)
+        return Answer(200, json.dumps({"access_token": token}).encode(), headers=dict(JSON))
+
+    def _fault(self, said: Said) -> Answer:
+        fault = self.types.Fault(reason="Operation Failed", detail=f"[{said.detail}]")
+        return Answer(said.status, self._written(fault).encode(), headers=dict(XML))
+
+    def _written(self, value: Any, root: str | None = None) -> str:
+        return str(self.sdk.writer.Writer.write(value, root=root))
+
+    def _told(self, value: Any, root: str | None = None) -> Answer:
+        return Answer(200, self._written(value, root).encode(), headers=dict(XML))
+
+    def _do(self, method: str, way: list[str], query: dict[str, str], given: Any) -> Answer:
+        match method, *way:
+            case ("GET",):
+                version = self.types.Version(full_version="4.5.4-1.el8")
+                product = self.types.ProductInfo(name="oVirt Engine", version=version)
+                return self._told(self.types.Api(product_info=product))
+            case "GET", "schedulingpolicies", "p1":
+                return self._told(self.types.SchedulingPolicy(id="p1", name="none"))
+            case "GET", ("vms" | "disks") as kind:
+                there = (self.vms if kind == "vms" else self.disks).values()
+                name = query.get("search", "").removeprefix("name=")
+                found = [each for each in there if name in ("", each.name)]
+                return self._told(found, kind)
+            case "GET", kind if kind in self.there:
+                roots = {
+                    "vnicprofiles": "vnic_profiles",
+                    "cpuprofiles": "cpu_profiles",
+                    "storagedomains": "storage_domains",
+                }
+                return self._told(self.there[kind], roots.get(kind, kind))
+            case "POST", "vms":
+                return self._told(self._make(given))
+            case _, "vms", vm, *more:
+                return self._vm(method, self._known(self.vms, vm), more, given)
+            case "POST", "disks", disk, "copy":
+                self._copy(self._known(self.disks, disk), given)
+                return self._done()
+            case "DELETE", "disks", disk:
+                if self._known(self.disks, disk).status != self.types.DiskStatus.OK:
+                    raise Said(409, f"Cannot remove Virtual Disk: The disk {disk} is locked.")
+                del self.disks[disk]
+                return self._done()
+        raise Said(404, "Entity not found:", "/".join(way))
+
+    def _done(self) -> Answer:
+        return self._told(self.types.Action(status="complete"))
+
+    def _known(self, there: dict[str, Any], key: str) -> Any:
+        if key not in there:
+            raise Said(404, "Entity not found:", key)
+        return there[key]
+
+    def _make(self, vm: Any) -> Any:
+        states = self.types.VmStatus
+        if any(each.name == vm.name for each in self.vms.values()):
+            raise Said(409, "Cannot add VM. VM with the same name already exists.")
+        if vm.cluster.id != "c1" or vm.template.name != "Blank":
+            raise Said(404, "Entity not found: the cluster or the template")
+        if vm.placement_policy.hosts[0].id != "h1":
+            raise Said(404, "Entity not found: the host")
+        if vm.high_availability.enabled:
+            raise Said(409, "Cannot add VM. A highly available VM cannot be pinned to a Host")
+        vm.id, vm.status = str(uuid.uuid4()), states.IMAGE_LOCKED
+        vm.cpu_shares = vm.cpu_shares or 0
+        self.vms[vm.id] = vm
+        active = self.types.Snapshot(id="active", snapshot_type=self.types.SnapshotType.ACTIVE)
+        self.snapshots[vm.id], self.backups[vm.id] = [active], []
+        self.cards[vm.id], self.attached[vm.id] = [], []
+        self._later(lambda: setattr(vm, "status", states.DOWN))
+        return vm
+
+    def _later(self, work: Callable[[], None]) -> None:
+        def run() -> None:
+            time.sleep(0.02)
+            self.storage.wait(STORAGE_S)
+            with self.lock:
+                work()
+
+        threading.Thread(target=run, daemon=True).start()
+
+    def _vm(self, method: str, vm: Any, more: list[str], given: Any) -> Answer:
+        down = self.types.VmStatus.DOWN
+        match method, *more:
+            case ("GET",):
+                return self._told(vm)
+            case "GET", "snapshots":
+                return self._told(self.snapshots[vm.id], "snapshots")
+            case "GET", "backups":
+                return self._told(self.backups[vm.id], "backups")
+            case "GET", "cdroms":
+                return self._told([self.types.Cdrom(id="cd")], "cdroms")
+            case "PUT", "cdroms", "cd":
+                self.drives[vm.id] = self._known(self.disks, given.file.id).id
+                return self._told(given)
+            case "POST", "nics":
+                self.cards[vm.id].append(given)
+                return self._told(given)
+            case "POST", "diskattachments":
+                self._known(self.disks, given.disk.id)
+                self.attached[vm.id].append(given)
+                return self._told(given)
+            case "POST", "start":
+                self._start(vm)
+                return self._done()
+            case "POST", "stop":
+                if vm.status == down:
+                    raise Said(409, "Cannot stop VM. VM is not running.")
+                self.unplug(vm.id)
+                self.powered_off(vm.id)
+                return self._done()
+            case ("DELETE",):
+                if vm.status == self.types.VmStatus.IMAGE_LOCKED:
+                    raise Said(409, "Cannot remove VM: VM is locked. Please try again.")
+                if vm.status != down:
+                    raise Said(409, "Cannot remove VM. VM is running.")
+                for attachment in self.attached.pop(vm.id):
+                    self.disks.pop(attachment.disk.id, None)
+                del self.vms[vm.id]
+                return self._done()
+        raise Said(404, "Entity not found:", *more)
+
+    def _start(self, vm: Any) -> None:
+        if vm.status == self.types.VmStatus.IMAGE_LOCKED:
+            raise Said(409, "Cannot run VM: VM is locked. Please try again in a few minutes.")
+        if vm.status != self.types.VmStatus.DOWN:
+            raise Said(409, "Cannot run VM. VM is running.")
+        tune = vm.cpu.cpu_tune
+        for pin in (tune.vcpu_pins if tune is not None else None) or ():
+            if int(pin.cpu_set) >= 16:
+                raise Said(409, "Cannot run VM. The CPU pinning does not suit the host.")
+        vm.status = self.types.VmStatus.UP
+        vm.host = self.types.Host(id="h1")
+        vm.start_time = datetime.datetime.now(datetime.UTC)
+        images = [
+            payload_image(payload.volume_id, payload.files[0].name, payload.files[0].content)
+            for payload in vm.payloads
+        ]
+        self.plug(vm.id, images)
+
+    def _copy(self, disk: Any, action: Any) -> None:
+        types = self.types
+        if self.full:
+            raise Said(409, "Cannot copy Virtual Disk. Low disk space on the Storage Domain data.")
+        copy = types.Disk(
+            id=str(uuid.uuid4()),
+            name=action.disk.name,
+            content_type=disk.content_type,
+            status=types.DiskStatus.LOCKED,
+            storage_domains=[types.StorageDomain(id=action.storage_domain.id)],
+        )
+        self.disks[copy.id] = copy
+
+        def end() -> None:
+            if self.copy_fails:
+                del self.disks[copy.id]
+            else:
+                copy.status = types.DiskStatus.OK
+
+        self._later(end)

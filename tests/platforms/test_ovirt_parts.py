@@ -1,0 +1,399 @@
+"""What an engine refuses is told as what it is, and nothing is left of what failed half-way."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from platforms.ovirt_server import USER, OvirtServer
+from platforms.vendor_served import MIB, heard, reached, spec_of, started
+from tare.errors import InputError, MachineFault, TareError
+from tare.hosts import clean
+from tare.platforms.contract import Context, MachineSpec
+from tare.platforms.ovirt import engine as engines
+from tare.platforms.ovirt.engine import Engine
+from tare.platforms.ovirt.options import OvirtOptions
+from tare.platforms.ovirt.platform import Ovirt
+from tare.platforms.ovirt.session import OvirtSession
+from tare.platforms.ovirt.vm import differing, vm_wanted
+from tare.platforms.vendors.configuration import configuration_in
+from tare.platforms.vendors.faults import Missing, Refused
+from tare.platforms.vendors.session import opened
+from tare.run.hypervisor_side import HypervisorSide
+
+pytest.importorskip("ovirtsdk4")
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[OvirtServer]:
+    made = OvirtServer(tmp_path)
+    made.start()
+    yield made
+    made.stop()
+
+
+def options_of(server: OvirtServer, **more: Any) -> OvirtOptions:
+    way = {**reached(server, USER, server.password), "image": "tare-live.iso"}
+    return OvirtOptions.model_validate({**way, **more})
+
+
+@asynccontextmanager
+async def engine_of(server: OvirtServer, **more: Any) -> AsyncIterator[Engine]:
+    async with opened(OvirtSession(options_of(server, **more).way())) as session:
+        yield Engine(session)
+
+
+def nothing_left(server: OvirtServer, context: Context) -> bool:
+    return not server.left and not context.ledger.open_entries()
+
+
+def wanted(server: OvirtServer, spec: MachineSpec, **more: Any) -> Any:
+    return vm_wanted(server.types, options_of(server, **more), spec, "c1", "h1", {"key": "k"}, None)
+
+
+# What is asked of it.
+
+
+async def test_a_machine_is_pinned_and_has_no_balloon(
+    server: OvirtServer, context: Context, tmp_path: Path
+) -> None:
+    plugged: list[list[bytes]] = []
+    server.plug = lambda _, images: plugged.append(images)
+    spec = spec_of(tmp_path, cpus=(3, 5), vcpus=3)
+    scheduling = {"weight": 200}
+    machine = await started(Ovirt(), context, options_of(server, scheduling=scheduling), spec)
+    (vm,) = server.vms.values()
+    assert {pin.vcpu: pin.cpu_set for pin in vm.cpu.cpu_tune.vcpu_pins} == {0: "3", 1: "5", 2: "3"}
+    assert (vm.memory, vm.memory_policy.guaranteed, vm.memory_policy.max) == (256 * MIB,) * 3
+    assert vm.memory_policy.ballooning is False and vm.cpu_shares == 2048
+    assert server.drives[vm.id] == "d1" and server.attached[vm.id] == []
+    (card,) = server.cards[vm.id]
+    assert (str(card.interface), card.vnic_profile.id) == ("virtio", "n1")
+    # Its agent finds where to dial, on a CD as the host makes it.
+    (found,) = filter(None, map(configuration_in, plugged[0]))
+    assert found["name"] == spec.name and len(found["key"]) == 64
+    await machine.stop()
+    assert nothing_left(server, context)
+
+
+@pytest.mark.parametrize(
+    ("chipset", "bus"), [("q35", "sata"), ("i440fx", "ide")], ids=["q35", "i440fx"]
+)
+async def test_emulated_devices_of_an_image_that_is_a_disk(
+    server: OvirtServer, context: Context, tmp_path: Path, chipset: str, bus: str
+) -> None:
+    options = options_of(
+        server,
+        devices="emulated",
+        nic="rtl8139",
+        image="tare-live.raw",
+        storage="fast",
+        chipset=chipset,
+    )
+    machine = await started(Ovirt(), context, options, spec_of(tmp_path))
+    (vm,) = server.vms.values()
+    (attachment,), (card,) = server.attached[vm.id], server.cards[vm.id]
+    copy = server.disks[attachment.disk.id]
+    assert attachment.bootable and str(attachment.interface) == bus
+    assert (copy.name, copy.storage_domains[0].id) == ("tare-t-1-subject", "s2")
+    assert str(card.interface) == "rtl8139"
+    await machine.stop()
+    assert nothing_left(server, context)
+
+
+@given(st.integers(1, 10_000))
+def test_weight_is_in_cpu_shares(weight: int) -> None:
+    options = OvirtOptions.model_validate({"address": "a", "scheduling": {"weight": weight}})
+    shares = options.cpu_shares("subject")
+    assert shares is not None and 2 <= shares <= 262_144
+    assert shares == max(2, round(weight * 10.24))
+    assert options.cpu_shares("neighbour-1") is None
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"scheduling": {"nice": 1}}, "oVirt knows no nice"),
+        ({"scheduling": {"reservation": 1}}, "oVirt knows no reservation"),
+        ({"scheduling": {"cap": 0.5}}, "by `cpu-profile`"),
+        ({"chipset": "i440fx", "firmware": "uefi"}, "write `chipset: q35`"),
+    ],
+)
+def test_what_the_engine_has_not_is_refused_in_the_study(
+    server: OvirtServer, more: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ValidationError, match=words):
+        options_of(server, **more)
+
+
+def test_a_vm_that_is_not_as_was_asked_is_told(server: OvirtServer, tmp_path: Path) -> None:
+    spec = spec_of(tmp_path, cpus=(1,), vcpus=2)
+    asked = wanted(server, spec)
+    assert differing(asked, wanted(server, spec)) == ""
+    other = wanted(server, spec)
+    other.cpu.cpu_tune = None
+    assert "pinning was to be {0: '1', 1: '1'}" in differing(asked, other)
+    other = wanted(server, spec)
+    other.memory_policy.ballooning = True
+    assert "ballooning was to be False, but the engine says True" in differing(asked, other)
+    assert "CPU shares" in differing(wanted(server, spec, scheduling={"weight": 50}), asked)
+
+
+# Logins.
+
+
+async def test_an_ended_session_is_logged_in_once_more(server: OvirtServer) -> None:
+    async with engine_of(server) as engine:
+        server.tokens.clear()
+        assert await engine.own("tare-none") == []
+        assert sum("oauth/token" in asked for asked in server.asked) == 2
+        server.tokens.clear()
+        server.password = "changed"
+        with pytest.raises(InputError, match="does not let tare@internal in"):
+            await engine.own("tare-none")
+    assert server.tokens == set()
+
+
+async def test_a_certificate_of_nobody_known_is_refused(server: OvirtServer) -> None:
+    with pytest.raises(InputError, match="is not trusted") as refused:
+        async with engine_of(server, ca=None):
+            pass
+    assert "pki-resource" in refused.value.hint and server.asked == []
+
+
+async def test_an_engine_that_is_not_there_is_told(server: OvirtServer, context: Context) -> None:
+    verdict = await Ovirt().check(context, options_of(server, port=1))
+    assert not verdict.usable and "broke" in verdict.reason and "Curl" not in verdict.reason
+
+
+# What is refused.
+
+
+async def test_refusals_are_told_apart(server: OvirtServer, tmp_path: Path) -> None:
+    asked = wanted(server, spec_of(tmp_path))
+    async with engine_of(server) as engine:
+        with pytest.raises(Missing, match="Entity not found"):
+            await engine.vm("none")
+        server.storage.clear()
+        vm = (await engine.ask(lambda api: api.vms_service().add(asked))).id
+        with pytest.raises(Refused, match="VM is locked"):
+            await engine.power_on(vm)
+        with pytest.raises(Refused, match="same name already exists"):
+            await engine.ask(lambda api: api.vms_service().add(asked))
+        server.storage.set()
+
+        async def made() -> bool:
+            return bool((await engine.vm(vm)).status == server.types.VmStatus.DOWN)
+
+        await engine.until(made, "make it")
+        await engine.power_on(vm)
+        with pytest.raises(Refused, match=r"Cannot run VM\. VM is running"):
+            await engine.power_on(vm)
+        assert await engine.remove_named(asked.name)
+        assert not await engine.remove_named(asked.name)
+
+
+async def test_what_others_called_so_is_left(
+    server: OvirtServer, context: Context, tmp_path: Path
+) -> None:
+    theirs = wanted(server, spec_of(tmp_path))
+    theirs.comment = ""
+    async with engine_of(server) as engine:
+        await engine.ask(lambda api: api.vms_service().add(theirs))
+        assert not await engine.remove_named(theirs.name)
+    context.ledger.record("ovirt-vm", **options_of(server).way(), name="theirs")
+    told = await clean(context.host, context.ledger, Ovirt.undoers)
+    assert "does not begin with tare-" in told[0] and len(server.vms) == 1
+
+
+async def test_a_disk_of_the_name_is_nobodys_copy(
+    server: OvirtServer, context: Context, tmp_path: Path
+) -> None:
+    server.disks["d1"].name = "tare-t-1-subject"
+    with pytest.raises(MachineFault, match="has a disk called tare-t-1-subject already"):
+        await started(
+            Ovirt(), context, options_of(server, image="tare-live.raw"), spec_of(tmp_path)
+        )
+    assert "d1" in server.disks and nothing_left(server, context)
+
+
+async def test_cpus_that_are_not_there_are_refused_here(
+    server: OvirtServer, context: Context, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        MachineFault, match="tare-t-1-subject: CPU 16 is not there: the host has 16"
+    ):
+        await started(Ovirt(), context, options_of(server), spec_of(tmp_path, cpus=(16,)))
+    assert nothing_left(server, context)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"cluster": "none"}, "no none among its clusters"),
+        ({"on_host": "node9"}, "no node9 among its hosts"),
+        ({"vnic_profile": "none"}, "no none among its vNIC profiles"),
+        ({"cpu_profile": "none"}, "no none among its CPU profiles"),
+        ({"image": "none.iso"}, "no none.iso among its disks"),
+        ({"image": "tare-live.raw", "storage": "none"}, "no none among its storage domains"),
+    ],
+)
+async def test_what_is_not_there_is_named(
+    server: OvirtServer, context: Context, more: dict[str, Any], words: str
+) -> None:
+    verdict = await Ovirt().check(context, options_of(server, **more))
+    assert not verdict.usable and words in verdict.reason and "`" in verdict.hint
+
+
+async def test_an_empty_list_is_a_missing_right(server: OvirtServer, context: Context) -> None:
+    server.there["clusters"] = []
+    verdict = await Ovirt().check(context, options_of(server))
+    assert not verdict.usable and "shows this account 0 clusters" in verdict.reason
+
+
+async def test_a_host_in_maintenance_is_told(server: OvirtServer, context: Context) -> None:
+    server.there["hosts"][0].status = server.types.HostStatus.MAINTENANCE
+    verdict = await Ovirt().check(context, options_of(server))
+    assert not verdict.usable and verdict.reason == "the host node1 is maintenance"
+
+
+async def test_a_check_tells_build_and_cpus(server: OvirtServer, context: Context) -> None:
+    verdict = await Ovirt().check(context, options_of(server, cpu_profile="half"))
+    assert verdict.usable and verdict.versions["ovirt"] == "4.5.4-1.el8"
+    assert verdict.capabilities.max_vcpus == 16
+
+
+# What fails half-way.
+
+
+@pytest.mark.parametrize("what", ["right", "full", "copy"])
+async def test_of_what_fails_nothing_is_left(
+    server: OvirtServer,
+    context: Context,
+    tmp_path: Path,
+    what: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(engines, "WORK_S", 0.5)
+    server.may_write = what != "right"
+    server.full, server.copy_fails = what == "full", what == "copy"
+    with pytest.raises(MachineFault, match=r"not authorized|Low disk space|did not copy"):
+        await started(
+            Ovirt(), context, options_of(server, image="tare-live.raw"), spec_of(tmp_path)
+        )
+    assert nothing_left(server, context)
+
+
+@pytest.mark.parametrize(
+    "request_cut", [r"POST .*/vms$", r"POST .*/nics", r"PUT .*/cdroms", r"POST .*/start"]
+)
+async def test_of_a_connection_that_breaks_nothing_is_left(
+    server: OvirtServer, context: Context, tmp_path: Path, request_cut: str
+) -> None:
+    server.cuts.append(re.compile(request_cut))
+    with pytest.raises(TareError, match="broke"):
+        await started(Ovirt(), context, options_of(server), spec_of(tmp_path))
+    assert server.cuts == [] and nothing_left(server, context)
+
+
+async def test_a_locked_vm_is_waited_for(
+    server: OvirtServer, context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = await started(Ovirt(), context, options_of(server), spec_of(tmp_path))
+    (vm,) = server.vms.values()
+    vm.status = server.types.VmStatus.IMAGE_LOCKED
+    monkeypatch.setattr(engines, "BUSY_S", 0.0)
+    monkeypatch.setattr(engines, "WORK_S", 0.2)
+    server.unplug = lambda _: None
+    monkeypatch.setattr(server, "powered_off", lambda _: None)
+    with pytest.raises(MachineFault):
+        await machine.stop()
+    # It stays in the ledger until `tare clean`.
+    assert "ovirt-vm" in {entry.kind for entry in context.ledger.open_entries()}
+    vm.status = server.types.VmStatus.DOWN
+    await clean(context.host, context.ledger, Ovirt.undoers)
+    assert nothing_left(server, context)
+
+
+# What befalls a machine.
+
+
+@pytest.mark.parametrize("what", ["snapshot", "backup", "migrated", "paused", "started", "balloon"])
+async def test_a_cell_that_was_disturbed_is_withheld(
+    server: OvirtServer, context: Context, tmp_path: Path, what: str
+) -> None:
+    types = server.types
+    machine = await started(Ovirt(), context, options_of(server), spec_of(tmp_path))
+    (vm,) = server.vms.values()
+    await machine._vm.applied()
+    side, calm = HypervisorSide(machine), HypervisorSide(machine)
+    await calm.begin()
+    await calm.end()
+    await side.begin()
+    if what == "snapshot":
+        kind = types.SnapshotType.REGULAR
+        server.snapshots[vm.id].append(types.Snapshot(id="s", snapshot_type=kind))
+    elif what == "backup":
+        server.backups[vm.id].append(types.Backup(id="b"))
+    elif what == "migrated":
+        vm.host = types.Host(id="h2")
+    elif what == "paused":
+        vm.status = types.VmStatus.PAUSED
+    elif what == "started":
+        vm.start_time = vm.start_time.replace(year=2001)
+    else:
+        vm.memory_policy.ballooning = True
+    await side.end()
+    vm.status = types.VmStatus.UP
+    await machine.stop()
+    assert calm.doubt == "" and what in side.doubt
+
+
+# Secrets.
+
+
+async def test_secrets_are_in_nothing_that_is_written_or_said(
+    server: OvirtServer,
+    context: Context,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="tare")
+    said: list[str] = []
+    planted = [server.password]
+
+    options = options_of(server)
+    machine = await started(Ovirt(), context, options, spec_of(tmp_path))
+    (vm,) = server.vms.values()
+    planted += [*server.tokens, str(configuration_key(vm))]
+    said.append(await heard(machine.stop))
+    # A server that says back what it was sent.
+    server.there["clusters"][0].name = server.password
+    said.append(
+        await heard(lambda: Ovirt().check(context, options_of(server, cluster=server.password)))
+    )
+    server.password = "another-word"
+    said.append(await heard(lambda: Ovirt().check(context, options)))
+    said += [context.ledger.path.read_text(), caplog.text, repr(options), *capfd.readouterr()]
+    assert len(planted) == 3 and all(len(word) > 8 for word in planted)
+    for word in planted:
+        assert not any(word in text for text in said)
+    # Nor in an address that was asked for, which servers keep in their logs.
+    assert not any(word in asked for word in planted for asked in server.asked)
+
+
+def configuration_key(vm: Any) -> str:
+    """Return the key on the CD of a VM."""
+    found = re.search(r'"key": "(\w+)"', vm.payloads[0].files[0].content)
+    assert found is not None
+    return found[1]

@@ -1,0 +1,126 @@
+"""What tests share of drivers whose server is a test's own: the cases, a login, what was said."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import pytest_asyncio
+
+from platforms.vendor_guests import Guests
+from run.run_driving import TARE
+from tare.platforms.contract import Context, MachineSpec, Platform, PlatformOptions, Shape
+from tare.platforms.vendors.machine import VendorMachine
+from tare.run.session import agent_path
+from tare.testing.conformance import PlatformCases
+from tare.testing.hosts import Elsewhere
+from tare.testing.machines import Running
+
+MIB = 1 << 20
+RUN_S = 300.0
+
+
+def login(folder: Path, user: str, password: str) -> Path:
+    """Write a file of credentials."""
+    file = folder / "credentials"
+    file.touch(0o600)
+    file.write_text(f"user={user}\npassword={password}\n")
+    return file
+
+
+def reached(server: Any, user: str, password: str) -> dict[str, object]:
+    """Return the options by which an arm reaches a server on loopback."""
+    return {
+        "address": "127.0.0.1",
+        "port": server.port,
+        "ca": str(server.ca),
+        "credentials": str(login(server.ca.parent, user, password)),
+    }
+
+
+def spec_of(folder: Path, cpus: tuple[int, ...] = (), vcpus: int = 2) -> MachineSpec:
+    """Return a machine to be made."""
+    return MachineSpec("tare-t-1-subject", Shape(vcpus, 256 * MIB), cpus, folder / "w", False)
+
+
+async def started(
+    platform: Platform[Any], context: Context, options: PlatformOptions, spec: MachineSpec
+) -> VendorMachine:
+    """Make a machine as a run does."""
+    prepared = await platform.prepare(context, options, spec.shape, False)
+    machine = await platform.start(context, options, prepared, spec)
+    assert isinstance(machine, VendorMachine)
+    return machine
+
+
+async def heard(work: Callable[[], Awaitable[Any]]) -> str:
+    """Return all that some work says, whether it ends well or not."""
+    try:
+        return repr(await work())
+    except Exception as error:
+        return f"{error!r} {error} {getattr(error, 'hint', '')} {error.__cause__!r}"
+
+
+async def tare(*words: str, **variables: str) -> tuple[int, str]:
+    """Run the command; returns its status and all it said."""
+    process = await asyncio.create_subprocess_exec(
+        TARE,
+        *words,
+        env={**os.environ, **variables},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said, _ = await asyncio.wait_for(process.communicate(), RUN_S)
+    return process.returncode or 0, said.decode()
+
+
+class ServedCases(PlatformCases):
+    """The cases that every platform passes, with a server that boots nothing."""
+
+    chosen: ClassVar[dict[str, object]] = {}
+    server: ClassVar[Any]
+    guests: ClassVar[Guests]
+
+    @classmethod
+    def begun(cls, folder: Path) -> tuple[Any, dict[str, object]]:
+        """Return a server that was not started yet, and the options by which it is reached."""
+        raise NotImplementedError
+
+    @classmethod
+    def number_of(cls, name: str) -> Any:
+        """Return the number or reference of the VM of that name."""
+        raise NotImplementedError
+
+    @classmethod
+    def require_nothing_left(cls) -> None:
+        """See that what was there before is all that is there now."""
+        raise NotImplementedError
+
+    @pytest_asyncio.fixture(scope="class", loop_scope="module", autouse=True)
+    @classmethod
+    async def served(cls, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[None]:
+        server, way = cls.begun(tmp_path_factory.mktemp("served"))
+        guests = Guests(agent_path(), server.powered_off)
+        server.plug, server.unplug = guests.plug, guests.unplug
+        cls.server, cls.guests = server, guests
+        cls.options = cls.platform.options.model_validate({**way, **cls.chosen})
+        server.start()
+        try:
+            yield
+            cls.require_nothing_left()
+        finally:
+            await guests.close()
+            server.stop()
+
+    @pytest_asyncio.fixture(scope="class", loop_scope="module")
+    @classmethod
+    async def elsewhere(cls, context: Context) -> AsyncIterator[Elsewhere | None]:
+        yield None
+
+    async def kill(self, running: Running) -> None:
+        """End the guest as a crash of it does."""
+        await self.guests.end(self.number_of(running.spec.name))

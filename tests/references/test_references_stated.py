@@ -1,0 +1,220 @@
+"""What sources state in their text, which arms are like theirs, and the source at a glance."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from references.references_planned import planned_run
+from references.references_run import BLOCKS, comparison_of_run, value_of, write_realtime_run
+from report.report_page_reader import read
+from tare.analysis.model import Comparison
+from tare.errors import InputError
+from tare.references.arms import alike, stands_for
+from tare.references.listing import NOTHING, file_of
+from tare.references.pairing import set_beside
+from tare.references.printed import Fact
+from tare.references.published import (
+    PublishedArm,
+    Reference,
+    load_reference,
+    parse_reference,
+    references_folder,
+)
+from tare.references.stated import SETUP, Stated, stated
+from tare.report import build_report
+from tare.report.glance import glance_table
+from tare.report.palette import looks
+from tare.report.paper import RunFindings, paper_drafts
+from tare.report.stated import own_words, statement
+from tare.workloads import WORKLOADS
+
+SEEDS = ("fayyad2013", "fayyad2013-hyperv", "hwang2013")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_realtime_run(tmp_path_factory.mktemp("realtime"))
+
+
+@pytest.fixture(scope="module")
+def comparison(folder: Path) -> Comparison:
+    return comparison_of_run(folder)
+
+
+@pytest.fixture(scope="module")
+def told(comparison: Comparison) -> dict[str, Stated]:
+    return {each.name: each for each in stated(comparison, load_reference("fayyad2013"))}
+
+
+@pytest.mark.parametrize("name", SEEDS)
+def test_each_number_of_the_text_has_a_counterpart_or_the_reason_why_not(name: str) -> None:
+    for fact in load_reference(name).facts.values():
+        assert [fact.measured, fact.setup, bool(fact.none)].count(True) == 1, fact.says
+        if fact.measured:
+            assert fact.metric in {metric.name for metric in WORKLOADS[fact.workload].metrics}
+
+
+@pytest.mark.parametrize("name", SEEDS)
+def test_what_has_a_counterpart_is_measured_by_a_study(name: str) -> None:
+    reference = load_reference(name)
+    lacking = {key for key, fact in reference.facts.items() if fact.measured}
+    run = planned_run(reference.studies[0], 4)
+    lacking -= {each.name for each in stated(run, reference) if not each.why}
+    assert not lacking
+
+
+def test_conditions_that_the_texts_state_are_there() -> None:
+    facts = load_reference("fayyad2013").facts
+    assert facts["dom0-cpu"].value == 0 and facts["pinned-cpus"].value == 1
+    assert (facts["bus-interleaves"].value, facts["bus-bottleneck"].value) == (2, 3)
+    assert facts["all-to-all-memory-factor"].machines == 4
+    assert load_reference("hwang2013").facts["response"].phase == "quiet"
+    assert load_reference("fayyad2013-hyperv").facts["guest-cpu"].value == 0
+
+
+def test_a_longest_value_is_the_longest_of_all_boots(told: dict[str, Stated]) -> None:
+    tick = told["tick"]
+    assert tick.own["bare"] == pytest.approx(value_of(20e-6, "bare", BLOCKS))
+    assert "tick excess-max in one-to-all: bare 36.0 µs" in own_words(tick)
+    said = statement(tick)
+    assert said.startswith("Stated in section 6.2.1: what a clock tick delays any task by: 8")
+
+
+def test_scenarios_are_compared_within_the_run(told: dict[str, Stated]) -> None:
+    factor = told["shared-bus-factor"]
+    assert factor.own == {arm: pytest.approx(2.0) for arm in ("bare", "bare-again", "vm")}
+    assert "all-to-all-memory ÷ one-to-all: bare 2.00×" in own_words(factor)
+
+
+def test_what_a_run_did_not_measure_is_said(told: dict[str, Stated]) -> None:
+    assert told["memory-load-adds"].why.startswith("this run measured no tick excess-max in conten")
+    assert told["tick-rate"].why == SETUP
+    assert "nothing: " in own_words(told["hyperv-period"])
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"workload": "tick"}, "go together"),
+        ({"workload": "tick", "metric": "excess-max", "setup": True}, "at most"),
+        ({"against": "one-to-all", "scenario": "one-to-one"}, "needs `workload`"),
+    ],
+)
+def test_a_fact_that_cannot_be_is_refused(change: dict[str, object], why: str) -> None:
+    with pytest.raises(ValidationError, match=why):
+        Fact.model_validate({"section": "1", "value": 1, "unit": "1", "says": "x", **change})
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("of: [Figure 6]", "of: [Figure 66]", "Figure 66 is not under `exhibits`"),
+        ("against: one-to-all,", "against: one-to-al,", "is no scenario; did you mean"),
+    ],
+)
+def test_a_wrong_name_in_a_fact_is_told(old: str, new: str, why: str) -> None:
+    text = (references_folder() / "fayyad2013.yaml").read_text(encoding="utf-8")
+    assert old in text
+    with pytest.raises(InputError) as caught:
+        parse_reference(text.replace(old, new).encode(), "changed.yaml")
+    assert why in str(caught.value)
+
+
+def test_arms_stand_for_each_other_by_what_they_are() -> None:
+    xen = load_reference("fayyad2013").arms["xen-hw"]
+    hvm = {"platform": "xen", "options": {"type": "hvm", "timeslice": None}}
+    quick = {"platform": "xen", "options": {"type": "hvm", "timeslice": 0.001}}
+    assert stands_for(hvm, xen) and not stands_for(quick, xen)
+    assert stands_for(quick, load_reference("fayyad2013").arms["xen-hw-1ms"])
+    assert not stands_for({"platform": "bare"}, PublishedArm(label="x", stands=(), none="nobody"))
+
+
+@pytest.mark.parametrize("name", SEEDS)
+def test_every_arm_of_a_source_has_a_counterpart_or_the_reason(name: str) -> None:
+    reference = load_reference(name)
+    run = planned_run(reference.studies[0], 4)
+    for like in alike(run, reference):
+        assert like.own or like.why, like.arm
+        assert not (like.own and like.why)
+    measured = {like.arm: like.own for like in alike(run, reference)}
+    if reference.baseline:
+        assert measured[reference.baseline][0] == "bare"
+
+
+def test_the_lost_values_of_the_second_text_are_those_of_the_first() -> None:
+    first = yaml.safe_load((references_folder() / "fayyad2013.yaml").read_text(encoding="utf-8"))
+    rows = {table["table"]: table["rows"] for table in first["tables"]}
+    second = load_reference("fayyad2013-hyperv")
+    for exhibit in second.exhibits:
+        if exhibit.table.isdigit() and 6 <= int(exhibit.table) <= 15:
+            for arm in ("hyperv-hw", "hyperv-pv"):
+                for value in rows[int(exhibit.table)][arm]:
+                    assert value.replace(" us", " µs") in exhibit.remark, exhibit.table
+
+
+def findings(run: Comparison) -> RunFindings:
+    return RunFindings(run, looks(run.arms, run.baseline), {}, ())
+
+
+def test_at_a_glance_stands_what_is_there_and_what_is_empty(
+    comparison: Comparison, told: dict[str, Stated]
+) -> None:
+    side = set_beside(comparison, load_reference("fayyad2013"))
+    drafted = paper_drafts(side, findings(comparison), tuple(told.values()))
+    rows = {row.name: row for row in glance_table(side, drafted).rows}
+    assert len(rows) == len(side.reference.exhibits)
+    assert all(row.here for row in rows.values())
+    assert rows["Table 2"].published == pytest.approx((2.3, 5961.0))
+    # The arm `bare-again` is the baseline's twin, and as good as it.
+    assert rows["Table 2"].own == pytest.approx((1.0, 3.0))
+    assert rows["Table 4"].own is None and rows["Table 4"].here.startswith("empty: this run has no")
+    assert rows["Figure 10"].here == "as Figure 9"
+    said = next(d.stated for d in drafted if d.exhibit.name == "Table 12")
+    assert any("scenario 6 against scenario 5" in line for line in said)
+
+
+def test_the_page_and_its_files_hold_it_all(
+    comparison: Comparison, folder: Path, tmp_path: Path
+) -> None:
+    path = build_report(comparison.runs, comparison, tmp_path, [load_reference("fayyad2013")])
+    page = read(path.read_text(encoding="utf-8"))
+    assert page.faults == []
+    for words in (
+        "fayyad2013 at a glance",
+        "What stands for the machines of fayyad2013",
+        "Tare makes no machines on Hyper-V",
+        "this run has no arm with platform: xen, type: hvm",
+        "Stated in section 6.3.6: scenario 6 against scenario 5, on average",
+    ):
+        assert words in page.words, words
+    with (tmp_path / "tables" / "reference-fayyad2013-facts.csv").open(encoding="utf-8") as file:
+        facts = list(csv.DictReader(file))
+    assert all(row["own"] for row in facts)
+    with (tmp_path / "tables" / "paper-fayyad2013.csv").open(encoding="utf-8") as file:
+        assert all(row["here"] for row in csv.DictReader(file))
+
+
+@pytest.mark.parametrize("name", SEEDS)
+def test_the_docs_name_a_file_for_all_that_is_not_empty_by_a_reason(name: str) -> None:
+    reference = load_reference(name)
+    for exhibit in reference.exhibits:
+        assert bool(file_of(reference, exhibit)) != bool(exhibit.none), exhibit.name
+    assert NOTHING
+
+
+def files_of(reference: Reference) -> set[str]:
+    return {file_of(reference, exhibit) for exhibit in reference.exhibits} - {""}
+
+
+def test_the_files_that_the_docs_name_are_those_that_a_report_writes(tmp_path: Path) -> None:
+    reference, run = load_reference("hwang2013"), planned_run("components", 4)
+    build_report(run.runs, run, tmp_path / "out", [reference])
+    written = {str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").rglob("*.*")}
+    missing = files_of(reference) - written
+    # The other study's: response times over time, and their means.
+    assert missing == {"figures/course-1.svg", "tables/paper-hwang2013-figure-9-e.csv"}

@@ -1,0 +1,126 @@
+"""The page of two runs: its verdicts, what it says without scripts, and that it is one file."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of, write_run
+from report.report_page_reader import read
+from run.run_driving import tare
+from tare.analysis import compare_runs
+from tare.analysis.changed import changed
+from tare.analysis.load import run_data
+from tare.analysis.model import Comparison
+from tare.analysis.settings import Settings
+from tare.events import Record, fold_records
+from tare.report.anchors import anchor_of
+
+ARMS = {"bare": "bare", "box": "oci", "vm": "qemu"}
+PAIRS = 15
+SLOWER = {"box": 1.05, "vm": 1.3}
+
+
+def simulated(
+    seed: int, vm: float, metrics: int, blocks: int = 12, spread: float = 0.02
+) -> SimulatedRun:
+    host = 1 + seed % 3
+    truth = {arm: host * SLOWER.get(arm, 1.0) * (vm if arm == "vm" else 1.0) for arm in ARMS}
+    several = [
+        SimulatedMetric(
+            f"latency-{n}", {arm: value * 1e-6 for arm, value in truth.items()},
+            unit="s", workload=f"work-{n}", spreads=(spread, 0.0),
+        )
+        for n in range(metrics)
+    ]  # fmt: skip
+    return SimulatedRun(
+        several, arms=ARMS, emulated=frozenset(), blocks=blocks, seed=seed, run=f"r{seed}"
+    )
+
+
+def compared(run: SimulatedRun) -> dict[str, Comparison]:
+    records = (Record(seq=i, time=float(i), event=e) for i, e in enumerate(events_of(run)))
+    data = run_data(Path("nowhere"), fold_records(records))
+    settings = Settings.of([data])
+    return {
+        arm: compare_runs(data, settings if arm == "bare" else settings.against(arm, data.arms))
+        for arm in ("bare", "box")
+    }
+
+
+def test_what_changed_is_told_and_what_did_not_rarely() -> None:
+    """Pairs of runs whose guest costs as much before as after, and pairs with +10 %."""
+    wrong = elsewhere = found = 0
+    for seed in range(PAIRS):
+        before = compared(simulated(3 * seed, 1.0, 2))
+        same = changed(before, compared(simulated(3 * seed + 1, 1.0, 2)), "bare")
+        own = [one for one in same if one.baseline == "bare"]
+        wrong += any(one.verdict in ("worse", "better") for one in own if one.change.arm == "vm")
+        elsewhere += any(
+            one.verdict in ("worse", "better") for one in same if one.baseline != "bare"
+        )
+        slower = changed(before, compared(simulated(3 * seed + 2, 1.1, 2)), "bare")
+        found += all(
+            one.verdict == ("worse" if one.change.arm == "vm" else one.verdict)
+            for one in slower
+            if one.baseline == "bare"
+        )
+    most = 0.05 * PAIRS + 3 * math.sqrt(0.0475 * PAIRS)
+    assert wrong <= most
+    assert elsewhere <= most
+    assert found >= PAIRS - 1
+
+
+def test_few_blocks_and_findings_are_no_verdict() -> None:
+    few = changed(
+        compared(simulated(0, 1.0, 1, blocks=4)), compared(simulated(1, 1.5, 1, blocks=4)), "bare"
+    )
+    assert {one.verdict for one in few} == {"preliminary"}
+    quiet = [compared(simulated(seed, 1.0, 1, spread=0.001)) for seed in (3, 6)]
+    assert {one.verdict for one in changed(quiet[0], quiet[1], "bare")} == {"equivalent"}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+    place = tmp_path_factory.mktemp("two")
+    told = {"before": simulated(0, 1.0, 3), "after": simulated(1, 1.2, 3)}
+    return {name: write_run(place / name, events_of(each)) for name, each in told.items()}
+
+
+def test_the_command_writes_one_file_that_reads_without_scripts(
+    runs: Mapping[str, Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "page.html"
+    done = tare("compare", runs["before"], runs["after"], "--html", out)
+    assert done.returncode == 0, done.stderr
+    html = out.read_text(encoding="utf-8")
+    page = read(html)
+    assert "3 worse in the second run" in "".join(page.text)
+    assert not re.search(r"(src|href)=\"(?!#|data:|\.\./)[^\"]", html), "nothing from outside"
+    data = json.loads(re.search(r'id="explorer-data">(.*?)</script>', html, re.S)[1])  # type: ignore[index]
+    names = {element.attributes.get("id") for element in page.elements}
+    own = [row for row in data["rows"] if row[3] == "bare"]
+    assert {row[0] for row in own} <= names
+    assert {row[3] for row in data["rows"]} == {"bare", "box", "vm"}
+    assert data["runs"] == ["r0", "r1"]
+    worse = {row[2] for row in own if row[6][4] == "worse"}
+    assert worse == {"vm"}
+    before, after = (
+        compared(simulated(number, cost, 3))["bare"] for number, cost in ((0, 1.0), (1, 1.2))
+    )
+    effect = next(e for e in after.effects if e.arm == "vm")
+    row = next(row for row in own if row[0] == anchor_of(effect.key, "vm"))
+    old = next(e for e in before.effects if (e.key, e.arm) == (effect.key, "vm"))
+    assert row[7][0] == pytest.approx(effect.estimate / old.estimate, rel=0.01)
+    assert math.isfinite(row[7][1]) and row[7][1] < row[7][0] < row[7][2]
+
+
+def test_a_page_of_anything_but_two_runs_is_refused(runs: Mapping[str, Path]) -> None:
+    done = tare("compare", runs["before"], "--html", "x.html")
+    assert done.returncode == 2
+    assert "about two runs" in done.stderr

@@ -1,0 +1,56 @@
+"""How machines were connected, as the report says it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tare.report.connections import connection_words
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6),
+    lambda inner: st.dictionaries(
+        st.sampled_from(
+            ["network", "nic", "way", "switch", "link", "bits_per_s", "model", "queues", "vhost"]
+        ),
+        inner,
+        max_size=5,
+    ),
+    max_leaves=20,
+)
+
+
+@pytest.mark.parametrize(
+    ("network", "nic", "words"),
+    [
+        ({"way": "bridge"}, None, "bridge"),
+        (
+            {"way": "tap", "switch": "bridge"},
+            {"model": "virtio", "vhost": True, "queues": 2, "offloads": True},
+            "tap; virtio with vhost, 2 queues",
+        ),
+        (
+            {
+                "way": "tap",
+                "switch": "openvswitch",
+                "conntrack": True,
+                "link": {"bits_per_s": 1e9},
+            },
+            {"model": "virtio", "vhost": False, "queues": 1, "offloads": False},
+            "tap; virtio, no offloads; Open vSwitch, tracked; a link of 1.00 Gbit/s",
+        ),
+        ({"way": "vif", "switch": "routed"}, {"model": "rtl8139"}, "vif; rtl8139; routed"),
+    ],
+)
+def test_it_says_what_was_used(network: Any, nic: Any, words: str) -> None:
+    placement = {"network": network, **({} if nic is None else {"nic": nic})}
+    assert connection_words(placement) == words
+    assert connection_words({"nic": nic}) == ""
+
+
+@given(placement=st.dictionaries(st.sampled_from(["network", "nic"]), plain))
+def test_no_record_makes_it_fail(placement: dict[str, Any]) -> None:
+    assert isinstance(connection_words(placement), str)

@@ -1,0 +1,48 @@
+"""Where the network's other end was is said in the report."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from references.references_run import SCENARIOS, write_realtime_run
+from tare.analysis import load_run
+from tare.analysis.rundata import RunData
+from tare.report.provenance import run_facts
+
+NAME = "network’s other end"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunData:
+    folder: Path = tmp_path_factory.mktemp("run")
+    return load_run(write_realtime_run(folder, {"alone": SCENARIOS["one-to-all"]}))
+
+
+def told(run: RunData, peer: dict[str, Any] | None, workload: str = "net-stream") -> str:
+    alone = {
+        **SCENARIOS["one-to-all"],
+        **({"machines": {"peer": peer}} if peer is not None else {}),
+    }
+    study = {
+        **run.study,
+        "scenarios": {"alone": alone},
+        "workloads": {"switch": {"workload": workload}},
+    }
+    return dict(run_facts([replace(run, study=study)])).get(NAME, "")
+
+
+def test_a_process_of_the_host_is_named_as_such(run: RunData) -> None:
+    assert told(run, None) == "a process on the machine’s own host (alone)"
+
+
+def test_a_machine_is_named_with_its_host(run: RunData) -> None:
+    assert told(run, {"on": "other"}) == "a machine on other (alone)"
+    assert told(run, {}) == "a machine on the same host (alone)"
+
+
+def test_without_a_network_nothing_is_said(run: RunData) -> None:
+    assert told(run, None, "switch") == ""

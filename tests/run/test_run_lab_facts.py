@@ -1,0 +1,78 @@
+"""A lab's own files are named with their digests, and CPUs that share others are marked."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tare.lab.command import Places, command
+from tare.lab.image import LabImage
+from tare.lab.options import LabOptions
+from tare.registry import installed
+from tare.report.provenance import flat
+from tare.run.runhost.assumed import assumed_host
+from tare.run.runhost.booted import marks
+from tare.run.runhost.lab import lab_crowding, lab_facts, lab_name
+from tare.study.hosting import HostSpec, LabSpec
+from tare.study.placement import HostCpus
+
+
+def lab(**given: Any) -> LabSpec:
+    return LabSpec.model_validate(given)
+
+
+def test_own_files_are_in_the_facts_that_the_report_shows(tmp_path: Path) -> None:
+    program = tmp_path / "qemu"
+    program.write_bytes(b"#!/bin/sh\n")
+    program.chmod(0o755)
+    facts = lab_facts(lab(qemu=str(program), xen="rtds"))
+    digest = hashlib.sha256(b"#!/bin/sh\n").hexdigest()
+    shown = dict(flat({"lab": facts}))
+    assert shown["lab.qemu.sha256"] == digest
+    assert shown["lab.qemu.file"] == str(program)
+    # That one has no file before it is built; its digest comes with the first boot.
+    assert "xen" not in facts
+    assert lab_facts(lab()).keys() == {"cpus", "memory", "deterministic"}
+
+
+def test_labs_that_differ_in_a_file_have_other_names(tmp_path: Path) -> None:
+    program = tmp_path / "qemu"
+    program.write_bytes(b"")
+    program.chmod(0o755)
+    own = lab(qemu=str(program))
+    assert lab_name(lab()) == "lab of 2 CPUs, 4 GiB"
+    assert len({lab_name(lab()), lab_name(own), lab_name(lab(xen="rtds"))}) == 3
+
+
+def test_the_lab_is_emulated_by_its_own_qemu_and_boots_its_own_xen(tmp_path: Path) -> None:
+    image = LabImage(tmp_path, "d", "6.1", "4.17", {}, (), True, 0.0, own_xen=tmp_path / "mine")
+    options = LabOptions("xen", qemu="/opt/qemu", xen="/x/xen")
+    argv = command(options, image, Places(tmp_path), "tare-a")
+    assert argv[0] == "/opt/qemu"
+    assert argv[argv.index("-kernel") + 1] == str(tmp_path / "mine")
+
+
+@given(st.integers(1, 64), st.integers(1, 64))
+def test_more_cpus_than_there_are_mark_all_arms(cpus: int, here: int) -> None:
+    own = HostCpus(online=tuple(range(here)))
+    said = lab_crowding(lab(cpus=cpus), own)
+    assert bool(said) == (cpus > here)
+    assert not said or (f"{cpus} emulated CPUs" in said and f"share {here} " in said)
+
+
+@pytest.mark.parametrize("cpus", [2, 4])
+def test_a_plan_marks_what_runs_crowded(cpus: int) -> None:
+    own = HostCpus(online=(0, 1))
+    host = assumed_host(HostSpec.model_validate("lab"), lab(cpus=cpus), installed().platforms, own)
+    assert host.crowding == lab_crowding(lab(cpus=cpus), own)
+
+
+def test_several_marks_are_told_in_one() -> None:
+    assert marks("", "") == ""
+    assert marks("in dom0", "") == "in dom0"
+    assert marks("in dom0", "on 4 that share 2") == "in dom0 and on 4 that share 2"

@@ -1,0 +1,112 @@
+"""The load balancer in an emulated host: vhost, and Open vSwitch's kernel path."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from run.run_driving import Event, assert_no_ledger_is_left, events, of_type, tare
+
+pytestmark = [
+    pytest.mark.acceptance,
+    pytest.mark.guest,
+    pytest.mark.timeout(3600),
+    pytest.mark.skipif(os.geteuid() != 0, reason="the bare machine's network needs root"),
+]
+
+STUDY = """
+study: proxied-in-a-lab
+host: lab
+lab: {{cpus: 2, memory: 4GiB}}
+baseline: {baseline}
+blocks: {{least: 2, most: 2}}
+shape: {{vcpus: 1, memory: 256MiB}}
+kernel: generic
+arms:
+{arms}
+scenarios:
+  proxied: {{subject: {{cpus: pinned}}, link: 100Mbit}}
+workloads:
+  proxy:
+    size: 1000B
+    most-connections: 4
+    step: 2s
+    duration: 10s
+    warmup: 500ms
+    offered: 2
+    timeout: 60s
+"""
+KVM = """\
+  kvm-vhost: {platform: qemu, accelerator: kvm, vhost: "on"}
+  kvm-no-vhost: {platform: qemu, accelerator: kvm, vhost: "off"}
+  kvm-openvswitch:
+    {platform: qemu, accelerator: kvm, vhost: "on", switch: openvswitch, conntrack: true}
+"""
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path
+
+
+def carried_out(home: Path, baseline: str, arms: str) -> tuple[Path, dict[str, Event]]:
+    """Run a study in the lab; return its folder, and each arm's cells that are whole."""
+    folder, file = home / "run", home / "study.yaml"
+    file.write_text(STUDY.format(baseline=baseline, arms=arms))
+    outcome = tare("run", file, "--out", folder, limit_s=3400)
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+    assert not [e["reason"] for e in events(folder) if e["type"] == "skipped"]
+    cells = {e["cell"]: e for e in of_type(folder, "cell_finished")}
+    assert [cell["reason"] for cell in cells.values() if cell["status"] != "ok"] == []
+    assert_no_ledger_is_left(home)
+    return folder, cells
+
+
+def owners(cell: Event) -> dict[str, float]:
+    """Return who used the emulated host's CPUs, by share."""
+    spent: list[dict[str, Any]] = cell["facts"]["proxy"]["account"]["spent"]
+    return {each["who"]: each["share"] for each in spent if each["where"] == "host"}
+
+
+def of_arm(cells: dict[str, Event], arm: str) -> list[Event]:
+    return [each for name, each in cells.items() if name.split("/")[1] == arm]
+
+
+def test_vhost_carries_packets_where_kvm_has_it_and_open_vswitch_where_it_is_asked_for(
+    home: Path,
+) -> None:
+    folder, cells = carried_out(home, "kvm-no-vhost", KVM)
+    used = {
+        machine["machine"]: machine["placement"]["nic"]["vhost"]
+        for machine in of_type(folder, "machine_ready")
+    }
+    arms = {each["machine"]: each["arm"] for each in of_type(folder, "machine_starting")}
+    assert {(arms[name], vhost) for name, vhost in used.items()} == {
+        ("kvm-vhost", True),
+        ("kvm-no-vhost", False),
+        ("kvm-openvswitch", True),
+    }
+    for cell in of_arm(cells, "kvm-vhost"):
+        assert owners(cell)["vhost"] > 0
+    for cell in of_arm(cells, "kvm-no-vhost"):
+        assert "vhost" not in owners(cell)
+        assert cell["facts"]["proxy"]["network"]["switch"] == "bridge"
+    for cell in of_arm(cells, "kvm-openvswitch"):
+        network = cell["facts"]["proxy"]["network"]
+        assert (network["switch"], network["conntrack"]) == ("openvswitch", True)
+        assert network["datapath"] == "the kernel's"
+        assert network["openvswitch"][0].isdigit()
+    assert len(cells) == 6
+    for cell in cells.values():
+        proxy = cell["facts"]["proxy"]
+        assert proxy["network"]["link"]["bits_per_s"] == 1e8
+        assert proxy["preparation"]["origin"]["ports"]["count"] > 60_000
+        assert proxy["preparation"]["offloads"]["client"]["driver"] == "veth"
+        # Where the machine's interrupts went, by its own kernel.
+        assert any("virtio" in name for name in proxy["preparation"]["machine"]["interrupts"])
+    values = {(e["cell"], e["metric"]): e["value"] for e in of_type(folder, "observation")}
+    assert all(values[cell, "owned-share"] > 0.5 for cell in cells)

@@ -1,0 +1,124 @@
+"""Two arms at once: what a study must be for it, where they are put, and what is refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from study.study_catalog import ABLE, CATALOG, KINDS
+from tare.errors import InputError
+from tare.study.cells import cell_label
+from tare.study.load import parse_study
+from tare.study.model import Study
+from tare.study.placement import HostCpus
+from tare.study.plan import ArmFacts, HostFacts, Plan, make_plan
+
+DUET = """\
+study: two
+baseline: bare
+blocks: {least: 8, most: 8, duet: true}
+arms:
+  bare: {platform: bare}
+  kvm: {platform: qemu, accelerator: kvm}
+scenarios:
+  pinned: {subject: {cpus: pinned}}
+workloads:
+  tick: {samples: [10, 20, 30], repeats: 2}
+"""
+TWO = HostCpus(online=(0, 1))
+
+
+def study_of(text: str = DUET) -> Study:
+    return parse_study(text.encode(), "s.yaml", CATALOG)
+
+
+def plan_of(study: Study, cpus: HostCpus = TWO, seed: int = 1, **facts: ArmFacts) -> Plan:
+    every = {arm: facts.get(arm, ABLE) for arm in study.arms}
+    return make_plan(study, seed, every, {"": HostFacts(cpus)}, KINDS)
+
+
+@given(st.integers(0, 2**63 - 1), st.integers(0, 20))
+def test_arms_exchange_their_cores_evenly_and_measure_alike(seed: int, pair: int) -> None:
+    plan = plan_of(study_of(), seed=seed)
+    cores: Counter[tuple[str, tuple[int, ...]]] = Counter()
+    for number in (2 * pair + 1, 2 * pair + 2):
+        first, second = plan.block(number)
+        assert {first.arm, second.arm} == {"bare", "kvm"}
+        assert set(first.placement.subject) & set(second.placement.subject) == set()
+        labels = [[cell_label(cell.id) for cell in batch.cells] for batch in (first, second)]
+        assert labels[0] == labels[1]
+        assert len(labels[0]) == 6
+        cores.update((batch.arm, batch.placement.subject) for batch in (first, second))
+    assert cores == {("bare", (0,)): 1, ("bare", (1,)): 1, ("kvm", (0,)): 1, ("kvm", (1,)): 1}
+
+
+def test_a_duet_is_told_in_the_plan_and_takes_as_long_as_its_longer_arm() -> None:
+    plan = plan_of(study_of(), kvm=replace(ABLE, boot_s=5.0))
+    assert any("on CPU 0 and CPU 1, which they exchange" in note for note in plan.notes)
+    assert plan.block_s == 5.0 + 6 * 2.0
+
+
+@pytest.mark.parametrize(
+    ("cpus", "told"),
+    [
+        (HostCpus(online=(3,)), "needs 2 cores, one for each arm; this host has 1"),
+        (
+            HostCpus(online=(0, 1), siblings={0: (0, 1), 1: (0, 1)}),
+            "needs 2 cores, one for each arm; this host has 1",
+        ),
+        (HostCpus(online=(0, 1), nodes={0: 0, 1: 1}), "on one NUMA node"),
+    ],
+)
+def test_too_few_cores_are_refused_with_the_reason(cpus: HostCpus, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        plan_of(study_of(), cpus)
+
+
+def test_what_has_no_partner_is_left_out_with_the_reason() -> None:
+    with pytest.raises(InputError, match="there is nothing to run beside bare"):
+        plan_of(study_of(), kvm=replace(ABLE, usable=False, reason="no KVM"))
+    both = DUET + "  switch: {}\n"
+    plan = plan_of(study_of(both), kvm=replace(ABLE, lacks={"switch": "no threads"}))
+    told = {(skip.arm, skip.workload, skip.reason) for skip in plan.skipped}
+    assert ("bare", "switch", "a duet measures what both of its arms can run") in told
+    assert all(cell.workload == "tick" for batch in plan.block(1) for cell in batch.cells)
+
+
+def test_real_time_threads_leave_the_host_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KINDS["tick"], "realtime", True)
+    with pytest.raises(InputError, match="would leave the host no CPU"):
+        plan_of(study_of())
+    placed = plan_of(study_of(), HostCpus(online=(0, 1, 2))).block(1)
+    assert {batch.placement.subject for batch in placed} == {(1,), (2,)}
+
+
+@pytest.mark.parametrize("need", ["disk", "network"])
+def test_what_a_host_has_one_of_is_refused(need: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KINDS["tick"], "needs", frozenset({need}))
+    with pytest.raises(InputError, match="one disk or network"):
+        plan_of(study_of())
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (("  kvm:", "  bare-again: {twin-of: bare}\n  kvm:"), r"s\.yaml:3:.*study has 3: leave"),
+        (("cpus: pinned", "cpus: any"), r"s\.yaml:8:.*need CPUs of their own"),
+        (
+            (
+                "{subject: {cpus: pinned}}",
+                "{subject: {cpus: pinned}, neighbours: [{load: cpu-load}]}",
+            ),
+            "other’s neighbour; leave other machines out",
+        ),
+        (("accelerator: kvm}", "accelerator: kvm, host-trace: true}"), "is not recorded in a duet"),
+        (("scenarios:\n  pinned: {subject: {cpus: pinned}}\n", ""), "a duet needs a scenario"),
+    ],
+)
+def test_studies_that_are_no_duets_are_refused(change: tuple[str, str], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        study_of(DUET.replace(*change))

@@ -1,0 +1,81 @@
+"""What goes wrong through a proxy is named, with its count."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tare.workloads.network.proxy import kernel_text as kernel
+from tare.workloads.network.proxy.faults import faults_of, told_faults
+from tare.workloads.network.proxy.summary import summed
+from workloads.proxy_accounts import stage, told
+
+TRACKED = "entries clashres found new invalid ignore delete chainlength insert insert_failed drop\n"
+STATISTICS = (
+    "# pxname,svname,hrsp_5xx,econ,eresp,\n"
+    "clients,FRONTEND,7,,,\n"
+    "origins,origin,0,5,2,\n"
+    "origins,BACKEND,7,5,2,\n"
+)
+
+
+def seen(**more: Any) -> dict[str, int]:
+    """Return the faults of a machine's account, by where and what."""
+    machine = {"before": {}, "after": {}, "said": {}, **more}
+    faults = faults_of({}, machine, {})
+    return {f"{each['where']} {each['what']}": each["count"] for each in faults}
+
+
+def test_every_kind_of_error_is_named_with_its_stage() -> None:
+    result = told()
+    result["stages"]["proxied-4"]["errors"] = {"reset": 3, "wrong_status": 2, "timeout": 0}
+    result["stages"]["full"]["errors"] = {"exhausted": 9}
+    assert summed(result)["faults"] == [
+        {"where": "client", "stage": "proxied-4", "what": "reset", "count": 3},
+        {"where": "client", "stage": "proxied-4", "what": "wrong_status", "count": 2},
+        {"where": "client", "stage": "full", "what": "exhausted", "count": 9},
+    ]
+    assert summed(told())["faults"] == []
+
+
+def test_an_origin_that_cannot_be_reached_shows_in_haproxys_own_counts() -> None:
+    found = seen(said={"show stat": STATISTICS})
+    assert found == {"haproxy econ": 5, "haproxy eresp": 2, "haproxy hrsp_5xx": 7}
+    words = told_faults(faults_of({}, {"said": {"show stat": STATISTICS}}, {}))
+    assert words[0] == "haproxy: 5 connections to the origin that could not be made"
+
+
+def test_ports_that_have_run_out_are_told_with_how_many_wait() -> None:
+    sockets = "TCP: inuse 6 orphan 0 tw {} alloc 9 mem 2\nUDP: inuse 1\n"
+    texts = {kernel.SOCKETS: sockets.format(27_000), kernel.PORTS: "32768\t60999"}
+    haproxy = {"haproxy econ": 5, "haproxy eresp": 2, "haproxy hrsp_5xx": 7}
+    said = {"show stat": STATISTICS}
+    assert seen(after=texts, said=said) == {"machine ports": 27_000, **haproxy}
+    # Those on a listener's port wait too, and take none: nothing has gone wrong.
+    assert seen(after=texts) == {}
+    texts[kernel.SOCKETS] = sockets.format(900)
+    assert seen(after=texts, said=said) == haproxy
+
+
+def test_what_connection_tracking_lost_is_counted_over_all_cpus() -> None:
+    row = "00000010 0 0 0 0 0 0 0 0 {} 00000001\n"
+    before = {kernel.TRACKED: TRACKED + row.format("00000001") + row.format("00000000")}
+    after = {kernel.TRACKED: TRACKED + row.format("0000000b") + row.format("00000010")}
+    assert seen(before=before, after=after) == {"machine insert_failed": 26}
+
+
+def test_a_listener_whose_queue_was_full_is_named() -> None:
+    (fault,) = faults_of({}, {}, {"TcpExt:ListenOverflows": 4})
+    assert (fault["what"], fault["count"]) == ("ListenOverflows", 4)
+
+
+@pytest.mark.fuzz
+@given(st.text(max_size=300), st.text(max_size=300), st.text(max_size=100))
+def test_no_text_of_kernel_or_haproxy_breaks_the_readers(one: str, other: str, ports: str) -> None:
+    texts = {kernel.TRACKED: one, kernel.SOCKETS: f"TCP: {other}", kernel.PORTS: ports}
+    for said in ({"show stat": one}, {"show stat": f"# svname,econ\n{other}"}):
+        for fault in faults_of({"full": stage(1.0)}, {"after": texts, "said": said}, {}):
+            assert fault["count"] > 0

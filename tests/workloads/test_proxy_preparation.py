@@ -1,0 +1,84 @@
+"""How the computers around a proxy were prepared, as their kernels tell it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tare.workloads.network.proxy import kernel_text as kernel
+from tare.workloads.network.proxy import preparation
+
+BEFORE = """\
+            CPU0       CPU1
+  24:        100          5   PCI-MSI 65537-edge      virtio0-input.0
+  25:          7          0   PCI-MSI 65538-edge      virtio0-output.0
+ NMI:          0          0   Non-maskable interrupts
+ ERR:          0
+"""
+AFTER = BEFORE.replace(" 100 ", " 950 ").replace("          5 ", "         45 ")
+NETSTAT = "TcpExt: SyncookiesSent ListenOverflows ListenDrops\nTcpExt: 0 {} {}\n"
+SOCKSTAT = "sockets: used 100\nTCP: inuse 7 orphan 0 tw 321 alloc 9 mem 3\nUDP: inuse 2 mem 1\n"
+
+
+def account(lost: int, **more: str) -> dict[str, Any]:
+    shared = {
+        kernel.SOCKETS: SOCKSTAT,
+        "/proc/sys/net/ipv4/ip_local_port_range": "1024\t65535",
+        "/proc/sys/net/core/somaxconn": "4096",
+        **more,
+    }
+    before = {**shared, kernel.NETSTAT: NETSTAT.format(5, 5), kernel.INTERRUPTS: BEFORE}
+    after = {**shared, kernel.NETSTAT: NETSTAT.format(5 + lost, 5 + lost)}
+    return {"before": before, "after": {**after, kernel.INTERRUPTS: AFTER}}
+
+
+def test_the_record_says_what_was_lost_and_where_interrupts_went() -> None:
+    card = {"driver": "veth", "offloads": {"tso": True}}
+    told = preparation.prepared({"machine": account(3), "origin": account(0)}, {"origin": card})
+    assert told["offloads"] == {"origin": card}
+    machine, origin = told["machine"], told["origin"]
+    assert machine["lost"] == {"TcpExt:ListenOverflows": 3, "TcpExt:ListenDrops": 3}
+    assert machine["interrupts"] == {"24 virtio0-input.0": {"0": 850, "1": 40}}
+    assert machine["time_wait"] == 321
+    assert machine["ports"] == {"count": 64_512, "lasting_per_s": 64_512 / 60}
+    assert origin["settings"]["/proc/sys/net/core/somaxconn"] == "4096"
+    assert "settings" not in machine
+
+
+def test_a_kernel_that_tells_nothing_has_nothing_in_the_record() -> None:
+    told = preparation.prepared({"client": {"before": {}, "after": {}}}, {})
+    assert told["client"] == {"ports": {}, "time_wait": None, "lost": {}}
+
+
+@given(text=st.text(max_size=200))
+def test_no_text_makes_reading_it_fail(text: str) -> None:
+    assert set(preparation.ports(text)) <= {"count", "lasting_per_s"}
+    preparation.waiting(text)
+    preparation.waiting(f"TCP: inuse 1 tw {text}")
+    assert preparation.interrupted(text, text) == {}
+    preparation.interrupted(f" CPU0\n{text}", f" CPU0 CPU1\n{text}")
+
+
+@given(
+    st.dictionaries(
+        st.from_regex(r"[a-z]{1,8}-[0-9]", fullmatch=True),
+        st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)),
+        max_size=30,
+    )
+)
+def test_what_came_is_counted_for_the_cpu_it_came_to(came: dict[str, tuple[int, int]]) -> None:
+    def table(times: int) -> str:
+        rows = [
+            f"{number}: {times * a + 1} {times * b + 2} chip edge {name}"
+            for number, (name, (a, b)) in enumerate(came.items())
+        ]
+        return "\n".join(["  CPU0 CPU1", *rows])
+
+    found = preparation.interrupted(table(1), table(2))
+    grown = sorted((a + b for a, b in came.values() if a + b), reverse=True)
+    assert (
+        sorted((sum(each.values()) for each in found.values()), reverse=True)
+        == (grown[: preparation.MOST_INTERRUPTS])
+    )
