@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tare.errors import InputError
-from tare.images.toolbox.hadoop import SUMS, VERSION, add_hadoop, project
+from tare.images.toolbox.hadoop import SUMS, VERSION, add_hadoop, list_classes, project
 from tare.images.toolbox.maven import read_sums, require_sums
 
 
@@ -78,6 +78,18 @@ def test_benchmarks_are_kept_apart_from_hadoop_itself(tmp_path: Path) -> None:
     assert str((home / "java").readlink()) == "/usr/lib/jvm/java-17"
     with zipfile.ZipFile(home / "lib/webapps.jar") as pages:
         assert "webapps/hdfs/" in pages.namelist()
+
+
+def test_classes_come_in_the_order_of_their_archives_names(tmp_path: Path) -> None:
+    names = [f"part-{number:03}-of-a-name-that-is-long.jar" for number in range(40)]
+    archives(tmp_path / "lib", *reversed(names))
+    list_classes(tmp_path / "lib")
+    with zipfile.ZipFile(tmp_path / "lib.jar") as archive:
+        lines = archive.read("META-INF/MANIFEST.MF").split(b"\n")
+    assert max(map(len, lines)) <= 72
+    told = b"\n".join(lines).replace(b"\n ", b"").split(b"\n")
+    value = next(line for line in told if line.startswith(b"Class-Path: "))
+    assert value.decode().split()[1:] == [f"lib/{name}" for name in names]
 
 
 def test_a_toolbox_without_java_is_refused(tmp_path: Path) -> None:

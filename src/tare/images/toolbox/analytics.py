@@ -18,6 +18,7 @@ from tare.hosts import Host
 from tare.images.toolbox import maven
 from tare.images.toolbox.hadoop import HOME as HADOOP
 from tare.images.toolbox.hadoop import VERSION as HADOOP_VERSION
+from tare.images.toolbox.hadoop import list_classes
 
 VERSION = "3.5.6"
 HOME = "opt/spark"
@@ -95,7 +96,9 @@ async def add_analytics(host: Host, tree: Path, folder: Path) -> None:
     await _compile(host, compiler, jars, classes)
     await asyncio.to_thread(_pack, classes, jars / ARCHIVE)
     # Where a cluster's own tasks find it (tare.workloads.mapreduce.daemons.CLASSPATH).
-    shutil.copyfile(jars / ARCHIVE, tree / HADOOP / "tests" / ARCHIVE)
+    tests = tree / HADOOP / "tests"
+    shutil.copyfile(jars / ARCHIVE, tests / ARCHIVE)
+    list_classes(tests)
 
 
 async def _compile(host: Host, compiler: Path, jars: Path, classes: Path) -> None:

@@ -6,6 +6,7 @@ must be, file by file, what ``hadoop.sha256`` lists, so that every toolbox holds
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import zipfile
 from pathlib import Path
@@ -17,6 +18,7 @@ from tare.images.toolbox import maven
 VERSION = "3.4.2"
 HOME = "opt/hadoop"
 """Where it is in the toolbox: ``lib`` for Hadoop, ``tests`` for its benchmarks, ``java``."""
+FOLDERS = ("lib", "tests")
 SUMS = Path(__file__).with_name("hadoop.sha256")
 _GROUP = "org.apache.hadoop"
 _PARTS = (
@@ -35,6 +37,8 @@ _PARTS = (
 _FOREIGN = (("junit", "junit", "4.13.2"),)
 """TestDFSIO is among Hadoop's tests, and does not load without JUnit."""
 _BENCHMARKS = ("-tests.jar", "junit-", "hamcrest-")
+_MANIFEST_BYTES = 72
+"""The longest line of a manifest (specification of JAR files, *Notes on Manifest*)."""
 _WEB = ("hdfs", "datanode")
 """Daemons that do not start without a folder of their web pages, which Maven's archives lack."""
 
@@ -71,7 +75,7 @@ def add_hadoop(tree: Path, folder: Path) -> None:
         InputError: There is no Java runtime.
     """
     home = tree / HOME
-    for name in ("lib", "tests"):
+    for name in FOLDERS:
         (home / name).mkdir(parents=True)
     for archive in sorted(folder.iterdir()):
         part = "tests" if any(word in archive.name for word in _BENCHMARKS) else "lib"
@@ -80,7 +84,34 @@ def add_hadoop(tree: Path, folder: Path) -> None:
         for name in ("webapps", *(f"webapps/{daemon}" for daemon in _WEB)):
             # Its time is fixed, so that the same archive comes of it every time.
             pages.writestr(zipfile.ZipInfo(f"{name}/"), b"")
+    for name in FOLDERS:
+        list_classes(home / name)
     runtimes = sorted((tree / "usr/lib/jvm").glob("java-*/bin/java"))
     if not runtimes:
         raise InputError("the toolbox has no Java runtime for Hadoop", "tare image build hadoop")
     (home / "java").symlink_to(f"/{runtimes[0].parent.parent.relative_to(tree)}")
+
+
+def list_classes(folder: Path) -> None:
+    """Write an archive beside a folder that names all archives in it, in the order of their names.
+
+    Java takes ``folder/*`` in the order in which the file system tells it. Where two archives hold
+    a class of one name, a disk's file system and a container's would load different ones.
+
+    Args:
+        folder: ``lib``, say; the archive is ``lib.jar``.
+    """
+    names = sorted(path.name for path in folder.glob("*.jar"))
+    value = " ".join(f"{folder.name}/{name}" for name in names)
+    line = f"Class-Path: {value}".encode()
+    first, rest = line[:_MANIFEST_BYTES], line[_MANIFEST_BYTES:]
+    step = _MANIFEST_BYTES - 1
+    more = [b" " + rest[at : at + step] for at in range(0, len(rest), step)]
+    text = b"\n".join([b"Manifest-Version: 1.0", first, *more, b"", b""])
+    with zipfile.ZipFile(folder.with_suffix(".jar"), "w") as archive:
+        archive.writestr(zipfile.ZipInfo("META-INF/MANIFEST.MF"), text)
+
+
+def sources_digest() -> str:
+    """Return the SHA-256 (hex) of what decides what of Hadoop a toolbox holds."""
+    return hashlib.sha256(SUMS.read_bytes() + Path(__file__).read_bytes()).hexdigest()

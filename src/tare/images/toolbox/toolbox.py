@@ -10,7 +10,7 @@ import asyncio
 import json
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,12 @@ from tare.errors import InputError
 from tare.hosts import Host
 from tare.images import cache as store
 from tare.images.packages import Package
+from tare.images.toolbox import analytics, hadoop
 from tare.images.toolbox import tree as trees
-from tare.images.toolbox.analytics import add_analytics, fetch_analytics, sources_digest
+from tare.images.toolbox.analytics import add_analytics, fetch_analytics
 from tare.images.toolbox.check import snapshot, tree_problems
 from tare.images.toolbox.expected import expected_outputs
-from tare.images.toolbox.hadoop import SUMS, add_hadoop, fetch_hadoop
+from tare.images.toolbox.hadoop import add_hadoop, fetch_hadoop
 from tare.images.toolbox.packages import download_all, lists_state, toolbox_packages
 from tare.images.toolbox.recipe import (
     ABOUT,
@@ -97,7 +98,7 @@ async def prepare_toolbox(
     folder = cache / "toolbox"
     remembered = folder / f"{kind}.json"
     lists = lists_state()
-    recipe = recipe_digest() + (sources_digest() if kind == "analytics" else "")
+    recipe = "".join((recipe_digest(), *_sources_digests(kind)))
     key = _recall(remembered, lists, recipe)
     if key is not None:
         found = await asyncio.to_thread(cached_toolbox, folder / key)
@@ -134,6 +135,13 @@ def _timed(found: Toolbox, began: float, *, cached: bool) -> Toolbox:
     return replace(found, cached=cached, took_s=time.monotonic() - began)
 
 
+def _sources_digests(kind: Kind) -> Iterator[str]:
+    if kind in WITH_HADOOP:
+        yield hadoop.sources_digest()
+    if kind == "analytics":
+        yield analytics.sources_digest()
+
+
 def _key(kind: Kind, recipe: str, packages: tuple[Package, ...], jar: Path | None) -> str:
     return store.key_of(
         {
@@ -141,7 +149,6 @@ def _key(kind: Kind, recipe: str, packages: tuple[Package, ...], jar: Path | Non
             "recipe": recipe,
             "debs": sorted(part.sha256 for part in packages),
             "scimark": jar is not None,
-            **({"hadoop": store.file_digest(SUMS)} if kind in WITH_HADOOP else {}),
         }
     )
 

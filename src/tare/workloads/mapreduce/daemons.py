@@ -15,7 +15,8 @@ CONF = "/tmp/hadoop/conf"
 HOSTS = "/tmp/hadoop/hosts"
 LOGS = "/scratch/hadoop/logs"
 # The benchmarks' archives hold configuration for tests, so they come after a cluster's own.
-CLASSPATH = f"{HOME}/lib/*:{CONF}:{HOME}/tests/*"
+# Each archive names what is in its folder in one order (tare.images.toolbox.hadoop.list_classes).
+CLASSPATH = f"{HOME}/lib.jar:{CONF}:{HOME}/tests.jar"
 ENVIRONMENT = {"JAVA_HOME": f"{HOME}/java", "HADOOP_CONF_DIR": CONF, "MALLOC_ARENA_MAX": "2"}
 _OPENED = ("java.lang", "java.util", "java.util.concurrent", "java.net", "java.nio", "java.io")
 
