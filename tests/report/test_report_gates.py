@@ -164,6 +164,21 @@ def test_runs_are_compared_by_effects_and_many_by_what_they_say_together(
     assert ElementTree.parse(out).getroot().get("tests") == "2"
 
 
+def test_what_is_told_without_gates_goes_where_out_says(
+    runs: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "told.txt"
+    for arguments in ((runs[0],), (runs[0], "--pairs"), runs[:2], runs):
+        shown = tare("compare", *arguments)
+        done = tare("compare", *arguments, "--out", out)
+        assert done.returncode == 0, done.stderr
+        assert out.read_text() == shown.stdout
+        assert done.stdout == f"wrote {out}\n"
+    for there in (tmp_path, tmp_path / "none" / "told.txt"):
+        refused = tare("compare", runs[0], "--out", there)
+        assert refused.returncode == 2 and "--out" in refused.stderr, refused.stderr
+
+
 def test_wrong_input_is_told_with_status_two(runs: tuple[Path, Path, Path]) -> None:
     for arguments in (
         (runs[0], "--gate", GATES[0]),
@@ -171,6 +186,7 @@ def test_wrong_input_is_told_with_status_two(runs: tuple[Path, Path, Path]) -> N
         (*runs[:2], "--gate", "switch rate < 3 %"),
         (runs[0], "--baseline", "nobody"),
         (runs[0], runs[0]),
+        (*runs[:2], "--format", "junit"),
     ):
         done = tare("compare", *arguments)
         assert done.returncode == 2, (arguments, done.stdout, done.stderr)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Console
 
 from tare.cli.checking import loaded
 from tare.errors import InputError
+from tare.outputs import put_for_user
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +25,7 @@ EXIT = {"holds": 0, "fails": 1, "open": 3}
 """Exit statuses of gates; 2 is wrong input, as everywhere."""
 
 
+ELSEWHERE = "or choose another file with --out"
 MOST_BASELINES = 12
 """Baselines that a page of two runs offers beside the chosen one: each is one more comparison."""
 
@@ -61,7 +64,10 @@ def compare(
     ] = None,
     form: Annotated[As, typer.Option("--format", help="How gates are told.")] = As.text,
     out: Annotated[
-        Path | None, typer.Option(help="Where gates are told to; standard output otherwise.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Where gates or tables are told to; standard output otherwise."
+        ),
     ] = None,
     html: Annotated[
         Path | None,
@@ -75,12 +81,13 @@ def compare(
     where all hold, 1 where one fails, and 3 where more blocks would have to tell.
     For example: tare compare before after --gate 'switch latency-median < +5 %'
     """
-    from tare.report import render_comparison
-    from tare.report.between import render_changes, render_together
-
     limits, floors = tuple(gate or ()), tuple(floor or ())
     if floors and not (limits or gates):
         raise InputError("a floor is a gate's", "name a gate by --gate or --gates")
+    if form is not As.text and not (limits or gates):
+        raise InputError(
+            f"--format {form.value} is for gates", "name a gate by --gate or --gates, or leave it"
+        )
     if (limits or gates) and len(directories) != 2:
         raise InputError("gates are about two runs", "name the run before and the run after")
     if html is not None and len(directories) != 2:
@@ -91,15 +98,31 @@ def compare(
     if len({run.run for run in runs}) < len(runs):
         raise InputError("the same run is given twice", "name each run once")
     console = Console(highlight=False)
+    if html is not None:
+        _page(runs, baseline, html, console)
+    if limits or gates:
+        compared = [compared_with(run, baseline) for run in runs]
+        _gate(compared[0], compared[1], (limits, gates, floors), form, out, console)
+    if out is None:
+        _tables(runs, baseline, console, pairs=pairs)
+        return
+    text = StringIO()
+    plain = Console(file=text, highlight=False, force_terminal=False)
+    _tables(runs, baseline, plain, pairs=pairs)
+    put_for_user(out, text.getvalue(), ELSEWHERE)
+    console.print(f"wrote {out}", markup=False, soft_wrap=True)
+
+
+def _tables(runs: Sequence[RunData], baseline: str, console: Console, *, pairs: bool) -> None:
+    """Tell what there is to tell without gates: of one run, of two, or of more."""
+    from tare.report import render_comparison
+    from tare.report.between import render_changes, render_together
+
     if pairs:
         _pairs(runs[0], baseline, console)
         return
-    if html is not None:
-        _page(runs, baseline, html, console)
     compared = [compared_with(run, baseline) for run in runs]
-    if limits or gates:
-        _gate(compared[0], compared[1], (limits, gates, floors), form, out, console)
-    elif len(compared) == 1:
+    if len(compared) == 1:
         render_comparison(compared[0], console)
     elif len(compared) == 2:
         render_changes(compared[0], compared[1], console)
@@ -164,10 +187,9 @@ def _gate(
     form: As,
     out: Path | None,
     console: Console,
-) -> None:
+) -> NoReturn:
     from tare.analysis.gate_files import read_gates, with_floors
     from tare.analysis.gates import check, parse_gate, worst
-    from tare.outputs import put_for_user
     from tare.report.gates import FORMATS
 
     texts, path, floors = told
@@ -178,5 +200,5 @@ def _gate(
     if out is None:
         console.print(text, markup=False, soft_wrap=True, end="")
     else:
-        put_for_user(out, text.encode(), "or choose another file with --out")
+        put_for_user(out, text.encode(), ELSEWHERE)
     raise typer.Exit(EXIT[worst(checked)])
