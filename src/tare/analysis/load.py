@@ -80,6 +80,7 @@ def run_data(folder: Path, fold: Fold) -> RunData:
         started_at=fold.started_at,
         resumed=fold.resumed,
         checks=fold.checks,
+        calibrated=tuple(fold.calibrated.values()),
         platforms=fold.platform_results(),
         skipped=tuple(fold.skipped),
         images=tuple(fold.images.values()),

@@ -35,6 +35,7 @@ from tare.analysis.series_data import (
     SeriesKey,
     SeriesSummary,
 )
+from tare.events.model import Calibrated, Calibration
 from tare.events.results import (
     CellResult,
     CheckResult,
@@ -52,6 +53,8 @@ __all__ = [
     "ArmVerdict",
     "Better",
     "BlockValue",
+    "Calibrated",
+    "Calibration",
     "CellResult",
     "CheckResult",
     "Comparison",

@@ -23,7 +23,7 @@ from tare.events.results import (
 if TYPE_CHECKING:
     import polars as pl
 
-    from tare.events import ArmEnded
+    from tare.events import ArmEnded, Calibrated
 
 OBSERVATION_COLUMNS = (
     "run",
@@ -84,6 +84,7 @@ class RunData:
         changes: The options of the command line that made the study differ from its file.
         block_hosts: The host that measured each block, where several shared the run.
         doubts: What shows that the folder is not as the run wrote it, one sentence each.
+        calibrated: What the agent and others told of each host before the first block.
         breaks: Between which blocks something changed that the user accepted.
     """
 
@@ -119,6 +120,7 @@ class RunData:
     doubts: tuple[str, ...] = ()
     breaks: tuple[Break, ...] = ()
     block_hosts: Mapping[int, str] = field(default_factory=dict)
+    calibrated: tuple[Calibrated, ...] = ()
 
     @cached_property
     def observations(self) -> pl.DataFrame:

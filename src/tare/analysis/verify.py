@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tare.analysis.parquet import UnreadableSeries
 from tare.analysis.series_file import require_recorded
-from tare.events import Fold, Record, UnreadableStream
+from tare.events import Calibrated, Fold, Record, UnreadableStream
 from tare.events.chain import Chain, read_seal
 from tare.events.stream import read_entries
 from tare.plaintext import plain_line
@@ -27,6 +27,7 @@ class Findings:
         series: How many files of series were compared with their recorded hashes.
         damage: What is not as it was written, one sentence each.
         notes: What is no damage and yet should be known.
+        calibrated: What the agent and others told of each host before the first block.
     """
 
     events: int
@@ -35,6 +36,7 @@ class Findings:
     series: int
     damage: tuple[str, ...]
     notes: tuple[str, ...]
+    calibrated: tuple[Calibrated, ...] = ()
 
 
 def verify_run(folder: Path, last: str = "") -> Findings:
@@ -69,6 +71,7 @@ def verify_run(folder: Path, last: str = "") -> Findings:
         series=len(entries),
         damage=tuple(damage),
         notes=tuple(_notes(folder, stream, chain, fold, {entry.path for entry in entries})),
+        calibrated=tuple(fold.calibrated.values()),
     )
 
 

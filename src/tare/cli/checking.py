@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,7 @@ from tare.cli.listing import piped_or_terminal
 
 if TYPE_CHECKING:
     from tare.analysis.rundata import RunData
+    from tare.events import Calibrated
 
 DAMAGED = 1
 
@@ -37,6 +39,8 @@ def verify(
     console.print(Text(f"{found.events} events, {found.series} series"))
     if found.last:
         console.print(Text(f"last hash: {found.last}"), soft_wrap=True)
+    for line in _calibration_lines(found.calibrated):
+        console.print(Text(line), soft_wrap=True)
     for note in found.notes:
         console.print(Text(f"– {note}"), soft_wrap=True)
     for sentence in found.damage:
@@ -44,6 +48,21 @@ def verify(
     if found.damage:
         raise typer.Exit(DAMAGED)
     console.print(Text("✓ as it was written", "green"))
+
+
+def _calibration_lines(calibrated: Iterable[Calibrated]) -> Iterator[str]:
+    """Return what was told of the instrument before the first block, one line each."""
+    from tare.analysis.formatting import format_quantity
+
+    for each in calibrated:
+        where = f" on {each.host}" if each.host else ""
+        for one in each.found:
+            told = "" if one.own is None else f": {format_quantity(one.own, one.unit, digits=4)}"
+            if one.reference is not None:
+                other = format_quantity(one.reference, one.unit, digits=4)
+                told += f", {other} by {one.by}"
+            mark = "✓" if one.level == "ok" else "!"
+            yield f"{mark} calibrated{where}: {one.what}{told} ({one.found})"
 
 
 def loaded(directory: Path) -> RunData:

@@ -13,6 +13,7 @@ from tare.events.model import (
     ArmEnded,
     BlockFinished,
     BlockStarted,
+    Calibrated,
     CellFinished,
     CellStarted,
     Decided,
@@ -117,6 +118,8 @@ class Fold:
     started_at: float = 0.0
     resumed: int = 0
     checks: tuple[CheckResult, ...] = ()
+    calibrated: dict[str, Calibrated] = field(default_factory=dict)
+    """The newest of each host."""
     platforms: dict[str, PlatformChecked] = field(default_factory=dict)
     skipped: list[SkippedPart] = field(default_factory=list)
     images: dict[tuple[str, str], ImageUsed] = field(default_factory=dict)
@@ -163,6 +166,8 @@ class Fold:
                     CheckResult(check.name, check.level, check.found, check.hint)
                     for check in event.checks
                 )
+            case Calibrated():
+                self.calibrated[event.host] = event
             case Planned():
                 self.planned = event
             case PlatformChecked():

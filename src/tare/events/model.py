@@ -33,6 +33,22 @@ class Check(Base):
     hint: str = ""
 
 
+class Calibration(Base):
+    """One figure of the agent's beside another's of the same thing.
+
+    ``own`` is the agent's and ``reference`` that of ``by``, both in ``unit``; either is missing
+    where it could not be had. ``level`` is ``ok`` where they agree or none could be had.
+    """
+
+    what: str
+    unit: str = ""
+    own: float | None = None
+    reference: float | None = None
+    by: str = ""
+    level: Level
+    found: str
+
+
 class RunStarted(Base):
     """The first event: what will be carried out, by which versions, from which seed.
 
@@ -74,6 +90,18 @@ class Preflight(Base):
 
     type: Literal["preflight"] = "preflight"
     checks: tuple[Check, ...]
+
+
+class Calibrated(Base):
+    """What the agent told of a host's counter, memory and disk, beside what others tell.
+
+    ``host`` is its name, where there are several; it took ``took_s`` seconds.
+    """
+
+    type: Literal["calibrated"] = "calibrated"
+    host: str = ""
+    took_s: float
+    found: tuple[Calibration, ...]
 
 
 class PlatformChecked(Base):
@@ -340,6 +368,7 @@ Event = Annotated[
     RunStarted
     | RunResumed
     | Preflight
+    | Calibrated
     | PlatformChecked
     | Skipped
     | Planned

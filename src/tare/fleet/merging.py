@@ -5,6 +5,7 @@ from __future__ import annotations
 from tare.events import (
     ArmEnded,
     BlockStarted,
+    Calibrated,
     Check,
     Decided,
     Event,
@@ -114,6 +115,8 @@ class HostPart:
                 self._join(event)
             case Preflight():
                 self._merger.condition(self._host, event)
+            case Calibrated():
+                self._merger.append(event.model_copy(update={"host": self._host}))
             case BlockStarted():
                 self._merger.append(event.model_copy(update={"host": self._host}))
             case RunResumed() | RunFinished() | Interrupted() | Decided() | ArmEnded():

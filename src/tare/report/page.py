@@ -23,6 +23,7 @@ from tare.report.monitoring import MonitoringSection
 from tare.report.pairs import PairsSection
 from tare.report.palette import Look
 from tare.report.provenance import (
+    calibration_table,
     checks_table,
     clocks_table,
     existing_table,
@@ -112,6 +113,7 @@ class Page:
     all_differences: Shown | None
     warnings: tuple[str, ...]
     method: tuple[str, ...]
+    calibration: Shown | None
     aa: Shown | None
     aa_words: str
     again: tuple[Again, ...]
@@ -171,7 +173,7 @@ def make_page(
     proofs = proof_table(comparison, emulated)
     explaining = any(difference.explains for difference in comparison.proof_differences)
     lost, skipped = lost_cells_table(runs), skipped_groups_table(runs)
-    checks = checks_table(runs)
+    checks, calibration = checks_table(runs), calibration_table(runs)
     images, existing = images_table(runs), existing_table(runs)
     places, clocks = places_table(runs), clocks_table(runs)
     of_kernels = kernels_table(runs)
@@ -209,6 +211,7 @@ def make_page(
         all_differences=proofs.shown() if proofs.rows else None,
         warnings=_warnings(runs),
         method=method_of(comparison),
+        calibration=calibration.shown() if calibration.rows else None,
         aa=effects_table(comparison, "aa", comparison.aa).shown(hide=["noise_floor"])
         if comparison.aa
         else None,

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tare.analysis.formatting import format_duration, format_size
-from tare.analysis.model import CellResult, CheckResult, ImageUsed, PlatformResult, RunData
+from tare.analysis.formatting import format_duration, format_quantity, format_size
+from tare.analysis.model import (
+    Calibration,
+    CellResult,
+    CheckResult,
+    ImageUsed,
+    PlatformResult,
+    RunData,
+)
 from tare.report.connections import connection_words
 from tare.report.svg import legible
 from tare.report.tables import Column, Table
@@ -208,6 +215,46 @@ def checks_table(runs: Iterable[RunData]) -> Table[CheckResult]:
         Column("hint", lambda c: c.hint, "What to do"),
     )
     return Table("checks", "The host before the first block", columns, rows, tone=lambda c: c.level)
+
+
+@dataclass(frozen=True)
+class CalibratedAt:
+    """One figure of the agent's beside another's, and where: run and host."""
+
+    place: str
+    figure: Calibration
+
+
+def calibration_table(runs: Iterable[RunData]) -> Table[CalibratedAt]:
+    """Return what the agent and others told of each host before the first block."""
+    rows = tuple(
+        CalibratedAt(f"{run.run} on {each.host}" if each.host else run.run, figure)
+        for run in runs
+        for each in run.calibrated
+        for figure in each.found
+    )
+    columns: tuple[Column[CalibratedAt], ...] = (
+        Column("place", lambda c: c.place, "Run"),
+        Column("what", lambda c: c.figure.what, "Measured"),
+        Column("unit", lambda c: c.figure.unit),
+        Column("own", lambda c: c.figure.own, "Tare told", _figure("own"), numeric=True),
+        Column(
+            "reference", lambda c: c.figure.reference, "Another", _figure("reference"), numeric=True
+        ),
+        Column("by", lambda c: c.figure.by, "Who"),
+        Column("level", lambda c: c.figure.level, "State"),
+        Column("found", lambda c: c.figure.found, "Found"),
+    )
+    caption = "The instrument before the first block, beside what others tell"
+    return Table("calibration", caption, columns, rows, tone=lambda c: c.figure.level)
+
+
+def _figure(which: str) -> Callable[[CalibratedAt], str]:
+    def text(row: CalibratedAt) -> str:
+        value = row.figure.own if which == "own" else row.figure.reference
+        return NONE if value is None else format_quantity(value, row.figure.unit, digits=4)
+
+    return text
 
 
 def run_facts(runs: Sequence[RunData]) -> tuple[tuple[str, str], ...]:

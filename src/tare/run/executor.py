@@ -236,6 +236,8 @@ class _Execution:
 
     async def _blocks(self, stop: StopRequest) -> None:
         self._log.append(Preflight(checks=await self._setup.preflight()))
+        for each in await self._setup.calibrate():
+            self._log.append(each)
         arms = await self._ready_arms()
         # No name of a machine comes twice in a run, or one's cells would point to another's log.
         numbers, others = count(len(self._fold.machines) + 1), OtherHosts(self._setup.run_hosts)

@@ -17,6 +17,7 @@ from rich.text import Text
 from tare.events import (
     ArmEnded,
     BlockFinished,
+    Calibrated,
     CellFinished,
     CellStarted,
     Check,
@@ -264,6 +265,10 @@ def _lines(event: Event, tally: Tally) -> list[Text]:
             return [Text(f"run {event.run} goes on at the first unfinished cell", "bold")]
         case Preflight():
             return [_check_line(check) for check in event.checks if check.level != "ok"]
+        case Calibrated():
+            where = f" on {event.host}" if event.host else ""
+            wrong = [each for each in event.found if each.level != "ok"]
+            return [Text(f"  ! {each.what}{where}: {each.found}", "yellow") for each in wrong]
         case PlatformChecked() if event.usable:
             mark = " (emulated)" if event.emulated else ""
             lines = [Text(f"  ✓ {event.arm}{mark}: {event.reason}", "green")]

@@ -22,13 +22,14 @@ from tare.hosts.lock import host_lock
 from tare.platforms.contract import Context
 from tare.platforms.linux.preflight import preflight, watch_load
 from tare.registry import installed
+from tare.run.calibrating import calibrate
 from tare.run.host_facts import facts_afar, host_facts
 from tare.run.runhost.contract import LocalRunHost, RunHost
 from tare.run.setup import Decide, Decision, RunSetup, StudySource
 from tare.study.model import Study
 
 if TYPE_CHECKING:
-    from tare.events import Check
+    from tare.events import Calibrated, Check
     from tare.hosts import Host
     from tare.hosts.ssh.host import SshHost
     from tare.hosts.ssh.options import SshOptions
@@ -142,11 +143,17 @@ async def run_session(
                 found += [_named(check, name) for check in there]
             return tuple(found)
 
+        async def calibrated() -> tuple[Calibrated, ...]:
+            # An emulated computer's clock and memory are its emulator's.
+            real = {name: each for name, each in run_hosts.items() if not each.emulated}
+            return tuple([await calibrate(each.context, name) for name, each in real.items()])
+
         yield RunSetup(
             run_hosts=run_hosts,
             workloads=installed().workloads,
             decide=decide,
             preflight=checks,
+            calibrate=calibrated,
             say=say,
             subscribers=subscribers,
             on_progress=on_progress,

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tare.events import Check, Fold, Record
+from tare.events import Calibrated, Check, Fold, Record
 from tare.platforms.contract import Context, Platform
 
 if TYPE_CHECKING:
@@ -60,6 +60,11 @@ class Unasked:
     workloads: Mapping[str, Workload[Any]]
 
 
+async def not_calibrated() -> tuple[Calibrated, ...]:
+    """Measure nothing."""
+    return ()
+
+
 @dataclass(frozen=True)
 class RunSetup:
     """Everything a run is carried out with, chosen by the caller.
@@ -69,6 +74,7 @@ class RunSetup:
         workloads: All known workloads by name.
         decide: Judges after each block, from the fold of all events so far, whether to go on.
         preflight: Looks at the hosts' condition.
+        calibrate: Measures each host beside what others tell of it.
         subscribers: Are told every record as it is written.
         say: Tells the user a sentence before there are events.
         on_progress: Is told of progress within a cell: cell, share done, further fields.
@@ -79,6 +85,7 @@ class RunSetup:
     workloads: Mapping[str, Workload[Any]]
     decide: Decide
     preflight: Callable[[], Awaitable[tuple[Check, ...]]]
+    calibrate: Callable[[], Awaitable[tuple[Calibrated, ...]]] = not_calibrated
     say: Callable[[str], None] = lambda _: None
     subscribers: tuple[Callable[[Record], None], ...] = ()
     on_progress: Callable[[str, float, Mapping[str, Any]], None] = lambda *_: None

@@ -1,0 +1,166 @@
+"""The instrument before the first block, beside what others tell: on this computer, for real."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of, write_run
+from run.run_driving import of_type, tare
+from tare.analysis import compare_runs, load_run
+from tare.events import Calibrated, Calibration, Preflight
+from tare.hosts import Ledger, LocalHost
+from tare.platforms.contract import Context
+from tare.report import build_report
+from tare.run.calibrating import RATE_WITHIN, calibrate, judged, kernels_rate
+
+LOG = """\
+[    0.000081] tsc: Detected 2445.430 MHz processor
+[    1.618] tsc: Refined TSC clocksource calibration: 2445.411 MHz
+"""
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    with Ledger(tmp_path / "ledger.jsonl") as opened:
+        yield opened
+
+
+def context_of(ledger: Ledger, agent: Path, tmp_path: Path) -> Context:
+    return Context(LocalHost(agent), ledger, tmp_path / "cache", agent)
+
+
+def distorted(agent: Path, folder: Path, name: str, factor: float) -> Path:
+    """An agent that tells one figure wrongly."""
+    program = folder / "agent"
+    program.write_text(
+        f"#!{sys.executable}\n"
+        "import re, subprocess, sys\n"
+        f"told = subprocess.run([{str(agent)!r}, *sys.argv[1:]], stdout=subprocess.PIPE)\n"
+        f"wrong = lambda found: found[1] + repr(float(found[2]) * {factor})\n"
+        f"text = re.sub(r'(\"{name}\":)([0-9.e+-]+)', wrong, told.stdout.decode())\n"
+        "print(text)\n"
+        "sys.exit(told.returncode)\n"
+    )
+    program.chmod(0o755)
+    return program
+
+
+def by_name(found: Calibrated) -> dict[str, Calibration]:
+    return {each.what: each for each in found.found}
+
+
+async def test_this_computer_is_measured_beside_what_others_tell(
+    ledger: Ledger, agent_program: Path, tmp_path: Path
+) -> None:
+    context = context_of(ledger, agent_program, tmp_path)
+    told = await calibrate(context, "here")
+    found = by_name(told)
+    assert told.host == "here" and 0 < told.took_s < 60
+    rate = found["counter's rate"]
+    assert rate.level == "ok" and rate.own, rate
+    stamp = found["reading the counter"]
+    assert stamp.own and stamp.reference and 1e-10 < stamp.own < stamp.reference < 1e-4
+    memory = found["adding two arrays"]
+    assert memory.own and memory.reference and "NumPy" in memory.by
+    # Other tests use the same bus, so that no verdict is asked for here.
+    assert 0.1 < memory.own / memory.reference < 10
+    disk = found["bytes to and from the disk"]
+    assert disk.level == "ok" and ("not measured" in disk.found or "MB/s" in disk.found), disk
+    assert ledger.open_entries() == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "factor", "what"),
+    [
+        ("tsc_hz", 1.02, "counter's rate"),
+        ("undisturbed_s", 1e3, "reading the counter"),
+        ("best_bytes_per_s", 100, "adding two arrays"),
+        ("bytes", 1e3, "bytes to and from the disk"),
+    ],
+)
+async def test_an_instrument_that_tells_wrongly_is_told(
+    ledger: Ledger, agent_program: Path, tmp_path: Path, name: str, factor: float, what: str
+) -> None:
+    agent = distorted(agent_program, tmp_path, name, factor)
+    found = by_name(await calibrate(context_of(ledger, agent, tmp_path)))[what]
+    if "not measured" in found.found or found.reference is None:
+        pytest.skip(f"nothing to hold it against here: {found.found}")
+    assert found.level == "warn", found
+
+
+async def test_what_cannot_be_measured_is_told_and_costs_nothing_else(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    broken = tmp_path / "agent"
+    broken.write_text("#!/bin/sh\necho 'tare-agent: no such luck' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    told = await calibrate(context_of(ledger, broken, tmp_path))
+    assert [each.what for each in told.found][:2] == ["counter", "memory"]
+    assert "not measured: no such luck" in told.found[0].found
+    assert all(each.own is None for each in told.found)
+    assert ledger.open_entries() == ()
+
+
+@pytest.mark.parametrize(
+    ("log", "rate", "within"),
+    [(LOG, 2445.411e6, RATE_WITHIN), (LOG.splitlines()[0], 2445.430e6, RATE_WITHIN), ("", 0, 0.01)],
+)
+async def test_the_kernels_newest_word_on_the_counter_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: str, rate: float, within: float
+) -> None:
+    program = tmp_path / "dmesg"
+    program.write_text(f"#!/bin/sh\ncat <<'END'\n{log}\nEND\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    found = await kernels_rate(LocalHost())
+    if not log:
+        bogomips = re.search(r"bogomips\s*:\s*(\S+)", Path("/proc/cpuinfo").read_text(), re.I)
+        rate = float(bogomips[1]) * 0.5e6 if bogomips else 0.0
+    assert (found[0], found[2]) == (pytest.approx(rate), within)
+
+
+def test_what_nobody_else_tells_is_no_doubt_and_what_is_apart_is() -> None:
+    assert judged("x", "Hz", 1.0, None, "", 0.1).level == "ok"
+    assert judged("x", "Hz", 1.09, 1.0, "y", 0.1).level == "ok"
+    assert judged("x", "Hz", 1.11, 1.0, "y", 0.1).level == "warn"
+    assert judged("x", "Hz", 0.89, 1.0, "y", 0.1).level == "warn"
+
+
+def test_it_is_in_the_report_and_in_what_verify_says(tmp_path: Path) -> None:
+    metric = SimulatedMetric("latency", {"bare": 1e-6, "vm": 2e-6})
+    events = events_of(
+        SimulatedRun(metrics=(metric,), arms={"bare": "bare", "vm": "qemu"}, blocks=3)
+    )
+    at = next(place for place, event in enumerate(events) if isinstance(event, Preflight))
+    older = judged("counter's rate", "Hz", 1e9, 1.5e9, "nobody", 0.1)
+    newer = judged("counter's rate", "Hz", 2.445e9, 2.4e9, "the kernel's log", 0.01)
+    for each in (newer, older):
+        events.insert(at + 1, Calibrated(took_s=0.5, found=(each,)))
+    folder = write_run(tmp_path / "run", events)
+    data = load_run(folder)
+    assert [one.found for one in data.calibrated] == [(newer,)]
+    page = build_report((data,), compare_runs(data), tmp_path / "out").read_text()
+    method = page[page.index('id="method"') :]
+    assert "2.445 GHz" in method and "the kernel" in method and "nobody" not in method
+    told = tare("verify", folder).stdout
+    line = "! calibrated: counter's rate: 2.445 GHz, 2.400 GHz by the kernel's log"
+    assert line in told, told
+
+
+@pytest.mark.slow
+def test_a_run_begins_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    study = tmp_path / "short.yaml"
+    study.write_text(
+        "study: short\nbaseline: bare\nblocks: {least: 2, most: 2}\n"
+        "arms: {bare: {platform: bare}}\nworkloads: {tick: {samples: 1000}}\n"
+    )
+    done = tare("run", study, "--out", tmp_path / "run")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (told,) = of_type(tmp_path / "run", "calibrated")
+    assert {each["what"] for each in told["found"]} > {"counter's rate", "adding two arrays"}
