@@ -236,6 +236,28 @@ def test_a_hypervisor_that_the_oom_killer_took_is_tried_again_and_told(
     assert_nothing_is_left(folder, home)
 
 
+@pytest.mark.parametrize("after_s", [0.0, 0.7])
+def test_a_hypervisor_killed_while_it_boots_is_tried_again_and_told(
+    study: Path, home: Path, start: Begin, after_s: float
+) -> None:
+    folder = home / "run"
+    running = start(folder, "run", study, "--out", folder)
+    running.wait_for(lambda e: e["type"] == "machine_starting" and e["arm"] == "guest")
+    deadline = time.monotonic() + 60
+    while not (found := hypervisors_of(running.process.pid)):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    time.sleep(after_s)
+    os.kill(found[0], signal.SIGKILL)
+    status, output = running.end()
+    assert status == 0, output
+    assert "complete: 8 cells planned, 8 ok" in " ".join(output.split())
+    stopped = [e for e in events(folder) if e["type"] == "machine_stopped" and not e["expected"]]
+    assert len(stopped) == 1
+    assert "QEMU was killed by SIGKILL" in stopped[0]["reason"]
+    assert_nothing_is_left(folder, home)
+
+
 def hypervisors_of(pid: int) -> list[int]:
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return [

@@ -21,6 +21,8 @@ from tare.platforms.contract import Machine
 from tare.platforms.linux.disk import MountedDisk, device_moved, forget_everything
 
 CONSOLE = "console.log"
+KILLED = 128 + 9
+"""What a shell or an OCI runtime returns for what was killed (SIGKILL)."""
 TAIL_LINES = 20
 _TAIL_BYTES = 16384
 WORKING = "tare-"
@@ -80,6 +82,7 @@ class ProcessMachine(Machine):
         self._explain = explain
         self._held = held
         self._force = force
+        self._answered = False
         self._stopping: asyncio.Task[None] | None = None
         self._tail: tuple[str, ...] = ()
         self._watcher = asyncio.create_task(self._watch(), name=f"{name} watcher")
@@ -91,7 +94,11 @@ class ProcessMachine(Machine):
                 return
             reason = await self._explain(code)
             await self._read_tail()
-            fault = MachineFault(f"{self.name}: {reason}", console_tail=self._tail)
+            # Somebody's signal before it spoke says nothing of the next one.
+            passing = (code < 0 or code == KILLED) and not self._answered
+            fault = MachineFault(
+                f"{self.name}: {reason}", console_tail=self._tail, transient=passing
+            )
         except MachineFault as lost:
             fault = lost
         if self._stopping is None:
@@ -110,6 +117,7 @@ class ProcessMachine(Machine):
             if self.died.done():
                 raise self.died.result()
             said = await hello
+            self._answered = True
         finally:
             hello.cancel()
             await asyncio.gather(hello, return_exceptions=True)

@@ -295,8 +295,9 @@ class QemuMachine(Machine):
                 transient=True,
             )
             return
-        # Where the guest fell before it spoke, another boot may well succeed (docs/lab.md).
-        self._fail(await self._why(code), transient=not code and not self._answered)
+        # Where the guest fell before it spoke, another boot may well succeed (docs/lab.md); and
+        # somebody's signal says nothing of the next QEMU. One that refuses its options will again.
+        self._fail(await self._why(code), transient=code <= 0 and not self._answered)
 
     async def _await_full_disk(self) -> None:
         """End the machine when the host has no room left for what it writes to its disk."""
