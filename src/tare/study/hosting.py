@@ -48,6 +48,8 @@ class GrubEntry(Part):
     entry: str = Field(
         min_length=1,
         max_length=500,
+        # `grub-reboot` takes `--help` for its own and ends well, with nothing chosen.
+        pattern=r"^[^-\x00-\x1f][^\x00-\x1f]*$",
         description="Its title, id or number, as `grub-reboot` takes it; submenus with `>`.",
     )
 

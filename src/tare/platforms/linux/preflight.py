@@ -342,8 +342,9 @@ async def _isolation(host: Host) -> Check:
 
 
 async def _disk(host: Host, output: Path) -> Check:
-    there = next(path for path in (output, *output.absolute().parents) if path.exists())
-    told = await host.run(["df", "-Pk", str(there)], timeout_s=10)
+    whole = output.absolute()
+    there = next(path for path in (whole, *whole.parents) if path.exists())
+    told = await host.run(["df", "-Pk", "--", str(there)], timeout_s=10)
     free = int(told.stdout.decode().splitlines()[-1].split()[3]) // 1024
     text = f"{free} MiB free for {output}"
     if free >= 1024:

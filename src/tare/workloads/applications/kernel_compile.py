@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from tare.study.quantities import Duration
 from tare.workloads.applications.program import TIMES, times_of
@@ -26,10 +26,16 @@ _WHOLE_S = 100.0
 _PREPARE_S = 25.0
 
 
+Target = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_./+-]*$", max_length=200)
+]
+"""A target of a makefile: no option, and no variable."""
+
+
 class KernelCompileParameters(Parameters):
     """What is compiled, and by how many at once."""
 
-    targets: tuple[str, ...] = Field(
+    targets: tuple[Target, ...] = Field(
         default=("vmlinux",),
         min_length=1,
         description="Targets of the kernel's makefile; `vmlinux` is all of the smallest "
@@ -77,7 +83,7 @@ class KernelCompile(Workload[KernelCompileParameters]):
     def request(self, parameters: KernelCompileParameters) -> dict[str, Any]:
         """Return the agent's parameters: paths, counts, seconds."""
         jobs = str(parameters.jobs) if parameters.jobs else "$(nproc)"
-        make = f'make -s -j{jobs} -C {SOURCE} O={BUILD} "$@"'
+        make = f'make -s -j{jobs} -C {SOURCE} O={BUILD} -- "$@"'
         checks = [
             {"path": f"{BUILD}/{target}"} for target in parameters.targets if target[-1:] != "/"
         ]
