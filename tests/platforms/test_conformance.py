@@ -61,6 +61,14 @@ class TestOci(PlatformCases):
 
 
 @pytest.mark.container
+@pytest.mark.skipif(not shutil.which("runc"), reason="runc is not installed")
+class TestRootless(PlatformCases):
+    platform = Oci()
+    options = OciOptions(rootless=True)
+    killed_words = "was killed (SIGKILL)"
+
+
+@pytest.mark.container
 @pytest.mark.skipif(not shutil.which("runsc"), reason="runsc is not installed")
 class TestGvisor(PlatformCases):
     platform = Oci()

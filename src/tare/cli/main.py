@@ -110,6 +110,8 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = F
         emulated = " [emulated]" if finding.emulated else ""
         name = " ".join(part for part in (finding.platform, finding.variant) if part)
         _found(console, f"{name}{emulated}", finding.usable, finding.reason, finding.hint)
+        if finding.usable:
+            console.print(Text(f"    runs as {finding.runs_as}"))
     _found(console, "host tracing", tracing.usable, tracing.reason, tracing.hint)
     for part in installed().broken:
         _found(console, f"{part.kind} {part.name}", False, part.because, part.hint)

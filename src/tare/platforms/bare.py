@@ -35,12 +35,14 @@ from tare.platforms.linux.process_machine import (
     owned_directory,
     process_cost,
 )
+from tare.platforms.linux.rights import as_tare
 from tare.platforms.linux.scheduling import LinuxOptions, own_policy
 from tare.platforms.linux.switched import SwitchedOptions
 from tare.platforms.linux.toolbox import tree_environment
 
 CHECK_S = 20.0
 MIN_MEMORY = 16 << 20
+NEEDS_ROOT = "real-time priority, control groups and disks need it"
 NO_FIFO = "real-time work runs under the ordinary policy, because SCHED_FIFO is refused here"
 
 
@@ -113,7 +115,10 @@ class Bare(Platform[BareOptions]):
             return Verdict(
                 False, "the agent does not run here", hint, False, versions, capabilities
             )
-        return Verdict(True, "the agent runs here", "", False, versions, capabilities)
+        runs_as = await as_tare(context.host, NEEDS_ROOT)
+        return Verdict(
+            True, "the agent runs here", "", False, versions, capabilities, runs_as=runs_as
+        )
 
     async def prepare(
         self, context: Context, options: BareOptions, shape: Shape, realtime: bool

@@ -33,6 +33,7 @@ class Finding(BaseModel):
     emulated: bool
     versions: dict[str, str]
     capabilities: dict[str, Any]
+    runs_as: str = ""
 
 
 async def examine(context: Context, platforms: Mapping[str, Platform[Any]]) -> list[Finding]:
@@ -52,10 +53,9 @@ async def examine(context: Context, platforms: Mapping[str, Platform[Any]]) -> l
 
 
 async def _examine_one(context: Context, platform: Platform[Any], variant: Variant) -> Finding:
+    options = platform.options.model_validate(dict(variant.options))
     try:
-        verdict = await platform.check(
-            context, platform.options.model_validate(dict(variant.options))
-        )
+        verdict = await platform.check(context, options)
     except (TareError, OSError) as error:
         hint = error.hint if isinstance(error, TareError) else ""
         message = error.message if isinstance(error, TareError) else str(error)
@@ -69,6 +69,7 @@ async def _examine_one(context: Context, platform: Platform[Any], variant: Varia
         emulated=verdict.emulated,
         versions=dict(verdict.versions),
         capabilities=plain(verdict.capabilities),
+        runs_as=verdict.runs_as or platform.stated(options).runs_as,
     )
 
 

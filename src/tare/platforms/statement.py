@@ -62,6 +62,7 @@ class Capabilities:
         network: The ways to a network that are open here; found out where a study needs one.
         disk: How a machine gets a disk of its own (``mounted``, ``virtio-blk``, …); empty: not.
         toolbox: How a machine gets the applications (``tree``, ``disk``); empty: not.
+        no_realtime: Why nothing in its machines may have real-time priority; empty: it may.
     """
 
     pinning: bool
@@ -75,6 +76,7 @@ class Capabilities:
     network: frozenset[str] = frozenset()
     disk: frozenset[str] = frozenset()
     toolbox: frozenset[str] = frozenset()
+    no_realtime: str = ""
 
 
 NOTHING_AT_ALL = Capabilities(pinning=False, max_vcpus=0, min_memory=0, neighbours=False)
@@ -106,6 +108,7 @@ class Statement:
         network: How its machines can be connected.
         boot_s: Seconds that one machine takes to start and stop on a small computer, for the plan.
         emulated_boot_s: The same where the host itself is emulated.
+        runs_as: With whose rights its machines run, and why.
     """
 
     capabilities: Capabilities
@@ -122,6 +125,7 @@ class Statement:
     network: NetworkWays = NetworkWays()
     boot_s: float = 30.0
     emulated_boot_s: float = 30.0
+    runs_as: str = "its own product starts it; Tare has the rights of its API's user"
 
 
 @dataclass(frozen=True)
@@ -140,6 +144,7 @@ class Verdict:
             should.
         shown: What a machine that exists shows of itself and of its hypervisor, name to words.
         uncontrolled: What Tare does not control of a machine that exists, one sentence each.
+        runs_as: With whose rights its machines run here, and why; empty: as the statement says.
     """
 
     usable: bool
@@ -152,3 +157,4 @@ class Verdict:
     mark: str = ""
     shown: Mapping[str, str] = field(default_factory=dict)
     uncontrolled: tuple[str, ...] = ()
+    runs_as: str = ""

@@ -32,6 +32,8 @@ def lacking(
     for name, spec in study.workloads.items():
         workload = workloads[spec.workload]
         reason = unmet(study, arm, offered, needs_of(workload, spec.points))
+        if workload.realtime and offered.no_realtime:
+            reason = f"real-time priority: {offered.no_realtime}"
         points = [workload.parameters.model_validate(dict(point)) for point in spec.points]
         least = max(map(workload.memory_for, points), default=workload.memory)
         if memory < least:

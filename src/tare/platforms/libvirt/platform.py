@@ -88,6 +88,7 @@ class Libvirt(Platform[LibvirtOptions]):
         """Return what domains offer; nothing is tried for it."""
         kvm, paravirtual = options.accelerator == "kvm", options.devices == "paravirtual"
         return Statement(
+            runs_as="libvirt starts it: a user and a security driver of its own",
             capabilities=Capabilities(
                 pinning=True,
                 max_vcpus=MAX_VCPUS,

@@ -60,6 +60,7 @@ class ContainerSpec:
         netns: The network namespace it joins; empty for a new one.
         scratch: Directory of the host that it has as a disk of its own; None: it has none.
         seccomp: Which system calls it may not make.
+        user: The host's user that runs it without root and is root in it; None: root runs it.
     """
 
     name: str
@@ -77,14 +78,17 @@ class ContainerSpec:
     scratch: str | None = None
     toolbox: str | None = None
     seccomp: SeccompName = "none"
+    user: int | None = None
 
 
 def configuration(spec: ContainerSpec) -> dict[str, Any]:
     """Return the ``config.json`` of a container: its own namespaces, nothing of the host's.
 
     The network namespace is new and empty, with nothing but a loopback that is down, unless Tare
-    made one for it.
+    made one for it. Without root it has a user namespace of its own, no capability that counts for
+    anything outside, and neither devices nor control groups.
     """
+    kinds = ("pid", "ipc", "uts", "mount", *(("user",) if spec.user is not None else ()))
     return {
         "ociVersion": "1.0.2",
         "hostname": spec.name,
@@ -97,7 +101,8 @@ def configuration(spec: ContainerSpec) -> dict[str, Any]:
             "cwd": "/",
             "noNewPrivileges": True,
             "capabilities": {
-                kind: list(CAPABILITIES) for kind in ("bounding", "effective", "permitted")
+                kind: list(CAPABILITIES if spec.user is None else ())
+                for kind in ("bounding", "effective", "permitted")
             },
             "rlimits": [
                 # Only lowered: raising one needs CAP_SYS_RESOURCE on the host, and the
@@ -109,29 +114,17 @@ def configuration(spec: ContainerSpec) -> dict[str, Any]:
             _mount("/proc", "proc", "proc"),
             _mount("/dev", "tmpfs", "tmpfs", "nosuid", "strictatime", "mode=755", "size=64k"),
             _mount("/sys", "sysfs", "sysfs", "nosuid", "noexec", "nodev", "ro"),
-            # So that the agent sees its own limits, as a guest sees the size of its memory.
-            _mount("/sys/fs/cgroup", "cgroup", "cgroup", "nosuid", "noexec", "nodev", "ro"),
+            *_groups(spec),
             _mount("/tmp", "tmpfs", "tmpfs", "nosuid", "nodev", "mode=1777"),
             *_scratch(spec),
             *_toolbox(spec),
         ],
         "linux": {
-            "cgroupsPath": f"/{spec.name}",
+            **_given_by_root(spec),
             "namespaces": [
-                *({"type": kind} for kind in ("pid", "ipc", "uts", "mount")),
+                *({"type": kind} for kind in kinds),
                 {"type": "network", **({"path": spec.netns} if spec.netns else {})},
             ],
-            "devices": [
-                {
-                    "path": device.path,
-                    "type": "c",
-                    "major": device.major,
-                    "minor": device.minor,
-                    "fileMode": 0o600,
-                }
-                for device in spec.devices
-            ],
-            "resources": _resources(spec),
             **filtered(spec.seccomp),
             "maskedPaths": ["/proc/kcore", "/proc/keys", "/sys/firmware"],
             "readonlyPaths": [
@@ -143,6 +136,35 @@ def configuration(spec: ContainerSpec) -> dict[str, Any]:
             ],
         },
     }
+
+
+def _given_by_root(spec: ContainerSpec) -> dict[str, Any]:
+    """Return what only root can give, or else who is root in the container."""
+    if spec.user is not None:
+        only = [{"containerID": 0, "hostID": spec.user, "size": 1}]
+        return {"uidMappings": only, "gidMappings": only}
+    devices = [
+        {
+            "path": device.path,
+            "type": "c",
+            "major": device.major,
+            "minor": device.minor,
+            "fileMode": 0o600,
+        }
+        for device in spec.devices
+    ]
+    return {
+        "cgroupsPath": f"/{spec.name}",
+        "devices": devices,
+        "resources": _resources(spec),
+    }
+
+
+def _groups(spec: ContainerSpec) -> list[Mapping[str, Any]]:
+    if spec.user is not None:
+        return []
+    # So that the agent sees its own limits, as a guest sees the size of its memory.
+    return [_mount("/sys/fs/cgroup", "cgroup", "cgroup", "nosuid", "noexec", "nodev", "ro")]
 
 
 def _toolbox(spec: ContainerSpec) -> list[Mapping[str, Any]]:

@@ -35,6 +35,7 @@ from tare.platforms.linux.disk import INSIDE, disk_variable, mounted_disk, requi
 from tare.platforms.linux.held_scheduling import LINUX_KNOBS, Scheduled, linux_knobs
 from tare.platforms.linux.process_machine import (
     CONSOLE,
+    KILLED,
     ProcessMachine,
     kernel_release,
     owned_directory,
@@ -42,6 +43,7 @@ from tare.platforms.linux.process_machine import (
 from tare.platforms.linux.scheduling import LinuxOptions, own_policy
 from tare.platforms.linux.switched import SwitchedOptions
 from tare.platforms.linux.toolbox import tree_at_host
+from tare.platforms.oci import rootless
 from tare.platforms.oci.bundle import AGENT_INSIDE, ContainerSpec, Device
 from tare.platforms.oci.cgroups import (
     CgroupMounts,
@@ -66,9 +68,11 @@ from tare.platforms.oci.runtime import (
 from tare.platforms.oci.seccomp import SeccompName, runs_as
 
 MIN_MEMORY = 16 << 20
+RUNS_AS_ROOT = (
+    "root, which control groups and networks need; inside with CAP_IPC_LOCK and CAP_SYS_NICE "
+    "alone, for locked memory and real-time priority"
+)
 IDLE_DEVICE = "/dev/cpu_dma_latency"
-KILLED = 128 + 9
-"""What a runtime returns for a container whose first process was killed (SIGKILL)."""
 
 SANDBOX_LACKS = frozenset({"policy", "fifo", "nice", "slice"})
 """What gVisor keeps from the host's kernel: it schedules threads by itself."""
@@ -93,10 +97,18 @@ class OciOptions(SwitchedOptions, LinuxOptions):
         "those that Docker's profile refuses. The kernel then looks at every call.",
     )
 
+    rootless: bool = Field(
+        default=False,
+        description="Run by an ordinary user, who is root only in a user namespace of its own: no "
+        "control groups, no network, no disk, no toolbox, and mostly no real-time priority.",
+    )
+
     @model_validator(mode="after")
     def _filtered_where_it_counts(self) -> Self:
         if self.runtime == "runsc" and self.seccomp != "none":
             raise ValueError("gVisor filters all calls by itself: leave seccomp out")
+        if self.runtime == "runsc" and self.rootless:
+            raise ValueError("gVisor is run as root here: leave rootless out, or name runc")
         return self
 
 
@@ -105,18 +117,24 @@ class Oci(Platform[OciOptions]):
 
     name = "oci"
     options = OciOptions
-    variants = tuple(Variant(name, {"runtime": name}) for name in ("crun", "runc", "runsc"))
+    variants = (
+        *(Variant(name, {"runtime": name}) for name in ("crun", "runc", "runsc")),
+        Variant("rootless", {"rootless": True}),
+    )
     undoers = MappingProxyType({"container": undo_container})
 
     def describe(self, options: OciOptions) -> str:
         """Return what reports call it."""
         runtime = "container" if options.runtime == "auto" else f"container ({options.runtime})"
         filtering = () if options.seccomp == "none" else (f"seccomp as {options.seccomp}",)
-        words = (*filtering, *options.wanted_switch.words, *options.scheduling_words)
+        kind = ("without root",) if options.rootless else ()
+        words = (*kind, *filtering, *options.wanted_switch.words, *options.scheduling_words)
         return ", ".join((runtime, *words))
 
     def stated(self, options: OciOptions) -> Statement:
         """Return what containers offer; nothing is tried for it."""
+        if options.rootless:
+            return _stated_rootless(options)
         sandboxed = options.runtime == "runsc"
         return Statement(
             capabilities=Capabilities(
@@ -143,24 +161,34 @@ class Oci(Platform[OciOptions]):
 
     async def check(self, context: Context, options: OciOptions) -> Verdict:
         """Run a trivial container, and remember the runtime's own words when it does not."""
-        trials = await try_runtimes(context, _wanted(options))
+        trials = await _tried(context, options)
         versions = {trial.runtime.name: trial.version for trial in trials if trial.version}
         versions["linux"] = await kernel_release(context.host)
         refusals = "; ".join(_refusal(trial) for trial in trials if not trial.usable)
         chosen = trials[-1]
-        knobs, missing = await _knobs(context, chosen.runtime)
+        knobs, missing = await _knobs(context, chosen.runtime, options)
+        refused = ""
+        if options.rootless and chosen.usable:
+            refused = await rootless.no_realtime(context, chosen.runtime)
         capabilities = replace(
             self.stated(options).capabilities,
             knobs=knobs,
             missing_knobs=missing,
+            no_realtime=refused,
             max_vcpus=len(context.host.topology().online),
         )
         if not chosen.usable:
-            return Verdict(False, refusals, _hint(trials), False, versions, capabilities)
+            hint = rootless.HINT if options.rootless else _hint(trials)
+            return Verdict(False, refusals, hint, False, versions, capabilities)
         reason = f"{chosen.runtime.name} {chosen.version} ran a container"
+        if options.rootless:
+            reason += " without root"
         if refusals:
             reason += f" ({refusals})"
-        return Verdict(True, reason, "", False, versions, capabilities)
+        runs_as = RUNS_AS_ROOT
+        if options.rootless:
+            runs_as = await rootless.runs_as_whom(context.host)
+        return Verdict(True, reason, "", False, versions, capabilities, runs_as=runs_as)
 
     async def prepare(
         self, context: Context, options: OciOptions, shape: Shape, realtime: bool
@@ -172,7 +200,7 @@ class Oci(Platform[OciOptions]):
         """
         began = time.monotonic()
         await require_room(context.host, shape.disk)
-        trials = await try_runtimes(context, _wanted(options))
+        trials = await _tried(context, options)
         if not trials[-1].usable:
             raise InputError("; ".join(map(_refusal, trials)), _hint(trials))
         root = await root_file_system(context)
@@ -189,6 +217,14 @@ class Oci(Platform[OciOptions]):
     ) -> Machine:
         """Start a container that holds the agent alone."""
         runtime: Runtime = prepared.extra["runtime"]
+        if options.rootless:
+            return await rootless.start_rootless(
+                context,
+                runtime,
+                spec,
+                seccomp=options.seccomp,
+                scheduling=options.scheduling_of(spec.role),
+            )
         host, ledger = context.host, context.ledger
         mounts = await cgroup_mounts(host)
         async with AsyncExitStack() as held:
@@ -262,7 +298,38 @@ class Oci(Platform[OciOptions]):
             )
 
 
-async def _knobs(context: Context, runtime: Runtime) -> tuple[frozenset[str], dict[str, str]]:
+async def _tried(context: Context, options: OciOptions) -> tuple[Trial, ...]:
+    if options.rootless:
+        return await try_runtimes(context, _wanted(options), rootless.trivial, rootless.FLAGS)
+    return await try_runtimes(context, _wanted(options))
+
+
+def _stated_rootless(options: OciOptions) -> Statement:
+    runtime = "crun or runc" if options.runtime == "auto" else options.runtime
+    return Statement(
+        capabilities=Capabilities(
+            pinning=True,
+            max_vcpus=0,
+            min_memory=MIN_MEMORY,
+            missing_knobs=rootless.MISSING_KNOBS,
+            no_realtime=rootless.NO_REALTIME,
+            notes=rootless.NOTES,
+        ),
+        kernel="the host's own",
+        channel="pipes of the container's first process",
+        confirmed="hardware",
+        host_boot=NO_HYPERVISOR,
+        network=NetworkWays(),
+        boot_s=0.4,
+        needs=(runtime, "user namespaces for ordinary users"),
+    )
+
+
+async def _knobs(
+    context: Context, runtime: Runtime, options: OciOptions
+) -> tuple[frozenset[str], dict[str, str]]:
+    if options.rootless:
+        return frozenset(), dict(rootless.MISSING_KNOBS)
     knobs, missing = await linux_knobs(context)
     if runtime.name != "runsc":
         return knobs, missing

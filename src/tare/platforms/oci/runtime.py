@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import json
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,25 +61,39 @@ class Trial:
     version: str
 
 
-async def try_runtimes(context: Context, wanted: tuple[RuntimeName, ...]) -> tuple[Trial, ...]:
+Trivial = Callable[[Context, Runtime], Awaitable[Completed]]
+"""Runs a container to its end that does next to nothing."""
+
+
+async def try_runtimes(
+    context: Context,
+    wanted: tuple[RuntimeName, ...],
+    trivial: Trivial | None = None,
+    flags: Mapping[RuntimeName, tuple[str, ...]] | None = None,
+) -> tuple[Trial, ...]:
     """Run a trivial container with one runtime after the other, up to the first that can.
 
     Args:
         context: Where to try.
         wanted: The runtimes, the preferred first.
+        trivial: How a container is run; as root by default.
+        flags: What each runtime is given for that.
 
     Returns:
         The trials that were made; only the last one can be usable.
     """
     trials: list[Trial] = []
     for name in wanted:
-        trials.append(await try_runtime(context, name))
+        given = None if flags is None else flags[name]
+        trials.append(await try_runtime(context, name, trivial or _trivial, given))
         if trials[-1].usable:
             break
     return tuple(trials)
 
 
-async def try_runtime(context: Context, name: RuntimeName) -> Trial:
+async def try_runtime(
+    context: Context, name: RuntimeName, trivial: Trivial, given: tuple[str, ...] | None
+) -> Trial:
     """Run a trivial container with one runtime; never raises for what is missing."""
     version = ""
     try:
@@ -89,10 +103,10 @@ async def try_runtime(context: Context, name: RuntimeName) -> Trial:
     except (TareError, OSError) as error:
         return Trial(Runtime(name), False, str(error), "")
     last = Trial(Runtime(name), False, f"{name} cannot be called", version)
-    for flags in _flag_sets(name):
+    for flags in _flag_sets(name) if given is None else (given,):
         try:
             runtime = Runtime(name, flags, await _keeps(context.host, name))
-            done = await _trivial(context, runtime)
+            done = await trivial(context, runtime)
         except (TareError, OSError) as error:
             last = Trial(Runtime(name, flags), False, str(error), version)
             continue
@@ -205,11 +219,29 @@ async def root_file_system(context: Context) -> Path:
         return folder
     # Another check may make the same at the same time: whoever is second removes its own.
     script = f'whole="$1"; {_LAY_OUT}mv -T "$made" "$whole" || rm -r "$made"; test -d "$whole"'
-    words = [str(folder), str(context.host_agent), AGENT_INSIDE, *DIRECTORIES]
+    await _lay_out(host, script, folder, context.host_agent)
+    return folder
+
+
+async def laid_out(host: Host, folder: Path, agent: Path) -> None:
+    """Make a root file system of a container's own.
+
+    Args:
+        host: Where.
+        folder: Its place, which does not exist.
+        agent: The agent on that host.
+
+    Raises:
+        MachineFault: It cannot be made there.
+    """
+    await _lay_out(host, f'whole="$1"; {_LAY_OUT}mv -T "$made" "$whole"', folder, agent)
+
+
+async def _lay_out(host: Host, script: str, folder: Path, agent: Path) -> None:
+    words = [str(folder), str(agent), AGENT_INSIDE, *DIRECTORIES]
     made = await host.run(["sh", "-c", script, "sh", *words], timeout_s=TRIAL_S)
     if not made.ok:
         raise MachineFault(f"{host.name}: {folder} cannot be made: {made.words()}")
-    return folder
 
 
 def root_digest(program: bytes) -> str:

@@ -36,6 +36,11 @@ class Places:
     disk: Path | None = None
     toolbox: Path | None = None
 
+    @property
+    def disk_parts(self) -> tuple[Path, ...]:
+        """The disk's file and its folder, where there is one."""
+        return () if self.disk is None else (self.disk, self.disk.parent)
+
 
 def kernel_arguments(
     options: QemuOptions, channel: str | None = None, *, counted: bool = False

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tare.errors import MachineFault
 from tare.plaintext import plain_line
+from tare.platforms.linux.rights import as_tare
 from tare.platforms.qemu.command import PROGRAM, escaped
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ _FIRST_DESCRIPTOR = 3
 _LOCKING = ("prlimit", "--memlock=unlimited")
 _TRY_S = 60.0
 _LONGEST_REASON = 200
+_FILTERED = "its system calls filtered"
 
 # As root: make the folders the user's own, then see as that user that all it needs can be used.
 _TRIAL = """
@@ -136,6 +138,20 @@ async def confinement(
         return Confinement(True, uid, group, mlock=options.mlock)
     reason = plain_line(done.words(), _LONGEST_REASON) or f"status {done.returncode}"
     return Confinement(True, reason=reason)
+
+
+async def confined_as(host: Host, options: QemuOptions) -> str:
+    """Return with whose rights QEMU would run on a host, and why, in words.
+
+    What a machine's own files allow is found out when it starts.
+    """
+    devices = [KVM] if options.accelerator == "kvm" else []
+    found = await confinement(host, options, own=[], files=[], devices=devices)
+    if found.uid is not None:
+        return f"a user of its own (from {_FIRST_UID} up), {_FILTERED}: no guest is trusted"
+    calls = _FILTERED if found.sandbox else "its system calls not filtered"
+    why = found.reason or "the arm says `confined: false`"
+    return f"{await as_tare(host, why)}; {calls}"
 
 
 async def prove_confined(host: Host, name: str, pid: int, asked: Confinement) -> Mapping[str, Any]:

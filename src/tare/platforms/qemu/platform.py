@@ -34,7 +34,7 @@ from tare.platforms.linux.tickless import require_tickless, tickless_arguments, 
 from tare.platforms.qemu import kvm_memory, nic
 from tare.platforms.qemu import kvm_trial as probe
 from tare.platforms.qemu.command import PROGRAM, Places, command, kernel_arguments, trial
-from tare.platforms.qemu.confined import KVM, TUN, Confinement, confinement
+from tare.platforms.qemu.confined import KVM, TUN, Confinement, confined_as, confinement
 from tare.platforms.qemu.huge_pages import lacking_pages, require_whole_pages
 from tare.platforms.qemu.machine import QemuMachine, fits_socket
 from tare.platforms.qemu.offer import INSTALL, Offer, offer_of
@@ -129,13 +129,14 @@ class Qemu(Platform[QemuOptions]):
         knobs: frozenset[str] = frozenset()
         missing: dict[str, str] = {}
         depth: probe.Depth = "virtual"
+        runs_as = ""
 
         def verdict(usable: bool, reason: str, hint: str = "", *, lasting: bool = True) -> Verdict:
             best = self.stated(options).capabilities
-            found = replace(best, knobs=knobs, missing_knobs=missing)
+            can = replace(best, knobs=knobs, missing_knobs=missing)
             # On an emulated processor even the best hypervisor shows behaviour only.
             emulated = self.emulated(options) or depth == "emulated"
-            return Verdict(usable, reason, hint, emulated, versions, found, lasting)
+            return Verdict(usable, reason, hint, emulated, versions, can, lasting, runs_as=runs_as)
 
         def refused(error: TareError, reason: str) -> Verdict:
             # What a host did not answer in time, it may answer when it is asked again.
@@ -152,6 +153,7 @@ class Qemu(Platform[QemuOptions]):
             if problem := await _problem(context.host, options, offer):
                 return verdict(False, *problem)
             knobs, missing = await linux_knobs(context)
+            runs_as = await confined_as(context.host, options)
         except (InputError, MachineFault) as error:
             return refused(error, error.message)
         kernel = _kernel(context, True)
@@ -327,7 +329,7 @@ async def launch(
         confined = await confinement(
             context.host,
             options,
-            own=[spec.workdir, *({sockets} - {spec.workdir}), *_disk_parts(places)],
+            own=[*dict.fromkeys((spec.workdir, sockets)), *places.disk_parts],
             files=files,
             devices=[
                 *([KVM] * (options.accelerator == "kvm")),
@@ -350,10 +352,6 @@ async def launch(
         await machine.stop()
         raise
     return machine
-
-
-def _disk_parts(places: Places) -> list[Path]:
-    return [] if places.disk is None else [places.disk, places.disk.parent]
 
 
 async def _link(spec: MachineSpec, options: QemuOptions, confined: Confinement) -> Link | None:

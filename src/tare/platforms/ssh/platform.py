@@ -66,6 +66,7 @@ class Ssh(Platform[SshArmOptions]):
     def stated(self, options: SshArmOptions) -> Statement:
         """Return what machines that exist offer; nothing is tried for it."""
         return Statement(
+            runs_as="the user of the SSH connection, who alone can reach the machine",
             capabilities=Capabilities(
                 pinning=False,
                 max_vcpus=0,

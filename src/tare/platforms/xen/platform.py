@@ -84,6 +84,7 @@ class Xen(Platform[XenOptions]):
             *(["a processor with virtualization"] if options.type != "pv" else []),
         ]
         return Statement(
+            runs_as="root in dom0, as Xen asks of `xl`; a guest's device model as `xl` starts it",
             capabilities=_capabilities(options, options.wanted_scheduler or WITH_SLICE),
             kernel="the study's, booted by Xen itself",
             channel="Xen's console",

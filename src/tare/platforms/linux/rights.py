@@ -1,0 +1,31 @@
+"""With whose rights something runs on a Linux host, in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tare.hosts.contract import Host
+
+ASK_S = 15.0
+
+
+async def uid_of(host: Host) -> int:
+    """Return the number of the user that Tare is on a host; 0 is root.
+
+    Raises:
+        MachineFault, InputError: The host does not answer.
+        ValueError: It answers something else.
+    """
+    return int((await host.run(["id", "-u"], timeout_s=ASK_S)).stdout)
+
+
+async def as_tare(host: Host, why: str) -> str:
+    """Return the words for what runs as Tare itself does.
+
+    Args:
+        host: Where.
+        why: What root is needed for.
+    """
+    uid = await uid_of(host)
+    return f"user {uid}, as Tare itself" if uid else f"root, as Tare itself: {why}"

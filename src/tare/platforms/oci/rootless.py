@@ -1,0 +1,255 @@
+"""Containers without root: run by an ordinary user, who is root in a user namespace of its own.
+
+The runtime itself has no rights either, so there are no control groups, networks or disks that root
+would make. Where Tare is root, each container gets a user that nobody else has.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tare.errors import MachineFault
+from tare.hosts import start_owned
+from tare.hosts.grants import granted_cpus
+from tare.platforms.linux.held_scheduling import LINUX_KNOBS, Scheduled
+from tare.platforms.linux.process_machine import (
+    CONSOLE,
+    KILLED,
+    ProcessMachine,
+    children_of,
+    owned_directory,
+    process_cost,
+    temporary_folder,
+)
+from tare.platforms.linux.rights import uid_of
+from tare.platforms.linux.scheduling import own_policy
+from tare.platforms.oci.bundle import AGENT_INSIDE, ContainerSpec, configuration
+from tare.platforms.oci.runtime import TRIAL_MEMORY, TRIAL_S, Runtime, RuntimeName, laid_out
+from tare.platforms.oci.seccomp import runs_as
+
+if TYPE_CHECKING:
+    from tare.hosts.contract import Completed, Host
+    from tare.platforms.contract import Context, MachineSpec
+    from tare.platforms.oci.seccomp import SeccompName
+    from tare.platforms.scheduling import Scheduling
+
+FLAGS: Mapping[RuntimeName, tuple[str, ...]] = {
+    "crun": ("--cgroup-manager=disabled",),
+    "runc": ("--rootless=true",),
+}
+NOTES = (
+    "memory is not limited to the shape: without root there is no control group",
+    "a container is kept to its CPUs by affinity, which what runs in it may change",
+    "without root there is no network, no disk of its own and no toolbox",
+)
+NO_KNOB = "a container without root has no control group, and may not raise its own priority"
+MISSING_KNOBS = dict.fromkeys(sorted(LINUX_KNOBS), NO_KNOB)
+NO_REALTIME = "its user may not have it (RLIMIT_RTPRIO, `ulimit -r`, is 0)"
+HINT = "unshare --user --map-root-user true"
+_FIFO = (AGENT_INSIDE, "exec", "--policy", "fifo", "--priority", "1", "--", AGENT_INSIDE, "version")
+_FIRST_UID = 1_920_000_000
+"""Above what distributions and systemd give away, and apart from QEMU's."""
+_UIDS = 1 << 24
+
+
+@dataclass(frozen=True)
+class User:
+    """Who runs a container, and is root in it.
+
+    Args:
+        uid: The user's and the group's number on the host.
+        own: Whether it is a user of the container's own; else it is Tare's.
+    """
+
+    uid: int
+    own: bool
+
+    def around(self, argv: list[str], cpus: tuple[int, ...], state: Path) -> list[str]:
+        """Return the command that runs ``argv`` as that user on some CPUs.
+
+        Args:
+            argv: The runtime's command.
+            cpus: The host's CPUs it may use.
+            state: A folder of that user.
+        """
+        given = ["env", f"XDG_RUNTIME_DIR={state}", "taskset", "-c", ",".join(map(str, cpus))]
+        if not self.own:
+            return [*given, *argv]
+        who = [f"--reuid={self.uid}", f"--regid={self.uid}", "--clear-groups"]
+        return ["setpriv", *who, "--no-new-privs", "--pdeathsig=keep", *given, *argv]
+
+
+async def user_of(host: Host) -> User:
+    """Return who is to run a container on a host."""
+    uid = await uid_of(host)
+    return User(uid, False) if uid else User(_FIRST_UID + secrets.randbelow(_UIDS), True)
+
+
+async def runs_as_whom(host: Host) -> str:
+    """Return with whose rights such containers run on a host, and why, in words."""
+    inside = "root in a user namespace of its own and nowhere else"
+    uid = await uid_of(host)
+    if uid:
+        return f"user {uid}, as Tare itself; {inside}"
+    return f"a user of its own (from {_FIRST_UID} up), as nothing in it needs root; {inside}"
+
+
+@asynccontextmanager
+async def owned_rootless(
+    context: Context, runtime: Runtime, spec: ContainerSpec
+) -> AsyncIterator[tuple[list[str], Path]]:
+    """Note a container in the ledger and write its bundle, with all in it; remove it in the end.
+
+    Args:
+        context: Where it will run.
+        runtime: What will run it.
+        spec: What it is, but for its root file system and its user.
+
+    Yields:
+        The command that runs it in the foreground, and the folder of the runtime's state.
+
+    Raises:
+        MachineFault: Its folder cannot be made.
+    """
+    host, user = context.host, await user_of(context.host)
+    # By itself: the user has no way into folders of root's.
+    folder = temporary_folder(host) / f"{spec.name}-{secrets.token_hex(4)}"
+    bundle, state = folder / "bundle", folder / "state"
+    async with owned_directory(host, context.ledger, folder):
+        await laid_out(host, folder / "root", context.host_agent)
+        made = await host.run(["mkdir", str(bundle), str(state)], timeout_s=TRIAL_S)
+        if not made.ok:
+            raise MachineFault(f"{spec.name}: {made.words()}")
+        whole = replace(spec, root=str(folder / "root"), user=user.uid)
+        text = json.dumps(configuration(whole), indent=1)
+        await host.write(bundle / "config.json", text.encode())
+        if user.own:
+            owner = f"{user.uid}:{user.uid}"
+            given = await host.run(["chown", "-R", owner, str(folder)], timeout_s=TRIAL_S)
+            if not given.ok:
+                raise MachineFault(f"{spec.name}: {given.words()}")
+        entry = context.ledger.record(
+            "container",
+            runtime=runtime.name,
+            root=str(state),
+            id=spec.name,
+            cpus=list(spec.cpus),
+        )
+        try:
+            command = runtime.run_command(state, bundle, spec.name)
+            yield user.around(command, spec.cpus, state), state
+        finally:
+            if await host.exists(state / spec.name):
+                gone = runtime.command(state, "delete", "--force", spec.name)
+                await host.run(gone, timeout_s=TRIAL_S)
+            context.ledger.done(entry)
+
+
+def _trial_spec(context: Context, args: tuple[str, ...]) -> ContainerSpec:
+    name = f"tare-trial-{secrets.token_hex(4)}"
+    cpus = context.host.topology().online[:1]
+    return ContainerSpec(name=name, root="", cpus=cpus, memory=TRIAL_MEMORY, args=args)
+
+
+async def trivial(
+    context: Context, runtime: Runtime, args: tuple[str, ...] = (AGENT_INSIDE, "proof")
+) -> Completed:
+    """Run a container without root to its end, and return what became of it."""
+    async with owned_rootless(context, runtime, _trial_spec(context, args)) as (command, _):
+        return await context.host.run(command, timeout_s=TRIAL_S)
+
+
+async def no_realtime(context: Context, runtime: Runtime) -> str:
+    """Return why nothing in such a container may have real-time priority; empty: it may."""
+    return "" if (await trivial(context, runtime, _FIFO)).ok else NO_REALTIME
+
+
+async def start_rootless(
+    context: Context,
+    runtime: Runtime,
+    spec: MachineSpec,
+    *,
+    seccomp: SeccompName,
+    scheduling: Scheduling,
+) -> ProcessMachine:
+    """Start a container without root that holds the agent alone.
+
+    Args:
+        context: Where.
+        runtime: What runs it.
+        spec: Its name, size and place.
+        seccomp: Which system calls are refused.
+        scheduling: What is asked of the host's scheduler, which is nothing that needs a right.
+
+    Raises:
+        MachineFault: It cannot be made.
+    """
+    host, ledger = context.host, context.ledger
+    async with AsyncExitStack() as held:
+        await held.enter_async_context(owned_directory(host, ledger, spec.workdir))
+        scheduled = Scheduled(context, spec.name, own_policy(scheduling))
+        await scheduled.hold(held, realtime=spec.realtime, group=False)
+        container = ContainerSpec(
+            name=spec.name,
+            root="",
+            cpus=granted_cpus(host.topology().online, ledger, spec.cpus, spec.shape.vcpus),
+            memory=spec.shape.memory,
+            env=tuple(scheduled.environment.items()),
+            seccomp=seccomp,
+        )
+        making = owned_rootless(context, runtime, container)
+        command, state = await held.enter_async_context(making)
+        log = spec.workdir / CONSOLE
+        process = await start_owned(host, ledger, command, log=log)
+        first: list[int] = []
+
+        async def members() -> tuple[int, ...]:
+            if not first:
+                first.append(await _first_process(host, runtime, state, spec.name))
+            return (first[0], *await children_of(host, first[0]))
+
+        async def prove() -> Mapping[str, Any]:
+            told = await runs_as(host, spec.name, (await members())[0], seccomp)
+            if not told["uid"]:
+                raise MachineFault(f"{spec.name}: it runs as root on the host: {told}")
+            return {"runs_as": told}
+
+        async def cost() -> dict[str, float]:
+            return await process_cost(host, *await members())
+
+        async def explain(code: int) -> str:
+            if code == KILLED:
+                return "the container's agent was killed (SIGKILL), by whom is not known"
+            if code < 0:
+                return f"{runtime.name}, which runs the container, was killed by signal {-code}"
+            return f"the container ended by itself: {runtime.name} returned {code}"
+
+        async def force() -> None:
+            await host.run(runtime.command(state, "kill", spec.name, "KILL"), timeout_s=TRIAL_S)
+
+        return ProcessMachine(
+            spec.name,
+            process,
+            log,
+            host=host,
+            members=members,
+            cost=cost,
+            explain=explain,
+            held=held.pop_all(),
+            force=force,
+            prove=prove,
+        )
+
+
+async def _first_process(host: Host, runtime: Runtime, state: Path, name: str) -> int:
+    done = await host.run(runtime.command(state, "state", name), timeout_s=TRIAL_S)
+    try:
+        return int(json.loads(done.stdout)["pid"])
+    except (ValueError, LookupError, TypeError) as error:
+        raise ProcessLookupError(f"{runtime.name} does not know it: {done.words()}") from error
