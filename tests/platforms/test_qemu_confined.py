@@ -18,7 +18,7 @@ from tare.hosts import Ledger, LocalHost
 from tare.images.cache import default_cache
 from tare.platforms.contract import Context, MachineSpec, Shape
 from tare.platforms.qemu.command import PROGRAM, SANDBOX, Places, command, kernel_arguments
-from tare.platforms.qemu.confined import Confinement, confinement, prove_confined
+from tare.platforms.qemu.confined import Confinement, confinement, groups_of, prove_confined
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu, launch
 from tare.platforms.qemu.qmp import Monitor
@@ -36,11 +36,11 @@ def test_files_are_passed_by_descriptors_wherever_they_are_named() -> None:
         *("-blockdev", "driver=file,node-name=toolbox,filename=/cache/toolbox.img"),
         *("-append", "root=/cache/other", "-device", "x=y"),
     ]
-    started = Confinement(True, 1_900_000_001, 108, mlock=True).around(argv, FILES)
+    started = Confinement(True, 1_900_000_001, (36, 108), mlock=True).around(argv, FILES)
     assert started[:2] == ["sh", "-c"]
     assert started[4:8] == ["3 4 5", *map(str, FILES)]
     assert started[8:10] == ["prlimit", "--memlock=unlimited"]
-    assert "--reuid=1900000001" in started and "--groups=108" in started
+    assert "--reuid=1900000001" in started and "--groups=36,108" in started
     qemu = started[started.index("qemu-system-x86_64") :]
     assert qemu[1:5] == ["-kernel", "/dev/fd/3", "-initrd", "/dev/fd/4"]
     assert qemu[6] == "driver=file,node-name=toolbox,filename=/dev/fd/5"
@@ -51,9 +51,29 @@ def test_a_qemu_that_is_not_confined_is_started_as_it_is() -> None:
     assert Confinement().around(["qemu", "x"], FILES) == ["qemu", "x"]
 
 
-async def test_roots_group_is_given_to_nobody(agent_program: Path, tmp_path: Path) -> None:
-    started = Confinement(True, 1_900_000_001, 0).around(["qemu"], [])
-    assert "--clear-groups" in started and "--groups=0" not in started
+@ROOT
+async def test_devices_are_used_by_their_groups_and_roots_is_given_to_nobody(
+    agent_program: Path,
+) -> None:
+    host = LocalHost(agent_program)
+    with tempfile.TemporaryDirectory(dir="/tmp") as place:
+        Path(place).chmod(0o755)
+        devices = [Path(place) / name for name in ("kvm", "vhost-net", "tun")]
+        for device, group, mode in zip(
+            devices, (4711, 4712, 0), (0o660, 0o660, 0o666), strict=True
+        ):
+            device.touch()
+            os.chown(device, 0, group)
+            device.chmod(mode)
+        assert await groups_of(host, devices) == (4711, 4712)
+        found = await confinement(host, QemuOptions(), own=[], files=[], devices=devices)
+        assert found.uid is not None and found.groups == (4711, 4712), found
+        assert "--groups=4711,4712" in found.around(["qemu"], [])
+        assert await groups_of(host, [devices[2], Path(place) / "none"]) == ()
+        devices[2].chmod(0o660)
+        refused = await confinement(host, QemuOptions(), own=[], files=[], devices=devices)
+        assert refused.uid is None and str(devices[2]) in refused.reason
+    assert "--clear-groups" in Confinement(True, 1_900_000_001).around(["qemu"], [])
 
 
 @ROOT

@@ -1,9 +1,10 @@
 """QEMU as a user of its own, with no more rights than its machine needs.
 
 Where Tare is root, each QEMU gets a user id that nobody else has. What it must open is opened
-before, or made its own: the image by descriptors, its folder and disk by their owner, KVM by the
-group of its device, a tap by the owner that the kernel lets attach to it. Beside that QEMU filters
-its own system calls (``-sandbox``, seccomp(2)).
+before, or made its own: the image by descriptors, its folder and disk by their owner, KVM and vhost
+by the groups of their devices, a tap by the owner that the kernel lets attach to it. Huge pages
+need nobody's leave: the kernel lets any user take them from the pool by a memfd. Beside that QEMU
+filters its own system calls (``-sandbox``, seccomp(2)).
 """
 
 from __future__ import annotations
@@ -66,14 +67,14 @@ class Confinement:
     Args:
         sandbox: Whether it filters its system calls.
         uid: Its user; None: as Tare itself.
-        group: The group that it needs for a device; None: none.
+        groups: The groups that it needs for devices.
         reason: Why it has no user of its own; empty where it has one, or none was asked for.
         mlock: Whether it may lock all of its memory.
     """
 
     sandbox: bool = False
     uid: int | None = None
-    group: int | None = None
+    groups: tuple[int, ...] = ()
     reason: str = ""
     mlock: bool = False
 
@@ -94,7 +95,7 @@ class Confinement:
         return ["sh", "-c", _OPEN, "sh", *opened, *locking, *self._setpriv(), *words]
 
     def _setpriv(self) -> list[str]:
-        groups = _groups(self.group)
+        groups = _groups(self.groups)
         own = [f"--reuid={self.uid}", f"--regid={self.uid}", groups]
         # The kernel forgets with the user that QEMU is to die with Tare; setpriv(1) reminds it.
         return ["setpriv", *own, "--no-new-privs", "--pdeathsig=keep"]
@@ -125,17 +126,17 @@ async def confinement(
     if not options.confined:
         return Confinement()
     uid = _FIRST_UID + secrets.randbelow(_UIDS)
-    group = await _group(host) if KVM in devices else None
+    groups = await groups_of(host, devices)
     paths = [*own, *devices]
     locking = " ".join(_LOCKING) if options.mlock else ""
-    words = [str(uid), _groups(group), locking, str(len(own)), PROGRAM, *map(str, own)]
+    words = [str(uid), _groups(groups), locking, str(len(own)), PROGRAM, *map(str, own)]
     opened = [f"/dev/fd/{n}" for n in range(_FIRST_DESCRIPTOR, _FIRST_DESCRIPTOR + len(files))]
     trial = ["sh", "-c", _TRIAL, "sh", *words, *opened, *map(str, paths)]
     numbers = " ".join(str(n) for n in range(_FIRST_DESCRIPTOR, _FIRST_DESCRIPTOR + len(files)))
     argv = ["sh", "-c", _OPEN, "sh", numbers, *map(str, files), *trial]
     done = await host.run(argv, timeout_s=_TRY_S)
     if done.ok:
-        return Confinement(True, uid, group, mlock=options.mlock)
+        return Confinement(True, uid, groups, mlock=options.mlock)
     reason = plain_line(done.words(), _LONGEST_REASON) or f"status {done.returncode}"
     return Confinement(True, reason=reason)
 
@@ -169,14 +170,22 @@ async def prove_confined(host: Host, name: str, pid: int, asked: Confinement) ->
     return asked.told()
 
 
-async def _group(host: Host) -> int | None:
-    done = await host.run(["stat", "-c", "%g", str(KVM)], timeout_s=_TRY_S)
-    return int(done.stdout) if done.ok and done.stdout.strip().isdigit() else None
+async def groups_of(host: Host, devices: Sequence[Path]) -> tuple[int, ...]:
+    """Return the groups of devices, each once; root's is given to nobody, whatever has it.
+
+    Args:
+        host: Where they are.
+        devices: Their files; those that are not there count nothing.
+    """
+    if not devices:
+        return ()
+    argv = ["stat", "-L", "-c", "%g", "--", *map(str, devices)]
+    done = await host.run(argv, timeout_s=_TRY_S)
+    return tuple(sorted({int(word) for word in done.stdout.split()} - {0}))
 
 
-def _groups(group: int | None) -> str:
-    # Nobody gets root's group, whatever device has it.
-    return f"--groups={group}" if group else "--clear-groups"
+def _groups(groups: Sequence[int]) -> str:
+    return f"--groups={','.join(map(str, groups))}" if groups else "--clear-groups"
 
 
 def _passed(word: str, passed: Mapping[str, str]) -> str:
