@@ -114,7 +114,7 @@ def main(argv: list[str] | None = None) -> int:
         prog="python -m benchmarks.harness_overhead", description=__doc__
     )
     parser.add_argument("--study", type=Path, default=STUDY, help="a study")
-    parser.add_argument("--blocks", type=int, default=3, help="blocks to run of it, at least 2")
+    parser.add_argument("--blocks", type=int, default=8, help="blocks to run of it, at least 2")
     wanted = parser.parse_args(argv)
     machine = machine_facts()
     study = cut(yaml.safe_load(wanted.study.read_text()), wanted.blocks)
