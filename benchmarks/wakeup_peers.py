@@ -45,8 +45,14 @@ END {
 """
 
 
-def study(blocks: int, seconds: float) -> dict[str, Any]:
-    """Return the study that measures both."""
+ARMS: Mapping[str, Mapping[str, Any]] = {
+    "bare": {"platform": "bare"},
+    "qemu": {"platform": "qemu", "accelerator": "tcg"},
+}
+
+
+def study(blocks: int, seconds: float, arms: Sequence[str] = tuple(ARMS)) -> dict[str, Any]:
+    """Return the study that measures both on the named arms, the first as its baseline."""
     asked = ["cyclictest", "--quiet", "--mlockall", "--priority=99", "--threads=1"]
     asked += [f"--interval={INTERVAL_US}", f"--loops={round(seconds * 1e6 / INTERVAL_US)}"]
     asked += [f"--histogram={MOST_US}"]
@@ -54,13 +60,10 @@ def study(blocks: int, seconds: float) -> dict[str, Any]:
     told = {"unit": "s", "better": "lower", "scale": 1e-6}
     return {
         "study": "wakeup-peers",
-        "baseline": "bare",
+        "baseline": arms[0],
         "blocks": {"least": blocks, "most": blocks},
         "shape": {"vcpus": 1, "memory": "384MiB"},
-        "arms": {
-            "bare": {"platform": "bare"},
-            "qemu": {"platform": "qemu", "accelerator": "tcg"},
-        },
+        "arms": {arm: dict(ARMS[arm]) for arm in arms},
         "scenarios": {"pinned": {"subject": {"cpus": "pinned"}}},
         "workloads": {
             "wakeup": {"interval": f"{INTERVAL_US}us", "duration": f"{seconds}s"},
@@ -112,8 +115,10 @@ def goal(arm: str, name: str, pairs: Pairs) -> Goal | None:
     )
 
 
-def result(found: Mapping[tuple[str, str, str], tuple[float, ...]]) -> Result:
-    """Return what the two said, and what stands between them.
+def result(
+    found: Mapping[tuple[str, str, str], tuple[float, ...]], arms: Sequence[str] = tuple(ARMS)
+) -> Result:
+    """Return what the two said on each arm, and what stands between them.
 
     Raises:
         Unmeasured: A figure is missing.
@@ -121,7 +126,7 @@ def result(found: Mapping[tuple[str, str, str], tuple[float, ...]]) -> Result:
     goals: list[Goal] = []
     facts: list[Fact] = []
     samples: dict[str, Sequence[float]] = {}
-    for arm in ("bare", "qemu"):
+    for arm in arms:
         for name, metric in {**FIGURES, "max": "latency-max"}.items():
             own, peer = found.get((arm, "wakeup", metric)), found.get((arm, "cyclictest", name))
             if not own or not peer:
@@ -141,10 +146,12 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.wakeup_peers", description=__doc__)
     parser.add_argument("--blocks", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--arm", action="append", choices=list(ARMS), help="only these")
     options = parser.parse_args(argv)
+    arms = tuple(options.arm or ARMS)
     machine = machine_facts()
-    run = carry_out(study(options.blocks, options.seconds))
-    return finish(result(values(run.records)), machine)
+    run = carry_out(study(options.blocks, options.seconds, arms))
+    return finish(result(values(run.records), arms), machine)
 
 
 if __name__ == "__main__":
