@@ -58,8 +58,28 @@ pub fn proof() -> Value {
         "device": folder.as_ref().and_then(|folder| kind_of(folder)),
         "cache": read("queue/write_cache"),
         "scheduler": scheduler,
+        "drivers": folder.as_ref().map(|folder| drivers(folder)),
+        "queues": folder.as_ref().and_then(|folder| queues(folder)),
         "loop_direct_io": read("loop/dio"),
     })
+}
+
+/// The drivers that carry a block device, the nearest to it first: `["sd", "ahci"]`. One name, such
+/// as `sda`, stands for disks on many buses.
+fn drivers(folder: &Path) -> Vec<String> {
+    folder
+        .ancestors()
+        .filter_map(|place| fs::read_link(place.join("driver")).ok())
+        .filter_map(|driver| Some(driver.file_name()?.to_string_lossy().into_owned()))
+        .collect()
+}
+
+/// How many hardware queues the kernel drives a block device by.
+fn queues(folder: &Path) -> Option<usize> {
+    // The queues of a partition are its disk's.
+    let places = [folder.join("mq"), folder.parent()?.join("mq")];
+    let found = places.iter().find_map(|place| fs::read_dir(place).ok())?;
+    Some(found.count())
 }
 
 /// A block device's name without its number, which differs by chance: `loop`, `vda`.
@@ -104,6 +124,23 @@ mod tests {
         let found = mounted(mounts, Path::new("/tmp/tare-x/tare-scratch/a")).unwrap();
         assert_eq!(found, ("xfs".to_string(), "rw,nosuid".to_string()));
         assert_eq!(mounted(mounts, Path::new("/home")).unwrap().0, "ext4");
+    }
+
+    #[test]
+    fn a_disk_is_carried_by_the_drivers_of_all_that_it_hangs_on() {
+        let root = std::env::temp_dir().join(format!("tare-drivers-{}", std::process::id()));
+        let disk = root.join("devices/0000:00:1f.2/ata1/0:0:0:0/block/sda");
+        fs::create_dir_all(disk.join("mq/0")).unwrap();
+        fs::create_dir_all(disk.join("mq/1")).unwrap();
+        fs::create_dir_all(disk.join("sda1")).unwrap();
+        let link = |to: &str, at: &str| {
+            std::os::unix::fs::symlink(to, root.join("devices").join(at).join("driver")).unwrap()
+        };
+        link("/sys/bus/scsi/drivers/sd", "0000:00:1f.2/ata1/0:0:0:0");
+        link("/sys/bus/pci/drivers/ahci", "0000:00:1f.2");
+        let found = (drivers(&disk), queues(&disk), queues(&disk.join("sda1")));
+        fs::remove_dir_all(&root).unwrap();
+        assert_eq!(found, (vec!["sd".into(), "ahci".into()], Some(2), Some(2)));
     }
 
     proptest! {
