@@ -75,7 +75,8 @@ def test_what_the_pages_name_is_there(page: Path) -> None:
         assert (page.parent / link).exists(), link
 
 
-def test_the_study_of_a_machine_that_exists_is_shown_as_it_is() -> None:
-    page = (ROOT / "docs" / "owning.md").read_text(encoding="utf-8")
-    study = (ROOT / "studies" / "my-vm.yaml").read_text(encoding="utf-8")
-    assert f"```yaml studies/my-vm.yaml\n{study}```" in page
+@pytest.mark.parametrize(("name", "where"), [("my-vm", "owning"), ("disk-aio", "disk")])
+def test_a_study_that_a_page_shows_is_shown_as_it_is(name: str, where: str) -> None:
+    page = (ROOT / "docs" / f"{where}.md").read_text(encoding="utf-8")
+    study = (ROOT / "studies" / f"{name}.yaml").read_text(encoding="utf-8")
+    assert f"```yaml studies/{name}.yaml\n{study}```" in page

@@ -68,7 +68,13 @@ class TestLibvirtTuned(Domains):
     platform = Libvirt()
     chosen: ClassVar[dict[str, object]] = {
         "machine": "pc",
+        "disk_bus": "virtio-scsi",
+        "disk_format": "qcow2",
+        "disk_queues": 2,
+        "cpu_features": ["-avx2"],
         "iothread": True,
+        "iothread_cpus": "same",
         "disk_io": "native",
         "emulator_cpus": "other",
+        "extra_args": ["-global", "virtio-scsi-pci.packed=off"],
     }

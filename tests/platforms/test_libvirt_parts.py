@@ -19,10 +19,19 @@ from tare.errors import MachineFault
 from tare.hosts import clean
 from tare.platforms.contract import Context, MachineSpec, Prepared, Shape
 from tare.platforms.libvirt.connection import Connection
-from tare.platforms.libvirt.domain import Files, disk_told, domain_xml
+from tare.platforms.libvirt.domain import (
+    BUSES,
+    QEMU_WORDS,
+    Files,
+    disk_told,
+    disk_wanted,
+    domain_xml,
+    features_told,
+)
 from tare.platforms.libvirt.options import PERIOD_US, LibvirtOptions
 from tare.platforms.libvirt.platform import Libvirt
 from tare.platforms.linux.network import Link
+from tare.platforms.qemu.lacking import lacking_switches
 
 FILES = Files(Path("/k"), Path("/i"), Path("/a.sock"), Path("/c.sock"), disk=Path("/d&<.img"))
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="libvirt's system driver needs root")
@@ -41,6 +50,12 @@ def options(draw: st.DrawFn) -> LibvirtOptions:
         "shares": draw(st.none() | st.integers(2, 262144)),
         "cap": draw(st.none() | st.floats(0.01, 1.0)),
         "hugepages": draw(st.booleans()),
+        "disk_bus": draw(st.sampled_from(["auto", *BUSES])),
+        "disk_format": draw(st.sampled_from(["raw", "qcow2", "block"])),
+        "disk_queues": draw(st.none() | st.integers(1, 64)),
+        "cpu_features": draw(st.lists(st.sampled_from(["+avx2", "-aes"]), unique=True)),
+        "numa_node": draw(st.none() | st.integers(0, 3)),
+        "extra_args": draw(st.sampled_from([[], ["-global", "a,b=<&>"]])),
     }
     try:
         return LibvirtOptions.model_validate(said)
@@ -75,12 +90,19 @@ def test_a_domain_says_what_was_asked_for(
     if wanted.cap is not None:
         assert int(quota or 0) / PERIOD_US == pytest.approx(wanted.cap, abs=1e-5)
     told = disk_told(text)
-    assert told["cache"] == wanted.disk_cache
-    assert told.get("io", "default") == wanted.disk_io
+    assert disk_wanted(wanted).items() <= told.items()
     assert ("iothread" in told) == wanted.iothread
+    assert ("queues" in told) == (wanted.disk_queues is not None)
     source = domain.find("devices/disk/source")
     assert source is not None
-    assert source.get("file") == "/d&<.img"
+    assert source.get("dev" if told["held"] == "block" else "file") == "/d&<.img"
+    assert features_told(text) == {each[1:]: each[0] == "+" for each in wanted.cpu_features}
+    bound = domain.find("numatune/memory")
+    assert (None if bound is None else bound.get("nodeset")) == (
+        None if wanted.numa_node is None else str(wanted.numa_node)
+    )
+    passed = domain.findall(f"{{{QEMU_WORDS}}}commandline/{{{QEMU_WORDS}}}arg")
+    assert tuple(each.get("value") for each in passed) == wanted.extra_args
     paravirtual = wanted.devices == "paravirtual"
     assert (domain.find("devices/channel") is not None) == paravirtual
     assert len(domain.findall("devices/serial")) == (1 if paravirtual else 2)
@@ -88,8 +110,8 @@ def test_a_domain_says_what_was_asked_for(
     assert nic is not None
     assert nic.get("type") == ("virtio" if paravirtual else "e1000")
     # Libvirt adds by itself what is not switched off.
-    for tag in ("controller", "memballoon"):
-        added = domain.find(f"devices/{tag}")
+    for found in ("controller[@type='usb']", "memballoon"):
+        added = domain.find(f"devices/{found}")
         assert added is not None
         assert added.get("model") == "none"
 
@@ -100,6 +122,9 @@ def test_a_domain_says_what_was_asked_for(
         ({"disk_io": "native", "disk_cache": "writeback"}, "disk-io: native"),
         ({"iothread": True, "devices": "emulated"}, "iothread"),
         ({"cpu": "host-passthrough"}, "accelerator: kvm"),
+        ({"disk_bus": "nvme"}, "disk_bus"),
+        ({"hugepage_size": "1GiB"}, "needs `hugepages: true`"),
+        ({"halt_poll": "0 s"}, "halt-poll needs `accelerator: kvm`"),
         ({"uri": "xen:///system"}, "uri"),
         ({"uri": "qemu+ssh://far/system"}, "uri"),
         ({"shares": 1}, "shares"),
@@ -202,3 +227,24 @@ def test_an_arm_is_told_by_what_is_special_of_it() -> None:
     said = Libvirt().describe(wanted)
     assert "at most 0.5 of a CPU" in said
     assert "disk by io_uring" in said
+    assert "emulator on CPUs 1" in said
+    wanted = LibvirtOptions(
+        disk_bus="virtio-scsi", disk_format="qcow2", extra_args=("-global", "x.y=1"), numa_node=1
+    )
+    said = Libvirt().describe(wanted)
+    for word in (
+        "disk on virtio-scsi",
+        "disk in a qcow2 file",
+        "extra arguments that Tare does not know: -global x.y=1",
+        "memory of NUMA node 1",
+    ):
+        assert word in said, (word, said)
+
+
+async def test_what_the_host_lacks_of_the_switches_makes_a_domain_unusable(
+    context: Context,
+) -> None:
+    wanted = LibvirtOptions(disk_format="lvm", disk_volume_group="tare-no-such-group")
+    problem = await lacking_switches(context.host, wanted.like_qemu)
+    assert problem is not None
+    assert "disk-format: lvm" in problem[0]

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import subprocess
 import tempfile
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
-from platforms.test_qemu_command import IMAGE, SHAPE, line, places
+from platforms.test_qemu_command import IMAGE, line, places
 from tare.errors import MachineFault
-from tare.hosts import LocalHost
-from tare.platforms.contract import Context
+from tare.platforms.contract import Context, MachineSpec, Shape
+from tare.platforms.linux.backed_disk import backed_disk, lacking_backing
 from tare.platforms.linux.disk import OwnDisk
-from tare.platforms.qemu.command import DISK_DEVICE, DISK_NODE, DISK_THREAD, command
-from tare.platforms.qemu.disk import prove_disk
+from tare.platforms.qemu import features, halt_polling
+from tare.platforms.qemu.command import command
+from tare.platforms.qemu.disk import prove_disk, require_bus
+from tare.platforms.qemu.disk_options import BUSES
+from tare.platforms.qemu.drive import DISK_DEVICE, DISK_NODE, DISK_THREAD
+from tare.platforms.qemu.memory import bound_to, online_nodes
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu
+from tare.platforms.qemu.proofs import Asked
 from tare.platforms.qemu.qmp import Monitor
 from tare.platforms.qemu.sockets import reached
 
@@ -59,6 +66,18 @@ def test_what_tare_does_not_know_comes_last_and_is_told() -> None:
     [
         ({"disk_queues": 2, "devices": "emulated"}, "disk-queues"),
         ({"iothread": True, "devices": "emulated"}, "iothread"),
+        ({"iothread": True, "disk_bus": "nvme"}, "iothread"),
+        ({"iothread_cpus": "other"}, "needs `iothread: true`"),
+        ({"disk_bus": "ide"}, "needs `machine: pc`"),
+        ({"disk_format": "lvm"}, "need each other"),
+        ({"disk_volume_group": "vg0"}, "need each other"),
+        ({"disk_format": "lvm", "disk_volume_group": "-x"}, "disk_volume_group"),
+        ({"cpu_features": ["avx2"]}, "cpu_features"),
+        ({"halt_poll": "0 s"}, "halt-poll needs `accelerator: kvm`"),
+        ({"machine": "microvm", "devices": "emulated"}, "para-virtual devices only"),
+        ({"machine": "microvm", "disk_bus": "nvme"}, "needs PCI"),
+        ({"machine": "microvm", "nic": "e1000"}, "needs PCI"),
+        ({"machine": "microvm", "iothread": True}, "needs `accelerator: kvm`"),
         ({"disk_aio": "native", "disk_cache": "writeback"}, "disk-aio: native"),
         ({"disk_queues": 0}, "disk_queues"),
     ],
@@ -72,11 +91,21 @@ class Answers:
     """A monitor that says what a test wants to hear; the real one is asked by the guests."""
 
     def __init__(self, said: dict[str, object]) -> None:
-        self._said = said
+        self._said: dict[str, object] = {
+            "type": "virtio-blk-pci",
+            "num-queues": 2,
+            "iothread": f"/objects/{DISK_THREAD}",
+            "format": "raw",
+            "protocol": "file",
+            **said,
+        }
 
     async def execute(self, command: str, **asked: object) -> object:
         if command == "qom-get":
             return self._said[str(asked["property"])]
+        if command == "query-named-block-nodes":
+            below = {"node-name": "#block1", "drv": self._said["protocol"]}
+            return [{"node-name": DISK_NODE, "drv": self._said["format"]}, below]
         modes = {"writeback": True, "direct": True, "no-flush": False}
         return [{"inserted": {"node-name": DISK_NODE, "cache": modes}}]
 
@@ -84,9 +113,12 @@ class Answers:
 @pytest.mark.parametrize(
     ("said", "maps", "words"),
     [
-        ({"num-queues": 1, "iothread": f"/objects/{DISK_THREAD}"}, b"/[aio]", "num-queues"),
-        ({"num-queues": 2, "iothread": ""}, b"/[aio]", "iothread"),
-        ({"num-queues": 2, "iothread": f"/objects/{DISK_THREAD}"}, b"[heap]", "native"),
+        ({"num-queues": 1}, b"/[aio]", "num-queues"),
+        ({"iothread": ""}, b"/[aio]", "iothread"),
+        ({}, b"[heap]", "native"),
+        ({"type": "nvme"}, b"/[aio]", "was to be a virtio-blk-pci, QEMU says nvme"),
+        ({"format": "qcow2"}, b"/[aio]", "QEMU opened the disk as"),
+        ({"protocol": "host_device"}, b"/[aio]", "QEMU opened the disk as"),
     ],
 )
 async def test_a_disk_that_is_driven_otherwise_fails_the_machine(
@@ -96,9 +128,65 @@ async def test_a_disk_that_is_driven_otherwise_fails_the_machine(
     disk = OwnDisk(Path("/d"), 1 << 20, True)
     with pytest.raises(MachineFault, match=words):
         await prove_disk("x", wanted, Answers(said), disk, maps)  # type: ignore[arg-type]
-    right = {"num-queues": 2, "iothread": f"/objects/{DISK_THREAD}"}
-    told = await prove_disk("x", wanted, Answers(right), disk, b"/[aio] (deleted)")  # type: ignore[arg-type]
+    told = await prove_disk("x", wanted, Answers({}), disk, b"/[aio] (deleted)")  # type: ignore[arg-type]
     assert (told["num_queues"], told["aio"]) == (2, "native")
+
+
+@pytest.mark.parametrize("bus", sorted(BUSES))
+def test_the_guests_kernel_has_to_carry_the_disk_by_the_driver_of_its_bus(bus: str) -> None:
+    require_bus("x", bus, {"drivers": ["sd", BUSES[bus].driver, "virtio-pci"]})
+    require_bus("x", bus, None)
+    with pytest.raises(MachineFault, match=f"was to be on {bus}"):
+        require_bus("x", bus, {"drivers": ["sd", "other"]})
+
+
+def test_an_arm_is_told_by_the_switches_that_were_turned() -> None:
+    said = Qemu().describe(
+        QemuOptions(
+            accelerator="kvm",
+            machine="pc",
+            disk_bus="virtio-scsi",
+            disk_format="lvm",
+            disk_volume_group="vg0",
+            iothread=True,
+            iothread_cpus=(1,),
+            cpu_features=("-avx2",),
+            halt_poll=0.0002,
+            numa_node=1,
+        )
+    )
+    for word in (
+        "machine pc",
+        "disk on virtio-scsi",
+        "disk in a logical volume in vg0",
+        "a thread for the disk on CPUs 1",
+        "CPU features -avx2",
+        "halt polling 200 µs",
+        "memory of NUMA node 1",
+    ):
+        assert word in said, (word, said)
+
+
+def test_memory_of_one_node_is_bound_before_the_guest_touches_it() -> None:
+    argv = line(numa_node=1)
+    backend = argv[argv.index("-object") + 1]
+    assert backend.endswith("host-nodes=1,policy=bind")
+    assert "memory-backend=memory" in argv[argv.index("-machine") + 1]
+    assert line(numa_node=1, hugepages=True)[argv.index("-object") + 1].endswith("policy=bind")
+
+
+@pytest.mark.parametrize(
+    ("text", "nodes"), [("0\n", (0,)), ("0-1\n", (0, 1)), ("0,2-3\n", (0, 2, 3))]
+)
+def test_the_hosts_nodes_are_read_from_the_kernels_list(text: str, nodes: tuple[int, ...]) -> None:
+    assert online_nodes(text) == nodes
+
+
+def test_only_memory_that_comes_from_one_node_counts_as_bound() -> None:
+    assert bound_to("7f00 bind:1 anon=3 N1=3", 1)
+    assert bound_to("7f00 bind=static:1 anon=3", 1)
+    for line_ in ("7f00 default anon=3", "7f00 bind:0-1 anon=3", "7f00 prefer:1", "7f00"):
+        assert not bound_to(line_, 1)
 
 
 @pytest.mark.skipif(not shutil.which("qemu-system-x86_64"), reason="QEMU is not installed")
@@ -118,35 +206,93 @@ async def test_arguments_that_qemu_does_not_take_make_an_arm_unusable(context: C
         {"machine": "pc", "disk_queues": 2, "disk_aio": "threads"},
         {"disk_aio": "io_uring", "disk_cache": "writeback"},
         {"devices": "emulated", "disk_aio": "native", "disk_cache": "directsync"},
+        {"disk_bus": "virtio-scsi", "disk_queues": 2, "iothread": True, "disk_format": "block"},
+        {"disk_bus": "nvme", "disk_queues": 2, "disk_format": "qcow2"},
+        {"disk_bus": "ahci", "machine": "pc", "disk_cache": "writethrough"},
+        {"disk_bus": "ide", "machine": "pc"},
+        {"machine": "microvm", "disk_queues": 2},
+        {"machine": "microvm", "disk_bus": "virtio-scsi", "numa_node": 0, "prealloc": True},
+        {"cpu_features": ["-avx2", "+aes"], "iothread": True, "iothread_cpus": [0]},
     ],
-    ids=["q35", "pc", "io_uring", "emulated"],
+    ids=lambda said: "-".join(map(str, said.values())),
 )
-async def test_a_real_qemu_says_that_it_drives_the_disk_as_asked(
-    said: dict[str, object],
+async def test_a_real_qemu_says_that_all_is_as_asked(
+    context: Context, said: dict[str, object]
 ) -> None:
-    # Its guest waits for ever: only what QEMU and the kernel tell of the disk is looked at.
-    folder = Path(tempfile.mkdtemp(prefix="tare-test-"))
-    file = folder / "disk"
-    file.write_bytes(bytes(1 << 20))
-    root = places(str(folder))
+    # Its guest waits for ever: only what QEMU and the kernel tell is looked at.
     wanted = QemuOptions.model_validate(said)
-    argv = command(wanted, IMAGE, "x", SHAPE, replace(root, disk=file), append=())
-    for option in ("-kernel", "-initrd", "-append"):
-        place = argv.index(option)
-        del argv[place : place + 2]
-    process = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True)
+    if wanted.disk_format == "block" and os.geteuid():
+        pytest.skip("loop devices need root")
+    host = context.host
+    if problem := await lacking_backing(host, wanted.disk_format, None):
+        pytest.skip(problem[0])
+    folder = Path(tempfile.mkdtemp(prefix="tare-test-"))
+    shape = Shape(2, 64 << 20, 16 << 20)
+    spec = MachineSpec(f"tare-test-{os.getpid()}", shape, (), folder, False)
+    root = places(str(folder))
     try:
-        died: asyncio.Future[MachineFault] = asyncio.get_running_loop().create_future()
-        monitor = Monitor("x", await reached(LocalHost(), root.qmp, died))
-        await monitor.open()
-        maps = Path(f"/proc/{process.pid}/maps").read_bytes()
-        told = await prove_disk("x", wanted, monitor, OwnDisk(file, 1 << 20, True), maps)
-        await monitor.close()
-        assert told["aio"] == wanted.disk_aio
-        assert told.get("num_queues") == wanted.disk_queues
-        assert ("iothread" in told) == wanted.iothread
+        async with backed_disk(context, spec, wanted.disk_format, None) as disk:
+            assert disk is not None
+            argv = command(wanted, IMAGE, "x", shape, replace(root, disk=disk.file), append=())
+            for option in ("-kernel", "-initrd", "-append"):
+                place = argv.index(option)
+                del argv[place : place + 2]
+            process = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True)
+            try:
+                died: asyncio.Future[MachineFault] = asyncio.get_running_loop().create_future()
+                monitor = Monitor("x", await reached(host, root.qmp, died))
+                await monitor.open()
+                asked = Asked("x", wanted, shape, monitor, disk)
+                told = await asked.proven(host, process.pid, await monitor.vcpu_threads(), ())
+                await monitor.close()
+            finally:
+                process.kill()
+                # Shown where the test fails.
+                print(process.communicate()[1])
     finally:
-        process.kill()
-        # Shown where the test fails.
-        print(process.communicate()[1])
         shutil.rmtree(folder)
+    assert context.ledger.open_entries() == ()
+    assert told["disk"]["bus"] == wanted.bus
+    assert told["disk"].get("aio", "default") == wanted.disk_aio
+    assert told["disk"].get("num_queues") == wanted.disk_queues
+    assert ("iothread" in told["disk"]) == wanted.iothread
+    assert told.get("disk_thread") == (None if wanted.iothread_cpus is None else [0])
+    assert told.get("memory", {}).get("numa_node") == wanted.numa_node
+    assert told.get("cpu_features", {}) == features.wanted(wanted.cpu_features)
+
+
+@pytest.mark.skipif(not shutil.which("qemu-system-x86_64"), reason="QEMU is not installed")
+async def test_a_feature_that_cannot_be_had_makes_an_arm_unusable(context: Context) -> None:
+    verdict = await Qemu().check(context, QemuOptions(cpu_features=("+avx512f",)))
+    assert not verdict.usable
+    assert "avx512f" in verdict.reason
+    verdict = await Qemu().check(context, QemuOptions(cpu_features=("+no-such-feature",)))
+    assert not verdict.usable
+    assert "no-such-feature" in f"{verdict.reason} {verdict.hint}"
+
+
+async def test_halt_polling_is_held_while_a_machine_runs_and_given_back(
+    context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting = tmp_path / "halt_poll_ns"
+    monkeypatch.setattr(halt_polling, "SETTING", setting)
+    reason, _ = await halt_polling.lacking_polling(context.host, 0.0) or ("", "")
+    assert "no parameter halt_poll_ns" in reason
+    setting.write_text("200000\n")
+    assert await halt_polling.lacking_polling(context.host, 0.0) is None
+    async with AsyncExitStack() as held:
+        told = await halt_polling.hold_polling(held, context.host, context.ledger, "x", 0.00005)
+        assert told == {"halt_poll": {"ns": 50000, "before_ns": 200000}}
+        assert setting.read_text() == "50000\n"
+    assert setting.read_text() == "200000\n"
+
+
+async def test_what_a_host_lacks_is_told_with_the_reason(context: Context) -> None:
+    nodes = online_nodes(Path("/sys/devices/system/node/online").read_text())
+    verdict = await Qemu().check(context, QemuOptions(numa_node=max(nodes) + 1))
+    assert not verdict.usable
+    assert "NUMA" in verdict.reason or "no node" in verdict.reason
+    lvm = QemuOptions(disk_format="lvm", disk_volume_group="tare-no-such-group")
+    verdict = await Qemu().check(context, lvm)
+    assert not verdict.usable
+    assert "disk-format: lvm" in verdict.reason

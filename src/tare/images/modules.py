@@ -18,6 +18,9 @@ from tare.images.vmlinux import NotExtractable, decompress_zstd
 NEEDS: Mapping[str, tuple[str, ...]] = {
     # What the channel needs comes first, so that the agent can speak early.
     "virtio": ("virtio_pci", "virtio_console", "virtio_net", "virtio_blk"),
+    "virtio-mmio": ("virtio_mmio", "virtio_console", "virtio_net", "virtio_blk"),
+    "virtio-scsi": ("virtio_scsi", "sd_mod"),
+    "nvme": ("nvme",),
     "e1000": ("e1000",),
     "e1000e": ("e1000e",),
     "rtl8139": ("8139cp",),

@@ -11,7 +11,13 @@ from tare.platforms.contract import Shape
 from tare.platforms.libvirt.options import CPU_MODES, PERIOD_US, LibvirtOptions
 from tare.platforms.linux.network import Link
 from tare.platforms.qemu.command import PORT
+from tare.platforms.qemu.features import wanted
 
+QEMU_WORDS = "http://libvirt.org/schemas/domain/qemu/1.0"
+"""The namespace of QEMU's own arguments (libvirt.org, "QEMU command-line passthrough")."""
+BUSES = {"virtio-blk": "virtio", "virtio-scsi": "scsi", "ahci": "sata", "ide": "ide"}
+"""Libvirt's names of the buses."""
+_TARGETS = {"virtio-blk": "vda", "virtio-scsi": "sda", "ahci": "sda", "ide": "hda"}
 TOOLBOX_SERIAL = "tare-toolbox"
 
 
@@ -46,6 +52,7 @@ def domain_xml(
     append: Sequence[str],
     pins: Sequence[int] = (),
     emulator: Sequence[int] = (),
+    disk_thread: Sequence[int] = (),
     link: Link | None = None,
 ) -> str:
     """Return a domain's XML.
@@ -59,6 +66,7 @@ def domain_xml(
         append: The kernel's arguments.
         pins: The host CPU of each vCPU, in order; empty: anywhere.
         emulator: The host CPUs of QEMU's other threads; empty: anywhere.
+        disk_thread: Those of the disk's own thread; empty: anywhere.
         link: What its network interface is connected to; None: it has none.
     """
     domain = ET.Element("domain", type=options.domain_type)
@@ -66,11 +74,15 @@ def domain_xml(
     _text(domain, "uuid", uuid)
     _text(domain, "memory", str(shape.memory >> 10), unit="KiB")
     if options.hugepages:
-        _add(_add(domain, "memoryBacking"), "hugepages")
+        pages = _add(_add(domain, "memoryBacking"), "hugepages")
+        if options.hugepage_size is not None:
+            _add(pages, "page", size=str(options.hugepage_size >> 10), unit="KiB")
     _text(domain, "vcpu", str(shape.vcpus), placement="static")
     if options.iothread:
         _text(domain, "iothreads", "1")
-    _tune(domain, options, pins, emulator)
+    _tune(domain, options, pins, emulator, disk_thread)
+    if options.numa_node is not None:
+        _add(_add(domain, "numatune"), "memory", mode="strict", nodeset=str(options.numa_node))
     system = _add(domain, "os")
     _text(system, "type", "hvm", arch="x86_64", machine=options.machine)
     _text(system, "kernel", str(files.kernel))
@@ -84,11 +96,20 @@ def domain_xml(
     for event in ("on_poweroff", "on_reboot", "on_crash"):
         _text(domain, event, "destroy")
     _devices(domain, options, files, link)
+    if options.extra_args:
+        ET.register_namespace("qemu", QEMU_WORDS)
+        line = _add(domain, f"{{{QEMU_WORDS}}}commandline")
+        for word in options.extra_args:
+            _add(line, f"{{{QEMU_WORDS}}}arg", value=word)
     return ET.tostring(domain, encoding="unicode")
 
 
 def _tune(
-    domain: ET.Element, options: LibvirtOptions, pins: Sequence[int], emulator: Sequence[int]
+    domain: ET.Element,
+    options: LibvirtOptions,
+    pins: Sequence[int],
+    emulator: Sequence[int],
+    disk_thread: Sequence[int],
 ) -> None:
     tune = ET.Element("cputune")
     if options.shares is not None:
@@ -100,22 +121,24 @@ def _tune(
         _add(tune, "vcpupin", vcpu=str(number), cpuset=str(cpu))
     if emulator:
         _add(tune, "emulatorpin", cpuset=",".join(map(str, emulator)))
-        if options.iothread:
-            _add(tune, "iothreadpin", iothread="1", cpuset=",".join(map(str, emulator)))
+    if disk_thread:
+        _add(tune, "iothreadpin", iothread="1", cpuset=",".join(map(str, disk_thread)))
     if len(tune):
         domain.append(tune)
 
 
 def _processor(domain: ET.Element, options: LibvirtOptions, vcpus: int) -> None:
-    wanted = options.cpu or ("host-passthrough" if options.accelerator == "kvm" else "maximum")
-    if wanted in CPU_MODES:
+    model = options.cpu or ("host-passthrough" if options.accelerator == "kvm" else "maximum")
+    if model in CPU_MODES:
         # Only a guest that cannot migrate may see that the host's TSC never stops.
-        migratable = {"migratable": "off"} if wanted == "host-passthrough" else {}
-        cpu = _add(domain, "cpu", mode=wanted, **migratable)
+        migratable = {"migratable": "off"} if model == "host-passthrough" else {}
+        cpu = _add(domain, "cpu", mode=model, **migratable)
     else:
         cpu = _add(domain, "cpu", mode="custom", match="exact", check="none")
-        _text(cpu, "model", wanted, fallback="forbid")
+        _text(cpu, "model", model, fallback="forbid")
     _add(cpu, "topology", sockets="1", cores=str(vcpus), threads="1")
+    for feature, there in wanted(options.cpu_features).items():
+        _add(cpu, "feature", policy="require" if there else "disable", name=feature)
 
 
 def _devices(domain: ET.Element, options: LibvirtOptions, files: Files, link: Link | None) -> None:
@@ -143,19 +166,28 @@ def _devices(domain: ET.Element, options: LibvirtOptions, files: Files, link: Li
 
 
 def _disk(devices: ET.Element, options: LibvirtOptions, file: Path) -> None:
-    disk = _add(devices, "disk", type="file", device="disk")
-    driver = {"name": "qemu", "type": "raw", "cache": options.disk_cache}
+    device = options.disk_format in ("block", "lvm")
+    disk = _add(devices, "disk", type="block" if device else "file", device="disk")
+    kind = "qcow2" if options.disk_format == "qcow2" else "raw"
+    driver = {"name": "qemu", "type": kind, "cache": options.disk_cache}
     driver |= {} if options.disk_io == "default" else {"io": options.disk_io}
-    driver |= {"iothread": "1"} if options.iothread else {}
+    carried = _carried(options)
+    if options.bus == "virtio-scsi":
+        controller = _add(devices, "controller", type="scsi", index="0", model="virtio-scsi")
+        if carried:
+            _add(controller, "driver", **carried)
+    else:
+        driver |= carried
     # By default QEMU stops a guest whose disk finds the host's full, which looks like a hang.
     _add(disk, "driver", **driver, error_policy="report", rerror_policy="report")
-    _add(disk, "source", file=str(file))
-    if options.devices == "paravirtual":
-        _add(disk, "target", dev="vda", bus="virtio")
-    elif options.machine == "q35":
-        _add(disk, "target", dev="sda", bus="sata")
-    else:
-        _add(disk, "target", dev="hda", bus="ide")
+    _add(disk, "source", **{"dev" if device else "file": str(file)})
+    _add(disk, "target", dev=_TARGETS[options.bus], bus=BUSES[options.bus])
+
+
+def _carried(options: LibvirtOptions) -> dict[str, str]:
+    """Return what the bus of the disk is told, on the disk or on its controller."""
+    queues = {} if options.disk_queues is None else {"queues": str(options.disk_queues)}
+    return {**queues, **({"iothread": "1"} if options.iothread else {})}
 
 
 def _toolbox(devices: ET.Element, file: Path) -> None:
@@ -182,6 +214,15 @@ def _text(parent: ET.Element, tag: str, text: str, **attributes: str) -> None:
     _add(parent, tag, **attributes).text = text
 
 
+def disk_wanted(options: LibvirtOptions) -> dict[str, str]:
+    """Return what :func:`disk_told` has to tell of a disk with these options."""
+    driven = {} if options.disk_io == "default" else {"io": options.disk_io}
+    kind = "qcow2" if options.disk_format == "qcow2" else "raw"
+    held = "block" if options.disk_format in ("block", "lvm") else "file"
+    told = {"cache": options.disk_cache, "type": kind, "bus": BUSES[options.bus], "held": held}
+    return {**told, **driven, **_carried(options)}
+
+
 def disk_told(xml: str) -> dict[str, str]:
     """Return how libvirt says that a running domain's first disk is driven.
 
@@ -189,11 +230,27 @@ def disk_told(xml: str) -> dict[str, str]:
         xml: The live XML of the domain.
 
     Returns:
-        The attributes of its driver, and ``bus``; empty where it has no disk.
+        The attributes of its driver, and of its controller's if it has one of virtio-scsi;
+        ``bus``; and ``held``: whether a ``file`` or a ``block`` device holds it. Empty where it
+        has no disk.
     """
-    disk = ET.fromstring(xml).find("devices/disk")
+    domain = ET.fromstring(xml)
+    disk = domain.find("devices/disk")
     if disk is None:
         return {}
     driver, target = disk.find("driver"), disk.find("target")
     told = {} if driver is None else dict(driver.attrib)
-    return {**told, "bus": "" if target is None else target.get("bus", "")}
+    bus = "" if target is None else target.get("bus", "")
+    if bus == "scsi":
+        carried = domain.find("devices/controller[@type='scsi']/driver")
+        told |= {} if carried is None else dict(carried.attrib)
+    return {**told, "bus": bus, "held": disk.get("type", "")}
+
+
+def features_told(xml: str) -> dict[str, bool]:
+    """Return which features libvirt says a running domain's processor has, or lacks."""
+    listed = ET.fromstring(xml).findall("cpu/feature")
+    return {
+        each.get("name", ""): each.get("policy", "require") in ("require", "force")
+        for each in listed
+    }

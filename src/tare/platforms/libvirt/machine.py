@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
@@ -12,21 +13,27 @@ from tare.agent.channel import StreamChannel
 from tare.agent.client import AgentClient
 from tare.errors import MachineFault, TareError
 from tare.hosts.trace.threads import allowed_cpus, run_delay, threads_of
-from tare.platforms.contract import Context, Machine
+from tare.platforms.contract import Context, Machine, Shape
 from tare.platforms.guest_hello import first_hello, last_line
 from tare.platforms.libvirt.connection import Connection
-from tare.platforms.libvirt.domain import Files, disk_told
+from tare.platforms.libvirt.domain import Files, disk_told, disk_wanted, features_told
 from tare.platforms.libvirt.options import LibvirtOptions
-from tare.platforms.linux.disk import OwnDisk, forget_file
+from tare.platforms.linux.backed_disk import BACKINGS, forget_backed
+from tare.platforms.linux.disk import OwnDisk
 from tare.platforms.qemu.carrier import Carrier, find_carrier
 from tare.platforms.qemu.console import Console
 from tare.platforms.qemu.cost import qemu_cost
+from tare.platforms.qemu.disk import require_bus
+from tare.platforms.qemu.features import wanted
+from tare.platforms.qemu.memory import prove_memory
 from tare.platforms.qemu.sockets import reached
 from tare.platforms.qemu.threads import prove_placement
 
 if TYPE_CHECKING:
     from tare.agent.client import Hello
 
+_DISK_THREAD = re.compile("IO iothread1")
+"""How QEMU names the thread that libvirt calls ``iothread1``."""
 GONE_S = 3.0
 POWER_OFF_S = 3.0
 
@@ -41,6 +48,8 @@ class LibvirtMachine(Machine):
         uuid: The domain's id.
         connection: The way to libvirt, the machine's own.
         disk: The disk of its own, where it has one.
+        shape: Its size.
+        polling: How the host polls for its vCPUs, where that was asked for.
         held: What is given back when it has stopped.
     """
 
@@ -52,9 +61,13 @@ class LibvirtMachine(Machine):
         uuid: str,
         connection: Connection,
         disk: OwnDisk | None,
+        shape: Shape,
+        polling: Mapping[str, Any],
         held: AsyncExitStack,
     ) -> None:
         self.name = name
+        self._shape = shape
+        self._polling = polling
         self.agent: AgentClient
         self.died: asyncio.Future[MachineFault] = asyncio.get_running_loop().create_future()
         self.applied: Mapping[str, Any] = {}
@@ -73,13 +86,20 @@ class LibvirtMachine(Machine):
         self._over = asyncio.Event()
         self._stopping: asyncio.Future[None] | None = None
 
-    async def bring_up(self, files: Files, pins: Sequence[int], emulator: Sequence[int]) -> None:
+    async def bring_up(
+        self,
+        files: Files,
+        pins: Sequence[int],
+        emulator: Sequence[int],
+        disk_thread: Sequence[int] = (),
+    ) -> None:
         """Start the domain, see that it is placed and driven as asked, and let the guest go.
 
         Args:
             files: Where its sockets are.
             pins: The host CPU of each vCPU; empty: anywhere.
             emulator: The host CPUs of QEMU's other threads; empty: anywhere.
+            disk_thread: Those of the disk's own thread, where it has one; empty: anywhere.
 
         Raises:
             MachineFault: Libvirt refuses, or it is not as was asked.
@@ -94,11 +114,27 @@ class LibvirtMachine(Machine):
         console = await reached(self._host, files.console, self.died)
         self._streams.append(console[1])
         self._tasks.append(asyncio.create_task(self._listen(console[0])))
-        placed = await self._placed(pins, emulator)
-        self.applied = {**placed, **await self._scheduled(), **await self._driven()}
+        placed = await self._placed(pins, emulator, disk_thread)
+        self.applied = {
+            **placed,
+            **await self._scheduled(),
+            **await self._driven(),
+            **await self._featured(),
+            **await prove_memory(
+                self.name,
+                self._shape,
+                self._host,
+                self._carrier.pid,
+                hugepages=self._options.hugepages,
+                node=self._options.numa_node,
+            ),
+            **self._polling,
+        }
         await self._libvirt.resume(self._uuid)
 
-    async def _placed(self, pins: Sequence[int], emulator: Sequence[int]) -> dict[str, Any]:
+    async def _placed(
+        self, pins: Sequence[int], emulator: Sequence[int], disk_thread: Sequence[int]
+    ) -> dict[str, Any]:
         assert self._carrier is not None
         for number, (thread, cpu) in enumerate(zip(self._carrier.vcpus, pins, strict=False)):
             allowed = await allowed_cpus(self._host, thread)
@@ -108,7 +144,24 @@ class LibvirtMachine(Machine):
                     f"says {list(allowed)}"
                 )
         pid, vcpus = self._carrier.pid, self._carrier.vcpus
-        return dict(await prove_placement(self._host, self.name, pid, vcpus, emulator))
+        own: dict[int, list[int]] = {}
+        if disk_thread and tuple(disk_thread) != tuple(emulator):
+            own = await self._own_thread(pid, disk_thread)
+        placed = await prove_placement(self._host, self.name, pid, (*vcpus, *own), emulator)
+        return {**placed, **({"disk_thread": next(iter(own.values()))} if own else {})}
+
+    async def _own_thread(self, pid: int, cpus: Sequence[int]) -> dict[int, list[int]]:
+        """Return the disk's own thread and where it may run: as asked, or it is a fault."""
+        for thread, comm in (await threads_of(self._host, [pid])).items():
+            if _DISK_THREAD.fullmatch(comm):
+                allowed = list(await allowed_cpus(self._host, thread))
+                if set(allowed) == set(cpus):
+                    return {thread: allowed}
+                raise MachineFault(
+                    f"{self.name}: the disk's thread was to run on CPUs {list(cpus)}, but the "
+                    f"kernel says {allowed}"
+                )
+        raise MachineFault(f"{self.name}: QEMU has no thread for the disk")
 
     async def _scheduled(self) -> dict[str, Any]:
         wanted = {
@@ -126,16 +179,24 @@ class LibvirtMachine(Machine):
                 )
         return {"scheduling": {"libvirt": told}}
 
+    async def _featured(self) -> dict[str, Any]:
+        asked = wanted(self._options.cpu_features)
+        if not asked:
+            return {}
+        told = features_told(await self._libvirt.live_xml(self._uuid))
+        for feature, there in asked.items():
+            if told.get(feature) is not there:
+                raise MachineFault(
+                    f"{self.name}: the processor was to be {'with' if there else 'without'} "
+                    f"{feature}, and libvirt says otherwise"
+                )
+        return {"cpu_features": asked}
+
     async def _driven(self) -> dict[str, Any]:
         if self._disk is None:
             return {}
         told = disk_told(await self._libvirt.live_xml(self._uuid))
-        wanted: dict[str, str] = {"cache": self._options.disk_cache}
-        if self._options.disk_io != "default":
-            wanted["io"] = self._options.disk_io
-        if self._options.iothread:
-            wanted["iothread"] = "1"
-        for key, value in wanted.items():
+        for key, value in disk_wanted(self._options).items():
             if told.get(key) != value:
                 raise MachineFault(
                     f"{self.name}: the disk's {key} was to be {value}, but libvirt says "
@@ -143,7 +204,10 @@ class LibvirtMachine(Machine):
                 )
         return {
             "disk": {
-                "attached": f"{told.get('bus')} over a file of the host",
+                "attached": f"{self._options.bus} over {BACKINGS[self._options.disk_format]} of "
+                "the host",
+                "bus": self._options.bus,
+                "format": self._options.disk_format,
                 "told_by_libvirt": told,
                 "file_system": "ext4",
                 "bytes": self._disk.size,
@@ -182,6 +246,7 @@ class LibvirtMachine(Machine):
         """Wait for the agent's hello; see :class:`tare.platforms.contract.Machine`."""
         hello = await first_hello(self, timeout_s=timeout_s, gone_s=GONE_S)
         self._answered = True
+        require_bus(self.name, self._options.bus, hello.proof.get("scratch"))
         return hello
 
     async def vcpu_threads(self) -> tuple[int, ...]:
@@ -219,7 +284,7 @@ class LibvirtMachine(Machine):
 
     async def forget_disk(self) -> Mapping[str, Any]:
         """Make the host forget what it caches of the machine's disk; see ``docs/disk.md``."""
-        return {} if self._disk is None else await forget_file(self._host, self._disk.file)
+        return {} if self._disk is None else await forget_backed(self._host, self._disk)
 
     def console_tail(self) -> tuple[str, ...]:
         """Return the last lines of the console, oldest first."""

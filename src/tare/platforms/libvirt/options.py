@@ -6,8 +6,11 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from tare.platforms.qemu.options import EmulatorCpus, QemuOptions
-from tare.study.platform_options import PlatformOptions
+from tare.platforms.linux.cpu_places import EmulatorCpus, cpus_in_words
+from tare.platforms.qemu.disk_options import AttachedDisk
+from tare.platforms.qemu.features import CpuFeatures
+from tare.platforms.qemu.options import HugePageSize, QemuOptions
+from tare.study.quantities import Duration, format_duration, format_size
 
 CPU_MODES = ("host-passthrough", "host-model", "maximum")
 PERIOD_US = 100_000
@@ -16,7 +19,7 @@ LEAST_QUOTA_US = 1000
 """The least quota that libvirt takes (libvirt.org, "CPU Tuning")."""
 
 
-class LibvirtOptions(PlatformOptions):
+class LibvirtOptions(AttachedDisk):
     """Options of the platform ``libvirt``."""
 
     uri: str = Field(
@@ -30,11 +33,6 @@ class LibvirtOptions(PlatformOptions):
         description="`kvm` makes domains of type `kvm`, on the processor itself; `tcg` those of "
         "type `qemu`, which emulate it and show behaviour but not hardware speed.",
     )
-    devices: Literal["paravirtual", "emulated"] = Field(
-        default="paravirtual",
-        description="`paravirtual`: virtio network, disk and channel; `emulated`: e1000, SATA "
-        "(IDE on `pc`) and a serial port.",
-    )
     machine: Literal["q35", "pc"] = Field(
         default="q35", description="The mainboard: PCI Express (`q35`) or the older PCI (`pc`)."
     )
@@ -44,18 +42,22 @@ class LibvirtOptions(PlatformOptions):
         description="The processor model: `host-passthrough`, `host-model`, `maximum`, or a name "
         "of libvirt's; by default `host-passthrough` with kvm and `maximum` with tcg.",
     )
-    disk_cache: Literal["none", "writeback", "writethrough", "directsync", "unsafe"] = Field(
-        default="none", description="How the host caches the disk of the machine's own."
+    cpu_features: CpuFeatures = Field(
+        default=(),
+        description="Features that the processor is to have or to lack, in libvirt's words: "
+        "`[+avx2, -avx512f]`.",
+    )
+    disk_bus: Literal["auto", "virtio-blk", "virtio-scsi", "ahci", "ide"] = Field(
+        default="auto",
+        description="How the guest reaches the disk of the machine's own; `auto`, virtio-blk, "
+        "AHCI (SATA) or IDE as `devices` and `machine` say. `ide` needs `machine: pc`. Libvirt "
+        "emulates no NVMe; `platform: qemu` does.",
     )
     disk_io: Literal["default", "threads", "native", "io_uring"] = Field(
         default="default",
         description="How QEMU reads and writes that disk: by `threads`, by the kernel's `native` "
         "asynchronous I/O, which needs a cache mode that goes past the host's page cache, by "
         "`io_uring`, or as QEMU does by itself.",
-    )
-    iothread: bool = Field(
-        default=False,
-        description="Give that disk a thread of its own in QEMU; with paravirtual devices.",
     )
     emulator_cpus: EmulatorCpus = Field(
         default="any",
@@ -77,13 +79,37 @@ class LibvirtOptions(PlatformOptions):
     hugepages: bool = Field(
         default=False, description="Back the guest's memory by reserved huge pages of the host."
     )
+    hugepage_size: HugePageSize | None = Field(
+        default=None, description="With hugepages: their size; the host's usual one when left out."
+    )
+    numa_node: int | None = Field(
+        default=None,
+        ge=0,
+        le=1023,
+        description="The NUMA node of the host that all of the guest's memory comes from.",
+    )
+    halt_poll: Duration | None = Field(
+        default=None,
+        ge=0,
+        le=0.01,
+        description="With kvm: for how long the host polls for an idle vCPU before it gives its "
+        "CPU away; `0 s` is never. It holds for all guests of the host while the machine runs.",
+    )
+    extra_args: tuple[str, ...] = Field(
+        default=(),
+        max_length=64,
+        description="Further arguments of QEMU's, word by word (`qemu:commandline`). Tare does "
+        "not know what they do, and the report says that they were given.",
+    )
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
         if self.disk_io == "native" and self.disk_cache not in ("none", "directsync"):
             raise ValueError("`disk-io: native` needs `disk-cache: none` or `directsync`")
-        if self.iothread and self.devices != "paravirtual":
-            raise ValueError("`iothread` needs `devices: paravirtual`")
+        if self.hugepage_size is not None and not self.hugepages:
+            raise ValueError("hugepage-size needs `hugepages: true`")
+        if self.halt_poll is not None and self.accelerator == "tcg":
+            raise ValueError("halt-poll needs `accelerator: kvm`: tcg does not know it")
         if self.accelerator == "tcg" and self.cpu in ("host-passthrough", "host-model"):
             raise ValueError(f"`cpu: {self.cpu}` needs `accelerator: kvm`")
         return self
@@ -96,7 +122,23 @@ class LibvirtOptions(PlatformOptions):
     @property
     def like_qemu(self) -> QemuOptions:
         """What boots is what boots in QEMU with these devices."""
-        return QemuOptions(accelerator=self.accelerator, devices=self.devices, machine=self.machine)
+        return QemuOptions(
+            accelerator=self.accelerator,
+            devices=self.devices,
+            machine=self.machine,
+            disk_bus=self.disk_bus,
+            disk_format=self.disk_format,
+            disk_volume_group=self.disk_volume_group,
+            hugepages=self.hugepages,
+            hugepage_size=self.hugepage_size,
+            numa_node=self.numa_node,
+            halt_poll=self.halt_poll,
+        )
+
+    @property
+    def disk_driven(self) -> str:
+        """The kind of input and output that is asked for, or ``default``."""
+        return self.disk_io
 
     @property
     def domain_type(self) -> str:
@@ -110,15 +152,20 @@ class LibvirtOptions(PlatformOptions):
 
     def words(self) -> tuple[str, ...]:
         """Return what reports add to an arm's description."""
+        size = "" if self.hugepage_size is None else f" of {format_size(self.hugepage_size)}"
         told = {
             f"machine {self.machine}": self.machine != "q35",
             f"CPU {self.cpu}": self.cpu is not None,
-            f"disk cache {self.disk_cache}": self.disk_cache != "none",
-            f"disk by {self.disk_io}": self.disk_io != "default",
-            "a thread for the disk": self.iothread,
+            f"CPU features {' '.join(self.cpu_features)}": bool(self.cpu_features),
+            **dict.fromkeys(self.disk_words, True),
             f"shares {self.shares}": self.shares is not None,
             f"at most {self.cap} of a CPU for each vCPU": self.cap is not None,
-            "huge pages": self.hugepages,
-            f"emulator on {self.emulator_cpus}": self.emulator_cpus != "any",
+            f"huge pages{size}": self.hugepages,
+            f"memory of NUMA node {self.numa_node}": self.numa_node is not None,
+            f"halt polling {format_duration(self.halt_poll or 0)}": self.halt_poll is not None,
+            f"emulator on {cpus_in_words(self.emulator_cpus)}": self.emulator_cpus != "any",
+            f"extra arguments that Tare does not know: {' '.join(self.extra_args)}": bool(
+                self.extra_args
+            ),
         }
         return tuple(word for word, asked in told.items() if asked)

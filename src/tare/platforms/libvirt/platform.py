@@ -32,10 +32,13 @@ from tare.platforms.libvirt.connection import Connection
 from tare.platforms.libvirt.domain import Files, domain_xml
 from tare.platforms.libvirt.machine import LibvirtMachine
 from tare.platforms.libvirt.options import LibvirtOptions
+from tare.platforms.linux.backed_disk import VOLUME, backed_disk, remove_volume
 from tare.platforms.linux.booting import image_for, prepared_by
-from tare.platforms.linux.disk import LABEL, owned_disk
+from tare.platforms.linux.disk import LABEL
 from tare.platforms.linux.process_machine import owned_directory
 from tare.platforms.qemu.command import kernel_arguments
+from tare.platforms.qemu.halt_polling import hold_polling
+from tare.platforms.qemu.lacking import lacking_switches
 from tare.platforms.qemu.platform import Qemu
 from tare.platforms.qemu.threads import emulator_cpus
 
@@ -77,7 +80,7 @@ class Libvirt(Platform[LibvirtOptions]):
     name = "libvirt"
     options = LibvirtOptions
     variants = tuple(Variant(name, {"accelerator": name}) for name in ("tcg", "kvm"))
-    undoers = MappingProxyType({DOMAIN: undo_domain})
+    undoers = MappingProxyType({DOMAIN: undo_domain, VOLUME: remove_volume})
 
     def describe(self, options: LibvirtOptions) -> str:
         """Return a phrase such as ``libvirt domain of type qemu, paravirtual devices``."""
@@ -100,7 +103,7 @@ class Libvirt(Platform[LibvirtOptions]):
                     "the toolbox needs paravirtual devices",
                     *(() if kvm else ("the processor is emulated in software",)),
                 ),
-                disk=frozenset({"virtio-blk"} if paravirtual else {"ahci"}),
+                disk=frozenset({options.bus}),
                 toolbox=frozenset({"disk"} if paravirtual else set()),
             ),
             kernel="the guest image's",
@@ -144,6 +147,11 @@ class Libvirt(Platform[LibvirtOptions]):
         if options.accelerator == "kvm":
             tried = await Qemu().check(context, options.like_qemu)
             return replace(tried, versions=versions, capabilities=able)
+        try:
+            if problem := await lacking_switches(context.host, options.like_qemu):
+                return refused(*problem)
+        except TareError as error:
+            return refused(error.message, error.hint)
         reason = f"libvirt {versions['libvirt']} runs domains of type {options.domain_type}"
         return Verdict(True, reason, "", True, versions, able)
 
@@ -164,7 +172,9 @@ class Libvirt(Platform[LibvirtOptions]):
             await held.enter_async_context(owned_directory(host, context.ledger, spec.workdir))
             # Libvirt's QEMU is another user's: it must get at what is in there.
             await _ran(host, ["chmod", "711", str(spec.workdir)])
-            disk = await held.enter_async_context(owned_disk(context, spec))
+            polling = await hold_polling(held, host, context.ledger, spec.name, options.halt_poll)
+            kind, group = options.disk_format, options.disk_volume_group
+            disk = await held.enter_async_context(backed_disk(context, spec, kind, group))
             files = await _files(host, prepared, spec, None if disk is None else disk.file)
             link = None if spec.network is None else await spec.network.tap(spec.name)
             words = [*kernel_arguments(options.like_qemu, counted=context.counted)]
@@ -173,6 +183,10 @@ class Libvirt(Platform[LibvirtOptions]):
             cpus, vcpus = spec.cpus, range(spec.shape.vcpus)
             pins = [cpus[number % len(cpus)] for number in vcpus] if cpus else []
             others = emulator_cpus(options.emulator_cpus, cpus, host.topology().online)
+            thread = others
+            if options.iothread_cpus is not None:
+                online, said = host.topology().online, "iothread-cpus"
+                thread = emulator_cpus(options.iothread_cpus, cpus, online, option=said) or online
             xml = domain_xml(
                 options,
                 spec.name,
@@ -182,6 +196,7 @@ class Libvirt(Platform[LibvirtOptions]):
                 append=words,
                 pins=pins,
                 emulator=others,
+                disk_thread=thread if options.iothread else (),
                 link=link,
             )
             connection = await held.enter_async_context(connected(options.uri))
@@ -194,10 +209,18 @@ class Libvirt(Platform[LibvirtOptions]):
             held.push_async_callback(remove)
             await connection.define(xml)
             machine = LibvirtMachine(
-                context, options, spec.name, uuid, connection, disk, held.pop_all()
+                context,
+                options,
+                spec.name,
+                uuid,
+                connection,
+                disk,
+                spec.shape,
+                polling,
+                held.pop_all(),
             )
         try:
-            await machine.bring_up(files, pins, others)
+            await machine.bring_up(files, pins, others, thread if options.iothread else ())
         except BaseException as error:
             await machine.stop()
             if isinstance(error, OSError):

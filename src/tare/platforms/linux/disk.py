@@ -60,11 +60,13 @@ class OwnDisk:
         size: Its size in bytes.
         reserved: Whether the host's file system has set the space aside, so that it cannot run
             out while the machine runs.
+        under: Where ``file`` is a block device: the file that it is made of, if any.
     """
 
     file: Path
     size: int
     reserved: bool
+    under: Path | None = None
 
 
 async def require_room(host: Host, size: int, folder: Path | None = None) -> None:
@@ -80,7 +82,7 @@ async def require_room(host: Host, size: int, folder: Path | None = None) -> Non
     """
     if not size:
         return
-    found = await _tool(host, "mkfs.ext4", "-V")
+    found = await run_tool(host, "mkfs.ext4", "-V")
     if not found.ok:
         raise InputError("mkfs.ext4, which formats the machines' disks, does not run", NO_TOOLS)
     place = await _place(host, folder or Path(tempfile.gettempdir()))
@@ -117,7 +119,7 @@ async def owned_disk(context: Context, spec: MachineSpec) -> AsyncIterator[OwnDi
         file = place / FILE
         try:
             reserved = await _make_file(host, spec.name, file, size)
-            await _format(host, spec.name, file)
+            await format_disk(host, spec.name, file)
             yield OwnDisk(file, size, reserved)
         finally:
             await host.remove(file)
@@ -227,7 +229,9 @@ async def on_loop(host: Host, ledger: Ledger, file: Path) -> AsyncIterator[tuple
 async def _attach(host: Host, file: Path) -> tuple[str, bool]:
     said = "there is no losetup"
     for wanted in ("on", "off"):
-        done = await _tool(host, "losetup", "--find", "--show", f"--direct-io={wanted}", str(file))
+        done = await run_tool(
+            host, "losetup", "--find", "--show", f"--direct-io={wanted}", str(file)
+        )
         device = done.stdout.decode().strip()
         if done.ok and device.startswith("/dev/"):
             name = device.removeprefix("/dev/")
@@ -244,7 +248,9 @@ async def _attach(host: Host, file: Path) -> tuple[str, bool]:
 async def _mounted(host: Host, ledger: Ledger, device: str, folder: Path) -> AsyncIterator[None]:
     entry = ledger.record("mount", path=str(folder), type="ext4")
     try:
-        done = await _tool(host, "mount", "-t", "ext4", "-o", "nosuid,nodev", device, str(folder))
+        done = await run_tool(
+            host, "mount", "-t", "ext4", "-o", "nosuid,nodev", device, str(folder)
+        )
         if not done.ok:
             raise NoLoop(f"{device} cannot be mounted: {done.words()}")
         yield
@@ -272,21 +278,33 @@ async def _made(host: Host, path: Path) -> None:
 
 async def _make_file(host: Host, name: str, file: Path, size: int) -> bool:
     """Make a file of zeros; return whether its space is set aside."""
-    done = await _tool(host, "fallocate", "-l", str(size), str(file))
+    done = await run_tool(host, "fallocate", "-l", str(size), str(file))
     if done.ok:
         return True
     if b"No space left" in done.stderr:
         raise MachineFault(f"{name}: the host's disk is full: {done.words()}")
-    done = await _tool(host, "truncate", "-s", str(size), str(file))
+    done = await run_tool(host, "truncate", "-s", str(size), str(file))
     if not done.ok:
         raise MachineFault(f"{name}: its disk cannot be made: {done.words()}")
     return False
 
 
-async def _format(host: Host, name: str, file: Path) -> None:
-    done = await _tool(host, "mkfs.ext4", *_FORMAT[:-1], _FORMAT[-1] + _PREZEROED, str(file))
+async def format_disk(host: Host, name: str, file: Path, *, zeroed: bool = True) -> None:
+    """Make the file system of a machine's disk.
+
+    Args:
+        host: Where it is.
+        name: The machine's name.
+        file: The file or block device.
+        zeroed: Whether all of it reads as zeros.
+
+    Raises:
+        MachineFault: It cannot be made.
+    """
+    words = _FORMAT[-1] + (_PREZEROED if zeroed else "")
+    done = await run_tool(host, "mkfs.ext4", *_FORMAT[:-1], words, str(file))
     if not done.ok and b"assume_storage_prezeroed" in done.stderr + done.stdout:
-        done = await _tool(host, "mkfs.ext4", *_FORMAT, str(file))
+        done = await run_tool(host, "mkfs.ext4", *_FORMAT, str(file))
     if not done.ok:
         raise MachineFault(f"{name}: its disk cannot be formatted: {done.words()}", NO_TOOLS)
 
@@ -314,7 +332,7 @@ async def _lacks_room(host: Host, folder: Path, size: int) -> str | None:
     )
 
 
-async def _tool(host: Host, program: str, *arguments: str) -> Completed:
+async def run_tool(host: Host, program: str, *arguments: str) -> Completed:
     """Run a tool of administrators, which is not on everybody's path."""
     script = 'PATH="$PATH:/usr/sbin:/sbin" exec "$@"'
     return await host.run(["sh", "-c", script, "sh", program, *arguments], timeout_s=_TOOL_S)

@@ -11,18 +11,19 @@ from tare.platforms import counted_time as counting
 from tare.platforms.contract import Shape
 from tare.platforms.linux.disk import LABEL
 from tare.platforms.linux.network import Link
-from tare.platforms.qemu import nic
+from tare.platforms.qemu import drive, nic
+from tare.platforms.qemu.disk_options import MICROVM
+from tare.platforms.qemu.drive import escaped
+from tare.platforms.qemu.memory import MEMORY, memory_arguments, own_backend
 from tare.platforms.qemu.options import QemuOptions
 
 PROGRAM = "qemu-system-x86_64"
 PORT = "tare.agent"
 SERIAL = "/dev/ttyS1"
-DISK_NODE = "disk"
-DISK_DEVICE = "tare-disk"
-DISK_THREAD = "tare-disk-thread"
+_MODERN = ("-global", "virtio-mmio.force-legacy=false")
+"""By itself QEMU offers virtio-mmio as it was before virtio 1.0 (docs/system/i386/microvm.rst)."""
 SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
 """QEMU's own filter of system calls: nothing old, no other rights, no programs, no priorities."""
-_DISK_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def command(
         *("-cpu", options.processor),
         *_overcommit(options),
         *("-smp", f"{shape.vcpus},sockets=1,cores={shape.vcpus},threads=1"),
-        *_memory(options, shape),
+        *memory_arguments(options, shape),
         *("-kernel", str(image.boot_kernel), "-initrd", str(image.initramfs)),
         *("-append", " ".join(booted)),
         *("-chardev", f"socket,id=qmp,path={escaped(places.qmp)},server=on,wait=off"),
@@ -123,10 +124,10 @@ def command(
         *("-chardev", f"socket,id=agent,path={escaped(places.agent)},server=on,wait=off"),
         # A port with nothing behind it, and a disk of zeros: no traffic, no file.
         *("-netdev", nic.netdev(options, link, vhost)),
-        *(("-object", f"iothread,id={DISK_THREAD}") if options.iothread else ()),
-        *("-blockdev", _disk(options, places.disk)),
+        *(("-object", f"iothread,id={drive.DISK_THREAD}") if options.iothread else ()),
+        *("-blockdev", drive.backend(options, places.disk)),
         *_devices(options, link),
-        *_toolbox(options, places.toolbox),
+        *drive.toolbox(options, places.toolbox),
         *options.extra_args,
         "-S",
     ]
@@ -146,47 +147,16 @@ def trial(options: QemuOptions) -> list[str]:
 
 
 def _machine(options: QemuOptions) -> str:
-    backend = ",memory-backend=memory" if options.hugepages or options.prealloc else ""
+    backend = f",memory-backend={MEMORY}" if own_backend(options) else ""
     return f"{_board(options)}{backend}"
 
 
 def _board(options: QemuOptions) -> str:
+    if options.machine == MICROVM:
+        # By ACPI the guest finds its devices without words on its command line.
+        return f"{MICROVM},acpi=on,usb=off,pcie=off"
     # System management mode is of no use to the guest, and slow to emulate.
     return f"{options.machine},smm=off,vmport=off,usb=off"
-
-
-def _disk(options: QemuOptions, file: Path | None) -> str:
-    if file is None:
-        return f"null-co,node-name={DISK_NODE},size={_DISK_BYTES},read-zeroes=on"
-    cache = caching(options)
-    aio = "" if options.disk_aio == "default" else f",file.aio={options.disk_aio}"
-    direct, no_flush = ("on" if cache[name] else "off" for name in ("direct", "no-flush"))
-    return (
-        f"raw,node-name={DISK_NODE},cache.direct={direct},cache.no-flush={no_flush},"
-        f"file.driver=file,file.filename={escaped(file)}{aio}"
-    )
-
-
-def caching(options: QemuOptions) -> dict[str, bool]:
-    """Return what a cache mode means, as QMP tells it.
-
-    Source: QEMU's documentation of ``-drive cache=`` (qemu-options.hx), the table of modes.
-    """
-    mode = options.disk_cache
-    return {
-        "writeback": mode not in ("writethrough", "directsync"),
-        "direct": mode in ("none", "directsync"),
-        "no-flush": mode == "unsafe",
-    }
-
-
-def _disk_device(options: QemuOptions) -> str:
-    write_cache = "on" if caching(options)["writeback"] else "off"
-    # By default QEMU stops a guest whose disk finds the host's full, which looks like a hang.
-    usual = f"id={DISK_DEVICE},drive={DISK_NODE},write-cache={write_cache}"
-    queues = f",num-queues={options.disk_queues}" if options.disk_queues else ""
-    thread = f",iothread={DISK_THREAD}" if options.iothread else ""
-    return f"{usual},werror=report,rerror=report{queues}{thread}"
 
 
 def _accelerator(options: QemuOptions) -> tuple[str, ...]:
@@ -202,46 +172,15 @@ def _overcommit(options: QemuOptions) -> tuple[str, ...]:
     return ("-overcommit", ",".join(words)) if words else ()
 
 
-def _memory(options: QemuOptions, shape: Shape) -> tuple[str, ...]:
-    size = f"{shape.memory >> 10}K"
-    if options.hugepages:
-        pages = f",hugetlbsize={options.hugepage_size}" if options.hugepage_size else ""
-        backend = f"memory-backend-memfd,id=memory,hugetlb=on{pages},size={size},prealloc=on"
-    elif options.prealloc:
-        backend = f"memory-backend-ram,id=memory,size={size},prealloc=on"
-    else:
-        return ("-m", size)
-    return ("-m", size, "-object", backend)
-
-
 def _devices(options: QemuOptions, link: Link | None = None) -> tuple[str, ...]:
     card = ("-device", nic.device(options, link))
     if options.devices == "paravirtual":
+        transport = "device" if options.machine == MICROVM else "pci"
         return (
-            *("-device", "virtio-serial-pci"),
+            *_MODERN * (options.machine == MICROVM),
+            *("-device", f"virtio-serial-{transport}"),
             *("-device", f"virtserialport,chardev=agent,name={PORT}"),
             *card,
-            *("-device", f"virtio-blk-pci,{_disk_device(options)}"),
+            *drive.front(options),
         )
-    return (
-        *("-device", "isa-serial,chardev=agent,index=1"),
-        *card,
-        *("-device", f"ide-hd,bus=ide.0,{_disk_device(options)}"),
-    )
-
-
-def _toolbox(options: QemuOptions, image: Path | None) -> tuple[str, ...]:
-    if image is None:
-        return ()
-    if options.devices == "paravirtual":
-        file = f"driver=file,node-name=toolbox,read-only=on,filename={escaped(image)}"
-        return ("-blockdev", file, "-device", "virtio-blk-pci,drive=toolbox,serial=tare-toolbox")
-    # An IDE disk cannot be read-only, so what would be written goes to a file without a name.
-    bus = "ide.3" if options.machine == "q35" else "ide.1,unit=1"
-    drive = f"if=none,id=toolbox,format=raw,snapshot=on,file={escaped(image)}"
-    return ("-drive", drive, "-device", f"ide-hd,drive=toolbox,bus={bus},serial=tare-toolbox")
-
-
-def escaped(path: Path) -> str:
-    """Return a path as it stands in QEMU's lists of options: a comma in it is written twice."""
-    return str(path).replace(",", ",,")
+    return ("-device", "isa-serial,chardev=agent,index=1", *card, *drive.front(options))

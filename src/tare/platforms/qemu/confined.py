@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 from tare.errors import MachineFault
 from tare.plaintext import plain_line
 from tare.platforms.linux.rights import as_tare
-from tare.platforms.qemu.command import PROGRAM, escaped
+from tare.platforms.qemu.command import PROGRAM
+from tare.platforms.qemu.drive import escaped
 
 if TYPE_CHECKING:
     from tare.hosts import Host

@@ -6,8 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from tare.errors import MachineFault
+from tare.platforms.linux.backed_disk import BACKINGS
 from tare.platforms.linux.disk import OwnDisk, block_words
-from tare.platforms.qemu.command import DISK_DEVICE, DISK_NODE, DISK_THREAD, caching
+from tare.platforms.qemu.disk_options import BUSES
+from tare.platforms.qemu.drive import (
+    CONTROLLER,
+    DISK_DEVICE,
+    DISK_NODE,
+    DISK_THREAD,
+    caching,
+    drivers,
+    models,
+)
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.qmp import Monitor
 
@@ -36,10 +46,12 @@ async def prove_disk(
         raise MachineFault(
             f"{name}: QEMU caches the disk as {found}, not as {wanted} (`{options.disk_cache}`)"
         )
+    await _attached(name, options, monitor)
     driven = await _driven(name, options, monitor, maps)
-    device = "virtio-blk" if options.devices == "paravirtual" else "AHCI or IDE"
     return {
-        "attached": f"{device} over a file of the host",
+        "attached": f"{options.bus} over {BACKINGS[options.disk_format]} of the host",
+        "bus": options.bus,
+        "format": options.disk_format,
         "cache": options.disk_cache,
         "cache_told_by_qemu": found,
         **driven,
@@ -49,30 +61,77 @@ async def prove_disk(
     }
 
 
+async def _attached(name: str, options: QemuOptions, monitor: Monitor) -> None:
+    """See that the disk is on the bus, and is on the host what it was to be."""
+    for device, model in models(options).items():
+        found = await monitor.execute("qom-get", path=f"{_DEVICES}/{device}", property="type")
+        if found != model:
+            raise MachineFault(f"{name}: {device} was to be a {model}, QEMU says {found}")
+    nodes = {
+        each["node-name"]: each
+        for each in await monitor.execute("query-named-block-nodes", flat=True)
+    }
+    found = {"format": nodes[DISK_NODE]["drv"] if DISK_NODE in nodes else None}
+    # The node below has a name that QEMU gave it.
+    files = {each["drv"] for each in nodes.values() if each["node-name"] != DISK_NODE}
+    wanted = drivers(options)
+    if found["format"] != wanted["format"] or wanted["protocol"] not in files:
+        raise MachineFault(f"{name}: QEMU opened the disk as {found} on {files}, not as {wanted}")
+
+
 async def _driven(
     name: str, options: QemuOptions, monitor: Monitor, maps: bytes
 ) -> Mapping[str, Any]:
     """Return how the disk is driven as QEMU and the kernel tell it, where that was asked for."""
     told: dict[str, Any] = {}
-    for what, wanted in (
-        ("num-queues", options.disk_queues),
-        ("iothread", f"/objects/{DISK_THREAD}" if options.iothread else None),
+    # Each bus has its own words, and its own device to say them of.
+    device, queues = _QUEUES.get(options.bus, (DISK_DEVICE, ""))
+    for what, said, wanted in (
+        ("num_queues", queues, options.disk_queues),
+        ("iothread", "iothread", f"/objects/{DISK_THREAD}" if options.iothread else None),
     ):
         if wanted is None:
             continue
-        found = await monitor.execute("qom-get", path=_DEVICE, property=what)
+        found = await monitor.execute("qom-get", path=f"{_DEVICES}/{device}", property=said)
         if found != wanted:
-            raise MachineFault(f"{name}: the disk's {what} was to be {wanted}, QEMU says {found}")
-        told[what.replace("-", "_")] = found
+            raise MachineFault(f"{name}: the disk's {said} was to be {wanted}, QEMU says {found}")
+        told[what] = found
     if options.disk_aio != "default":
         # The kernel maps the ring of its own asynchronous I/O into the process (io_setup(2)).
+        # QEMU ends where it cannot have io_uring.
         if options.disk_aio == "native" and _RING not in maps:
             raise MachineFault(f"{name}: QEMU drives the disk without the kernel's native I/O")
         told["aio"] = options.disk_aio
     return told
 
 
-_DEVICE = f"/machine/peripheral/{DISK_DEVICE}"
+def require_bus(name: str, bus: str, seen: object) -> None:
+    """See that a guest has its disk by the bus that was asked for.
+
+    Args:
+        name: The machine's name.
+        bus: What was asked for.
+        seen: What the environment proof says of the disk; nothing where there is none.
+
+    Raises:
+        MachineFault: Its kernel carries the disk by other drivers.
+    """
+    if not isinstance(seen, Mapping):
+        return
+    drivers_seen, wanted = seen.get("drivers") or (), BUSES[bus].driver
+    if wanted not in drivers_seen:
+        raise MachineFault(
+            f"{name}: the disk was to be on {bus}, and the guest's kernel carries it by "
+            f"{', '.join(drivers_seen) or 'no driver'}, not by {wanted}"
+        )
+
+
+_DEVICES = "/machine/peripheral"
+_QUEUES: Mapping[str, tuple[str, str]] = {
+    "virtio-blk": (DISK_DEVICE, "num-queues"),
+    "virtio-scsi": (CONTROLLER, "num_queues"),
+    "nvme": (DISK_DEVICE, "max_ioqpairs"),
+}
 _RING = b"/[aio]"
 
 

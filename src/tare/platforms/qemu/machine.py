@@ -17,7 +17,8 @@ from tare.hosts import OwnedProcess, start_owned
 from tare.hosts.trace.threads import run_delay, threads_of
 from tare.platforms.contract import Context, Machine, MachineSpec
 from tare.platforms.guest_hello import first_hello, last_line
-from tare.platforms.linux.disk import OwnDisk, forget_file, owned_disk
+from tare.platforms.linux.backed_disk import backed_disk, forget_backed
+from tare.platforms.linux.disk import OwnDisk
 from tare.platforms.linux.held_scheduling import Scheduled
 from tare.platforms.linux.oom import kills_so_far, taken_for_memory
 from tare.platforms.linux.process_machine import any_stopped
@@ -25,12 +26,14 @@ from tare.platforms.qemu.command import Places
 from tare.platforms.qemu.confined import Confinement, prove_confined
 from tare.platforms.qemu.console import Console
 from tare.platforms.qemu.cost import qemu_cost
-from tare.platforms.qemu.disk import moved, prove_disk
+from tare.platforms.qemu.disk import moved, require_bus
 from tare.platforms.qemu.enlightenments import contradiction
+from tare.platforms.qemu.halt_polling import hold_polling
 from tare.platforms.qemu.options import QemuOptions
+from tare.platforms.qemu.proofs import Asked
 from tare.platforms.qemu.qmp import Monitor
 from tare.platforms.qemu.sockets import reached
-from tare.platforms.qemu.threads import emulator_cpus, prove_placement
+from tare.platforms.qemu.threads import emulator_cpus
 
 if TYPE_CHECKING:
     from tare.agent.client import Hello
@@ -56,6 +59,7 @@ class QemuMachine(Machine):
         scheduled: Scheduled,
     ) -> None:
         self.name = spec.name
+        self._shape = spec.shape
         self._options = options
         self.agent: AgentClient
         self._opened = False
@@ -98,9 +102,10 @@ class QemuMachine(Machine):
         return self._as_told(hello)
 
     def _as_told(self, hello: Hello) -> Hello:
-        """Return the hello unless the guest sees another hypervisor than was asked for."""
+        """Return the hello unless the guest sees another hypervisor or disk than was asked for."""
         seen = hello.proof.get("hypervisor")
         wanted = self._options.enlightenments
+        require_bus(self.name, self._options.bus, hello.proof.get("scratch"))
         differs = contradiction(wanted, seen) if wanted.asks and isinstance(seen, Mapping) else ""
         if differs:
             raise MachineFault(
@@ -191,12 +196,14 @@ class QemuMachine(Machine):
 
     async def make_disk(self, context: Context, spec: MachineSpec) -> Path | None:
         """Make the disk that the shape asks for, which :meth:`stop` removes; None without one."""
-        self._disk = await self._held.enter_async_context(owned_disk(context, spec))
+        kind, group = self._options.disk_format, self._options.disk_volume_group
+        making = backed_disk(context, spec, kind, group)
+        self._disk = await self._held.enter_async_context(making)
         return None if self._disk is None else self._disk.file
 
     async def forget_disk(self) -> Mapping[str, Any]:
         """Make the host forget what it caches of the machine's disk; see ``docs/disk.md``."""
-        return {} if self._disk is None else await forget_file(self._host, self._disk.file)
+        return {} if self._disk is None else await forget_backed(self._host, self._disk)
 
     async def stopped(self) -> bool:
         """Return whether QEMU's process is stopped."""
@@ -213,6 +220,8 @@ class QemuMachine(Machine):
     ) -> None:
         """Start QEMU paused, listen to it, pin and schedule its vCPUs, and let the guest go."""
         await self._scheduled.hold(self._held, realtime=False)
+        polls = self._options.halt_poll
+        polling = await hold_polling(self._held, self._host, self._ledger, self.name, polls)
         started = self._scheduled.around(argv, threads=False)
         online = self._host.topology().online
         # What QEMU starts later, such as threads for a disk, inherits this.
@@ -228,6 +237,7 @@ class QemuMachine(Machine):
         self._watch = asyncio.create_task(self._await_end())
         try:
             await self._bring_up(cpus, confined or Confinement())
+            self.applied = {**self.applied, **polling}
         except (MachineFault, OSError) as error:
             # Where QEMU ended, its own words say more than a stream that broke off.
             await asyncio.wait({self.died}, timeout=_GONE_S)
@@ -257,15 +267,10 @@ class QemuMachine(Machine):
             # They began where QEMU's other threads are kept.
             await self._pin([",".join(map(str, self._host.topology().online))] * len(self._threads))
         scheduled = await self._scheduled.apply(self._threads, self._process.pid)
-        placed = await prove_placement(
-            self._host, self.name, self._process.pid, self._threads, self._elsewhere
-        )
+        asked = Asked(self.name, self._options, self._shape, self._monitor, self._disk)
+        proven = await asked.proven(self._host, self._process.pid, self._threads, cpus)
         runs_as = await prove_confined(self._host, self.name, self._process.pid, confined)
-        self.applied = {**scheduled, **placed, "runs_as": runs_as}
-        if self._disk is not None:
-            maps = await self._host.read(f"/proc/{self._process.pid}/maps")
-            disk = await prove_disk(self.name, self._options, self._monitor, self._disk, maps)
-            self.applied = {**self.applied, "disk": disk}
+        self.applied = {**scheduled, **proven, "runs_as": runs_as}
         await self._monitor.execute("cont")
 
     async def _pin(self, places: Sequence[int | str]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from tare.hosts import Host
 from tare.plaintext import plain_line
 from tare.platforms.linux.network import Link
+from tare.platforms.qemu.disk_options import MICROVM
 from tare.platforms.qemu.options import QemuOptions
 
 VHOST = "/dev/vhost-net"
@@ -36,13 +37,17 @@ OFFLOADS = (
 
 def device(options: QemuOptions, link: Link | None) -> str:
     """Return what QEMU's ``-device`` takes of the card."""
-    words = [MODELS[options.card], "netdev=net", "romfile="]
+    if options.machine == MICROVM:
+        words = ["virtio-net-device", "netdev=net"]
+    else:
+        words = [MODELS[options.card], "netdev=net", "romfile="]
     if link is not None:
         # By itself QEMU gives every guest the same address, and a bridge then loses their packets.
         words.append(f"mac={link.mac}")
     if options.nic_queues > 1:
         # A vector for each queue in each direction, and two of the card's own (virtio, 5.1.4).
-        words.append(f"mq=on,vectors={2 * options.nic_queues + 2}")
+        vectors = "" if options.machine == MICROVM else f",vectors={2 * options.nic_queues + 2}"
+        words.append(f"mq=on{vectors}")
     if not options.nic_offloads:
         words += [f"{name}=off" for name in OFFLOADS]
     return ",".join(words)

@@ -6,16 +6,13 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from tare.platforms.linux.cpu_places import EmulatorCpus, cpus_in_words
 from tare.platforms.linux.scheduling import LinuxOptions
 from tare.platforms.linux.switched import SwitchedOptions
+from tare.platforms.qemu.disk_options import MICROVM, DiskOptions
 from tare.platforms.qemu.enlightenments import Enlightenments
-from tare.study.quantities import Size, format_size
-
-
-def _cpus(chosen: str | tuple[int, ...]) -> str | tuple[int, ...]:
-    if not chosen or (not isinstance(chosen, str) and min(chosen) < 0):
-        raise ValueError("must be `any`, `same`, `other` or a list of CPU numbers, like [0, 1]")
-    return chosen
+from tare.platforms.qemu.features import CpuFeatures, flags
+from tare.study.quantities import Duration, Size, format_duration, format_size
 
 
 def _power_of_two(size: int) -> int:
@@ -24,49 +21,16 @@ def _power_of_two(size: int) -> int:
     return size
 
 
-EmulatorCpus = Annotated[Literal["any", "same", "other"] | tuple[int, ...], AfterValidator(_cpus)]
+HugePageSize = Annotated[Size, AfterValidator(_power_of_two)]
 
 
-class QemuOptions(SwitchedOptions, LinuxOptions):
+class QemuOptions(DiskOptions, SwitchedOptions, LinuxOptions):
     """Options of the platform ``qemu``."""
 
     accelerator: Literal["tcg", "kvm"] = Field(
         default="tcg",
         description="`kvm` runs guests on the processor itself; `tcg` emulates it in software, "
         "which shows behaviour but not hardware speed.",
-    )
-    devices: Literal["paravirtual", "emulated"] = Field(
-        default="paravirtual",
-        description="`paravirtual`: virtio network, disk and channel; `emulated`: e1000, AHCI "
-        "(IDE on `pc`) and a serial port.",
-    )
-    disk_cache: Literal["none", "writeback", "writethrough", "directsync", "unsafe"] = Field(
-        default="none",
-        description="How the host caches the disk of the machine's own (`shape: {disk: …}`), in "
-        "QEMU's words: `none` goes past the host's page cache, `writeback` through it; "
-        "`writethrough` and `directsync` are the same two with every write brought to the host's "
-        "disk at once; `unsafe` is `writeback` that ignores the guest's flushes.",
-    )
-    disk_aio: Literal["default", "threads", "native", "io_uring"] = Field(
-        default="default",
-        description="How QEMU reads and writes that disk: by `threads`, by the kernel's `native` "
-        "asynchronous I/O, which needs a cache mode that goes past the host's page cache, by "
-        "`io_uring`, or as QEMU does by itself (threads).",
-    )
-    disk_queues: int | None = Field(
-        default=None,
-        ge=1,
-        le=64,
-        description="How many queues that disk has; with paravirtual devices. QEMU's own choice, "
-        "one for each vCPU, when left out.",
-    )
-    iothread: bool = Field(
-        default=False,
-        description="Give that disk a thread of its own in QEMU; with paravirtual devices.",
-    )
-    machine: Literal["q35", "pc"] = Field(
-        default="q35",
-        description="The emulated mainboard: PCI Express (`q35`) or the older PCI (`pc`).",
     )
     extra_args: tuple[str, ...] = Field(
         default=(),
@@ -79,6 +43,11 @@ class QemuOptions(SwitchedOptions, LinuxOptions):
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._,+=-]*$",
         description="QEMU's name of the processor model; by default `host` with kvm and `max` "
         "with tcg.",
+    )
+    cpu_features: CpuFeatures = Field(
+        default=(),
+        description="Features that the processor model is to have or to lack, in QEMU's words: "
+        "`[+avx2, -avx512f]`. Of a machine that is without what was asked for nothing is measured.",
     )
     threads: Literal["multi", "single"] = Field(
         default="multi",
@@ -100,6 +69,13 @@ class QemuOptions(SwitchedOptions, LinuxOptions):
         description="With kvm: an idle guest keeps its CPU (`-overcommit cpu-pm=on`), so that it "
         "wakes without an exit; nothing else then runs there while it idles, unless the host's "
         "scheduler takes the CPU away.",
+    )
+    halt_poll: Duration | None = Field(
+        default=None,
+        ge=0,
+        le=0.01,
+        description="With kvm: for how long the host polls for an idle vCPU before it gives its "
+        "CPU away; `0 s` is never. It holds for all guests of the host while the machine runs.",
     )
     emulator_cpus: EmulatorCpus = Field(
         default="any",
@@ -146,7 +122,7 @@ class QemuOptions(SwitchedOptions, LinuxOptions):
     hugepages: bool = Field(
         default=False, description="Back the guest's memory by reserved huge pages of the host."
     )
-    hugepage_size: Annotated[Size, AfterValidator(_power_of_two)] | None = Field(
+    hugepage_size: HugePageSize | None = Field(
         default=None, description="With hugepages: their size; the host's usual one when left out."
     )
     prealloc: bool = Field(
@@ -159,7 +135,13 @@ class QemuOptions(SwitchedOptions, LinuxOptions):
         description="Lock all of QEMU's memory (`-overcommit mem-lock=on`), so that none of it "
         "is ever swapped out or moved; it is touched at once, too.",
     )
-
+    numa_node: int | None = Field(
+        default=None,
+        ge=0,
+        le=1023,
+        description="The NUMA node of the host that all of the guest's memory comes from. The "
+        "vCPUs run where the study pins them: near memory and far memory are two arms.",
+    )
     nohz_full: bool = Field(
         default=False,
         description="Whether the guest's kernel stops its tick on all vCPUs but the first while "
@@ -181,6 +163,10 @@ class QemuOptions(SwitchedOptions, LinuxOptions):
     def _agrees(self) -> Self:
         if self.accelerator == "kvm" and self.clock == "instructions":
             raise ValueError("`clock: instructions` needs `accelerator: tcg`")
+        if self.machine == MICROVM and self.iothread and self.accelerator == "tcg":
+            raise ValueError("`iothread` on `machine: microvm` needs `accelerator: kvm`")
+        if self.machine == MICROVM and self.card != "virtio":
+            raise ValueError(f"`nic: {self.card}` needs PCI, which `machine: microvm` has not")
         if self.card != "virtio":
             for name, asked in (
                 ("nic-queues", self.nic_queues > 1),
@@ -197,21 +183,13 @@ class QemuOptions(SwitchedOptions, LinuxOptions):
             for name, asked in (
                 ("enlightenments", self.enlightenments.asks),
                 ("cpu-pm", self.cpu_pm),
+                ("halt-poll", self.halt_poll is not None),
             ):
                 if asked:
                     raise ValueError(
                         f"{name} needs `accelerator: kvm`: tcg emulates the processor by itself, "
                         "and has nothing of the kind"
                     )
-        if self.disk_aio == "native" and self.disk_cache not in ("none", "directsync"):
-            raise ValueError("`disk-aio: native` needs `disk-cache: none` or `directsync`")
-        if self.devices != "paravirtual":
-            for name, asked in (
-                ("disk-queues", self.disk_queues is not None),
-                ("iothread", self.iothread),
-            ):
-                if asked:
-                    raise ValueError(f"`{name}` needs `devices: paravirtual`")
         if self.hugepage_size is not None and not self.hugepages:
             raise ValueError("hugepage-size needs `hugepages: true`")
         if self.prealloc and self.hugepages:
@@ -221,11 +199,20 @@ class QemuOptions(SwitchedOptions, LinuxOptions):
     @property
     def emulator_words(self) -> str:
         """Where QEMU's other threads run, in words."""
-        if isinstance(self.emulator_cpus, str):
-            return {"same": "the same CPUs", "other": "other CPUs"}.get(
-                self.emulator_cpus, "any CPU"
-            )
-        return f"CPUs {', '.join(map(str, self.emulator_cpus))}"
+        return cpus_in_words(self.emulator_cpus)
+
+    @property
+    def processor_words(self) -> tuple[str, ...]:
+        """What was chosen about the processor, as reports say it."""
+        told = {
+            f"CPU {self.cpu}": self.cpu is not None,
+            f"CPU features {' '.join(self.cpu_features)}": bool(self.cpu_features),
+            "one thread": self.accelerator == "tcg" and self.threads == "single",
+            self.enlightenments.words(): bool(self.enlightenments.words()),
+            "idle guests keep their CPU": self.cpu_pm,
+            f"halt polling {format_duration(self.halt_poll or 0)}": self.halt_poll is not None,
+        }
+        return tuple(word for word, asked in told.items() if asked)
 
     @property
     def memory_words(self) -> tuple[tuple[bool, str], ...]:
@@ -235,19 +222,9 @@ class QemuOptions(SwitchedOptions, LinuxOptions):
             (self.hugepages, f"huge pages{size}"),
             (self.prealloc, "memory touched beforehand"),
             (self.mlock, "memory locked"),
+            (self.numa_node is not None, f"memory of NUMA node {self.numa_node}"),
             (self.nohz_full, "nohz_full in the guest"),
         )
-
-    @property
-    def disk_words(self) -> tuple[str, ...]:
-        """How its disk is driven where that was asked for, as reports say it."""
-        told = {
-            f"disk cache {self.disk_cache}": self.disk_cache != "none",
-            f"disk by {self.disk_aio}": self.disk_aio != "default",
-            f"{self.disk_queues} disk queues": self.disk_queues is not None,
-            "a thread for the disk": self.iothread,
-        }
-        return tuple(word for word, asked in told.items() if asked)
 
     @property
     def nic_words(self) -> tuple[tuple[bool, str], ...]:
@@ -264,7 +241,7 @@ class QemuOptions(SwitchedOptions, LinuxOptions):
     @property
     def processor(self) -> str:
         """What QEMU is told of the processor: the model, and its enlightenments."""
-        return ",".join((self.model, *self.enlightenments.flags))
+        return ",".join((self.model, *flags(self.cpu_features), *self.enlightenments.flags))
 
     @property
     def model(self) -> str:
@@ -277,9 +254,13 @@ class QemuOptions(SwitchedOptions, LinuxOptions):
     @property
     def needs(self) -> frozenset[str]:
         """The kernel modules that the devices need, as ``images`` names them."""
+        if self.machine == MICROVM:
+            return frozenset({"virtio-mmio"}) | self.bus_needs
         if self.devices == "paravirtual":
-            return frozenset({"virtio", self.card})
-        return frozenset({self.card, "ahci" if self.machine == "q35" else "ide"})
+            return frozenset({"virtio", self.card}) | self.bus_needs
+        # The toolbox is on this one, whatever the disk is on.
+        board = "ahci" if self.machine == "q35" else "ide"
+        return frozenset({self.card, board}) | self.bus_needs
 
     @property
     def card(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tare.errors import InputError, MachineFault, TareError
@@ -27,6 +28,7 @@ from tare.platforms.contract import (
     Variant,
     Verdict,
 )
+from tare.platforms.linux.backed_disk import VOLUME, remove_volume
 from tare.platforms.linux.booting import image_for, prepared_by
 from tare.platforms.linux.held_scheduling import LINUX_KNOBS, Scheduled, linux_knobs
 from tare.platforms.linux.network import Link
@@ -35,9 +37,11 @@ from tare.platforms.qemu import kvm_memory, nic
 from tare.platforms.qemu import kvm_trial as probe
 from tare.platforms.qemu.command import PROGRAM, Places, command, kernel_arguments, trial
 from tare.platforms.qemu.confined import KVM, TUN, Confinement, confined_as, confinement
-from tare.platforms.qemu.huge_pages import lacking_pages, require_whole_pages
+from tare.platforms.qemu.disk_options import MICROVM
+from tare.platforms.qemu.huge_pages import require_whole_pages
+from tare.platforms.qemu.lacking import lacking_here
 from tare.platforms.qemu.machine import QemuMachine, fits_socket
-from tare.platforms.qemu.offer import INSTALL, Offer, offer_of
+from tare.platforms.qemu.offer import Offer, offer_of
 from tare.platforms.qemu.options import QemuOptions
 
 if TYPE_CHECKING:
@@ -59,20 +63,14 @@ class Qemu(Platform[QemuOptions]):
     name = "qemu"
     options = QemuOptions
     variants = tuple(Variant(name, {"accelerator": name}) for name in ("tcg", "kvm"))
+    undoers = MappingProxyType({VOLUME: remove_volume})
 
     def describe(self, options: QemuOptions) -> str:
         """Return a phrase such as ``QEMU TCG, paravirtual devices``."""
         parts = [f"QEMU {options.accelerator.upper()}", f"{options.devices} devices"]
         if options.machine != "q35":
             parts.append(f"machine {options.machine}")
-        if options.cpu is not None:
-            parts.append(f"CPU {options.cpu}")
-        if options.accelerator == "tcg" and options.threads == "single":
-            parts.append("one thread")
-        if told := options.enlightenments.words():
-            parts.append(told)
-        if options.cpu_pm:
-            parts.append("idle guests keep their CPU")
+        parts += options.processor_words
         if options.emulator_cpus != "any":
             parts.append(f"emulator on {options.emulator_words}")
         parts += options.disk_words
@@ -95,11 +93,13 @@ class Qemu(Platform[QemuOptions]):
                 pinning=kvm or options.threads == "multi",
                 max_vcpus=MAX_VCPUS,
                 min_memory=MIN_MEMORY,
-                devices=frozenset({"paravirtual", "emulated"}),
+                devices=frozenset(
+                    {"paravirtual"} if options.machine == MICROVM else {"paravirtual", "emulated"}
+                ),
                 neighbours=True,
                 notes=tuple(notes),
                 knobs=LINUX_KNOBS,
-                disk=frozenset({"virtio-blk"} if options.devices == "paravirtual" else {"ahci"}),
+                disk=frozenset({options.bus}),
                 toolbox=frozenset({"disk"}),
             ),
             kernel="the guest image's",
@@ -150,7 +150,7 @@ class Qemu(Platform[QemuOptions]):
                 return verdict(False, f"the host is {machine}; guests are x86_64 so far")
             offer = await offer_of(context.host, context.cache)
             versions["qemu"] = offer.version
-            if problem := await _problem(context.host, options, offer):
+            if problem := await lacking_here(context.host, options, offer):
                 return verdict(False, *problem)
             knobs, missing = await linux_knobs(context)
             runs_as = await confined_as(context.host, options)
@@ -160,7 +160,12 @@ class Qemu(Platform[QemuOptions]):
         if is_file_name(kernel) and not Path(kernel).is_file():
             return verdict(False, f"there is no kernel file {kernel}", "name an existing vmlinuz")
         if options.accelerator == "tcg":
-            if options.cpu is not None or options.mlock or options.extra_args:
+            if (
+                options.cpu is not None
+                or options.cpu_features
+                or options.mlock
+                or options.extra_args
+            ):
                 answer = await probe.taken(context.host, trial(options))
                 if not answer.usable:
                     return verdict(False, answer.reason, answer.hint, lasting=answer.sure)
@@ -377,21 +382,7 @@ def _kernel(context: Context, realtime: bool) -> str:
     return context.kernel or ("rt" if realtime else "generic")
 
 
-async def _problem(host: Host, options: QemuOptions, offer: Offer) -> tuple[str, str] | None:
-    """Return what of the options this QEMU or host lacks, and what to do about it."""
-    if options.accelerator not in offer.accelerators:
-        return f"this QEMU was built without {options.accelerator}", INSTALL
-    if options.cpu is not None:
-        model = options.cpu.split(",")[0]
-        if model not in offer.models:
-            return f"this QEMU knows no CPU model {model}", f"{PROGRAM} -cpu help"
-        if options.accelerator == "tcg" and model == "host":
-            return "the CPU model host needs kvm", "leave `cpu` out, or use `cpu: max`"
-    for lacking in (lacking_pages, nic.lacking_vhost, nic.lacking_way):
-        if problem := await lacking(host, options):
-            return problem
-    if options.emulator_cpus == "other" and len(host.topology().online) == 1:
-        return "emulator-cpus: other: the host has one CPU only", "use `emulator-cpus: same`"
-    if (await host.run(["taskset", "--version"], timeout_s=30)).returncode:
-        return "taskset does not run", "apt-get install -y util-linux"
-    return None
+def _needs_trial(options: QemuOptions) -> bool:
+    """Return whether QEMU has to be asked if it takes the options of an emulated processor."""
+    asked = (options.cpu, options.cpu_features, options.mlock, options.extra_args)
+    return any(asked) or options.machine == MICROVM

@@ -8,10 +8,15 @@ from typing import Any
 from tare.errors import MachineFault
 from tare.hosts import Host
 from tare.hosts.trace.threads import allowed_cpus, threads_of
+from tare.platforms.qemu.qmp import Monitor
 
 
 def emulator_cpus(
-    chosen: str | tuple[int, ...], own: Sequence[int], online: Sequence[int]
+    chosen: str | tuple[int, ...],
+    own: Sequence[int],
+    online: Sequence[int],
+    *,
+    option: str = "emulator-cpus",
 ) -> tuple[int, ...]:
     """Return the CPUs on which everything in QEMU runs that is no vCPU; empty for anywhere.
 
@@ -19,6 +24,7 @@ def emulator_cpus(
         chosen: ``any``, ``same``, ``other``, or CPUs.
         own: The CPUs that the machine's vCPUs are pinned to; empty when they are not.
         online: The host's CPUs.
+        option: What chose so, for messages.
 
     Raises:
         MachineFault: The host has no such CPU.
@@ -26,7 +32,7 @@ def emulator_cpus(
     if not isinstance(chosen, str):
         if missing := [cpu for cpu in chosen if cpu not in online]:
             raise MachineFault(
-                f"emulator-cpus: the host has no CPU {', '.join(map(str, missing))}",
+                f"{option}: the host has no CPU {', '.join(map(str, missing))}",
                 f"it has {', '.join(map(str, online))}",
             )
         return tuple(sorted(set(chosen)))
@@ -37,9 +43,38 @@ def emulator_cpus(
     if others := tuple(cpu for cpu in online if cpu not in own):
         return others
     raise MachineFault(
-        "emulator-cpus: other: the vCPUs are pinned to all of the host's CPUs",
-        "give the machine fewer vCPUs, or use `emulator-cpus: same`",
+        f"{option}: other: the vCPUs are pinned to all of the host's CPUs",
+        f"give the machine fewer vCPUs, or use `{option}: same`",
     )
+
+
+async def place_disk_thread(
+    host: Host, name: str, monitor: Monitor, cpus: Sequence[int]
+) -> Mapping[int, list[int]]:
+    """Bind the thread that QEMU has for a disk to some CPUs.
+
+    Args:
+        host: Where it runs.
+        name: The machine's name.
+        monitor: QEMU's monitor, which tells the thread's id.
+        cpus: The CPUs.
+
+    Returns:
+        The thread's id, and the CPUs on which the kernel lets it run.
+
+    Raises:
+        MachineFault: It may run elsewhere.
+    """
+    thread = int((await monitor.execute("query-iothreads"))[0]["thread-id"])
+    words = ",".join(map(str, cpus))
+    done = await host.run(["taskset", "-pc", words, str(thread)], timeout_s=30)
+    allowed = await allowed_cpus(host, thread)
+    if not done.ok or set(allowed) != set(cpus):
+        raise MachineFault(
+            f"{name}: the disk's thread was to run on CPUs {list(cpus)}, but the kernel says "
+            f"{list(allowed)} ({done.words()})"
+        )
+    return {thread: list(allowed)}
 
 
 async def prove_placement(

@@ -1,0 +1,185 @@
+"""What a machine's disk is on its host: a raw file, a qcow2 file, a block device or a volume."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from tare.errors import InputError, MachineFault
+from tare.hosts.contract import Host
+from tare.hosts.ledger.ledger import Entry
+from tare.hosts.ledger.undoing import require_own
+from tare.platforms.contract import Context, MachineSpec
+from tare.platforms.linux.disk import (
+    NoLoop,
+    OwnDisk,
+    forget_file,
+    format_disk,
+    on_loop,
+    owned_disk,
+    run_tool,
+)
+
+Backing = Literal["raw", "qcow2", "block", "lvm"]
+BACKINGS: Mapping[str, str] = {
+    "raw": "a raw file",
+    "qcow2": "a qcow2 file",
+    "block": "a loop device over a file",
+    "lvm": "a logical volume",
+}
+"""How reports name each."""
+VOLUME = "logical-volume"
+"""The kind of the ledger's entries for logical volumes."""
+_MAPPER = "/dev/mapper/control"
+
+
+async def lacking_backing(host: Host, kind: str, group: str | None) -> tuple[str, str] | None:
+    """Return what a host lacks to keep disks so, and what to do about it; None: nothing.
+
+    Args:
+        host: Where the machines will run.
+        kind: One of :data:`BACKINGS`.
+        group: The volume group for logical volumes.
+    """
+    said = f"`disk-format: {kind}`"
+    if kind == "qcow2" and not (await run_tool(host, "qemu-img", "--version")).ok:
+        return f"{said}: qemu-img does not run", "apt-get install -y qemu-utils"
+    if kind == "block":
+        found = await run_tool(host, "losetup", "--find")
+        if not found.ok:
+            return f"{said}: the host offers no loop device ({found.words()})", "modprobe loop"
+    if kind == "lvm":
+        assert group is not None
+        if not (await run_tool(host, "lvs", "--version")).ok:
+            return f"{said}: there is no LVM", "apt-get install -y lvm2"
+        if not await host.exists(_MAPPER):
+            return f"{said}: the host's kernel has no device-mapper", "modprobe dm_mod"
+        found = await run_tool(host, "vgs", "--noheadings", "-o", "vg_name", group)
+        if not found.ok:
+            return f"{said}: there is no volume group {group} ({found.words()})", "vgs"
+    return None
+
+
+@asynccontextmanager
+async def backed_disk(
+    context: Context, spec: MachineSpec, kind: str, group: str | None
+) -> AsyncIterator[OwnDisk | None]:
+    """Make the disk that a machine's shape asks for, and remove it in the end.
+
+    Args:
+        context: Where; the ledger is told before anything is created.
+        spec: The machine; its folder must exist.
+        kind: One of :data:`BACKINGS`.
+        group: The volume group for a logical volume.
+
+    Yields:
+        The disk, with the file or device that is to be opened; None where the shape has none.
+
+    Raises:
+        MachineFault: It cannot be made; in the words of the tool that was to make it.
+    """
+    if kind == "lvm" and spec.shape.disk:
+        assert group is not None
+        async with (
+            _volume(context, spec, group) as volume,
+            _own_node(context, spec.name, volume.file) as node,
+        ):
+            yield replace(volume, file=node)
+        return
+    async with AsyncExitStack() as held:
+        disk = await held.enter_async_context(owned_disk(context, spec))
+        if disk is not None and kind == "qcow2":
+            disk = await _as_qcow2(context.host, spec.name, disk)
+            held.push_async_callback(context.host.remove, disk.file)
+        elif disk is not None and kind == "block":
+            file = disk.file
+            try:
+                device, _ = await held.enter_async_context(
+                    on_loop(context.host, context.ledger, file)
+                )
+            except NoLoop as refusal:
+                raise MachineFault(f"{spec.name}: {refusal}", "losetup -a") from refusal
+            node = await held.enter_async_context(_own_node(context, spec.name, Path(device)))
+            disk = replace(disk, file=node, under=file)
+        yield disk
+
+
+async def _as_qcow2(host: Host, name: str, disk: OwnDisk) -> OwnDisk:
+    file = disk.file.with_suffix(".qcow2")
+    kinds = ("-f", "raw", "-O", "qcow2")
+    done = await run_tool(host, "qemu-img", "convert", *kinds, str(disk.file), str(file))
+    if not done.ok:
+        await host.remove(file)
+        raise MachineFault(f"{name}: its disk cannot be made: {done.words()}")
+    await host.remove(disk.file)
+    # It grows with what is written, as such files usually do.
+    return replace(disk, file=file, reserved=False)
+
+
+@asynccontextmanager
+async def _volume(context: Context, spec: MachineSpec, group: str) -> AsyncIterator[OwnDisk]:
+    host, ledger = context.host, context.ledger
+    entry = ledger.record(VOLUME, group=group, name=spec.name)
+    try:
+        size = f"{spec.shape.disk}b"
+        words = ("--yes", "--zero", "n", "--wipesignatures", "n", "--size", size)
+        made = await run_tool(host, "lvcreate", *words, "--name", spec.name, group)
+        if not made.ok:
+            raise MachineFault(f"{spec.name}: its logical volume cannot be made: {made.words()}")
+        device = Path("/dev") / group / spec.name
+        # Blocks of a volume hold what was there before.
+        await format_disk(host, spec.name, device, zeroed=False)
+        yield OwnDisk(device, spec.shape.disk, True)
+    finally:
+        await remove_volume(host, entry)
+        ledger.done(entry)
+
+
+async def remove_volume(host: Host, entry: Entry) -> str:
+    """Remove a logical volume; see :data:`tare.hosts.ledger.undoing.Undo`."""
+    name, group = str(entry.details["name"]), str(entry.details["group"])
+    require_own(name)
+    volume = f"{group}/{name}"
+    if not (await run_tool(host, "lvs", "--noheadings", "-o", "lv_name", volume)).ok:
+        return ""
+    done = await run_tool(host, "lvremove", "--yes", volume)
+    if not done.ok:
+        raise MachineFault(f"the logical volume {volume} cannot be removed: {done.words()}")
+    return f"Removed the logical volume {volume}."
+
+
+@asynccontextmanager
+async def _own_node(context: Context, name: str, device: Path) -> AsyncIterator[Path]:
+    """Hold a second name of a block device, whose owner may be changed: the first is the host's."""
+    host, ledger = context.host, context.ledger
+    # Elsewhere than here, file systems may be mounted without devices.
+    node = Path("/dev") / f"{name}-disk"
+    require_own(node.name)
+    entry = ledger.record("file", path=str(node))
+    try:
+        # stat(1) tells the numbers of a device in hexadecimal.
+        script = 'set -- "$2" $(stat -L -c "0x%t 0x%T" "$1") && mknod -m 600 "$1" b "$2" "$3"'
+        try:
+            done = await host.run(["sh", "-c", script, "sh", str(device), str(node)], timeout_s=30)
+        except InputError as error:
+            raise MachineFault(f"{name}: {error.message}") from error
+        if not done.ok:
+            raise MachineFault(f"{name}: its disk {device} cannot be named: {done.words()}")
+        yield node
+    finally:
+        await host.remove(node)
+        ledger.done(entry)
+
+
+async def forget_backed(host: Host, disk: OwnDisk) -> dict[str, Any]:
+    """Make the host forget what it caches of a disk, whatever it is made of.
+
+    Returns:
+        As :func:`tare.platforms.linux.disk.forget_file`; of a block device's file, where it has
+        one, else of the device.
+    """
+    told = await forget_file(host, disk.file)
+    return told if disk.under is None else await forget_file(host, disk.under)

@@ -1,0 +1,119 @@
+"""How QEMU is told of a machine's disk: what it is on the host, and by which bus the guest has it.
+
+Source: QEMU's documentation of ``-blockdev`` and ``-drive`` (qemu-options.hx), and what
+``-device MODEL,help`` lists.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tare.platforms.qemu.disk_options import MICROVM
+from tare.platforms.qemu.options import QemuOptions
+
+DISK_NODE = "disk"
+DISK_DEVICE = "tare-disk"
+DISK_THREAD = "tare-disk-thread"
+CONTROLLER = "tare-disk-bus"
+"""The controller that is the disk's own, on buses where it has one."""
+_BYTES = 64 << 20
+
+
+def caching(options: QemuOptions) -> dict[str, bool]:
+    """Return what a cache mode means, as QMP tells it.
+
+    Source: QEMU's documentation of ``-drive cache=`` (qemu-options.hx), the table of modes.
+    """
+    mode = options.disk_cache
+    return {
+        "writeback": mode not in ("writethrough", "directsync"),
+        "direct": mode in ("none", "directsync"),
+        "no-flush": mode == "unsafe",
+    }
+
+
+def drivers(options: QemuOptions) -> dict[str, str]:
+    """Return QEMU's names of a disk's ``format`` and of what holds it, its ``protocol``."""
+    return {
+        "format": "qcow2" if options.disk_format == "qcow2" else "raw",
+        "protocol": "host_device" if options.disk_format in ("block", "lvm") else "file",
+    }
+
+
+def backend(options: QemuOptions, file: Path | None) -> str:
+    """Return what QEMU's ``-blockdev`` takes of the disk.
+
+    Args:
+        options: The machine's options.
+        file: The file or block device; None: a disk of zeros.
+    """
+    if file is None:
+        return f"null-co,node-name={DISK_NODE},size={_BYTES},read-zeroes=on"
+    cache, kinds = caching(options), drivers(options)
+    aio = "" if options.disk_aio == "default" else f",file.aio={options.disk_aio}"
+    direct, no_flush = ("on" if cache[name] else "off" for name in ("direct", "no-flush"))
+    return (
+        f"{kinds['format']},node-name={DISK_NODE},cache.direct={direct},cache.no-flush={no_flush},"
+        f"file.driver={kinds['protocol']},file.filename={escaped(file)}{aio}"
+    )
+
+
+def front(options: QemuOptions) -> tuple[str, ...]:
+    """Return QEMU's arguments for the device by which the guest has the disk."""
+    write_cache = "on" if caching(options)["writeback"] else "off"
+    usual = f"id={DISK_DEVICE},drive={DISK_NODE},write-cache={write_cache}"
+    # By default QEMU stops a guest whose disk finds the host's full, which looks like a hang.
+    told = f"{usual},werror=report,rerror=report"
+    thread = f",iothread={DISK_THREAD}" if options.iothread else ""
+    transport = "device" if options.machine == MICROVM else "pci"
+    match options.bus:
+        case "virtio-blk":
+            queues = f",num-queues={options.disk_queues}" if options.disk_queues else ""
+            return ("-device", f"virtio-blk-{transport},{told}{queues}{thread}")
+        case "virtio-scsi":
+            queues = f",num_queues={options.disk_queues}" if options.disk_queues else ""
+            return (
+                *("-device", f"virtio-scsi-{transport},id={CONTROLLER}{queues}{thread}"),
+                *("-device", f"scsi-hd,bus={CONTROLLER}.0,{told}"),
+            )
+        case "nvme":
+            # It tells the guest of every error by itself.
+            queues = f",max_ioqpairs={options.disk_queues}" if options.disk_queues else ""
+            return ("-device", f"nvme,serial={DISK_DEVICE},{usual}{queues}")
+        case "ahci" if options.machine == "pc":
+            return (
+                *("-device", f"ich9-ahci,id={CONTROLLER}"),
+                *("-device", f"ide-hd,bus={CONTROLLER}.0,{told}"),
+            )
+        case _:
+            return ("-device", f"ide-hd,bus=ide.0,{told}")
+
+
+def models(options: QemuOptions) -> dict[str, str]:
+    """Return the types of the disk's device and of its own controller, by their names in QEMU."""
+    words = front(options)[1::2]
+    told = (word.split(",") for word in words)
+    return {
+        next(part for part in parts if part.startswith("id=")).removeprefix("id="): parts[0]
+        for parts in told
+    }
+
+
+def toolbox(options: QemuOptions, image: Path | None) -> tuple[str, ...]:
+    """Return QEMU's arguments for the disk of applications, which nobody writes to."""
+    if image is None:
+        return ()
+    if options.devices == "paravirtual":
+        file = f"driver=file,node-name=toolbox,read-only=on,filename={escaped(image)}"
+        transport = "device" if options.machine == MICROVM else "pci"
+        device = f"virtio-blk-{transport},drive=toolbox,serial=tare-toolbox"
+        return ("-blockdev", file, "-device", device)
+    # An IDE disk cannot be read-only, so what would be written goes to a file without a name.
+    bus = "ide.3" if options.machine == "q35" else "ide.1,unit=1"
+    drive = f"if=none,id=toolbox,format=raw,snapshot=on,file={escaped(image)}"
+    return ("-drive", drive, "-device", f"ide-hd,drive=toolbox,bus={bus},serial=tare-toolbox")
+
+
+def escaped(path: Path) -> str:
+    """Return a path as it stands in QEMU's lists of options: a comma in it is written twice."""
+    return str(path).replace(",", ",,")

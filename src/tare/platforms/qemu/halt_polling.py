@@ -1,0 +1,53 @@
+"""How long the host polls for an idle vCPU before its CPU does something else (KVM).
+
+Source: the kernel's Documentation/virt/kvm/halt-polling.rst. It is one setting for all guests of a
+host: it is held while a machine runs, and given back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+from tare.errors import MachineFault
+from tare.hosts import Host, Ledger
+from tare.hosts.ledger.settings import changed_setting
+
+SETTING = Path("/sys/module/kvm/parameters/halt_poll_ns")
+
+
+async def lacking_polling(host: Host, seconds: float | None) -> tuple[str, str] | None:
+    """Return that a host cannot be told how long to poll, where it is to be, and what to do."""
+    if seconds is None:
+        return None
+    if not await host.exists(SETTING):
+        return "`halt-poll`: the host's kvm has no parameter halt_poll_ns", "modprobe kvm"
+    if not (await host.run(["test", "-w", str(SETTING)], timeout_s=30)).ok:
+        return f"`halt-poll`: {SETTING} may not be written here", "run Tare as root"
+    return None
+
+
+async def hold_polling(
+    held: AsyncExitStack, host: Host, ledger: Ledger, name: str, seconds: float | None
+) -> Mapping[str, Any]:
+    """Set how long the host polls, until ``held`` ends; other machines of a run agree, or fail.
+
+    Returns:
+        What is recorded of the machine; empty where nothing was asked for.
+
+    Raises:
+        MachineFault: It cannot be set.
+    """
+    if seconds is None:
+        return {}
+    value = str(round(seconds * 1e9))
+    try:
+        before = await held.enter_async_context(changed_setting(host, ledger, SETTING, value))
+        found = (await host.read(SETTING)).decode().strip()
+    except OSError as error:
+        raise MachineFault(f"{name}: {SETTING} cannot be set: {error.strerror}") from error
+    if found != value:
+        raise MachineFault(f"{name}: {SETTING} was set to {value}, and is {found}")
+    return {"halt_poll": {"ns": int(found), "before_ns": int(before)}}

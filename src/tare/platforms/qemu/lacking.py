@@ -1,0 +1,65 @@
+"""What a host lacks of the switches that an arm turns, whoever drives QEMU there."""
+
+from __future__ import annotations
+
+from tare.hosts import Host
+from tare.platforms.linux.backed_disk import lacking_backing
+from tare.platforms.qemu import nic
+from tare.platforms.qemu.command import PROGRAM
+from tare.platforms.qemu.halt_polling import lacking_polling
+from tare.platforms.qemu.huge_pages import lacking_pages
+from tare.platforms.qemu.memory import lacking_node
+from tare.platforms.qemu.offer import INSTALL, Offer
+from tare.platforms.qemu.options import QemuOptions
+
+
+async def lacking_switches(host: Host, options: QemuOptions) -> tuple[str, str] | None:
+    """Return the first thing that a host lacks for memory, disk, polling and places of threads.
+
+    Args:
+        host: Where the machines will run.
+        options: What is asked for.
+
+    Returns:
+        What is lacking and what to do about it; None where nothing is.
+    """
+    kept, group = options.disk_format, options.disk_volume_group
+    if problem := await lacking_pages(host, options):
+        return problem
+    if problem := await lacking_node(host, options):
+        return problem
+    if problem := await lacking_backing(host, kept, group):
+        return problem
+    if problem := await lacking_polling(host, options.halt_poll):
+        return problem
+    for name, chosen in (
+        ("emulator-cpus", options.emulator_cpus),
+        ("iothread-cpus", options.iothread_cpus),
+    ):
+        if chosen == "other" and len(host.topology().online) == 1:
+            return f"{name}: other: the host has one CPU only", f"use `{name}: same`"
+    return None
+
+
+async def lacking_here(host: Host, options: QemuOptions, offer: Offer) -> tuple[str, str] | None:
+    """Return what of the options this QEMU or host lacks, and what to do about it.
+
+    Args:
+        host: Where the machines will run.
+        options: What is asked for.
+        offer: What its QEMU offers.
+    """
+    if options.accelerator not in offer.accelerators:
+        return f"this QEMU was built without {options.accelerator}", INSTALL
+    if options.cpu is not None:
+        model = options.cpu.split(",")[0]
+        if model not in offer.models:
+            return f"this QEMU knows no CPU model {model}", f"{PROGRAM} -cpu help"
+        if options.accelerator == "tcg" and model == "host":
+            return "the CPU model host needs kvm", "leave `cpu` out, or use `cpu: max`"
+    for lacking in (lacking_switches, nic.lacking_vhost, nic.lacking_way):
+        if problem := await lacking(host, options):
+            return problem
+    if (await host.run(["taskset", "--version"], timeout_s=30)).returncode:
+        return "taskset does not run", "apt-get install -y util-linux"
+    return None
