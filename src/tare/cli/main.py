@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from tare.cli import checking, fleet, listing
+from tare.cli import certify, checking, fleet, listing
 from tare.cli.checking import loaded
 from tare.cli.compare import compare
 from tare.cli.ending import (
@@ -288,6 +288,7 @@ app.command()(history)
 
 listing.add_to(app)
 checking.add_to(app)
+certify.add_to(app)
 fleet.add_to(app)
 
 

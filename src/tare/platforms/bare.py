@@ -23,6 +23,7 @@ from tare.platforms.contract import (
     Shape,
     Statement,
     Verdict,
+    Write,
 )
 from tare.platforms.linux.disk import disk_variable, mounted_disk, require_room
 from tare.platforms.linux.held_scheduling import LINUX_KNOBS, Scheduled, linux_knobs
@@ -39,6 +40,7 @@ from tare.platforms.linux.rights import as_tare
 from tare.platforms.linux.scheduling import LinuxOptions, own_policy
 from tare.platforms.linux.switched import SwitchedOptions
 from tare.platforms.linux.toolbox import tree_environment
+from tare.platforms.linux.writes import PROCESS_MACHINE
 
 CHECK_S = 20.0
 MIN_MEMORY = 16 << 20
@@ -87,6 +89,10 @@ class Bare(Platform[BareOptions]):
             boot_s=0.1,
             emulated_boot_s=3.0,
         )
+
+    def writes(self, options: BareOptions) -> tuple[Write, ...]:
+        """Return what an agent on the bare host makes there."""
+        return PROCESS_MACHINE
 
     async def check(self, context: Context, options: BareOptions) -> Verdict:
         """Run the agent once, and tell what the bare host cannot do."""

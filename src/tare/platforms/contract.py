@@ -32,6 +32,7 @@ from tare.platforms.statement import (
     Statement,
     Variant,
     Verdict,
+    Write,
 )
 from tare.study.platform_options import PlatformOptions
 
@@ -61,6 +62,7 @@ __all__ = [
     "ToolboxFiles",
     "Variant",
     "Verdict",
+    "Write",
     "undoers_of",
 ]
 
@@ -181,6 +183,14 @@ class Platform(ABC, Generic[O]):
         Raises:
             MachineFault: It could not be started.
         """
+
+    def writes(self, options: O) -> tuple[Write, ...]:
+        """Return all that its machines make or change, by kind, and how each is taken back.
+
+        ``tare certify`` shows it before anything is made, and holds the ledger against it
+        afterwards. Empty, as by default: the platform states nothing, and cannot be certified.
+        """
+        return ()
 
     def emulated(self, options: O) -> bool:
         """Return whether results show behaviour only, not hardware speed."""

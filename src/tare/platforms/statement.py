@@ -104,6 +104,7 @@ class Statement:
             a kernel that is there, and an arm's ``kernel`` is refused.
         realtime_kernel: Whether its machines run dependably on a PREEMPT_RT kernel. Where one of
             a study's arms does not, all boot a general one, and are compared on one kernel.
+        elsewhere: Whether its machines are on another computer than the host that drives them.
         only_measures: Whether it can only measure a machine that exists, and creates none.
         network: How its machines can be connected.
         boot_s: Seconds that one machine takes to start and stop on a small computer, for the plan.
@@ -121,11 +122,29 @@ class Statement:
     host_boot: str = ANY_BOOT
     boots_image: bool = False
     realtime_kernel: bool = True
+    elsewhere: bool = False
     only_measures: bool = False
     network: NetworkWays = NetworkWays()
     boot_s: float = 30.0
     emulated_boot_s: float = 30.0
     runs_as: str = "its own product starts it; Tare has the rights of its API's user"
+
+
+@dataclass(frozen=True)
+class Write:
+    """One kind of thing that a platform makes or changes on a host or at a server.
+
+    Args:
+        kind: The ledger's word for it.
+        call: What makes or changes it, as the host or server gets it.
+        undone: What takes it back.
+        where: What it is in: a folder, a pool, a storage; empty: as the call says.
+    """
+
+    kind: str
+    call: str
+    undone: str
+    where: str = ""
 
 
 @dataclass(frozen=True)

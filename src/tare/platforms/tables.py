@@ -7,18 +7,22 @@ nothing that they do not.
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
 
+from tare.plaintext import plain_line
+from tare.platforms.certificates.model import Certificate, kept_certificates
 from tare.platforms.contract import Platform, Statement
 from tare.study.quantities import format_size
 
 PAGE = "platforms.md"
 KNOBS = ("policy", "fifo", "nice", "weight", "cap", "reservation", "slice")
 YES, NO = "yes", "–"
+_LONGEST_CELL = 300
 
 
 @dataclass(frozen=True)
@@ -56,8 +60,16 @@ def rows(platforms: Mapping[str, Platform[Any]]) -> tuple[Row, ...]:
     )
 
 
-def render(platforms: Mapping[str, Platform[Any]]) -> str:
-    """Return the page as Markdown."""
+def render(
+    platforms: Mapping[str, Platform[Any]], certificates: Sequence[Certificate] | None = None
+) -> str:
+    """Return the page as Markdown.
+
+    Args:
+        platforms: What is installed.
+        certificates: What owners sent; by default those that come with Tare.
+    """
+    sent = kept_certificates() if certificates is None else certificates
     every = rows(platforms)
     parts = [
         _INTRODUCTION,
@@ -73,9 +85,16 @@ def render(platforms: Mapping[str, Platform[Any]]) -> str:
                 "results",
                 "confirmed on",
             ),
-            map(_row, every),
+            (_row(variant, sent) for variant in every),
         ),
         _ABOUT_COLUMNS,
+        _ABOUT_CERTIFICATES,
+        _rows(
+            ("platform", "build", "computer", "cases", "cells", "passes", "Tare", "day"),
+            map(_certified, sent),
+        )
+        if sent
+        else "None was sent yet.\n",
         "## Scheduler knobs\n",
         _rows(("platform", *(f"`{knob}`" for knob in KNOBS)), map(_knobs, every)),
         _ABOUT_KNOBS,
@@ -86,7 +105,7 @@ def render(platforms: Mapping[str, Platform[Any]]) -> str:
     return "\n".join(parts)
 
 
-def _row(variant: Row) -> Sequence[str]:
+def _row(variant: Row, sent: Sequence[Certificate]) -> Sequence[str]:
     can = variant.stated.capabilities
     emulated = variant.stated.emulated
     return (
@@ -97,8 +116,43 @@ def _row(variant: Row) -> Sequence[str]:
         format_size(can.min_memory),
         str(can.max_vcpus) if can.max_vcpus else "the host's CPUs",
         "behaviour only" if emulated else "as the host",
-        variant.stated.confirmed,
+        variant.stated.confirmed + _reported(variant, sent),
     )
+
+
+def _reported(variant: Row, sent: Sequence[Certificate]) -> str:
+    """Return how many owners reported that this variant passes; empty: none."""
+    many = 0
+    for each in sent:
+        usual = variant.parsed.model_dump(mode="json", by_alias=False)
+        given = {**usual, **{key.replace("-", "_"): to for key, to in each.options.items()}}
+        same = all(given.get(key) == usual.get(key) for key in map(_plain, variant.options))
+        many += each.platform == variant.platform.name and each.results.passes and same
+    return f"; self-reported: {many}" if many else ""
+
+
+def _plain(option: str) -> str:
+    return option.replace("-", "_")
+
+
+def _certified(about: Certificate) -> Sequence[str]:
+    options = [f"`{key}: {value}`" for key, value in about.options.items()]
+    results, host = about.results, about.host
+    ends: Counter[str] = Counter()
+    for counts in results.cells.values():
+        ends.update(counts)
+    told = (
+        " ".join((f"`{about.platform}`", *options)),
+        ", ".join(f"{name} {version}" for name, version in about.build.items()),
+        ", ".join(filter(None, (host.get("cpu"), host.get("system"), host.get("kernel")))),
+        ", ".join(f"{count} {outcome}" for outcome, count in results.cases.items()),
+        ", ".join(f"{count} {end}" for end, count in sorted(ends.items())),
+        _word(results.passes),
+        about.tare.get("version", ""),
+        about.made,
+    )
+    # A stranger wrote it.
+    return [plain_line(cell, _LONGEST_CELL).replace("<", "&lt;") for cell in told]
 
 
 def _knobs(variant: Row) -> Sequence[str]:
@@ -176,8 +230,17 @@ _ABOUT_COLUMNS = """\
 would be. That holds for everything in the [lab](lab.md), whatever this table says, because there
 the processor itself is emulated. *Confirmed on* says where the driver is known to run: on real
 hardware (cloud instances among it), in the lab, against a simulator of the product that refuses
-what the product refuses, or nowhere yet. A host that is reached over SSH runs whatever it would
-run by itself: images are built here and brought to it (see [hosts.md](hosts.md)).
+what the product refuses, or nowhere yet; *self-reported* counts [what owners
+sent](#self-reported). A host that is reached over SSH runs whatever it would run by itself: images
+are built here and brought to it (see [hosts.md](hosts.md)).
+"""
+
+_ABOUT_CERTIFICATES = """\
+## Self-reported
+
+Owners of hypervisors tried Tare on hosts of their own with `tare certify` and sent what it wrote:
+[owning.md](owning.md#certify-your-host). Each file agrees with itself, and nobody but its
+sender knows more. *Cases* are those of the conformance suite, *cells* those of the study beside it.
 """
 
 _ABOUT_KNOBS = """\

@@ -27,15 +27,17 @@ from tare.platforms.contract import (
     Statement,
     Variant,
     Verdict,
+    Write,
 )
 from tare.platforms.libvirt.connection import Connection
 from tare.platforms.libvirt.domain import Files, domain_xml
 from tare.platforms.libvirt.machine import LibvirtMachine
 from tare.platforms.libvirt.options import LibvirtOptions
-from tare.platforms.linux.backed_disk import VOLUME, backed_disk, remove_volume
+from tare.platforms.linux.backed_disk import VOLUME, backed_disk, backing_writes, remove_volume
 from tare.platforms.linux.booting import image_for, prepared_by
 from tare.platforms.linux.disk import LABEL
 from tare.platforms.linux.process_machine import owned_directory
+from tare.platforms.linux.writes import FOLDER, NETWORK, SETTINGS
 from tare.platforms.qemu.command import kernel_arguments
 from tare.platforms.qemu.halt_polling import hold_polling
 from tare.platforms.qemu.lacking import lacking_switches
@@ -127,6 +129,17 @@ class Libvirt(Platform[LibvirtOptions]):
             boot_s=4.0,
             emulated_boot_s=20.0,
         )
+
+    def writes(self, options: LibvirtOptions) -> tuple[Write, ...]:
+        """Return what domains make on their host."""
+        kept = backing_writes(options.disk_format, options.disk_volume_group)
+        made = Write(
+            DOMAIN,
+            "virDomainDefineXML, virDomainCreateWithFlags, virDomainResume of a domain tare-…",
+            "virDomainDestroy, virDomainUndefine",
+            options.uri,
+        )
+        return (FOLDER, made, SETTINGS, *kept, *NETWORK)
 
     async def check(self, context: Context, options: LibvirtOptions) -> Verdict:
         """Ask libvirt what it can do here; with KVM a guest is booted once, by QEMU itself."""

@@ -12,7 +12,7 @@ from tare.errors import InputError, MachineFault
 from tare.hosts.contract import Host
 from tare.hosts.ledger.ledger import Entry
 from tare.hosts.ledger.undoing import require_own
-from tare.platforms.contract import Context, MachineSpec
+from tare.platforms.contract import Context, MachineSpec, Write
 from tare.platforms.linux.disk import (
     NoLoop,
     OwnDisk,
@@ -22,6 +22,7 @@ from tare.platforms.linux.disk import (
     owned_disk,
     run_tool,
 )
+from tare.platforms.linux.writes import LOOP
 
 Backing = Literal["raw", "qcow2", "block", "lvm"]
 BACKINGS: Mapping[str, str] = {
@@ -34,6 +35,17 @@ BACKINGS: Mapping[str, str] = {
 VOLUME = "logical-volume"
 """The kind of the ledger's entries for logical volumes."""
 _MAPPER = "/dev/mapper/control"
+
+
+def backing_writes(kind: str, group: str | None) -> tuple[Write, ...]:
+    """Return what disks that are kept so make on a host beside files in a machine's folder."""
+    node = Write("file", "mknod /dev/tare-…-disk", "rm of that node", "/dev")
+    if kind == "block":
+        return (LOOP, node)
+    if kind != "lvm":
+        return ()
+    made, removed = f"lvcreate --name tare-… {group}", f"lvremove {group}/tare-…"
+    return (Write(VOLUME, made, removed, f"volume group {group}"), node)
 
 
 async def lacking_backing(host: Host, kind: str, group: str | None) -> tuple[str, str] | None:

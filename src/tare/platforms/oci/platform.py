@@ -29,6 +29,7 @@ from tare.platforms.contract import (
     Statement,
     Variant,
     Verdict,
+    Write,
 )
 from tare.platforms.linux.cpu_groups import container_resources, values_for, version_of
 from tare.platforms.linux.disk import INSIDE, disk_variable, mounted_disk, require_room
@@ -43,6 +44,7 @@ from tare.platforms.linux.process_machine import (
 from tare.platforms.linux.scheduling import LinuxOptions, own_policy
 from tare.platforms.linux.switched import SwitchedOptions
 from tare.platforms.linux.toolbox import tree_at_host
+from tare.platforms.linux.writes import FOLDER, PROCESS_MACHINE
 from tare.platforms.oci import rootless
 from tare.platforms.oci.bundle import AGENT_INSIDE, ContainerSpec, Device
 from tare.platforms.oci.cgroups import (
@@ -158,6 +160,17 @@ class Oci(Platform[OciOptions]):
             boot_s=0.4,
             needs=("crun or runc" if options.runtime == "auto" else options.runtime, "root"),
         )
+
+    def writes(self, options: OciOptions) -> tuple[Write, ...]:
+        """Return what containers make on their host."""
+        name = options.runtime
+        made = Write(
+            "container",
+            f"{name} --root FOLDER/state run --bundle FOLDER/bundle tare-…",
+            f"{name} --root FOLDER/state delete --force tare-…",
+            FOLDER.where,
+        )
+        return (*PROCESS_MACHINE, made)
 
     async def check(self, context: Context, options: OciOptions) -> Verdict:
         """Run a trivial container, and remember the runtime's own words when it does not."""

@@ -10,7 +10,8 @@ from typing import Any
 from tare.hosts.contract import Host
 from tare.hosts.ledger.ledger import Entry
 from tare.hosts.ledger.undoing import require_own
-from tare.platforms.contract import ANY_BOOT, Capabilities, Statement, Variant
+from tare.platforms.contract import ANY_BOOT, Capabilities, Statement, Variant, Write
+from tare.platforms.linux.writes import FOLDER
 from tare.platforms.ovirt.engine import Engine
 from tare.platforms.ovirt.making import Making
 from tare.platforms.ovirt.options import KNOBS, OvirtOptions
@@ -82,6 +83,7 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
                 knobs=KNOBS,
                 missing_knobs=MISSING_KNOBS,
             ),
+            elsewhere=True,
             kernel="the live image's",
             channel=CHANNEL,
             needs=(
@@ -115,6 +117,19 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
         versions = {"ovirt": str(facts.get("build", "")), "libvirt": str(facts.get("libvirt", ""))}
         reason = f"{options.address} is {facts.get('product')} {facts.get('build')}"
         return Seen(reason, versions, replace(able, max_vcpus=int(facts.get("cpus", 1))))
+
+    def writes(self, options: OvirtOptions) -> tuple[Write, ...]:
+        """Return what VMs make at the engine."""
+        return (
+            FOLDER,
+            Write(
+                VM,
+                "POST /vms (a VM tare-…), /vms/ID/nics, /vms/ID/cdroms, /vms/ID/diskattachments, "
+                "/vms/ID/start, /vms/ID/stop",
+                "DELETE /vms/ID, DELETE /disks/ID",
+                "the cluster and the storage domain of the image",
+            ),
+        )
 
     def boots(self, options: OvirtOptions) -> str:
         """Say in which image the kernel is, which must be named."""

@@ -12,7 +12,8 @@ from tare.errors import InputError, MachineFault
 from tare.hosts.contract import Host
 from tare.hosts.ledger.ledger import Entry
 from tare.hosts.ledger.undoing import require_own
-from tare.platforms.contract import ANY_BOOT, Capabilities, Statement, Variant
+from tare.platforms.contract import ANY_BOOT, Capabilities, Statement, Variant, Write
+from tare.platforms.linux.writes import FOLDER
 from tare.platforms.proxmox.node import Node, only_node, vms_of
 from tare.platforms.proxmox.options import KNOBS, ProxmoxOptions
 from tare.platforms.proxmox.rights import missing, needed
@@ -96,6 +97,7 @@ class Proxmox(VendorPlatform[ProxmoxOptions, ProxmoxSession]):
                 knobs=KNOBS,
                 missing_knobs=MISSING_KNOBS,
             ),
+            elsewhere=True,
             kernel="the live image's",
             channel=CHANNEL,
             needs=(
@@ -134,6 +136,25 @@ class Proxmox(VendorPlatform[ProxmoxOptions, ProxmoxSession]):
         versions = {"proxmox-ve": str(facts["build"]), "linux": str(facts.get("kernel", ""))}
         reason = f"{node.name} of {session.name} is Proxmox VE {facts['build']}"
         return Seen(reason, versions, able)
+
+    def writes(self, options: ProxmoxOptions) -> tuple[Write, ...]:
+        """Return what VMs make at the node; docs/owning.md has the rights for it."""
+        kept = f"storage {options.storage}"
+        return (
+            FOLDER,
+            Write(
+                UPLOAD,
+                "POST /nodes/NODE/storage/STORAGE/upload of an image tare-….iso",
+                "DELETE /nodes/NODE/storage/STORAGE/content/VOLUME",
+                kept,
+            ),
+            Write(
+                VM,
+                "POST /nodes/NODE/qemu (a VM tare-…), …/status/start, …/status/stop",
+                "DELETE /nodes/NODE/qemu/VMID with its disks",
+                f"pool {options.pool}, storage {options.disks or options.storage}",
+            ),
+        )
 
     def boots(self, options: ProxmoxOptions) -> str:
         """Say in which image the kernel is, which must be named."""

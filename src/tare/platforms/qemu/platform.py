@@ -27,12 +27,14 @@ from tare.platforms.contract import (
     Statement,
     Variant,
     Verdict,
+    Write,
 )
-from tare.platforms.linux.backed_disk import VOLUME, remove_volume
+from tare.platforms.linux.backed_disk import VOLUME, backing_writes, remove_volume
 from tare.platforms.linux.booting import image_for, prepared_by
 from tare.platforms.linux.held_scheduling import LINUX_KNOBS, Scheduled, linux_knobs
 from tare.platforms.linux.network import Link
 from tare.platforms.linux.tickless import require_tickless, tickless_arguments, tickless_cpus
+from tare.platforms.linux.writes import FOLDER, GROUPS, NETWORK, PROCESS, SETTINGS
 from tare.platforms.qemu import kvm_memory, nic
 from tare.platforms.qemu import kvm_trial as probe
 from tare.platforms.qemu.command import PROGRAM, Places, command, kernel_arguments, trial
@@ -122,6 +124,12 @@ class Qemu(Platform[QemuOptions]):
             boot_s=2.5,
             emulated_boot_s=10.0,
         )
+
+    def writes(self, options: QemuOptions) -> tuple[Write, ...]:
+        """Return what QEMU's guests make on their host."""
+        kept = backing_writes(options.disk_format, options.disk_volume_group)
+        started = replace(PROCESS, call=f"{PROGRAM} -name tare-… as a user of its own")
+        return (FOLDER, started, GROUPS, SETTINGS, *kept, *NETWORK)
 
     async def check(self, context: Context, options: QemuOptions) -> Verdict:
         """Find out whether guests can be started; with KVM a guest is booted once."""

@@ -11,6 +11,7 @@ from typing import Any
 from tare.errors import InputError, TareError
 from tare.hosts import start_owned
 from tare.hosts.grants import granted_cpus
+from tare.hosts.ledger.nested import AFAR
 from tare.hosts.trace.threads import threads_of
 from tare.platforms.contract import (
     ANY_BOOT,
@@ -24,6 +25,7 @@ from tare.platforms.contract import (
     Statement,
     Variant,
     Verdict,
+    Write,
 )
 from tare.platforms.linux.disk import disk_variable, mounted_disk, require_room
 from tare.platforms.linux.held_scheduling import Scheduled
@@ -83,6 +85,7 @@ class Ssh(Platform[SshArmOptions]):
                     "workloads over the network are skipped: no network is made to it",
                 ),
             ),
+            elsewhere=True,
             kernel="the machine's own",
             channel="pipes of the agent's process, over SSH",
             needs=("an SSH server in the machine",),
@@ -92,6 +95,17 @@ class Ssh(Platform[SshArmOptions]):
             boot_s=options.reboot_patience / 4 if options.reboot else 3.0,
             emulated_boot_s=options.reboot_patience if options.reboot else 10.0,
         )
+
+    def writes(self, options: SshArmOptions) -> tuple[Write, ...]:
+        """Return what is made in the machine, which is there already."""
+        inside = Write(
+            AFAR,
+            "mkdir of a folder tare-… in the machine, with the agent in it; sudo where asked",
+            "rm -r of that folder",
+            "the machine's /tmp",
+        )
+        started = Write("process", "the agent, over SSH", "the end of its connection")
+        return (inside, started)
 
     async def check(self, context: Context, options: SshArmOptions) -> Verdict:
         """Reach the machine, and tell what it shows and what it lacks."""

@@ -10,7 +10,8 @@ from typing import Any
 from tare.hosts.contract import Host
 from tare.hosts.ledger.ledger import Entry
 from tare.hosts.ledger.undoing import require_own
-from tare.platforms.contract import ANY_BOOT, Capabilities, Statement, Variant
+from tare.platforms.contract import ANY_BOOT, Capabilities, Statement, Variant, Write
+from tare.platforms.linux.writes import FOLDER
 from tare.platforms.vendors.offer import CHANNEL, NOTES
 from tare.platforms.vendors.options import ANY
 from tare.platforms.vendors.platform import Order, Seen, VendorPlatform
@@ -70,6 +71,7 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
                     *NOTES,
                 ),
             ),
+            elsewhere=True,
             kernel="that of what it boots (`boot`)",
             channel=CHANNEL,
             needs=(
@@ -105,6 +107,19 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
         )
         reason = f"{proof['product']} at {options.address} takes virtual machines"
         return Seen(reason, {"vsphere": proof["product"]}, able, proof)
+
+    def writes(self, options: VsphereOptions) -> tuple[Write, ...]:
+        """Return what VMs make at the host or vCenter."""
+        return (
+            FOLDER,
+            Write(
+                VM,
+                "CreateVM_Task of a VM tare-…, an upload of its CD and CopyVirtualDisk_Task into "
+                "its folder, ReconfigVM_Task, PowerOnVM_Task, PowerOffVM_Task",
+                "Destroy_Task, DeleteDatastoreFile_Task of its folder",
+                f"datastore {options.datastore}",
+            ),
+        )
 
     def boots(self, options: VsphereOptions) -> str:
         """Say whose kernel it is: without `boot` the network has to bring one."""

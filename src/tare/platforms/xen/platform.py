@@ -26,9 +26,11 @@ from tare.platforms.contract import (
     Statement,
     Variant,
     Verdict,
+    Write,
 )
 from tare.platforms.linux.booting import image_for, prepared_by
 from tare.platforms.linux.tickless import require_tickless, tickless_arguments, tickless_cpus
+from tare.platforms.linux.writes import PROCESS_MACHINE
 from tare.platforms.xen import output as xen_output
 from tare.platforms.xen import toolstack as xen
 from tare.platforms.xen.guest import Boots, guest_file, kernel_arguments
@@ -98,6 +100,14 @@ class Xen(Platform[XenOptions]):
             network=NetworkWays(rooted=frozenset({"vif"})),
             boot_s=5.0,
             emulated_boot_s=12.0,
+        )
+
+    def writes(self, options: XenOptions) -> tuple[Write, ...]:
+        """Return what domains make in their dom0."""
+        return (
+            *PROCESS_MACHINE,
+            Write("domain", "xl create tare-…, xl sched-… --domain=tare-…", "xl destroy tare-…"),
+            Write("xen-setting", "xl sched-credit[2] --schedparam", "the same, with what it was"),
         )
 
     async def check(self, context: Context, options: XenOptions) -> Verdict:

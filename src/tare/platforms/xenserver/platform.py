@@ -10,7 +10,8 @@ from typing import Any
 from tare.hosts.contract import Host
 from tare.hosts.ledger.ledger import Entry
 from tare.hosts.ledger.undoing import require_own
-from tare.platforms.contract import ANY_BOOT, Capabilities, Statement, Variant
+from tare.platforms.contract import ANY_BOOT, Capabilities, Statement, Variant, Write
+from tare.platforms.linux.writes import FOLDER
 from tare.platforms.vendors.offer import CHANNEL, NOTES
 from tare.platforms.vendors.options import ANY
 from tare.platforms.vendors.platform import Order, Seen, VendorPlatform, image_named, require_cpus
@@ -77,6 +78,7 @@ class Xenserver(VendorPlatform[XenserverOptions, XenSession]):
                 knobs=KNOBS,
                 missing_knobs=MISSING_KNOBS,
             ),
+            elsewhere=True,
             kernel="the live image's",
             channel=CHANNEL,
             needs=(
@@ -112,6 +114,19 @@ class Xenserver(VendorPlatform[XenserverOptions, XenSession]):
         versions = {"xenserver": str(facts.get("build", "")), "xen": str(facts.get("xen", ""))}
         reason = f"{options.address} is {facts.get('product')} {facts.get('build')}"
         return Seen(reason, versions, replace(able, max_vcpus=int(facts.get("cpus", 1))))
+
+    def writes(self, options: XenserverOptions) -> tuple[Write, ...]:
+        """Return what VMs make in the pool."""
+        return (
+            FOLDER,
+            Write(
+                VM,
+                "VM.create of a VM tare-…, VDI.create, VDI.copy of the image, VBD.create, "
+                "VIF.create, VM.start_on, VM.hard_shutdown",
+                "VDI.destroy, VM.destroy",
+                "the repository of the image",
+            ),
+        )
 
     def boots(self, options: XenserverOptions) -> str:
         """Say in which image the kernel is, which must be named."""

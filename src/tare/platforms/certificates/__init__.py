@@ -1,0 +1,1 @@
+"""What owners of hypervisors tried on hosts of their own, and sent: self-reported."""

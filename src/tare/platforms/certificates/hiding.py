@@ -1,0 +1,136 @@
+"""What of a host and its owner does not go into a certificate.
+
+Events are taken by a list of what is wanted, not of what is unwanted. Texts in them, such as
+reasons, are looked through for the names, addresses and secrets that Tare was given.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, get_args, get_origin
+
+from tare.study.platform_options import PlatformOptions
+
+HIDDEN = "(hidden)"
+NAMED = "(named)"
+LEAST = 3
+"""Characters: what is shorter would be cut out of ordinary words."""
+WANTED: Mapping[str, tuple[str, ...]] = {
+    "run_started": ("version", "versions"),
+    "platform_checked": ("arm", "platform", "usable", "reason", "emulated", "versions"),
+    "skipped": ("arm", "scenario", "workload", "reason"),
+    "planned": ("blocks_most", "cells_per_block"),
+    "block_finished": ("block",),
+    "cell_finished": ("cell", "status", "reason", "warnings"),
+    "run_finished": ("status", "reason", "cells"),
+}
+"""The fields of each event that are taken."""
+FIGURE = ("cell", "role", "metric", "unit", "better", "kind", "value")
+_VERSIONS = frozenset({"versions", "build", "tare"})
+_SECRET = re.compile(r"PASS|TOKEN|SECRET|KEY|CREDENTIAL", re.IGNORECASE)
+_ADDRESS = re.compile(
+    r"\b\d{1,3}(?:\.\d{1,3}){3}\b"
+    r"|\b(?:[0-9a-f]{0,4}:){3,7}[0-9a-f]{1,4}\b"
+    r"|\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b",
+    re.IGNORECASE,
+)
+"""Addresses of IPv4, IPv6, network cards and mail."""
+
+
+def plain_options(options: PlatformOptions) -> dict[str, Any]:
+    """Return options without names: numbers, switches and words of fixed lists stay."""
+    kept: dict[str, Any] = {}
+    for name, value in options.model_dump(mode="json", exclude_defaults=True).items():
+        field = type(options).model_fields[name]
+        kept[name.replace("_", "-")] = value if _tells_nobody(value, field.annotation) else NAMED
+    return kept
+
+
+def _tells_nobody(value: object, annotation: Any) -> bool:
+    return not isinstance(value, (str, dict, list)) or value in _words_of(annotation)
+
+
+def _words_of(annotation: Any) -> tuple[Any, ...]:
+    if get_origin(annotation) is Literal:
+        return get_args(annotation)
+    return tuple(word for part in get_args(annotation) for word in _words_of(part))
+
+
+def told_secretly(
+    options: PlatformOptions, environment: Mapping[str, str], names: Iterable[str]
+) -> tuple[str, ...]:
+    """Return all that must be in no text of a certificate, the longest first.
+
+    Args:
+        options: The platform's options: what they name.
+        environment: The variables of Tare's process; those that sound like secrets.
+        names: The host's names, the user's, and folders.
+    """
+    shown = plain_options(options)
+    given = options.model_dump(mode="json", exclude_defaults=True)
+    texts = [
+        text
+        for name, value in given.items()
+        if shown[name.replace("_", "-")] == NAMED
+        for text in _texts(value)
+    ]
+    texts += [value for name, value in environment.items() if _SECRET.search(name)]
+    found = {text for text in (*texts, *names) if len(text) >= LEAST}
+    return tuple(sorted(found, key=lambda text: (-len(text), text)))
+
+
+def _texts(value: object) -> Iterable[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _texts(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _texts(each)
+
+
+def hidden(value: Any, secrets: Iterable[str], *, addresses: bool = True) -> Any:
+    """Return plain data with every secret replaced.
+
+    Args:
+        value: The data.
+        secrets: What is in none of its texts afterwards, the longest first.
+        addresses: Whether to replace all that looks like an address, too: as versions may.
+    """
+    listed = tuple(secrets)
+    if isinstance(value, str):
+        for secret in listed:
+            value = value.replace(secret, HIDDEN)
+        return _ADDRESS.sub(HIDDEN, value) if addresses else value
+    if isinstance(value, Mapping):
+        return {
+            hidden(str(key), listed, addresses=addresses): hidden(
+                each, listed, addresses=addresses and key not in _VERSIONS
+            )
+            for key, each in value.items()
+        }
+    if isinstance(value, (list, tuple)):
+        return [hidden(each, listed, addresses=addresses) for each in value]
+    return value
+
+
+def wanted_events(
+    events: Iterable[Mapping[str, Any]], *, figures: bool
+) -> tuple[dict[str, Any], ...]:
+    """Return what of a run's events a certificate takes.
+
+    Args:
+        events: The events as plain data.
+        figures: Whether to take observed values, too.
+    """
+    fields = {**WANTED, **({"observation": FIGURE} if figures else {})}
+    return tuple(
+        {
+            "type": each["type"],
+            **{name: each[name] for name in fields[each["type"]] if name in each},
+        }
+        for each in events
+        if each.get("type") in fields
+    )

@@ -1,0 +1,272 @@
+"""The file that ``tare certify`` writes, and what its results are by its own events.
+
+Everything in it is either a number, a word of a fixed list, or a text that was looked through for
+names and secrets (:mod:`tare.platforms.certificates.hiding`). Whoever wrote the file may have
+written anything: it is *self-reported*. A check sees that it agrees with itself.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tare.errors import InputError
+from tare.plaintext import plain_line
+
+LARGEST = 16 << 20
+"""Bytes of the largest file that is read: a stranger may have written it."""
+_WORDS = 200
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Case(_Part):
+    """One case of the conformance suite: what it asks, and what came of it."""
+
+    name: str = Field(max_length=100)
+    asks: str = Field(default="", max_length=500)
+    outcome: Literal["passed", "failed", "skipped"]
+    words: str = Field(default="", max_length=2000)
+    seconds: float = Field(ge=0)
+
+
+class Written(_Part):
+    """What is made or changed, how it is taken back, and how often the ledger noted it."""
+
+    kind: str = Field(max_length=100)
+    call: str = Field(default="", max_length=500)
+    undone: str = Field(default="", max_length=500)
+    where: str = Field(default="", max_length=300)
+    noted: int = Field(default=0, ge=0)
+
+
+class Results(_Part):
+    """What a certificate comes to; each of it follows from the rest of the file.
+
+    Args:
+        cases: How many cases had each outcome.
+        cells: How many of the study's cells had each end, by arm.
+        left_out: What of the study was skipped, and why.
+        undeclared: Kinds that the ledger noted, and the platform had not stated.
+        lacking: What the platform states and was not found here.
+        leftovers: How many things were left behind.
+        medians: The median over all blocks, by arm, cell and metric; only with figures.
+        passes: Whether no case failed, none was left behind, all was declared, and the study ran.
+    """
+
+    cases: dict[str, int]
+    cells: dict[str, dict[str, int]]
+    left_out: tuple[str, ...]
+    undeclared: tuple[str, ...]
+    lacking: tuple[str, ...]
+    leftovers: int
+    medians: dict[str, dict[str, dict[str, float]]] = Field(default_factory=dict)
+    passes: bool
+
+
+class Certificate(_Part):
+    """What was found on one host.
+
+    Args:
+        certificate: The version of this format.
+        made: The day, as ``2026-11-23``.
+        tare: Tare's version, and the agent's digest.
+        platform: Which platform.
+        options: Its options; names and addresses are replaced.
+        description: The arm in a phrase.
+        build: Name to version of the product and of what is involved.
+        shown: What the product shows of itself: its licence, edition, power policy.
+        licence: Its licence, where it shows one.
+        host: The kind of computer, without its name.
+        rights: With which rights Tare worked.
+        declared: What the platform states that it can.
+        found: What its check found here.
+        writes: What it states that it makes, and what the ledger noted.
+        cases: The conformance suite, case by case.
+        leftovers: What was left behind.
+        figures: Whether values are in it; some licences restrict publishing them.
+        events: The study's events, without what would tell of the owner.
+        results: What it comes to.
+    """
+
+    certificate: Literal[1] = 1
+    made: str = Field(pattern=r"^\d{4}-\d{2}-\d{2}$")
+    tare: dict[str, str]
+    platform: str = Field(pattern=r"^[a-z][a-z0-9-]*$", max_length=40)
+    options: dict[str, Any]
+    description: str = Field(max_length=1000)
+    build: dict[str, str]
+    shown: dict[str, str] = Field(default_factory=dict)
+    licence: str = Field(default="", max_length=200)
+    host: dict[str, str]
+    rights: tuple[str, ...]
+    declared: dict[str, Any]
+    found: dict[str, Any]
+    writes: tuple[Written, ...]
+    cases: tuple[Case, ...]
+    leftovers: tuple[str, ...]
+    figures: bool
+    events: tuple[dict[str, Any], ...]
+    results: Results
+
+
+def recomputed(about: Certificate) -> Results:
+    """Return what a certificate's results are by its cases, events, capabilities and writes.
+
+    Raises:
+        ValueError: Its events are none of a run's.
+    """
+    return results_of(
+        cases=about.cases,
+        events=about.events,
+        declared=about.declared,
+        found=about.found,
+        writes=about.writes,
+        leftovers=about.leftovers,
+    )
+
+
+def results_of(
+    *,
+    cases: Sequence[Case],
+    events: Sequence[Mapping[str, Any]],
+    declared: Mapping[str, Any],
+    found: Mapping[str, Any],
+    writes: Sequence[Written],
+    leftovers: Sequence[str],
+) -> Results:
+    """Return what the parts of a certificate come to; see :class:`Certificate`.
+
+    Raises:
+        ValueError: The events are none of a run's.
+    """
+    try:
+        ended = [each for each in events if each["type"] == "cell_finished"]
+        cells: dict[str, Counter[str]] = defaultdict(Counter)
+        for each in ended:
+            cells[arm_of(each["cell"])][each["status"]] += 1
+        left_out = tuple(
+            " ".join(filter(None, (each["arm"], each.get("workload") or "")))
+            + f": {each['reason']}"
+            for each in events
+            if each["type"] == "skipped"
+        )
+        counted = {each["cell"] for each in ended if each["status"] == "ok"}
+        medians = _medians(events, counted)
+        complete = any(
+            each["type"] == "run_finished" and each["status"] in ("complete", "stopped")
+            for each in events
+        )
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"its events are none of a run's: {error!r}") from error
+    outcomes = Counter(case.outcome for case in cases)
+    undeclared = tuple(each.kind for each in writes if each.noted and not each.call)
+    ran = complete and bool(ended) and all(each["status"] != "failed" for each in ended)
+    return Results(
+        cases=dict(sorted(outcomes.items())),
+        cells={arm: dict(sorted(counts.items())) for arm, counts in sorted(cells.items())},
+        left_out=left_out,
+        undeclared=undeclared,
+        lacking=lacking(declared, found),
+        leftovers=len(leftovers),
+        medians=medians,
+        passes=bool(outcomes["passed"])
+        and not outcomes["failed"]
+        and not undeclared
+        and not leftovers
+        and ran,
+    )
+
+
+def arm_of(cell: str) -> str:
+    """Return the arm in a cell's name: ``block/arm/scenario/workload…``."""
+    return str(cell).split("/")[1]
+
+
+def lacking(declared: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what is declared of capabilities and was not found, a few words each."""
+    listed = []
+    for name, best in declared.items():
+        here = found.get(name)
+        if isinstance(best, list):
+            listed += [f"{name}: {each}" for each in best if each not in (here or [])]
+        elif best is True and here is not True:
+            listed.append(name)
+    return tuple(listed)
+
+
+def _medians(
+    events: Sequence[Mapping[str, Any]], counted: set[str]
+) -> dict[str, dict[str, dict[str, float]]]:
+    values: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for each in events:
+        if each["type"] == "observation" and each["cell"] in counted:
+            work = "/".join(str(each["cell"]).split("/")[2:])
+            key = (arm_of(each["cell"]), work, f"{each['metric']} ({each['unit']})")
+            values[key].append(float(each["value"]))
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for (arm, work, metric), listed in sorted(values.items()):
+        found.setdefault(arm, {}).setdefault(work, {})[metric] = statistics.median(listed)
+    return found
+
+
+def read_certificate(file: Path) -> Certificate:
+    """Read a certificate that somebody wrote.
+
+    Raises:
+        InputError: It is none, or too large, or a newer Tare wrote it; says where.
+    """
+    try:
+        if file.stat().st_size > LARGEST:
+            raise InputError(f"{file} is larger than {LARGEST >> 20} MiB", "ask for another one")
+        return Certificate.model_validate_json(file.read_bytes())
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {error.strerror}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "its beginning"
+        words = plain_line(f"{file} is no certificate: {place}: {first['msg']}", _WORDS)
+        raise InputError(words, "`tare certify PLATFORM` writes one") from error
+
+
+KEPT = Path(__file__).with_name("kept")
+"""Where the certificates are that owners sent."""
+
+
+def kept_certificates(folder: Path = KEPT) -> tuple[Certificate, ...]:
+    """Return the certificates of a folder that agree with themselves, by platform and day.
+
+    Raises:
+        InputError: One cannot be read, or contradicts itself: it is not to be shown.
+    """
+    found = []
+    for file in sorted(folder.glob("*.json")):
+        about = read_certificate(file)
+        if differs := contradictions(about):
+            raise InputError(f"{file} contradicts itself: {differs[0]}", "do not keep it")
+        found.append(about)
+    return tuple(sorted(found, key=lambda each: (each.platform, each.made)))
+
+
+def contradictions(about: Certificate) -> tuple[str, ...]:
+    """Return what a certificate says of itself that does not follow from its own events."""
+    try:
+        right = recomputed(about).model_dump()
+    except ValueError as error:
+        return (plain_line(str(error), _WORDS),)
+    told = about.results.model_dump()
+    listed = [
+        plain_line(f"{name}: it says {told[name]}, and its events say {value}", _WORDS)
+        for name, value in right.items()
+        if told[name] != value
+    ]
+    if not about.figures and any(each.get("type") == "observation" for each in about.events):
+        listed.append("it says that it has no figures, and it has")
+    return tuple(listed)

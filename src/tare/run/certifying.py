@@ -1,0 +1,342 @@
+"""What ``tare certify`` does: the suite, then a study, then one file without secrets."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import platform as computer
+import secrets
+import socket
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+from rich.console import Console
+
+from tare.errors import InputError, MachineFault
+from tare.events import Fold, read_events
+from tare.hosts import Ledger, LocalHost
+from tare.hosts.ledger.ledger import ledger_path
+from tare.hosts.lock import host_lock
+from tare.outputs import put_for_user
+from tare.plaintext import plain_line
+from tare.platforms.certificates.hiding import (
+    hidden,
+    plain_options,
+    told_secretly,
+    wanted_events,
+)
+from tare.platforms.certificates.model import Case, Certificate, Written, results_of
+from tare.platforms.contract import Capabilities, Context, Platform, PlatformOptions, Verdict
+from tare.registry import installed
+from tare.run.catalog import build_catalog
+from tare.run.foreground import carry_out as carry_study_out
+from tare.run.session import agent_path, cache_dir, study_source
+from tare.run.setup import Decision
+from tare.run.versions import agent_identity, tare_version
+from tare.study.load import load_study
+from tare.study.model import Study
+
+SUBJECT, BARE = "subject", "bare"
+WORKLOADS: dict[str, dict[str, Any]] = {
+    "tick": {"samples": 20000},
+    "switch": {"threads": 2, "samples": 20000},
+    "memory-bandwidth": {"duration": "50ms"},
+    "numeric-sort": {"duration": "0.5s"},
+}
+ON_DISK = {"filebench": {"work": "varmail", "duration": "2s", "files": 100}}
+LEAST_BLOCKS, MOST_BLOCKS = 2, 100
+_DISK = "64MiB"
+_CHECK_S = 30.0
+_WORDS = 500
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be certified.
+
+    Args:
+        platform: The platform.
+        options: Its options.
+        given: The same as they were given, for the study.
+        minutes: How long the study may take.
+        figures: Whether values go into the file.
+    """
+
+    platform: Platform[Any]
+    options: PlatformOptions
+    given: dict[str, Any]
+    minutes: float
+    figures: bool
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What came of the conformance suite.
+
+    Args:
+        cases: Each case, in order.
+        noted: How often the ledger noted each kind of thing.
+        leftovers: What was left behind, a few words each.
+    """
+
+    cases: tuple[Case, ...]
+    noted: Counter[str]
+    leftovers: tuple[str, ...]
+
+
+Suite = Callable[[str, PlatformOptions, Path, Path, Path], Awaitable[Tried]]
+"""Runs the conformance suite: see :func:`tare.testing.certifying.try_all`."""
+
+
+def asked(name: str, values: Sequence[str], *, minutes: float, figures: bool) -> Order:
+    """Return what a command line asks for.
+
+    Raises:
+        InputError: There is no such platform or option, or the platform cannot be certified.
+    """
+    known = installed().platforms
+    if name not in known:
+        raise InputError(f"there is no platform {name}", f"there are {', '.join(known)}")
+    given: dict[str, Any] = {}
+    for value in values:
+        key, equals, text = value.partition("=")
+        if not equals:
+            raise InputError(f"--set {value}: an option is KEY=VALUE", "--set accelerator=kvm")
+        try:
+            given[key] = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise InputError(f"--set {value}: its value is no YAML", "quote it") from error
+    platform = known[name]
+    try:
+        options = platform.options.model_validate(
+            {key.replace("-", "_"): value for key, value in given.items()}
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]).replace("_", "-")
+        words = plain_line(f"{name}: {place}: {first['msg']}", _WORDS)
+        raise InputError(words, "docs/study.md has every option") from error
+    if not platform.writes(options):
+        raise InputError(
+            f"{name} does not state what it makes, so that it cannot be certified",
+            "its author overrides `writes`; see docs/extending.md",
+        )
+    return Order(platform, options, given, minutes, figures)
+
+
+def steps(order: Order) -> Iterator[str]:
+    """Yield what will be done, line by line: every call that writes, and what takes it back."""
+    platform = order.platform
+    yield f"{platform.name}: {platform.describe(order.options)}"
+    yield "1. looks: its check; nothing is made"
+    yield "2. the conformance suite, and"
+    yield f"3. a study of at most {order.minutes:g} min. Both make, and take back:"
+    for each in _written(order):
+        where = f" [{each.where}]" if each.where else ""
+        yield f"   {each.kind}: {each.call}{where}"
+        yield f"       taken back by: {each.undone}"
+    yield f"   Temporary files are in {tempfile.gettempdir()}, images and caches in {cache_dir()}."
+    yield "   Nothing is touched whose name does not begin with tare-, but for the settings above."
+    yield "4. writes one file, " + (
+        "with the measured values" if order.figures else "without measured values"
+    )
+
+
+def _written(order: Order) -> list[Written]:
+    stated = list(order.platform.writes(order.options))
+    if _has_bare(order):
+        bare = installed().platforms[BARE]
+        kinds = {each.kind for each in stated}
+        # The baseline is the host itself.
+        stated += [each for each in bare.writes(bare.options()) if each.kind not in kinds]
+    return [
+        Written(kind=each.kind, call=each.call, undone=each.undone, where=each.where)
+        for each in stated
+    ]
+
+
+def _has_bare(order: Order) -> bool:
+    """Return whether the machines are on this computer, so that it is the baseline."""
+    stated = order.platform.stated(order.options)
+    return not stated.elsewhere and order.platform.name != BARE
+
+
+async def carry_out(order: Order, file: Path, console: Console, suite: Suite) -> Certificate:
+    """Do all of it, and write the file.
+
+    Args:
+        order: What is to be certified.
+        file: What to write.
+        console: Where progress is shown.
+        suite: Runs the conformance suite.
+
+    Raises:
+        InputError: The platform is not usable here.
+        MachineFault: The suite could not be run.
+    """
+    verdict = await _checked(order)
+    name = f"certify-{secrets.token_hex(4)}"
+    ledger = ledger_path(name)
+    with tempfile.TemporaryDirectory(prefix="tare-certify-") as folder:
+        place = Path(folder)
+        (place / "suite").mkdir()
+        with host_lock(name):
+            console.print("the conformance suite runs; a boot may take a minute")
+            log = place / "suite.log"
+            tried = await suite(order.platform.name, order.options, ledger, place / "suite", log)
+        for case in tried.cases:
+            mark = {"passed": "✓", "failed": "✗", "skipped": "–"}[case.outcome]
+            console.print(f"{mark} {case.name} {case.words}".rstrip(), markup=False)
+        events = await _study(order, verdict, place, console)
+    with Ledger(ledger) as written:
+        if not tried.leftovers and not written.open_entries():
+            written.discard()
+    made = _certificate(order, verdict, tried.cases, tried.noted, tried.leftovers, events)
+    text = json.dumps(made.model_dump(mode="json"), indent=1, ensure_ascii=False) + "\n"
+    put_for_user(file, text, "or name another file with --out")
+    return made
+
+
+async def _checked(order: Order) -> Verdict:
+    agent = agent_path()
+    look = ledger_path(f"look-{secrets.token_hex(4)}")
+    ledger = Ledger(look)
+    try:
+        context = Context(LocalHost(agent), ledger, cache_dir(), agent)
+        verdict = await order.platform.check(context, order.options)
+    finally:
+        ledger.discard()
+    if not verdict.usable:
+        raise InputError(
+            f"{order.platform.name} cannot be used here: {verdict.reason}", verdict.hint
+        )
+    return verdict
+
+
+async def _study(
+    order: Order, verdict: Verdict, place: Path, console: Console
+) -> list[dict[str, Any]]:
+    """Carry the study out for as long as it may take; return its events as plain data."""
+    file, out = place / "study.yaml", place / "run"
+    file.write_text(yaml.safe_dump(study_of(order, verdict), sort_keys=False), encoding="utf-8")
+    study = load_study(file, build_catalog())
+    began = time.monotonic()
+
+    def decide(_: Study, fold: Fold, blocks_done: int) -> Decision:
+        spent = time.monotonic() - began
+        if blocks_done >= LEAST_BLOCKS and spent * (1 + 1 / blocks_done) > order.minutes * 60:
+            return Decision(False, f"{order.minutes:g} min are over")
+        return Decision(True, "there is time for another block")
+
+    ended = await carry_study_out(study, study_source(file), out, 1, decide, console)
+    if ended is None:
+        raise MachineFault("the study was interrupted: there is no certificate")
+    records = read_events(out / "events.jsonl")
+    return [record.event.model_dump(mode="json") for record in records]
+
+
+def study_of(order: Order, verdict: Verdict) -> dict[str, Any]:
+    """Return the study: the platform beside the bare host where it is this one, and a twin."""
+    able = verdict.capabilities
+    arm = {"platform": order.platform.name, **order.given}
+    arms: dict[str, Any] = {BARE: {"platform": BARE}} if _has_bare(order) else {}
+    arms |= {SUBJECT: arm, f"{SUBJECT}-again": {"twin-of": SUBJECT}}
+    memory = max(256, able.min_memory >> 20)
+    shape: dict[str, Any] = {"vcpus": 1, "memory": f"{memory}MiB"}
+    if able.disk:
+        shape["disk"] = _DISK
+    return {
+        "study": "certify",
+        "title": f"What {order.platform.name} costs on a host of its owner's",
+        "baseline": next(iter(arms)),
+        "blocks": {"least": LEAST_BLOCKS, "most": MOST_BLOCKS},
+        "shape": shape,
+        "arms": arms,
+        "workloads": {**WORKLOADS, **(ON_DISK if able.disk else {})},
+    }
+
+
+def _certificate(
+    order: Order,
+    verdict: Verdict,
+    cases: Sequence[Case],
+    noted: Counter[str],
+    leftovers: Sequence[str],
+    events: Sequence[dict[str, Any]],
+) -> Certificate:
+    platform, options = order.platform, order.options
+    names = (socket.gethostname(), socket.getfqdn(), getpass.getuser(), str(Path.home()))
+    private = told_secretly(options, os.environ, _worth_hiding(names))
+    stated = _written(order)
+    kinds = {each.kind for each in stated}
+    writes = [
+        *(each.model_copy(update={"noted": noted[each.kind]}) for each in stated),
+        *(Written(kind=kind, noted=many) for kind, many in noted.items() if kind not in kinds),
+    ]
+    agent = agent_identity(agent_path())
+    parts: dict[str, Any] = {
+        "made": time.strftime("%Y-%m-%d", time.gmtime()),
+        "tare": {"version": tare_version(), "agent_sha256": agent["sha256"]},
+        "platform": platform.name,
+        "options": plain_options(options),
+        "description": platform.describe(options),
+        "build": dict(verdict.versions),
+        "shown": dict(verdict.shown),
+        "licence": verdict.shown.get("licence", ""),
+        "host": _computer(),
+        "rights": ["root" if os.geteuid() == 0 else "a user without rights"],
+        "declared": _plain(platform.stated(options).capabilities),
+        "found": _plain(verdict.capabilities),
+        "writes": [each.model_dump() for each in writes],
+        "cases": [each.model_dump() for each in cases],
+        "leftovers": list(leftovers),
+        "events": list(wanted_events(events, figures=order.figures)),
+    }
+    clean = hidden(parts, private)
+    results = results_of(
+        cases=[Case.model_validate(each) for each in clean["cases"]],
+        events=clean["events"],
+        declared=clean["declared"],
+        found=clean["found"],
+        writes=[Written.model_validate(each) for each in clean["writes"]],
+        leftovers=clean["leftovers"],
+    )
+    return Certificate(**clean, figures=order.figures, results=results)
+
+
+def _worth_hiding(names: Sequence[str]) -> list[str]:
+    # Words that every computer has tell nobody's name.
+    return [name for name in names if name not in ("localhost", "root", "/root", "vm", "host")]
+
+
+def _computer() -> dict[str, str]:
+    told = {"kernel": computer.release(), "machine": computer.machine()}
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+        told |= {"cpu": models[0], "cpus": str(len(models))} if models else {}
+        told["system"] = computer.freedesktop_os_release().get("PRETTY_NAME", "")
+    except OSError:
+        pass
+    return told
+
+
+def _plain(able: Capabilities) -> dict[str, Any]:
+    return {
+        "pinning": able.pinning,
+        "neighbours": able.neighbours,
+        "max_vcpus": able.max_vcpus,
+        "min_memory": able.min_memory,
+        "devices": sorted(able.devices),
+        "knobs": sorted(able.knobs),
+        "disk": sorted(able.disk),
+        "toolbox": sorted(able.toolbox),
+    }

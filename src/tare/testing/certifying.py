@@ -1,0 +1,181 @@
+"""Run the conformance suite on an owner's host, and note each case; for ``tare certify``.
+
+The suite runs in a process of its own, because pytest changes the one that it runs in. What it
+makes is in a ledger of the state directory: should it be killed, ``tare clean`` removes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tare.errors import MachineFault
+from tare.hosts import Ledger, LocalHost
+from tare.images.cache import default_cache
+from tare.plaintext import plain_line
+from tare.platforms.certificates.model import Case
+from tare.platforms.contract import Context, Platform, PlatformOptions
+from tare.registry import installed
+from tare.run.certifying import Tried
+from tare.run.session import agent_path
+from tare.testing.conformance import PlatformCases
+from tare.testing.machines import Running
+from tare.testing.remains import remains_in
+
+_ORDER = "TARE_CERTIFY"
+"""The variable that names the file with what is to be tried, and where to note it."""
+_WORDS = 1500
+_SUITE = """from tare.testing.certifying import OwnersCases, ordered
+
+class TestCertified(OwnersCases):
+    platform, options = ordered()
+"""
+_SETTINGS = """[pytest]
+asyncio_mode = strict
+asyncio_default_fixture_loop_scope = function
+"""
+
+
+class OwnersCases(PlatformCases):
+    """The suite on a host that is somebody's: with a ledger that outlives a kill."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def context(cls) -> Iterator[Context]:
+        """Return this computer, with the ledger that was ordered."""
+        agent = agent_path()
+        with Ledger(Path(_order()["ledger"])) as ledger:
+            yield Context(LocalHost(agent), ledger, default_cache(), agent)
+
+    async def kill(self, running: Running) -> None:
+        """End a machine from outside, where it is a process of this computer."""
+        if not await running.machine.threads():
+            pytest.skip("it is no process of this computer: it was not killed from outside")
+        await super().kill(running)
+
+
+class CaseNotes:
+    """A plugin of pytest's that writes down what came of each case, as it ends."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._asks: dict[str, str] = {}
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Note what each case asks: its docstring."""
+        for item in items:
+            if isinstance(item, pytest.Function):
+                self._asks[item.nodeid] = (item.function.__doc__ or "").strip()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note a case that was run or skipped, or what failed before or after one."""
+        if report.when != "call" and report.outcome == "passed":
+            return
+        name = report.nodeid.rpartition("::")[2]
+        place = "" if report.when == "call" or report.outcome == "skipped" else f"_{report.when}"
+        case = Case(
+            name=f"{name}{place}",
+            asks=self._asks.get(report.nodeid, ""),
+            outcome=report.outcome,
+            words=_words(report),
+            seconds=round(report.duration, 3),
+        )
+        with self._file.open("a", encoding="utf-8") as notes:
+            notes.write(case.model_dump_json() + "\n")
+
+
+def _words(report: pytest.TestReport) -> str:
+    if report.outcome == "passed":
+        return ""
+    told = report.longrepr
+    # Of a skipped case pytest gives the file, the line and the reason.
+    text = told[2].removeprefix("Skipped: ") if isinstance(told, tuple) else report.longreprtext
+    lines = [line[2:] for line in text.splitlines() if line.startswith("E ")]
+    return plain_line("; ".join(line.strip() for line in lines) or text, _WORDS)
+
+
+def ordered() -> tuple[Platform[Any], PlatformOptions]:
+    """Return what is to be tried, in the process of the suite."""
+    order = _order()
+    platform = installed().platforms[order["platform"]]
+    return platform, platform.options.model_validate(order["options"])
+
+
+def _order() -> dict[str, Any]:
+    order: dict[str, Any] = json.loads(Path(os.environ[_ORDER]).read_text(encoding="utf-8"))
+    return order
+
+
+async def try_all(
+    name: str, options: PlatformOptions, ledger: Path, folder: Path, log: Path
+) -> Tried:
+    """Run the suite.
+
+    Args:
+        name: The platform.
+        options: Its options.
+        ledger: Where what is made is noted.
+        folder: An empty folder for what the suite itself needs.
+        log: Where pytest's own words go.
+
+    Raises:
+        MachineFault: The suite could not be run; says where its words are.
+    """
+    order, notes = folder / "order.json", folder / "cases.jsonl"
+    suite = folder / "test_certified.py"
+    suite.write_text(_SUITE, encoding="utf-8")
+    (folder / "pytest.ini").write_text(_SETTINGS, encoding="utf-8")
+    given = options.model_dump(mode="json", exclude_defaults=True)
+    order.touch(0o600)
+    order.write_text(
+        json.dumps({"platform": name, "options": given, "ledger": str(ledger), "notes": str(notes)})
+    )
+    with log.open("wb") as words:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tare.testing.certifying", str(suite)),
+            env={**os.environ, _ORDER: str(order)},
+            cwd=folder,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=words,
+            stderr=words,
+        )
+        try:
+            await process.wait()
+        finally:
+            if process.returncode is None:
+                process.terminate()
+                await process.wait()
+    if not notes.is_file():
+        raise MachineFault("the conformance suite did not run", f"read {log}")
+    lines = notes.read_text(encoding="utf-8").splitlines()
+    with Ledger(ledger) as written:
+        left = await remains_in(LocalHost(agent_path()), written, range(written.next_number))
+    return Tried(
+        tuple(Case.model_validate_json(line) for line in lines), kinds_noted(ledger), tuple(left)
+    )
+
+
+def kinds_noted(ledger: Path) -> Counter[str]:
+    """Return how often a ledger noted each kind of thing, removed or not."""
+    lines = map(json.loads, ledger.read_text(encoding="utf-8").splitlines())
+    return Counter(line["kind"] for line in lines if "entry" in line)
+
+
+def main() -> int:
+    """Run the suite of the order; this is the process that pytest changes."""
+    suite = Path(sys.argv[1])
+    arguments = ["-q", "-p", "no:cacheprovider", "--rootdir", str(suite.parent)]
+    arguments += ["-c", str(suite.parent / "pytest.ini"), str(suite)]
+    return int(pytest.main(arguments, plugins=[CaseNotes(Path(_order()["notes"]))]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
