@@ -90,3 +90,11 @@ class TestUring(PlatformCases):
     platform = Qemu()
     options = QemuOptions(disk_aio="io_uring", disk_cache="writeback", iothread=True)
     killed_words = "QEMU was killed by SIGKILL"
+
+
+@pytest.mark.guest
+@pytest.mark.acceptance
+class TestMicrovm(PlatformCases):
+    platform = Qemu()
+    options = QemuOptions(machine="microvm")
+    killed_words = "QEMU was killed by SIGKILL"
