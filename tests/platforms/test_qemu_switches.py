@@ -16,10 +16,11 @@ from pydantic import ValidationError
 
 from platforms.test_qemu_command import IMAGE, line, places
 from tare.errors import MachineFault
+from tare.hosts import LocalHost
 from tare.platforms.contract import Context, MachineSpec, Shape
 from tare.platforms.linux.backed_disk import backed_disk, lacking_backing
 from tare.platforms.linux.disk import OwnDisk
-from tare.platforms.qemu import features, halt_polling
+from tare.platforms.qemu import features, halt_polling, microvm
 from tare.platforms.qemu.command import command
 from tare.platforms.qemu.disk import prove_disk, require_bus
 from tare.platforms.qemu.disk_options import BUSES
@@ -78,6 +79,7 @@ def test_what_tare_does_not_know_comes_last_and_is_told() -> None:
         ({"machine": "microvm", "disk_bus": "nvme"}, "needs PCI"),
         ({"machine": "microvm", "nic": "e1000"}, "needs PCI"),
         ({"machine": "microvm", "iothread": True}, "needs `accelerator: kvm`"),
+        ({"machine": "microvm", "clock": "instructions"}, "needs another mainboard"),
         ({"disk_aio": "native", "disk_cache": "writeback"}, "disk-aio: native"),
         ({"disk_queues": 0}, "disk_queues"),
     ],
@@ -296,3 +298,30 @@ async def test_what_a_host_lacks_is_told_with_the_reason(context: Context) -> No
     verdict = await Qemu().check(context, lvm)
     assert not verdict.usable
     assert "disk-format: lvm" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("files", "khz"),
+    [
+        ({"/proc/cpuinfo": "model name\t: x\ncpu MHz\t\t: 2445.430\n"}, 2445430),
+        ({"/proc/cpuinfo": "model name\t: x\n"}, None),
+        ({"/proc/cpuinfo": "cpu MHz : 800.000\n", microvm._SCALED: ""}, None),
+    ],
+)
+async def test_a_guest_without_timers_is_told_what_the_host_knows_of_its_counter(
+    files: dict[str, str], khz: int | None
+) -> None:
+    class Known(LocalHost):
+        async def read(self, path: str | Path) -> bytes:
+            return files[str(path)].encode()
+
+        async def exists(self, path: str | Path) -> bool:
+            return str(path) in files
+
+    host, emulated = Known(), QemuOptions(machine="microvm")
+    assert (await microvm.lacking_frequency(host, emulated) is None) == (khz is not None)
+    if khz is not None:
+        assert await microvm.frequency_words(host, emulated) == (f"tsc_early_khz={khz}",)
+    for other in (QemuOptions(), QemuOptions(machine="microvm", accelerator="kvm")):
+        assert await microvm.lacking_frequency(host, other) is None
+        assert await microvm.frequency_words(host, other) == ()

@@ -138,6 +138,12 @@ class AttachedDisk(PlatformOptions):
         return "ide" if self.machine == "pc" else "ahci"
 
     @property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of devices that its mainboard takes."""
+        both = frozenset({"paravirtual", "emulated"})
+        return both - {"emulated"} if self.machine == MICROVM else both
+
+    @property
     def bus_needs(self) -> frozenset[str]:
         """The kernel modules that the bus needs, as ``images`` names them."""
         virtio = {"virtio"} if self.bus.startswith("virtio-") and self.machine != MICROVM else set()

@@ -9,6 +9,7 @@ from tare.platforms.qemu.command import PROGRAM
 from tare.platforms.qemu.halt_polling import lacking_polling
 from tare.platforms.qemu.huge_pages import lacking_pages
 from tare.platforms.qemu.memory import lacking_node
+from tare.platforms.qemu.microvm import lacking_frequency
 from tare.platforms.qemu.offer import INSTALL, Offer
 from tare.platforms.qemu.options import QemuOptions
 
@@ -57,7 +58,7 @@ async def lacking_here(host: Host, options: QemuOptions, offer: Offer) -> tuple[
             return f"this QEMU knows no CPU model {model}", f"{PROGRAM} -cpu help"
         if options.accelerator == "tcg" and model == "host":
             return "the CPU model host needs kvm", "leave `cpu` out, or use `cpu: max`"
-    for lacking in (lacking_switches, nic.lacking_vhost, nic.lacking_way):
+    for lacking in (lacking_switches, lacking_frequency, nic.lacking_vhost, nic.lacking_way):
         if problem := await lacking(host, options):
             return problem
     if (await host.run(["taskset", "--version"], timeout_s=30)).returncode:

@@ -165,6 +165,8 @@ class QemuOptions(DiskOptions, SwitchedOptions, LinuxOptions):
             raise ValueError("`clock: instructions` needs `accelerator: tcg`")
         if self.machine == MICROVM and self.iothread and self.accelerator == "tcg":
             raise ValueError("`iothread` on `machine: microvm` needs `accelerator: kvm`")
+        if self.machine == MICROVM and self.clock == "instructions":
+            raise ValueError("`clock: instructions` needs another mainboard than `microvm`")
         if self.machine == MICROVM and self.card != "virtio":
             raise ValueError(f"`nic: {self.card}` needs PCI, which `machine: microvm` has not")
         if self.card != "virtio":

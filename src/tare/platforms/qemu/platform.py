@@ -43,6 +43,7 @@ from tare.platforms.qemu.disk_options import MICROVM
 from tare.platforms.qemu.huge_pages import require_whole_pages
 from tare.platforms.qemu.lacking import lacking_here
 from tare.platforms.qemu.machine import QemuMachine, fits_socket
+from tare.platforms.qemu.microvm import frequency_words
 from tare.platforms.qemu.offer import Offer, offer_of
 from tare.platforms.qemu.options import QemuOptions
 
@@ -95,9 +96,7 @@ class Qemu(Platform[QemuOptions]):
                 pinning=kvm or options.threads == "multi",
                 max_vcpus=MAX_VCPUS,
                 min_memory=MIN_MEMORY,
-                devices=frozenset(
-                    {"paravirtual"} if options.machine == MICROVM else {"paravirtual", "emulated"}
-                ),
+                devices=options.kinds,
                 neighbours=True,
                 notes=tuple(notes),
                 knobs=LINUX_KNOBS,
@@ -352,6 +351,7 @@ async def launch(
         )
         link = await _link(spec, options, confined)
         words = kernel_arguments(options, counted=context.counted) if append is None else append
+        words += await frequency_words(context.host, options)
         words += tickless_arguments(options.nohz_full, spec.shape.vcpus)
         argv = command(
             options, there, spec.name, spec.shape, places, append=words, link=link, vhost=vhost

@@ -1,0 +1,60 @@
+"""How a guest on `microvm` keeps time where QEMU emulates its processor.
+
+That mainboard has no timer by which a kernel finds out how fast the processor's counter (TSC) runs:
+its ACPI says that there is none of the old hardware. KVM tells guests the frequency. TCG does not,
+and its counter is the host's own: so the guest is told what the host's kernel knows of it.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tare.errors import MachineFault
+from tare.hosts import Host
+from tare.platforms.qemu.disk_options import MICROVM
+from tare.platforms.qemu.options import QemuOptions
+
+_SCALED = "/sys/devices/system/cpu/cpu0/cpufreq"
+_MHZ = re.compile(rb"^cpu MHz\s*:\s*(\d+)\.(\d{3})$", re.MULTILINE)
+
+
+def needs_frequency(options: QemuOptions) -> bool:
+    """Return whether the guest has to be told how fast its counter runs."""
+    return options.machine == MICROVM and options.accelerator == "tcg"
+
+
+async def counter_khz(host: Host) -> int | None:
+    """Return the frequency of the host's counter, in kHz; None where its kernel does not tell.
+
+    ``/proc/cpuinfo`` has the counter's frequency where nothing scales that of the processor, and
+    that of the moment elsewhere (arch/x86/kernel/cpu/proc.c).
+    """
+    if await host.exists(_SCALED):
+        return None
+    found = _MHZ.search(await host.read("/proc/cpuinfo"))
+    return int(found[1] + found[2]) if found else None
+
+
+async def lacking_frequency(host: Host, options: QemuOptions) -> tuple[str, str] | None:
+    """Return that a host does not tell the frequency where it is needed, and what to do."""
+    if not needs_frequency(options) or await counter_khz(host) is not None:
+        return None
+    return (
+        "`machine: microvm` under tcg: the host does not tell how fast its TSC runs, because its "
+        "processor's frequency is scaled",
+        "use `accelerator: kvm`, or `machine: q35`",
+    )
+
+
+async def frequency_words(host: Host, options: QemuOptions) -> tuple[str, ...]:
+    """Return what the guest's kernel is told of its counter; nothing where it finds out itself.
+
+    Raises:
+        MachineFault: The host does not tell.
+    """
+    if not needs_frequency(options):
+        return ()
+    khz = await counter_khz(host)
+    if khz is None:
+        raise MachineFault("the host does not tell how fast its TSC runs", "use another `machine`")
+    return (f"tsc_early_khz={khz}",)
