@@ -102,6 +102,7 @@ def render(
     for platform in platforms.values():
         mine = [variant for variant in every if variant.platform is platform]
         parts += _section(platform, mine)
+    parts.append(_NOT_DRIVEN)
     return "\n".join(parts)
 
 
@@ -241,6 +242,15 @@ _ABOUT_CERTIFICATES = """\
 Owners of hypervisors tried Tare on hosts of their own with `tare certify` and sent what it wrote:
 [owning.md](owning.md#certify-your-host). Each file agrees with itself, and nobody but its
 sender knows more. *Cases* are those of the conformance suite, *cells* those of the study beside it.
+"""
+
+_NOT_DRIVEN = """\
+## Not driven yet
+
+- VMs of Incus and LXD: Debian 12 has no package `incus` outside its backports. Its package `lxd`
+  (5.0.2) speaks the same REST API over a socket, and is not driven either. A VM of theirs that
+  exists is measured by `platform: ssh`.
+- Windows guests, Firecracker and Cloud Hypervisor: see [owning.md](owning.md).
 """
 
 _ABOUT_KNOBS = """\
