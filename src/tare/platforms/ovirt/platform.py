@@ -7,9 +7,6 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from tare.hosts.contract import Host
-from tare.hosts.ledger.ledger import Entry
-from tare.hosts.ledger.undoing import require_own
 from tare.platforms.contract import ANY_BOOT, Capabilities, Statement, Variant, Write
 from tare.platforms.linux.writes import FOLDER
 from tare.platforms.ovirt.engine import Engine
@@ -19,8 +16,14 @@ from tare.platforms.ovirt.session import OvirtSession, load
 from tare.platforms.ovirt.vm import OvirtVm
 from tare.platforms.vendors.offer import CHANNEL, NOTES
 from tare.platforms.vendors.options import ANY
-from tare.platforms.vendors.platform import Order, Seen, VendorPlatform, image_named, require_cpus
-from tare.platforms.vendors.session import opened
+from tare.platforms.vendors.platform import (
+    Order,
+    Seen,
+    VendorPlatform,
+    image_named,
+    removal,
+    require_cpus,
+)
 
 VM = "ovirt-vm"
 MIN_MEMORY = 256 << 20
@@ -34,13 +37,9 @@ MISSING_KNOBS = {
 }
 
 
-async def undo_vm(host: Host, entry: Entry) -> str:
-    """Remove a VM with its disk; see :data:`tare.hosts.ledger.undoing.Undo`."""
-    name = str(entry.details["name"])
-    require_own(name)
-    async with opened(OvirtSession(entry.details)) as session:
-        removed = await Engine(session).remove_named(name)
-    return f"Removed the VM {name} with its disk." if removed else ""
+async def remove_noted(session: OvirtSession, details: Mapping[str, Any]) -> bool:
+    """Remove the VM that the ledger names, with its disk."""
+    return await Engine(session).remove_named(str(details["name"]))
 
 
 class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
@@ -49,7 +48,9 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
     name = "ovirt"
     options = OvirtOptions
     variants = (Variant("", {"address": ANY}),)
-    undoers = MappingProxyType({VM: undo_vm})
+    undoers = MappingProxyType(
+        {VM: removal(OvirtSession, remove_noted, "Removed the VM {name} with its disk.")}
+    )
     example = "{platform: ovirt, address: engine.example}"
 
     def describe(self, options: OvirtOptions) -> str:
@@ -145,12 +146,6 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
         instead = "plan with a host that has as many CPUs"
         require_cpus(spec.cpus, int(facts.get("cpus", 0)), "the host", instead)
         await making.require_free(spec.name)
-        entry = order.ledger.record(VM, **options.way(), name=spec.name)
-
-        async def gone() -> None:
-            await engine.remove_named(spec.name)
-            order.ledger.done(entry)
-
-        order.undo.push_async_callback(gone)
+        gone = order.noted(VM, engine.remove_named)
         vm, wanted = await making.make(spec, ground, order.configuration)
         return OvirtVm(engine, vm, wanted, facts, gone)

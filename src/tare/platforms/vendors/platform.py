@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
 from tare.errors import InputError, TareError
-from tare.hosts.ledger.ledger import Ledger
+from tare.hosts.contract import Host
+from tare.hosts.ledger.ledger import Entry, Ledger
+from tare.hosts.ledger.undoing import Undo, require_own
 from tare.platforms.contract import (
     Capabilities,
     Context,
@@ -72,6 +74,29 @@ class Order(Generic[V]):
     def image(self) -> bytes:
         """The bytes of the image labelled TARE-CFG, with the agent's configuration."""
         return picture(self.configuration)
+
+    def noted(
+        self, kind: str, remove: Callable[[str], Awaitable[object]], **more: Any
+    ) -> Callable[[], Awaitable[None]]:
+        """Note the VM that is about to be made, which bears the machine's name.
+
+        Args:
+            kind: The ledger's word for such VMs, see :func:`removal`.
+            remove: Removes what has a name; nothing happens where it is gone.
+            more: What else the ledger needs to remove it later.
+
+        Returns:
+            What removes it and notes that; it is done by itself where no machine comes of it.
+        """
+        name = self.spec.name
+        entry = self.ledger.record(kind, **self.options.way(), name=name, **more)
+
+        async def gone() -> None:
+            await remove(name)
+            self.ledger.done(entry)
+
+        self.undo.push_async_callback(gone)
+        return gone
 
 
 class VendorPlatform(Platform[V], Generic[V, S]):
@@ -185,6 +210,28 @@ class VendorPlatform(Platform[V], Generic[V, S]):
             )
         await machine.bring_up()
         return machine
+
+
+def removal(
+    session: Callable[[Mapping[str, Any]], S],
+    remove: Callable[[S, Mapping[str, Any]], Awaitable[bool]],
+    told: str,
+) -> Undo:
+    """Return how a VM is removed that the ledger lists, see :meth:`Order.noted`.
+
+    Args:
+        session: Makes a session of the details that were noted.
+        remove: Removes what the details name; returns whether there was anything.
+        told: What was done, with ``{name}``.
+    """
+
+    async def undo(host: Host, entry: Entry) -> str:
+        require_own(str(entry.details["name"]))
+        async with opened(session(entry.details)) as there:
+            removed = await remove(there, entry.details)
+        return told.format(name=entry.details["name"]) if removed else ""
+
+    return undo
 
 
 def require_cpus(wanted: tuple[int, ...], there: int, where: str, instead: str) -> None:

@@ -7,15 +7,18 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from tare.hosts.contract import Host
-from tare.hosts.ledger.ledger import Entry
-from tare.hosts.ledger.undoing import require_own
 from tare.platforms.contract import ANY_BOOT, Capabilities, Statement, Variant, Write
 from tare.platforms.linux.writes import FOLDER
 from tare.platforms.vendors.offer import CHANNEL, NOTES
 from tare.platforms.vendors.options import ANY
-from tare.platforms.vendors.platform import Order, Seen, VendorPlatform, image_named, require_cpus
-from tare.platforms.vendors.session import opened
+from tare.platforms.vendors.platform import (
+    Order,
+    Seen,
+    VendorPlatform,
+    image_named,
+    removal,
+    require_cpus,
+)
 from tare.platforms.xenserver.making import Making
 from tare.platforms.xenserver.options import KNOBS, XenserverOptions
 from tare.platforms.xenserver.pool import Pool
@@ -33,13 +36,9 @@ MISSING_KNOBS = {
 }
 
 
-async def undo_vm(host: Host, entry: Entry) -> str:
-    """Remove a VM with its disks; see :data:`tare.hosts.ledger.undoing.Undo`."""
-    name = str(entry.details["name"])
-    require_own(name)
-    async with opened(XenSession(entry.details)) as session:
-        removed = await Pool(session).remove_named(name)
-    return f"Removed the VM {name} with its disks." if removed else ""
+async def remove_noted(session: XenSession, details: Mapping[str, Any]) -> bool:
+    """Remove the VM that the ledger names, with its disks."""
+    return await Pool(session).remove_named(str(details["name"]))
 
 
 class Xenserver(VendorPlatform[XenserverOptions, XenSession]):
@@ -48,7 +47,9 @@ class Xenserver(VendorPlatform[XenserverOptions, XenSession]):
     name = "xenserver"
     options = XenserverOptions
     variants = (Variant("", {"address": ANY}),)
-    undoers = MappingProxyType({VM: undo_vm})
+    undoers = MappingProxyType(
+        {VM: removal(XenSession, remove_noted, "Removed the VM {name} with its disks.")}
+    )
     example = "{platform: xenserver, address: xen1.example} of a pool's coordinator"
 
     def describe(self, options: XenserverOptions) -> str:
@@ -143,12 +144,6 @@ class Xenserver(VendorPlatform[XenserverOptions, XenSession]):
         instead = "plan with a host that has as many CPUs"
         require_cpus(spec.cpus, int(facts.get("cpus", 0)), "the host", instead)
         # The VM and its disks have one name, by which they are removed together.
-        entry = order.ledger.record(VM, **options.way(), name=spec.name)
-
-        async def gone() -> None:
-            await pool.remove_named(spec.name)
-            order.ledger.done(entry)
-
-        order.undo.push_async_callback(gone)
+        gone = order.noted(VM, pool.remove_named)
         vm, wanted = await Making(pool, options, host).make(spec, order.image)
         return XenVm(pool, vm, host, wanted, facts, options.devices, gone)
