@@ -56,3 +56,12 @@ class VirtualMachine(ABC):
     async def figures(self, begun: float, ended: float) -> Mapping[str, Any]:
         """Return what its host tells of a while; see ``Machine.hypervisor_figures``."""
         return {}
+
+
+def card_drivers(proof: Mapping[str, Any]) -> frozenset[str]:
+    """Return the drivers of a guest's network cards, which tell what devices it really uses.
+
+    Args:
+        proof: The agent's, of its machine.
+    """
+    return frozenset(str(nic["driver"]) for nic in proof.get("nics", ()) if nic.get("driver"))

@@ -8,7 +8,7 @@ from typing import Any
 from tare.errors import MachineFault
 from tare.platforms.contract import MachineSpec
 from tare.platforms.vendors.faults import Missing
-from tare.platforms.vendors.virtual_machine import VirtualMachine
+from tare.platforms.vendors.virtual_machine import VirtualMachine, card_drivers
 from tare.platforms.xenserver.figures import STATES, STEP_S, rows_within
 from tare.platforms.xenserver.options import XenserverOptions
 from tare.platforms.xenserver.pool import NULL, OFF, OWNER, Pool
@@ -88,8 +88,7 @@ def other_devices(devices: str, proof: Mapping[str, Any]) -> str:
         devices: ``paravirtual`` or ``emulated``.
         proof: The agent's proof of the guest.
     """
-    seen = {str(nic.get("driver")) for nic in proof.get("nics", ()) if nic.get("driver")}
-    unwanted = seen & (PARAVIRTUAL if devices == "emulated" else EMULATED)
+    unwanted = card_drivers(proof) & (PARAVIRTUAL if devices == "emulated" else EMULATED)
     if not unwanted:
         return ""
     word = "with" if devices == "emulated" else "without"
