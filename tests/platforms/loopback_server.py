@@ -26,6 +26,8 @@ class Asked:
     headers: dict[str, str]
     body: bytes
     said: str = ""
+    peer: str = ""
+    """The connection, by the other end's address and port."""
 
 
 @dataclass
@@ -93,7 +95,8 @@ class LoopbackServer:
                 size = int(self.headers.get("Content-Length", "0"))
                 body = self.rfile.read(size) if size else b""
                 headers = {name.lower(): value for name, value in self.headers.items()}
-                asked = Asked(self.command, self.path, headers, body)
+                peer = ":".join(map(str, self.client_address))
+                asked = Asked(self.command, self.path, headers, body, peer=peer)
                 answer = server.reply(asked)
                 if answer.cut and not answer.body:
                     self.connection.close()

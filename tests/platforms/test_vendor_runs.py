@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from platforms.hyperv_host import IMAGE as HYPERV_IMAGE
+from platforms.hyperv_host import USER as HYPERV_USER
 from platforms.ovirt_server import USER as OVIRT_USER
 from platforms.ovirt_server import OvirtServer
 from platforms.proxmox_schema import ROOT
@@ -19,6 +21,8 @@ from platforms.proxmox_server import Proxmox as ProxmoxServer
 from platforms.vendor_guests import Guests
 from platforms.vendor_served import tare
 from platforms.xenserver_server import USER, XenServer
+from tare.platforms.hyperv.options import HypervOptions
+from tare.platforms.hyperv.platform import Hyperv
 from tare.platforms.ovirt.options import OvirtOptions
 from tare.platforms.ovirt.platform import Ovirt
 from tare.platforms.proxmox.options import ProxmoxOptions
@@ -27,6 +31,13 @@ from tare.platforms.vendors.options import ANY
 from tare.platforms.xenserver.options import XenserverOptions
 from tare.platforms.xenserver.platform import Xenserver
 from tare.run.session import agent_path
+
+
+def hyperv_server(folder: Path) -> Any:
+    # It stands on a library of its own.
+    from platforms.hyperv_server import HypervServer
+
+    return HypervServer(folder)
 
 
 @dataclass(frozen=True)
@@ -74,6 +85,16 @@ PRODUCTS = {
         lambda server: server.left,
         lambda server: set(server.tokens),
     ),
+    "hyperv": Product(
+        "psrpcore",
+        hyperv_server,
+        HYPERV_IMAGE,
+        HYPERV_USER,
+        "Windows Server",
+        lambda server: str(server.password),
+        lambda server: server.left,
+        lambda server: set(server.shells),
+    ),
 }
 
 
@@ -83,6 +104,7 @@ PRODUCTS = {
         pytest.param("proxmox", marks=pytest.mark.slow),
         pytest.param("xenserver", marks=pytest.mark.acceptance),
         pytest.param("ovirt", marks=pytest.mark.acceptance),
+        pytest.param("hyperv", marks=pytest.mark.acceptance),
     ],
 )
 async def test_a_run_measures_and_holds_no_secret(tmp_path: Path, kind: str) -> None:
@@ -137,6 +159,7 @@ LIBRARIES = {
     "proxmoxer": (Proxmox, ProxmoxOptions, "proxmox"),
     "XenAPI": (Xenserver, XenserverOptions, "xenserver"),
     "ovirtsdk4": (Ovirt, OvirtOptions, "ovirt"),
+    "pypsrp": (Hyperv, HypervOptions, "hyperv"),
 }
 
 

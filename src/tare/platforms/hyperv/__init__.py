@@ -1,0 +1,1 @@
+"""Hyper-V: machines made and removed over PowerShell remoting."""

@@ -1,0 +1,98 @@
+"""A cmdlet with its parameters, and what its objects say: never text, so nothing is injected."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+_DURATION = re.compile(r"^(-?)P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:([\d.]+)S)?)?$")
+
+
+@dataclass(frozen=True)
+class Cmdlet:
+    """One command of a pipeline.
+
+    Args:
+        name: The cmdlet's; of a script, its text, which is the same each time.
+        parameters: Its parameters, as values: True for a switch.
+        is_script: Whether it is a script block instead of a cmdlet.
+    """
+
+    name: str
+    parameters: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    is_script: bool = False
+
+
+@dataclass(frozen=True)
+class Long:
+    """A number that may not fit into 32 bits, such as a size in bytes."""
+
+    value: int
+
+
+def cmdlet(name: str, **parameters: Any) -> Cmdlet:
+    """Return a cmdlet with parameters, by their own names."""
+    return Cmdlet(name, parameters)
+
+
+def script(text: str, **parameters: Any) -> Cmdlet:
+    """Return a script block that takes its values as parameters (``param(…)``)."""
+    return Cmdlet(text, parameters, is_script=True)
+
+
+def chosen(*names: str) -> Cmdlet:
+    """Return what is left of objects: these properties, and nothing of what they hold besides."""
+    return cmdlet("Select-Object", Property=list(names))
+
+
+def named(value: str, by: str = "Name") -> Cmdlet:
+    """Return a choice of the objects one of whose properties is exactly this."""
+    return cmdlet("Where-Object", Property=by, EQ=True, Value=value)
+
+
+class Told:
+    """An object that PowerShell returned, by the names of its properties.
+
+    Args:
+        properties: Name to value; an enumeration's value prints as its name.
+    """
+
+    def __init__(self, properties: Mapping[str, Any]) -> None:
+        self._properties = properties
+
+    def text(self, name: str) -> str:
+        """Return a property in words; empty where it is not told."""
+        value = self._properties.get(name)
+        return "" if value is None else str(value)
+
+    def number(self, name: str) -> int | None:
+        """Return a property that is a whole number; None where it is not told."""
+        try:
+            return int(str(self._properties.get(name)))
+        except ValueError:
+            return None
+
+    def truth(self, name: str) -> bool | None:
+        """Return a property that is true or false; None where it is not told."""
+        value = self._properties.get(name)
+        return value if isinstance(value, bool) else None
+
+    def seconds(self, name: str) -> float | None:
+        """Return a span of time in seconds; None where it is not told."""
+        return seconds_of(self.text(name))
+
+
+def seconds_of(span: str) -> float | None:
+    """Return a TimeSpan as it travels (``P1DT2H3M4.5S``, XML Schema) in seconds; None: it is none.
+
+    Args:
+        span: What was told.
+    """
+    found = _DURATION.match(span)
+    if found is None or span in ("P", "-P", "PT"):
+        return None
+    days, hours, minutes, seconds = (float(part or 0) for part in found.groups()[1:])
+    total = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    return -total if found[1] else total

@@ -1,0 +1,132 @@
+"""What can be chosen about a VM of Hyper-V."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from tare.platforms.scheduled_options import ScheduledOptions, refused, subject_scheduling
+from tare.platforms.scheduling import Scheduling
+from tare.platforms.vendors.options import VendorOptions
+
+KNOBS = frozenset({"weight", "cap", "reservation"})
+UNKNOWN = ("policy", "nice", "slice", "period")
+DEFAULT_WEIGHT, ALL = 100, 100
+"""A VM's weight beside others, and all of its processors in percent (Set-VMProcessor's page:
+weights are 1 to 10000, ``-Reserve`` and ``-Maximum`` are 0 to 100)."""
+_LOCAL = re.compile(r"^[A-Za-z]:\\[^\x00-\x1f<>:\"/|?*]+$")
+
+
+def _is_local(text: str) -> str:
+    if text.startswith("\\\\"):
+        raise ValueError(
+            "must be on a disk of the host, such as `D:\\tare`: a session by network may not go on "
+            "to another computer's shares (the double hop)"
+        )
+    if not _LOCAL.match(text):
+        raise ValueError("must be a path on the host, such as `D:\\tare`")
+    return text.rstrip("\\")
+
+
+def _is_image(text: str) -> str:
+    if not _is_local(text).lower().endswith((".iso", ".vhd", ".vhdx")):
+        raise ValueError("must be an `.iso`, `.vhd` or `.vhdx` on the host")
+    return text
+
+
+class HypervOptions(VendorOptions, ScheduledOptions):
+    """Options of the platform ``hyperv``; `address` is that of a host with WinRM over HTTPS."""
+
+    authentication: Literal["negotiate", "kerberos", "ntlm", "basic"] = Field(
+        "negotiate",
+        description="How the account proves itself: `negotiate` takes Kerberos where it can and "
+        "NTLM otherwise; `basic` is for local accounts alone, and off by default on Windows.",
+    )
+    folder: Annotated[str, AfterValidator(_is_local)] | None = Field(
+        None,
+        min_length=1,
+        description="The host's folder in which each VM gets a folder of its own, with all of its "
+        "files; the host's own for VMs when left out. The account must be able to write there.",
+    )
+    image: Annotated[str, AfterValidator(_is_image)] | None = Field(
+        None,
+        min_length=1,
+        description="What VMs boot, a file of the host: an `.iso` is put into a DVD drive; a "
+        "`.vhdx` (generation 1: a `.vhd` as well) is copied for each VM.",
+    )
+    switch: str | None = Field(
+        None,
+        min_length=1,
+        description="The virtual switch that agents dial back over, by name; the only one when "
+        "left out.",
+    )
+    generation: Literal[1, 2] = Field(
+        1,
+        description="`1`: BIOS, PCI and IDE, beside which there are synthetic devices; `2`: UEFI, "
+        "and synthetic devices alone.",
+    )
+    devices: Literal["paravirtual", "emulated"] = Field(
+        "paravirtual",
+        description="`paravirtual`: the synthetic network card, and SCSI for a disk of generation "
+        "2; `emulated`: the legacy network card and IDE, of generation 1. Generation 1 boots from "
+        "IDE in either case, which Linux drives by `hv_storvsc` where it can: an emulated disk "
+        "needs an `image` whose kernel has `ata_piix.prefer_ms_hyperv=0`. The agent's proof must "
+        "show the drivers asked for.",
+    )
+    secure_boot: bool = Field(
+        False,
+        description="Generation 2: boot what Microsoft's UEFI certificate authority has signed, "
+        "and nothing else.",
+    )
+    scheduling: Scheduling = subject_scheduling(
+        "How Hyper-V schedules the subject beside others: weight (100 is its own), cap and "
+        "reservation, in whole percent of the VM's processors; see `scheduling` below."
+    )
+
+    @classmethod
+    def within(cls, wanted: Scheduling) -> Scheduling:
+        """Refuse what Hyper-V does not know."""
+        return refused(wanted, UNKNOWN, "Hyper-V knows")
+
+    @model_validator(mode="after")
+    def _of_its_generation(self) -> Self:
+        if self.generation == 1 and self.secure_boot:
+            raise ValueError("only generation 2 has Secure Boot: write `generation: 2`")
+        if self.generation == 2 and self.devices == "emulated":
+            raise ValueError(
+                "generation 2 has no legacy network card and no IDE: write `generation: 1`"
+            )
+        if self.generation == 2 and self.image is not None and self.image.lower().endswith(".vhd"):
+            raise ValueError("generation 2 takes no .vhd: convert it to a .vhdx (Convert-VHD)")
+        return self
+
+    @property
+    def wanted_devices(self) -> str:
+        """The device models asked for."""
+        return self.devices
+
+    def way(self) -> dict[str, Any]:
+        """Return how the host is reached again, without secrets: for the ledger."""
+        return {**super().way(), "authentication": self.authentication}
+
+    def processor(self, role: str, vcpus: int) -> dict[str, int]:
+        """Return what ``Set-VMProcessor`` is given for a role's machine.
+
+        Args:
+            role: The machine's.
+            vcpus: How many it has: cap and reservation are percent of all of them.
+        """
+        wanted = self.scheduling_of(role)
+        return {
+            "Count": vcpus,
+            "RelativeWeight": DEFAULT_WEIGHT if wanted.weight is None else wanted.weight,
+            "Maximum": ALL if wanted.cap is None else _percent(wanted.cap, vcpus),
+            "Reserve": 0 if wanted.reservation is None else _percent(wanted.reservation, vcpus),
+        }
+
+
+def _percent(cpus: float, vcpus: int) -> int:
+    """Return a number of CPUs as percent of a VM's vCPUs: whole ones, and never none."""
+    return min(ALL, max(1, round(100 * cpus / vcpus)))

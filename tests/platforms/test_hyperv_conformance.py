@@ -1,0 +1,51 @@
+"""Hyper-V's driver passes the cases that every platform passes; local agents play the guests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+pytest.importorskip("pypsrp")
+pytest.importorskip("psrpcore")
+
+from platforms.hyperv_host import DISK, IMAGE, USER
+from platforms.hyperv_server import HypervServer
+from platforms.vendor_served import ServedCases, reached
+from tare.platforms.hyperv.options import HypervOptions
+from tare.platforms.hyperv.platform import Hyperv
+
+NAMED = HypervOptions.model_validate({"address": "set-by-the-fixture"})
+
+
+class Vms(ServedCases):
+    killed_words = "its VM is Off"
+
+    @classmethod
+    def begun(cls, folder: Path) -> tuple[Any, dict[str, object]]:
+        server = HypervServer(folder)
+        return server, {**reached(server, USER, server.password), "image": IMAGE}
+
+    @classmethod
+    def number_of(cls, name: str) -> Any:
+        (vm,) = (vm.id for vm in cls.server.host.vms.values() if vm.name == name)
+        return vm
+
+    @classmethod
+    def require_nothing_left(cls) -> None:
+        assert cls.server.left == []
+        assert cls.server.shells == {}
+
+
+@pytest.mark.slow
+class TestHyperv(Vms):
+    platform = Hyperv()
+    options = NAMED
+
+
+@pytest.mark.acceptance
+class TestHypervGeneration2FromADisk(Vms):
+    platform = Hyperv()
+    options = NAMED
+    chosen: ClassVar[dict[str, object]] = {"generation": 2, "image": DISK}
