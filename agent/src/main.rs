@@ -114,7 +114,11 @@ fn dial_back(words: &[String]) -> Result<(), Error> {
         [path] => path.into(),
         _ => return Err(USAGE.into()),
     };
-    let dialled = dial::dial(&dial::read(&path)?)?;
+    let told = dial::read(&path)?;
+    let dial::Way::Dial(host) = told.way else {
+        return Err("it names a serial port: `tare-agent serve --device` speaks on one".into());
+    };
+    let dialled = dial::dial(&host, &told.key)?;
     let streams = dialled
         .stream()
         .and_then(|one| Ok((one, dialled.stream()?)));

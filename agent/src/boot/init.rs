@@ -3,7 +3,7 @@
 //! PID 1 itself only prepares the machine, reaps children, and ends the machine when the agent
 //! (its first child) ends, whatever the reason: a machine never waits in silence.
 
-use super::{network, scratch};
+use super::{live, network, scratch};
 use crate::channel::frame::{encode, Kind, OUT_OF_BAND};
 use crate::channel::protocol;
 use crate::channel::serve::{Ending, Origin, Role, Server};
@@ -55,6 +55,9 @@ pub fn run() -> ! {
     for note in &notes {
         say(note);
     }
+    if let Some(image) = words.get(live::WORD) {
+        end_with(live_machine(image, origin, events, off));
+    }
     let wanted = words.get("tare.channel").unwrap_or(DEFAULT_CHANNEL);
     match open_channel(wanted, events) {
         Ok(channel) => {
@@ -66,10 +69,39 @@ pub fn run() -> ! {
         }
         Err(reason) => say(&reason),
     }
+    end_with(off)
+}
+
+fn end_with(off: Off) -> ! {
     sys::end_machine(off);
     // Where the kernel cannot power off, it may restart; hypervisors are told to take that for an end.
     sys::end_machine(Off::Reboot);
     panic!("the kernel refuses to end the machine");
+}
+
+/// Be what a configuration says, until the host is done with it. Returns how the machine is to end.
+fn live_machine(image: &str, mut origin: Origin, events: Option<OwnedFd>, off: Off) -> Off {
+    let ready = live::prepare(image == live::WITH_TOOLBOX, events.as_ref());
+    origin.live = ready.about;
+    origin.mark("live");
+    let told = ready.told;
+    let off = if told.again { Off::Reboot } else { off };
+    let served = beside(move || {
+        let reached = live::reach(&told);
+        origin.mark("channel");
+        let copies = reached.input.try_clone().and_then(|input| {
+            let output = reached.output.try_clone()?;
+            Ok((input, output))
+        });
+        if let Ok((input, output)) = copies {
+            serve(input, output, origin);
+        }
+        reached.finish();
+    });
+    if let Err(reason) = served {
+        live::say(&reason);
+    }
+    off
 }
 
 /// Write a line to the console, where there is one.
@@ -86,31 +118,40 @@ fn supervise(channel: File, origin: Origin) -> Option<String> {
         Ok(copies) => copies,
         Err(error) => return Some(format!("the channel cannot be used: {error}")),
     };
+    let served = beside(move || serve(input, output, origin));
+    let reason = served.err()?;
+    last_words(&channel, &reason);
+    Some(reason)
+}
+
+fn serve(input: File, output: File, origin: Origin) {
+    let server = Server::new(output, Role::Init, origin);
+    server.speak_when_failing();
+    let (Ending::Shutdown | Ending::HostLost) = server.serve(input);
+}
+
+/// Do something in a child, and reap until it ends. Returns why, where it did not end well.
+fn beside(work: impl FnOnce()) -> Result<(), String> {
     match sys::fork() {
-        Err(error) => Some(format!("the agent cannot be started: {error}")),
+        Err(error) => Err(format!("the agent cannot be started: {error}")),
         Ok(Side::Child) => {
             // Rather the applications than the agent, when memory runs out.
             let _ = fs::write("/proc/self/oom_score_adj", "-900");
-            let server = Server::new(output, Role::Init, origin);
-            server.speak_when_failing();
-            match server.serve(input) {
-                Ending::Shutdown | Ending::HostLost => std::process::exit(0),
-            }
+            work();
+            std::process::exit(0)
         }
         Ok(Side::Parent(agent)) => loop {
             match sys::wait_child() {
                 Ok((child, ended)) if child == agent => {
-                    let reason = match ended {
-                        Ok(0) => return None,
-                        Ok(code) => format!("the agent ended with code {code}"),
-                        Err(how) => format!("the agent was {how}"),
+                    return match ended {
+                        Ok(0) => Ok(()),
+                        Ok(code) => Err(format!("the agent ended with code {code}")),
+                        Err(how) => Err(format!("the agent was {how}")),
                     };
-                    last_words(&channel, &reason);
-                    return Some(reason);
                 }
                 Ok(_) => {}
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => return Some(format!("the agent cannot be waited for: {error}")),
+                Err(error) => return Err(format!("the agent cannot be waited for: {error}")),
             }
         },
     }

@@ -55,6 +55,8 @@ pub struct Origin {
     pub settings: Value,
     /// The machine's network, where the host wants one.
     pub network: Value,
+    /// Of a live image: where its configuration, its toolbox and its address came from.
+    pub live: Value,
     marks: serde_json::Map<String, Value>,
 }
 
@@ -163,6 +165,9 @@ impl Server {
         });
         if !self.origin.network.is_null() {
             message["proof"]["network"] = self.origin.network.clone();
+        }
+        if !self.origin.live.is_null() {
+            message["proof"]["live"] = self.origin.live.clone();
         }
         message["boot"]["hello_ns"] = clock::monotonic_raw_ns().into();
         if let Some(id) = id {

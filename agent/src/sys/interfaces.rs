@@ -6,7 +6,7 @@ use super::check;
 use rustix::net::{socket_with, AddressFamily, SocketFlags, SocketType};
 use std::fs::File;
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::AsRawFd;
 
 /// The bytes of an interface's name, with the zero byte that ends it.
@@ -65,6 +65,48 @@ pub fn set_address(name: &str, address: Ipv4Addr, prefix: u8) -> io::Result<()> 
     let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
     Request::with_address(name, address).carry_out(libc::SIOCSIFADDR)?;
     Request::with_address(name, Ipv4Addr::from(mask)).carry_out(libc::SIOCSIFNETMASK)
+}
+
+/// Send whatever has no way of its own to a gateway (route(8), `SIOCADDRT`).
+pub fn set_gateway(gateway: Ipv4Addr) -> io::Result<()> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
+    let to = |address: Ipv4Addr| {
+        let mut data = [0; 14];
+        for (place, byte) in data[2..].iter_mut().zip(address.octets()) {
+            *place = byte as libc::c_char;
+        }
+        libc::sockaddr {
+            sa_family: libc::AF_INET as libc::sa_family_t,
+            sa_data: data,
+        }
+    };
+    let anywhere = to(Ipv4Addr::UNSPECIFIED);
+    // SAFETY: a route is numbers, and a pointer to a device's name that may be null.
+    let mut route: libc::rtentry = unsafe { std::mem::zeroed() };
+    (route.rt_dst, route.rt_genmask, route.rt_gateway) = (anywhere, anywhere, to(gateway));
+    route.rt_flags = libc::RTF_UP | libc::RTF_GATEWAY;
+    // SAFETY: the kernel reads one `struct rtentry`, whose only pointer is null.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCADDRT, &route) }).map(|_| ())
+}
+
+/// A socket that speaks with everybody on an interface's network, also before that has an address
+/// (socket(7), `SO_BINDTODEVICE`).
+pub fn broadcasting(interface: &str, port: u16) -> io::Result<UdpSocket> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))?;
+    socket.set_broadcast(true)?;
+    let length = libc::socklen_t::try_from(interface.len()).unwrap_or(0);
+    // SAFETY: the kernel reads `length` bytes of the name.
+    check(unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_BINDTODEVICE,
+            interface.as_ptr().cast(),
+            length,
+        )
+    })?;
+    Ok(socket)
 }
 
 /// The first IPv4 address of an interface.

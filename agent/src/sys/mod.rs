@@ -19,7 +19,10 @@ pub use descriptors::{
     wait_readable, wait_writable, Interest,
 };
 pub use files::{forget_cached, space, sync_file_system, Space};
-pub use interfaces::{address, driver, ethtool, open_tap, raise_interface, set_address, set_mtu};
+pub use interfaces::{
+    address, broadcasting, driver, ethtool, open_tap, raise_interface, set_address, set_gateway,
+    set_mtu,
+};
 pub use library::{clock_ns, clock_step_ns, clock_ticks_per_s, page_size};
 pub use machine::{device_events, end_machine, load_module, mount, uname, unmount, Off, Uname};
 pub use processes::{

@@ -54,6 +54,13 @@ pub struct Toolbox {
 }
 
 static FOUND: OnceLock<Result<Toolbox, String>> = OnceLock::new();
+/// Why this machine has none, where that is known.
+static ABSENT: OnceLock<String> = OnceLock::new();
+
+/// Say why this machine has no toolbox, instead of waiting for one.
+pub fn be_absent(reason: &str) {
+    let _ = ABSENT.set(reason.into());
+}
 
 /// The toolbox, found and mounted at the first call.
 pub fn open() -> Result<&'static Toolbox, Failure> {
@@ -121,6 +128,9 @@ fn find() -> Result<PathBuf, String> {
 }
 
 fn mount() -> Result<(), String> {
+    if let Some(reason) = ABSENT.get() {
+        return Err(format!("this machine has no toolbox: {reason}"));
+    }
     let since = Instant::now();
     let device = loop {
         if let Some(device) = disk() {
@@ -143,7 +153,8 @@ fn mount() -> Result<(), String> {
     furnish(Path::new(PLACE), &names).map_err(say)
 }
 
-fn disk() -> Option<PathBuf> {
+/// The first disk, or partition of one, that holds the toolbox.
+pub fn disk() -> Option<PathBuf> {
     let mut names: Vec<_> = fs::read_dir("/sys/class/block").ok()?.flatten().collect();
     names.sort_by_key(|entry| entry.file_name());
     names
@@ -153,8 +164,13 @@ fn disk() -> Option<PathBuf> {
 }
 
 fn holds_toolbox(device: &Path) -> io::Result<bool> {
+    is_at(&File::open(device)?, 0)
+}
+
+/// Whether the toolbox begins at this byte of a file or device.
+pub fn is_at(file: &File, begin: u64) -> io::Result<bool> {
     let mut block = [0; 128];
-    File::open(device)?.read_exact_at(&mut block, SUPERBLOCK)?;
+    file.read_exact_at(&mut block, begin + SUPERBLOCK)?;
     Ok(is_toolbox(&block))
 }
 

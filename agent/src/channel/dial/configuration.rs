@@ -1,11 +1,11 @@
-//! The configuration that says where to dial: JSON, by itself or on an ISO 9660 image with the label
-//! TARE-CFG, which may be a CD or a disk.
+//! The configuration that says where to dial, or on which serial port to speak: JSON, by itself or on
+//! an ISO 9660 image with the label TARE-CFG, which may be a CD or a disk.
 
 use crate::tools::pinned::digest;
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::Read;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -16,13 +16,40 @@ const SECTOR: u64 = 2048;
 const DESCRIPTOR: u64 = 16;
 const MOST: u64 = 1 << 16;
 
-/// Where to dial, whom to expect there, and what opens the door.
+/// The way to the host, and what opens the door.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Configuration {
+    pub way: Way,
+    pub key: String,
+    /// What the network interface is to be; `None`: what DHCP says.
+    pub network: Option<Stated>,
+    /// Whether the machine starts anew when the host is done with it, and does not switch itself off.
+    pub again: bool,
+}
+
+/// How the host is reached.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Way {
+    /// Over TLS, at an address.
+    Dial(Host),
+    /// On a serial port, such as `ttyS1`.
+    Serial(PathBuf),
+}
+
+/// Where the host listens, and how it is known.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Host {
     pub callback: SocketAddr,
     /// SHA-256 of the host's certificate.
     pub certificate: [u8; 32],
-    pub key: String,
+}
+
+/// An interface's address as the configuration states it, in place of DHCP.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stated {
+    pub address: Ipv4Addr,
+    pub prefix: u8,
+    pub gateway: Option<Ipv4Addr>,
 }
 
 impl Configuration {
@@ -37,14 +64,54 @@ impl Configuration {
         if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err("'key' is no hexadecimal number".into());
         }
+        let way = match value["serial"].as_str() {
+            Some(port) => Way::Serial(serial(port)?),
+            None => Way::Dial(Host {
+                callback: word("callback")?
+                    .parse()
+                    .map_err(|_| "'callback' is not ADDRESS:PORT")?,
+                certificate: digest(word("certificate")?).ok_or("'certificate' is no SHA-256")?,
+            }),
+        };
+        let network = match &value["network"] {
+            Value::Null => None,
+            stated => Some(Stated::parse(stated).ok_or("'network' has no ADDRESS/PREFIX")?),
+        };
         Ok(Self {
-            callback: word("callback")?
-                .parse()
-                .map_err(|_| "'callback' is not ADDRESS:PORT")?,
-            certificate: digest(word("certificate")?).ok_or("'certificate' is no SHA-256")?,
+            way,
             key,
+            network,
+            again: value["again"] == true,
         })
     }
+}
+
+impl Stated {
+    fn parse(value: &Value) -> Option<Self> {
+        let (address, prefix) = value["address"].as_str()?.split_once('/')?;
+        let prefix = prefix
+            .parse()
+            .ok()
+            .filter(|length| (1..=32).contains(length));
+        let gateway = match &value["gateway"] {
+            Value::Null => None,
+            named => Some(named.as_str()?.parse().ok()?),
+        };
+        Some(Self {
+            address: address.parse().ok()?,
+            prefix: prefix?,
+            gateway,
+        })
+    }
+}
+
+/// The device of a serial port by its name: whatever else a configuration names is no port.
+fn serial(name: &str) -> Result<PathBuf, String> {
+    let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    if !plain || !(name.starts_with("tty") || name.starts_with("hvc")) {
+        return Err("'serial' is no name of a serial port, such as ttyS1".into());
+    }
+    Ok(Path::new("/dev").join(name))
 }
 
 /// Read the configuration from a file, an image or a device.
@@ -131,9 +198,35 @@ mod tests {
     #[test]
     fn a_configuration_is_read() {
         let found = Configuration::parse(text("00ff").as_bytes()).unwrap();
-        assert_eq!(found.callback, "192.0.2.7:4460".parse().unwrap());
-        assert_eq!(found.certificate, [10; 32]);
+        let host = Host {
+            callback: "192.0.2.7:4460".parse().unwrap(),
+            certificate: [10; 32],
+        };
+        assert_eq!(found.way, Way::Dial(host));
         assert_eq!(found.key, "00ff");
+        assert_eq!((found.network, found.again), (None, false));
+    }
+
+    #[test]
+    fn a_port_and_an_address_can_be_stated() {
+        let found = Configuration::parse(
+            br#"{"version":1,"serial":"ttyS1","key":"0f","again":true,
+                 "network":{"address":"192.0.2.9/24","gateway":"192.0.2.1"}}"#,
+        )
+        .unwrap();
+        assert_eq!(found.way, Way::Serial("/dev/ttyS1".into()));
+        let stated = found.network.unwrap();
+        assert_eq!((stated.address, stated.prefix), ([192, 0, 2, 9].into(), 24));
+        assert_eq!(stated.gateway, Some([192, 0, 2, 1].into()));
+        assert!(found.again);
+        for wrong in [
+            r#"{"version":1,"serial":"../sda","key":"0f"}"#,
+            r#"{"version":1,"serial":"sda","key":"0f"}"#,
+            r#"{"version":1,"serial":"ttyS0","key":"0f","network":{"address":"1.2.3.4"}}"#,
+            r#"{"version":1,"serial":"ttyS0","key":"0f","network":{"address":"1.2.3.4/33"}}"#,
+        ] {
+            assert!(Configuration::parse(wrong.as_bytes()).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 mod configuration;
 mod relay;
 
-pub use configuration::{find, read, Configuration};
+pub use configuration::{find, read, Configuration, Host, Stated, Way};
 
 use crate::tools::pinned;
 use rustls::crypto::ring;
@@ -42,34 +42,39 @@ impl Dialled {
     }
 }
 
+/// The line by which a host knows the machine.
+pub fn greeting(key: &str) -> String {
+    format!("tare-callback 1 {key}\n")
+}
+
 /// Dial the host until it answers.
-pub fn dial(to: &Configuration) -> Result<Dialled, String> {
+pub fn dial(host: &Host, key: &str) -> Result<Dialled, String> {
     let since = Instant::now();
     loop {
-        match attempt(to) {
+        match attempt(host, key) {
             Ok(dialled) => return Ok(dialled),
             Err(error) if since.elapsed() > PATIENCE => {
-                return Err(format!("{} cannot be reached: {error}", to.callback));
+                return Err(format!("{} cannot be reached: {error}", host.callback));
             }
             // A certificate of somebody else's does not become the host's by waiting.
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                return Err(format!("{} is not the host: {error}", to.callback));
+                return Err(format!("{} is not the host: {error}", host.callback));
             }
             Err(_) => std::thread::sleep(PAUSE),
         }
     }
 }
 
-fn attempt(to: &Configuration) -> io::Result<Dialled> {
-    let mut tcp = TcpStream::connect_timeout(&to.callback, CONNECT)?;
+fn attempt(host: &Host, key: &str) -> io::Result<Dialled> {
+    let mut tcp = TcpStream::connect_timeout(&host.callback, CONNECT)?;
     tcp.set_nodelay(true)?;
     tcp.set_read_timeout(Some(CONNECT))?;
     tcp.set_write_timeout(Some(CONNECT))?;
-    let mut tls = begin(to.certificate).map_err(io::Error::other)?;
+    let mut tls = begin(host.certificate).map_err(io::Error::other)?;
     while tls.is_handshaking() {
         tls.complete_io(&mut tcp)?;
     }
-    writeln!(tls.writer(), "tare-callback 1 {}", to.key)?;
+    tls.writer().write_all(greeting(key).as_bytes())?;
     while tls.wants_write() {
         tls.write_tls(&mut tcp)?;
     }

@@ -46,6 +46,11 @@ pub fn number(path: impl AsRef<Path>) -> Option<i64> {
     read(path)?.parse().ok()
 }
 
+/// The chosen word of a kernel setting's file; `None` where it cannot be read.
+pub fn chosen_in(path: &str) -> Option<String> {
+    read(path).map(|text| chosen(&text).to_string())
+}
+
 /// The names in a folder, sorted; none where it cannot be read.
 fn names(path: impl AsRef<Path>) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(path)

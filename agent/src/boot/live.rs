@@ -1,0 +1,315 @@
+//! A live image: a machine that finds its drivers, and does nothing until a CD or disk labelled
+//! TARE-CFG tells it which host to reach, and with which key.
+
+use super::drivers::Drivers;
+use super::{dhcp, medium};
+use crate::channel::dial::{self, Configuration, Dialled, Host, Stated, Way};
+use crate::measure::proof;
+use crate::sys;
+use rustix::mount::MountFlags;
+use serde_json::{json, Value};
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// The word of the kernel's command line; its value says whether the image has a toolbox.
+pub const WORD: &str = "tare.live";
+pub const WITH_TOOLBOX: &str = "toolbox";
+
+/// Between two looks at what devices there are, where the kernel announces none.
+const LOOK: Duration = Duration::from_secs(1);
+/// Between two lines on the console that say what is waited for.
+const REMIND: Duration = Duration::from_secs(60);
+/// How long the disk or CD with the toolbox may take to appear.
+const MEDIUM_WAIT: Duration = Duration::from_secs(20);
+/// How long a link may take to come up before the next interface is tried.
+const LINK_WAIT: Duration = Duration::from_secs(5);
+
+/// What a live machine knows once it is ready to reach its host.
+pub struct Ready {
+    pub told: Configuration,
+    /// For the proof.
+    pub about: Value,
+}
+
+/// Write a line to every console, where somebody may be looking.
+pub fn say(text: &str) {
+    let active = fs::read_to_string("/sys/class/tty/console/active").unwrap_or_default();
+    for name in active.split_whitespace() {
+        let opened = OpenOptions::new()
+            .write(true)
+            .custom_flags(libc::O_NOCTTY)
+            .open(Path::new("/dev").join(name));
+        if let Ok(mut console) = opened {
+            let _ = write!(console, "tare: {text}\r\n");
+        }
+    }
+}
+
+/// Says the same thing once a minute only, and something new at once.
+#[derive(Default)]
+struct Reminder {
+    said: Option<(String, Instant)>,
+}
+
+impl Reminder {
+    fn say(&mut self, text: String) {
+        let again = match &self.said {
+            Some((before, when)) => *before != text || when.elapsed() >= REMIND,
+            None => true,
+        };
+        if again {
+            say(&text);
+            self.said = Some((text, Instant::now()));
+        }
+    }
+}
+
+/// Load drivers, and wait for the configuration, the toolbox and the network, however long it takes.
+pub fn prepare(with_toolbox: bool, events: Option<&OwnedFd>) -> Ready {
+    let mut machine = Machine {
+        drivers: Drivers::read(),
+        events,
+        reminder: Reminder::default(),
+    };
+    let (told, device) = machine.configuration();
+    let toolbox = if with_toolbox {
+        machine.toolbox()
+    } else {
+        json!({"on": Value::Null, "reason": "the image was made without one"})
+    };
+    let network = match &told.way {
+        Way::Dial(_) => machine.network(told.network.as_ref()),
+        Way::Serial(_) => Value::Null,
+    };
+    let about = json!({
+        "configuration": device,
+        "toolbox": toolbox,
+        "network": network,
+        "lockdown": lockdown(),
+    });
+    Ready { told, about }
+}
+
+/// How far the kernel trusts root: Debian's says `integrity` where Secure Boot is on.
+fn lockdown() -> Value {
+    let quiet = MountFlags::NOSUID | MountFlags::NOEXEC;
+    // It may be mounted already, or not be there at all.
+    let _ = sys::mount(
+        "securityfs",
+        "/sys/kernel/security",
+        "securityfs",
+        quiet,
+        "",
+    );
+    proof::chosen_in("/sys/kernel/security/lockdown").into()
+}
+
+struct Machine<'a> {
+    drivers: Drivers,
+    events: Option<&'a OwnedFd>,
+    reminder: Reminder,
+}
+
+impl Machine<'_> {
+    fn look_for_devices(&mut self) {
+        for note in self.drivers.load_wanted() {
+            say(&note);
+        }
+    }
+
+    /// Wait until the kernel announces something, or for a moment.
+    fn pause(&self) {
+        match self.events {
+            Some(events) => {
+                if sys::wait_readable(events, Some(LOOK)).unwrap_or(false) {
+                    sys::discard(events);
+                }
+            }
+            None => std::thread::sleep(LOOK),
+        }
+    }
+
+    fn configuration(&mut self) -> (Configuration, String) {
+        let since = Instant::now();
+        loop {
+            self.look_for_devices();
+            let waiting = match dial::find() {
+                Some(path) => match dial::read(&path) {
+                    Ok(told) => return (told, path.display().to_string()),
+                    Err(reason) => format!("the configuration cannot be used: {reason}"),
+                },
+                None => "no CD or disk of this machine has the label TARE-CFG".into(),
+            };
+            // A disk may take some seconds to be found.
+            if since.elapsed() > LINK_WAIT {
+                let text = format!("waiting for a configuration: {waiting}");
+                self.reminder.say(text);
+            }
+            self.pause();
+        }
+    }
+
+    fn toolbox(&mut self) -> Value {
+        let since = Instant::now();
+        while !medium::is_there() && since.elapsed() < MEDIUM_WAIT {
+            self.pause();
+            self.look_for_devices();
+        }
+        let brought = medium::bring_toolbox(&mut self.drivers);
+        if let Some(reason) = brought["reason"].as_str() {
+            say(&format!("no toolbox: {reason}"));
+        }
+        brought
+    }
+
+    fn network(&mut self, stated: Option<&Stated>) -> Value {
+        let mut round: u32 = 0;
+        loop {
+            self.look_for_devices();
+            let names = proof::nic_names();
+            let mut waiting = String::from("this machine has no network interface");
+            for name in &names {
+                round = round.wrapping_add(1);
+                match set_up(name, stated, round) {
+                    Ok(()) => {
+                        let by = if stated.is_some() { "stated" } else { "DHCP" };
+                        let driver = proof::nic(name)["driver"].clone();
+                        return json!({"interface": name, "by": by, "driver": driver});
+                    }
+                    Err(reason) => waiting = reason,
+                }
+            }
+            self.reminder
+                .say(format!("waiting for a network: {waiting}"));
+            self.pause();
+        }
+    }
+}
+
+fn set_up(name: &str, stated: Option<&Stated>, number: u32) -> Result<(), String> {
+    let said = |error: std::io::Error| format!("{name}: {error}");
+    sys::raise_interface(name).map_err(said)?;
+    let since = Instant::now();
+    while proof::number(format!("/sys/class/net/{name}/carrier")) != Some(1) {
+        if since.elapsed() > LINK_WAIT {
+            return Err(format!("{name} has no link"));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let asked;
+    let address = match stated {
+        Some(stated) => stated,
+        None => {
+            let hardware = hardware(name).ok_or(format!("{name} has no Ethernet address"))?;
+            // Different for two machines that were copied from one, and at each try.
+            let salt = u32::from_be_bytes([hardware[2], hardware[3], hardware[4], hardware[5]]);
+            asked = dhcp::ask(name, hardware, salt.wrapping_add(number))?;
+            &asked
+        }
+    };
+    sys::set_address(name, address.address, address.prefix).map_err(said)?;
+    if let Some(gateway) = address.gateway {
+        let said = |error| format!("{name}: the gateway {gateway} cannot be used: {error}");
+        sys::set_gateway(gateway).map_err(said)?;
+    }
+    Ok(())
+}
+
+fn hardware(name: &str) -> Option<[u8; 6]> {
+    parse_hardware(&fs::read_to_string(format!("/sys/class/net/{name}/address")).ok()?)
+}
+
+fn parse_hardware(text: &str) -> Option<[u8; 6]> {
+    let mut address = [0; 6];
+    let mut parts = text.trim().split(':');
+    for byte in &mut address {
+        *byte = u8::from_str_radix(parts.next()?, 16).ok()?;
+    }
+    parts.next().is_none().then_some(address)
+}
+
+/// A channel to the host, and what closes it in the end.
+pub struct Reached {
+    pub input: File,
+    pub output: File,
+    dialled: Option<Dialled>,
+}
+
+impl Reached {
+    /// Send what was said, and close the channel.
+    pub fn finish(self) {
+        match self.dialled {
+            Some(dialled) => dialled.finish(),
+            None => sys::drain(&self.output),
+        }
+    }
+}
+
+/// Reach the host, however long it takes.
+pub fn reach(told: &Configuration) -> Reached {
+    let mut reminder = Reminder::default();
+    loop {
+        let reached = match &told.way {
+            Way::Dial(host) => by_network(host, &told.key),
+            Way::Serial(port) => by_serial(port, &told.key),
+        };
+        match reached {
+            Ok(reached) => return reached,
+            Err(reason) => reminder.say(format!("waiting for the host: {reason}")),
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+fn by_network(host: &Host, key: &str) -> Result<Reached, String> {
+    let dialled = dial::dial(host, key)?;
+    let said = |error: std::io::Error| error.to_string();
+    Ok(Reached {
+        input: dialled.stream().map_err(said)?,
+        output: dialled.stream().map_err(said)?,
+        dialled: Some(dialled),
+    })
+}
+
+fn by_serial(port: &Path, key: &str) -> Result<Reached, String> {
+    let said = |error: std::io::Error| format!("{}: {error}", port.display());
+    // Without a carrier, which not every hypervisor shows, a plain open would wait for ever.
+    let opened = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
+        .open(port);
+    let mut input = opened.map_err(said)?;
+    if sys::is_terminal(&input) {
+        sys::set_raw(&input).map_err(said)?;
+    }
+    sys::set_blocking(&input, true).map_err(said)?;
+    // A line of its own, whatever the firmware has written before.
+    let line = format!("\n{}", dial::greeting(key));
+    input.write_all(line.as_bytes()).map_err(said)?;
+    Ok(Reached {
+        output: input.try_clone().map_err(said)?,
+        input,
+        dialled: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ethernet_address_is_read() {
+        assert_eq!(
+            parse_hardware("52:54:00:a0:0b:ff\n"),
+            Some([0x52, 0x54, 0, 0xa0, 0x0b, 0xff])
+        );
+        for other in ["", "00:00", "52:54:00:a0:0b:ff:01", "no:ad:dr:es:s0:00"] {
+            assert_eq!(parse_hardware(other), None);
+        }
+    }
+}
