@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 image_app = typer.Typer(
-    help="The toolbox: the applications, as one read-only image for every machine.",
+    help="What machines are given: the toolbox with the applications, and the live image that "
+    "boots anywhere.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -18,6 +20,16 @@ image_app = typer.Typer(
 class KindName(StrEnum):
     """The toolboxes there are."""
 
+    base = "base"
+    build = "build"
+    hadoop = "hadoop"
+    analytics = "analytics"
+
+
+class LiveToolbox(StrEnum):
+    """The toolboxes that a live image may hold."""
+
+    none = "none"
     base = "base"
     build = "build"
     hadoop = "hadoop"
@@ -97,3 +109,66 @@ def verify() -> None:
         print("no toolbox is cached")
     if damaged:
         raise typer.Exit(1)
+
+
+@image_app.command()
+def live(
+    out: Annotated[Path, typer.Option(help="The file to write.")],
+    toolbox: Annotated[
+        LiveToolbox, typer.Option(help="The toolbox that it holds, as a partition of its own.")
+    ] = LiveToolbox.base,
+    raw: Annotated[
+        bool,
+        typer.Option(
+            "--raw",
+            help="To be attached as a disk and not as a CD: the same bytes, under any name; "
+            "without it the name ends in .iso.",
+        ),
+    ] = False,
+    append: Annotated[
+        list[str] | None,
+        typer.Option(help="A word for the kernel's command line; may be given again."),
+    ] = None,
+    kernel: Annotated[
+        str, typer.Option(help="`generic`, or the name of a package with another signed kernel.")
+    ] = "generic",
+) -> None:
+    """Make one image that boots anywhere, by BIOS and UEFI, and dials back to Tare.
+
+    It does nothing until it finds a CD or disk labelled TARE-CFG, which the drivers of hypervisors
+    attach to their machines.
+    """
+    import asyncio
+
+    from tare.errors import InputError
+    from tare.hosts.local import LocalHost
+    from tare.images.live.image import make_live_image
+    from tare.images.toolbox.recipe import KINDS
+    from tare.run.session import agent_path, cache_dir
+
+    if not raw and out.suffix != ".iso":
+        raise InputError(
+            f"{out} is not named as a CD's image",
+            "let the name end in .iso, or say --raw where it is to be attached as a disk",
+        )
+    began = time.monotonic()
+
+    def say(sentence: str) -> None:
+        print(f"{time.monotonic() - began:6.1f} s  {sentence}", flush=True)
+
+    agent = agent_path()
+    made = asyncio.run(
+        make_live_image(
+            LocalHost(agent),
+            out.absolute(),
+            kernel=kernel,
+            toolbox=next((kind for kind in KINDS if kind == toolbox.value), None),
+            words=tuple(append or ()),
+            agent=agent,
+            cache=cache_dir(),
+            say=say,
+        )
+    )
+    held = f"toolbox {made.toolbox}" if made.toolbox else "no toolbox"
+    print(f"{out}: Linux {made.kernel_version}, {held}")
+    print(f"SHA-256 {made.digest}")

@@ -133,6 +133,27 @@ async def require_kernel(host: Host, kernel: str) -> None:
         )
 
 
+async def find_package(host: Host, name: str) -> Package:
+    """Find a package by its name.
+
+    Args:
+        host: The computer whose package lists are used.
+        name: The package's name.
+
+    Raises:
+        InputError: There is none of that name.
+    """
+    found = await _first(host, (name,))
+    if found is None and await _update(host):
+        found = await _first(host, (name,))
+    if found is None:
+        system = await distribution(host)
+        raise InputError(
+            f"{system.name} has no package {name}", "run `apt-get update` as root, then try again"
+        )
+    return found
+
+
 async def _first(host: Host, names: tuple[str, ...]) -> Package | None:
     for name in names:
         if (package := await _show(host, name)) is not None:
