@@ -1,0 +1,156 @@
+"""The live image boots by BIOS and by UEFI, dials back, measures, and does nothing untold."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from images.live_guest import END_S, Booted, Firmware, LiveMachine, Medium, booted
+from tare.hosts import LocalHost
+from tare.images.cache import default_cache
+from tare.images.live.disc import TOOLS
+from tare.images.live.image import make_live_image
+from tare.images.toolbox.recipe import Kind
+
+pytestmark = [
+    pytest.mark.guest,
+    pytest.mark.slow,
+    pytest.mark.boots,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(
+        any(shutil.which(tool) is None for tool in (*TOOLS, "qemu-system-x86_64")),
+        reason="xorriso, mtools or QEMU is not installed",
+    ),
+]
+
+HELLO_S = 300.0
+SHORT = {"seconds": 0.2}
+
+
+def make(agent: Path, folder: Path, toolbox: Kind | None) -> Path:
+    made = make_live_image(
+        LocalHost(agent),
+        folder / "tare.iso",
+        kernel="generic",
+        toolbox=toolbox,
+        words=(),
+        agent=agent,
+        cache=default_cache(),
+        say=print,
+    )
+    return asyncio.run(made).file
+
+
+@pytest.fixture(scope="module")
+def image(agent_program: Path) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="tare-live-") as folder:
+        yield make(agent_program, Path(folder), None)
+
+
+@pytest.fixture(scope="module")
+def equipped(agent_program: Path) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="tare-live-") as folder:
+        yield make(agent_program, Path(folder), "base")
+
+
+async def measured(machine: Booted) -> dict[str, Any]:
+    """See that it measures and ends when told to; returns what it proves."""
+    try:
+        hello = await machine.client.hello(HELLO_S)
+        assert hello.role == "init"
+        done = await machine.client.run("numeric-sort", SHORT, deadline_s=END_S)
+        assert done.value["iterations_per_s"] > 0
+        await machine.client.shutdown()
+        assert await asyncio.wait_for(machine.process.wait(), END_S) == 0
+    except BaseException:
+        print(machine.said())
+        raise
+    key = str(machine.caller.configuration["key"])
+    assert key not in machine.said() and key not in repr(hello.proof)
+    return dict(hello.proof)
+
+
+async def test_it_boots_from_a_cd_by_bios_and_dials_back(image: Path, tmp_path: Path) -> None:
+    async with booted(LiveMachine(image, "bios"), tmp_path) as machine:
+        proof = await measured(machine)
+    live = proof["live"]
+    assert live["network"] == {"interface": "eth0", "by": "DHCP", "driver": "e1000"}
+    assert live["configuration"].startswith("/dev/sr")
+    assert live["toolbox"]["on"] is None
+    assert proof["machine"]["uefi"] is False
+    assert live["lockdown"] == "none"
+
+
+@pytest.mark.acceptance
+@pytest.mark.parametrize(
+    ("firmware", "medium", "nic", "lockdown"),
+    [
+        ("uefi", "cd", "e1000e", "none"),
+        ("secure", "cd", "virtio-net-pci", "integrity"),
+        ("secure", "disk", "vmxnet3", "integrity"),
+        ("bios", "disk", "rtl8139", "none"),
+        ("bios", "cd", "tulip", "none"),
+    ],
+)
+async def test_it_boots_by_any_firmware_from_any_medium(
+    image: Path, tmp_path: Path, firmware: Firmware, medium: Medium, nic: str, lockdown: str
+) -> None:
+    async with booted(LiveMachine(image, firmware, medium, nic, 640), tmp_path) as machine:
+        proof = await measured(machine)
+    assert proof["machine"]["uefi"] is (firmware != "bios")
+    # Debian's kernel trusts root less where Secure Boot was on.
+    assert proof["live"]["lockdown"] == lockdown
+
+
+@pytest.mark.acceptance
+@pytest.mark.parametrize(
+    ("medium", "memory", "on", "device"),
+    [("disk", 512, "disk", "vda3"), ("cd", 1536, "memory", "ram0")],
+)
+async def test_no_cell_reads_the_toolbox_from_a_cd(
+    equipped: Path, tmp_path: Path, medium: Medium, memory: int, on: str, device: str
+) -> None:
+    machine = LiveMachine(equipped, "bios", medium, "virtio-net-pci", memory)
+    async with booted(machine, tmp_path) as found:
+        hello = await found.client.hello(HELLO_S)
+        assert hello.proof["live"]["toolbox"] == {"on": on, "device": device}
+        said = {"argv": ["bzip2", "--version"], "runs": 1}
+        done = await found.client.run("program", said, deadline_s=END_S)
+        assert done.value
+
+
+@pytest.mark.acceptance
+async def test_too_little_memory_for_the_toolbox_is_told(equipped: Path, tmp_path: Path) -> None:
+    async with booted(LiveMachine(equipped, "bios", "cd"), tmp_path) as machine:
+        hello = await machine.client.hello(HELLO_S)
+        told = hello.proof["live"]["toolbox"]
+        assert told["on"] is None and "attach the image to it as a disk" in told["reason"]
+
+
+@pytest.mark.acceptance
+async def test_without_a_configuration_it_says_what_it_waits_for(
+    image: Path, tmp_path: Path
+) -> None:
+    machine = LiveMachine(image, "bios", told=False)
+    async with booted(machine, tmp_path) as found:
+        async with asyncio.timeout(HELLO_S):
+            while "has the label TARE-CFG" not in found.said():
+                await asyncio.sleep(0.5)
+        # It goes on waiting, and has reached nobody.
+        await asyncio.sleep(3)
+        assert found.process.returncode is None
+        assert not found.caller.channel.dialled
+
+
+@pytest.mark.acceptance
+async def test_it_speaks_on_a_serial_port_with_its_key(image: Path, tmp_path: Path) -> None:
+    async with booted(LiveMachine(image, "bios", nic="", serial=True), tmp_path) as machine:
+        proof = await measured(machine)
+    assert proof["live"]["network"] is None
+    assert machine.greeted == machine.caller.configuration["key"]
