@@ -1,0 +1,138 @@
+"""The source of the distribution's Xen, unpacked where it can be built, with nothing installed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tare.errors import InputError
+from tare.hosts import Host
+from tare.lab.packages import fetch, resolve
+from tare.lab.sources import fetch_source
+
+TOOLS = ("flex", "bison")
+"""What builds Xen's configuration, besides a compiler; taken from packages and not installed."""
+_UNPACKED = ("flex", "bison", "m4", "libsigsegv2")
+STAMP = {
+    "XEN_BUILD_DATE": "-",
+    "XEN_BUILD_TIME": "-",
+    "XEN_BUILD_HOST": "tare",
+    "XEN_WHOAMI": "tare",
+    "XEN_DOMAIN": "local",
+}
+"""The same source gives the same bytes: no date, no computer's name in them."""
+_SHORT_S = 300.0
+_BUILD_S = 3600.0
+
+
+@dataclass(frozen=True)
+class XenSource:
+    """A tree of Xen's source.
+
+    Args:
+        host: This computer.
+        dsc: What the source package is described by.
+        tree: The hypervisor's own part of it.
+        environment: Where a build finds its tools.
+    """
+
+    host: Host
+    dsc: Path
+    tree: Path
+    environment: Mapping[str, str]
+
+    async def configure(self, lines: Sequence[str]) -> str:
+        """Take the default configuration with some lines changed; return what became of it.
+
+        Raises:
+            InputError: It cannot be configured, in its own words.
+        """
+        (self.tree / ".config").write_text("".join(f"{line}\n" for line in lines))
+        await step(self.host, [*self._make(STAMP), "olddefconfig"], _SHORT_S, self.environment)
+        return (self.tree / ".config").read_text()
+
+    async def build(self, stamp: Mapping[str, str] = STAMP) -> Path:
+        """Build what has changed since the last time; return the Xen, an uncompressed ELF.
+
+        Args:
+            stamp: What the build says of itself, as variables of its make.
+
+        Raises:
+            InputError: It does not build, in its own words.
+        """
+        jobs = str(len(self.host.topology().online))
+        await step(self.host, [*self._make(stamp), "-j", jobs], _BUILD_S, self.environment)
+        return self.tree / "xen"
+
+    def _make(self, stamp: Mapping[str, str]) -> list[str]:
+        said = [f"{name}={value}" for name, value in stamp.items()]
+        return ["make", "-C", str(self.tree), "XEN_TARGET_ARCH=x86_64", *said]
+
+
+async def unpack_xen(host: Host, work: Path) -> XenSource:
+    """Fetch the distribution's source of Xen, which apt verifies, and unpack it.
+
+    Args:
+        host: This computer.
+        work: An empty folder.
+
+    Raises:
+        InputError: It cannot be fetched or unpacked; or gcc, make or dpkg-source is missing.
+    """
+    await require_compiler(host)
+    for folder in (work / "source", work / "debs"):
+        folder.mkdir(parents=True)
+    environment = await _tools(host, work)
+    dsc = await fetch_source(host, "xen", work / "source")
+    await step(host, ["dpkg-source", "-x", str(dsc), str(work / "tree")], _SHORT_S)
+    return XenSource(host, dsc, work / "tree" / "xen", environment)
+
+
+async def require_compiler(host: Host) -> None:
+    """See that what builds Xen is here.
+
+    Raises:
+        InputError: A compiler, make or dpkg-source is missing.
+    """
+    for program in ("gcc", "make", "dpkg-source"):
+        found = await host.run(["sh", "-c", f"command -v {program}"], timeout_s=30)
+        if not found.ok:
+            raise InputError(
+                f"Xen is to be built here, and there is no {program}",
+                "apt-get install -y build-essential dpkg-dev, or give a Xen: lab: {xen: FILE}",
+            )
+
+
+async def _tools(host: Host, work: Path) -> dict[str, str]:
+    """Unpack what the build needs besides a compiler, and return where it finds that."""
+    root = work / "tools"
+    (work / "lists").mkdir()
+    wanted = [part for part in await resolve(host, TOOLS, work / "lists") if part.name in _UNPACKED]
+    for deb in await fetch(host, wanted, work / "debs"):
+        await step(host, ["dpkg-deb", "-x", str(deb), str(root)], _SHORT_S)
+    programs = root / "usr" / "bin"
+    return {
+        "PATH": f"{programs}:{os.environ.get('PATH', '')}",
+        "M4": str(programs / "m4"),
+        "BISON_PKGDATADIR": str(root / "usr" / "share" / "bison"),
+        "LD_LIBRARY_PATH": str(root / "usr" / "lib" / "x86_64-linux-gnu"),
+    }
+
+
+async def step(
+    host: Host, argv: list[str], timeout_s: float, env: Mapping[str, str] | None = None
+) -> None:
+    """Run one step of a build.
+
+    Raises:
+        InputError: It failed; with its last lines.
+    """
+    done = await host.run(argv, timeout_s=timeout_s, env=env)
+    if not done.ok:
+        words = [line for line in done.words().splitlines() if line.strip()]
+        raise InputError(
+            f"Xen cannot be built: `{argv[0]}` says: {'; '.join(words[-3:])}",
+            "free some space, or give a Xen that was built elsewhere: lab: {xen: FILE}",
+        )
