@@ -33,6 +33,20 @@ ARMS = ("bare", "other")
 CELLS = 2
 
 
+def arms_of(assignment: Assignment) -> Sequence[str]:
+    """Return the arms that a host has: all, or those that say they are on it."""
+    if not assignment.bound:
+        return ARMS
+    arms = assignment.study["arms"]
+    return [name for name, arm in arms.items() if arm["on"] == assignment.bound]
+
+
+def fails(assignment: Assignment, arm: str) -> bool:
+    """Return whether an arm's cells fail: ``TARE_STUB_FAILS`` names it, or ``ARM@HOST``."""
+    host = (assignment.host or {}).get("ssh", assignment.bound)
+    return os.environ.get("TARE_STUB_FAILS", "") in (arm, f"{arm}@{host}")
+
+
 def opening(assignment: Assignment) -> Iterator[Event]:
     """Yield what goes before the first block."""
     yield RunStarted(
@@ -44,26 +58,29 @@ def opening(assignment: Assignment) -> Iterator[Event]:
         host={"kernel": "stub"},
         versions=run_versions(),
     )
-    for arm in ARMS:
+    arms = arms_of(assignment)
+    for arm in arms:
         yield PlatformChecked(arm=arm, platform="bare", options={}, usable=True, reason="a stub")
     yield Planned(
         blocks_most=assignment.study["blocks"]["most"],
-        cells_per_block=len(ARMS) * CELLS,
+        cells_per_block=len(arms) * CELLS,
         expected_block_s=0.1,
     )
 
 
-def cells(block: int, settled: Sequence[str]) -> Iterator[tuple[str, str, int]]:
-    """Yield a block's cells that are not settled: identity, arm and number."""
-    for arm in ARMS:
+def cells(assignment: Assignment, block: Block) -> Iterator[tuple[str, str, int]]:
+    """Yield a block's cells that are left to measure: identity, arm and number."""
+    for arm in arms_of(assignment):
         for number in range(CELLS):
-            cell = f"b{block:03}/{arm}/alone/numeric/{number}"
-            if cell not in settled:
+            cell = f"b{block.number:03}/{arm}/alone/numeric/{number}"
+            if cell not in block.settled and arm not in block.ended:
                 yield cell, arm, number
 
 
-def cell_events(block: int, cell: str, arm: str, draw: random.Random) -> Iterator[Event]:
-    """Yield what happens in a cell."""
+def cell_events(
+    assignment: Assignment, block: int, cell: str, arm: str, draw: random.Random
+) -> Iterator[Event]:
+    """Yield what happens in a cell; a host that has arms of its own is faster than all others."""
     yield CellStarted(
         cell=cell, block=block, arm=arm, scenario="alone", workload="numeric", parameters={}
     )
@@ -73,9 +90,15 @@ def cell_events(block: int, cell: str, arm: str, draw: random.Random) -> Iterato
         unit="1/s",
         better="higher",
         headline=True,
-        value=100.0 * (0.9 if arm == "other" else 1.0) * draw.lognormvariate(0.0, 0.02),
+        value=(5000.0 if assignment.bound == "h2" else 100.0)
+        * (0.9 if arm == "other" else 1.0)
+        * draw.lognormvariate(0.0, 0.02),
     )
-    yield CellFinished(cell=cell, status="ok", measured_s=0.01)
+    if fails(assignment, arm):
+        yield CellFinished(cell=cell, status="failed", reason="a stub's fault", measured_s=0.01)
+    else:
+        facts = {"measured_on": assignment.bound}
+        yield CellFinished(cell=cell, status="ok", measured_s=0.01, facts=facts)
 
 
 def _say(message: Happened | Ended) -> None:
@@ -96,8 +119,8 @@ def main(folder: Path) -> None:
             break
         block = Block.model_validate(order)
         _say(Happened(event=BlockStarted(block=block.number, order=())))
-        for cell, arm, _ in cells(block.number, block.settled):
-            first, *rest, last = cell_events(block.number, cell, arm, draw)
+        for cell, arm, _ in cells(assignment, block):
+            first, *rest, last = cell_events(assignment, block.number, cell, arm, draw)
             for event in (first, *rest):
                 _say(Happened(event=event))
             time.sleep(pause_s)
@@ -130,8 +153,8 @@ async def simulate(assignment: str, up: str, down: str, program: Sequence[str] =
             break
         block = Block.model_validate(order)
         events: list[Event] = [BlockStarted(block=block.number, order=())]
-        for cell, arm, _ in cells(block.number, block.settled):
-            events += cell_events(block.number, cell, arm, draw)
+        for cell, arm, _ in cells(given, block):
+            events += cell_events(given, block.number, cell, arm, draw)
         events.append(BlockFinished(block=block.number))
         await told.put([Happened(event=event).model_dump(mode="json") for event in events])
     await told.put([Ended().model_dump(mode="json")])

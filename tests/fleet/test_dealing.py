@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tare.fleet.dealing import Deal, Way, blocks_in_all
+from tare.fleet.lockstep import Lockstep
 
 WAYS = st.sampled_from(["replicate", "split"])
 
@@ -34,7 +35,7 @@ def test_every_block_is_done_once_though_hosts_lose_theirs(
             block = at.pop(host)
             assert block not in done
             done[block] = host
-            deal.done(block)
+            deal.done(block, host)
     assert sorted(done) == list(range(1, blocks_in_all(how, hosts, most) + 1))
     if how == "replicate":
         assert all(deal.owner(block) == host for block, host in done.items())
@@ -61,5 +62,42 @@ def test_nothing_is_dealt_out_once_it_is_closed_but_what_is_out_is_waited_for(ho
     assert deal.take("a") == 1
     deal.close()
     assert deal.take("a") is None and not deal.idle
-    deal.done(1)
+    deal.done(1, "a")
     assert deal.idle
+
+
+@given(hosts=st.integers(1, 4), most=st.integers(1, 8), seed=st.integers(0, 2**32))
+def test_hosts_with_arms_of_their_own_go_through_the_blocks_together(
+    hosts: int, most: int, seed: int
+) -> None:
+    draw = random.Random(seed)
+    names = [f"h{number}" for number in range(hosts)]
+    deal = Lockstep(names, most, {1: {"h0"}})
+    done = {("h0", 1)}
+    at: dict[str, int] = {}
+    while not deal.idle:
+        host = draw.choice(names)
+        if host not in at:
+            block = deal.take(host)
+            if block is None:
+                assert deal.awaits(host) == ((host, most) not in done)
+                continue
+            assert all((each, block - 1) in done for each in names) or block == 1
+            at[host] = block
+        elif draw.random() < 0.3:
+            assert deal.give_back(host) == (at.pop(host),)
+        else:
+            block = at.pop(host)
+            deal.done(block, host)
+            done.add((host, block))
+            assert deal.whole(block) == all((each, block) in done for each in names)
+    assert done == {(host, block) for host in names for block in range(1, most + 1)}
+
+
+def test_a_host_that_stays_away_lets_the_others_go_on_with_the_block() -> None:
+    deal = Lockstep(["a", "b"], 2)
+    assert (deal.take("a"), deal.take("b")) == (1, 1)
+    deal.done(1, "a")
+    assert deal.take("a") is None and deal.awaits("a") and not deal.whole(1)
+    assert deal.give_up("b") == (1, 2)
+    assert deal.whole(1) and deal.take("a") == 2 and deal.take("b") is None

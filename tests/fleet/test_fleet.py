@@ -6,10 +6,8 @@ import asyncio
 import os
 import signal
 import sys
-from asyncio.subprocess import PIPE
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from io import StringIO
 from pathlib import Path
 
@@ -17,67 +15,16 @@ import pytest
 from distributed import Security
 from rich.console import Console
 
-from benchmarks import _stub_site
+from fleet.fleet_cluster import STUB, begun, cluster, run, study_file, worker_process
 from tare.cli.ending import decide_on
 from tare.errors import InputError
-from tare.events import Fold, HostLost, RunFinished, read_events, read_fold
+from tare.events import Fold, HostLost, read_events, read_fold
 from tare.fleet import command, connecting
 from tare.fleet.command import ClusterChoice, carry_out, go_on
 from tare.fleet.servers import WorkersHost
 from tare.run.catalog import build_catalog
 from tare.run.session import study_source
 from tare.study.load import load_study
-
-STUB = (sys.executable, _stub_site.__file__)
-STUDY = """
-study: shared
-baseline: bare
-{more}
-arms:
-  bare: {{platform: bare}}
-  other: {{platform: bare}}
-blocks: {{least: {most}, most: {most}}}
-workloads:
-  numeric: {{workload: numeric-sort, duration: 0.1}}
-"""
-
-
-@asynccontextmanager
-async def cluster(*hosts: str) -> AsyncIterator[tuple[str, dict[str, AsyncExitStack]]]:
-    """Serve a scheduler and one worker a host; yield its address and how to end each worker."""
-    async with connecting.scheduler("tcp://127.0.0.1:0") as serving, AsyncExitStack() as all_held:
-        held = {}
-        for host in hosts:
-            held[host] = await all_held.enter_async_context(AsyncExitStack())
-            standing = connecting.worker(serving.address, host, WorkersHost())
-            await held[host].enter_async_context(standing)
-        yield serving.address, held
-
-
-def study_file(folder: Path, most: int, more: str = "spread: split") -> Path:
-    """Write a study of two arms."""
-    path = folder / "shared.yaml"
-    path.write_text(STUDY.format(most=most, more=more))
-    return path
-
-
-async def run(
-    path: Path, address: str, out: Path, console: Console, program: Sequence[str] = STUB
-) -> RunFinished | None:
-    """Carry the study in a file out."""
-    study = load_study(path, build_catalog())
-    choice = ClusterChoice(address, program=program)
-    return await carry_out(study, study_source(path), out, 7, decide_on, console, choice)
-
-
-async def begun(
-    path: Path, address: str, out: Path, host: str, console: Console | None = None
-) -> asyncio.Task[RunFinished | None]:
-    """Begin a run, and return it once a host has finished a cell of it, or it ended before."""
-    running = asyncio.create_task(run(path, address, out, console or Console()))
-    while not running.done() and not _some_cells_of(out, host):
-        await asyncio.sleep(0.05)
-    return running
 
 
 def cells_by_host(fold: Fold) -> Counter[str]:
@@ -105,22 +52,6 @@ async def test_each_host_measures_all_blocks_where_they_are_replicated(tmp_path:
         finished = await run(path, address, tmp_path / "run", Console())
     assert finished is not None and finished.status == "complete"
     assert cells_by_host(read_fold(tmp_path / "run" / "events.jsonl")) == {"h1": 12, "h2": 12}
-
-
-@asynccontextmanager
-async def worker_process(address: str, host: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run ``tare worker`` for a host as a process that can be killed; yield once it stands."""
-    process = await asyncio.create_subprocess_exec(
-        Path(sys.executable).with_name("tare"), "worker", "--name", host, address, stdout=PIPE
-    )
-    assert process.stdout is not None
-    try:
-        assert b"stands for" in await process.stdout.readline()
-        yield process
-    finally:
-        if process.returncode is None:
-            process.terminate()
-        await process.wait()
 
 
 @pytest.mark.slow
@@ -292,15 +223,3 @@ async def test_a_part_that_always_fails_is_told_and_leaves_nothing(tmp_path: Pat
             )
     assert "no disk here" in told.getvalue()
     assert not (tmp_path / "run").exists()
-
-
-def _some_cells_of(out: Path, host: str) -> list[str]:
-    """Return the cells that a host finished so far."""
-    if not (out / "events.jsonl").exists() or not (out / "events.jsonl").stat().st_size:
-        return []
-    fold = read_fold(out / "events.jsonl")
-    return [
-        cell
-        for cell, done in fold.finished.items()
-        if fold.block.hosts.get(done.result.block) == host
-    ]

@@ -185,12 +185,13 @@ def notes_on(runs: Sequence[RunData], blocks: int, level: float) -> tuple[str, .
 def arms_ended(runs: Sequence[RunData]) -> tuple[str, ...]:
     """Return a sentence for each arm that got no further block, with how often it fails."""
     return tuple(
-        f"{ended.arm} ended after block {ended.block}, as {ended.failed} of its {ended.tried} "
+        f"{ended.arm} ended{on} after block {ended.block}, as {ended.failed} of its {ended.tried} "
         f"cells had failed (exact 95 % interval {share.low:.0%} to {share.high:.0%}): "
         f"{ended.reason.rstrip('.')}."
         for run in runs
         for ended in run.arms_ended
         for share in [exact_share(ended.failed, ended.tried, 0.95)]
+        for on in [f" on {ended.host}" if ended.host else ""]
     )
 
 

@@ -92,7 +92,13 @@ def security_of(
 
 
 def run_on(
-    choice: ClusterChoice, study: Study, source: StudySource, folder: Path, seed: int | None
+    choice: ClusterChoice,
+    study: Study,
+    source: StudySource,
+    folder: Path,
+    seed: int | None,
+    *,
+    strict: bool,
 ) -> RunFinished | None:
     """Carry a study out on a cluster; None when it was interrupted."""
     import asyncio
@@ -100,18 +106,31 @@ def run_on(
     from tare.cli.ending import decide_on
     from tare.fleet.command import carry_out
 
-    running = carry_out(study, source, folder, seed, decide_on, piped_or_terminal(), choice)
+    console = piped_or_terminal()
+    running = carry_out(study, source, folder, seed, decide_on, console, choice, strict=strict)
     return asyncio.run(running)
 
 
-def resume_on(choice: ClusterChoice, folder: Path) -> RunFinished | None:
-    """Go on with a shared run on a cluster; None when it was interrupted again."""
+def resume_on(
+    choice: ClusterChoice, folder: Path, *, strict: bool, accept: bool
+) -> RunFinished | None:
+    """Go on with a shared run on a cluster; None when it was interrupted again.
+
+    Raises:
+        InputError: It is to go on with hosts that have changed.
+    """
+    if accept:
+        raise InputError(
+            "--accept is for a run of one host; of hosts that share a run none may have changed",
+            "leave it out, make the host as it was, or start a new run",
+        )
     import asyncio
 
     from tare.cli.ending import decide_on
     from tare.fleet.command import go_on
 
-    return asyncio.run(go_on(folder, decide_on, piped_or_terminal(), choice))
+    going = go_on(folder, decide_on, piped_or_terminal(), choice, strict=strict)
+    return asyncio.run(going)
 
 
 def scheduler(

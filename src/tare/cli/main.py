@@ -198,7 +198,7 @@ def run(
     folder = out or Path("runs") / f"{study.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
     if cluster:
         choice = fleet.choice_of(cluster, ca, cert, key)
-        end(folder, fleet.run_on(choice, wanted, source, folder, seed))
+        end(folder, fleet.run_on(choice, wanted, source, folder, seed, strict=strict))
         return
     running = carry_out(wanted, source, folder, seed, decide_on, _console(), strict=strict)
     with says_how_to_go_on(folder):
@@ -232,7 +232,8 @@ def resume(
 ) -> None:
     """Go on after a crash, kill or Ctrl-C, at the first unfinished cell."""
     if cluster:
-        end(directory, fleet.resume_on(fleet.choice_of(cluster, ca, cert, key), directory))
+        choice = fleet.choice_of(cluster, ca, cert, key)
+        end(directory, fleet.resume_on(choice, directory, strict=strict, accept=accept))
         return
     import asyncio
 

@@ -168,7 +168,8 @@ class HostJoined(Base):
     """A host takes part in a run that several share; ``checked`` is what it offers each arm.
 
     ``facts`` identify it, and ``worker`` is the address of what speaks for it. It measures
-    ``cells_per_block`` cells in each of its blocks.
+    ``cells_per_block`` cells in each of its blocks. ``images`` are the digests of what its arms
+    boot; empty in runs of before.
     """
 
     type: Literal["host_joined"] = "host_joined"
@@ -178,6 +179,7 @@ class HostJoined(Base):
     versions: dict[str, str]
     checked: tuple[PlatformChecked, ...]
     cells_per_block: int
+    images: dict[str, str] = Field(default_factory=dict)
 
 
 class HostLost(Base):
@@ -333,7 +335,10 @@ class Decided(Base):
 
 
 class ArmEnded(Base):
-    """An arm gets no further block, because all that it tried failed for some blocks."""
+    """An arm gets no further block, because all that it tried failed for some blocks.
+
+    ``host`` is the one on which it ends, where several hosts each measure all arms.
+    """
 
     type: Literal["arm_ended"] = "arm_ended"
     arm: str
@@ -341,6 +346,7 @@ class ArmEnded(Base):
     tried: int
     failed: int
     reason: str
+    host: str = ""
 
 
 class Interrupted(Base):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import shutil
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -18,7 +19,8 @@ from tare.events import Fold, RunFinished, RunResumed, RunStarted, read_fold
 from tare.fleet.carrying import carry
 from tare.fleet.cluster import Cluster, Task
 from tare.fleet.controller import Controller, FleetSetup
-from tare.fleet.dealing import Deal, Way
+from tare.fleet.dealing import Deal, Dealing, Way
+from tare.fleet.lockstep import Lockstep
 from tare.outputs import put_for_user
 from tare.run.appending import appending
 from tare.run.catalog import build_catalog
@@ -27,6 +29,7 @@ from tare.run.progress import ProgressView, Tally
 from tare.run.session import new_run_id
 from tare.run.setup import Decide, StudySource
 from tare.run.versions import run_versions
+from tare.study.binding import hosts_with_arms, scenario_across
 from tare.study.load import restore_study
 from tare.study.model import Study
 
@@ -86,12 +89,24 @@ def _how_many(address: str) -> int:
 
 
 def _require_shareable(study: Study) -> None:
-    if len(study.computers) > 1:
+    if not _bound(study):
+        return
+    if study.spread is not None:
         raise InputError(
-            "the arms of this study say which host they are `on`, and a cluster's hosts each run "
+            "the arms of this study say which host they are `on`, and `spread` has each host run "
             "all arms",
-            "leave `on` out, or run it without --cluster",
+            "leave out one of the two",
         )
+    if name := scenario_across(study):
+        raise InputError(
+            f"the scenario {name} has machines on other hosts than its arm's, and a cluster's "
+            "hosts each carry their arms out alone",
+            "run it without --cluster",
+        )
+
+
+def _bound(study: Study) -> bool:
+    return len(study.computers) > 1
 
 
 async def carry_out(
@@ -102,6 +117,8 @@ async def carry_out(
     decide: Decide,
     console: Console,
     choice: ClusterChoice,
+    *,
+    strict: bool = False,
 ) -> RunFinished | None:
     """Carry a study out on a cluster, into the new folder ``out``.
 
@@ -113,6 +130,7 @@ async def carry_out(
         decide: Judges after each block whether to go on.
         console: Where progress is shown.
         choice: The cluster.
+        strict: Whether the run ends as soon as an arm does.
 
     Returns:
         The last event, or None when the run was interrupted and can be resumed.
@@ -138,7 +156,8 @@ async def carry_out(
         )
         written = Path(source.path).read_bytes()
         put_for_user(folder.study, written, "choose another folder with --out")
-        finished = await _carry(cluster, study, started, folder, fold, decide, console, True)
+        ways = _Ways(decide, console, strict)
+        finished = await _carry(cluster, study, started, folder, fold, ways, True)
         if finished is not None and not fold.joined:
             shutil.rmtree(folder.path)
             raise InputError(
@@ -148,7 +167,12 @@ async def carry_out(
 
 
 async def go_on(
-    directory: Path, decide: Decide, console: Console, choice: ClusterChoice
+    directory: Path,
+    decide: Decide,
+    console: Console,
+    choice: ClusterChoice,
+    *,
+    strict: bool = False,
 ) -> RunFinished | None:
     """Go on with a shared run at its first unfinished cells.
 
@@ -172,11 +196,21 @@ async def go_on(
         )
     study = restore_study(started.study, build_catalog())
     async with cluster_of(choice, study) as cluster:
-        return await _carry(cluster, study, started, folder, fold, decide, console, False)
+        ways = _Ways(decide, console, strict)
+        return await _carry(cluster, study, started, folder, fold, ways, False)
 
 
 def _shared(started: RunStarted) -> bool:
     return any(isinstance(host, dict) and "worker" in host for host in started.host.values())
+
+
+@dataclass(frozen=True)
+class _Ways:
+    """How a run is carried out, as the command says."""
+
+    decide: Decide
+    console: Console
+    strict: bool
 
 
 async def _carry(
@@ -185,20 +219,20 @@ async def _carry(
     started: RunStarted,
     folder: RunFolder,
     fold: Fold,
-    decide: Decide,
-    console: Console,
+    ways: _Ways,
     anew: bool,
 ) -> RunFinished | None:
-    view = ProgressView(console, Tally(fold, study.blocks.most))
+    view = ProgressView(ways.console, Tally(fold, study.blocks.most))
     how: Way = next(iter(started.host.values()))["spread"]
     setup = FleetSetup(
         cluster,
-        decide,
+        ways.decide,
         view.progress,
-        lambda said: console.print(Text(said, "yellow")),
+        lambda said: ways.console.print(Text(said, "yellow")),
         PATIENCE_S,
+        ways.strict,
     )
-    deal = Deal(how, tuple(started.host), study.blocks.most, fold.block.finished)
+    deal = _deal(how, tuple(started.host), study, fold)
     with view, appending(folder) as log:
         log.subscribe(fold.take)
         log.subscribe(view.take)
@@ -206,7 +240,29 @@ async def _carry(
             log.append(started)
         else:
             log.append(RunResumed(run=started.run, versions=run_versions(), doubts=fold.doubts))
-        return await Controller(setup, study, started, deal, folder, log, fold).carry_out()
+        controller = Controller(setup, study, started, deal, how, folder, log, fold)
+        return await controller.carry_out()
+
+
+def _deal(how: Way, hosts: Sequence[str], study: Study, fold: Fold) -> Dealing:
+    """Return what is left to measure, dealt out as the hosts share it."""
+    most = study.blocks.most
+    if how != "bound":
+        return Deal(how, hosts, most, fold.block.finished)
+    measured = Counter(
+        (done.result.block, study.host_of(done.result.arm))
+        for cell, done in fold.finished.items()
+        if cell in fold.settled
+    )
+    done = {
+        block: {
+            host
+            for host, joined in fold.joined.items()
+            if measured[block, host] >= joined.cells_per_block
+        }
+        for block in range(1, fold.block.number + 1)
+    }
+    return Lockstep(hosts, most, done)
 
 
 async def _wanted(cluster: Cluster, study: Study) -> dict[str, str]:
@@ -216,7 +272,9 @@ async def _wanted(cluster: Cluster, study: Study) -> dict[str, str]:
         InputError: Nobody stands for one of them.
     """
     there = await cluster.hosts()
-    wanted = study.spread.hosts if study.spread is not None else ()
+    wanted = tuple(study.spread.hosts) if study.spread is not None else ()
+    if _bound(study):
+        wanted = hosts_with_arms(study)
     for name in wanted:
         if name not in there:
             raise InputError(
@@ -235,6 +293,8 @@ async def _wanted(cluster: Cluster, study: Study) -> dict[str, str]:
 def _how(study: Study, hosts: dict[str, str], choice: ClusterChoice) -> Way:
     if study.spread is not None:
         return study.spread.how
+    if _bound(study):
+        return "bound"
     if len(hosts) == 1 or choice.address.startswith(LOCAL):
         return "split"
     raise InputError(

@@ -22,7 +22,9 @@ from tare.events import (
 )
 from tare.fleet.account import shared_account
 from tare.fleet.cluster import Attempt, Cluster, ClusterGone, HostGone
-from tare.fleet.dealing import Deal
+from tare.fleet.dealing import Dealing, Way
+from tare.fleet.failing import ended_on, newly_failed
+from tare.fleet.faults import PartFailed, PartRefused, StaysAway, require_versions
 from tare.fleet.merging import HostPart, Merger
 from tare.fleet.shipping import receive
 from tare.fleet.wire import (
@@ -37,23 +39,16 @@ from tare.fleet.wire import (
     Progress,
     Said,
 )
-from tare.run.account import Status, run_finished
+from tare.run.account import Status, require_worth, run_finished
 from tare.run.folder import RunFolder
 from tare.run.interrupt import listening
 from tare.run.session import new_run_id
 from tare.run.setup import Decide, Decision
-from tare.run.versions import run_versions
 from tare.study.model import Study
 from tare.study.quantities import format_duration
 
 TRIES = 3
 """So often in a row a host may fail before it measured anything."""
-COMPARED = ("tare",)
-"""Versions that must be the controller's own."""
-
-
-class PartFailed(TareError):
-    """A host could not carry its part out."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +61,7 @@ class FleetSetup:
         on_progress: Is told of progress within a cell.
         say: Tells the user a sentence.
         patience_s: Seconds a host may stay away before its blocks are given to others.
+        strict: Whether the run ends as soon as an arm does.
     """
 
     cluster: Cluster
@@ -73,6 +69,7 @@ class FleetSetup:
     on_progress: Callable[[str, float, Mapping[str, Any]], None]
     say: Callable[[str], None]
     patience_s: float
+    strict: bool = False
 
 
 class Controller:
@@ -83,6 +80,7 @@ class Controller:
         study: What is measured.
         started: The run's first event.
         deal: Which host measures which block.
+        how: How the hosts share the run.
         folder: The run's folder.
         log: Its events.
         fold: What they add up to.
@@ -93,7 +91,8 @@ class Controller:
         setup: FleetSetup,
         study: Study,
         started: RunStarted,
-        deal: Deal,
+        deal: Dealing,
+        how: Way,
         folder: RunFolder,
         log: EventLog,
         fold: Fold,
@@ -107,7 +106,10 @@ class Controller:
         self._fold = fold
         self._began = time.monotonic() - fold.wall_s
         self._hosts = tuple(started.host)
-        self._merger = Merger(log, fold, study, len(self._hosts))
+        self._how = how
+        self._merger = Merger(log, fold, study, len(self._hosts), how)
+        self._waiting: dict[str, Attempt] = {}
+        self._failed = ""
         self._attempts: dict[str, Attempt] = {}
         self._changed = asyncio.Event()
         self._asked: Literal["", "finish", "stop"] = ""
@@ -132,6 +134,7 @@ class Controller:
         Returns:
             The last event, or None when the run was interrupted and can be resumed.
         """
+        self._require_worth()
         serving = [asyncio.create_task(self._serve(host)) for host in self._hosts]
         with listening(self):
             try:
@@ -156,20 +159,26 @@ class Controller:
                 continue
             except HostGone as gone:
                 self._setup.say(f"{gone.message}; what it had not finished is measured again")
+            except PartRefused as refused:
+                self._setup.say(f"{host}: {refused}")
+                self._give_up(host, refused.message)
+                return
             except PartFailed as failed:
                 self._setup.say(f"{host}: {failed}")
                 failures = 1 if len(self._fold.finished) > before else failures + 1
                 if failures >= TRIES:
                     self._give_up(host, str(failed))
                     return
-            except _StaysAway as away:
+            except StaysAway as away:
                 if not self._asked:
                     self._give_up(host, away.message)
                 return
             finally:
                 self._attempts.pop(host, None)
+                self._waiting.pop(host, None)
                 self._deal.give_back(host)
                 self._changed.set()
+                await self._deal_on()
 
     async def _block_for(self, host: str) -> int | None:
         """Return the next block for a host once there is one; None when there will be no more."""
@@ -187,12 +196,12 @@ class Controller:
         """Wait until a worker stands for a host.
 
         Raises:
-            _StaysAway: None does within the time that it is given.
+            StaysAway: None does within the time that it is given.
         """
         began, told = time.monotonic(), False
         while host not in await self._setup.cluster.hosts():
             if time.monotonic() - began > self._setup.patience_s or self._asked:
-                raise _StaysAway(
+                raise StaysAway(
                     f"no worker stood for {host} in {format_duration(self._setup.patience_s)}"
                 )
             if not told:
@@ -204,6 +213,9 @@ class Controller:
         blocks = self._deal.give_up(host)
         self._lost += len(blocks)
         self._log.append(HostLost(host=host, reason=reason, blocks=blocks))
+        if self._how == "bound":
+            # The others may have done their parts of the block that is under way.
+            self._end_block(self._fold.block.number)
 
     async def _attempt(self, host: str, block: int) -> None:
         joined = self._fold.joined.get(host)
@@ -215,20 +227,22 @@ class Controller:
                 source_path=self._started.study_path,
                 source_sha256=self._started.study_sha256,
                 seed=self._started.seed,
-                checked=joined.checked if joined is not None else (),
+                bound=host if self._how == "bound" else "",
+                before=joined,
             ),
         )
         self._attempts[host] = attempt
         try:
-            await attempt.tell(self._order(block))
+            await attempt.tell(self._order(block, host))
             part = None
             async for message in attempt.messages():
                 if isinstance(message, Hello):
-                    _require_versions(host, message.versions)
+                    require_versions(host, message.versions)
                     part = self._merger.part_of(host, message.worker)
                 elif isinstance(message, Ended):
                     if message.reason and not self._asked:
-                        raise PartFailed(message.reason, message.hint)
+                        failure = PartRefused if message.final else PartFailed
+                        raise failure(message.reason, message.hint)
                     return
                 elif part is not None:
                     await self._take(part, attempt, message)
@@ -252,19 +266,36 @@ class Controller:
 
     async def _after(self, block: int, attempt: Attempt) -> None:
         """Decide after a block, and tell its host what to do next."""
-        self._deal.done(block)
+        self._deal.done(block, attempt.host)
+        self._end_block(block)
+        self._changed.set()
+        self._waiting[attempt.host] = attempt
+        await self._deal_on()
+
+    def _end_block(self, block: int) -> None:
+        """End a block that is measured whole, and decide whether another is wanted."""
+        if not block or block in self._fold.block.finished or not self._deal.whole(block):
+            return
+        self._log.append(BlockFinished(block=block))
+        self._end_failing_arms(block)
         decision = self._over_budget() or self._judged()
         if decision is not None:
             self._log.append(Decided(block=block, go_on=decision.go_on, reason=decision.reason))
             if not decision.go_on:
                 self._deal.close()
-        following = self._deal.take(attempt.host)
-        self._changed.set()
-        if self._asked:
-            return
-        await attempt.tell(End() if following is None else self._order(following))
 
-    def _order(self, block: int) -> Block:
+    async def _deal_on(self) -> None:
+        """Tell the hosts that have ended a block what to do next, as far as that is known."""
+        for host, attempt in list(self._waiting.items()):
+            if self._asked:
+                return
+            following = self._deal.take(host)
+            if following is None and self._deal.awaits(host):
+                continue
+            del self._waiting[host]
+            await _tell(attempt, End() if following is None else self._order(following, host))
+
+    def _order(self, block: int, host: str) -> Block:
         settled = self._fold.settled
         return Block(
             number=block,
@@ -273,7 +304,29 @@ class Controller:
                 for cell, done in self._fold.finished.items()
                 if done.result.block == block and cell in settled
             ),
+            ended=tuple(sorted(ended_on(self._fold, host))),
         )
+
+    def _end_failing_arms(self, block: int) -> None:
+        """End the arms that have failed too often: on the block's host, or on all."""
+        host = self._deal.owner(block)
+        line = [each for each in self._fold.block.finished if self._deal.owner(each) == host]
+        for ended in newly_failed(self._fold, tuple(self._study.arms), line, host):
+            self._log.append(ended)
+            if ended.arm == self._study.baseline and host and not self._setup.strict:
+                self._give_up(host, f"every cell of its baseline {ended.arm} failed")
+        self._require_worth()
+
+    def _require_worth(self) -> None:
+        """End the run where the arms that have ended leave it nothing to compare, or are strict."""
+        on_all = [each for each in self._fold.arms_ended if self._setup.strict or not each.host]
+        try:
+            require_worth(on_all, self._study.baseline, strict=self._setup.strict)
+        except TareError as error:
+            self._failed = self._failed or error.message
+            self._deal.close()
+            self._changed.set()
+            self._tell_all("finish")
 
     def _judged(self) -> Decision | None:
         """Return what the values so far say; None while some host has too few blocks."""
@@ -299,6 +352,9 @@ class Controller:
         self._log.append(Interrupted(finishing=how == "finish", reason=reason))
         self._deal.close()
         self._changed.set()
+        self._tell_all(how)
+
+    def _tell_all(self, how: Literal["finish", "stop"]) -> None:
         for attempt in self._attempts.values():
             order = asyncio.create_task(_tell(attempt, End(kind=how)))
             self._orders.add(order)
@@ -308,35 +364,18 @@ class Controller:
         baseline = self._study.baseline
         status: Status = "complete"
         reason = self._fold.decided.reason if self._fold.decided else ""
-        if self._lost:
+        if self._failed:
+            status, reason = "failed", self._failed
+        elif lost := self._lost + self._deal.left:
             status = "failed"
-            reason = f"{self._lost} blocks of hosts that stayed away were never measured"
-        cells, wall_s = shared_account(self._fold, baseline), time.monotonic() - self._began
+            reason = f"{lost} blocks of hosts that stayed away were never measured"
+        cells, wall_s = shared_account(self._fold, self._study), time.monotonic() - self._began
         finished = run_finished(cells, self._fold, baseline, status, reason, wall_s)
         self._log.append(finished)
         return finished
 
 
-class _StaysAway(TareError):
-    """Nobody stands for a host."""
-
-
-async def _tell(attempt: Attempt, order: End) -> None:
+async def _tell(attempt: Attempt, order: End | Block) -> None:
     # A host that is gone by now needs no telling.
     with suppress(OSError, TareError):
         await attempt.tell(order)
-
-
-def _require_versions(host: str, theirs: Mapping[str, str]) -> None:
-    """See that a host carries its part out with this version of Tare.
-
-    Raises:
-        PartFailed: It does not, and its values might mean something else.
-    """
-    ours = run_versions()
-    for name in COMPARED:
-        if theirs.get(name) != ours[name]:
-            raise PartFailed(
-                f"the worker has {name} {theirs.get(name)}, and the controller {ours[name]}",
-                f"install the same version on {host}'s worker",
-            )

@@ -3,9 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Literal
+from typing import Literal, Protocol
 
-Way = Literal["replicate", "split"]
+Way = Literal["replicate", "split", "bound"]
+"""How hosts share a run; ``bound``: each has the arms that say they are on it."""
+
+
+class Dealing(Protocol):
+    """The blocks of a run, as they are dealt out to hosts."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is being measured, and nothing is left to deal out."""
+        ...
+
+    @property
+    def left(self) -> int:
+        """How many blocks, or parts of blocks, would still have to be dealt out."""
+        ...
+
+    def owner(self, block: int) -> str:
+        """Return the host whose block this is; empty where it is not one host's."""
+        ...
+
+    def take(self, host: str) -> int | None:
+        """Deal a block out to a host; None when there is none for it now."""
+        ...
+
+    def awaits(self, host: str) -> bool:
+        """Return whether there will be a block for a host that gets none now."""
+        ...
+
+    def done(self, block: int, host: str) -> None:
+        """Take note that a host has measured a block, or its part of it."""
+        ...
+
+    def whole(self, block: int) -> bool:
+        """Return whether nothing of a block that was begun is left to measure."""
+        ...
+
+    def give_back(self, host: str) -> tuple[int, ...]:
+        """Take back what a host did not finish; return the numbers."""
+        ...
+
+    def give_up(self, host: str) -> tuple[int, ...]:
+        """Let a host go; return the blocks that no other host can measure for it."""
+        ...
+
+    def close(self) -> None:
+        """Deal nothing out any more."""
+        ...
 
 
 def blocks_in_all(how: Way, hosts: int, most: int) -> int:
@@ -53,6 +100,11 @@ class Deal:
         """Whether nothing is being measured, and nothing is left to deal out."""
         return not self._out and (self._closed or not self._waiting)
 
+    @property
+    def left(self) -> int:
+        """How many blocks would still have to be dealt out."""
+        return 0 if self._closed else len(self._waiting)
+
     def owner(self, block: int) -> str:
         """Return the host whose block this is; empty where any host may measure it."""
         return self._hosts[(block - 1) % len(self._hosts)] if self._how == "replicate" else ""
@@ -67,9 +119,19 @@ class Deal:
             self._out[found] = host
         return found
 
-    def done(self, block: int) -> None:
-        """Take note that a block is measured."""
+    def awaits(self, host: str) -> bool:
+        """Return whether there will be a block for a host later: none, but those given back."""
+        del host
+        return False
+
+    def done(self, block: int, host: str) -> None:
+        """Take note that a host has measured a block."""
+        del host
         self._out.pop(block, None)
+
+    def whole(self, block: int) -> bool:
+        """Return whether a block that was begun is measured."""
+        return block not in self._out and block not in self._waiting
 
     def give_back(self, host: str) -> tuple[int, ...]:
         """Take back what a host did not finish, to be dealt out first; return their numbers."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tare.events import (
     ArmEnded,
+    BlockFinished,
     BlockStarted,
     Calibrated,
     Check,
@@ -22,7 +23,7 @@ from tare.events import (
     RunStarted,
     Skipped,
 )
-from tare.fleet.dealing import blocks_in_all
+from tare.fleet.dealing import Way, blocks_in_all
 from tare.study.model import Study
 
 
@@ -30,20 +31,23 @@ class Merger:
     """Appends what hosts say to the run's events.
 
     Of what goes before the first block, each host tells its own: all of it is kept in one event
-    for the host, and the run's events say it once.
+    for the host, and the run's events say it once. When a block ends is the controller's to say.
 
     Args:
         log: The run's events.
         fold: What they add up to.
         study: What is measured.
         hosts: How many hosts share the run.
+        how: How they share it.
     """
 
-    def __init__(self, log: EventLog, fold: Fold, study: Study, hosts: int) -> None:
+    def __init__(self, log: EventLog, fold: Fold, study: Study, hosts: int, how: Way) -> None:
         self._log = log
         self._fold = fold
         self._study = study
         self._hosts = hosts
+        self._how = how
+        self._begun: set[int] = set()
         self._checks: dict[str, tuple[Check, ...]] = {}
 
     def part_of(self, host: str, worker: str) -> HostPart:
@@ -57,17 +61,28 @@ class Merger:
     def join(self, joined: HostJoined, skipped: list[Skipped], planned: Planned) -> None:
         """Take note of a host that is ready to measure."""
         known = self._fold.platforms
+        new = joined.host not in self._fold.joined
         self._log.append(joined)
         for event in joined.checked:
             if event.arm not in known or (event.usable and not known[event.arm].usable):
                 self._log.append(event)
         for skip in skipped:
             self._log.append(skip.model_copy(update={"reason": f"{joined.host}: {skip.reason}"}))
-        if self._fold.planned is None:
-            spread = self._study.spread
-            how = spread.how if spread is not None else "split"
-            most = blocks_in_all(how, self._hosts, planned.blocks_most)
+        before = self._fold.planned
+        if self._how == "bound":
+            if new:
+                self._log.append(_with_part(before, planned))
+        elif before is None:
+            most = blocks_in_all(self._how, self._hosts, planned.blocks_most)
             self._log.append(planned.model_copy(update={"blocks_most": most}))
+
+    def block(self, event: BlockStarted, host: str) -> None:
+        """Append that a block has begun: on a host, or on the first of all its hosts."""
+        if self._how != "bound":
+            self._log.append(event.model_copy(update={"host": host}))
+        elif event.block not in self._begun and event.block not in self._fold.block.finished:
+            self._begun.add(event.block)
+            self._log.append(event)
 
     def image(self, event: ImageReady) -> None:
         """Append what an arm boots, once."""
@@ -81,6 +96,19 @@ class Merger:
         )
         everywhere = (check for checks in self._checks.values() for check in checks)
         self._log.append(Preflight(checks=tuple(everywhere)))
+
+
+def _with_part(before: Planned | None, part: Planned) -> Planned:
+    """Return what is planned of all hosts, with one more host's part of each block."""
+    if before is None:
+        return part
+    return part.model_copy(
+        update={
+            "cells_per_block": before.cells_per_block + part.cells_per_block,
+            "expected_block_s": max(before.expected_block_s, part.expected_block_s),
+            "notes": tuple(dict.fromkeys((*before.notes, *part.notes))),
+        }
+    )
 
 
 class HostPart:
@@ -99,6 +127,7 @@ class HostPart:
         self._started: RunStarted | None = None
         self._checked: list[PlatformChecked] = []
         self._skipped: list[Skipped] = []
+        self._images: dict[str, str] = {}
 
     def take(self, event: Event) -> None:
         """Account for one more event."""
@@ -110,6 +139,7 @@ class HostPart:
             case Skipped():
                 self._skipped.append(event)
             case ImageReady():
+                self._images[event.arm] = event.digest
                 self._merger.image(event)
             case Planned():
                 self._join(event)
@@ -118,8 +148,15 @@ class HostPart:
             case Calibrated():
                 self._merger.append(event.model_copy(update={"host": self._host}))
             case BlockStarted():
-                self._merger.append(event.model_copy(update={"host": self._host}))
-            case RunResumed() | RunFinished() | Interrupted() | Decided() | ArmEnded():
+                self._merger.block(event, self._host)
+            case (
+                RunResumed()
+                | RunFinished()
+                | Interrupted()
+                | Decided()
+                | ArmEnded()
+                | BlockFinished()
+            ):
                 # The controller's to say, of the run as a whole.
                 pass
             case _:
@@ -134,5 +171,6 @@ class HostPart:
             versions=started.versions if started is not None else {},
             checked=tuple(self._checked),
             cells_per_block=planned.cells_per_block,
+            images=self._images,
         )
         self._merger.join(joined, self._skipped, planned)

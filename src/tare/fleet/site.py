@@ -30,15 +30,20 @@ from tare.fleet.wire import (
     Said,
     StillThere,
 )
+from tare.registry import installed
 from tare.run.catalog import build_catalog
 from tare.run.executor import execute
 from tare.run.folder import create_folder
 from tare.run.part import GivenBlock, Part
+from tare.run.rejoining import HostChanged
 from tare.run.session import run_session
 from tare.run.setup import Decision, StudySource
 from tare.run.toolbox import require_additions
+from tare.study.binding import part_on
+from tare.study.hosting import HostSpec
 from tare.study.load import restore_study
 from tare.study.model import Study
+from tare.study.plan import PLAIN_KERNEL
 
 CPUS = "TARE_SITE_CPUS"
 """The environment variable with the CPUs of the host, where the worker keeps to some of them."""
@@ -66,6 +71,8 @@ class Site:
         listening = asyncio.create_task(self._listen())
         try:
             await self._measure(assignment)
+        except HostChanged as error:
+            self._say(Ended(reason=error.message, hint=error.hint, final=True))
         except TareError as error:
             self._say(Ended(reason=error.message, hint=error.hint))
         else:
@@ -88,7 +95,7 @@ class Site:
         ) as setup:
             await require_additions(setup, setup.context.builder, study, Path(source.path))
             folder = create_folder(self._folder)
-            part = Part({event.arm: event for event in assignment.checked}, self._blocks())
+            part = Part(assignment.before, self._blocks())
             finished = await execute(
                 setup, study, source, folder, assignment.run, assignment.seed, fold, part
             )
@@ -97,7 +104,7 @@ class Site:
 
     async def _blocks(self) -> AsyncIterator[GivenBlock]:
         while (order := await self._orders.get()) is not None:
-            yield GivenBlock(order.number, frozenset(order.settled))
+            yield GivenBlock(order.number, frozenset(order.settled), frozenset(order.ended))
 
     async def _listen(self) -> None:
         while line := await self._lines.readline():
@@ -136,9 +143,32 @@ def study_there(assignment: Assignment) -> Study:
         InputError: This version of Tare does not know what it names.
     """
     stored = {**assignment.study, "spread": None}
+    if not assignment.bound:
+        if assignment.host is not None:
+            stored["host"] = assignment.host
+        return restore_study(stored, build_catalog())
+    study = restore_study(stored, build_catalog())
+    changed: dict[str, Any] = {}
     if assignment.host is not None:
-        stored["host"] = assignment.host
-    return restore_study(stored, build_catalog())
+        changed["host"] = HostSpec.model_validate(assignment.host)
+    if _boots_plain(study, assignment.bound):
+        changed["kernel"] = study.kernel or PLAIN_KERNEL
+    return part_on(study, assignment.bound).model_copy(update=changed)
+
+
+def _boots_plain(study: Study, host: str) -> bool:
+    """Return whether an arm on another host keeps all arms from the real-time kernel.
+
+    All arms that are compared boot one kernel; those on this host are looked at by its plan.
+    """
+    parts = installed()
+    stated = (
+        parts.platforms[arm.platform].stated(arm.options)
+        for name, arm in study.arms.items()
+        if study.host_of(name) != host
+    )
+    realtime = any(parts.workloads[each.workload].realtime for each in study.workloads.values())
+    return realtime and any(each.boots_image and not each.realtime_kernel for each in stated)
 
 
 def _never(study: Study, fold: Fold, blocks_done: int) -> Decision:

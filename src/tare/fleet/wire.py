@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from tare.events import Event
-from tare.events.model import PlatformChecked
+from tare.events import Event, HostJoined
 
 CHUNK_BYTES = 1 << 20
 """Files travel in pieces of this size, so that neither side holds a whole series."""
@@ -30,7 +29,8 @@ class Assignment(Message):
         source_sha256: Of the file's bytes.
         seed: Determines the order of everything.
         host: What the worker's host is, as a study says it; None: as the study says.
-        checked: What the run's first host found out about each arm.
+        bound: The host's name in a study whose arms say which host they are on; empty: it has all.
+        before: What the host said when it joined the run the last time; None: it is new.
     """
 
     run: str
@@ -39,15 +39,17 @@ class Assignment(Message):
     source_sha256: str
     seed: int
     host: dict[str, Any] | None = None
-    checked: tuple[PlatformChecked, ...] = ()
+    bound: str = ""
+    before: HostJoined | None = None
 
 
 class Block(Message):
-    """Measure a block, but for the cells that are settled."""
+    """Measure a block, but for the cells that are settled and the arms that have ended."""
 
     kind: Literal["block"] = "block"
     number: int = Field(ge=1)
     settled: tuple[str, ...] = ()
+    ended: tuple[str, ...] = ()
 
 
 class End(Message):
@@ -103,11 +105,12 @@ class Said(Message):
 
 
 class Ended(Message):
-    """The host's part is over: as it was told to, or for a reason."""
+    """The host's part is over: as it was told to, or for a reason; ``final``: for good."""
 
     kind: Literal["ended"] = "ended"
     reason: str = ""
     hint: str = ""
+    final: bool = False
 
 
 FromHost = Annotated[

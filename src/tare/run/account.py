@@ -134,22 +134,33 @@ def failing_arms(plan: Plan, fold: Fold, block: int) -> list[ArmEnded]:
     over = {each.arm for each in fold.arms_ended}
     cells = [done.result for done in fold.finished.values()]
     return [
-        _ended(arm, block, [cell for cell in cells if cell.arm == arm])
+        arm_ended(arm, block, [cell for cell in cells if cell.arm == arm])
         for arm in plan.arms
-        if arm not in over and _always_failed(arm, cells, range(block - BLOCKS + 1, block + 1))
+        if arm not in over and always_failed(arm, cells, range(block - BLOCKS + 1, block + 1))
     ]
 
 
-def _always_failed(arm: str, cells: Iterable[CellResult], blocks: Collection[int]) -> bool:
+def always_failed(arm: str, cells: Iterable[CellResult], blocks: Collection[int]) -> bool:
+    """Return whether an arm was tried in each of some blocks, and every attempted cell failed."""
     tried = [cell for cell in cells if cell.arm == arm and cell.block in blocks]
     everywhere = {cell.block for cell in tried} == set(blocks)
     return everywhere and all(cell.status == "failed" for cell in tried)
 
 
-def _ended(arm: str, block: int, cells: Collection[CellResult]) -> ArmEnded:
+def arm_ended(arm: str, block: int, cells: Collection[CellResult], host: str = "") -> ArmEnded:
+    """Return the end of an arm after a block, with the commonest reason why its cells failed.
+
+    Args:
+        arm: The arm.
+        block: The block after which it ends.
+        cells: All its cells that ended.
+        host: The host on which it ends, where several hosts each measure all arms.
+    """
     failed = [cell.reason for cell in cells if cell.status == "failed"]
     ((reason, _),) = Counter(map(_without_names, failed)).most_common(1)
-    return ArmEnded(arm=arm, block=block, tried=len(cells), failed=len(failed), reason=reason)
+    return ArmEnded(
+        arm=arm, block=block, tried=len(cells), failed=len(failed), reason=reason, host=host
+    )
 
 
 def require_worth(ended: Iterable[ArmEnded], baseline: str, *, strict: bool) -> None:
@@ -160,7 +171,8 @@ def require_worth(ended: Iterable[ArmEnded], baseline: str, *, strict: bool) -> 
             any arm has.
     """
     for each in ended:
-        said = f"every cell of {each.arm} failed for {BLOCKS} blocks ({each.reason})"
+        on = f" on {each.host}" if each.host else ""
+        said = f"every cell of {each.arm}{on} failed for {BLOCKS} blocks ({each.reason})"
         if each.arm == baseline:
             raise TareError(f"{said}, and it is the baseline, so there is nothing to compare with")
         if strict:

@@ -50,6 +50,7 @@ from tare.run.duet import carry_out, steps
 from tare.run.interrupt import StopRequest, listening
 from tare.run.pacing import Pace
 from tare.run.part import Part
+from tare.run.rejoining import require_same_host, require_same_work
 from tare.run.resuming import (
     changed,
     hosts_now,
@@ -102,11 +103,15 @@ async def execute(
     libraries.begin()
     verdicts = await check_arms(setup, study)
     facts = facts_of(setup, study, verdicts)
-    if part is not None:
-        facts = restored_facts(part.checked, facts)
+    before = None if part is None else part.before
+    if before is not None:
+        require_same_host(before, study, setup, verdicts)
+        facts = restored_facts({event.arm: event for event in before.checked}, facts)
     plan = plan_study(setup, study, seed, facts)
     await require_room(study, plan, setup, found_memory(study, setup), setup.context.builder)
     prepared = await prepare_arms(setup, study, plan)
+    if before is not None:
+        require_same_work(before, plan, prepared)
     with appending(folder) as log:
         _subscribe(setup, log, fold)
         log.append(
@@ -264,7 +269,7 @@ class _Execution:
         self, stop: StopRequest, runners: Mapping[str, BatchRunner], part: Part
     ) -> None:
         async for given in part.blocks:
-            await self._block(runners, stop, given.number, given.settled)
+            await self._block(runners, stop, given.number, given.settled, given.ended)
             if stop.finishing:
                 return
 
@@ -313,8 +318,10 @@ class _Execution:
         stop: StopRequest,
         block: int,
         settled: frozenset[str] = frozenset(),
+        ended_elsewhere: frozenset[str] = frozenset(),
     ) -> None:
         ended = {each.arm for each in self._fold.arms_ended if each.block < block}
+        ended |= ended_elsewhere
         batches = [
             (batch, pending)
             for batch, pending in unfinished(self._plan, block, self._fold.settled | settled)

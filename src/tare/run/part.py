@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from tare.events import PlatformChecked
+from tare.events import HostJoined
 
 
 @dataclass(frozen=True)
@@ -15,10 +15,12 @@ class GivenBlock:
     Args:
         number: From 1, among the blocks of all hosts.
         settled: Identities of its cells that another attempt has finished.
+        ended: The arms that get no further block.
     """
 
     number: int
     settled: frozenset[str] = frozenset()
+    ended: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -26,9 +28,9 @@ class Part:
     """What one host has of a run.
 
     Args:
-        checked: What the run's first host found out about each arm; all hosts plan alike by it.
+        before: What it was when it joined the run the last time; None: it is new.
         blocks: The blocks as they are dealt out, until there are no more.
     """
 
-    checked: Mapping[str, PlatformChecked]
+    before: HostJoined | None
     blocks: AsyncIterator[GivenBlock]

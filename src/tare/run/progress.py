@@ -284,8 +284,9 @@ def _lines(event: Event, tally: Tally) -> list[Text]:
         case Decided() if not event.go_on:
             return [Text(f"no further block: {event.reason}")]
         case ArmEnded():
-            said = f"{event.arm} ends: {event.failed} of {event.tried} cells failed: {event.reason}"
-            return [Text(said, "bold red")]
+            on = f" on {event.host}" if event.host else ""
+            cells = f"{event.failed} of {event.tried} cells failed"
+            return [Text(f"{event.arm} ends{on}: {cells}: {event.reason}", "bold red")]
         case HostLost():
             return [Text(f"{event.host} is left out from here on: {event.reason}", "bold red")]
         case Interrupted():

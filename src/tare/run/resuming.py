@@ -119,12 +119,14 @@ def changed(
     menus = {name for name, spec in study.computers.items() if spec.boot is not None}
     return [
         *changed_hosts(fold.host, hosts_now(setup), menus),
-        *(
-            f"{name} {now}, and was {then}"
-            for name, then, now in _differing(fold.versions, versions)
-        ),
+        *changed_versions(fold.versions, versions),
         *changed_arms(fold.platforms, verdicts),
     ]
+
+
+def changed_versions(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Return what differs of the versions of Tare and what it is made of."""
+    return [f"{name} {after}, and was {before}" for name, before, after in _differing(then, now)]
 
 
 def changed_hosts(
