@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tare.analysis.comparison import Comparison
 from tare.analysis.results import Effect, Key
@@ -64,6 +64,14 @@ class Pooled:
     def key(self) -> Key:
         """What was measured."""
         return self.effects[0].key
+
+
+def effects_alone(comparison: Comparison) -> Comparison:
+    """Return a run's effects without its cells, for more runs than memory holds."""
+    runs = tuple(
+        replace(run, cells=(), counted=(), series=(), machines=()) for run in comparison.runs
+    )
+    return replace(comparison, runs=runs)
 
 
 def changes(before: Comparison, after: Comparison, confidence: float) -> tuple[Change, ...]:

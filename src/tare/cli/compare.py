@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from tare.cli.checking import loaded
-from tare.errors import InputError
+from tare.errors import InputError, TareError
 from tare.outputs import put_for_user
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from tare.analysis.comparison import Comparison
+    from tare.analysis.gates import Outcome
     from tare.analysis.rundata import RunData
     from tare.analysis.settings import Settings
 
 EXIT = {"holds": 0, "fails": 1, "open": 3}
 """Exit statuses of gates; 2 is wrong input, as everywhere."""
+BISECT = {"holds": 0, "fails": 1, "open": 125}
+"""What ``git bisect run`` takes for good, bad, and a commit to be left out."""
+ABORT = 128
+"""What ends ``git bisect run``: any lower status would call a commit bad that was not judged."""
 
 
 ELSEWHERE = "or choose another file with --out"
@@ -69,6 +77,13 @@ def compare(
             metavar="FILE", help="Where gates or tables are told to; standard output otherwise."
         ),
     ] = None,
+    bisect: Annotated[
+        bool,
+        typer.Option(
+            "--bisect",
+            help="Exit as `git bisect run` wants: 0 good, 1 bad, 125 to be skipped, 128 to stop.",
+        ),
+    ] = False,
     html: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Of two runs, a page of all changes, one file."),
@@ -78,56 +93,133 @@ def compare(
 
     Of two runs the difference of their effects to the baseline is told, of more what they say
     together; raw values of different runs are never compared. With gates the exit status is 0
-    where all hold, 1 where one fails, and 3 where more blocks would have to tell.
+    where all hold, 1 where one fails, and 3 where more blocks would have to tell; with --bisect
+    125 in place of 3.
     For example: tare compare before after --gate 'switch latency-median < +5 %'
     """
-    limits, floors = tuple(gate or ()), tuple(floor or ())
-    if floors and not (limits or gates):
-        raise InputError("a floor is a gate's", "name a gate by --gate or --gates")
-    if form is not As.text and not (limits or gates):
-        raise InputError(
-            f"--format {form.value} is for gates", "name a gate by --gate or --gates, or leave it"
-        )
-    if (limits or gates) and len(directories) != 2:
-        raise InputError("gates are about two runs", "name the run before and the run after")
-    if html is not None and len(directories) != 2:
-        raise InputError("--html is about two runs", "name the run before and the run after")
-    if pairs and len(directories) != 1:
-        raise InputError("--pairs is about the arms of one run", "name one run")
-    runs = [loaded(directory) for directory in directories]
-    if len({run.run for run in runs}) < len(runs):
-        raise InputError("the same run is given twice", "name each run once")
+    with _for_bisect(bisect):
+        if bisect and not (gate or gates):
+            raise InputError("--bisect is about gates", "name a gate by --gate or --gates")
+        told = (tuple(gate or ()), gates, tuple(floor or ()))
+        outcome = _compare(directories, baseline, told, Shown(pairs, form, out, html))
+    if outcome is not None:
+        raise typer.Exit((BISECT if bisect else EXIT)[outcome])
+
+
+@contextmanager
+def _for_bisect(asked: bool) -> Iterator[None]:
+    """Have whatever goes wrong end a bisection, not call its commit bad.
+
+    Raises:
+        typer.Exit: Something went wrong, and was told.
+    """
+    try:
+        yield
+    except (TareError, OSError) as error:
+        if not asked:
+            raise
+        print(f"tare: {error}", file=sys.stderr)
+        raise typer.Exit(ABORT) from None
+
+
+@dataclass(frozen=True)
+class Shown:
+    """How a comparison is shown, as the command line says."""
+
+    pairs: bool
+    form: As
+    out: Path | None
+    html: Path | None
+
+
+def _compare(
+    directories: Sequence[Path],
+    baseline: str,
+    told: tuple[tuple[str, ...], Path | None, tuple[str, ...]],
+    shown: Shown,
+) -> Outcome | None:
+    """Compare and show; return what came out of the gates, None where there are none."""
+    limits, gates, floors = told
+    _require_fitting(len(directories), bool(limits or gates), floors, shown)
     console = Console(highlight=False)
-    if html is not None:
-        _page(runs, baseline, html, console)
-    if limits or gates:
-        compared = [compared_with(run, baseline) for run in runs]
-        _gate(compared[0], compared[1], (limits, gates, floors), form, out, console)
-    if out is None:
-        _tables(runs, baseline, console, pairs=pairs)
-        return
+    if shown.html is not None or limits or gates:
+        runs = [loaded(directory) for directory in directories]
+        _require_different([run.run for run in runs])
+        if shown.html is not None:
+            _page(runs, baseline, shown.html, console)
+        if limits or gates:
+            before, after = (compared_with(run, baseline) for run in runs)
+            return _gate(before, after, told, shown.form, shown.out, console)
+    if shown.out is None:
+        _tables(directories, baseline, console, pairs=shown.pairs)
+        return None
     text = StringIO()
     plain = Console(file=text, highlight=False, force_terminal=False)
-    _tables(runs, baseline, plain, pairs=pairs)
-    put_for_user(out, text.getvalue(), ELSEWHERE)
-    console.print(f"wrote {out}", markup=False, soft_wrap=True)
+    _tables(directories, baseline, plain, pairs=shown.pairs)
+    put_for_user(shown.out, text.getvalue(), ELSEWHERE)
+    console.print(f"wrote {shown.out}", markup=False, soft_wrap=True)
+    return None
 
 
-def _tables(runs: Sequence[RunData], baseline: str, console: Console, *, pairs: bool) -> None:
+def _require_fitting(runs: int, gated: bool, floors: tuple[str, ...], shown: Shown) -> None:
+    """See that options are given with what they are about.
+
+    Raises:
+        InputError: One is not.
+    """
+    if floors and not gated:
+        raise InputError("a floor is a gate's", "name a gate by --gate or --gates")
+    if shown.form is not As.text and not gated:
+        raise InputError(
+            f"--format {shown.form.value} is for gates",
+            "name a gate by --gate or --gates, or leave it",
+        )
+    if gated and runs != 2:
+        raise InputError("gates are about two runs", "name the run before and the run after")
+    if shown.html is not None and runs != 2:
+        raise InputError("--html is about two runs", "name the run before and the run after")
+    if shown.pairs and runs != 1:
+        raise InputError("--pairs is about the arms of one run", "name one run")
+
+
+def _tables(directories: Sequence[Path], baseline: str, console: Console, *, pairs: bool) -> None:
     """Tell what there is to tell without gates: of one run, of two, or of more."""
     from tare.report import render_comparison
     from tare.report.between import render_changes, render_together
 
     if pairs:
-        _pairs(runs[0], baseline, console)
+        _pairs(loaded(directories[0]), baseline, console)
         return
+    if len(directories) > 2:
+        render_together(effects_of(directories, baseline), console)
+        return
+    runs = [loaded(directory) for directory in directories]
+    _require_different([run.run for run in runs])
     compared = [compared_with(run, baseline) for run in runs]
     if len(compared) == 1:
         render_comparison(compared[0], console)
-    elif len(compared) == 2:
-        render_changes(compared[0], compared[1], console)
     else:
-        render_together(compared, console)
+        render_changes(compared[0], compared[1], console)
+
+
+def effects_of(directories: Sequence[Path], baseline: str) -> list[Comparison]:
+    """Return the effects of many runs, of which no more than one is in memory at a time.
+
+    Raises:
+        InputError: There is no run in one of the folders, or the same in two, or no such arm.
+    """
+    from tare.analysis.between import effects_alone
+
+    found = []
+    for directory in directories:
+        found.append(effects_alone(compared_with(loaded(directory), baseline)))
+    _require_different([comparison.runs[0].run for comparison in found])
+    return found
+
+
+def _require_different(runs: Sequence[str]) -> None:
+    if len(set(runs)) < len(runs):
+        raise InputError("the same run is given twice", "name each run once")
 
 
 def compared_with(run: RunData, baseline: str) -> Comparison:
@@ -187,7 +279,7 @@ def _gate(
     form: As,
     out: Path | None,
     console: Console,
-) -> NoReturn:
+) -> Outcome:
     from tare.analysis.gate_files import read_gates, with_floors
     from tare.analysis.gates import check, parse_gate, worst
     from tare.report.gates import FORMATS
@@ -201,4 +293,4 @@ def _gate(
         console.print(text, markup=False, soft_wrap=True, end="")
     else:
         put_for_user(out, text.encode(), ELSEWHERE)
-    raise typer.Exit(EXIT[worst(checked)])
+    return worst(checked)
