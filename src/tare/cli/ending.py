@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from tare.analysis.rundata import RunData
     from tare.events import Fold, RunFinished
     from tare.run.setup import Decision
     from tare.study.model import Study
@@ -57,8 +59,8 @@ def write_report(
     references: Sequence[str] = (),
     formats: Sequence[str] = (),
     baseline: str = "",
-) -> None:
-    """Write a run's report, and say where it is.
+) -> RunData:
+    """Write a run's report, say where it is, and return the run's data.
 
     Args:
         directory: The run's folder.
@@ -85,6 +87,22 @@ def write_report(
         comparison = compare_every_pair([data], settings_of(data, baseline))
         page = build_report([data], comparison, folder.path, published, formats)
     console.print(Text(f"report: {page}", "bold"))
+    return data
+
+
+def remember(data: RunData) -> None:
+    """Note where a run is, so that `tare history` finds it by its study's name."""
+    from tare.run.known_runs import KnownRun, keep_run, names_of_hosts
+
+    name, hosts = str(data.study["study"]), names_of_hosts(data.host)
+    where = data.folder.absolute()
+    run = KnownRun(data.run, name, hosts, data.started_at, data.ended or "", where)
+    try:
+        keep_run(run)
+    except OSError as error:
+        # The run itself is whole; only its history has to be asked for by folders.
+        said = f"tare: `tare history {name}` will not find this run: {error}"
+        print(said, file=sys.stderr)
 
 
 @contextmanager
@@ -142,7 +160,9 @@ def end(directory: Path, finished: RunFinished | None) -> None:
     from tare.run.folder import RunFolder
 
     console = piped_or_terminal()
-    write_report(directory, console)
+    data = write_report(directory, console)
+    if finished is not None:
+        remember(data)
     if seal := read_seal(RunFolder(directory).events):
         console.print(Text(f"last hash: {seal.digest}"), soft_wrap=True)
     if finished is None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -9,8 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tare.cli.checking import loaded
-from tare.cli.compare import compared_with
+from tare.cli.compare import effects_of
 from tare.errors import InputError
 
 
@@ -23,9 +25,18 @@ class As(StrEnum):
 
 
 def history(
-    directories: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of runs.")],
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="STUDY|DIR...",
+            help="The name of a study, whose runs here are found, or folders of runs.",
+        ),
+    ],
     baseline: Annotated[
         str, typer.Option(metavar="ARM", help="Another arm to compare with than the study's.")
+    ] = "",
+    host: Annotated[
+        str, typer.Option(metavar="NAME", help="Of a study's runs only those on this host.")
     ] = "",
     form: Annotated[As, typer.Option("--format", help="How it is told.")] = As.text,
     out: Annotated[
@@ -35,7 +46,7 @@ def history(
 ) -> None:
     """Show where the effects of many runs of one study changed; the order is that of their start.
 
-    For example: tare history runs/nightly-* --format svg --out nightly.svg
+    For example: tare history realtime --host xen1 --format svg --out nightly.svg
     """
     from tare.analysis.history import history as history_of
     from tare.outputs import put_for_user
@@ -43,10 +54,7 @@ def history(
 
     if out is not None and form is As.text:
         raise InputError("text is for the terminal", "write --format json or svg beside --out")
-    runs = [loaded(directory) for directory in directories]
-    if len({run.run for run in runs}) < len(runs):
-        raise InputError("the same run is given twice", "name each run once")
-    found = history_of([compared_with(run, baseline) for run in runs])
+    found = history_of(effects_of(_folders(runs, host), baseline))
     if form is As.text:
         render_history(found, Console(highlight=False))
         return
@@ -55,3 +63,37 @@ def history(
         print(text, end="")
     else:
         put_for_user(out, text.encode(), "choose another file with --out")
+
+
+def _folders(said: Sequence[str], host: str) -> list[Path]:
+    """Return the folders of the runs that a command line names.
+
+    Raises:
+        InputError: There is no such study among the runs carried out from here, or its runs were
+            on several hosts and none is named.
+    """
+    if len(said) != 1 or Path(said[0]).is_dir():
+        if host:
+            raise InputError("--host is for the runs of a study", "name a study, or leave it out")
+        return [Path(each) for each in said]
+    from tare.run.known_runs import is_there, known_runs, known_runs_file
+
+    (study,) = said
+    known = [run for run in known_runs(study) if run.status == "complete"]
+    there = [run for run in known if is_there(run) and (not host or host in run.hosts)]
+    if not there:
+        raise InputError(
+            f"no complete run of {study}{f' on {host}' if host else ''} is known here"
+            + (f"; the folders of {len(known)} are gone" if known and not host else ""),
+            f"name folders of runs; those that end are noted in {known_runs_file()}",
+        )
+    if gone := sum(not is_there(run) for run in known):
+        print(f"tare: the folders of {gone} runs of {study} are gone", file=sys.stderr)
+    places = Counter(run.hosts for run in there)
+    if len(places) > 1:
+        listed = "; ".join(f"{number} on {', '.join(on)}" for on, number in places.items())
+        raise InputError(
+            f"the runs of {study} were on several hosts: {listed}",
+            "name one with --host, or folders of runs",
+        )
+    return [run.folder for run in there]

@@ -1,0 +1,86 @@
+"""``tare history STUDY``: runs are found by their study's name, where they ended."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import typer
+
+from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of, write_run
+from run.run_driving import tare
+from tare.cli.ending import end
+from tare.events import read_fold
+from tare.run.known_runs import (
+    KnownRun,
+    keep_run,
+    known_runs,
+    known_runs_file,
+    names_of_hosts,
+)
+
+STUDY = "simulated"
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path
+
+
+def a_run(place: Path, number: int) -> Path:
+    truth = {"bare": 1.0, "vm": 1.2}
+    metric = SimulatedMetric("latency", truth, workload="switch", spreads=(0.01, 0.0))
+    simulated = SimulatedRun(
+        [metric], arms={"bare": "bare", "vm": "qemu"}, seed=number, run=f"r{number}"
+    )
+    return write_run(place / f"r{number}", events_of(simulated))
+
+
+def known(number: int, folder: Path, host: str = "local", status: str = "complete") -> KnownRun:
+    return KnownRun(f"r{number}", STUDY, (host,), float(number), status, folder)
+
+
+@pytest.mark.slow
+@pytest.mark.boots
+def test_a_studys_runs_are_found_by_its_name_and_host(tmp_path: Path) -> None:
+    folders = [a_run(tmp_path / "runs", number) for number in range(9)]
+    for number, folder in enumerate(folders[:8]):
+        keep_run(known(number, folder))
+    keep_run(known(20, folders[8], "xen1"))
+    keep_run(known(21, tmp_path / "none", status="failed"))
+    done = tare("history", STUDY)
+    assert done.returncode == 2
+    assert f"the runs of {STUDY} were on several hosts: 8 on local; 1 on xen1" in done.stderr
+    told = tare("history", STUDY, "--host", "local", "--format", "json")
+    assert told.returncode == 0, told.stderr
+    assert json.loads(told.stdout)["runs"] == [f"r{number}" for number in range(8)]
+    shutil.rmtree(folders[0])
+    told = tare("history", STUDY, "--host", "local")
+    assert "the folders of 2 runs" not in told.stderr and "of 1 runs" in told.stderr
+    assert "no complete run of other is known here" in tare("history", "other").stderr
+
+
+def test_what_ends_is_noted_once_and_damage_passed_over(tmp_path: Path) -> None:
+    folder = a_run(tmp_path, 1)
+    finished = read_fold(folder / "events.jsonl").ended
+    assert finished is not None
+    for _ in range(2):
+        try:
+            end(folder, finished)
+        except typer.Exit as status:
+            assert status.exit_code in (0, 1)
+        with known_runs_file().open("ab") as file:
+            file.write(b'{"run": 1\n\xff\n')
+    (run,) = known_runs(STUDY)
+    assert (run.run, run.folder, run.hosts) == ("r1", folder, ("local",))
+    assert known_runs_file().stat().st_mode & 0o777 == 0o600
+
+
+def test_hosts_are_named_as_a_study_names_them() -> None:
+    assert names_of_hosts({"kernel": "6.1"}) == ("local",)
+    assert names_of_hosts({"name": "xen1", "kernel": "6.1"}) == ("xen1",)
+    assert names_of_hosts({"kernel": "6.1", "lab": {"cpus": 1}}) == ("lab",)
+    assert names_of_hosts({"b": {"kernel": "6.1"}, "a": {}}) == ("a", "b")
