@@ -128,6 +128,11 @@ class Controller:
         if self._asked != "stop":
             self._ask("stop", reason)
 
+    @property
+    def _over(self) -> bool:
+        """Whether the run ends before all blocks are measured."""
+        return bool(self._asked or self._failed)
+
     async def carry_out(self) -> RunFinished | None:
         """Measure until it is decided to stop.
 
@@ -170,7 +175,7 @@ class Controller:
                     self._give_up(host, str(failed))
                     return
             except StaysAway as away:
-                if not self._asked:
+                if not self._over:
                     self._give_up(host, away.message)
                 return
             finally:
@@ -200,7 +205,7 @@ class Controller:
         """
         began, told = time.monotonic(), False
         while host not in await self._setup.cluster.hosts():
-            if time.monotonic() - began > self._setup.patience_s or self._asked:
+            if time.monotonic() - began > self._setup.patience_s or self._over:
                 raise StaysAway(
                     f"no worker stood for {host} in {format_duration(self._setup.patience_s)}"
                 )
@@ -289,6 +294,9 @@ class Controller:
         for host, attempt in list(self._waiting.items()):
             if self._asked:
                 return
+            if self._waiting.get(host) is not attempt:
+                # Told meanwhile, while another was being told.
+                continue
             following = self._deal.take(host)
             if following is None and self._deal.awaits(host):
                 continue

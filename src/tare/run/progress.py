@@ -89,7 +89,8 @@ class Tally:
             in_this_block = max(per_block - (self.clock() - block.began), self.cell_left_s)
         else:
             in_this_block = 0.0 if block.number else per_block
-        side_by_side = max(len(self.fold.joined), 1)
+        # Hosts with arms of their own measure parts of one block, others each a block.
+        side_by_side = max(len(self.fold.joined), 1) if block.hosts else 1
         return blocks_after * per_block / side_by_side + max(in_this_block, 0.0)
 
     @property
