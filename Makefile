@@ -1,4 +1,4 @@
-.PHONY: setup quick test acceptance lint fuzz torture bench simulations mutants docs architecture wheel lock \
+.PHONY: setup quick test acceptance lint fuzz torture bench simulations mutants regressions docs architecture wheel lock \
 	sbom audit clean help
 
 TARE := .venv/bin/tare
@@ -59,6 +59,12 @@ simulations:  ## verdicts on studies of known truth: the tables of docs/statisti
 	@scripts/setup bench
 	.venv/bin/python -m benchmarks.verdict_simulations --tables docs/statistics.md
 	.venv/bin/python -m benchmarks.stopping_simulations --tables docs/statistics.md
+
+REGRESSIONS := regressions
+
+regressions:  ## build Xens with and without a slow path, measure each in labs: docs/regressions.md
+	@scripts/setup bench
+	.venv/bin/python -m scripts.path_regressions --work $(REGRESSIONS)
 
 docs:  ## generate the study's reference and JSON Schema, the tables of platforms and sources, the man page
 	.venv/bin/python -m tare.run.reference

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,6 +92,24 @@ async def unpack_xen(host: Host, work: Path) -> XenSource:
     return XenSource(host, dsc, work / "tree" / "xen", environment)
 
 
+async def xen_in(host: Host, work: Path) -> XenSource:
+    """Return the source that was unpacked and configured in a folder before, or unpack it there.
+
+    Args:
+        host: This computer.
+        work: A folder of the caller's, of which nothing else is kept.
+
+    Raises:
+        InputError: As :func:`unpack_xen` says.
+    """
+    found, tree = sorted((work / "source").glob("xen_*.dsc")), work / "tree" / "xen"
+    if found and (tree / ".config").is_file():
+        return XenSource(host, found[0], tree, _environment(work / "tools"))
+    if work.exists():
+        await asyncio.to_thread(shutil.rmtree, work)
+    return await unpack_xen(host, work)
+
+
 async def require_compiler(host: Host) -> None:
     """See that what builds Xen is here.
 
@@ -112,6 +132,11 @@ async def _tools(host: Host, work: Path) -> dict[str, str]:
     wanted = [part for part in await resolve(host, TOOLS, work / "lists") if part.name in _UNPACKED]
     for deb in await fetch(host, wanted, work / "debs"):
         await step(host, ["dpkg-deb", "-x", str(deb), str(root)], _SHORT_S)
+    return _environment(root)
+
+
+def _environment(root: Path) -> dict[str, str]:
+    """Return where a build finds the tools that were unpacked into a folder."""
     programs = root / "usr" / "bin"
     return {
         "PATH": f"{programs}:{os.environ.get('PATH', '')}",

@@ -1,0 +1,193 @@
+"""Show that a longer path of a hypervisor is found, and that none is where there is none.
+
+Xen is built from the distribution's source as it is, once more with a slow path planted into a
+hypercall that its paravirtual guests make at each switch of threads, and then again and again with
+changes that make nothing slower: other bytes at other addresses. Each Xen is measured in
+deterministic labs, and held against the first one.
+
+usage: python -m scripts.path_regressions --work DIR [--same N] [--labs N]
+
+What DIR holds already is not built or measured again, so that it may be interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tare.analysis import compare_runs, load_run
+from tare.analysis.between import Change, changes
+from tare.analysis.comparison import Comparison
+from tare.analysis.gates import check, parse_gate, worst
+from tare.analysis.settings import Settings
+from tare.hosts.local import LocalHost
+from tare.lab.xen_source import STAMP, XenSource, xen_in
+from tare.run.session import agent_path
+
+STUDY = Path(__file__).with_name("path-lengths.yaml")
+SAME = 20
+BASE, PLANTED = "base", "planted"
+GATE = "switch latency-median < +1 %"
+SEED = "7"
+CONFIDENCE = 0.95
+
+HYPERCALLS = Path("arch/x86/pv/misc-hypercalls.c")
+BEFORE = (
+    "    fixup_guest_stack_selector(current->domain, ss);\n    current->arch.pv.kernel_ss = ss;\n"
+)
+SLOW = """    for ( unsigned int turn = 0; turn < 100; turn++ )
+        barrier(); /* planted: some 300 instructions at each switch of threads */
+"""
+INNOCENT = """
+static void __used innocent_{number}(void)
+{{
+    asm volatile ( ".skip {size}, 0x90" );
+}}
+"""
+
+
+@dataclass(frozen=True)
+class Build:
+    """One Xen.
+
+    Args:
+        name: What it is called here.
+        planted: Whether it has the slow path.
+        number: Of those that are as fast as the first one: which change it has; 0: none.
+    """
+
+    name: str
+    planted: bool = False
+    number: int = 0
+
+    def edited(self, text: str) -> str:
+        """Return the source file of the hypercalls as this build has it."""
+        if self.planted:
+            if BEFORE not in text:
+                raise SystemExit(f"{HYPERCALLS} is another one here: do_stack_switch has changed")
+            return text.replace(BEFORE, SLOW + BEFORE)
+        if self.number:
+            # A different size for each, so that what follows is elsewhere in each.
+            innocent = INNOCENT.format(number=self.number, size=48 * self.number + 5)
+            return text.replace("\nlong do_stack_switch(", f"{innocent}\nlong do_stack_switch(")
+        return text
+
+
+def builds(same: int) -> list[Build]:
+    """Return all builds: the first, the slow one, and those that are as fast as the first."""
+    others = [Build(f"same-{number:02}", number=number) for number in range(1, same + 1)]
+    return [Build(BASE), Build(PLANTED, planted=True), *others]
+
+
+@contextmanager
+def edited(source: XenSource, build: Build) -> Iterator[None]:
+    """Change the tree for a build, and change it back."""
+    file = source.tree / HYPERCALLS
+    # Kept beside it, so that a build that was killed leaves no change for the next one.
+    kept = file.with_suffix(".c.kept")
+    if not kept.exists():
+        kept.write_text(file.read_text())
+    file.write_text(build.edited(kept.read_text()))
+    try:
+        yield
+    finally:
+        file.write_text(kept.read_text())
+
+
+async def build_all(work: Path, wanted: Sequence[Build]) -> None:
+    """Build what is not there yet, into ``work/xens``."""
+    kept = work / "xens"
+    kept.mkdir(parents=True, exist_ok=True)
+    missing = [build for build in wanted if not (kept / build.name).exists()]
+    if not missing:
+        return
+    host = LocalHost(agent_path())
+    source = await xen_in(host, work / "source")
+    if not (source.tree / ".config").is_file():
+        await source.configure(())
+    for build in missing:
+        began = time.monotonic()
+        with edited(source, build):
+            stamp = {**STAMP, "XEN_BUILD_DATE": build.name}
+            made = await source.build(stamp)
+            made.replace(kept / build.name)
+        print(f"built {build.name} in {time.monotonic() - began:.0f} s", flush=True)
+
+
+def measure(work: Path, build: Build, labs: int) -> Path:
+    """Measure one Xen in labs side by side, unless that was done; return the run's folder."""
+    folder = work / "runs" / build.name
+    if (folder / "report.html").exists():
+        return folder
+    began = time.monotonic()
+    subprocess.run(
+        [
+            *(Path(sys.executable).with_name("tare"), "run", STUDY, "--out", folder),
+            *("--set", f"lab.xen={(work / 'xens' / build.name).resolve()}"),
+            *("--seed", SEED, "--cluster", f"local:{labs}"),
+        ],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    print(f"measured {build.name} in {time.monotonic() - began:.0f} s", flush=True)
+    return folder
+
+
+def compared(folder: Path) -> Comparison:
+    """Return a run's effects."""
+    run = load_run(folder)
+    return compare_runs(run, Settings.of([run]))
+
+
+def told(found: Sequence[Sequence[Change]]) -> Iterator[str]:
+    """Yield a row for each metric: the planted change, and the range of the others'."""
+    planted, *others = found
+    for change in planted:
+        if not change.ratio:
+            continue
+        key = (change.key, change.arm)
+        same = [each.change for run in others for each in run if (each.key, each.arm) == key]
+        span = f"{percent(min(same))} to {percent(max(same))}" if same else "–"
+        yield (
+            f"| {change.key.workload} `{change.key.metric}` | {percent(change.change)} "
+            f"({percent(change.low)} to {percent(change.high)}) | {span} |"
+        )
+
+
+def percent(ratio: float) -> str:
+    """Return a ratio as a change in per cent."""
+    return f"{100 * (ratio - 1):+.3f} %"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Build, measure, compare; return 1 when the slow path is missed or another build fails."""
+    parser = argparse.ArgumentParser(prog="python -m scripts.path_regressions")
+    parser.add_argument("--work", type=Path, required=True, help="where builds and runs are kept")
+    parser.add_argument(
+        "--same", type=int, default=SAME, help=f"builds as fast; {SAME} if left out"
+    )
+    parser.add_argument("--labs", type=int, default=2, help="labs side by side, 2 if left out")
+    asked = parser.parse_args(argv)
+    wanted = builds(asked.same)
+    asyncio.run(build_all(asked.work, wanted))
+    folders = [measure(asked.work, build, asked.labs) for build in wanted]
+    base, *others = map(compared, folders)
+    gate = (parse_gate(GATE),)
+    outcomes = [worst(check(base, other, gate)) for other in others]
+    found = [changes(base, other, CONFIDENCE) for other in others]
+    print(f"| metric | planted | {len(others) - 1} builds as fast |\n|---|---|---|")
+    print("\n".join(told(found)))
+    passed = outcomes[1:].count("holds")
+    print(f"{GATE}: the slow one {outcomes[0]}; of {len(others) - 1} as fast {passed} pass")
+    return int(outcomes[0] != "fails" or passed != len(others) - 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
