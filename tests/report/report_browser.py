@@ -105,7 +105,11 @@ class Browser:
         """Open a page anew, at a place of it, and wait until it is there."""
         self.ask("Page.navigate", url="about:blank")
         self.ask("Page.navigate", url=path.as_uri() + fragment)
-        self.wait("document.readyState === 'complete' && location.protocol === 'file:'")
+        # On a busy computer a document may call itself complete before anything is in it.
+        self.wait(
+            "document.readyState === 'complete' && location.protocol === 'file:' && "
+            "document.querySelector('footer') !== null"
+        )
 
     def run(self, script: str) -> Any:
         """Return the value of a JavaScript expression in the page."""

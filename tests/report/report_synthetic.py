@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import polars as pl
 
 from report.report_values import ArmSpec, CellSpec, observations_of, series_of
 from tare.analysis.compare import compare
@@ -177,6 +178,7 @@ class Writer:
         repeats: int = 1,
         cut: bool = False,
         neighbour: bool = False,
+        counters: bool = False,
     ) -> None:
         fates = fates or {}
         usable = [name for name, arm in self.arms.items() if arm.usable]
@@ -194,8 +196,9 @@ class Writer:
                 for repeat in range(1, repeats + 1):
                     fate = fates.get((name, cell.workload), "ok")
                     self._cell(
-                        number, name, arm, scenario, cell, repeat, boot, fate, reason, series
-                    )
+                        number, name, arm, scenario, cell, repeat, boot, fate, reason, series,
+                        counters,
+                    )  # fmt: skip
             if neighbour:
                 self._neighbour(number, name, scenario)
             failed = any(key[0] == name and fate == "failed" for key, fate in fates.items())
@@ -244,10 +247,9 @@ class Writer:
 
     def _cell(
         self, block: int, name: str, arm: ArmSpec, scenario: str, spec: CellSpec, repeat: int,
-        boot: float, fate: Fate, reason: str, series: bool,
+        boot: float, fate: Fate, reason: str, series: bool, counters: bool,
     ) -> None:  # fmt: skip
-        inside = ",".join(f"{k}={v}" for k, v in spec.parameters.items())
-        cell = f"b{block:03d}/{name}/{scenario}/{spec.workload}[{inside}]"
+        cell = f"b{block:03d}/{name}/{scenario}/{spec.told}"
         cell += f"#{repeat}" if repeat > 1 else ""
         self.log.append(
             CellStarted(cell=cell, block=block, arm=name, scenario=scenario,
@@ -259,6 +261,8 @@ class Writer:
                 self.log.append(observed)
             if series and spec.workload == "tick":
                 self._save_series(cell, arm)
+            if counters:
+                self._save_counters(cell)
         self.log.append(
             CellFinished(
                 cell=cell,
@@ -270,6 +274,14 @@ class Writer:
                 facts={"clock": {"drift_ppm": 3.1, "trusted": fate != "withheld"}},
             )
         )
+
+    def _save_counters(self, cell: str) -> None:
+        """One CPU that is busy for half of five seconds."""
+        seconds = np.arange(5, dtype=np.int64)
+        frame = pl.DataFrame(
+            {"time_ns": seconds * 10**9, "cpu.user": seconds * 50, "cpu.idle": seconds * 50}
+        )
+        self._save(cell, "counters", frame)
 
     def _neighbour(self, block: int, name: str, scenario: str) -> None:
         cell = f"b{block:03d}/{name}/{scenario}/cpu-load"
@@ -290,19 +302,22 @@ class Writer:
     def _save_series(self, cell: str, arm: ArmSpec) -> None:
         scatter, histogram = series_of(self.random, arm)
         for name, frame in (("scatter", scatter), ("histogram", histogram)):
-            stem = hashlib.sha256(cell.encode()).hexdigest()[:12]
-            path = f"series/{stem}-subject-{name}.parquet"
-            frame.write_parquet(self.folder / path)
-            self.log.append(
-                SeriesSaved(
-                    cell=cell,
-                    name=name,
-                    path=path,
-                    columns={k: str(v) for k, v in frame.schema.items()},
-                    rows=frame.height,
-                    sha256=hashlib.sha256((self.folder / path).read_bytes()).hexdigest(),
-                )
+            self._save(cell, name, frame)
+
+    def _save(self, cell: str, name: str, frame: pl.DataFrame) -> None:
+        stem = hashlib.sha256(cell.encode()).hexdigest()[:12]
+        path = f"series/{stem}-subject-{name}.parquet"
+        frame.write_parquet(self.folder / path)
+        self.log.append(
+            SeriesSaved(
+                cell=cell,
+                name=name,
+                path=path,
+                columns={k: str(v) for k, v in frame.schema.items()},
+                rows=frame.height,
+                sha256=hashlib.sha256((self.folder / path).read_bytes()).hexdigest(),
             )
+        )
 
 
 def write_run(

@@ -37,6 +37,12 @@ class CellSpec:
     workload: str
     parameters: dict[str, Any]
 
+    @property
+    def told(self) -> str:
+        """The end of its cells' names."""
+        inside = ",".join(f"{k}={v}" for k, v in self.parameters.items())
+        return f"{self.workload}[{inside}]"
+
 
 def observations_of(
     random: np.random.Generator, cell: str, spec: CellSpec, arm: ArmSpec, noise: float

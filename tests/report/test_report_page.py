@@ -221,7 +221,7 @@ def test_outside_text_stays_text(tmp_path: Path) -> None:
         console=(json_hostile(), "</pre></details><script>alert(3)</script>"),
     )
     assert page.faults == []
-    own = ["application/json", "", ""]
+    own = ["application/json", "", "", ""]
     assert [script.attributes.get("type", "") for script in page.of("script")] == own
     assert page.of("img") == []
     assert not any(n.startswith("on") for e in page.elements for n in e.attributes)

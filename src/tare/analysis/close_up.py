@@ -56,6 +56,7 @@ def close_up(
     values_ns = tuple(shown.tolist())
     return replace(
         summary,
+        envelope_run=entry.run,
         envelope_block=entry.block,
         envelope_time_s=times_s,
         envelope_least_ns=values_ns,

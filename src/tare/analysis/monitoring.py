@@ -101,6 +101,7 @@ class Monitor:
     tracks: tuple[Track, ...]
     phases: tuple[Phase, ...] = ()
     bound: frozenset[int] = frozenset()
+    run: str = ""
 
     @property
     def length_s(self) -> float:
@@ -152,6 +153,7 @@ def _monitor(
     cell = found.cell
     bound = bound_cpus(placed.get((cell.block, cell.arm, cell.scenario), ()))
     return Monitor(
+        run=cell.run,
         cell=cell.cell,
         block=cell.block,
         arm=cell.arm,

@@ -124,6 +124,7 @@ def summarise_series(
         counts=tuple(drawn.count.tolist()),
         quantiles=_quantiles(boots, confidence),
         boot_maxima_ns=tuple(max(cell.greatest for cell in boot) for boot in boots),
+        envelope_run=worst.entry.run,
         envelope_block=worst.entry.block if over_time else None,
         envelope_time_s=tuple((over_time.time / 1e9).tolist()) if over_time else (),
         envelope_least_ns=tuple(over_time.least.tolist()) if over_time else (),

@@ -85,6 +85,7 @@ class SeriesSummary:
         flags: Warm-up, no steady state, two humps, missing files.
         tail: What is to be expected beyond all samples, or why that is not known; None where it
             was not asked for.
+        envelope_run: The run of `envelope_block`.
     """
 
     entries: tuple[SeriesEntry, ...]
@@ -105,3 +106,4 @@ class SeriesSummary:
     envelope_first: tuple[int, ...] = ()
     flags: tuple[Flag, ...] = ()
     tail: Tail | None = None
+    envelope_run: str = ""

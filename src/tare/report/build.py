@@ -24,6 +24,7 @@ from tare.report.fates import fates_of
 from tare.report.figures.overhead import overhead_figure, overview, shading_note
 from tare.report.interference import interference_of
 from tare.report.kernels import kernels_table
+from tare.report.leads import Leads
 from tare.report.load_balancer import load_balancer_of
 from tare.report.long_series import (
     Pooled,
@@ -38,7 +39,7 @@ from tare.report.over_hosts import shared_table
 from tare.report.page import Page, make_page
 from tare.report.pairs import PairsSection, pairs_section, pairs_table, ranking_table
 from tare.report.palette import looks
-from tare.report.rendering import filled
+from tare.report.rendering import SCRIPTS, filled
 from tare.report.results import (
     effects_table,
     host_cost_table,
@@ -47,7 +48,7 @@ from tare.report.results import (
     skipped_table,
     summaries_table,
 )
-from tare.report.sections import Draft, WholeTables, drafts, finish, illustrated, leads_of
+from tare.report.sections import Draft, WholeTables, drafts, finish, illustrated
 from tare.report.spikes import FIGURE, NOTE, spikes_of
 from tare.report.tables import Table
 from tare.report.unit_cost import by_part, costs_of, unit_cost_table
@@ -114,7 +115,7 @@ def _build(
     style = looks(arms, comparison.baseline)
     overhead = overhead_figure(comparison, style)
     sections = drafts(comparison, style)
-    series = pooled_series(comparison)
+    series, leads = pooled_series(comparison), Leads(comparison)
     of_series = {
         draft.part: series_figures(
             series.get(draft.part, {}),
@@ -123,18 +124,19 @@ def _build(
             name=draft.name,
             stem=draft.stem,
             rates=tick_rates(runs),
-            leads=leads_of([e for e in draft.effects if e.headline], draft.summaries),
+            leads=leads,
+            about=draft.part,
         )
         for draft in sections
     }
-    spikes = spikes_of(runs, recording_costs(runs, comparison))
-    hurt = interference_of(runs, comparison)
-    lost = fates_of(runs, comparison)
+    spikes = spikes_of(runs, recording_costs(runs, comparison), leads)
+    hurt = interference_of(runs, comparison, leads)
+    lost = fates_of(runs, comparison, leads)
     memory = bus_of(runs, comparison)
     balancer = load_balancer_of(runs, comparison, style)
-    responses = courses_of(runs, comparison)
+    responses = courses_of(runs, comparison, leads)
     jobs = mapreduce_of(runs, comparison)
-    watched = monitoring_of(runs)
+    watched = monitoring_of(runs, leads)
     phases = responses.table.rows if responses else ()
     found = watched.found if watched else ()
     sources = _sources(comparison, references, style, series, phases, found)
@@ -199,7 +201,7 @@ def _build(
         files=files,
         pairs=every_pair,
         shared=shared.shown() if shared else None,
-        explorer=_explorer(comparison, whole.effects, sections, out),
+        explorer=_explorer(comparison, whole.effects, sections, out, found),
         references=sources.sections(drawn) if sources else [],
         spikes=spikes.section if spikes else None,
         spikes_figure=Noted(drawn[FIGURE], NOTE) if FIGURE in drawn else None,
@@ -300,12 +302,16 @@ def _pairs(comparison: Comparison) -> tuple[list[Table[Any]], PairsSection | Non
 
 
 def _explorer(
-    comparison: Comparison, effects: Table[Effect], sections: Sequence[Draft], out: Path
+    comparison: Comparison,
+    effects: Table[Effect],
+    sections: Sequence[Draft],
+    out: Path,
+    watched: Sequence[Monitor],
 ) -> str:
     if not effects.rows:
         return ""
     places = {draft.part: draft.stem for draft in sections}
-    return explorer_data(comparison, effects, pair_effects(comparison), places, out)
+    return explorer_data(comparison, effects, pair_effects(comparison), places, out, watched)
 
 
 def _write_table(table: Table[Any], folder: Path) -> list[str]:
@@ -316,5 +322,4 @@ def _write_table(table: Table[Any], folder: Path) -> list[str]:
 
 def render(page: Page) -> str:
     """Return the page as HTML; all outside text is escaped on the way."""
-    scripts = ("page.js", "explorer.js") if page.explorer else ("page.js",)
-    return filled("page.html.j2", page, scripts)
+    return filled("page.html.j2", page, SCRIPTS if page.explorer else SCRIPTS[:1])

@@ -18,7 +18,7 @@ from tare.report.changes_table import RunPair, changes_table, environment_table,
 from tare.report.figures.changes import ChangeMark, changes_figure
 from tare.report.figures.vector import svg_of
 from tare.report.palette import looks
-from tare.report.rendering import filled
+from tare.report.rendering import SCRIPTS, filled
 from tare.report.svg import inline_svg, legible
 from tare.report.tables import Shown
 from tare.report.verdicts import ArmLine
@@ -66,9 +66,7 @@ def write_changes(
     first = {name: arranged(comparison) for name, comparison in before.items()}
     pair = RunPair(first, after, chosen)
     page = changes_page(pair, changed(first, after, chosen), out.parent)
-    html = filled(
-        "changes.html.j2", page, ("page.js", "explorer.js") if page.explorer else ("page.js",)
-    )
+    html = filled("changes.html.j2", page, SCRIPTS if page.explorer else SCRIPTS[:1])
     put_for_user(out, html.encode(), "or choose another file with --html")
 
 

@@ -11,9 +11,17 @@ from urllib.parse import quote
 
 from tare.analysis.changed import Changed
 from tare.analysis.model import Key, RunData
+from tare.analysis.monitoring import monitors
 from tare.report.anchors import anchor_of
 from tare.report.changes_table import RunPair, between_runs, changes_table
-from tare.report.explorer import MOST_DIFFERENCES, cells_of_runs, finite, machines_of_runs
+from tare.report.explorer import (
+    MOST_DIFFERENCES,
+    cells_of_runs,
+    counters_of,
+    ends_of_runs,
+    finite,
+    machines_of_runs,
+)
 from tare.report.svg import legible
 from tare.report.tables import Table
 from tare.report.words import short
@@ -62,6 +70,8 @@ def changes_data(found: Sequence[Changed], pair: RunPair, folder: Path) -> str:
         "values": _values(pair, place, blocks),
         "cells": cells_of_runs(runs, place),
         "machines": machines_of_runs(runs, folder),
+        "ends": ends_of_runs(runs),
+        "counters": counters_of(monitors(runs), runs),
         "differences": _told_differences(pair),
         "runs": [run.run for run in runs],
         "about": about,

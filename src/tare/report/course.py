@@ -12,6 +12,7 @@ from tare.analysis.rundata import RunData
 from tare.report.figures.course import course_figure
 from tare.report.figures.frame import Figure
 from tare.report.intervals import interval_columns
+from tare.report.leads import Leads
 from tare.report.tables import Column, Shown, Table
 from tare.report.words import (
     NONE,
@@ -49,8 +50,16 @@ class CourseParts:
     table: Table[PhaseEffect]
 
 
-def courses_of(runs: Sequence[RunData], comparison: Comparison) -> CourseParts | None:
-    """Return the section; None where no workload told of response times over time."""
+def courses_of(
+    runs: Sequence[RunData], comparison: Comparison, leads: Leads | None = None
+) -> CourseParts | None:
+    """Return the section; None where no workload told of response times over time.
+
+    Args:
+        runs: The runs.
+        comparison: Their comparison.
+        leads: What each panel leads to.
+    """
     found = courses(runs)
     if not found:
         return None
@@ -75,6 +84,7 @@ def courses_of(runs: Sequence[RunData], comparison: Comparison) -> CourseParts |
                 name=f"course-{number}",
                 title=f"{names.name(Part(*key, SUBJECT))}: response time over time, "
                 f"block {max(course.block for course in each)}",
+                leads=leads,
             )
             for number, (key, each) in enumerate(chosen, start=1)
         ),

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from tare.analysis.model import Comparison, Effect, Key, RunData
+from tare.analysis.monitoring import Monitor
 from tare.report.anchors import anchor_of
+from tare.report.monitoring import means_told
 from tare.report.results import effects_table
 from tare.report.svg import legible
 from tare.report.tables import Table
@@ -24,6 +26,12 @@ MOST_VALUES = 20_000
 MOST_DIFFERENCES = 12
 """Differences of an arm's environment that are told beside an effect; the page lists all."""
 
+MOST_COUNTED = 3_000
+"""Of more cells with counters than these the page has only the table of means."""
+
+MOST_ENDS, LAST = 40, 12
+"""Machines whose consoles are in the page, and the last lines of each."""
+
 SHOWN = ("what", "metric", "estimate", "low", "verdict", "not_excluded", "adjusted_p")
 """What of each effect is shown, as the tables show it."""
 
@@ -34,6 +42,7 @@ def explorer_data(
     pairs: Table[Effect] | None,
     sections: Mapping[Part, str],
     out: Path,
+    watched: Sequence[Monitor] = (),
 ) -> str:
     """Return what the script chooses from, as JSON that may stand inside a page.
 
@@ -43,6 +52,7 @@ def explorer_data(
         pairs: The table of all pairs, either way round; None without any.
         sections: The id of each workload's section.
         out: Where the page will be; files of the run are linked where they lie beside it.
+        watched: The cells whose counters were sampled.
     """
     keys = list(dict.fromkeys(effect.key for effect in effects.rows))
     place = {key: number for number, key in enumerate(keys)}
@@ -66,6 +76,8 @@ def explorer_data(
         "values": _values(comparison, place, blocks),
         "cells": cells_of_runs(comparison.runs, place),
         "machines": machines_of_runs(comparison.runs, out),
+        "ends": ends_of_runs(comparison.runs),
+        "counters": counters_of(watched, comparison.runs),
         "differences": _differences(comparison),
         "runs": [run.run for run in comparison.runs],
     }
@@ -160,6 +172,32 @@ def cells_of_runs(runs: Sequence[RunData], place: Mapping[Key, int]) -> dict[str
                     f"{cell.status}: {short(legible(cell.reason), 200)}"
                 )
     return found
+
+
+def counters_of(watched: Sequence[Monitor], runs: Sequence[RunData]) -> dict[str, Any]:
+    """Return by cell and run what its counters say: of each computer a line.
+
+    Of more cells than `MOST_COUNTED` none is told: the table of the counters' means has all.
+    """
+    if len(watched) > MOST_COUNTED:
+        return {}
+    places = {run.run: number for number, run in enumerate(runs)}
+    found: dict[str, Any] = {}
+    for monitor in watched:
+        name = f"{places.get(monitor.run, 0)}.{legible(monitor.cell)}"
+        found[name] = [legible(line) for track in monitor.tracks if (line := means_told(track))]
+    return found
+
+
+def ends_of_runs(runs: Sequence[RunData]) -> dict[str, list[str]]:
+    """Return of the machines that ended by themselves why, and the last lines of their consoles."""
+    ended = [machine for run in runs for machine in run.machines if machine.expected is False]
+    return {
+        legible(machine.machine): [
+            short(legible(line), 200) for line in (machine.reason, *machine.console_tail[-LAST:])
+        ]
+        for machine in ended[:MOST_ENDS]
+    }
 
 
 def machines_of_runs(runs: Sequence[RunData], out: Path) -> dict[str, dict[str, Any]]:

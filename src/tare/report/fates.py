@@ -12,6 +12,7 @@ from tare.report.drawing import Drawn, Noted
 from tare.report.figures.frame import Figure
 from tare.report.figures.heat import heat_figure
 from tare.report.intervals import interval_columns
+from tare.report.leads import Leads
 from tare.report.tables import Column, Shown, Table
 from tare.report.words import marked, probability, ratio
 
@@ -40,13 +41,22 @@ class Fates:
     figure: Figure | None
 
 
-def fates_of(runs: Sequence[RunData], comparison: Comparison) -> Fates | None:
-    """Return the section; None where no load was measured both beside others and undisturbed."""
+def fates_of(
+    runs: Sequence[RunData], comparison: Comparison, leads: Leads | None = None
+) -> Fates | None:
+    """Return the section; None where no load was measured both beside others and undisturbed.
+
+    Args:
+        runs: The runs.
+        comparison: Their comparison.
+        leads: What the matrix's fields lead to.
+    """
     found = fates(runs, comparison.arms, comparison.confidence)
     if not found:
         return None
     square = matrix(found)
-    figure = heat_figure(square, name=FIGURE, title="What each machine lost") if square else None
+    title = "What each machine lost"
+    figure = heat_figure(square, name=FIGURE, title=title, leads=leads) if square else None
     return Fates(fates_table(found), figure)
 
 

@@ -11,6 +11,7 @@ from tare.analysis.rundata import RunData
 from tare.report.figures.frame import Figure
 from tare.report.figures.heat import MOST_ROWS, heat_figure, heat_rows
 from tare.report.intervals import interval_columns
+from tare.report.leads import Leads
 from tare.report.svg import legible
 from tare.report.tables import Column, Shown, Table
 from tare.report.words import counted, joined, marked, metric_name, probability, ratio
@@ -42,15 +43,23 @@ class Interference:
     table: Table[Hurt]
 
 
-def interference_of(runs: Sequence[RunData], comparison: Comparison) -> Interference | None:
-    """Return the section; None where no scenario has neighbours, or none is without."""
+def interference_of(
+    runs: Sequence[RunData], comparison: Comparison, leads: Leads | None = None
+) -> Interference | None:
+    """Return the section; None where no scenario has neighbours, or none is without.
+
+    Args:
+        runs: The runs.
+        comparison: Their comparison.
+        leads: What the matrix's fields lead to.
+    """
     hurts = interference(runs, comparison.arms, comparison.confidence)
     if not hurts:
         return None
     table = slowdowns_table(hurts)
     return Interference(
         InterferenceSection(_lead(hurts), neighbours_answer(hurts), table.shown()),
-        heat_figure(hurts, name=FIGURE),
+        heat_figure(hurts, name=FIGURE, leads=leads),
         table,
     )
 

@@ -12,6 +12,7 @@ from tare.analysis.model import Comparison, Flag, Interval, SeriesSummary
 from tare.analysis.tail_bounds import platform_bound
 from tare.report.figures.frame import Figure
 from tare.report.figures.series import NANO, scatter_figure, tail_figure
+from tare.report.leads import Leads
 from tare.report.palette import Look
 from tare.report.tables import Column, Table
 from tare.report.words import Names, Part, marked
@@ -68,7 +69,8 @@ def series_figures(
     name: str,
     stem: str,
     rates: Mapping[str, float],
-    leads: Mapping[str, str] | None = None,
+    leads: Leads | None = None,
+    about: Part | None = None,
 ) -> list[tuple[Figure, str]]:
     """Return scatter, close-up and tails of one part with their captions.
 
@@ -79,15 +81,25 @@ def series_figures(
         name: The part's name.
         stem: The beginning of the figures' names.
         rates: Clock ticks per second of the arms' kernels, where they are known.
-        leads: By arm the effect that the longest sample leads to.
+        leads: What marks lead to: those of all boots to an effect, those of one to its block.
+        about: The part.
     """
     figures = []
     over_time = {arm: s for arm, s in series.items() if s.envelope_block is not None}
+    whole: dict[str, str] = {}
+    blocks: dict[str, str] = {}
+    if leads is not None and about is not None:
+        whole = {arm: leads.part(about, arm) for arm in series}
+        blocks = {
+            arm: leads.cell(about, arm, s.envelope_run, s.envelope_block)
+            for arm, s in over_time.items()
+            if s.envelope_block is not None
+        }
     if over_time:
         figures.append(
             (
                 scatter_figure(
-                    over_time, looks, emulated, name=f"{stem}-scatter", part=name, leads=leads
+                    over_time, looks, emulated, name=f"{stem}-scatter", part=name, leads=blocks
                 ),
                 "Each bar spans the least and the greatest sample of a stretch of time, the dot is "
                 "the greatest; of each arm, the boot with its longest sample is shown.",
@@ -101,13 +113,15 @@ def series_figures(
     ticks = {arm: s for arm, s in near.items() if s is not None and _holds_a_tick(s, arm, rates)}
     if ticks:
         title = f"{name}, around a tick"
-        figure = scatter_figure(ticks, looks, emulated, name=f"{stem}-tick", part=title)
+        figure = scatter_figure(
+            ticks, looks, emulated, name=f"{stem}-tick", part=title, leads=blocks
+        )
         figures.append((figure, CLOSE_UP_NOTE))
     samples = {arm: s for arm, s in series.items() if s.count and s.greatest > 0}
     if samples:
         figures.append(
             (
-                tail_figure(samples, looks, emulated, name=f"{stem}-tails", part=name),
+                tail_figure(samples, looks, emulated, name=f"{stem}-tails", part=name, leads=whole),
                 "All samples of all boots; a line that reaches further right has longer tails.",
             )
         )

@@ -20,6 +20,7 @@ from tare.analysis.rundata import RunData
 from tare.report.cores import cores_table, groups_table
 from tare.report.figures.frame import Figure
 from tare.report.figures.monitoring import WORDS, monitoring_figure
+from tare.report.leads import Leads
 from tare.report.tables import Column, Shown, Table
 from tare.report.words import NONE, counted, marked
 
@@ -59,8 +60,13 @@ class Monitoring:
     found: tuple[Monitor, ...]
 
 
-def monitoring_of(runs: Sequence[RunData]) -> Monitoring | None:
-    """Return the section; None where no counters were sampled."""
+def monitoring_of(runs: Sequence[RunData], leads: Leads | None = None) -> Monitoring | None:
+    """Return the section; None where no counters were sampled.
+
+    Args:
+        runs: The runs.
+        leads: What each figure leads to.
+    """
     found = monitors(runs)
     if not found:
         return None
@@ -82,7 +88,7 @@ def monitoring_of(runs: Sequence[RunData]) -> Monitoring | None:
     return Monitoring(
         section,
         tuple(
-            monitoring_figure(monitor, name=f"monitoring-{number}")
+            monitoring_figure(monitor, name=f"monitoring-{number}", leads=leads)
             for number, monitor in enumerate(drawn, start=1)
         ),
         (table, cores_table(found), *([groups] if groups.rows else ())),
@@ -135,9 +141,12 @@ def means_table(found: Sequence[Monitor]) -> Table[Watched]:
     return Table("monitoring", "Means of the counters over each cell", columns, rows, tone=tone)
 
 
+_TITLES = {"cpu": "CPU", "disk": "Disk", "net": "Net"}
+
+
 def _mean(quantity: str, unit: str) -> Column[Watched]:
     kind, _, what = quantity.partition("-")
-    title = f"{ {'cpu': 'CPU', 'disk': 'Disk', 'net': 'Net'}[kind] } {what}"
+    title = f"{_TITLES[kind]} {what}"
     return Column(
         quantity.replace("-", "_"),
         lambda w: w.track.mean(quantity),
@@ -153,6 +162,17 @@ def _shown(value: float | None, unit: str) -> str:
     if not unit:
         return f"{value:.3g}"
     return f"{100 * value:.1f} %" if unit == "1" else format_quantity(value, unit)
+
+
+def means_told(track: Track) -> str:
+    """Return the means of a computer's counters as a line; empty where nothing ever happened."""
+    told = [
+        f"{_TITLES.get(kind, kind)} {what} {_shown(mean, '' if quantity in COUNTS else unit)}"
+        for quantity, unit in QUANTITIES.items()
+        for kind, _, what in [quantity.partition("-")]
+        if (mean := track.mean(quantity))
+    ]
+    return f"{_whose(track)}: {', '.join(told)}" if told else ""
 
 
 def _whose(track: Track) -> str:

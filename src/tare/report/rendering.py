@@ -17,6 +17,9 @@ from tare.report.words import EMULATED
 
 TEMPLATES = Path(__file__).parent / "templates"
 
+SCRIPTS = ("page.js", "near.js", "explorer.js")
+"""The scripts of a page that has effects to choose from; of one without any the first alone."""
+
 
 def filled(template: str, page: object, scripts: Sequence[str]) -> str:
     """Return a page as HTML; all outside text is escaped on the way.

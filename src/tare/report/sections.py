@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 from tare.analysis.model import ArmSummary, Comparison, Effect, Flag, Key, SeriesSummary
 from tare.analysis.unit_cost import UnitCost
-from tare.report.anchors import anchor_of
 from tare.report.drawing import Drawn, Noted
 from tare.report.far_tails import far_tables
 from tare.report.figures.distribution import distribution_figure
 from tare.report.figures.frame import Figure
 from tare.report.figures.overhead import metrics_figure
+from tare.report.leads import SUBJECT, leads_of
 from tare.report.long_series import (
     emulated_arms,
     series_flags,
@@ -27,9 +27,6 @@ from tare.report.words import Names, Part, joined, marked, parameters_of, slug, 
 
 FEW = 14
 """Up to so many effects are all shown at once; more are folded behind the headline ones."""
-
-SUBJECT = "subject"
-"""The role of the machine that is measured."""
 
 DISTRIBUTIONS = 2
 """Metrics of one workload whose values per block are drawn."""
@@ -101,6 +98,7 @@ def drafts(comparison: Comparison, looks: Mapping[str, Look]) -> list[Draft]:
             figure = distribution_figure(
                 rows, looks, name=f"{stem}-blocks-{number + 1}", part=name,
                 leads=leads_of([effect for effect in effects if effect.key == key], rows),
+                runs=[run.run for run in comparison.runs],
             )  # fmt: skip
             first.append((figure, _distribution_note(comparison, rows, figure.panels)))
         if own and len({effect.key for effect in effects}) > 1:
@@ -110,16 +108,6 @@ def drafts(comparison: Comparison, looks: Mapping[str, Look]) -> list[Draft]:
             Draft(part, name, stem, tuple(summaries), tuple(effects), tuple(first), tuple(last))
         )
     return found
-
-
-def leads_of(effects: Sequence[Effect], summaries: Sequence[ArmSummary]) -> dict[str, str]:
-    """Return by arm the effect in which its blocks, cells and logs are listed.
-
-    The baseline's are listed beside those of any arm.
-    """
-    found = {effect.arm: anchor_of(effect.key, effect.arm) for effect in reversed(effects)}
-    first = next(iter(reversed(found.values())), "")
-    return {summary.arm: found.get(summary.arm, first) for summary in summaries}
 
 
 def finish(

@@ -13,6 +13,7 @@ from tare.analysis.rundata import RunData
 from tare.analysis.spike_cells import LONG_NS, SpikeCell, causes, explained, spike_cells
 from tare.report.figures.frame import Figure
 from tare.report.figures.spikes import timeline_figure, worst_spikes
+from tare.report.leads import Leads
 from tare.report.recording_cost import UNKNOWN, recording_cost_table
 from tare.report.tables import Column, Shown, Table
 from tare.report.words import NONE, counted, marked
@@ -78,12 +79,17 @@ class Spikes:
     tables: tuple[Table[Any], ...]
 
 
-def spikes_of(runs: Sequence[RunData], costs: Sequence[RecordingCost] = ()) -> Spikes | None:
+def spikes_of(
+    runs: Sequence[RunData],
+    costs: Sequence[RecordingCost] = (),
+    leads: Leads | None = None,
+) -> Spikes | None:
     """Return the section; None where the host's side was not to be recorded.
 
     Args:
         runs: The runs.
         costs: What recording cost, where they tell.
+        leads: What the worst gaps lead to.
     """
     cells = spike_cells(runs)
     if not cells:
@@ -100,7 +106,7 @@ def spikes_of(runs: Sequence[RunData], costs: Sequence[RecordingCost] = ()) -> S
         notes=(*_notes(cells), *([] if costs or not groups else [UNKNOWN])),
         cost=cost.shown() if costs else None,
     )
-    figure = timeline_figure(worst, name=FIGURE) if worst else None
+    figure = timeline_figure(worst, name=FIGURE, leads=leads) if worst else None
     tables: list[Table[Any]] = [whole, parts] if groups else []
     if costs:
         tables.append(cost)

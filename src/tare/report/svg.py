@@ -14,7 +14,9 @@ _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\u
 _ROOT = re.compile(r"<svg[^>]*?\swidth=\"([\d.]+)\" height=\"([\d.]+)\" viewBox=\"([^\"]+)\"[^>]*>")
 _BACKGROUND = re.compile(r"^<rect width=\"[^\"]*\" height=\"[^\"]*\" fill=\"[^\"]*\"/>")
 _TIPPED = re.compile(rf"<(path|line|rect)\b([^>]*?)\saria-label=\"{TIP}([^\"]*)\"([^>]*?)/>")
-_LEADING = re.compile(r"<path data-to=\"(\w+)\"([^>]*?)(/>|><title>[^<]*</title></path>)")
+_LEADING = re.compile(
+    r"<(path|rect) data-to=\"(\w+)(?:@([\d.]+))?\"([^>]*?)(/>|><title>[^<]*</title></\1>)"
+)
 _ARIA = re.compile(r"\s(?:aria-label|role)=\"[^\"]*\"")
 _FONT = re.compile(r"\sfont-family=\"[^\"]*\"")
 _PAINT = re.compile(r"\b(fill|stroke)=\"(#[0-9a-fA-F]{6})\"")
@@ -44,7 +46,7 @@ def inline_svg(svg: str, *, name: str, title: str, description: str) -> str:
     body = _BACKGROUND.sub("", svg[root.end() :].removesuffix("</svg>"))
     body = _TIPPED.sub(r"<\1\2\4><title>\3</title></\1>", body)
     # For those who use the keyboard the tables' rows lead there: so many stops would be a maze.
-    body = _LEADING.sub(r'<a href="#\1" tabindex="-1"><path\2\3</a>', body)
+    body = _LEADING.sub(_linked, body)
     for noise in (_ARIA, _FONT):
         body = noise.sub("", body)
     body = _PAINT.sub(_themed, body)
@@ -54,6 +56,13 @@ def inline_svg(svg: str, *, name: str, title: str, description: str) -> str:
         f'<title id="{name}-t">{escape(title)}</title>'
         f'<desc id="{name}-d">{escape(description)}</desc>{body}</svg>'
     )
+
+
+def _linked(match: re.Match[str]) -> str:
+    """Return a mark as a link: to an effect's row, with scripts to its block, if it has one."""
+    kind, effect, block, attributes, rest = match.groups()
+    at = f' data-at="{block}"' if block else ""
+    return f'<a href="#{effect}"{at} tabindex="-1"><{kind}{attributes}{rest}</a>'
 
 
 _VARIABLES = variable_of_colour()

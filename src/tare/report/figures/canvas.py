@@ -20,9 +20,14 @@ class Canvas:
         self.width = width
         self._marks: defaultdict[str, list[Mark]] = defaultdict(list)
 
-    def rect(self, x: float, y: float, x2: float, y2: float, ink: Ink) -> None:
-        """Fill a rectangle."""
-        self._marks["rect"].append({"x": x, "y": y, "x2": x2, "y2": y2, "c": ink.light})
+    def rect(self, x: float, y: float, x2: float, y2: float, ink: Ink, *, to: str = "") -> None:
+        """Fill a rectangle; on the page it leads to the effect or block that ``to`` names."""
+        self._marks["rect"].append({"x": x, "y": y, "x2": x2, "y2": y2, "c": ink.light, "l": to})
+
+    def area(self, x: float, y: float, x2: float, y2: float, to: str) -> None:
+        """Let all that is drawn in a rectangle lead to ``to``; nothing is drawn for it."""
+        if to:
+            self._marks["area"].append({"x": x, "y": y, "x2": x2, "y2": y2, "c": "", "l": to})
 
     def rule(
         self,
@@ -45,7 +50,13 @@ class Canvas:
         )
 
     def path(
-        self, points: Sequence[tuple[float, float]], ink: Ink, *, size: float = 2, dash: str = ""
+        self,
+        points: Sequence[tuple[float, float]],
+        ink: Ink,
+        *,
+        size: float = 2,
+        dash: str = "",
+        to: str = "",
     ) -> None:
         """Draw straight lines from each of ``points`` to the next.
 
@@ -54,8 +65,9 @@ class Canvas:
             ink: Its colour.
             size: Its width.
             dash: Pixels drawn and left out by turns, such as ``5,3``; empty: drawn throughout.
+            to: What it leads to on the page.
         """
-        self._marks["path"].append({"p": points, "c": ink.light, "w": size, "k": dash})
+        self._marks["path"].append({"p": points, "c": ink.light, "w": size, "k": dash, "l": to})
 
     def point(
         self,
@@ -73,7 +85,8 @@ class Canvas:
     ) -> None:
         """Draw a symbol of ``size`` square pixels, hollow for what is emulated.
 
-        On the page it leads to the effect that is called ``to`` in links.
+        On the page it leads to the effect that is called ``to`` in links, or to one block of it
+        (`tare.report.leads.at_block`).
         """
         fill = PAPER.light if hollow else ink.light
         self._marks["point"].append(

@@ -10,6 +10,7 @@ from tare.analysis.course import Course, Step
 from tare.report.figures.axes import linear_ticks, tick_label
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import SMALL_LETTER, Figure, Spec, log_ticks, name_within
+from tare.report.leads import Leads, part_of
 from tare.report.palette import ARMS, MARGIN, RULE, SOFT
 from tare.report.words import marked, short
 
@@ -29,14 +30,23 @@ class Ends:
     high_s: float
 
 
-def course_figure(courses: Sequence[Course], *, name: str, title: str) -> Figure:
-    """Return the courses of several arms, alike in their axes; at least one course."""
+def course_figure(
+    courses: Sequence[Course], *, name: str, title: str, leads: Leads | None = None
+) -> Figure:
+    """Return the courses of several arms, alike in their axes.
+
+    Args:
+        courses: One an arm; at least one.
+        name: The figure's name.
+        title: What it is.
+        leads: What each panel leads to: the block of its cell.
+    """
     return Figure(
         name=name,
         title=title,
         description="; ".join(_told(course) for course in courses),
-        spec=_drawn(courses, WIDE),
-        narrow=_drawn(courses, NARROW),
+        spec=_drawn(courses, WIDE, leads),
+        narrow=_drawn(courses, NARROW, leads),
         emulated=any(course.emulated for course in courses),
         panels=len(courses),
     )
@@ -89,7 +99,7 @@ def ends_of(courses: Sequence[Course]) -> Ends:
     return Ends(max(course.length_s for course in courses), low / 1.3, max(high, low * 2) * 1.6)
 
 
-def _drawn(courses: Sequence[Course], width: float) -> Spec:
+def _drawn(courses: Sequence[Course], width: float, leads: Leads | None) -> Spec:
     canvas, ends = Canvas(width), ends_of(courses)
     room = width - LEFT
     x = LEFT
@@ -113,6 +123,9 @@ def _drawn(courses: Sequence[Course], width: float) -> Spec:
         _levels(canvas, ends, width, base)
         _steps(canvas, course, ends, room, base, few=width <= NARROW)
         _time_axis(canvas, ends, room, base, few=width <= NARROW)
+        if leads is not None:
+            to = leads.cell(part_of(course), course.arm, course.run, course.block)
+            canvas.area(LEFT, top, width, base, to)
         top = base + SPACE - 18
     return canvas.spec(top + 4)
 

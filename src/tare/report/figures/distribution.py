@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tare.analysis.formatting import format_quantity
-from tare.analysis.model import ArmSummary
+from tare.analysis.model import ArmSummary, BlockValue
 from tare.report.figures.axes import Axis, value_axis
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Figure
 from tare.report.figures.legends import arm_labels
 from tare.report.figures.plot import Plot, fitted, width_of
+from tare.report.leads import at_block
 from tare.report.palette import TEXT, Look
 from tare.report.words import metric_name
 
@@ -37,6 +38,7 @@ def distribution_figure(
     name: str,
     part: str,
     leads: Mapping[str, str] | None = None,
+    runs: Sequence[str] = (),
 ) -> Figure:
     """Return the figure of one metric's ``summaries``, one row per arm.
 
@@ -48,7 +50,8 @@ def distribution_figure(
         looks: How arms look.
         name: The figure's name.
         part: What it is of.
-        leads: By arm the effect whose blocks, cells and logs a dot leads to.
+        leads: By arm the effect in which a dot leads to its block, with its cells and logs.
+        runs: The identities of the runs on the page, in its order.
     """
     first = summaries[0]
     metric = metric_name(first.key.metric)
@@ -57,10 +60,15 @@ def distribution_figure(
     titles = [""] * (len(groups) - 1) + [metric]
     axes = [_axis(group) for group in groups]
     canvas = Canvas(max(LEFT + ACROSS + 1, *(_reach(axis) for axis in axes)))
+    places = {run: place for place, run in enumerate(runs)}
+
+    def to(arm: str, block: BlockValue) -> str:
+        return at_block((leads or {}).get(arm, ""), places.get(block.run, 0), block.block)
+
     top = 1.0
     for group, axis, title in zip(groups, axes, titles, strict=True):
         plot = Plot(canvas, LEFT, top, ACROSS, ROW * len(group))
-        _draw(plot, group, axis, labels, looks, title, leads or {})
+        _draw(plot, group, axis, labels, looks, title, to)
         top += plot.height + (BELOW if title else BELOW_UNTITLED + APART_BY)
     return Figure(
         name=name,
@@ -125,7 +133,7 @@ def _draw(
     labels: Mapping[str, str],
     looks: Mapping[str, Look],
     title: str,
-    leads: Mapping[str, str],
+    to: Callable[[str, BlockValue], str],
 ) -> None:
     canvas = plot.canvas
     plot.frame()
@@ -148,7 +156,7 @@ def _draw(
                 line=1.3,
                 opacity=0.85,
                 tip=f"{label}, block {block.block}: {value}",
-                to=leads.get(summary.arm, ""),
+                to=to(summary.arm, block),
             )
         middle = top + ROW / 2
         ends = _ends(summary)

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from tare.analysis.interference import Hurt
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Figure, Spec
+from tare.report.leads import Leads
 from tare.report.palette import HEAT, RULE, SOFT, TEXT, Ink
 from tare.report.words import (
+    Part,
     marked,
     metric_name,
     parameters_of,
@@ -60,9 +62,20 @@ def _told(parameters: str) -> str:
 
 
 def heat_figure(
-    hurts: Sequence[Hurt], *, name: str, title: str = "How much neighbours hurt"
+    hurts: Sequence[Hurt],
+    *,
+    name: str,
+    title: str = "How much neighbours hurt",
+    leads: Leads | None = None,
 ) -> Figure:
-    """Return the matrix of slowdowns as a heat map; at least one slowdown."""
+    """Return the matrix of slowdowns as a heat map.
+
+    Args:
+        hurts: The slowdowns; at least one.
+        name: The figure's name.
+        title: What it is.
+        leads: What its fields lead to.
+    """
     rows = heat_rows(hurts)[:MOST_ROWS]
     scenarios = tuple(dict.fromkeys(hurt.key.scenario for hurt in hurts))
     return Figure(
@@ -73,14 +86,16 @@ def heat_figure(
             f"{ratio(hurt.slowdown)}"
             for hurt in hurts[:MOST_ROWS]
         ),
-        spec=_drawn(rows, scenarios, WIDE),
-        narrow=_drawn(rows, scenarios, NARROW),
+        spec=_drawn(rows, scenarios, WIDE, leads),
+        narrow=_drawn(rows, scenarios, NARROW, leads),
         emulated=any(hurt.emulated for hurt in hurts),
         panels=1,
     )
 
 
-def _drawn(rows: Sequence[Row], scenarios: Sequence[str], width: float) -> Spec:
+def _drawn(
+    rows: Sequence[Row], scenarios: Sequence[str], width: float, leads: Leads | None
+) -> Spec:
     canvas = Canvas(width)
     names = width * 0.30 if width > NARROW else width * 0.34
     room = (width - names) / len(scenarios)
@@ -99,7 +114,11 @@ def _drawn(rows: Sequence[Row], scenarios: Sequence[str], width: float) -> Spec:
         for number, scenario in enumerate(scenarios):
             hurt = row.cells.get(scenario)
             if hurt is not None:
-                _cell(canvas, hurt, names + number * room, top, room)
+                left = names + number * room
+                _cell(canvas, hurt, left, top, room)
+                if leads is not None:
+                    to = leads.part(Part.of(hurt.key), hurt.arm)
+                    canvas.area(left + 1, top + 1, left + room - 1, top + ROW - 1, to)
         top += ROW
     return canvas.spec(top + 6)
 

@@ -9,6 +9,7 @@ from tare.analysis.monitoring import Monitor, Track
 from tare.report.figures.axes import linear_ticks, tick_label
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import SMALL_LETTER, Figure, Spec, name_within
+from tare.report.leads import Leads, part_of
 from tare.report.palette import ARMS, MARGIN, RULE, SOFT, Ink
 from tare.report.words import marked
 
@@ -57,16 +58,23 @@ PANELS = (
 )
 
 
-def monitoring_figure(monitor: Monitor, *, name: str) -> Figure:
-    """Return the counters of one cell; panels in which nothing ever happened are left out."""
+def monitoring_figure(monitor: Monitor, *, name: str, leads: Leads | None = None) -> Figure:
+    """Return the counters of one cell; panels in which nothing ever happened are left out.
+
+    Args:
+        monitor: The cell.
+        name: The figure's name.
+        leads: What it leads to: the cell's block.
+    """
     panels = [panel for panel in PANELS if _moved(monitor, panel)]
+    to = leads.cell(part_of(monitor), monitor.arm, monitor.run, monitor.block) if leads else ""
     whose = f"{monitor.workload} in {marked(monitor.arm, monitor.emulated)}"
     return Figure(
         name=name,
         title=f"{whose}, {monitor.scenario}, block {monitor.block}",
         description="; ".join(_told(monitor, panel) for panel in panels) or "nothing happened",
-        spec=_drawn(monitor, panels, WIDE),
-        narrow=_drawn(monitor, panels, NARROW),
+        spec=_drawn(monitor, panels, WIDE, to),
+        narrow=_drawn(monitor, panels, NARROW, to),
         emulated=monitor.emulated,
         panels=len(panels),
     )
@@ -89,7 +97,7 @@ def _told(monitor: Monitor, panel: Panel) -> str:
     return f"{panel.title}: {', '.join(parts)}"
 
 
-def _drawn(monitor: Monitor, panels: Sequence[Panel], width: float) -> Spec:
+def _drawn(monitor: Monitor, panels: Sequence[Panel], width: float, to: str) -> Spec:
     canvas = Canvas(width)
     beside = width > NARROW and len(monitor.tracks) > 1
     columns = _columns(monitor)
@@ -115,6 +123,7 @@ def _drawn(monitor: Monitor, panels: Sequence[Panel], width: float) -> Spec:
                 top += HEIGHT + SPACE
         if beside:
             top += HEIGHT + SPACE
+    canvas.area(0, 0, width, top, to)
     return canvas.spec(top)
 
 

@@ -55,7 +55,7 @@ def scatter_figure(
         emulated: The emulated arms.
         name: The figure's name.
         part: What it is of.
-        leads: By arm the effect whose blocks and cells the longest sample leads to.
+        leads: By arm the block, in an effect, that all that is drawn of the arm leads to.
     """
     names = arm_labels(list(series), emulated, 36)
     labels = {arm: f"{names[arm]}, block {s.envelope_block}" for arm, s in series.items()}
@@ -75,7 +75,6 @@ def scatter_figure(
         plot = Plot(canvas, left, top + HEADER, WIDTH, PANEL)
         plot.across_grid(x)
         plot.up(y)
-        worst = max(of_arm, key=lambda row: row.high)
         for row in of_arm:
             column, high = plot.x(x, row.at), plot.y(y, row.high)
             canvas.rule(column, plot.y(y, row.low), column, high, looks[arm].ink, opacity=0.55)
@@ -87,8 +86,8 @@ def scatter_figure(
                 hollow=arm in emulated,
                 size=9,
                 line=1,
-                to=(leads or {}).get(arm, "") if row is worst else "",
             )
+        canvas.area(left, top, left + WIDTH, top + HEADER + PANEL, (leads or {}).get(arm, ""))
         top = plot.top + PANEL + BETWEEN
     plot.across(x, "sample" if counted else "time within the cell")
     return Figure(
@@ -136,8 +135,18 @@ def tail_figure(
     *,
     name: str,
     part: str,
+    leads: Mapping[str, str] | None = None,
 ) -> Figure:
-    """Return the share of samples longer than a duration, both axes logarithmic."""
+    """Return the share of samples longer than a duration, both axes logarithmic.
+
+    Args:
+        series: Summaries by arm.
+        looks: How arms look.
+        emulated: The emulated arms.
+        name: The figure's name.
+        part: What it is of.
+        leads: By arm the effect that its line leads to.
+    """
     labels = arm_labels(list(series), emulated)
     points = {arm: exceedance(summary) for arm, summary in series.items()}
     lengths = [length for of_arm in points.values() for length, _ in of_arm]
@@ -165,7 +174,12 @@ def tail_figure(
     canvas.text(8, top + TAILS / 2, "share of samples", ink=SOFT, align="center", upwards=True)
     for arm, of_arm in points.items():
         places = [(plot.x(x, length), plot.y(y, share)) for length, share in of_arm]
-        canvas.path(list(_steps(places)), looks[arm].ink, dash=_dash(arm in emulated))
+        canvas.path(
+            list(_steps(places)),
+            looks[arm].ink,
+            dash=_dash(arm in emulated),
+            to=(leads or {}).get(arm, ""),
+        )
     return Figure(
         name=name,
         title=f"{part}: how many samples were longer",

@@ -56,12 +56,24 @@ def _opacity(mark: Mark) -> str:
     return "" if mark["o"] == 1 else f' opacity="{_number(mark["o"])}"'
 
 
+def _leads(mark: Mark) -> str:
+    return f' data-to="{mark["l"]}"' if mark["l"] else ""
+
+
 def _rect(mark: Mark) -> str:
+    return f'<rect{_leads(mark)} {_sides(mark)} fill="{mark["c"]}"/>'
+
+
+def _area(mark: Mark) -> str:
+    return f'<rect{_leads(mark)} {_sides(mark)} fill="none" pointer-events="all"/>'
+
+
+def _sides(mark: Mark) -> str:
     left, right = sorted((mark["x"], mark["x2"]))
     top, bottom = sorted((mark["y"], mark["y2"]))
     return (
-        f'<rect x="{_number(left)}" y="{_number(top)}" width="{_number(right - left)}" '
-        f'height="{_number(bottom - top)}" fill="{mark["c"]}"/>'
+        f'x="{_number(left)}" y="{_number(top)}" width="{_number(right - left)}" '
+        f'height="{_number(bottom - top)}"'
     )
 
 
@@ -75,14 +87,14 @@ def _rule(mark: Mark) -> str:
 
 def _path(mark: Mark) -> str:
     places = "L".join(f"{_number(x)},{_number(y)}" for x, y in mark["p"])
-    return f'<path d="M{places}" fill="none"{_look(mark)}/>'
+    return f'<path{_leads(mark)} d="M{places}" fill="none"{_look(mark)}/>'
 
 
 def _point(mark: Mark) -> str:
     said = f' role="img" aria-label="{escape(mark["d"])}"' if mark["d"] else ""
-    leads = f' data-to="{mark["l"]}"' if mark["l"] else ""
+    place = f"{_number(mark['x'])},{_number(mark['y'])}"
     return (
-        f'<path{leads}{said} transform="translate({_number(mark["x"])},{_number(mark["y"])})" '
+        f'<path{_leads(mark)}{said} transform="translate({place})" '
         f'd="{symbol(mark["s"], mark["z"])}" fill="{mark["f"]}" stroke="{mark["c"]}" '
         f'stroke-width="{_number(mark["w"])}"{_opacity(mark)}/>'
     )
@@ -112,6 +124,7 @@ _STROKES: dict[str, Callable[[Mark], str]] = {
     "point": _point,
     "rule-above": _rule,
     "text": _text,
+    "area": _area,
 }
 
 

@@ -10,7 +10,7 @@
   var NAME = /^e[0-9a-f]{12}$/;
   var ORDER = ["worse", "differs", "inconclusive", "preliminary", "equivalent", "better"];
   var FIELDS = ["base", "arm", "scenario", "workload", "verdict"];
-  var first = { base: data.baseline, arm: "", scenario: "", workload: "", verdict: "", all: "", sort: "", open: "" };
+  var first = { base: data.baseline, arm: "", scenario: "", workload: "", verdict: "", all: "", sort: "", open: "", block: "" };
   var state = Object.assign({}, first);
 
   var rows = data.rows.map(function (row, place) {
@@ -41,6 +41,7 @@
   }
   function marked(arm) { return data.emulated.indexOf(arm) < 0 ? arm : arm + " (emulated)"; }
   function unique(values) { return values.filter(function (v, i) { return values.indexOf(v) === i; }); }
+  var detail = window.tareDetail(data, element, marked, unique);
 
   // What is chosen, and the page's address.
 
@@ -49,6 +50,7 @@
     if (NAME.test(hash) && byName[hash]) {
       show(byName[hash]);
       state.open = hash;
+      state.block = "";
       return true;
     }
     if (location.hash && location.hash.indexOf("=") < 0) { return false; }
@@ -57,6 +59,7 @@
       state[name] = given.has(name) ? given.get(name) : first[name];
     });
     if (!byName[state.open]) { state.open = ""; }
+    if (!state.open) { state.block = ""; }
     return Boolean(state.open);
   }
   function show(row) {
@@ -118,7 +121,7 @@
     body.textContent = "";
     found.forEach(function (row) {
       body.appendChild(line(row, ends));
-      if (row.id === state.open) { body.appendChild(detail(row)); }
+      if (row.id === state.open) { body.appendChild(detail(row, state.block)); }
     });
     FIELDS.forEach(function (name) { form.elements[name].value = state[name]; });
     form.elements.all.checked = Boolean(state.all);
@@ -203,140 +206,24 @@
     return svg;
   }
 
-  // One effect from near: blocks, cells, logs, counters, environment.
-
-  function detail(row) {
-    var tr = element("tr", null, { "class": "detail", id: "detail" });
-    var cell = element("td", null, { colspan: "5" });
-    var box = element("div", null, { role: "region", "aria-label": row.what + ", " + marked(row.arm), tabindex: "-1" });
-    box.appendChild(element("p", marked(row.arm) + " against " + marked(row.base) + ": " + row.verdict + ", " +
-      row.estimate + (row.interval === "–" ? "" : " (" + row.interval + ")") + " over " + row.blocks + " blocks" +
-      (row.p === "–" ? "" : ", p = " + row.p) + (row.open === "–" ? "" : "; a cost up to " + row.open + " is not excluded") + "."));
-    var flags = data.flags[row.id] || [];
-    if (flags.length) { box.appendChild(list(flags)); }
-    box.appendChild(blocks(row));
-    box.appendChild(leads(row));
-    [row.arm].concat(row.own ? [] : [row.base]).forEach(function (arm) {
-      var known = data.differences[arm];
-      if (known) { box.appendChild(differences(arm, known)); }
-    });
-    cell.appendChild(box);
-    tr.appendChild(cell);
-    return tr;
-  }
-  function list(texts) {
-    var made = element("ul", null, { "class": "flags" });
-    texts.forEach(function (text) { made.appendChild(element("li", text)); });
-    return made;
-  }
-  function valuesOf(row, arm) {
-    var known = (data.values[row.key] || {})[arm], found = {};
-    (known ? known[1].split(" ") : []).forEach(function (value, place) {
-      if (value !== "-") { found[data.blocks[place].join(".")] = Number(value); }
-    });
-    return found;
-  }
-  function blocks(row) {
-    var ours = valuesOf(row, row.arm), theirs = valuesOf(row, row.base);
-    var again = data.twins[row.base], twin = again ? valuesOf(row, again) : null;
-    var lost = cellsOf(row, row.arm), lostThere = cellsOf(row, row.base);
-    var names = unique([].concat(Object.keys(ours), Object.keys(theirs), Object.keys(lost[1]), Object.keys(lostThere[1])));
-    if (!names.length) { return element("p", "Values of each block: tare export DIR."); }
-    names.sort(function (a, b) { var x = a.split("."), y = b.split("."); return x[0] - y[0] || x[1] - y[1]; });
-    var made = element("table", null, { "class": "blocks" }), unit = prefixed(row, [ours, theirs, twin || {}]);
-    made.appendChild(element("caption", "Block by block" + (unit[0] ? ", in " + unit[0] : "")));
-    var head = made.createTHead().insertRow();
-    ["Block", row.arm, row.base].concat(twin ? [again] : [], ["Ratio", "Cell and logs"]).forEach(function (text) {
-      head.appendChild(element("th", text, { scope: "col" }));
-    });
-    var rest = made.createTBody();
-    names.forEach(function (name) {
-      var tr = rest.insertRow(), parts = name.split(".");
-      var block = (data.runs.length > 1 ? data.runs[parts[0]] + ", " : "") + parts[1];
-      tr.appendChild(element("td", block));
-      tr.appendChild(element("td", number(ours[name], unit[1]), { "class": "n" }));
-      tr.appendChild(element("td", number(theirs[name], unit[1]), { "class": "n" }));
-      if (twin) { tr.appendChild(element("td", number(twin[name], unit[1]), { "class": "n" })); }
-      tr.appendChild(element("td", ratio(ours[name], theirs[name], twin && twin[name]), { "class": "n" }));
-      tr.appendChild(origin(row, name, lost));
-    });
-    var scroll = element("div", null, { "class": "scroll", role: "region", "aria-label": "Block by block", tabindex: "0" });
-    scroll.appendChild(made);
-    return scroll;
-  }
-  function prefixed(row, several) {
-    // Seconds and bytes are told in thousands or thousandths, all of a table in the same.
-    var known = data.values[row.key] || {}, unit = (known[row.arm] || known[row.base] || [""])[0];
-    var most = 0;
-    several.forEach(function (values) {
-      Object.keys(values).forEach(function (name) { most = Math.max(most, Math.abs(values[name])); });
-    });
-    if (["s", "B", "B/s"].indexOf(unit) < 0 || !most) { return [unit === "1" ? "" : unit, 1]; }
-    var step = Math.max(-3, Math.min(unit === "s" ? 0 : 4, Math.floor(Math.log10(most) / 3)));
-    return [["n", "µ", "m", "", "k", "M", "G", "T"][step + 3] + unit, Math.pow(1000, step)];
-  }
-  function number(value, factor) { return value === undefined ? "–" : String(Number((value / factor).toPrecision(4))); }
-  function ratio(ours, theirs, twin) {
-    var base = [theirs, twin].filter(function (v) { return v !== undefined && v !== null; });
-    if (ours === undefined || !base.length) { return "–"; }
-    if (ours > 0 && base.every(function (v) { return v > 0; })) {
-      var middle = Math.exp(base.reduce(function (sum, v) { return sum + Math.log(v); }, 0) / base.length);
-      return Number((ours / middle).toPrecision(4)) + "×";
-    }
-    return "–";
-  }
-  function cellsOf(row, arm) {
-    var found = Object.keys(data.cells).filter(function (name) { return data.cells[name].keys.indexOf(row.key) >= 0; });
-    return (found.length && data.cells[found[0]].arms[arm]) || ["", {}];
-  }
-  function origin(row, name, lost) {
-    var cell = element("td", null, { "class": "c-cell" }), block = name.split(".")[1];
-    cell.appendChild(element("span", "b" + ("00" + block).slice(-Math.max(3, block.length)) + "/" + lost[0]));
-    if (lost[1][name]) { cell.appendChild(element("b", " " + lost[1][name])); }
-    var machine = (data.machines[row.arm + "|" + row.scenario] || {})[name];
-    (machine || []).slice(1).forEach(function (file) {
-      cell.appendChild(document.createTextNode(" "));
-      cell.appendChild(element("a", file, { href: "machines/" + encodeURIComponent(machine[0]) + "/" + encodeURIComponent(file) }));
-    });
-    return cell;
-  }
-  function leads(row) {
-    var made = element("p", null, { "class": "leads" });
-    [[row.section, "its workload’s figures and tables"], ["monitoring", "counters of machines and hosts"],
-      ["causes", "what caused the gaps"], ["lost", "what failed"], ["environment", "the environment"]].forEach(function (lead) {
-      if (lead[0] && document.getElementById(lead[0])) {
-        made.appendChild(element("a", lead[1], { href: "#" + lead[0] }));
-      }
-    });
-    // Of two runs each has a page of its own, in which an effect is called the same.
-    (data.reports || []).forEach(function (report) {
-      made.appendChild(element("a", report[0], { href: report[1] + "#" + row.id }));
-    });
-    return made;
-  }
-  function differences(arm, known) {
-    var made = element("details"), more = known[0] - known[1].length;
-    made.appendChild(element("summary", "How the environment of " + marked(arm) + " differs from " + (data.apart || data.baseline) + " (" + known[0] + ")"));
-    made.appendChild(list(known[1].map(function (one) {
-      return one[0] + ": " + one[1] + " → " + one[2] + (one[3] ? ". " + one[3] : "");
-    }).concat(more > 0 ? [more + " more under “The environment”"] : [])));
-    return made;
-  }
-
   // What the reader does.
 
   function change() { write(); draw(); }
   function look() {
-    var near = document.getElementById("detail");
+    var detail = document.getElementById("detail"), near = document.getElementById("near") || detail;
     if (near) {
       near.previousSibling.scrollIntoView({ block: "start" });
       near.querySelector("[role=region]").focus({ preventScroll: true });
     }
   }
+  function focusOn(selector) {
+    var found = body.querySelector(selector);
+    if (found) { found.focus(); }
+  }
   form.addEventListener("change", function () {
     FIELDS.forEach(function (name) { state[name] = form.elements[name].value; });
     state.all = form.elements.all.checked && state.base === data.baseline ? "1" : "";
-    state.open = "";
+    state.open = state.block = "";
     change();
   });
   form.addEventListener("reset", function (event) {
@@ -354,20 +241,42 @@
     change();
   });
   body.addEventListener("click", function (event) {
+    var near = event.target.closest(".near-opens");
+    if (near) {
+      var at = near.dataset.at;
+      state.block = state.block === at ? "" : at;
+      change();
+      focusOn('[data-at="' + at + '"]');
+      return;
+    }
     var button = event.target.closest(".opens");
     if (!button) { return; }
     var id = button.closest("tr").dataset.id;
     state.open = state.open === id ? "" : id;
+    state.block = "";
     change();
-    body.querySelector('tr[data-id="' + id + '"] .opens').focus();
+    focusOn('tr[data-id="' + id + '"] .opens');
   });
   body.addEventListener("keydown", function (event) {
-    if (event.key === "Escape" && state.open) {
-      var id = state.open;
-      state.open = "";
-      change();
-      body.querySelector('tr[data-id="' + id + '"] .opens').focus();
-    }
+    if (event.key !== "Escape" || !state.open) { return; }
+    // First the block from near is closed, then the effect.
+    var id = state.open, at = state.block;
+    if (at) { state.block = ""; } else { state.open = ""; }
+    change();
+    focusOn(at ? '[data-at="' + at + '"]' : 'tr[data-id="' + id + '"] .opens');
+  });
+  document.addEventListener("click", function (event) {
+    // A mark of one boot leads to its block; without this script to the effect's row.
+    var mark = event.target.closest("svg a[data-at]");
+    var row = mark && byName[mark.getAttribute("href").slice(1)];
+    if (!row || event.ctrlKey || event.metaKey || event.shiftKey) { return; }
+    event.preventDefault();
+    history.pushState(null, "", "#" + row.id);
+    show(row);
+    state.open = row.id;
+    state.block = mark.dataset.at;
+    change();
+    look();
   });
   window.addEventListener("hashchange", function () {
     if (location.hash && location.hash.indexOf("=") < 0 && !NAME.test(location.hash.slice(1))) { return; }

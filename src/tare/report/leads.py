@@ -1,0 +1,84 @@
+"""Where the marks of figures lead: to an effect, and within it to one block and its cells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from tare.analysis.model import ArmSummary, Comparison, Effect
+from tare.report.anchors import anchor_of
+from tare.report.words import Part
+
+SUBJECT = "subject"
+"""The role of the machine that is measured."""
+
+AT = "@"
+"""Between an effect's name and a block, in what a mark leads to."""
+
+
+def leads_of(effects: Sequence[Effect], summaries: Sequence[ArmSummary]) -> dict[str, str]:
+    """Return by arm the effect in which its blocks, cells and logs are listed.
+
+    The baseline's are listed beside those of any arm.
+    """
+    found = {effect.arm: anchor_of(effect.key, effect.arm) for effect in reversed(effects)}
+    first = next(iter(reversed(found.values())), "")
+    return {summary.arm: found.get(summary.arm, first) for summary in summaries}
+
+
+def at_block(lead: str, run: int, block: int) -> str:
+    """Return what leads to one block of an effect; nothing where ``lead`` is nothing.
+
+    Args:
+        lead: The effect's name in links.
+        run: The run's place among those of the page.
+        block: The block's number in it.
+    """
+    return f"{lead}{AT}{run}.{block}" if lead else ""
+
+
+class OfCell(Protocol):
+    """What tells of which part a cell is."""
+
+    @property
+    def scenario(self) -> str:
+        """Its scenario."""
+
+    @property
+    def workload(self) -> str:
+        """Its workload."""
+
+    @property
+    def parameters(self) -> str:
+        """Its parameters as canonical JSON."""
+
+
+def part_of(cell: OfCell) -> Part:
+    """Return the part that a cell of the machine that is measured belongs to."""
+    return Part(cell.scenario, cell.workload, cell.parameters, SUBJECT)
+
+
+class Leads:
+    """Finds for any cell of a comparison what a mark of it leads to.
+
+    Args:
+        comparison: The comparison, whose effects stand on the page.
+    """
+
+    def __init__(self, comparison: Comparison) -> None:
+        self._runs: Mapping[str, int] = {run.run: n for n, run in enumerate(comparison.runs)}
+        self._arms: dict[tuple[Part, str], str] = {}
+        self._first: dict[Part, str] = {}
+        # The headline effects first: they have their blocks on the page however many there are.
+        for effect in sorted(comparison.effects, key=lambda effect: not effect.headline):
+            part, name = Part.of(effect.key), anchor_of(effect.key, effect.arm)
+            self._arms.setdefault((part, effect.arm), name)
+            self._first.setdefault(part, name)
+
+    def part(self, part: Part, arm: str) -> str:
+        """Return the first effect that lists the blocks of an arm; nothing without any."""
+        return self._arms.get((part, arm), self._first.get(part, ""))
+
+    def cell(self, part: Part, arm: str, run: str, block: int) -> str:
+        """Return what leads to one cell of an arm; nothing where no effect lists it."""
+        return at_block(self.part(part, arm), self._runs.get(run, 0), block)
