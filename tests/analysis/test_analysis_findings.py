@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -158,6 +159,7 @@ def test_the_clocks_grid_is_in_the_interval() -> None:
     assert effect.verdict == "inconclusive"
     assert some(effect.interval).holds(1.0) and some(effect.interval).high > 1.09
     assert "resolution" in {flag.kind for flag in effect.flags}
+    assert "the clock's steps hide 5.1 %, however many blocks" in effect.sentence
 
 
 @pytest.mark.parametrize("kind", ["typical", "tail", "maximum"])
@@ -183,6 +185,9 @@ def test_losses_in_some_boots_alone_are_not_equal_to_none(kind: str) -> None:
     assert "vm in 5 of 20" in text and "the baseline in 0 of 20" in text
     # None in any boot of either is no proof, but where a floor says what would not matter.
     assert of(found, "other").verdict == "inconclusive"
+    assert of(found, "other").not_excluded == math.inf
+    assert "no cost is excluded" in of(found, "other").sentence
+    assert "0.00 to 0.00" not in of(found, "other").sentence
     floored = compared(change, metric, {"floors": {"lost": 1.0}}, blocks=20)
     assert of(floored, "other").verdict == "equivalent"
     assert of(floored).verdict == "inconclusive"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from tare.analysis.load import run_data
 from tare.analysis.model import Comparison
 from tare.analysis.statistics.between import mean_shift, rank_shift, together
 from tare.errors import InputError
-from tare.events import Record, fold_records
+from tare.events import CellFinished, Event, Observed, Record, fold_records
 
 ARMS = {"bare": "bare", "bare-again": "bare", "vm": "qemu"}
 
@@ -78,9 +79,79 @@ def test_a_floor_lets_small_changes_pass() -> None:
     assert worst(check(after, before, [parse_gate("switch latency > -5 %")])) != "holds"
 
 
-def test_two_blocks_leave_a_gate_open() -> None:
-    gate = [parse_gate("switch latency of vm in alone < +5 %")]
-    assert worst(check(run(1, blocks=1), run(2, blocks=1), gate)) == "open"
+@pytest.mark.parametrize("blocks", [1, 2, 5])
+def test_runs_too_short_for_a_verdict_leave_a_gate_open(blocks: int) -> None:
+    """However narrow they look: Welch's interval of two blocks covers 85 % where it says 90."""
+    gate = [parse_gate("switch latency of vm in alone < +50 %")]
+    (one,) = check(run(1), run(2, blocks=blocks, spread=0.001), gate)
+    assert (one.outcome, one.change.high) == ("open", math.inf)
+    assert worst(check(run(1), run(2, blocks=6), gate)) == "holds"
+
+
+def at_work(simulated: SimulatedRun, change: Callable[[Event], Event]) -> Comparison:
+    events = map(change, events_of(simulated))
+    records = [Record(seq=i, time=float(i), event=event) for i, event in enumerate(events)]
+    return compare_runs(run_data(Path("nowhere"), fold_records(records)))
+
+
+def test_no_gate_holds_by_what_is_left_of_failed_cells() -> None:
+    """Five of twelve cells of the arm failed after: those may have been the slow ones."""
+
+    def failing(event: Event) -> Event:
+        lost = [f"b{block:03d}/vm/" for block in (1, 2, 3, 5, 8)]
+        if isinstance(event, CellFinished) and event.cell.startswith(tuple(lost)):
+            return event.model_copy(update={"status": "failed", "reason": "out of time"})
+        return event
+
+    metric = SimulatedMetric("latency", dict.fromkeys(ARMS, 1.0), workload="switch")
+    simulated = SimulatedRun([metric], arms=ARMS, emulated=frozenset(), blocks=12)
+    whole, left = at_work(simulated, lambda event: event), at_work(simulated, failing)
+    gate = [parse_gate("switch latency of vm < +9 %")]
+    assert worst(check(whole, whole, gate)) == "holds"
+    (one,) = check(whole, left, gate)
+    assert one.outcome == "open"
+    assert one.reason == ("in the run after vm failed in 5 blocks in which the baseline did not")
+    (value,) = check(whole, left, [parse_gate("switch latency of vm < 3 s")])
+    assert value.outcome == "open" and value.reason
+
+
+def test_an_arm_of_which_nothing_is_left_passes_no_gate() -> None:
+    """Two arms before, of which all cells of one failed after: the other alone is no answer."""
+
+    def dead(event: Event) -> Event:
+        if isinstance(event, CellFinished) and "/other/" in event.cell:
+            return event.model_copy(update={"status": "failed", "reason": "no boot"})
+        return event
+
+    arms = {**ARMS, "other": "qemu"}
+    metric = SimulatedMetric("latency", dict.fromkeys(arms, 1.0), workload="switch")
+    simulated = SimulatedRun([metric], arms=arms, emulated=frozenset(), blocks=8)
+    whole, left = at_work(simulated, lambda event: event), at_work(simulated, dead)
+    with pytest.raises(InputError, match="about other in alone, of which the run after has no"):
+        check(whole, left, [parse_gate("switch latency < +9 %")])
+    assert worst(check(whole, left, [parse_gate("switch latency of vm < +9 %")])) == "holds"
+    assert worst(check(left, whole, [parse_gate("switch latency < +9 %")])) == "holds"
+
+
+def test_what_a_clocks_steps_hide_is_in_a_change() -> None:
+    """20 ns before and 21 after, in every block: one step of the clock, and no change of 5 %."""
+
+    def ticks(length: float) -> Callable[[Event], Event]:
+        def change(event: Event) -> Event:
+            if isinstance(event, Observed):
+                value = length if "/vm/" in event.cell else 20e-9
+                return event.model_copy(update={"value": value})
+            return event
+
+        return change
+
+    metric = SimulatedMetric("latency", dict.fromkeys(ARMS, 1.0), workload="switch")
+    simulated = SimulatedRun([metric], arms=ARMS, emulated=frozenset(), blocks=12)
+    before, after = (at_work(simulated, ticks(length)) for length in (20e-9, 21e-9))
+    (change,) = (c for c in changes(before, after, 0.95) if c.arm == "vm")
+    assert change.change == pytest.approx(1.05)
+    assert change.low < 1 < 1.1 < change.high
+    assert worst(check(before, after, [parse_gate("switch latency of vm < +4 %")])) == "open"
 
 
 def test_a_gate_about_nothing_says_what_there_is() -> None:

@@ -102,6 +102,10 @@ def test_other_programs_parsers_read_what_is_told(checked: tuple[Checked, ...]) 
         kinds = [token.type for token in tokens]
         assert kinds.count("table_open") == 1 and kinds.count("tr_open") == rows + 1
         assert kinds.count("td_open") == 4 * rows
+        codes = [
+            c.content for token in tokens for c in token.children or () if c.type == "code_inline"
+        ]
+        assert codes == ([*GATES] if rows == 3 else ["a\\\"b | < 'c'"]), "as written, not escaped"
 
 
 def test_json_has_the_forms_that_its_readers_ask_for(checked: tuple[Checked, ...]) -> None:

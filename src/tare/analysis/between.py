@@ -9,12 +9,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 
 from tare.analysis.comparison import Comparison
+from tare.analysis.effects import clock_step
 from tare.analysis.results import Effect, Key
 from tare.analysis.statistics.between import Together, mean_shift, rank_shift, together
 from tare.analysis.statistics.logratio import deviation
+from tare.analysis.statistics.maxt import least_blocks
+from tare.analysis.statistics.resolution import log_widening
+from tare.analysis.verdict import LEVEL
 from tare.errors import InputError
+
+SPOILS = frozenset({"failures", "serial", "slow-boots"})
+"""Flags of an effect that forbid to tell its change as none."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +33,8 @@ class Change:
         before: The effect in the first run.
         after: In the second.
         change: Of ratios their ratio (1.05: 5 % more); of differences their difference.
-        low: Lower end of the change's interval.
+        low: Lower end of the change's interval, with what a clock's steps hide in either run;
+            below anything where a run has too few blocks for any verdict.
         high: Upper end.
         confidence: Of that interval.
     """
@@ -98,8 +107,28 @@ def _change(before: Effect, after: Effect, confidence: float) -> Change:
     ratio = before.scale == after.scale == "ratio"
     shift = mean_shift if before.kind == "typical" else rank_shift
     found = shift(_sample(before, ratio), _sample(after, ratio), confidence)
-    change, low, high = (math.exp(min(end, 700.0)) if ratio else end for end in found)
+    change, low, high = found
+    if min(before.blocks, after.blocks) < least_blocks(LEVEL):
+        # A narrow interval of so short a run would pretend, as it would for an effect.
+        low, high = -math.inf, math.inf
+    hidden = _hidden(before, ratio) + _hidden(after, ratio)
+    ends = (change, low - hidden, high + hidden)
+    change, low, high = (_ratio(end) if ratio else end for end in ends)
     return Change(before, after, change, low, high, confidence)
+
+
+def _ratio(logarithm: float) -> float:
+    return math.exp(logarithm) if logarithm < 700 else math.inf
+
+
+def _hidden(effect: Effect, ratio: bool) -> float:
+    """Return by how much an effect's end may be off for the steps of a clock, in all its blocks."""
+    sides = effect.arm_summary.blocks, effect.baseline_summary.blocks
+    step = clock_step(effect.unit, [block.value for side in sides for block in side])
+    if not step or not ratio:
+        return step
+    arm, baseline = (median(block.value for block in side) for side in sides)
+    return log_widening(step, arm, baseline)
 
 
 def _sample(effect: Effect, ratio: bool) -> list[float]:

@@ -11,14 +11,11 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tare.analysis.between import Change, changes
+from tare.analysis.between import SPOILS, Change, changes
 from tare.analysis.comparison import Comparison
 from tare.analysis.results import VerdictWord
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.verdict import LEVEL
-
-SPOILS = frozenset({"failures", "serial", "slow-boots"})
-"""Flags of an effect that forbid to tell its change as none."""
 
 
 @dataclass(frozen=True)

@@ -281,6 +281,7 @@ class Comparing:
             baseline_value=summary.mean if pair.seldom else summary.centre,
             spread=(min(values), max(values)),
             doubt=doubts(pair, arms, flags, self.known),
+            grid=pair.hidden,
             lost=bool(self.known.lost.of_arm_alone(pair.arm, arms, pair.key)),
         )
         verdict = judge(evidence)

@@ -99,6 +99,14 @@ class Pair:
             return difference
         return math.exp(difference) if difference < 700 else math.inf
 
+    @property
+    def hidden(self) -> float:
+        """How far each end of the interval moves out for the values' grid, on the inner scale."""
+        if not self.step or self.scale == "difference":
+            return self.step
+        arm, baseline = (statistics.median(side.values()) for side in (self.over, self.under))
+        return log_widening(self.step, arm, baseline)
+
     def block_effects(self) -> tuple[BlockValue, ...]:
         """Return the effect of each shared block, on the scale that is shown."""
         arm, base = self.measured.arms[self.arm], self.measured.arms[self.baseline]
@@ -176,11 +184,20 @@ def _later_by(
     return tuple(place[arm] - place[baseline] for place in known)
 
 
+def clock_step(unit: str, values: Sequence[float]) -> float:
+    """Return the step of the grid that durations sit on; 0 for what is counted one by one.
+
+    Args:
+        unit: The values' unit.
+        values: Those of all boots and arms.
+    """
+    return grid_step(values, NANOSECOND) if unit == "s" else 0.0
+
+
 def _step(measured: Measured, sides: Sequence[Mapping[BlockId, float]]) -> float:
-    """Return the step of the values' grid: that of a clock, not of what is counted one by one."""
     if measured.unit != "s":
         return 0.0
-    return grid_step([value for side in sides for value in side.values()], NANOSECOND)
+    return clock_step(measured.unit, [value for side in sides for value in side.values()])
 
 
 def estimate_all(
@@ -261,17 +278,8 @@ def outward(
     if ends is None:
         return None
     if pair.step:
-        ends = _with_grid(pair, ends)
+        ends = ends[0] - pair.hidden, ends[1] + pair.hidden
     return Interval(pair.outward(ends[0]), pair.outward(ends[1]), method, confidence)
-
-
-def _with_grid(pair: Pair, ends: tuple[float, float]) -> tuple[float, float]:
-    """Return the ends moved out by what the values' grid hides, on the inner scale."""
-    if pair.scale == "difference":
-        return ends[0] - pair.step, ends[1] + pair.step
-    arm, baseline = (statistics.median(side.values()) for side in (pair.over, pair.under))
-    wider = log_widening(pair.step, arm, baseline)
-    return ends[0] - wider, ends[1] + wider
 
 
 def _bootstraps(

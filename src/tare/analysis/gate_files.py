@@ -38,7 +38,8 @@ def read_gates(path: Path) -> tuple[Gate, ...]:
     try:
         told = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, ValueError, yaml.YAMLError) as error:
-        raise InputError(f"{path}: {error}", "name a YAML file with a list of gates") from None
+        told = f"{path}{_reason(error)}"
+        raise InputError(told, "name a YAML file with a list of gates") from None
     floors: Mapping[str, Floor] = {}
     if isinstance(told, dict) and set(told) <= {"gates", "floors"}:
         floors = _floors(path, told.get("floors") or {})
@@ -46,6 +47,14 @@ def read_gates(path: Path) -> tuple[Gate, ...]:
     if not isinstance(told, list) or not told:
         raise InputError(f"{path}: no list of gates", f"begin each line with `- `; {WRITE}")
     return tuple(_entry(path, number, entry, floors) for number, entry in enumerate(told, 1))
+
+
+def _reason(error: Exception) -> str:
+    """Return where in a file, if that is known, and why it cannot be read."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        return f":{mark.line + 1}:{mark.column + 1}: {error.problem}"
+    return f": {(isinstance(error, OSError) and error.strerror) or error}"
 
 
 def with_floors(gates: Sequence[Gate], texts: Sequence[str]) -> tuple[Gate, ...]:

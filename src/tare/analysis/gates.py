@@ -13,12 +13,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from tare.analysis.between import Change, changes
+from tare.analysis.between import SPOILS, Change, changes
 from tare.analysis.comparison import Comparison
-from tare.analysis.results import ArmSummary, Interval
+from tare.analysis.results import ArmSummary, Effect, Interval
 from tare.analysis.statistics.logratio import error_of_mean
 from tare.analysis.statistics.tails import median_interval
 from tare.errors import InputError
@@ -26,6 +26,8 @@ from tare.study.quantities import DURATION_UNITS
 
 ERROR = 0.05
 """How often any gate of a call may fail, or hold, though the truth is on the other side."""
+
+LOST = frozenset({"failures"})
 
 Outcome = Literal["holds", "fails", "open"]
 
@@ -76,12 +78,12 @@ class Gate:
     unit: str = ""
     value: bool = False
 
-    def matches(self, change: Change) -> bool:
-        """Return whether the gate is about a change."""
-        key = change.key
+    def matches(self, what: Change | Effect) -> bool:
+        """Return whether the gate is about a change, or about an effect."""
+        key = what.key
         return (
             (key.workload, key.metric, key.role) == (self.workload, self.metric, "subject")
-            and self.arm in ("", change.arm)
+            and self.arm in ("", what.arm)
             and self.scenario in ("", key.scenario)
         )
 
@@ -97,6 +99,7 @@ class Checked:
         outcome: What came out.
         value: Where the gate is about the value itself, its interval in the metric's unit.
         at: The value.
+        reason: Why it is open although its interval alone would decide; empty: nothing else is.
     """
 
     gate: Gate
@@ -105,6 +108,7 @@ class Checked:
     outcome: Outcome
     value: Interval | None = None
     at: float = math.nan
+    reason: str = ""
 
 
 def parse_gate(text: str, floor: float = 0.0, share: float = 0.0) -> Gate:
@@ -156,7 +160,8 @@ def check(before: Comparison, after: Comparison, gates: Sequence[Gate]) -> tuple
         gates: The gates.
 
     Raises:
-        InputError: A gate is about nothing that both runs have; says what there is.
+        InputError: A gate is about nothing that both runs have; says what there is. Or an arm that
+            it is about has values in the first run and none in the second: what died passes none.
     """
     found = changes(before, after, 1 - 2 * ERROR)
     for gate in gates:
@@ -166,12 +171,30 @@ def check(before: Comparison, after: Comparison, gates: Sequence[Gate]) -> tuple
                 f"the gate {gate.text!r} is about nothing that both runs have",
                 f"there are: {', '.join(there) or 'none'}",
             )
+        _require_every_arm(gate, before, after)
         _require_unit(gate, [change for change in found if gate.matches(change)])
     checks = sum(gate.matches(change) for gate in gates for change in found)
     narrow = changes(before, after, 1 - 2 * ERROR / max(1, checks))
     return tuple(
         _checked(gate, change) for gate in gates for change in narrow if gate.matches(change)
     )
+
+
+def _require_every_arm(gate: Gate, before: Comparison, after: Comparison) -> None:
+    """See that nothing that a gate is about was lost from the first run to the second."""
+    there = {(effect.key, effect.arm) for effect in after.effects}
+    lost = [
+        f"{effect.arm} in {effect.key.scenario}"
+        for effect in before.effects
+        if gate.matches(effect) and (effect.key, effect.arm) not in there
+    ]
+    if lost:
+        raise InputError(
+            f"the gate {gate.text!r} is about {', '.join(dict.fromkeys(lost))}, of which the run "
+            "after has no value",
+            f"see why: tare report {after.runs[0].folder}; or say what the gate is about by "
+            "`… of ARM in SCENARIO`",
+        )
 
 
 def _require_unit(gate: Gate, about: Sequence[Change]) -> None:
@@ -184,6 +207,37 @@ def _require_unit(gate: Gate, about: Sequence[Change]) -> None:
 
 
 def _checked(gate: Gate, change: Change) -> Checked:
+    checked = _by_interval(gate, change)
+    reason = _doubt(checked)
+    return replace(checked, outcome="open", reason=reason) if reason else checked
+
+
+def _doubt(checked: Checked) -> str:
+    """Return what forbids to trust the interval, as it forbids to tell an effect as equivalent.
+
+    A gate does not hold where failed cells may have been the slow ones, where an arm has slow
+    boots, or where blocks hang together. It does not fail where cells were lost in the run before,
+    whose effect they flattered.
+    """
+    change = checked.change
+    runs = [("after", change.after), ("before", change.before)]
+    if checked.gate.value:
+        runs = runs[:1]
+    kinds = {"holds": SPOILS, "fails": LOST, "open": frozenset[str]()}[checked.outcome]
+    if checked.outcome == "fails":
+        runs = [] if checked.gate.value else runs[1:]
+    return next(
+        (
+            f"in the run {when} {flag.text}"
+            for when, effect in runs
+            for flag in effect.flags
+            if flag.kind in kinds
+        ),
+        "",
+    )
+
+
+def _by_interval(gate: Gate, change: Change) -> Checked:
     if gate.value:
         summary = change.after.arm_summary
         interval = _own_interval(summary, change.confidence)

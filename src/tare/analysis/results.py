@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -264,11 +265,15 @@ class Effect:
 
         Relative on a ratio scale (0.14 is 14 %), else in ``unit``; 0 where every cost is excluded,
         of metrics without a better direction the end further from even. None without interval.
+        Infinite where no block has any difference, on the scale of differences: such as what was 0
+        in every boot of both arms, of which that bounds nothing.
         """
         if self.interval is None:
             return None
         low, high = self.interval.low, self.interval.high
         if self.scale == "difference":
+            if low == high == 0:
+                return math.inf
             ends = {"lower": (high,), "higher": (-low,), "neither": (high, -low)}[self.better]
             return max(0.0, *ends)
         ends = {

@@ -35,6 +35,8 @@ class Evidence:
         spread: The least and the greatest block's effect, for what is preliminary.
         doubt: What speaks against telling the arms as equal; empty: nothing.
         lost: Whether cells of the arm alone failed, so that what is left may flatter it.
+        grid: By how much each end of a ratio's interval was moved out for the steps of a clock, as
+            a logarithm: no number of blocks takes that away.
     """
 
     better: Better
@@ -52,6 +54,7 @@ class Evidence:
     spread: tuple[float, float] | None = None
     doubt: str = ""
     lost: bool = False
+    grid: float = 0.0
 
 
 def judge(evidence: Evidence) -> VerdictWord:
@@ -178,7 +181,10 @@ def _resolved(evidence: Evidence) -> str:
     if half <= wanted or math.isinf(half):
         return ""
     text = f". This set-up cannot resolve {percent(evidence.margin)}"
-    needed = blocks_for(half, wanted, evidence.blocks)
+    if evidence.grid >= wanted:
+        hidden = percent(math.expm1(evidence.grid))
+        return f"{text}: the clock's steps hide {hidden}, however many blocks: measure longer work"
+    needed = blocks_for(half - evidence.grid, wanted - evidence.grid, evidence.blocks)
     if needed <= MOST_BLOCKS_TOLD:
         return f"{text}: about {needed} blocks would, or less noise"
     return f"{text}: its noise must become less first"
@@ -218,6 +224,8 @@ def _interval(evidence: Evidence) -> str:
     if evidence.interval is None:
         return "(no interval)"
     low, high = evidence.interval.low, evidence.interval.high
+    if evidence.scale == "difference" and low == high == 0:
+        return f"(no difference in any of {evidence.blocks} blocks)"
     confidence = f"{100 * evidence.interval.confidence:g} %"
     if evidence.scale == "difference":
         ends = f"{format_quantity(low, evidence.unit)} to {format_quantity(high, evidence.unit)}"

@@ -12,11 +12,23 @@ from rich.text import Text
 
 from tare.analysis.between import Change, changes, pooled
 from tare.analysis.model import Comparison, Effect
+from tare.analysis.statistics.maxt import least_blocks
+from tare.analysis.verdict import LEVEL
 from tare.report.arrange import arranged
 from tare.report.svg import legible
-from tare.report.words import Names, Part, marked, metric_name, percent, ratio, ratio_interval
+from tare.report.words import (
+    NONE,
+    Names,
+    Part,
+    marked,
+    metric_name,
+    percent,
+    ratio,
+    ratio_interval,
+)
 
 PLAIN_WIDTH = 180
+FEW = f"Each run needs {least_blocks(LEVEL)} blocks at least"
 
 
 def render_changes(before: Comparison, after: Comparison, console: Console) -> None:
@@ -36,13 +48,15 @@ def render_changes(before: Comparison, after: Comparison, console: Console) -> N
             *_about(names, change.before), _estimate(change.before), _estimate(change.after),
             *_change(change),
         )  # fmt: skip
+    short = any(not math.isfinite(change.high) for change in found)
     runs = [legible(comparison.runs[0].run) for comparison in (before, after)]
     print_table(
         console,
         f"{runs[1]} against {runs[0]}: how each effect against {before.baseline} changed",
         table,
         f"{100 * before.confidence:.4g} % intervals, each by itself. Only effects are compared, "
-        "never values of different runs. With --gate all gates are one family.",
+        "never values of different runs. With --gate all gates are one family."
+        + (f" {FEW}, so shorter ones have no interval." if short else ""),
     )
 
 
@@ -100,9 +114,11 @@ def _estimate(effect: Effect) -> str:
 
 
 def _change(change: Change) -> tuple[str, str]:
+    bounded = math.isfinite(change.high)
     if change.ratio:
-        return ratio(change.change), ratio_interval((change.low, change.high))
-    return f"{change.change:+.3g}", f"{change.low:.3g} to {change.high:.3g}"
+        ends = ratio_interval((change.low, change.high)) if bounded else NONE
+        return ratio(change.change), ends
+    return f"{change.change:+.3g}", f"{change.low:.3g} to {change.high:.3g}" if bounded else NONE
 
 
 def print_table(console: Console, title: str, table: Table, foot: str) -> None:

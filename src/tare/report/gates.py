@@ -10,12 +10,15 @@ from xml.etree import ElementTree
 
 from tare.analysis.formatting import format_quantity
 from tare.analysis.gates import ERROR, Checked, Outcome, worst
+from tare.analysis.statistics.maxt import least_blocks
+from tare.analysis.verdict import LEVEL
 from tare.report.svg import legible
 from tare.report.words import ratio, ratio_interval
 
 STATUS: Mapping[Outcome, int] = {"holds": 0, "fails": 1, "open": 3}
 SIGN: Mapping[Outcome, str] = {"holds": "✓", "fails": "✗", "open": "?"}
 OPEN = "the interval holds the limit: more blocks would tell"
+FEW = f"each run needs {least_blocks(LEVEL)} blocks at least"
 
 
 def _name(one: Checked) -> str:
@@ -28,11 +31,22 @@ def _change(one: Checked) -> str:
     change = one.change
     if one.value is not None:
         unit = change.after.unit
-        ends = (format_quantity(end, unit) for end in (one.value.low, one.value.high))
-        return f"{format_quantity(one.at, unit)} ({' to '.join(ends)})"
+        own = (format_quantity(end, unit) for end in (one.value.low, one.value.high))
+        return f"{format_quantity(one.at, unit)} ({' to '.join(own)})"
     if change.ratio:
-        return f"{ratio(change.change)} ({ratio_interval((change.low, change.high))})"
-    return f"{change.change:+.3g} ({change.low:.3g} to {change.high:.3g})"
+        ends = ratio_interval((change.low, change.high))
+        return f"{ratio(change.change)} ({ends if _bounded(one) else FEW})"
+    ends = f"{change.low:.3g} to {change.high:.3g}"
+    return f"{change.change:+.3g} ({ends if _bounded(one) else FEW})"
+
+
+def _bounded(one: Checked) -> bool:
+    return math.isfinite(one.change.high)
+
+
+def _why(one: Checked) -> str:
+    """Return why a gate is open: what forbids to trust its interval, or that it holds the limit."""
+    return legible(one.reason) or (OPEN if one.value or _bounded(one) else FEW)
 
 
 def _told(one: Checked) -> str:
@@ -43,6 +57,7 @@ def as_text(checked: Sequence[Checked]) -> str:
     """Return one line for each gate, and the outcome of all."""
     lines = [
         f"{SIGN[one.outcome]} {one.outcome}: {legible(one.gate.text)}: {_name(one)} {_told(one)}"
+        + legible(_but(one))
         for one in checked
     ]
     return "\n".join([*lines, f"{worst(checked)} ({_error(len(checked))})", ""])
@@ -61,12 +76,21 @@ def as_markdown(checked: Sequence[Checked]) -> str:
         "| | gate | what | change, or value |",
         "|---|---|---|---|",
         *(
-            f"| {SIGN[one.outcome]} {one.outcome} | `{_cell(one.gate.text)}` | "
-            f"{_cell(_name(one))} | {_change(one)} |"
+            f"| {SIGN[one.outcome]} {one.outcome} | `{_code(one.gate.text)}` | "
+            f"{_cell(_name(one))} | {_change(one)}{_cell(_but(one))} |"
             for one in checked
         ),
     ]
     return "\n".join([*lines, ""])
+
+
+def _code(text: str) -> str:
+    """Return what may stand between backticks in a table, where nothing but the bar is escaped."""
+    return " ".join(legible(text).split()).replace("`", "'").replace("|", "\\|")
+
+
+def _but(one: Checked) -> str:
+    return f", but {one.reason}" if one.reason else ""
 
 
 def _cell(text: str) -> str:
@@ -91,7 +115,7 @@ def as_junit(checked: Sequence[Checked]) -> str:
         if one.outcome == "fails":
             ElementTree.SubElement(case, "failure", message=_told(one))
         elif one.outcome == "open":
-            ElementTree.SubElement(case, "skipped", message=f"{_change(one)}; {OPEN}")
+            ElementTree.SubElement(case, "skipped", message=f"{_change(one)}; {_why(one)}")
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 
@@ -131,7 +155,7 @@ def as_github(checked: Sequence[Checked]) -> str:
             "name": _name(one),
             "unit": "times the baseline's cost",
             "value": 1 + after.overhead,
-            "extra": f"{one.gate.text}: {one.outcome}, {_told(one)}",
+            "extra": f"{one.gate.text}: {one.outcome}, {_told(one)}{_but(one)}",
         }
         ends = after.overhead_interval
         if ends is not None and all(map(math.isfinite, ends)):

@@ -230,8 +230,13 @@ def format_quantity(value: float, unit: str, *, digits: int = 3) -> str:
     if not math.isfinite(value):
         return f"{value} {unit}" if unit != "1" else str(value)
     if unit in ("1", ""):
-        # A prefix on a ratio ("970 m") says nothing to a reader.
+        # A prefix on a ratio ("970 m") says nothing to a reader, a power of ten on a count little.
+        if 10**digits <= abs(value) < 1e12:
+            return f"{float(f'{value:.{digits - 1}e}'):,.0f}"
         return f"{value:#.{digits}g}".rstrip(".")
+    if unit.startswith("1/") and 0 < abs(value) < 1:
+        # "994 m/s" would be metres.
+        return f"{value:#.{digits}g} /{unit[2:]}"
     number, power = _scaled(value, digits)
     prefix = _PREFIXES[power]
     if unit.startswith("1/"):
