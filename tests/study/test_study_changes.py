@@ -183,3 +183,10 @@ def test_nothing_that_can_be_typed_ends_in_a_traceback(key: str, value: str) -> 
         changed(values=(f"{key}={value}",))
     except StudyError as error:
         assert error.problems
+
+
+def test_of_the_baseline_alone_the_plan_says_that_nothing_is_compared() -> None:
+    alone = changed(arms=("bare",))
+    assert list(alone.arms) == ["bare"]
+    assert alone.warnings[0].startswith("the baseline is the only arm")
+    assert not any("A/A" in warning for warning in alone.warnings)

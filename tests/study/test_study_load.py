@@ -221,9 +221,11 @@ def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
 def test_weak_studies_are_warned_of() -> None:
     assert parse(GOOD).warnings == ()
     few = parse(changed("baseline: bare", "baseline: bare\nblocks: {least: 2, most: 4}"))
-    assert "cannot reach p < 0.01" in few.warnings[0]
+    assert "of fewer than 6 all is preliminary" in few.warnings[0]
+    enough = parse(changed("baseline: bare", "baseline: bare\nblocks: {least: 6, most: 6}"))
+    assert enough.warnings == ()
     early = parse(changed("baseline: bare", "baseline: bare\nblocks: {least: 2, most: 9}"))
-    assert "if the run stops before 8" in early.warnings[0]
+    assert "if the run stops before 6" in early.warnings[0]
     alone = parse(changed("  bare-again: {twin-of: bare}\n", ""))
     assert "`bare-again: {twin-of: bare}`" in alone.warnings[0]
     text = GOOD.replace("{samples: 200, busy: 100us}", "{scenarios: [alone]}")

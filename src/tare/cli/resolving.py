@@ -17,7 +17,8 @@ def what_it_can_tell(study: Study, headlines: int, pilot: Path | None) -> list[s
     """Return what differences a study can tell, a sentence each.
 
     It goes by the pilot; else by the newest run of the study on this computer; else by an assumed
-    variation. The first sentence says which.
+    variation. The first sentence says which. Where the baseline is the only arm there is nothing to
+    tell apart, and nothing is said.
 
     Args:
         study: The study.
@@ -29,6 +30,8 @@ def what_it_can_tell(study: Study, headlines: int, pilot: Path | None) -> list[s
     """
     from tare.analysis.resolving import assumed_basis, told
 
+    if len(study.arms) == 1 and pilot is None:
+        return []
     basis = _measured(study, pilot) or assumed_basis(headlines)
     return told(basis, (study.blocks.least, study.blocks.most), study.margin)
 

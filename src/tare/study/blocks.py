@@ -9,8 +9,10 @@ from pydantic import Field, model_validator
 from tare.study.hosting import Part
 from tare.study.quantities import Duration
 
-FEWEST_BLOCKS_FOR_A_TEST = 8
-"""Flipping the signs of fewer blocks cannot reach p < 0.01 (2/2^8 = 0.0078)."""
+FEWEST_BLOCKS_FOR_A_VERDICT = 6
+"""Flipping the signs of fewer blocks cannot reach p < 0.05 (2/2^6 = 0.031), whatever the values."""
+LEAST_BLOCKS = 8
+"""As many as reach p < 0.01 (2/2^8 = 0.0078), where nothing else is asked."""
 FEWEST_BLOCKS_FOR_POSITION = 10
 """With 8 blocks the degree of freedom that it costs takes power 0.82 to 0.63 (docs/statistics.md);
 with 10 blocks it leaves 0.91."""
@@ -20,10 +22,10 @@ class Blocks(Part):
     """How many blocks to run: between ``least`` and ``most``, until precise enough."""
 
     least: int = Field(
-        FEWEST_BLOCKS_FOR_A_TEST,
+        LEAST_BLOCKS,
         ge=2,
         le=10_000,
-        description="Blocks that are always run; fewer than 8 cannot reach p < 0.01.",
+        description="Blocks that are always run; of fewer than 6 all is preliminary.",
     )
     most: int = Field(
         30,
@@ -81,7 +83,7 @@ class Blocks(Part):
     def _let_others_follow(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
-        least = data.get("least", FEWEST_BLOCKS_FOR_A_TEST)
+        least = data.get("least", LEAST_BLOCKS)
         if not isinstance(least, int):
             return data
         # Fixed before the first block, never by what was measured.

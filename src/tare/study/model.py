@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from tare.study.baselines import alike
-from tare.study.blocks import FEWEST_BLOCKS_FOR_A_TEST, Blocks
+from tare.study.blocks import FEWEST_BLOCKS_FOR_A_VERDICT, Blocks
 from tare.study.checking import shown, suggestion
 from tare.study.hosting import HostSpec, LabSpec, Part, or_list_of_names
 from tare.study.platform_options import PlatformOptions
@@ -267,17 +267,21 @@ class Study(StudyFrame):
     def warnings(self) -> tuple[str, ...]:
         """What makes the study weaker than it could be, one sentence each."""
         found = []
-        if self.blocks.most < FEWEST_BLOCKS_FOR_A_TEST:
+        if self.blocks.most < FEWEST_BLOCKS_FOR_A_VERDICT:
             found.append(
-                f"at most {self.blocks.most} blocks: fewer than {FEWEST_BLOCKS_FOR_A_TEST} cannot "
-                "reach p < 0.01; raise blocks.most"
+                f"at most {self.blocks.most} blocks: of fewer than {FEWEST_BLOCKS_FOR_A_VERDICT} "
+                "all is preliminary; raise blocks.most"
             )
-        elif self.blocks.least < FEWEST_BLOCKS_FOR_A_TEST:
+        elif self.blocks.least < FEWEST_BLOCKS_FOR_A_VERDICT:
             found.append(
                 f"blocks.least is {self.blocks.least}: if the run stops before "
-                f"{FEWEST_BLOCKS_FOR_A_TEST} blocks, no test can reach p < 0.01"
+                f"{FEWEST_BLOCKS_FOR_A_VERDICT} blocks, all is preliminary"
             )
-        if self.aa is None:
+        if len(self.arms) == 1:
+            found.append(
+                "the baseline is the only arm: its values are told, and nothing is compared"
+            )
+        elif self.aa is None:
             found.append(
                 "no A/A pair, so nothing says how far identical arms differ here: add an arm "
                 f"`{self.baseline}-again: {{twin-of: {self.baseline}}}`"
