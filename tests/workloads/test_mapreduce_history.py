@@ -13,10 +13,11 @@ from tare.workloads.mapreduce.history import (
     PHASES,
     counters_of,
     delay_of,
-    job_of,
+    jobs_of,
     lost_attempts,
     spans_of,
     task_of,
+    whole_of,
 )
 
 
@@ -79,14 +80,48 @@ def test_what_lacks_its_times_is_an_error_or_nothing(broken: dict[str, Any]) -> 
             spans_of([broken])
 
 
-def test_the_last_job_that_is_told_of_counts() -> None:
-    assert job_of("Running job: job_1_0001\nJob job_1_0002 completed") == "job_1_0002"
-    assert job_of("nothing") == ""
+def test_every_job_that_is_told_of_counts_once() -> None:
+    told = "Running job: job_1_0001\nJob job_1_0001 completed\nRunning job: job_1_0002"
+    assert jobs_of(told) == ("job_1_0001", "job_1_0002")
+    assert jobs_of("nothing") == ()
 
 
 @given(st.text())
 def test_any_output_can_be_looked_through(output: str) -> None:
-    assert isinstance(job_of(output), str)
+    assert isinstance(jobs_of(output), tuple)
+
+
+def one_job(number: int, spilled: int, map_s: float) -> dict[str, Any]:
+    begin = 1000 * number
+    return {
+        "id": f"job_1_{number:04d}",
+        "state": "SUCCEEDED",
+        "submitted_ms": begin,
+        "started_ms": begin + 1,
+        "finished_ms": begin + 900,
+        "maps": 2,
+        "reduces": None,
+        "counters": {"spilled": spilled, **({"gc_ms": 5} if number == 1 else {})},
+        "delay_s": 0.25,
+        "phases": {"map": map_s, "reduce": 1.0},
+        "spans": [["map", begin + 2, begin + 800]],
+        "lost": (),
+    }
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**9), st.floats(0, 1e6)), min_size=1, max_size=5))
+def test_jobs_one_after_the_other_are_told_of_as_their_sum(given: list[tuple[int, float]]) -> None:
+    jobs = [one_job(number, *values) for number, values in enumerate(given, start=1)]
+    whole = whole_of(jobs)
+    assert whole["jobs"] == [job["id"] for job in jobs] and whole["id"] == jobs[-1]["id"]
+    assert whole["counters"]["spilled"] == sum(spilled for spilled, _ in given)
+    # Hadoop leaves out what it never counted: of one job it is there all the same.
+    assert whole["counters"]["gc_ms"] == 5
+    assert whole["phases"]["map"] == pytest.approx(sum(map_s for _, map_s in given))
+    assert whole["delay_s"] == 0.25 * len(jobs)
+    assert (whole["submitted_ms"], whole["finished_ms"]) == (1000, 1000 * len(jobs) + 900)
+    assert (whole["maps"], whole["reduces"]) == (2 * len(jobs), 0)
+    assert [begin for _, begin, _ in whole["spans"]] == sorted(b for _, b, _ in whole["spans"])
 
 
 def test_counters_are_added_over_groups() -> None:

@@ -14,18 +14,19 @@ from tare.errors import InputError, MachineFault, WorkloadFault
 from tare.run.cluster.faults import fault_in, lines_of
 from tare.run.cluster.spark import FORGET, spark_job, spark_losses
 from tare.run.cluster.state import DATANODE_BEAN, objects_in, telling, written
-from tare.workloads.mapreduce.configuration import DATANODE_WEB, HISTORY_WEB
-from tare.workloads.mapreduce.daemons import java
+from tare.workloads.mapreduce.configuration import DATANODE_WEB, HISTORY_WEB, as_xml, mapred
+from tare.workloads.mapreduce.daemons import OWN_CONF, java
 from tare.workloads.mapreduce.history import (
     PHASES,
     counters_of,
     delay_of,
-    job_of,
+    jobs_of,
     lost_attempts,
     spans_of,
     task_of,
+    whole_of,
 )
-from tare.workloads.mapreduce.job import HDFS
+from tare.workloads.mapreduce.job import HDFS, worded
 from tare.workloads.mapreduce.spark import executors_of, submission
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ _CLIENT = (
     'echo "TARE-BEGAN $(date +%s%3N)"; "$@" 2>&1; code=$?; echo "TARE-ENDED $code $(date +%s%3N)"'
 )
 _BEGAN, _ENDED = re.compile(r"TARE-BEGAN (\d+)"), re.compile(r"TARE-ENDED (\d+) (\d+)")
+_CONFIGURE = f'mkdir -p {OWN_CONF} && printf "%s" "$1" >{OWN_CONF}/mapred-site.xml'
 _GET = 'for url; do curl -sS -m 20 -H "Accept: application/json" "$url"; done'
 _WRITTEN = (
     f'for node; do curl -sS -m 20 "http://$node:{DATANODE_WEB}/jmx?qry={DATANODE_BEAN}"; done'
@@ -140,19 +142,22 @@ class ClusterJob:
             "output": output,
             "caches": dropped,
         }
-        job = job_of(output)
+        jobs = jobs_of(output)
         ended, began = _ENDED.search(output), _BEGAN.search(output)
         if ended is None or began is None or ended[1] != "0":
-            program, blamed = step.main.rpartition(".")[2], await self._blame(step, job)
+            program, blamed = step.main.rpartition(".")[2], await self._blame(step, jobs)
             said = await self._named(telling(output), output + blamed)
             raise MachineFault(f"{step.name}: {program} failed{blamed}: {said}")
         if step.engine == "spark":
             told["job"] = await self._alive(spark_job(self.cluster.master))
             told["executors"] = executors_of(self.cluster.layout)
-        elif not job:
+        elif step.alone:
+            return told
+        elif not jobs:
             raise MachineFault(f"{step.name}: {step.main} told of no job: {telling(output)}")
         else:
-            told["job"] = await self._alive(self._history(job, self.cluster.patience(HISTORY_S)))
+            patience_s = self.cluster.patience(HISTORY_S)
+            told["job"] = whole_of([await self._alive(self._history(j, patience_s)) for j in jobs])
         if step.measured:
             self._shade(step.name, at, int(began[1]), told["job"])
         return told
@@ -166,7 +171,16 @@ class ClusterJob:
                 raise WorkloadFault(error.message, error.hint) from error
             await master.run(FORGET)
         else:
-            argv = java(layout.sizes.client, layout.processors, step.main, step.arguments)
+            if step.archives:
+                own = {**mapred(layout, step.archives), **worded(step.properties)}
+                await master.run(_CONFIGURE, as_xml(own))
+            argv = java(
+                layout.sizes.client,
+                layout.processors,
+                step.main,
+                step.arguments,
+                archives=step.archives,
+            )
         return await master.run(_CLIENT, *argv, timeout_s=self.deadline_s)
 
     async def _script(self, step: Step) -> dict[str, Any]:
@@ -247,15 +261,15 @@ class ClusterJob:
         base = f"http://{master.address}:{HISTORY_WEB}/ws/v1/history/mapreduce"
         return await master.output(_GET, *(f"{base}/{path}" for path in paths))
 
-    async def _blame(self, step: Step, job: str) -> str:
+    async def _blame(self, step: Step, jobs: Sequence[str]) -> str:
         """Say which tasks of a failed job were lost, as far as its history tells."""
         if step.engine == "spark":
             lost = await spark_losses(self.cluster.master, self.cluster.slaves)
             return f" ({'; '.join(lost[:2])})" if lost else ""
-        if not job:
+        if not jobs:
             return ""
         try:
-            lost = (await self._history(job, FAILED_S))["lost"]
+            lost = (await self._history(jobs[-1], FAILED_S))["lost"]
         except (MachineFault, WorkloadFault, KeyError, TypeError, ValueError):
             return ""
         return f" ({'; '.join(lost[:2])})" if lost else ""

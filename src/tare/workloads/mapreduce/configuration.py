@@ -170,13 +170,13 @@ def yarn(layout: Layout, name: str) -> dict[str, str]:
     }
 
 
-def mapred(layout: Layout) -> dict[str, str]:
-    """Return ``mapred-site.xml``."""
+def mapred(layout: Layout, archives: str = "") -> dict[str, str]:
+    """Return ``mapred-site.xml``; ``archives``: what tasks find behind Hadoop's own."""
     sizes = layout.sizes
     task = " ".join(jvm(sizes.task, layout.processors, brief=False))
     return {
         "mapreduce.framework.name": "yarn",
-        "mapreduce.application.classpath": CLASSPATH,
+        "mapreduce.application.classpath": ":".join(filter(None, (CLASSPATH, archives))),
         "mapreduce.map.memory.mb": str(sizes.task_container),
         "mapreduce.reduce.memory.mb": str(sizes.task_container),
         "mapreduce.map.cpu.vcores": str(TASK_CORES),

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 HOME = "/opt/hadoop"
 """Where the toolbox has it (tare.images.toolbox.hadoop)."""
 CONF = "/tmp/hadoop/conf"
+OWN_CONF = "/tmp/hadoop/own"
+"""Where the configuration of one step lies, for a client that brings archives of its own."""
 HOSTS = "/tmp/hadoop/hosts"
 LOGS = "/scratch/hadoop/logs"
 # The benchmarks' archives hold configuration for tests, so they come after a cluster's own.
@@ -77,11 +79,30 @@ def jvm(heap: int, processors: int, *, brief: bool) -> list[str]:
 
 
 def java(
-    heap: int, processors: int, main: str, arguments: Sequence[str] = (), *, brief: bool = True
+    heap: int,
+    processors: int,
+    main: str,
+    arguments: Sequence[str] = (),
+    *,
+    brief: bool = True,
+    archives: str = "",
 ) -> list[str]:
-    """Return the command that runs one of Hadoop's classes; see :func:`jvm`."""
+    """Return the command that runs one of Hadoop's classes; see :func:`jvm`.
+
+    Args:
+        heap: MiB.
+        processors: How many CPUs it is told that there are.
+        main: The class.
+        arguments: What it is given.
+        brief: Whether its code is compiled quickly and not well.
+        archives: What it finds behind Hadoop's; such a client reads :data:`OWN_CONF` first.
+    """
     options = jvm(heap, processors, brief=brief)
-    return [f"{HOME}/java/bin/java", *options, "-cp", CLASSPATH, main, *arguments]
+    path = f"{HOME}/lib.jar:{OWN_CONF}:{CONF}:{HOME}/tests.jar:{archives}"
+    return [
+        *(f"{HOME}/java/bin/java", *options),
+        *("-cp", path if archives else CLASSPATH, main, *arguments),
+    ]
 
 
 def daemon(which: Daemon, sizes: Sizes, processors: int) -> list[str]:

@@ -41,10 +41,42 @@ class Span:
         return (self.end_ms - self.begin_ms) / 1e3
 
 
-def job_of(output: str) -> str:
-    """Return the id of the last job that a client told of; empty: it told of none."""
-    found = _JOB.findall(output)
-    return found[-1] if found else ""
+def jobs_of(output: str) -> tuple[str, ...]:
+    """Return the ids of the jobs that a client told of, each once, in their order."""
+    return tuple(dict.fromkeys(_JOB.findall(output)))
+
+
+def whole_of(jobs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what is told of the jobs that a client ran one after the other, as of one.
+
+    Args:
+        jobs: What is told of each; at least one.
+
+    Returns:
+        The same keys, and ``jobs``: their ids. Counters, phases, delays and numbers of tasks are
+        sums, and ``state`` is that of the last.
+    """
+    first, last = jobs[0], jobs[-1]
+    counters: dict[str, int] = {}
+    phases: dict[str, float] = {}
+    for job in jobs:
+        for name, count in job["counters"].items():
+            counters[name] = counters.get(name, 0) + count
+        for name, seconds in job["phases"].items():
+            phases[name] = phases.get(name, 0.0) + seconds
+    return {
+        **last,
+        "jobs": [job["id"] for job in jobs],
+        "submitted_ms": first["submitted_ms"],
+        "started_ms": first["started_ms"],
+        "maps": sum(job["maps"] or 0 for job in jobs),
+        "reduces": sum(job["reduces"] or 0 for job in jobs),
+        "counters": counters,
+        "delay_s": sum(job["delay_s"] for job in jobs),
+        "phases": phases,
+        "spans": [span for job in jobs for span in job["spans"]],
+        "lost": tuple(lost for job in jobs for lost in job["lost"]),
+    }
 
 
 def counters_of(told: Mapping[str, Any]) -> dict[str, int]:

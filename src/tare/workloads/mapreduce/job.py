@@ -34,7 +34,11 @@ class Step:
         main: A Java class that is run, as a client of the cluster.
         arguments: What it is given.
         engine: What runs it: Hadoop's MapReduce, or Spark.
-        properties: What Spark is told for it, beside what all its jobs are told.
+        properties: What Spark is told for it, beside what all its jobs are told; of MapReduce, with
+            ``archives``: what its client reads in place of the cluster's own configuration.
+        archives: An archive of the toolbox that names more of them, which the client and its tasks
+            find behind Hadoop's own.
+        alone: Whether the class works by itself and starts no job, so that no history tells of it.
         script: In place of a class: a shell's script, which has :data:`HDFS`.
         measured: Whether it is part of what is measured, and not of preparing or verifying that.
         cold: Whether all page caches are dropped before it.
@@ -45,6 +49,8 @@ class Step:
     arguments: Sequence[str] = ()
     engine: Engine = "mapreduce"
     properties: Mapping[str, object] = field(default_factory=dict)
+    archives: str = ""
+    alone: bool = False
     script: str = ""
     measured: bool = False
     cold: bool = False
@@ -68,7 +74,12 @@ class Job:
 
 def options(values: Mapping[str, object]) -> list[str]:
     """Return properties as Hadoop's programs take them on the command line."""
-    return [f"-D{name}={_word(value)}" for name, value in values.items()]
+    return [f"-D{name}={value}" for name, value in worded(values).items()]
+
+
+def worded(values: Mapping[str, object]) -> dict[str, str]:
+    """Return properties with their values as Hadoop and Spark read them."""
+    return {name: _word(value) for name, value in values.items()}
 
 
 def _word(value: object) -> str:
