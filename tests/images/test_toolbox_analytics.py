@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import xml.etree.ElementTree as ET
 import zipfile
@@ -12,6 +13,7 @@ import pytest
 from tare.images.toolbox import analytics
 from tare.images.toolbox.analytics import JOBS, SUMS, VERSION, project, sources_digest
 from tare.images.toolbox.hadoop import VERSION as HADOOP_VERSION
+from tare.images.toolbox.libraries import LIBRARIES, Library, add_libraries
 from tare.images.toolbox.maven import Part, read_sums
 from tare.images.toolbox.maven import project as project_of
 from tare.workloads import WORKLOADS
@@ -28,6 +30,26 @@ def test_every_file_is_pinned_by_a_checksum() -> None:
     assert clients == {f"hadoop-client-{part}-{HADOOP_VERSION}.jar" for part in ("api", "runtime")}
     # Without this one Spark's logs go nowhere, and no failed job tells why.
     assert [name for name in sums if name.startswith("slf4j-api")] == ["slf4j-api-2.0.7.jar"]
+
+
+@pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: library.folder)
+def test_every_file_of_a_library_is_pinned_and_found_in_one_order(
+    library: Library, tmp_path: Path
+) -> None:
+    sums = read_sums(library.sums)
+    assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in sums.values())
+    # Not one of Hadoop's own, of which the cluster's version is to be found.
+    assert not [name for name in sums if re.match(r"hadoop-(common|hdfs|mapreduce|yarn)", name)]
+    fetched = library.fetched(tmp_path / "analytics")
+    fetched.mkdir()
+    for name in sums:
+        (fetched / name).write_bytes(b"")
+    (tmp_path / "tree/opt").mkdir(parents=True)
+    (home,) = asyncio.run(add_libraries(tmp_path / "tree", tmp_path / "analytics", (library,)))
+    with zipfile.ZipFile(home.with_suffix(".jar")) as archive:
+        told = archive.read("META-INF/MANIFEST.MF").decode().replace("\n ", "")
+    (line,) = (each for each in told.splitlines() if each.startswith("Class-Path: "))
+    assert line.split()[1:] == [f"{library.folder}/{name}" for name in sorted(sums)]
 
 
 def test_every_dependency_names_its_version() -> None:
@@ -58,6 +80,10 @@ def test_every_class_that_a_job_names_is_there() -> None:
             job = kind.job(kind.parameters.model_validate({"engine": engine}))
             assert job is not None
             named |= {step.main for step in job.steps if step.main.startswith("tare.")}
+    kmeans = WORKLOADS["kmeans"]
+    job = kmeans.job(kmeans.parameters())
+    assert job is not None
+    named |= {step.main for step in job.steps if step.main.startswith("tare.")}
     assert named == classes
 
 

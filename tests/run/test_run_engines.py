@@ -1,4 +1,4 @@
-"""Spark for real: on clusters of bare machines and of containers, verified."""
+"""Spark and Mahout for real: on clusters of bare machines and of containers, verified."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ scenarios:
 workloads:
   wordcount: {copies: 1, engine: spark}
   terasort: {size: 10MB, engine: spark}
+  kmeans: {vectors: 2000, dimensions: 3, iterations: 2}
   aggregate: {rows: 100000, files: 2, engine: [mapreduce, spark]}
   join: {rows: 100000, files: 2}
 """
-CELLS = 5
+CELLS = 6
 SMALL = """
 study: small-slaves
 baseline: bare
@@ -51,7 +52,7 @@ workloads:
 
 
 @pytest.mark.acceptance
-def test_spark_does_all_jobs_in_bare_machines_and_containers(
+def test_spark_and_mahout_do_all_jobs_in_bare_machines_and_containers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -74,6 +75,12 @@ def test_spark_does_all_jobs_in_bare_machines_and_containers(
         assert (told["state"], list(told["lost"])) == ("SUCCEEDED", [])
         assert told["reduces"] >= 1 and told["counters"]["output_bytes"] > 0
         assert [name for name, *_ in told["spans"]][-1] == "reduce"
+    searched = [steps["cluster"]["job"] for steps in jobs if "cluster" in steps]
+    # An iteration each, and the one that puts points to their centres; all count together.
+    assert [len(told["jobs"]) for told in searched] == [3] * 4
+    for told in searched:
+        assert len([name for name, *_ in told["spans"] if name == "map"]) == 3
+        assert told["maps"] == 6 and told["reduces"] == 2
     assert_no_ledger_is_left(tmp_path)
     assert_no_process_is_left(folder)
 

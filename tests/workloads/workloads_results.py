@@ -258,11 +258,9 @@ def _phases(number: float) -> Result:
 
 def _job(number: float) -> Result:
     counters = ("gc_ms", "cpu_ms", "spilled", "local_written_bytes", "shuffled_bytes")
-    told: Result = {
-        "counters": dict.fromkeys(counters, number),
-        "phases": dict.fromkeys(("map", "shuffle", "sort", "reduce"), number),
-        "delay_s": number,
-    }
+    told: Result = {"delay_s": number, "jobs": ["job_1_1"]}
+    told["counters"] = dict.fromkeys(counters, number)
+    told["phases"] = dict.fromkeys(("map", "shuffle", "sort", "reduce"), number)
     return {"took_s": number, "job": told, "output": ""}
 
 
@@ -348,6 +346,7 @@ SAMPLES: Mapping[str, Sample] = {
     "dfsio": Sample(_dfsio, _milliseconds("write", "read", rates=True)),
     "terasort": Sample(_cluster("generate", "sort", "validate"), _milliseconds("generate", "sort")),
     "wordcount": Sample(_cluster("count"), _milliseconds("count")),
+    "kmeans": Sample(_cluster("cluster"), lambda n: {**_milliseconds("cluster")(n), "jobs": 1}),
     "aggregate": Sample(_cluster("query"), _milliseconds("query")),
     "join": Sample(_spark("query"), _milliseconds("query")),
     "program": _program({"argv": ["true"]}),

@@ -19,6 +19,7 @@ from tare.workloads.disk.fio import Fio
 from tare.workloads.loads import CpuLoad, DiskLoad, MemoryLoad, PhasedLoad
 from tare.workloads.machine import MachineFacts, fitted
 from tare.workloads.mapreduce.dfsio import Dfsio
+from tare.workloads.mapreduce.kmeans import Kmeans
 from tare.workloads.mapreduce.queries import Aggregate, Join
 from tare.workloads.mapreduce.terasort import Terasort
 from tare.workloads.mapreduce.wordcount import Wordcount
@@ -58,6 +59,7 @@ OWN: tuple[Workload[Any], ...] = (
     Dfsio(),
     Terasort(),
     Wordcount(),
+    Kmeans(),
     Aggregate(),
     Join(),
     Program(),

@@ -1,4 +1,4 @@
-"""What runs on Hadoop beside its own jobs, for the toolbox: Spark, and jobs of Tare's own.
+"""What runs on Hadoop beside its own jobs, for the toolbox: Spark, Mahout, and jobs of its own.
 
 Spark comes from Maven Central as its own project names it, but with the client of the very Hadoop
 that the toolbox has. Tare's jobs are some small classes of Java. A compiler that is itself a
@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import shutil
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from tare.errors import InputError
@@ -19,6 +20,7 @@ from tare.images.toolbox import maven
 from tare.images.toolbox.hadoop import HOME as HADOOP
 from tare.images.toolbox.hadoop import VERSION as HADOOP_VERSION
 from tare.images.toolbox.hadoop import list_classes
+from tare.images.toolbox.libraries import add_libraries, fetch_libraries, parts_of_digest
 
 VERSION = "3.5.6"
 HOME = "opt/spark"
@@ -57,26 +59,29 @@ def sources_digest() -> str:
     digest = hashlib.sha256()
     for path in (SUMS, Path(__file__), *sorted(JOBS.glob("*.java"))):
         digest.update(path.read_bytes())
+    for part in parts_of_digest():
+        digest.update(part)
     return digest.hexdigest()
 
 
 async def fetch_analytics(host: Host, cache: Path, folder: Path) -> None:
-    """Let Maven fetch Spark with all it depends on, and check every file.
+    """Let Maven fetch Spark with all it depends on, and the libraries; check every file.
 
     Args:
         host: The computer that builds.
         cache: Where Maven's files are kept, below ``maven``.
-        folder: Where the archives go; it is made.
+        folder: Where Spark's archives go; it is made, and the libraries' folders beside it.
 
     Raises:
         InputError: There is no Maven, it fails, or a file is not what it should be.
     """
     sums = maven.read_sums(SUMS)
     await maven.fetch(host, cache, folder, f"Spark {VERSION}", project(), sums)
+    await fetch_libraries(host, cache, folder)
 
 
 async def add_analytics(host: Host, tree: Path, folder: Path) -> None:
-    """Put Spark and Tare's jobs into a toolbox's tree.
+    """Put Spark, the libraries and Tare's jobs into a toolbox's tree.
 
     Args:
         host: The computer that builds; its Java runtime, which Maven needs too, compiles.
@@ -93,7 +98,7 @@ async def add_analytics(host: Host, tree: Path, folder: Path) -> None:
         if archive != compiler:
             shutil.move(archive, jars / archive.name)
     classes = folder.with_name("classes")
-    await _compile(host, compiler, jars, classes)
+    await _compile(host, compiler, (jars, *await add_libraries(tree, folder)), classes)
     await asyncio.to_thread(_pack, classes, jars / ARCHIVE)
     # Where a cluster's own tasks find it (tare.workloads.mapreduce.daemons.CLASSPATH).
     tests = tree / HADOOP / "tests"
@@ -101,11 +106,12 @@ async def add_analytics(host: Host, tree: Path, folder: Path) -> None:
     list_classes(tests)
 
 
-async def _compile(host: Host, compiler: Path, jars: Path, classes: Path) -> None:
+async def _compile(host: Host, compiler: Path, folders: Iterable[Path], classes: Path) -> None:
+    named = ":".join(str(jar) for folder in folders for jar in sorted(folder.glob("*.jar")))
     sources = sorted(map(str, JOBS.glob("*.java")))
     argv = [
         *("java", "-jar", str(compiler), "-source", RELEASE, "-target", RELEASE, "-nowarn"),
-        *("-g:none", "-cp", ":".join(sorted(map(str, jars.glob("*.jar")))), "-d", str(classes)),
+        *("-g:none", "-cp", named, "-d", str(classes)),
         *sources,
     ]
     done = await host.run(argv, timeout_s=_COMPILE_S)

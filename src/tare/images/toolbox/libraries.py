@@ -1,0 +1,113 @@
+"""Libraries that jobs on Hadoop bring, for the toolbox ``analytics``: Mahout.
+
+Each lies in a folder of its own and is found by the jobs alone that name it, behind Hadoop's own
+archives: what a library depends on is often another version of what Hadoop has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tare.hosts import Host
+from tare.images.toolbox import maven
+from tare.images.toolbox.hadoop import list_classes
+
+HOME = "opt"
+_JACKSON = "org.codehaus.jackson"
+_MAHOUT = "org.apache.mahout"
+
+
+@dataclass(frozen=True)
+class Library:
+    """One library.
+
+    Args:
+        name: What it is called, with its version.
+        folder: Where it lies in the toolbox, below :data:`HOME`; ``FOLDER.jar`` beside it names
+            its archives, and ``FOLDER.sha256`` here has their sums.
+        parts: What Maven is asked for.
+    """
+
+    name: str
+    folder: str
+    parts: tuple[maven.Part, ...]
+
+    @property
+    def sums(self) -> Path:
+        """The list of the SHA-256 of its archives."""
+        return Path(__file__).with_name(f"{self.folder}.sha256")
+
+    def fetched(self, folder: Path) -> Path:
+        """Return where its archives go that Maven fetches, beside a folder."""
+        return folder.with_name(f"{folder.name}-{self.folder}")
+
+
+MAHOUT = Library(
+    "Mahout 0.13.0",
+    "mahout",
+    # Only what K-Means loads. All of what they name would bring another Hadoop, and Lucene.
+    (
+        *(
+            maven.Part(_MAHOUT, f"mahout-{part}", "0.13.0", alone=True)
+            for part in ("hdfs", "integration", "math", "mr")
+        ),
+        maven.Part(f"{_MAHOUT}.commons", "commons-cli", "2.0-mahout", alone=True),
+        maven.Part("com.tdunning", "t-digest", "3.1", alone=True),
+        maven.Part("it.unimi.dsi", "fastutil", "7.0.12", alone=True),
+        *(
+            maven.Part(_JACKSON, f"jackson-{one}-asl", "1.9.13", alone=True)
+            for one in ("core", "mapper")
+        ),
+    ),
+)
+LIBRARIES = (MAHOUT,)
+
+
+async def fetch_libraries(host: Host, cache: Path, folder: Path) -> None:
+    """Let Maven fetch all libraries, and check every file.
+
+    Args:
+        host: The computer that builds.
+        cache: Where Maven's files are kept, below ``maven``.
+        folder: Each library's archives go to a folder of its own beside this one.
+
+    Raises:
+        InputError: There is no Maven, it fails, or a file is not what it should be.
+    """
+    for each in LIBRARIES:
+        pom, sums = maven.project(each.folder, each.parts), maven.read_sums(each.sums)
+        await maven.fetch(host, cache, each.fetched(folder), each.name, pom, sums)
+
+
+async def add_libraries(
+    tree: Path, folder: Path, libraries: Iterable[Library] = LIBRARIES
+) -> tuple[Path, ...]:
+    """Put libraries into a toolbox's tree.
+
+    Args:
+        tree: The tree.
+        folder: As it was given to :func:`fetch_libraries`; the archives are moved.
+        libraries: Which ones.
+
+    Returns:
+        Where they lie.
+    """
+    homes = []
+    for each in libraries:
+        home = tree / HOME / each.folder
+        await asyncio.to_thread(shutil.move, each.fetched(folder), home)
+        await asyncio.to_thread(list_classes, home)
+        homes.append(home)
+    return tuple(homes)
+
+
+def parts_of_digest() -> Iterator[bytes]:
+    """Yield what decides which libraries a toolbox holds."""
+    yield Path(__file__).read_bytes()
+    for each in LIBRARIES:
+        yield hashlib.sha256(each.sums.read_bytes()).digest()

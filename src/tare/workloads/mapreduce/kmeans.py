@@ -1,0 +1,186 @@
+"""K-Means: where the centres of points lie, by Mahout's jobs of MapReduce as HiBench runs them.
+
+Source: HiBench's workload *K-means* (Huang et al., 2010), whose options of Mahout's driver these
+are, and whose defaults of 20 dimensions, 5 clusters and 5 iterations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field
+
+from tare.workloads.contract import Metric
+from tare.workloads.mapreduce.job import Job, Step
+from tare.workloads.mapreduce.metrics import (
+    step_metrics,
+    step_values,
+    took,
+    whole_metrics,
+    whole_values,
+)
+from tare.workloads.mapreduce.points import APART, ASIDE, Points
+from tare.workloads.mapreduce.verifying import EXPECTED, MADE, differing, made_sum
+from tare.workloads.mapreduce.workload import ClusterParameters, ClusterWorkload
+from tare.workloads.values import mapping
+
+ARCHIVES = "/opt/mahout.jar"
+"""What names Mahout's archives in the toolbox (tare.images.toolbox.analytics)."""
+NEVER = -1.0
+"""What no centre moves less than."""
+_INPUT = "org.apache.mahout.clustering.conversion.InputDriver"
+_DRIVER = "org.apache.mahout.clustering.kmeans.KMeansDriver"
+_CENTRES = "tare.mahout.Centres"
+_VECTOR = "org.apache.mahout.math.DenseVector"
+_DISTANCE = "org.apache.mahout.common.distance.EuclideanDistanceMeasure"
+_FOLDER = "/tare/kmeans"
+
+
+class KmeansParameters(ClusterParameters):
+    """How many points there are, and how long their centres are searched for."""
+
+    vectors: int = Field(
+        default=40_000,
+        ge=1000,
+        le=10**10,
+        description="Points in all files together, which Mahout calls vectors: about 5 bytes for "
+        "each dimension; as many in each file.",
+    )
+    files: int = Field(default=2, ge=1, le=10_000, description="Files that they are in.")
+    dimensions: int = Field(default=20, ge=1, le=1000, description="Numbers that a point has.")
+    clusters: int = Field(
+        default=5,
+        ge=1,
+        le=100,
+        description="In how many clusters the points lie, and how many centres are searched for.",
+    )
+    iterations: int = Field(
+        default=5, ge=1, le=20, description="Jobs at most that move the centres, one each."
+    )
+    convergence: float | None = Field(
+        default=None,
+        ge=0,
+        description="How far a centre may still move when it counts as found, in a space where "
+        "clusters are 1000 apart in each dimension; HiBench has 0.5. Where it is left out no "
+        "iteration is spared, so that all cells do the same work.",
+    )
+
+    @property
+    def made(self) -> Points:
+        """The points."""
+        each = max(1, self.vectors // self.files)
+        return Points(each, self.files, self.dimensions, self.clusters)
+
+
+class Kmeans(ClusterWorkload[KmeansParameters]):
+    """Mahout's K-Means."""
+
+    name = "kmeans"
+    summary = "K-Means on a cluster of Hadoop, by Mahout's jobs of MapReduce."
+    parameters = KmeansParameters
+    grows = ("vectors", "files")
+    needs = ClusterWorkload.needs | {"toolbox-analytics"}
+    metrics = (
+        Metric(
+            "cluster-time",
+            "s",
+            "lower",
+            "From the start of Mahout's driver to its end: a job for each iteration, and one that "
+            "puts each point to its centre, with all that YARN takes.",
+            headline=True,
+        ),
+        *step_metrics("cluster"),
+        Metric("jobs", "1", "neither", "Jobs that it took; all the others' values are their sums."),
+        *whole_metrics(),
+    )
+
+    def job(self, parameters: KmeansParameters) -> Job:
+        """Return the jobs, with points and first centres put to HDFS before, and a check after."""
+        made = parameters.made
+        first = (made.clusters, made.dimensions, APART, ASIDE)
+        steps = (
+            Step("put", script=made.put(f"{_FOLDER}/points")),
+            _of_mahout(
+                parameters,
+                "convert",
+                _INPUT,
+                {"-i": f"{_FOLDER}/points", "-o": f"{_FOLDER}/vectors", "-v": _VECTOR},
+            ),
+            _by_tare("begin", ["write", f"{_FOLDER}/first/part-0", *map(str, first)]),
+            _searched(parameters),
+            _by_tare("tell", ["tell", f"{_FOLDER}/found", f"{_FOLDER}/told"]),
+            Step(EXPECTED, script=made.centres),
+            Step(MADE, script=made_sum(f"{_FOLDER}/told")),
+        )
+
+        def check(told: Mapping[str, Any]) -> str:
+            return wrong_centres(told, parameters)
+
+        return Job(steps, check, (_FOLDER,))
+
+    def expected_s(self, parameters: KmeansParameters) -> float:
+        """Estimate the seconds of one cell: a job for each iteration, two more, and the points."""
+        passes = 2 + parameters.iterations
+        values = parameters.vectors * parameters.dimensions
+        return 15.0 * passes + values * (passes * parameters.clusters * 20e-9 + 1e-6)
+
+    def observe(self, parameters: KmeansParameters, result: Mapping[str, Any]) -> dict[str, float]:
+        """Return the metrics; see :class:`tare.workloads.contract.Workload`."""
+        job = mapping(mapping(mapping(result, "steps"), "cluster"), "job")
+        return {
+            "cluster-time": took(result, "cluster"),
+            **step_values(result, "cluster"),
+            "jobs": float(len(job["jobs"])),
+            **whole_values(result),
+        }
+
+
+def wrong_centres(told: Mapping[str, Any], parameters: KmeansParameters) -> str:
+    """Return how centres and their points differ from what they must be; or nothing.
+
+    Args:
+        told: What became of the steps.
+        parameters: Where they leave nothing to Mahout, all iterations must be there too.
+    """
+    jobs, wanted = len(told["cluster"]["job"]["jobs"]), parameters.iterations + 1
+    if jobs > wanted or (jobs < wanted and parameters.convergence is None):
+        return f"the centres took {jobs} jobs, and not {wanted}"
+    return differing(told, "the centres are found wrongly")
+
+
+def _searched(parameters: KmeansParameters) -> Step:
+    least = NEVER if parameters.convergence is None else parameters.convergence
+    given = {
+        "-i": f"{_FOLDER}/vectors",
+        "-c": f"{_FOLDER}/first",
+        "-o": f"{_FOLDER}/found",
+        "-x": parameters.iterations,
+        "-cd": least,
+        "-dm": _DISTANCE,
+        "-xm": "mapreduce",
+    }
+    return _of_mahout(parameters, "cluster", _DRIVER, given, "-ow", "-cl", measured=True)
+
+
+def _of_mahout(
+    parameters: KmeansParameters,
+    name: str,
+    main: str,
+    given: Mapping[str, object],
+    *more: str,
+    measured: bool = False,
+) -> Step:
+    return Step(
+        name,
+        main,
+        [*(word for pair in given.items() for word in map(str, pair)), *more],
+        properties=parameters.properties,
+        archives=ARCHIVES,
+        measured=measured,
+        cold=measured,
+    )
+
+
+def _by_tare(name: str, given: list[str]) -> Step:
+    return Step(name, _CENTRES, given, archives=ARCHIVES, alone=True)
