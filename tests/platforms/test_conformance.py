@@ -17,7 +17,8 @@ from tare.hosts.ssh.host import SshHost
 from tare.images.cache import default_cache
 from tare.platforms.bare import Bare
 from tare.platforms.contract import Context
-from tare.platforms.oci.platform import Oci, OciOptions
+from tare.platforms.oci.options import OciOptions
+from tare.platforms.oci.platform import Oci
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu
 from tare.testing.conformance import PlatformCases

@@ -23,7 +23,8 @@ from tare.platforms.bare import Bare, BareOptions
 from tare.platforms.contract import Context, Machine, MachineSpec, Platform, Shape
 from tare.platforms.linux.network import Link, SpanningNetwork, spanning_network
 from tare.platforms.linux.network.tunnel import whole_frames
-from tare.platforms.oci.platform import Oci, OciOptions
+from tare.platforms.oci.options import OciOptions
+from tare.platforms.oci.platform import Oci
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu
 from tare.testing.hosts import NamespaceHost

@@ -19,7 +19,8 @@ from tare.hosts.processes import start_time
 from tare.platforms.contract import Context, Machine, MachineSpec, Shape
 from tare.platforms.oci import platform as oci
 from tare.platforms.oci.cgroups import cgroup_mounts
-from tare.platforms.oci.platform import Oci, OciOptions
+from tare.platforms.oci.options import OciOptions
+from tare.platforms.oci.platform import Oci
 from tare.platforms.oci.runtime import root_file_system
 from tare.platforms.oci.seccomp import SeccompName
 from tare.registry import installed
@@ -231,7 +232,8 @@ from pathlib import Path
 from hosts.hosts_throttling import OwnThrottling
 from tare.hosts import Ledger
 from tare.platforms.contract import Context, MachineSpec, Shape
-from tare.platforms.oci.platform import Oci, OciOptions
+from tare.platforms.oci.options import OciOptions
+from tare.platforms.oci.platform import Oci
 async def main():
     agent, setting, ledger, cache, name = sys.argv[1:]
     host = OwnThrottling(Path(agent), Path(setting))

@@ -17,7 +17,8 @@ from tare.platforms.contract import Context, MachineSpec, Platform, Shape
 from tare.platforms.doctor import examine
 from tare.platforms.linux.process_machine import temporary_folder
 from tare.platforms.oci.bundle import ContainerSpec, Device, configuration
-from tare.platforms.oci.platform import Oci, OciOptions
+from tare.platforms.oci.options import OciOptions
+from tare.platforms.oci.platform import Oci
 from tare.platforms.oci.rootless import NO_REALTIME, User
 from tare.platforms.qemu.platform import Qemu
 from tare.registry import installed

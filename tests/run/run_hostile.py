@@ -27,7 +27,7 @@ from tare.platforms.contract import (
     Statement,
     Verdict,
 )
-from tare.platforms.oci.platform import OciOptions
+from tare.platforms.oci.options import OciOptions
 from tare.run.catalog import build_catalog
 from tare.run.executor import execute
 from tare.run.folder import create_folder

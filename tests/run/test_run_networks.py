@@ -19,7 +19,8 @@ from tare.hosts import Ledger, LocalHost, clean
 from tare.images.cache import default_cache
 from tare.platforms.bare import Bare, BareOptions
 from tare.platforms.contract import Context, Machine, MachineSpec, Platform, Shape
-from tare.platforms.oci.platform import Oci, OciOptions
+from tare.platforms.oci.options import OciOptions
+from tare.platforms.oci.platform import Oci
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu
 from tare.run.peers import Peer, connected, require_network, started_peer

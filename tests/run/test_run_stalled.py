@@ -21,7 +21,8 @@ from tare.hosts import Ledger, LocalHost
 from tare.images.cache import default_cache
 from tare.platforms.bare import Bare, BareOptions
 from tare.platforms.contract import Context, Machine, MachineSpec, Platform, Shape
-from tare.platforms.oci.platform import Oci, OciOptions
+from tare.platforms.oci.options import OciOptions
+from tare.platforms.oci.platform import Oci
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu
 from tare.run import neighbours

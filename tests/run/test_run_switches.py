@@ -23,7 +23,8 @@ from tare.platforms.bare import Bare, BareOptions
 from tare.platforms.contract import Context, Machine, MachineSpec, Platform
 from tare.platforms.linux.network import chosen_way, lacking_switch
 from tare.platforms.linux.network.shaping import AROUND_FRAME, HEADER, queue
-from tare.platforms.oci.platform import Oci, OciOptions
+from tare.platforms.oci.options import OciOptions
+from tare.platforms.oci.platform import Oci
 from tare.platforms.qemu.nic import lacking_way
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu

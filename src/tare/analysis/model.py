@@ -35,7 +35,7 @@ from tare.analysis.series_data import (
     SeriesKey,
     SeriesSummary,
 )
-from tare.events.model import Calibrated, Calibration
+from tare.events import Calibrated, Calibration
 from tare.events.results import (
     CellResult,
     CheckResult,

@@ -7,10 +7,8 @@ from tare.events.model import (
     BlockFinished,
     BlockStarted,
     Calibrated,
-    Calibration,
     CellFinished,
     CellStarted,
-    Check,
     ClusterReady,
     ClusterStopped,
     Decided,
@@ -33,6 +31,7 @@ from tare.events.model import (
     SeriesSaved,
     Skipped,
 )
+from tare.events.parts import Calibration, Check
 from tare.events.stream import EventLog, UnreadableStream, read_events
 
 __all__ = [

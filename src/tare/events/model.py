@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from tare.events.parts import Base, Calibration, Check
 
 STREAM_VERSION = 2
 """2: lines carry a hash, see :mod:`tare.events.chain`."""
@@ -15,38 +17,6 @@ STREAM_VERSION = 2
 Better = Literal["higher", "lower", "neither"]
 CellStatus = Literal["ok", "failed", "withheld"]
 Kind = Literal["typical", "tail", "maximum"]
-Level = Literal["ok", "warn", "bad"]
-
-
-class Base(BaseModel):
-    """What all events share: they hold, and do nothing."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class Check(Base):
-    """One pre-flight check of a host: what was found, and what to do about it."""
-
-    name: str
-    level: Level
-    found: str
-    hint: str = ""
-
-
-class Calibration(Base):
-    """One figure of the agent's beside another's of the same thing.
-
-    ``own`` is the agent's and ``reference`` that of ``by``, both in ``unit``; either is missing
-    where it could not be had. ``level`` is ``ok`` where they agree or none could be had.
-    """
-
-    what: str
-    unit: str = ""
-    own: float | None = None
-    reference: float | None = None
-    by: str = ""
-    level: Level
-    found: str
 
 
 class RunStarted(Base):

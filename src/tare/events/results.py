@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tare.events.model import Better, CellStatus, Kind, Level, SeriesSaved
+from tare.events.model import Better, CellStatus, Kind, SeriesSaved
+from tare.events.parts import Level
 
 IMPOSSIBLE = 1e15
 """No figure of a machine, in s, B/s or 1/s, is as large: it would be thirty million years."""

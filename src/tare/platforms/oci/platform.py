@@ -7,9 +7,7 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Literal, Self
-
-from pydantic import Field, model_validator
+from typing import Any
 
 from tare.errors import InputError, heard
 from tare.hosts import start_owned
@@ -41,8 +39,7 @@ from tare.platforms.linux.process_machine import (
     kernel_release,
     owned_directory,
 )
-from tare.platforms.linux.scheduling import LinuxOptions, own_policy
-from tare.platforms.linux.switched import SwitchedOptions
+from tare.platforms.linux.scheduling import own_policy
 from tare.platforms.linux.toolbox import tree_at_host
 from tare.platforms.linux.writes import FOLDER, PROCESS_MACHINE
 from tare.platforms.oci import rootless
@@ -57,6 +54,7 @@ from tare.platforms.oci.cgroups import (
     realtime_share,
 )
 from tare.platforms.oci.leftovers import undo_container
+from tare.platforms.oci.options import OciOptions
 from tare.platforms.oci.runtime import (
     AUTOMATIC,
     TRIAL_S,
@@ -67,7 +65,7 @@ from tare.platforms.oci.runtime import (
     root_file_system,
     try_runtimes,
 )
-from tare.platforms.oci.seccomp import SeccompName, runs_as
+from tare.platforms.oci.seccomp import runs_as
 
 MIN_MEMORY = 16 << 20
 RUNS_AS_ROOT = (
@@ -84,34 +82,6 @@ SANDBOX_NOTES = (
     "gVisor runs without a network here, because its own does not join the network of a batch",
     "its clock is its own, and is compared with the host's as a guest's is",
 )
-
-
-class OciOptions(SwitchedOptions, LinuxOptions):
-    """How containers are run."""
-
-    runtime: Literal["auto", "crun", "runc", "runsc"] = Field(
-        default="auto",
-        description="The OCI runtime; auto takes the first of crun and runc that works here.",
-    )
-    seccomp: SeccompName = Field(
-        default="none",
-        description="Which system calls are refused: none, as the runtimes themselves do, or "
-        "those that Docker's profile refuses. The kernel then looks at every call.",
-    )
-
-    rootless: bool = Field(
-        default=False,
-        description="Run by an ordinary user, who is root only in a user namespace of its own: no "
-        "control groups, no network, no disk, no toolbox, and mostly no real-time priority.",
-    )
-
-    @model_validator(mode="after")
-    def _filtered_where_it_counts(self) -> Self:
-        if self.runtime == "runsc" and self.seccomp != "none":
-            raise ValueError("gVisor filters all calls by itself: leave seccomp out")
-        if self.runtime == "runsc" and self.rootless:
-            raise ValueError("gVisor is run as root here: leave rootless out, or name runc")
-        return self
 
 
 class Oci(Platform[OciOptions]):

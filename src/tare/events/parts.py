@@ -1,0 +1,40 @@
+"""What events are made of: their common base, and what was looked at before a run."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+Level = Literal["ok", "warn", "bad"]
+
+
+class Base(BaseModel):
+    """What all events share: they hold, and do nothing."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Check(Base):
+    """One pre-flight check of a host: what was found, and what to do about it."""
+
+    name: str
+    level: Level
+    found: str
+    hint: str = ""
+
+
+class Calibration(Base):
+    """One figure of the agent's beside another's of the same thing.
+
+    ``own`` is the agent's and ``reference`` that of ``by``, both in ``unit``; either is missing
+    where it could not be had. ``level`` is ``ok`` where they agree or none could be had.
+    """
+
+    what: str
+    unit: str = ""
+    own: float | None = None
+    reference: float | None = None
+    by: str = ""
+    level: Level
+    found: str
