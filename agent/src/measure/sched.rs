@@ -35,11 +35,22 @@ pub fn sleep_until(ns: u64) {
     let _ = clock_nanosleep_absolute(ClockId::Monotonic, &time);
 }
 
+/// More than a measurement takes, in bytes.
+const ENOUGH: u64 = 1 << 30;
+
 /// Keeps all present and future memory resident while it lives.
 pub struct LockedMemory(());
 
 impl LockedMemory {
+    /// Refuses where future memory could not all be locked: the kernel would then give none, and
+    /// whoever asks for some would fall.
     pub fn lock() -> io::Result<Self> {
+        if let Some(most) = sys::lockable().filter(|most| *most < ENOUGH) {
+            return Err(io::Error::other(format!(
+                "this user may lock {} KiB (`ulimit -l`)",
+                most >> 10
+            )));
+        }
         mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE)?;
         Ok(Self(()))
     }

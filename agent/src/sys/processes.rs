@@ -11,7 +11,7 @@ use rustix::mount::{mount_change, MountPropagationFlags};
 use rustix::process::{
     self as kernel, Pid, Resource, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus,
 };
-use rustix::thread::UnshareFlags;
+use rustix::thread::{CapabilitySet, UnshareFlags};
 use std::ffi::CString;
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -29,6 +29,19 @@ pub fn parent_id() -> i32 {
 /// The soft limit of a resource of this process; `None` for unlimited.
 pub fn limit(resource: Resource) -> Option<u64> {
     kernel::getrlimit(resource).current
+}
+
+/// How many bytes of memory this process may lock; `None` for all of it.
+///
+/// CAP_IPC_LOCK lifts the limit, but not the one that root of a user name space has.
+pub fn lockable() -> Option<u64> {
+    let most = limit(Resource::Memlock)?;
+    let able = rustix::thread::capabilities(None)
+        .is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
+    let outermost = std::fs::read_to_string("/proc/self/uid_map").map_or(true, |map| {
+        map.split_whitespace().eq(["0", "0", "4294967295"])
+    });
+    (!(able && outermost)).then_some(most)
 }
 
 fn pid(number: i32) -> io::Result<Pid> {

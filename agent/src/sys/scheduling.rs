@@ -1,6 +1,6 @@
 //! How the kernel schedules and interrupts a thread, and what it counted of that.
 
-#![expect(unsafe_code, reason = "rustix has no call for these")]
+#![expect(unsafe_code, reason = "rustix has no call for these but `sched_yield`")]
 
 use super::check;
 use std::io;
@@ -71,8 +71,7 @@ pub fn set_fifo(priority: i32) -> io::Result<()> {
 /// Give the calling thread up to the next of its priority.
 #[inline(always)]
 pub fn yield_now() {
-    // SAFETY: takes nothing and cannot fail on Linux.
-    unsafe { libc::sched_yield() };
+    rustix::thread::sched_yield();
 }
 
 /// Let no signal interrupt the calling thread.
