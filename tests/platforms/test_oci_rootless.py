@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -113,7 +114,7 @@ class TestForReal:
             assert outcome.value["verified"]
             (pid, *_) = await machine.threads()
             assert "Cpus_allowed_list:\t0\n" in Path(f"/proc/{pid}/status").read_text()
-            assert (await machine.host_cost())["cpu_s"] > 0
+            assert (await machine.host_cost())["rss_bytes"] > 0
         finally:
             await machine.stop()
         assert not list(temporary_folder(context.host).glob(f"{name}*"))
@@ -147,3 +148,21 @@ class TestForReal:
         assert ("a user of its own" in told and "no guest is trusted" in told) or (
             "as Tare itself" in told and (not root or ":" in told)
         )
+
+
+@pytest.mark.skipif(not shutil.which("setpriv"), reason="setpriv is not installed")
+async def test_a_runtime_that_refuses_is_told_in_its_own_words(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as place:
+        refusing = Path(place) / "crun"
+        refusing.write_text(
+            '#!/bin/sh\n[ "$1" != --version ] || { echo "crun version 1.8.1"; exit; }\n'
+            "echo 'cgroups in hybrid mode not supported' >&2\nexit 1\n"
+        )
+        for path in (Path(place), refusing):
+            path.chmod(0o755)
+        monkeypatch.setenv("PATH", place, prepend=":")
+        refused = await OCI.check(context, OciOptions(rootless=True, runtime="crun"))
+    assert not refused.usable and "crun 1.8.1 does not run" in refused.reason
+    assert "unshare --user" in refused.hint and "hybrid mode" in refused.hint, refused.hint

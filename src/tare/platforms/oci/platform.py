@@ -161,7 +161,7 @@ class Oci(Platform[OciOptions]):
             max_vcpus=len(context.host.topology().online),
         )
         if not chosen.usable:
-            hint = rootless.HINT if options.rootless else _hint(trials)
+            hint = _hint(trials, options)
             return Verdict(False, refusals, hint, False, versions, capabilities)
         reason = f"{chosen.runtime.name} {chosen.version} ran a container"
         if options.rootless:
@@ -185,7 +185,7 @@ class Oci(Platform[OciOptions]):
         await require_room(context.host, shape.disk)
         trials = await _tried(context, options)
         if not trials[-1].usable:
-            raise InputError("; ".join(map(_refusal, trials)), _hint(trials))
+            raise InputError("; ".join(map(_refusal, trials)), _hint(trials, options))
         root = await root_file_system(context)
         return Prepared(
             kernel=await kernel_release(context.host),
@@ -331,8 +331,9 @@ def _refusal(trial: Trial) -> str:
     return f"{trial.runtime.name} {trial.version} does not run a container here"
 
 
-def _hint(trials: tuple[Trial, ...]) -> str:
-    hint = _todo(trials)
+def _hint(trials: tuple[Trial, ...], options: OciOptions) -> str:
+    tried = all(trial.version for trial in trials)
+    hint = rootless.HINT if options.rootless and tried else _todo(trials)
     for trial in trials:
         if trial.version and trial.words:
             hint = heard(hint, trial.runtime.name, trial.words.strip().splitlines()[-1])
