@@ -314,7 +314,8 @@ def _certificate(
 
 def _worth_hiding(names: Sequence[str]) -> list[str]:
     # Words that every computer has tell nobody's name.
-    return [name for name in names if name not in ("localhost", "root", "/root", "vm", "host")]
+    ordinary = {"localhost", "root", "/root", "vm", "host", *installed().platforms}
+    return [name for name in names if name not in ordinary]
 
 
 def _computer() -> dict[str, str]:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any, Literal, get_args, get_origin
 
 from tare.study.platform_options import PlatformOptions
 
 HIDDEN = "(hidden)"
 NAMED = "(named)"
+_SHORT = 8
 LEAST = 3
 """Characters: what is shorter would be cut out of ordinary words."""
 WANTED: Mapping[str, tuple[str, ...]] = {
@@ -102,7 +104,7 @@ def hidden(value: Any, secrets: Iterable[str], *, addresses: bool = True) -> Any
     listed = tuple(secrets)
     if isinstance(value, str):
         for secret in listed:
-            value = value.replace(secret, HIDDEN)
+            value = _pattern(secret).sub(HIDDEN, value)
         return _ADDRESS.sub(HIDDEN, value) if addresses else value
     if isinstance(value, Mapping):
         return {
@@ -114,6 +116,14 @@ def hidden(value: Any, secrets: Iterable[str], *, addresses: bool = True) -> Any
     if isinstance(value, (list, tuple)):
         return [hidden(each, listed, addresses=addresses) for each in value]
     return value
+
+
+@cache
+def _pattern(secret: str) -> re.Pattern[str]:
+    # A short name, such as a user's, may be part of ordinary words: there it tells nothing.
+    whole = len(secret) < _SHORT and secret.isalnum()
+    words = re.escape(secret)
+    return re.compile(rf"(?<![^\W_]){words}(?![^\W_])" if whole else words)
 
 
 def wanted_events(

@@ -1,0 +1,75 @@
+"""`tare certify` announces what it makes, tries it, and writes a file that tells no secrets."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from run.run_driving import tare
+from tare.platforms.certificates.model import contradictions, read_certificate
+
+
+def test_a_dry_run_prints_every_call_that_writes_and_makes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    told = tare("certify", "qemu", "--dry-run", "--set", "disk-format=block")
+    assert told.returncode == 0, told.stderr
+    for word in ("mkdir -m 700 TMPDIR/tare-…", "qemu-system-x86_64", "losetup --detach"):
+        assert word in told.stdout
+    assert list(tmp_path.iterdir()) in ([], [tmp_path / "state"])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("certify",), "no platform is named"),
+        (("certify", "vmware"), "there is no platform vmware"),
+        (("certify", "qemu", "--dry-run", "--set", "cpus=3"), "qemu: cpus"),
+        (("certify", "qemu", "--dry-run", "--set", "accelerator"), "KEY=VALUE"),
+        (("certify", "qemu"), "nobody is here to agree"),
+        (("certify", "--check", "no-such-file"), "cannot be read"),
+        (("certify", "qemu", "--check", "no-such-file"), "tries nothing"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_anything_starts(
+    words: tuple[str, ...], said: str
+) -> None:
+    told = tare(*words)
+    assert told.returncode == 2
+    assert said in told.stderr
+
+
+@pytest.mark.acceptance
+@pytest.mark.container
+@pytest.mark.timeout(1200)
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("runc"), reason="needs root and runc")
+def test_containers_are_certified_on_this_computer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("TARE_TEST_PASSWORD", "planted-secret")
+    file = tmp_path / "certificate.json"
+    words = ("--set", "runtime=runc", "--minutes", "0.1", "--with-figures", "--yes")
+    told = tare("certify", "oci", *words, "--out", file)
+    assert told.returncode == 0, told.stdout + told.stderr
+    about = read_certificate(file)
+    assert contradictions(about) == ()
+    assert about.results.passes
+    assert set(about.results.cells) == {"bare", "subject", "subject-again"}
+    assert about.results.medians["subject"]
+    assert {each.kind for each in about.writes if each.noted} >= {"container", "directory"}
+    assert "planted-secret" not in file.read_text()
+    assert tare("certify", "--check", file).returncode == 0
+    # What somebody makes better afterwards is found.
+    better = json.loads(file.read_text())
+    better["results"]["cases"]["passed"] += 1
+    file.write_text(json.dumps(better))
+    again = tare("certify", "--check", file)
+    assert again.returncode == 1
+    assert "cases: it says" in again.stdout
