@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,9 @@ def test_the_page_has_the_figures_the_findings_and_both_tables(tmp_path: Path) -
     assert "netback" in page
     for name in ("rate", "band", "loss", "time"):
         assert (tmp_path / "out" / "figures" / f"load-balancer-{name}.svg").is_file()
+    marks = page.partition('id="load-balancer-rate"')[2].partition("</svg>")[0]
+    leads = set(re.findall(r'<a href="#(e[0-9a-f]{12})"', marks))
+    assert len(leads) > 1 and all(f'id="{name}"' in page for name in leads), "to effects by size"
     rows = (tmp_path / "out" / "tables" / "load-balancer.csv").read_text().splitlines()
     assert len(rows) == 1 + 6
     assert "netback" in (tmp_path / "out" / "tables" / "where-the-time-goes.csv").read_text()

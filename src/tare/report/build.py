@@ -133,7 +133,7 @@ def _build(
     hurt = interference_of(runs, comparison, leads)
     lost = fates_of(runs, comparison, leads)
     memory = bus_of(runs, comparison)
-    balancer = load_balancer_of(runs, comparison, style)
+    balancer = load_balancer_of(runs, comparison, style, leads)
     responses = courses_of(runs, comparison, leads)
     jobs = mapreduce_of(runs, comparison)
     watched = monitoring_of(runs, leads)

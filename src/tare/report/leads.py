@@ -7,7 +7,7 @@ from typing import Protocol
 
 from tare.analysis.model import ArmSummary, Comparison, Effect
 from tare.report.anchors import anchor_of
-from tare.report.words import Part
+from tare.report.words import Part, parameters_of
 
 SUBJECT = "subject"
 """The role of the machine that is measured."""
@@ -78,6 +78,15 @@ class Leads:
     def part(self, part: Part, arm: str) -> str:
         """Return the first effect that lists the blocks of an arm; nothing without any."""
         return self._arms.get((part, arm), self._first.get(part, ""))
+
+    def sized(self, scenario: str, workload: str, size: int, arm: str) -> str:
+        """Return what leads to an arm's effect with objects of ``size`` bytes."""
+        asked = (scenario, workload, SUBJECT, size)
+        for part in self._first:
+            own = parameters_of(part.parameters).get("size", 0)
+            if (part.scenario, part.workload, part.role, own) == asked:
+                return self.part(part, arm)
+        return ""
 
     def cell(self, part: Part, arm: str, run: str, block: int) -> str:
         """Return what leads to one cell of an arm; nothing where no effect lists it."""

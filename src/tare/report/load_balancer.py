@@ -16,6 +16,7 @@ from tare.report.figures.frame import Figure
 from tare.report.figures.over_size import Mark, over_size_figure
 from tare.report.figures.time_spent import Bar, Part, time_figure
 from tare.report.intervals import interval_columns
+from tare.report.leads import Leads
 from tare.report.palette import Look
 from tare.report.tables import Column, Shown, Table
 from tare.report.words import NONE, marked, percent
@@ -52,9 +53,19 @@ class LoadBalancer:
 
 
 def load_balancer_of(
-    runs: Sequence[RunData], comparison: Comparison, looks: Mapping[str, Look]
+    runs: Sequence[RunData],
+    comparison: Comparison,
+    looks: Mapping[str, Look],
+    leads: Leads | None = None,
 ) -> LoadBalancer | None:
-    """Return the section; None where nothing went through a proxy."""
+    """Return the section; None where nothing went through a proxy.
+
+    Args:
+        runs: The runs.
+        comparison: Their comparison.
+        looks: How arms are drawn.
+        leads: What marks over the size of objects lead to.
+    """
     found = through(runs, comparison.arms, comparison.baseline, comparison.confidence)
     if not found:
         return None
@@ -64,14 +75,14 @@ def load_balancer_of(
     ]
     section = LoadBalancerSection(findings(found), rates.shown(hide=same), spent.shown(hide=same))
     figures = (
-        *_figures(found, looks, comparison.baseline),
+        *_figures(found, looks, comparison.baseline, leads),
         *course_figures(runs, comparison.arms, looks),
     )
     return LoadBalancer(section, figures, (rates, spent))
 
 
 def _figures(
-    found: Sequence[Through], looks: Mapping[str, Look], baseline: str
+    found: Sequence[Through], looks: Mapping[str, Look], baseline: str, leads: Leads | None
 ) -> tuple[tuple[Figure, str], ...]:
     figures: list[tuple[Figure, str]] = []
     kinds = list(dict.fromkeys((each.workload, each.scenario) for each in found))
@@ -79,15 +90,15 @@ def _figures(
         own = [each for each in found if (each.workload, each.scenario) == (workload, scenario)]
         stem = "load-balancer" if len(kinds) == 1 else f"load-balancer-{number + 1}"
         where = "" if len(kinds) == 1 else f", {workload} in {scenario}"
-        rates = _rate_marks(own)
-        bands = [Mark(t.arm, t.emulated, t.size, t.bandwidth, t.limited) for t in own]
-        losses = [Mark(t.arm, t.emulated, t.size, t.loss) for t in own if t.loss is not None]
+        rates = _rate_marks(own, leads)
+        bands = [_mark(t, t.bandwidth, leads, least=t.limited) for t in own]
+        losses = [_mark(t, t.loss, leads) for t in own if t.loss is not None]
         title = f"Requests per second over the size of objects{where}"
         figures.append((over_size_figure(f"{stem}-rate", title, rates, looks, "1/s"), RATE_NOTE))
         for family, members in families(own, baseline).items():
             name = f"{stem}-rate-{re.sub('[^a-z0-9]+', '-', family.lower())}"
             words = f"Requests per second over the size of objects, {family} by its devices{where}"
-            figure = over_size_figure(name, words, _rate_marks(members), looks, "1/s")
+            figure = over_size_figure(name, words, _rate_marks(members, leads), looks, "1/s")
             figures.append((figure, RATE_NOTE))
         title = f"Bandwidth over the size of objects{where}"
         figures.append((over_size_figure(f"{stem}-band", title, bands, looks, "B/s"), RATE_NOTE))
@@ -98,8 +109,13 @@ def _figures(
     return tuple(figures)
 
 
-def _rate_marks(own: Sequence[Through]) -> list[Mark]:
-    return [Mark(t.arm, t.emulated, t.size, t.requests, t.limited) for t in own]
+def _rate_marks(own: Sequence[Through], leads: Leads | None) -> list[Mark]:
+    return [_mark(t, t.requests, leads, least=t.limited) for t in own]
+
+
+def _mark(one: Through, value: float, leads: Leads | None, *, least: bool = False) -> Mark:
+    to = leads.sized(one.scenario, one.workload, one.size, one.arm) if leads else ""
+    return Mark(one.arm, one.emulated, one.size, value, least, to)
 
 
 def families(own: Sequence[Through], baseline: str) -> dict[str, list[Through]]:

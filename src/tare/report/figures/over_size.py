@@ -22,13 +22,14 @@ NOTHING = 1e-9
 
 @dataclass(frozen=True)
 class Mark:
-    """One value: of an arm, at a size; ``least``: it is at least so much."""
+    """One value: of an arm, at a size; ``least``: at least so much; ``to``: what it leads to."""
 
     arm: str
     emulated: bool
     size: int
     value: float
     least: bool = False
+    to: str = ""
 
 
 def over_size_figure(
@@ -89,7 +90,7 @@ def _drawn(marks: Sequence[Mark], looks: Mapping[str, Look], unit: str, width: f
         for mark in own:
             tip = f"{arm}, {format_size(mark.size)}: {_told(mark.value, unit)}"
             place = (across(mark.size), up(mark.value))
-            canvas.point(*place, look.ink, look.shape, hollow=mark.least, tip=tip)
+            canvas.point(*place, look.ink, look.shape, hollow=mark.least, tip=tip, to=mark.to)
         top = HEIGHT + FOOT + number * LINE
         canvas.point(LEFT, top, look.ink, look.shape)
         name = short(marked(arm, emulated), int((width - LEFT) / 6.5))
