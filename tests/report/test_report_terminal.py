@@ -65,6 +65,22 @@ def test_brackets_in_names_are_no_markup(tmp_path: Path) -> None:
     assert "[red]title[/]" in text
 
 
+def test_arms_whose_cells_failed_are_named(tmp_path: Path) -> None:
+    """Some of one arm's, and all of another's, of which no row of the table tells."""
+    lost = {
+        block: {("oci", "switch"): "failed"}
+        | {
+            ("qemu-em", name): "failed"
+            for name in ("tick", "switch", "memory-bandwidth", "numeric-sort")
+        }
+        for block in range(1, 7)
+    }
+    write_run(tmp_path, series=False, fates=lost, blocks=6)  # type: ignore[arg-type]
+    text = " ".join(printed(comparison_of(tmp_path)).split())
+    assert "oci: 12 of its 30 cells failed (" in text
+    assert "qemu-em (emulated) has no values: 30 cells failed (the guest panicked)." in text
+
+
 def test_nothing_to_compare_is_said(tmp_path: Path) -> None:
     write_run(tmp_path, arms={"bare": ArmSpec()}, aa=None, blocks=2, series=False)
     assert "No comparison" in printed(comparison_of(tmp_path))

@@ -15,7 +15,7 @@ from tare.report.interference import neighbours_answer
 from tare.report.results import effects_table
 from tare.report.svg import legible
 from tare.report.tables import Table
-from tare.report.verdicts import lead
+from tare.report.verdicts import failures_told, lead
 from tare.report.words import EMULATED, metric_name
 
 COLUMNS = (
@@ -69,6 +69,7 @@ def comparison_view(
     hurts = interference(comparison.runs, comparison.arms, comparison.confidence)
     if hurts:
         parts.append(Text(neighbours_answer(hurts)))
+    parts += [Text(told, style="yellow") for told in failures_told(comparison)]
     parts += [Text(f"Note: {legible(note)}", style="yellow") for note in comparison.notes]
     if effects:
         source = effects_table(comparison, "terminal", effects)

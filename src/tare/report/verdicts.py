@@ -179,6 +179,23 @@ def _line(comparison: Comparison, verdict: ArmVerdict, look: Look) -> ArmLine:
     )
 
 
+def failures_told(comparison: Comparison) -> tuple[str, ...]:
+    """Return a sentence on each arm whose cells failed; of those without values, too."""
+    found = {
+        rate.arm: f"{legible(marked(rate.arm, rate.emulated))}: {_failures(rate)}."
+        for rate in comparison.failures
+        if rate.failed.count
+    }
+    for run in comparison.runs:
+        for arm in run.arms:
+            lost = [cell for cell in run.cells if cell.arm == arm and cell.status != "ok"]
+            if lost and arm not in comparison.arms and arm not in found:
+                why = short(legible(lost[0].reason), 100).rstrip(".")
+                who = legible(marked(arm, arm in run.emulated_arms))
+                found[arm] = f"{who} has no values: {counted(len(lost), 'cell')} failed ({why})."
+    return tuple(found.values())
+
+
 def _failures(rate: FailureRate) -> str:
     """Return how often an arm's cells failed, with the interval of the share."""
     ours, theirs = rate.failed, rate.baseline_failed
