@@ -1,4 +1,4 @@
-"""Spark and Mahout for real: on clusters of bare machines and of containers, verified."""
+"""Spark, Mahout and Hive for real: on clusters of bare machines and of containers, verified."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ workloads:
   wordcount: {copies: 1, engine: spark}
   terasort: {size: 10MB, engine: spark}
   kmeans: {vectors: 2000, dimensions: 3, iterations: 2}
-  aggregate: {rows: 100000, files: 2, engine: [mapreduce, spark]}
-  join: {rows: 100000, files: 2}
+  aggregate: {rows: 100000, files: 2, engine: [mapreduce, spark, hive]}
+  join: {rows: 100000, files: 2, engine: [spark, hive]}
 """
-CELLS = 6
+CELLS = 8
 SMALL = """
 study: small-slaves
 baseline: bare
@@ -52,7 +52,7 @@ workloads:
 
 
 @pytest.mark.acceptance
-def test_spark_and_mahout_do_all_jobs_in_bare_machines_and_containers(
+def test_spark_mahout_and_hive_do_all_jobs_in_bare_machines_and_containers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -81,6 +81,9 @@ def test_spark_and_mahout_do_all_jobs_in_bare_machines_and_containers(
     for told in searched:
         assert len([name for name, *_ in told["spans"] if name == "map"]) == 3
         assert told["maps"] == 6 and told["reduces"] == 2
+    # Of Hive's queries a sum is one job of MapReduce, and a sum over a join two.
+    by_hive = [steps["query"]["job"]["jobs"] for steps in jobs if "tables" in steps]
+    assert sorted(map(len, by_hive)) == [1] * 4 + [2] * 4
     assert_no_ledger_is_left(tmp_path)
     assert_no_process_is_left(folder)
 

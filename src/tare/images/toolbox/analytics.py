@@ -1,4 +1,4 @@
-"""What runs on Hadoop beside its own jobs, for the toolbox: Spark, Mahout, and jobs of its own.
+"""What runs on Hadoop beside its own jobs, for the toolbox: Spark, Mahout, Hive, and own jobs.
 
 Spark comes from Maven Central as its own project names it, but with the client of the very Hadoop
 that the toolbox has. Tare's jobs are some small classes of Java. A compiler that is itself a

@@ -1,4 +1,4 @@
-"""Libraries that jobs on Hadoop bring, for the toolbox ``analytics``: Mahout.
+"""Libraries that jobs on Hadoop bring, for the toolbox ``analytics``: Mahout and Hive.
 
 Each lies in a folder of its own and is found by the jobs alone that name it, behind Hadoop's own
 archives: what a library depends on is often another version of what Hadoop has.
@@ -18,6 +18,8 @@ from tare.images.toolbox import maven
 from tare.images.toolbox.hadoop import list_classes
 
 HOME = "opt"
+_HIVE = "org.apache.hive"
+_LOG4J = "org.apache.logging.log4j"
 _JACKSON = "org.codehaus.jackson"
 _MAHOUT = "org.apache.mahout"
 
@@ -65,7 +67,38 @@ MAHOUT = Library(
         ),
     ),
 )
-LIBRARIES = (MAHOUT,)
+HIVE = Library(
+    "Hive 4.0.1",
+    "hive",
+    # Only what its client and its tasks load: the whole of it is twice as large.
+    tuple(
+        maven.Part(group, name, version, alone=True)
+        for group, names, version in (
+            (_HIVE, ("hive-cli", "hive-common", "hive-exec"), "4.0.1"),
+            # The one that Hive names for others is too old for its own plans.
+            ("org.antlr", ("antlr-runtime",), "3.5.2"),
+            ("com.esri.geometry", ("esri-geometry-api",), "2.2.4"),
+            ("com.github.ben-manes.caffeine", ("caffeine",), "2.8.4"),
+            ("com.jayway.jsonpath", ("json-path",), "2.9.0"),
+            ("com.lmax", ("disruptor",), "3.3.7"),
+            ("commons-collections", ("commons-collections",), "3.2.2"),
+            ("javax.transaction", ("javax.transaction-api",), "1.3"),
+            ("jline", ("jline",), "2.14.6"),
+            ("org.apache.commons", ("commons-dbcp2",), "2.9.0"),
+            ("org.apache.commons", ("commons-pool2",), "2.11.1"),
+            ("org.apache.derby", ("derby",), "10.14.2.0"),
+            (_LOG4J, ("log4j-1.2-api", "log4j-api", "log4j-core", "log4j-web"), "2.18.0"),
+            ("org.codehaus.janino", ("commons-compiler", "janino"), "3.0.11"),
+            ("org.datanucleus", ("datanucleus-api-jdo",), "5.2.8"),
+            ("org.datanucleus", ("datanucleus-core", "datanucleus-rdbms"), "5.2.10"),
+            ("org.datanucleus", ("javax.jdo",), "3.2.0-release"),
+            ("org.javassist", ("javassist",), "3.28.0-GA"),
+            ("org.reflections", ("reflections",), "0.10.2"),
+        )
+        for name in names
+    ),
+)
+LIBRARIES = (MAHOUT, HIVE)
 
 
 async def fetch_libraries(host: Host, cache: Path, folder: Path) -> None:

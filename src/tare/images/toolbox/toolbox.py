@@ -299,7 +299,7 @@ class _Build:
             await fetch_hadoop(self.host, self.cache, draft / "hadoop")
             await asyncio.to_thread(add_hadoop, tree, draft / "hadoop")
         if self.kind == "analytics":
-            self.say(f"toolbox {self.kind}: letting Maven fetch Spark and Mahout")
+            self.say(f"toolbox {self.kind}: letting Maven fetch Spark, Mahout and Hive")
             await fetch_analytics(self.host, self.cache, draft / "analytics")
             await add_analytics(self.host, tree, draft / "analytics")
         shutil.rmtree(debs)

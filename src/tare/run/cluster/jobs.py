@@ -175,7 +175,7 @@ class ClusterJob:
                 own = {**mapred(layout, step.archives), **worded(step.properties)}
                 await master.run(_CONFIGURE, as_xml(own))
             argv = java(
-                layout.sizes.client,
+                step.heap or layout.sizes.client,
                 layout.processors,
                 step.main,
                 step.arguments,

@@ -173,7 +173,7 @@ def yarn(layout: Layout, name: str) -> dict[str, str]:
 def mapred(layout: Layout, archives: str = "") -> dict[str, str]:
     """Return ``mapred-site.xml``; ``archives``: what tasks find behind Hadoop's own."""
     sizes = layout.sizes
-    task = " ".join(jvm(sizes.task, layout.processors, brief=False))
+    task = " ".join(jvm(sizes.task, layout.processors, brief=False, wide=bool(archives)))
     return {
         "mapreduce.framework.name": "yarn",
         "mapreduce.application.classpath": ":".join(filter(None, (CLASSPATH, archives))),

@@ -21,6 +21,17 @@ LOGS = "/scratch/hadoop/logs"
 CLASSPATH = f"{HOME}/lib.jar:{CONF}:{HOME}/tests.jar"
 ENVIRONMENT = {"JAVA_HOME": f"{HOME}/java", "HADOOP_CONF_DIR": CONF, "MALLOC_ARENA_MAX": "2"}
 _OPENED = ("java.lang", "java.util", "java.util.concurrent", "java.net", "java.nio", "java.io")
+_OPENED_WIDE = (
+    *_OPENED,
+    "java.lang.invoke",
+    "java.lang.reflect",
+    "java.time",
+    "java.util.concurrent.atomic",
+    "java.util.regex",
+    "java.util.zip",
+)
+_CLASSES, _CLASSES_WIDE = 128, 192
+"""MiB of classes at most, and where libraries are beside Hadoop's own."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +66,7 @@ OF_MASTER = (NAMENODE, MANAGER, HISTORY)
 OF_SLAVE = (DATANODE, NODEMANAGER)
 
 
-def jvm(heap: int, processors: int, *, brief: bool) -> list[str]:
+def jvm(heap: int, processors: int, *, brief: bool, wide: bool = False) -> list[str]:
     """Return the options of a JVM, with nothing left to what it finds in its machine.
 
     Args:
@@ -63,14 +74,17 @@ def jvm(heap: int, processors: int, *, brief: bool) -> list[str]:
         processors: How many CPUs it is told that there are.
         brief: Compile its code quickly and not well, for what decides and waits more than it
             works: that takes half of the CPU time of a daemon's start.
+        wide: Have room for the classes of libraries, and let them reach into Java's own.
     """
-    opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
+    packages = _OPENED_WIDE if wide else _OPENED
+    opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in packages]
+    classes = _CLASSES_WIDE if wide else _CLASSES
     return [
         "-XX:+UseSerialGC",
         *(f"-Xms{heap}m", f"-Xmx{heap}m", "-Xss512k"),
         f"-XX:ActiveProcessorCount={processors}",
         *(["-XX:TieredStopAtLevel=1"] if brief else []),
-        *("-XX:ReservedCodeCacheSize=64m", "-XX:MaxMetaspaceSize=128m"),
+        *("-XX:ReservedCodeCacheSize=64m", f"-XX:MaxMetaspaceSize={classes}m"),
         *("-XX:-UsePerfData", "-XX:+ExitOnOutOfMemoryError"),
         "-Djava.net.preferIPv4Stack=true",
         f"-Djdk.net.hosts.file={HOSTS}",
@@ -97,7 +111,7 @@ def java(
         brief: Whether its code is compiled quickly and not well.
         archives: What it finds behind Hadoop's; such a client reads :data:`OWN_CONF` first.
     """
-    options = jvm(heap, processors, brief=brief)
+    options = jvm(heap, processors, brief=brief, wide=bool(archives))
     path = f"{HOME}/lib.jar:{OWN_CONF}:{CONF}:{HOME}/tests.jar:{archives}"
     return [
         *(f"{HOME}/java/bin/java", *options),

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Engine = Literal["mapreduce", "spark"]
-"""What carries a step out."""
+Engine = Literal["mapreduce", "spark", "hive"]
+"""What carries a job out; Hive does so by MapReduce."""
 HDFS = """hdfs() {
   method=$1; path=$2; shift 2
   url="http://$TARE_MASTER:9870/webhdfs/v1$path&user.name=root"
@@ -15,7 +15,7 @@ HDFS = """hdfs() {
 }
 parts() {
   hdfs GET "$1?op=LISTSTATUS" >/tmp/hadoop/parts || return 1
-  for part in $(grep -o '"pathSuffix":"part-[^"]*"' /tmp/hadoop/parts | cut -d'"' -f4 | sort); do
+  for part in $(grep -o '"pathSuffix":"[^"_.][^"]*"' /tmp/hadoop/parts | cut -d'"' -f4 | sort); do
     hdfs GET "$1/$part?op=OPEN" || return 1
   done
 }
@@ -38,6 +38,7 @@ class Step:
             ``archives``: what its client reads in place of the cluster's own configuration.
         archives: An archive of the toolbox that names more of them, which the client and its tasks
             find behind Hadoop's own.
+        heap: MiB of such a client, where it needs more than others.
         alone: Whether the class works by itself and starts no job, so that no history tells of it.
         script: In place of a class: a shell's script, which has :data:`HDFS`.
         measured: Whether it is part of what is measured, and not of preparing or verifying that.
@@ -47,9 +48,10 @@ class Step:
     name: str
     main: str = ""
     arguments: Sequence[str] = ()
-    engine: Engine = "mapreduce"
+    engine: Literal["mapreduce", "spark"] = "mapreduce"
     properties: Mapping[str, object] = field(default_factory=dict)
     archives: str = ""
+    heap: int = 0
     alone: bool = False
     script: str = ""
     measured: bool = False

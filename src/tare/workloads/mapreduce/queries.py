@@ -1,4 +1,4 @@
-"""Queries of tables: sums by group, by MapReduce or Spark, and the same over two tables joined."""
+"""Queries of tables, by MapReduce, Spark or Hive: sums by group, and those of two tables joined."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field
 
 from tare.workloads.contract import Metric
+from tare.workloads.mapreduce import hive
 from tare.workloads.mapreduce.job import Job, Step, options
 from tare.workloads.mapreduce.metrics import (
     engine_values,
@@ -58,7 +59,7 @@ class QueryParameters(EngineParameters):
         default=2,
         ge=1,
         le=1000,
-        description="Reduces of MapReduce, and partitions of Spark's shuffles.",
+        description="Reduces of each job of MapReduce, and partitions of Spark's shuffles.",
     )
     adaptive: bool = Field(
         default=True,
@@ -121,10 +122,10 @@ class _Query(EngineWorkload[Q]):
 
 
 class Aggregate(_Query[QueryParameters]):
-    """Sums by group, by MapReduce or by Spark's SQL."""
+    """Sums by group, by MapReduce, by Spark's SQL or by Hive."""
 
     name = "aggregate"
-    summary = "Sums by group on a cluster of Hadoop, by MapReduce or Spark."
+    summary = "Sums by group on a cluster of Hadoop, by MapReduce, Spark or Hive."
     parameters = QueryParameters
 
     def job(self, parameters: QueryParameters) -> Job:
@@ -132,7 +133,7 @@ class Aggregate(_Query[QueryParameters]):
         folder, tables = "/tare/aggregate", parameters.tables
         steps = (
             Step("put", script=tables.put(folder)),
-            _aggregate(parameters, folder),
+            *_aggregated(parameters, folder),
             Step(EXPECTED, script=tables.sums),
             Step(MADE, script=made_sum(f"{folder}/out")),
         )
@@ -140,44 +141,56 @@ class Aggregate(_Query[QueryParameters]):
 
 
 class JoinParameters(QueryParameters):
-    """How large the tables are; there is Spark alone to join them."""
+    """How large the tables are, and who joins them."""
 
-    engine: Literal["spark"] = Field(
-        default="spark", description="What carries it out: Spark's SQL on the cluster's YARN."
+    engine: Literal["spark", "hive"] = Field(
+        default="spark",
+        description="What carries it out: Spark's SQL on the cluster's YARN, or `hive`: Hive "
+        "4.0.1, by MapReduce.",
     )
 
 
 class Join(_Query[JoinParameters]):
-    """Sums by group over two tables joined, by Spark's SQL."""
+    """Sums by group over two tables joined, by Spark's SQL or by Hive."""
 
     name = "join"
-    summary = "Two tables joined, and sums by group, on a cluster of Hadoop by Spark."
+    summary = "Two tables joined, and sums by group, on a cluster of Hadoop by Spark or Hive."
     parameters = JoinParameters
     metrics = told_by_spark("query", _metrics())
+
+    def metrics_for(self, parameters: JoinParameters) -> tuple[Metric, ...]:
+        """Return what a cell tells: with Spark what its event log has."""
+        return self.metrics if parameters.engine == "spark" else _metrics()
 
     def job(self, parameters: JoinParameters) -> Job:
         """Return the query, with its tables put to HDFS before and its answer compared after."""
         folder, tables = "/tare/join", parameters.tables
         steps = (
             Step("put", script=tables.put(folder)),
-            _asked(parameters, folder, _JOINED, VISITS, PAGES),
+            *_asked(parameters, folder, _JOINED, VISITS, PAGES),
             Step(EXPECTED, script=tables.joined),
             Step(MADE, script=made_sum(f"{folder}/out")),
         )
         return Job(steps, wrong_answer, (folder,))
 
 
-def _aggregate(parameters: QueryParameters, folder: str) -> Step:
-    if parameters.engine == "spark":
+def _aggregated(parameters: QueryParameters, folder: str) -> tuple[Step, ...]:
+    if parameters.engine != "mapreduce":
         return _asked(parameters, folder, _SUMS, VISITS)
     given = options({"mapreduce.job.reduces": parameters.reduces, **parameters.properties})
     folders = [f"{folder}/{VISITS}", f"{folder}/out"]
-    return Step("query", _MAPREDUCE, [*given, *folders], measured=True, cold=True)
+    return (Step("query", _MAPREDUCE, [*given, *folders], measured=True, cold=True),)
 
 
-def _asked(parameters: QueryParameters, folder: str, query: str, *tables: str) -> Step:
+def _asked(parameters: QueryParameters, folder: str, query: str, *tables: str) -> tuple[Step, ...]:
+    if parameters.engine == "hive":
+        return (
+            Step("forget", script=hive.FORGET),
+            hive.tables(folder, parameters.reduces, tables),
+            hive.query(folder, parameters.reduces, query, parameters.properties),
+        )
     given = [word for name in tables for word in (name, columns(name), f"{folder}/{name}")]
-    return Step(
+    step = Step(
         "query",
         _SPARK,
         [f"{folder}/out", query, *given],
@@ -186,6 +199,7 @@ def _asked(parameters: QueryParameters, folder: str, query: str, *tables: str) -
         measured=True,
         cold=True,
     )
+    return (step,)
 
 
 def wrong_answer(told: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ from tare.workloads.mapreduce.metrics import (
     whole_metrics,
     whole_values,
 )
-from tare.workloads.mapreduce.workload import EngineParameters, EngineWorkload
+from tare.workloads.mapreduce.workload import EngineWorkload, ProgramParameters
 from tare.workloads.values import mapping, words
 
 RECORD = 100
@@ -30,7 +30,7 @@ _FOLDER = "/tare/terasort"
 _CHECKSUM = re.compile(r"^checksum\s+([0-9a-f]+)\s*$", re.MULTILINE)
 
 
-class TerasortParameters(EngineParameters):
+class TerasortParameters(ProgramParameters):
     """How much is sorted, and by how many tasks."""
 
     size: Size = Field(

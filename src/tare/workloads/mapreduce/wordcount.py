@@ -17,7 +17,7 @@ from tare.workloads.mapreduce.metrics import (
     whole_values,
 )
 from tare.workloads.mapreduce.verifying import EXPECTED, MADE, differing, made_sum
-from tare.workloads.mapreduce.workload import EngineParameters, EngineWorkload
+from tare.workloads.mapreduce.workload import EngineWorkload, ProgramParameters
 
 TEXT = "/usr/share/tare/inputs/text.txt"
 TEXT_BYTES = 8 << 20
@@ -35,7 +35,7 @@ done
 """
 
 
-class WordcountParameters(EngineParameters):
+class WordcountParameters(ProgramParameters):
     """How much is counted, and by how many tasks."""
 
     copies: int = Field(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
@@ -40,18 +40,29 @@ class ClusterParameters(Parameters):
 
 
 class EngineParameters(ClusterParameters):
-    """What jobs can be told that there are for MapReduce and for Spark."""
+    """What jobs can be told that there are for several engines."""
 
     engine: Engine = Field(
         default="mapreduce",
-        description="What carries it out: Hadoop's MapReduce, or `spark`: Spark 3.5.6 on the "
-        "cluster's YARN, with one executor on each slave in place of its tasks.",
+        description="What carries it out: Hadoop's MapReduce; `spark`: Spark 3.5.6 on the "
+        "cluster's YARN, with one executor on each slave in place of its tasks; or `hive`: Hive "
+        "4.0.1, by MapReduce.",
     )
 
     @property
     def hadoop_properties(self) -> dict[str, object]:
         """What a job of Spark sets for Hadoop's client in it."""
         return {f"spark.hadoop.{name}": value for name, value in self.properties.items()}
+
+
+class ProgramParameters(EngineParameters):
+    """What jobs can be told that are programs, and no queries of tables."""
+
+    engine: Literal["mapreduce", "spark"] = Field(
+        default="mapreduce",
+        description="What carries it out: Hadoop's MapReduce, or `spark`: Spark 3.5.6 on the "
+        "cluster's YARN, with one executor on each slave in place of its tasks.",
+    )
 
 
 C = TypeVar("C", bound=ClusterParameters)
@@ -99,12 +110,12 @@ class EngineWorkload(ClusterWorkload[E]):
     """The step that the engine carries out; all others are the same with any."""
 
     def needs_for(self, parameters: E) -> frozenset[Need]:
-        """Return what its machines must have: Spark is in a toolbox of its own."""
-        return self.needs | ({"toolbox-analytics"} if parameters.engine == "spark" else set())
+        """Return what its machines must have: Spark and Hive are in a toolbox of their own."""
+        return self.needs | (set() if parameters.engine == "mapreduce" else {"toolbox-analytics"})
 
     def memory_for(self, parameters: E) -> int:
-        """Return the least memory of a machine: Spark's are large ones."""
-        return LEAST_MEMORY if parameters.engine == "spark" else self.memory
+        """Return the least memory of a machine: Spark's and Hive's are large ones."""
+        return self.memory if parameters.engine == "mapreduce" else LEAST_MEMORY
 
     def metrics_for(self, parameters: E) -> tuple[Metric, ...]:
         """Return what a cell tells: with Spark what its event log has."""

@@ -1,0 +1,87 @@
+"""Queries by Hive on MapReduce: tables over files of HDFS, and one question to them.
+
+Hive runs in the client of the job, with the store of its tables (Derby) inside it, on the master's
+own disk. Nothing is left to Hive's defaults that a result depends on, or it is said in
+docs/mapreduce.md. Source: Hive's page "Configuration Properties", version 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tare.workloads.mapreduce.configuration import DATA
+from tare.workloads.mapreduce.job import Step, worded
+from tare.workloads.mapreduce.tables import columns
+
+ARCHIVES = "/opt/hive.jar"
+"""What names Hive's archives in the toolbox (tare.images.toolbox.libraries)."""
+HEAP = 400
+"""MiB of the client, which compiles queries and holds Derby."""
+_HOME = f"{DATA}/hive"
+FORGET = f"rm -rf {_HOME} && mkdir -p {_HOME}\n"
+"""A line of a script that removes the tables of another cell."""
+_MAIN = "org.apache.hadoop.hive.cli.CliDriver"
+
+
+def settings(folder: str, reduces: int) -> dict[str, object]:
+    """Return what Hive is told.
+
+    Args:
+        folder: The job's of HDFS, where what lies between two jobs of a query goes.
+        reduces: Of each job of a query.
+    """
+    return {
+        "hive.execution.engine": "mr",
+        "mapreduce.job.reduces": reduces,
+        # A map for each file, as with MapReduce: by default small ones share one.
+        "hive.input.format": "org.apache.hadoop.hive.ql.io.HiveInputFormat",
+        # Both tables are shuffled, and not the smaller one read beside a map of the larger.
+        "hive.auto.convert.join": False,
+        "hive.merge.mapfiles": False,
+        "hive.merge.mapredfiles": False,
+        "hive.stats.autogather": False,
+        "hive.support.concurrency": False,
+        "hive.notification.event.poll.interval": "0s",
+        "javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={_HOME}/tables;create=true",
+        "datanucleus.schema.autoCreateAll": True,
+        "hive.metastore.schema.verification": False,
+        "hive.metastore.warehouse.dir": f"{folder}/warehouse",
+        "hive.metastore.warehouse.external.dir": f"{folder}/warehouse",
+        "hive.exec.scratchdir": f"{folder}/between",
+        "hive.exec.local.scratchdir": f"{_HOME}/local",
+        "hive.downloaded.resources.dir": f"{_HOME}/resources",
+        "hive.querylog.location": f"{_HOME}/log",
+    }
+
+
+def tables(folder: str, reduces: int, names: tuple[str, ...]) -> Step:
+    """Return the step that tells Hive of tables, each in the folder of its name."""
+    made = [
+        f"CREATE EXTERNAL TABLE {name} ({columns(name)}) "
+        f"ROW FORMAT DELIMITED FIELDS TERMINATED BY ',' LOCATION '{folder}/{name}'"
+        for name in names
+    ]
+    return Step(
+        "tables", _MAIN, _told(folder, reduces, made), archives=ARCHIVES, heap=HEAP, alone=True
+    )
+
+
+def query(folder: str, reduces: int, question: str, properties: Mapping[str, object]) -> Step:
+    """Return the step that asks the tables, and writes the answer's one column of text."""
+    asked = f"INSERT OVERWRITE DIRECTORY '{folder}/out' {question}"
+    return Step(
+        "query",
+        _MAIN,
+        _told(folder, reduces, [asked]),
+        properties=properties,
+        archives=ARCHIVES,
+        heap=HEAP,
+        measured=True,
+        cold=True,
+    )
+
+
+def _told(folder: str, reduces: int, statements: list[str]) -> list[str]:
+    said = worded(settings(folder, reduces))
+    words = [word for name, value in said.items() for word in ("--hiveconf", f"{name}={value}")]
+    return [*words, "-e", "; ".join(statements)]
