@@ -107,9 +107,9 @@ class ClusterJob:
             raise WorkloadFault(wrong)
         await self._remove()
         local = sum(
-            each["job"]["counters"].get("local_written_bytes", 0)
-            for each in told.values()
-            if "job" in each
+            told[step.name]["job"]["counters"].get("local_written_bytes", 0)
+            for step in steps[first:]
+            if "job" in told[step.name]
         )
         layout = self.cluster.layout
         return Outcome(
