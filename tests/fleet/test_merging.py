@@ -21,7 +21,7 @@ def test_each_host_is_calibrated_by_itself_and_only_its_newest_counts(tmp_path: 
     study, fold = load_study(STUDY, build_catalog()), Fold()
     with EventLog(tmp_path / "events.jsonl") as log:
         log.subscribe(fold.take)
-        merger = Merger(log, fold, study, 2)
+        merger = Merger(log, fold, study, 2, "replicate")
         for host, own in (("a", 1.0), ("b", 2.0), ("a", 3.0)):
             merger.part_of(host, "tcp://x").take(calibrated(own))
     assert {name: each.found[0].own for name, each in fold.calibrated.items()} == {
