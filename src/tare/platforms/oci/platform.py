@@ -133,7 +133,7 @@ class Oci(Platform[OciOptions]):
 
     def writes(self, options: OciOptions) -> tuple[Write, ...]:
         """Return what containers make on their host."""
-        name = options.runtime
+        name = "crun or runc" if options.runtime == "auto" else options.runtime
         made = Write(
             "container",
             f"{name} --root FOLDER/state run --bundle FOLDER/bundle tare-…",
