@@ -196,13 +196,20 @@ async def carry_out(order: Order, file: Path, console: Console, suite: Suite) ->
             mark = {"passed": "✓", "failed": "✗", "skipped": "–"}[case.outcome]
             console.print(f"{mark} {case.name} {case.words}".rstrip(), markup=False)
         events = await _study(order, verdict, place, console)
-    with Ledger(ledger) as written:
-        if not tried.leftovers and not written.open_entries():
-            written.discard()
+    _forget(ledger, tried.leftovers)
     made = _certificate(order, verdict, tried.cases, tried.noted, tried.leftovers, events)
     text = json.dumps(made.model_dump(mode="json"), indent=1, ensure_ascii=False) + "\n"
     put_for_user(file, text, "or name another file with --out")
     return made
+
+
+def _forget(path: Path, leftovers: Sequence[str]) -> None:
+    """Remove a ledger of which nothing is left; with anything left, `tare clean` needs it."""
+    ledger = Ledger(path)
+    if leftovers or ledger.open_entries():
+        ledger.close()
+    else:
+        ledger.discard()
 
 
 async def _checked(order: Order) -> Verdict:
