@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from tare.hosts import Ledger
 from tare.platforms.certificates.model import Case, contradictions
@@ -16,7 +17,7 @@ def test_the_file_is_made_of_what_was_found_and_agrees_with_itself() -> None:
     able = order.platform.stated(order.options).capabilities
     verdict = Verdict(True, "a guest booted", "", False, {"qemu": "7.2.22"}, able)
     cell = "b001/subject/alone/tick[samples=20000]"
-    events = [
+    events: list[dict[str, Any]] = [
         {"type": "run_started", "versions": {}, "host": {"name": "mine"}},
         {"type": "observation", "cell": cell, "metric": "typical", "unit": "s", "value": 1.0},
         {"type": "cell_finished", "cell": cell, "status": "ok", "reason": ""},
