@@ -76,11 +76,29 @@ class Pooled:
 
 
 def effects_alone(comparison: Comparison) -> Comparison:
-    """Return a run's effects without its cells, for more runs than memory holds."""
+    """Return a run's effects alone, without cells and arms' values, for very many runs."""
     runs = tuple(
         replace(run, cells=(), counted=(), series=(), machines=()) for run in comparison.runs
     )
-    return replace(comparison, runs=runs)
+    effects = tuple(
+        replace(
+            effect,
+            arm_summary=replace(effect.arm_summary, blocks=()),
+            baseline_summary=replace(effect.baseline_summary, blocks=()),
+        )
+        for effect in comparison.effects
+    )
+    return replace(
+        comparison,
+        runs=runs,
+        effects=effects,
+        aa=(),
+        summaries=(),
+        proof_differences=(),
+        host_costs=(),
+        failures=(),
+        pairs=None,
+    )
 
 
 def changes(before: Comparison, after: Comparison, confidence: float) -> tuple[Change, ...]:
