@@ -277,3 +277,11 @@ def test_a_run_whose_folder_is_removed_says_so_and_leaves_nothing(
     assert "Traceback" not in said
     assert "was removed while the run wrote into it" in said
     assert not folder.exists()
+
+
+def test_of_a_path_that_is_not_there_it_says_which_folder_to_make(tmp_path: Path) -> None:
+    error = OSError(errno.ENOENT, "No such file or directory")
+    told = remedy(error, tmp_path / "none" / "deep" / "x.csv")
+    assert f"of its folders {tmp_path} is the last that is there" in told
+    assert "mkdir -p" in told
+    assert remedy(error, Path("/proc/x")) == "nothing can be made in /proc"

@@ -122,7 +122,12 @@ def remedy(error: OSError, path: Path) -> str:
         case errno.EACCES:
             return f"let it be written by this user (ls -ld {there})"
         case errno.ENOENT | errno.ESTALE:
-            return f"it is not there: {there} is the last of its path that is; put it back"
+            if there in (path, path.parent):
+                return f"nothing can be made in {there if there.is_dir() else there.parent}"
+            return (
+                f"of its folders {there} is the last that is there: put back what is missing, or "
+                "make its folder (mkdir -p)"
+            )
         case errno.ENOTDIR | errno.EISDIR | errno.EEXIST:
             return "something else has its name: move that away"
         case errno.EIO:

@@ -96,9 +96,10 @@ def _record(path: Path, number: int, line: bytes) -> Record:
         record = _legible(line)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "line"
+        where = ".".join(map(str, first["loc"]))
+        told = f"{where}: {first['msg']}" if where else first["msg"]
         raise UnreadableStream(
-            f"{path}: line {number}: {where}: {first['msg']}; the file is damaged there"
+            f"{path}: line {number}: {told}; the file is damaged there"
         ) from error
     _require_place(path, number, record.seq)
     if isinstance(record.event, RunStarted) and record.event.version > STREAM_VERSION:
