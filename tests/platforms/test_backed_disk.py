@@ -111,6 +111,7 @@ async def test_the_volume_of_a_killed_run_is_removed_by_its_ledger(
 @pytest.mark.parametrize(
     ("size", "wanted", "words"),
     [(128 * MIB, GROUP, "insufficient free space"), (16 * MIB, "other", "not found")],
+    ids=["too large", "no such group"],
 )
 async def test_what_lvm_refuses_is_told_and_nothing_stays(
     context: Context, group: Path, tmp_path: Path, size: int, wanted: str, words: str

@@ -39,7 +39,7 @@ def test_what_each_is_to_be_is_taken(tmp_path: Path) -> None:
         (xen_file, LINUX, "no Xen that can be booted"),
         (xen_file, b"\x7fELF" + bytes(600), "no Xen that can be booted"),
         (xen_file, b"MZ" + XEN, "not `xen.efi`"),
-        (xen_file, gzip.compress(XEN)[:20], "cannot be unpacked"),
+        (xen_file, gzip.compress(XEN, mtime=0)[:20], "cannot be unpacked"),
         (kernel_file, XEN[4:], "not a Linux kernel"),
         (program_file, b"#!/bin/sh\n", "may not be executed"),
     ],
