@@ -7,13 +7,14 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from tare.platforms.contract import ANY_BOOT, Capabilities, Statement, Variant
+from tare.platforms.contract import ANY_BOOT, Capabilities, Statement, Variant, Write
 from tare.platforms.hyperv.making import Making
 from tare.platforms.hyperv.options import KNOBS, HypervOptions
 from tare.platforms.hyperv.proof import facts_of
 from tare.platforms.hyperv.server import Server
 from tare.platforms.hyperv.session import HypervSession, load
 from tare.platforms.hyperv.vm import HypervVm, wanted_of
+from tare.platforms.linux.writes import FOLDER
 from tare.platforms.vendors.offer import CHANNEL, NOTES
 from tare.platforms.vendors.options import ANY
 from tare.platforms.vendors.platform import Order, Seen, VendorPlatform, image_named, removal
@@ -80,6 +81,7 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
                 knobs=KNOBS,
                 missing_knobs=MISSING_KNOBS,
             ),
+            elsewhere=True,
             kernel="the live image's",
             channel=CHANNEL,
             needs=(
@@ -118,6 +120,21 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
             most = min(most, MOST_OF_GENERATION_1)
         versions = {"hyperv": str(facts.get("build", ""))}
         return Seen(reason, versions, replace(able, max_vcpus=most))
+
+    def writes(self, options: HypervOptions) -> tuple[Write, ...]:
+        """Return what VMs make on the host."""
+        return (
+            FOLDER,
+            Write(
+                VM,
+                "New-Item of a folder tare-…, [IO.File]::WriteAllBytes of its configuration, "
+                "Copy-Item of the image, New-VM, Set-VM, Set-VMProcessor, Set-VMFirmware, "
+                "Add-VMNetworkAdapter, Remove-VMNetworkAdapter, Add-VMDvdDrive, Set-VMDvdDrive, "
+                "Start-VM, Stop-VM",
+                "Remove-VM, Remove-Item of the folder",
+                "the folder of `folder`, else the host's own for VMs",
+            ),
+        )
 
     def boots(self, options: HypervOptions) -> str:
         """Say in which image the kernel is, which must be named."""
