@@ -55,9 +55,9 @@ class LiveMachine:
         smm = "on" if self.firmware == "secure" else "off"
         boot = f"file={self.image},format=raw,read-only=on,if=none,id=image"
         cfg = f"file={configuration},format=raw,read-only=on,if=none,id=told"
-        told = ["-drive", cfg, "-device", "ide-cd,drive=told"]
+        told = ["-drive", cfg, "-device", "ide-cd,drive=told,bus=ide.1"]
         card = ["-netdev", "user,id=net", "-device", f"{self.nic},netdev=net"]
-        device = "ide-cd" if self.medium == "cd" else "virtio-blk-pci"
+        device = "ide-cd,bus=ide.0" if self.medium == "cd" else "virtio-blk-pci"
         return [
             *("qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none"),
             *("-machine", f"q35,smm={smm}", "-accel", "tcg", "-cpu", "max"),
