@@ -120,7 +120,7 @@ async def test_no_cell_reads_the_toolbox_from_a_cd(
     async with booted(machine, tmp_path) as found:
         hello = await found.client.hello(HELLO_S)
         assert hello.proof["live"]["toolbox"] == {"on": on, "device": device}
-        said = {"argv": ["bzip2", "--version"], "runs": 1}
+        said = {"steps": [{"argv": ["bzip2", "--help"]}]}
         done = await found.client.run("program", said, deadline_s=END_S)
         assert done.value
 
