@@ -20,11 +20,12 @@ from tare.hosts import LocalHost
 from tare.platforms.contract import Context, MachineSpec, Shape
 from tare.platforms.linux.backed_disk import backed_disk, lacking_backing
 from tare.platforms.linux.disk import OwnDisk
-from tare.platforms.qemu import features, halt_polling, microvm
+from tare.platforms.qemu import features, halt_polling, kvm_trial, microvm
 from tare.platforms.qemu.command import command
 from tare.platforms.qemu.disk import prove_disk, require_bus
 from tare.platforms.qemu.disk_options import BUSES
 from tare.platforms.qemu.drive import DISK_DEVICE, DISK_NODE, DISK_THREAD
+from tare.platforms.qemu.kvm_trial import Answer
 from tare.platforms.qemu.memory import bound_to, online_nodes
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu
@@ -198,6 +199,20 @@ async def test_arguments_that_qemu_does_not_take_make_an_arm_unusable(context: C
     assert "no-such-argument" in f"{verdict.reason} {verdict.hint}"
     good = await Qemu().check(context, QemuOptions(extra_args=("-overcommit", "cpu-pm=off")))
     assert good.usable, good
+
+
+@pytest.mark.skipif(not shutil.which("qemu-system-x86_64"), reason="QEMU is not installed")
+@pytest.mark.parametrize("said", [{"machine": "microvm"}, {"cpu_features": ["+aes"]}])
+async def test_what_a_qemu_may_have_been_built_without_is_tried_before_a_run(
+    context: Context, monkeypatch: pytest.MonkeyPatch, said: dict[str, object]
+) -> None:
+    async def refusing(*_: object) -> Answer:
+        return Answer(False, "this QEMU does not take it", "build another")
+
+    monkeypatch.setattr(kvm_trial, "taken", refusing)
+    verdict = await Qemu().check(context, QemuOptions.model_validate(said))
+    assert (verdict.usable, verdict.reason) == (False, "this QEMU does not take it")
+    assert (await Qemu().check(context, QemuOptions())).usable
 
 
 @pytest.mark.skipif(not shutil.which("qemu-system-x86_64"), reason="QEMU is not installed")

@@ -167,12 +167,7 @@ class Qemu(Platform[QemuOptions]):
         if is_file_name(kernel) and not Path(kernel).is_file():
             return verdict(False, f"there is no kernel file {kernel}", "name an existing vmlinuz")
         if options.accelerator == "tcg":
-            if (
-                options.cpu is not None
-                or options.cpu_features
-                or options.mlock
-                or options.extra_args
-            ):
+            if _needs_trial(options):
                 answer = await probe.taken(context.host, trial(options))
                 if not answer.usable:
                     return verdict(False, answer.reason, answer.hint, lasting=answer.sure)
