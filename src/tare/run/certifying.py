@@ -41,6 +41,7 @@ from tare.run.foreground import carry_out as carry_study_out
 from tare.run.session import agent_path, cache_dir, study_source
 from tare.run.setup import Decision
 from tare.run.versions import agent_identity, tare_version
+from tare.study.checking import message_of
 from tare.study.load import load_study
 from tare.study.model import Study
 
@@ -120,9 +121,9 @@ def asked(name: str, values: Sequence[str], *, minutes: float, figures: bool) ->
             {key.replace("-", "_"): value for key, value in given.items()}
         )
     except ValidationError as error:
-        first = error.errors()[0]
+        first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"]).replace("_", "-")
-        words = plain_line(f"{name}: {place}: {first['msg']}", _WORDS)
+        words = plain_line(f"{name}: {place}: {message_of(first)}", _WORDS)
         raise InputError(words, "docs/study.md has every option") from error
     if not platform.writes(options):
         raise InputError(
