@@ -30,7 +30,14 @@ from tare.platforms.linux.process_machine import (
 from tare.platforms.linux.rights import uid_of
 from tare.platforms.linux.scheduling import own_policy
 from tare.platforms.oci.bundle import AGENT_INSIDE, ContainerSpec, configuration
-from tare.platforms.oci.runtime import TRIAL_MEMORY, TRIAL_S, Runtime, RuntimeName, laid_out
+from tare.platforms.oci.runtime import (
+    TRIAL_MEMORY,
+    TRIAL_S,
+    Runtime,
+    RuntimeName,
+    laid_out,
+    noted_container,
+)
 from tare.platforms.oci.seccomp import runs_as
 
 if TYPE_CHECKING:
@@ -134,21 +141,9 @@ async def owned_rootless(
             given = await host.run(["chown", "-R", owner, str(folder)], timeout_s=TRIAL_S)
             if not given.ok:
                 raise MachineFault(f"{spec.name}: {given.words()}")
-        entry = context.ledger.record(
-            "container",
-            runtime=runtime.name,
-            root=str(state),
-            id=spec.name,
-            cpus=list(spec.cpus),
-        )
-        try:
+        async with noted_container(context, runtime, spec, state):
             command = runtime.run_command(state, bundle, spec.name)
             yield user.around(command, spec.cpus, state), state
-        finally:
-            if await host.exists(state / spec.name):
-                gone = runtime.command(state, "delete", "--force", spec.name)
-                await host.run(gone, timeout_s=TRIAL_S)
-            context.ledger.done(entry)
 
 
 def _trial_spec(context: Context, args: tuple[str, ...]) -> ContainerSpec:

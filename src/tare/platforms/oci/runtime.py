@@ -177,22 +177,35 @@ async def owned_container(
         raise MachineFault(f"{spec.name}: {made.words()}")
     text = json.dumps(configuration(spec), indent=1)
     await context.host.write(bundle / "config.json", text.encode())
-    async with owned_cgroups(context.host, context.ledger, mounts, spec.name):
-        entry = context.ledger.record(
-            "container",
-            runtime=runtime.name,
-            root=str(state),
-            id=spec.name,
-            cpus=list(spec.cpus),
-        )
-        try:
-            yield runtime.run_command(state, bundle, spec.name)
-        finally:
-            if await context.host.exists(state / spec.name) or runtime.name == "runsc":
-                await context.host.run(
-                    runtime.command(state, "delete", "--force", spec.name), timeout_s=TRIAL_S
-                )
-            context.ledger.done(entry)
+    async with (
+        owned_cgroups(context.host, context.ledger, mounts, spec.name),
+        noted_container(context, runtime, spec, state),
+    ):
+        yield runtime.run_command(state, bundle, spec.name)
+
+
+@asynccontextmanager
+async def noted_container(
+    context: Context, runtime: Runtime, spec: ContainerSpec, state: Path
+) -> AsyncIterator[None]:
+    """Note a container in the ledger before it is run, and delete it in the end.
+
+    Args:
+        context: Where it runs.
+        runtime: What runs it.
+        spec: What it is.
+        state: The directory of the runtime's state.
+    """
+    entry = context.ledger.record(
+        "container", runtime=runtime.name, root=str(state), id=spec.name, cpus=list(spec.cpus)
+    )
+    try:
+        yield
+    finally:
+        if await context.host.exists(state / spec.name) or runtime.name == "runsc":
+            gone = runtime.command(state, "delete", "--force", spec.name)
+            await context.host.run(gone, timeout_s=TRIAL_S)
+        context.ledger.done(entry)
 
 
 _LAY_OUT = (
