@@ -23,19 +23,17 @@ from tare.errors import TareError
 from tare.events import Calibrated, Calibration
 from tare.platforms.linux.disk import device_moved
 from tare.platforms.linux.process_machine import owned_directory, temporary_folder
+from tare.run.believable import DRIFT_LIMIT_PPM, MOST_APART, SMALL_BYTES
 
 if TYPE_CHECKING:
     from tare.hosts import Host
     from tare.platforms.contract import Context
 
-RATE_WITHIN = 500e-6
-"""How far the counter's rate may be off, as a machine's clock (:mod:`tare.agent.clocktrust`)."""
+RATE_WITHIN = DRIFT_LIMIT_PPM * 1e-6
+"""How far the counter's rate may be off: as a machine's clock."""
 MEMORY_WITHIN = 0.5
 """Of two compilers' loops over the same arrays: NumPy's asks for huge pages, and was 1.1 to 1.3
 times as fast where Tare was developed."""
-DISK_WITHIN = 0.1
-DISK_SLACK = 4 << 20
-"""As for cells: what is told may exceed what the device moved by a tenth and 4 MiB."""
 STAMP_S = 1e-6
 """A clock that is read through the kernel or from a device takes longer than that."""
 
@@ -179,9 +177,9 @@ async def _disk(context: Context, cpu: int) -> list[Calibration]:
         after = await device_moved(host, device)
     own = float(told["bytes"])
     moved = sum(after.values()) - sum(before.values())
-    believed = own <= moved * (1 + DISK_WITHIN) + DISK_SLACK
+    believed = own <= moved * (1 + MOST_APART) + SMALL_BYTES
     note = f"{own / float(told['seconds']) / 1e6:.3g} MB/s"
-    if moved > 2 * own + DISK_SLACK:
+    if moved > 2 * own + SMALL_BYTES:
         note += "; others used the disk too"
     return [
         Calibration(
