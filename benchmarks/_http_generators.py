@@ -101,23 +101,30 @@ def agent_load(params: dict[str, Any], cpu: int | None = None) -> dict[str, Any]
     return value
 
 
+def closed_loop(
+    target: Target, connections: int, seconds: float, cpu: int | None
+) -> dict[str, Any]:
+    """Have the agent ask for one object as fast as it is answered; return its result."""
+    return agent_load(
+        {
+            "port": target.port,
+            "paths": [target.path],
+            "connections": connections,
+            "threads": 1,
+            "seconds": seconds,
+            "warmup_s": 0.0,
+        },
+        cpu,
+    )
+
+
 def tare() -> Generator:
     """Return Tare's own generator."""
 
     def measure(
         target: Target, connections: int, seconds: float, cpu: int | None
     ) -> tuple[float, float]:
-        value = agent_load(
-            {
-                "port": target.port,
-                "paths": [target.path],
-                "connections": connections,
-                "threads": 1,
-                "seconds": seconds,
-                "warmup_s": 0.0,
-            },
-            cpu,
-        )
+        value = closed_loop(target, connections, seconds, cpu)
         if value["failed"]:
             raise Unmeasured(f"tare: {value['failed']} requests failed: {value['errors']}")
         return float(value["connections_per_s"]), float(value["completed"])

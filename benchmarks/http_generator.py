@@ -20,6 +20,7 @@ from benchmarks._http_generators import (
     Reached,
     Target,
     agent_load,
+    closed_loop,
     closed_loop_p99_s,
     peers,
     tare,
@@ -121,17 +122,7 @@ def _cost(each: Reached) -> str:
 
 def endurance(target: Target, seconds: float, cpu: int | None) -> Goal:
     """Return whether one-request connections go on for so long without a port running out."""
-    value = agent_load(
-        {
-            "port": target.port,
-            "paths": [target.path],
-            "connections": CONNECTIONS,
-            "threads": 1,
-            "seconds": seconds,
-            "warmup_s": 0.0,
-        },
-        cpu,
-    )
+    value = closed_loop(target, CONNECTIONS, seconds, cpu)
     return Goal(
         name=f"requests that failed in {seconds:g} s of one-request connections",
         peer=f"{value['completed']:,} that did not",

@@ -66,9 +66,7 @@ def interference(
         confidence: Nominal coverage of the intervals.
         level: How often an arm that nothing hurts may be told as hurt anywhere.
     """
-    if not runs:
-        return ()
-    scenarios: Mapping[str, Any] = runs[0].study.get("scenarios") or {}
+    scenarios = _scenarios_of(runs)
     if not any(each.get("neighbours") for each in scenarios.values()):
         return ()
     quiet = {name: _quiet_beside(name, scenarios) for name in scenarios}
@@ -89,13 +87,15 @@ def memory_bus(
         confidence: Nominal coverage of the intervals.
         level: How often an arm that nothing hurts may be told as hurt anywhere.
     """
-    if not runs:
-        return ()
-    scenarios: Mapping[str, Any] = runs[0].study.get("scenarios") or {}
+    scenarios = _scenarios_of(runs)
     calculating = {name: _calculating(name, scenarios) for name in scenarios}
     if not any(calculating.values()):
         return ()
     return _slowdowns(runs, arms, confidence, level, calculating)
+
+
+def _scenarios_of(runs: Sequence[RunData]) -> Mapping[str, Any]:
+    return (runs[0].study.get("scenarios") or {}) if runs else {}
 
 
 def _calculating(name: str, scenarios: Mapping[str, Any]) -> str | None:
@@ -128,7 +128,7 @@ def _slowdowns(
     quiet: Mapping[str, str | None],
 ) -> tuple[Hurt, ...]:
     """Return the slowdowns of headline metrics in scenarios, each against the one it is given."""
-    scenarios: Mapping[str, Any] = runs[0].study.get("scenarios") or {}
+    scenarios = _scenarios_of(runs)
     emulated = frozenset[str]().union(*(run.emulated_arms for run in runs))
     wanted: list[tuple[str, Pair]] = []
     for base, by_scenario in _by_scenario(group(runs)).items():
