@@ -20,12 +20,17 @@ async def reached(host: Host, path: Path, died: asyncio.Future[MachineFault]) ->
         MachineFault: ``died`` was set before.
         TimeoutError: It did not listen within 20 s.
     """
-    async with asyncio.timeout(_CONNECT_S):
-        while True:
-            # QEMU tells nobody when it begins to listen.
-            try:
-                return await host.connect_unix(path)
-            except (FileNotFoundError, ConnectionRefusedError):
-                if died.done():
-                    raise died.result() from None
-                await asyncio.sleep(_RETRY_S)
+    try:
+        async with asyncio.timeout(_CONNECT_S):
+            while True:
+                # QEMU tells nobody when it begins to listen.
+                try:
+                    return await host.connect_unix(path)
+                except (FileNotFoundError, ConnectionRefusedError):
+                    if died.done():
+                        raise died.result() from None
+                    await asyncio.sleep(_RETRY_S)
+    except TimeoutError as error:
+        # By itself it has no words, and those who tell of it would end in a colon.
+        words = f"it did not listen at {path.name} within {_CONNECT_S:g} s"
+        raise TimeoutError(words) from error
