@@ -29,6 +29,7 @@ from tare.workloads.network.proxy.owners import (
     HYPERVISOR,
     IDLE,
     NETBACK,
+    STEAL,
     SWITCH,
     UNOWNED,
     VCPUS,
@@ -147,6 +148,23 @@ def test_what_nobody_ran_is_told_as_unowned() -> None:
     found = account_of(told)
     assert shares(found, HOST)[UNOWNED] == pytest.approx(0.15)
     assert found.owned == pytest.approx(0.85)
+
+
+def test_what_the_hypervisor_below_the_host_took_is_stolen_and_not_unowned() -> None:
+    told = result()
+    host = told["accounts"]["host"]
+    host["tasks"] = host["tasks"][:3]
+    first = {"user": 100, "system": 300, "idle": 400, "steal": 200}
+    host["after"]["/proc/stat"] = stat(first, {"user": 100, "system": 300, "idle": 600})
+    found = account_of(told)
+    assert shares(found, HOST)[STEAL] == pytest.approx(0.1)
+    assert shares(found, HOST)[UNOWNED] == pytest.approx(0.05)
+    assert found.owned == pytest.approx(0.95)
+    # A kernel that leaves what was stolen in the time of its threads counts it once.
+    host["tasks"] = result()["accounts"]["host"]["tasks"]
+    twice = shares(account_of(told), HOST)
+    assert STEAL not in twice and UNOWNED not in twice
+    assert sum(twice.values()) == pytest.approx(1.0)
 
 
 def test_a_guests_threads_are_its_vcpus_its_hypervisor_and_its_devices() -> None:

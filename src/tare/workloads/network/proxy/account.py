@@ -12,6 +12,7 @@ from tare.workloads.network.proxy.owners import (
     IDLE,
     KSOFTIRQD,
     ORIGIN,
+    STEAL,
     SWITCH,
     TARE,
     UNOWNED,
@@ -60,7 +61,8 @@ class Account:
         spent: All of it, per place in the order of size.
         machine_s: CPU seconds of the host for the machine, per request; None: the host cannot
             tell.
-        owned: The share of the host's CPU time that has an owner, idle CPUs counted.
+        owned: The share of the host's CPU time that has an owner: idle CPUs counted, and what the
+            hypervisor below a host that is itself a virtual machine took from it.
         softirq: Seconds of the host's software interrupts, which are part of whose work they
             interrupted, per request.
         hardirq: The same for hardware interrupts.
@@ -115,9 +117,12 @@ def account_of(result: Mapping[str, Any]) -> Account:
         owners = replace(owners, server="")
     owned, strangers = used(tasks, owners, parents_in(host))
     by_owner = {**with_strangers(owned, strangers, total_s), IDLE: idle_s}
-    left = max(0.0, total_s - sum(by_owner.values()))
-    cycles, no_cycles = _cycles_per_s(host, total_s - idle_s)
-    spent = _ordered(HOST, {**by_owner, UNOWNED: left}, total_s, requests)
+    nobodys = max(0.0, total_s - sum(by_owner.values()))
+    # Of what no thread had, as not every kernel keeps what was stolen out of its threads' time.
+    stolen = min(nobodys, sum(each["steal"] for each in cpus.values()))
+    left = nobodys - stolen
+    cycles, no_cycles = _cycles_per_s(host, total_s - idle_s - stolen)
+    spent = _ordered(HOST, {**by_owner, STEAL: stolen, UNOWNED: left}, total_s, requests)
     spent = [_in_cycles(each, cycles) for each in spent]
     inside = _inside(machine, result, cpus if result.get("shared") else None)
     within = sum(inside.values())
@@ -149,7 +154,7 @@ def _cycles_per_s(host: Mapping[str, Any], busy_s: float) -> tuple[float | None,
 
 
 def _in_cycles(spent: Spent, cycles_per_s: float | None) -> Spent:
-    if cycles_per_s is None or spent.who == IDLE:
+    if cycles_per_s is None or spent.who in (IDLE, STEAL):
         return spent
     return replace(spent, cycles=spent.per_request_s * cycles_per_s)
 
