@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tare.errors import TareError
-from tare.fleet.carrying import carry
+from tare.fleet.hosts_part import carry
 from tare.fleet.inbox import Inbox
 from tare.fleet.wire import FROM_HOST, Assignment, FromHost, Message, StillThere
 

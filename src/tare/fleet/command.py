@@ -16,7 +16,7 @@ from rich.text import Text
 
 from tare.errors import InputError
 from tare.events import Fold, RunFinished, RunResumed, RunStarted, read_fold
-from tare.fleet.carrying import carry
+from tare.fleet.hosts_part import carry
 from tare.fleet.cluster import Cluster, Task
 from tare.fleet.controller import Controller, FleetSetup
 from tare.fleet.dealing import Deal, Dealing, Way

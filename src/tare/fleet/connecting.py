@@ -15,7 +15,7 @@ from distributed import Client, Scheduler, Worker
 from distributed.utils import get_ip
 
 from tare.errors import InputError
-from tare.fleet.carrying import carry
+from tare.fleet.hosts_part import carry
 from tare.fleet.cluster import RESOURCE, Cluster, Task
 from tare.fleet.servers import HostWorker, QuietScheduler, WorkersHost
 
