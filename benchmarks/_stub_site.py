@@ -134,7 +134,7 @@ def main(folder: Path) -> None:
 
 
 async def simulate(assignment: str, up: str, down: str, program: Sequence[str] = ()) -> None:
-    """Be a host's part inside a worker of Dask's, as :func:`tare.fleet.hosts_part.carry` is."""
+    """Stand for :func:`tare.fleet.hosts_part.carry_out_part` inside a worker of Dask's."""
     from distributed import Queue, get_client, get_worker
 
     del program

@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks._results import Fact, Goal, Result, finish, machine_facts
 from benchmarks._runs import Unmeasured, carry_out
 from tare.analysis import compare_runs, load_run
-from tare.analysis.duets import beside
+from tare.analysis.duets import overlaps
 
 NICE = {"nice": -20}
 """Above whatever else runs here, as in `gates_of_runs`."""
@@ -57,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
 
     def look(kind: str, folder: Path) -> None:
         run = load_run(folder)
-        alone.extend(1 - share for share in beside([run]).values())
+        alone.extend(1 - share for share in overlaps([run]).values())
         took[kind].append(run.wall_s)
         for effect in compare_runs(run).aa:
             if effect.headline and effect.half_width is not None:

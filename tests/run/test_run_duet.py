@@ -81,10 +81,10 @@ def test_the_share_with_company_is_the_overlap() -> None:
         await asyncio.gather(short.begin(0), long.begin(0))
         short._began[0] = long._began[0] = 10.0
         short._ended[0] = 14.0
-        alone_until = short.beside(0)
+        alone_until = short.overlap(0)
         long._ended[0] = 18.0
         assert alone_until == 1.0
-        return short.beside(0), long.beside(0)
+        return short.overlap(0), long.overlap(0)
 
     assert asyncio.run(run()) == (1.0, 0.5)
 

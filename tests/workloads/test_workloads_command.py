@@ -196,7 +196,7 @@ def test_files_are_found_beside_the_study_and_must_be_executable_to_run(tmp_path
         CommandParameters.model_validate(given_study, context=here)
     (tmp_path / "x").chmod(0o755)
     known = CommandParameters.model_validate(given_study, context=here)
-    added = COMMAND.adds(known).beside(tmp_path)
+    added = COMMAND.adds(known).relative_to(tmp_path)
     assert added == Additions(files={"/opt/x": tmp_path / "x"})
     # A stored study is read again although the file is gone.
     (tmp_path / "x").unlink()

@@ -9,7 +9,7 @@ import numpy as np
 
 from tare.analysis.anytime import at_any_time
 from tare.analysis.comparison import ArmVerdict, Comparison, Correction
-from tare.analysis.duets import beside
+from tare.analysis.duets import overlaps
 from tare.analysis.effects import Estimate, Pair, estimate_all, pair_up, summarise_arm
 from tare.analysis.families import Tested, tested
 from tare.analysis.findings import Order, failure_rates, lost_cells, orders, slow_modes
@@ -94,7 +94,7 @@ class Comparing:
             lost=lost_cells(runs),
             level=settings.level,
             confidence=settings.confidence,
-            beside=beside(runs),
+            overlaps=overlaps(runs),
         )
         self.places = places_in_blocks(runs) if settings.position else None
         self.twins = settings.twins

@@ -28,7 +28,7 @@ def is_duet(run: RunData) -> bool:
     return bool((run.study.get("blocks") or {}).get("duet"))
 
 
-def beside(runs: Iterable[RunData]) -> dict[Cells, float]:
+def overlaps(runs: Iterable[RunData]) -> dict[Cells, float]:
     """Return for which share of their time cells had the other arm at work beside them, on average.
 
     Args:

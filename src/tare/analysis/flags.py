@@ -29,7 +29,7 @@ class Known:
         lost: Cells that do not count.
         level: Below which a p is told.
         confidence: Of intervals.
-        beside: For which share of their time the cells of a duet had the other arm beside them.
+        overlaps: For which share of their time the cells of a duet had the other arm beside them.
     """
 
     unsteady: Mapping[SeriesKey, tuple[Flag, ...]]
@@ -38,7 +38,7 @@ class Known:
     lost: LostCells
     level: float
     confidence: float
-    beside: Mapping[Cells, float] = field(default_factory=dict)
+    overlaps: Mapping[Cells, float] = field(default_factory=dict)
 
 
 def flags_of(
@@ -64,7 +64,7 @@ def flags_of(
             text = f"the boots of {arm} have two humps, which a mean hides"
             flags.append(Flag("two-humped", text))
         key = pair.key
-        share = known.beside.get(Cells(key.scenario, key.workload, key.parameters, arm), 1.0)
+        share = known.overlaps.get(Cells(key.scenario, key.workload, key.parameters, arm), 1.0)
         if share < LEAST_BESIDE:
             text = f"{arm} was alone for {100 * (1 - share):.2g} % of its time in this duet"
             flags.append(Flag("duet", text))

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tare.errors import TareError
-from tare.fleet.hosts_part import carry
+from tare.fleet.hosts_part import carry_out_part
 from tare.fleet.inbox import Inbox
 from tare.fleet.wire import FROM_HOST, Assignment, FromHost, Message, StillThere
 
@@ -127,7 +127,9 @@ class Cluster:
         task: What Dask is given for each attempt.
     """
 
-    def __init__(self, client: Client, program: Sequence[str] = (), task: Task = carry) -> None:
+    def __init__(
+        self, client: Client, program: Sequence[str] = (), task: Task = carry_out_part
+    ) -> None:
         self._client = client
         self._program = tuple(program)
         self._task = task

@@ -16,10 +16,10 @@ from rich.text import Text
 
 from tare.errors import InputError
 from tare.events import Fold, RunFinished, RunResumed, RunStarted, read_fold
-from tare.fleet.hosts_part import carry
 from tare.fleet.cluster import Cluster, Task
 from tare.fleet.controller import Controller, FleetSetup
 from tare.fleet.dealing import Deal, Dealing, Way
+from tare.fleet.hosts_part import carry_out_part
 from tare.fleet.lockstep import Lockstep
 from tare.outputs import put_for_user
 from tare.run.appending import appending
@@ -56,7 +56,7 @@ class ClusterChoice:
     address: str
     security: Security | None = None
     program: Sequence[str] = ()
-    task: Task = carry
+    task: Task = carry_out_part
 
 
 @asynccontextmanager

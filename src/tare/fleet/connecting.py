@@ -15,8 +15,8 @@ from distributed import Client, Scheduler, Worker
 from distributed.utils import get_ip
 
 from tare.errors import InputError
-from tare.fleet.hosts_part import carry
 from tare.fleet.cluster import RESOURCE, Cluster, Task
+from tare.fleet.hosts_part import carry_out_part
 from tare.fleet.servers import HostWorker, QuietScheduler, WorkersHost
 
 if TYPE_CHECKING:
@@ -49,7 +49,10 @@ def _settings() -> Iterator[None]:
 
 @asynccontextmanager
 async def connected(
-    address: str, security: Security | None, program: Sequence[str] = (), task: Task = carry
+    address: str,
+    security: Security | None,
+    program: Sequence[str] = (),
+    task: Task = carry_out_part,
 ) -> AsyncIterator[Cluster]:
     """Connect to a scheduler.
 

@@ -42,7 +42,7 @@ MOST_AT_ONCE = 32
 TAIL = 20
 
 
-async def carry(assignment: str, up: str, down: str, program: Sequence[str] = ()) -> None:
+async def carry_out_part(assignment: str, up: str, down: str, program: Sequence[str] = ()) -> None:
     """Carry an assignment out: the task that Dask is given, one for each attempt on a host.
 
     Args:
@@ -65,10 +65,10 @@ async def carry(assignment: str, up: str, down: str, program: Sequence[str] = ()
     )
     async with client:
         queues = await Queue(up, client=client), await Queue(down, client=client)
-        await _Carrier(worker.address, *queues, host.cpus).run(json.dumps(given), list(program))
+        await _Attempt(worker.address, *queues, host.cpus).run(json.dumps(given), list(program))
 
 
-class _Carrier:
+class _Attempt:
     """One attempt at a host's part."""
 
     def __init__(self, worker: str, up: Queue, down: Queue, cpus: Sequence[int]) -> None:

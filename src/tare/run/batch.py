@@ -31,7 +31,7 @@ from tare.run.between import stood_between
 from tare.run.cast import Cast
 from tare.run.cell import LEAST_COUNTED_S, Attempt, CellContext
 from tare.run.cluster.batch import clustered
-from tare.run.duet import Beside
+from tare.run.duet import InStep
 from tare.run.host_counters import HostSampler, host_sampler
 from tare.run.neighbours import Neighbour
 from tare.run.outputs import save_logs
@@ -168,7 +168,7 @@ class BatchRunner:
                     lost=place.lost,
                     watch=watch,
                     unaltered=partial(held_unaltered, context.host, context.ledger),
-                    beside=None if side is None else Beside(side, index),
+                    in_step=None if side is None else InStep(side, index),
                 )
                 fault = await attempt.carry_out()
                 if fault is not None:

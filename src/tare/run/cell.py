@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tare.agent.clocktrust import ClockTrust
     from tare.events import Event, EventLog
     from tare.run.cast import Cast
-    from tare.run.duet import Beside
+    from tare.run.duet import InStep
     from tare.run.folder import RunFolder
     from tare.study.cells import Cell
     from tare.workloads.contract import Metric, Parameters, Workload
@@ -134,7 +134,7 @@ class Attempt:
         lost: Each set if a host is lost as a whole, or the network between hosts.
         watch: What samples the host's counters beside the machine's.
         unaltered: Raises MachineFault where the host is no longer as the machines need it.
-        beside: What keeps it in step with the other arm of a duet.
+        in_step: What keeps it in step with the other arm of a duet.
     """
 
     context: CellContext
@@ -147,7 +147,7 @@ class Attempt:
     lost: tuple[asyncio.Future[MachineFault], ...] = ()
     watch: HostSampler | None = None
     unaltered: Callable[[], Awaitable[None]] | None = None
-    beside: Beside | None = None
+    in_step: InStep | None = None
 
     @property
     def workload(self) -> Workload[Any]:
@@ -223,8 +223,8 @@ class Attempt:
                 # When all files are made, and before any is measured.
                 forgotten.update(await subject.forget_disk())
                 before.update(await subject.disk_moved())
-            if self.beside is not None:
-                await self.beside.begin()
+            if self.in_step is not None:
+                await self.in_step.begin()
             await side.begin()
             await cost.begin()
             counters.start_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
@@ -251,10 +251,10 @@ class Attempt:
         )
         try:
             standstill.begin()
-            outcome = await loads.beside(self._work(barrier, progress))
+            outcome = await loads.while_all_run(self._work(barrier, progress))
             took_s = time.monotonic() - began
-            if self.beside is not None:
-                self.beside.end()
+            if self.in_step is not None:
+                self.in_step.end()
             await cost.end()
             after = await subject.disk_moved() if uses_disk else {}
             host = await side.end(outcome)
@@ -361,7 +361,7 @@ class Attempt:
                 warnings=(*texts(measured.outcome.value), *warnings(measured.loads)),
                 logs=self.logs,
                 measured_s=measured.took_s,
-                facts=measured.facts() | (self.beside.facts() if self.beside else {}),
+                facts=measured.facts() | (self.in_step.facts() if self.in_step else {}),
             )
         )
         return told

@@ -194,7 +194,7 @@ class Side:
         """Note that the work of a cell has ended."""
         self._ended[cell] = time.monotonic()
 
-    def beside(self, cell: int) -> float:
+    def overlap(self, cell: int) -> float:
         """Return for which share of a cell's time the other side was at work too."""
         began, ended = self._began[cell], self._ended[cell]
         other = self.partner
@@ -204,11 +204,11 @@ class Side:
 
     def facts(self, cell: int) -> dict[str, Any]:
         """Return what a cell's record keeps of its being one half of a duet."""
-        return {DUET: {"beside": self.partner.arm, "share": self.beside(cell)}}
+        return {DUET: {"beside": self.partner.arm, "share": self.overlap(cell)}}
 
 
 @dataclass(frozen=True)
-class Beside:
+class InStep:
     """One cell of one side of a duet."""
 
     side: Side

@@ -160,7 +160,7 @@ class Loads:
             pass
         return WorkloadFault(words)
 
-    async def beside(self, work: Coroutine[Any, Any, T]) -> T:
+    async def while_all_run(self, work: Coroutine[Any, Any, T]) -> T:
         """Return what the subject's ``work`` returns, unless a load ends before it.
 
         Raises:

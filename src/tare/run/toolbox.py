@@ -35,7 +35,7 @@ def study_additions(setup: Grounds, study: Study) -> Iterator[tuple[str, Additio
         workload = setup.workloads[spec.workload]
         for point in spec.points:
             added = workload.adds(workload.parameters.model_validate(point))
-            yield label, added.beside(Path(study.folder))
+            yield label, added.relative_to(Path(study.folder))
 
 
 async def require_additions(setup: Grounds, builder: Host | None, study: Study, path: Path) -> None:

@@ -26,7 +26,7 @@ class Additions:
     def __bool__(self) -> bool:
         return bool(self.packages or self.files)
 
-    def beside(self, folder: Path) -> Additions:
+    def relative_to(self, folder: Path) -> Additions:
         """Return the same with the files found from ``folder`` on."""
         files = {place: folder / source for place, source in self.files.items()}
         return Additions(self.packages, files)
