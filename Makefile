@@ -1,6 +1,9 @@
 .PHONY: setup quick test acceptance lint fuzz torture bench simulations mutants regressions docs architecture wheel lock \
 	sbom audit clean help
 
+# What many processes import is compiled once, also where the environment says otherwise.
+export PYTHONDONTWRITEBYTECODE :=
+
 TARE := .venv/bin/tare
 PYTEST := .venv/bin/python -m pytest
 

@@ -39,6 +39,7 @@ class Vms(ServedCases):
 
 
 @pytest.mark.slow
+@pytest.mark.boots
 class TestHyperv(Vms):
     platform = Hyperv()
     options = NAMED

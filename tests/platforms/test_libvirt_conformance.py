@@ -48,6 +48,7 @@ class Domains(PlatformCases):
 
 
 @pytest.mark.slow
+@pytest.mark.boots
 class TestLibvirt(Domains):
     platform = Libvirt()
 

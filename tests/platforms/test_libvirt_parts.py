@@ -177,6 +177,7 @@ def test_the_embedded_driver_is_there_twice() -> None:
 
 @ROOT
 @pytest.mark.slow
+@pytest.mark.boots
 async def test_what_libvirt_refuses_is_told_and_nothing_is_left(
     driver: str, context: Context, tmp_path: Path
 ) -> None:

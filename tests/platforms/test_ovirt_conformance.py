@@ -36,6 +36,7 @@ class Vms(ServedCases):
 
 
 @pytest.mark.slow
+@pytest.mark.boots
 class TestOvirt(Vms):
     platform = Ovirt()
     options = NAMED

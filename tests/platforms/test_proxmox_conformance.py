@@ -57,6 +57,7 @@ NAMED = ProxmoxOptions.model_validate({"address": "set-by-the-fixture"})
 
 
 @pytest.mark.slow
+@pytest.mark.boots
 class TestProxmox(Vms):
     platform = Proxmox()
     options = NAMED

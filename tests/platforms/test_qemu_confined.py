@@ -189,6 +189,7 @@ async def test_qemu_makes_its_machine_without_rights(
 @ROOT
 @pytest.mark.guest
 @pytest.mark.slow
+@pytest.mark.boots
 async def test_a_guest_boots_in_a_qemu_without_rights(agent_program: Path, tmp_path: Path) -> None:
     with Ledger(tmp_path / "ledger") as ledger:
         host = LocalHost(agent_program)

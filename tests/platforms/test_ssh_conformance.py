@@ -16,6 +16,7 @@ from tare.testing.machines import Running
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.boots,
     pytest.mark.skipif(os.geteuid() != 0, reason="disks need root"),
 ]
 

@@ -41,6 +41,7 @@ class Vms(ServedCases):
 
 
 @pytest.mark.slow
+@pytest.mark.boots
 class TestXenserver(Vms):
     platform = Xenserver()
     options = NAMED

@@ -158,6 +158,7 @@ def test_rate_times_and_probe_are_drawn_over_the_seconds_of_the_load(tmp_path: P
 
 
 @pytest.mark.slow
+@pytest.mark.boots
 def test_the_page_has_the_figures_the_findings_and_both_tables(tmp_path: Path) -> None:
     run = load_run(write_proxied_run(tmp_path / "run"))
     comparison = compare([run])

@@ -122,6 +122,7 @@ def job_of(cluster: RunningCluster, job: Job | None) -> ClusterJob:
 
 
 @pytest.mark.slow
+@pytest.mark.boots
 async def test_a_tiny_cluster_counts_words_rightly_and_tells_its_phases(context: Context) -> None:
     async with tiny_cluster(context) as cluster:
         job = job_of(cluster, WORK.job(PARAMETERS))

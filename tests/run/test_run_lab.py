@@ -62,23 +62,12 @@ def gaps_between(folder: Path, arm: str, least_ms: float, most_ms: float) -> int
     return found
 
 
-SLICES = ("xen-pv", "xen-pv-1ms")
-
-
+@pytest.mark.acceptance
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize(
-    "only",
-    [
-        pytest.param(("--arm", ",".join(SLICES), "--set", f"baseline={SLICES[0]}"), id="pv"),
-        pytest.param((), id="whole", marks=pytest.mark.acceptance),
-    ],
-)
-def test_xens_time_slice_is_what_a_contended_subject_loses(
-    home: Path, only: tuple[str, ...]
-) -> None:
+def test_xens_time_slice_is_what_a_contended_subject_loses(home: Path) -> None:
     folder = home / "run"
     study = ROOT / "studies" / "hypervisors-short.yaml"
-    outcome = tare("run", study, "--out", folder, *only, limit_s=1400)
+    outcome = tare("run", study, "--out", folder, limit_s=1400)
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
     told = events(folder)
     checked = {e["arm"]: e for e in told if e["type"] == "platform_checked"}
@@ -88,7 +77,7 @@ def test_xens_time_slice_is_what_a_contended_subject_loses(
     cells = {e["cell"]: e for e in told if e["type"] == "cell_finished"}.values()
     assert [cell["reason"] for cell in cells if cell["status"] != "ok"] == []
     workloads = yaml.safe_load(study.read_text(encoding="utf-8"))["workloads"]
-    assert len(checked) == (len(SLICES) if only else 5)
+    assert len(checked) == 5
     assert len(cells) == 2 * len(checked) * len(workloads)
     pvh = {e["machine"] for e in told if e["type"] == "machine_starting" and e["arm"] == "xen-pvh"}
     for event in told:
@@ -96,7 +85,7 @@ def test_xens_time_slice_is_what_a_contended_subject_loses(
             assert "XenVMMXenVMM" in event["proof"]["hypervisor"]["signatures"]
     # Fayyad-Kazan et al. (2013), tables 6 to 9: 30.08 ms and 1.08 ms on real hardware. What else
     # this computer does adds gaps of its own, so the slices are compared with one another.
-    sliced = SLICES if only else (*SLICES, "xen-pvh")
+    sliced = ("xen-pv", "xen-pv-1ms", "xen-pvh")
     long = {arm: gaps_between(folder, arm, 28, 33) for arm in sliced}
     short = {arm: gaps_between(folder, arm, 0.8, 1.5) for arm in sliced}
     for arm in {*sliced} - {"xen-pv-1ms"}:

@@ -196,6 +196,7 @@ async def test_a_boot_menu_with_xen_alone_makes_dom0_the_baseline() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.boots
 def test_what_probing_finds_is_what_the_next_plan_goes_by(tmp_path: Path) -> None:
     path = tmp_path / "s.yaml"
     path.write_text(SMALL.format(host="local").replace("accelerator: kvm", "accelerator: tcg"))
