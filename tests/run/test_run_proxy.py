@@ -35,6 +35,7 @@ workloads:
     duration: 1500ms
     warmup: 100ms
     offered: 20
+    origin-addresses: 3
   secured:
     workload: proxy
     http: "2"
@@ -103,6 +104,12 @@ def test_requests_go_through_haproxy_and_an_origin_that_dies_is_named(
     assert all(number == 0 for kinds in told["errors"].values() for number in kinds.values())
     assert "Name: HAProxy" in told["said"]["show info"]
     assert "option httpclose" in told["configuration"]
+    assert len({*told["origins"]}) == 3
+    assert all(f" {address}:8081 " in told["configuration"] for address in told["origins"])
+    rows = [row.split(",") for row in told["said"]["show stat"].splitlines()]
+    answered = {row[1]: int(row[7]) for row in rows if row[1:2] and row[1].startswith("origin")}
+    assert set(answered) == {"origin", "origin-2", "origin-3"}
+    assert min(answered.values()) > 0
     assert [tried for tried, _ in told["proxied"]] == [4]
     assert [tried for tried, _ in told["straight"]] == [4]
     assert "HAProxy version" in told["version"]

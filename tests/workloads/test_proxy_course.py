@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from typing import Any
 
@@ -109,7 +110,7 @@ def test_haproxy_is_told_of_both_its_sides() -> None:
     parameters = ProxyParameters(haproxy_threads=3, timeout=2.0)
     served = WORKLOAD.ends(parameters)
     assert served is not None
-    told = served.server.at("192.0.2.1", 8080, "192.0.2.9")
+    told = served.server.at("192.0.2.1", 8080, ["192.0.2.9"])
     (text,) = told["files"].values()
     assert "bind 192.0.2.1:8080" in text
     assert "server origin 192.0.2.9:8081" in text
@@ -122,10 +123,25 @@ def test_haproxy_is_told_of_both_its_sides() -> None:
     assert "http-reuse always" in kept.server.params["files"]["/tmp/tare-haproxy/haproxy.cfg"]
 
 
+def test_an_origin_of_several_addresses_is_asked_at_each_in_turn() -> None:
+    served = WORKLOAD.ends(ProxyParameters(origin_addresses=3))
+    assert served is not None
+    assert served.through is not None
+    assert served.through.origin_addresses == 3
+    told = served.server.at("192.0.2.1", 8080, ["192.0.2.9", "192.0.2.10", "192.0.2.11"])
+    (text,) = told["files"].values()
+    assert re.findall(r"server (\S+) (\S+):8081", text) == [
+        ("origin", "192.0.2.9"),
+        ("origin-2", "192.0.2.10"),
+        ("origin-3", "192.0.2.11"),
+    ]
+    assert "{" not in text
+
+
 def test_the_direct_path_leads_to_the_origin_and_the_other_to_the_proxy() -> None:
     stages = carried_out(ProxyParameters(size=0), 100.0)
-    direct = stages["direct-4"].client.at("192.0.2.1", 8080, "192.0.2.9")
-    proxied = stages["proxied-4"].client.at("192.0.2.1", 8080, "192.0.2.9")
+    direct = stages["direct-4"].client.at("192.0.2.1", 8080, ["192.0.2.9"])
+    proxied = stages["proxied-4"].client.at("192.0.2.1", 8080, ["192.0.2.9"])
     assert (direct["address"], direct["port"]) == ("192.0.2.9", 8081)
     assert (proxied["address"], proxied["port"]) == ("192.0.2.1", 8080)
     assert direct["expected_bytes"] == proxied["expected_bytes"] == 0
@@ -134,7 +150,7 @@ def test_the_direct_path_leads_to_the_origin_and_the_other_to_the_proxy() -> Non
 
 def test_the_straight_path_leads_to_the_origin_past_all_switching() -> None:
     stages = carried_out(ProxyParameters(size=0), 100.0, straight=True)
-    straight = stages["straight-4"].client.at("192.0.2.1", 8080, "192.0.2.9", "169.254.1.2")
+    straight = stages["straight-4"].client.at("192.0.2.1", 8080, ["192.0.2.9"], "169.254.1.2")
     assert (straight["address"], straight["port"]) == ("169.254.1.2", 8081)
     assert not any(stage.to == "straight" for stage in carried_out(ProxyParameters(), 9.0).values())
 

@@ -60,6 +60,15 @@ def test_ports_that_have_run_out_are_told_with_how_many_wait() -> None:
     assert seen(after=texts, said=said) == haproxy
 
 
+def test_each_address_of_the_origin_has_all_ports_and_counts_of_its_own() -> None:
+    more = STATISTICS.replace("origins,BACKEND", "origins,origin-2,0,1,3,\norigins,BACKEND")
+    sockets = "TCP: inuse 6 orphan 0 tw {} alloc 9 mem 2\nUDP: inuse 1\n"
+    haproxy = {"haproxy econ": 6, "haproxy eresp": 5, "haproxy hrsp_5xx": 7}
+    for waiting, ports in ((27_000, {}), (52_000, {"machine ports": 52_000})):
+        texts = {kernel.SOCKETS: sockets.format(waiting), kernel.PORTS: "32768\t60999"}
+        assert seen(after=texts, said={"show stat": more}) == {**ports, **haproxy}
+
+
 def test_what_connection_tracking_lost_is_counted_over_all_cpus() -> None:
     row = "00000010 0 0 0 0 0 0 0 0 {} 00000001\n"
     before = {kernel.TRACKED: TRACKED + row.format("00000001") + row.format("00000000")}

@@ -74,18 +74,19 @@ class Between:
             WorkloadFault: One of the three failed; the message names it.
         """
         host, tracked = self._host(), await self.network.tracked()
-        link, origin = (self.network.links[each.name] for each in (self.subject, self.origin))
+        link = self.network.links[self.subject.name]
+        origins = await self.network.addresses(self.origin.name, through.origin_addresses)
         version = await self._version(through)
-        # In a namespace of its own, where nothing but the two paths leads.
-        listens = EVERYWHERE if self.straight else origin.address
+        # In a namespace of its own, where nothing but what is meant for it leads.
+        listens = EVERYWHERE if self.straight or len(origins) > 1 else origins[0]
         serving = await self.origin.agent.start_load(
             through.origin.workload, through.origin.at(listens, ORIGIN_PORT)
         )
         try:
-            server = ends.server.at(link.address, ends.port, origin.address)
+            server = ends.server.at(link.address, ends.port, origins)
             proxying = await self.subject.agent.start_load(ends.server.workload, server)
             try:
-                address = (link.address, ends.port, origin.address, self.straight)
+                address = (link.address, ends.port, origins, self.straight)
                 course = _Course(self, through, address, host, barrier, on_progress)
                 async with asyncio.timeout(deadline_s):
                     outcome = await _while_serving(
@@ -103,6 +104,7 @@ class Between:
             "version": version,
             "interface": self.network.interface_of(self.subject.name),
             "network": network,
+            "origins": list(origins),
             "warnings": [*outcome.value.get("warnings", ()), *lost_by_tracking(network)],
             "outside": {role: list(self.cpus.get(role, ())) for role in ("client", "origin")},
             "cpus": list(self.cpus.get("subject", ())),
@@ -141,7 +143,7 @@ class Between:
 class _Course:
     between: Between
     through: Through
-    address: tuple[str, int, str, str]
+    address: tuple[str, int, tuple[str, ...], str]
     host: AgentClient
     barrier: Barrier
     on_progress: ProgressCallback

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -21,14 +21,20 @@ NETWORK: frozenset[Need] = frozenset({"network"})
 WITH_PEER = frozenset({PEER})
 
 
+def origin_names(count: int) -> list[str]:
+    """Return the names under which an :class:`End` speaks of so many addresses of the origin."""
+    return [ORIGIN, *(f"{ORIGIN}-{number}" for number in range(2, count + 1))]
+
+
 @dataclass(frozen=True)
 class End:
     """What the agent at one end carries out.
 
     In the parameters ``{address}`` and ``{port}`` stand for the server's: where it serves, for the
     server's end, and where it is reached, for the other; a parameter ``port`` becomes a number.
-    ``{origin}`` stands for the origin's address, where there is one, and ``{straight}`` for that
-    under which the client reaches it with nothing between them.
+    ``{origin}`` stands for the origin's address, where there is one, ``{origin-2}`` and so on for
+    its others, and ``{straight}`` for that under which the client reaches it with nothing between
+    them.
 
     Args:
         workload: As the agent knows it.
@@ -38,10 +44,13 @@ class End:
     workload: str
     params: Mapping[str, Any] = field(default_factory=dict)
 
-    def at(self, address: str, port: int, origin: str = "", straight: str = "") -> dict[str, Any]:
+    def at(
+        self, address: str, port: int, origins: Sequence[str] = ("",), straight: str = ""
+    ) -> dict[str, Any]:
         """Return the parameters with addresses and port put in."""
-        words = {"{address}": address, "{port}": str(port)}
-        words |= {"{origin}": origin, "{straight}": straight}
+        words = {"{address}": address, "{port}": str(port), "{straight}": straight}
+        names = origin_names(len(origins))
+        words |= {f"{{{name}}}": each for name, each in zip(names, origins, strict=True)}
         filled = _filled(dict(self.params), words, port)
         assert isinstance(filled, dict)
         return filled
@@ -99,6 +108,7 @@ class Through:
         files: Of the kernel's, what an account keeps.
         outside_files: The same at the client and at the origin.
         summed: Returns the cell's result from all that the agents told.
+        origin_addresses: Under how many addresses the origin is asked.
     """
 
     origin: End
@@ -109,6 +119,7 @@ class Through:
     files: tuple[str, ...]
     outside_files: tuple[str, ...]
     summed: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+    origin_addresses: int = 1
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from tare.errors import MachineFault
 from tare.hosts import Host
 from tare.platforms.linux.network.joint import Bridge, Joint
 from tare.platforms.linux.network.link import MTU, SERVED, Link, Way, free_ports, in_namespace
@@ -88,6 +89,7 @@ class Network:
         self._common = common
         self._laid: Laid | None = None
         self._joined = False
+        self._outside: dict[str, tuple[str, list[str]]] = {}
 
     @property
     def rooted(self) -> bool:
@@ -222,10 +224,34 @@ class Network:
         laid, number = await self._next()
         address = laid.addresses.machine(number)
         name = await self._outlet(laid.outside, laid, number, address)
+        self._outside[machine] = (f"{self._common.token}{number:02d}", [address])
         await self._parts.settings(name, OUTSIDE)
         if laid.cable:
             await laid.switches[self._name].behind(laid.cable, address)
         return self._keep(machine, laid, "veth", address, name)
+
+    async def addresses(self, machine: str, count: int) -> tuple[str, ...]:
+        """Return so many addresses of a machine; one that is outside gets those that it lacks.
+
+        Raises:
+            MachineFault: It is not outside, or the network has no address left.
+        """
+        first = self._common.links[machine]
+        if count == 1:
+            return (first.address,)
+        if machine not in self._outside:
+            raise MachineFault(f"{machine} has one address: only what Tare starts outside has more")
+        end, given = self._outside[machine]
+        while len(given) < count:
+            laid, number = await self._next()
+            address = laid.addresses.machine(number)
+            named = (f"{address}/{first.prefix}", "dev", "eth0")
+            await self._parts.ip("-n", first.interface, "addr", "add", *named)
+            await laid.outside.behind(end, address)
+            if laid.cable:
+                await laid.switches[self._name].behind(laid.cable, address)
+            given.append(address)
+        return tuple(given[:count])
 
     async def here(self, machine: str) -> Link:
         """Return the link of what runs on the host itself: the host's own address."""

@@ -7,6 +7,7 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tare.workloads.network.ends import ORIGIN
 from tare.workloads.network.proxy import kernel_text as kernel
 
 CLIENT, MACHINE, PROXY = "client", "machine", "haproxy"
@@ -55,14 +56,16 @@ def faults_of(
     ]
     said = machine.get("said", {})
     rows = _rows(str(said.get("show stat", ""))) if isinstance(said, Mapping) else []
-    unconnected = _number(_row(rows, "origin").get("econ"))
+    origins = [row for row in rows if row.get("svname", "").startswith(ORIGIN)]
+    unconnected = _sum(origins, "econ")
     ports = kernel.waiting_ports(after)
     # The kernel counts all that wait, those on a listener's port too, which take none: they are the
     # reason only where connections could not be made.
-    if unconnected and ports is not None and ports[0] >= SCARCE * ports[1] > 0:
+    if unconnected and ports is not None and ports[0] >= SCARCE * ports[1] * len(origins) > 0:
         found.append(_fault(MACHINE, "full", "ports", ports[0]))
-    for name, columns in (("origin", _SERVER), ("FRONTEND", _FRONTEND)):
-        found += [_fault(PROXY, "", what, _number(_row(rows, name).get(what))) for what in columns]
+    fronts = [row for row in rows if row.get("svname") == "FRONTEND"]
+    for asked, columns in ((origins, _SERVER), (fronts, _FRONTEND)):
+        found += [_fault(PROXY, "", what, _sum(asked, what)) for what in columns]
     return [each for each in found if each["count"] > 0]
 
 
@@ -95,9 +98,6 @@ def _rows(text: str) -> list[dict[str, str]]:
     return [dict(zip(names, row, strict=False)) for row in rest]
 
 
-def _row(rows: Sequence[dict[str, str]], name: str) -> dict[str, str]:
-    return next((row for row in rows if row.get("svname") == name), {})
-
-
-def _number(text: str | None) -> int:
-    return int(text) if text is not None and text.isdecimal() and text.isascii() else 0
+def _sum(rows: Sequence[dict[str, str]], column: str) -> int:
+    told = (row.get(column, "") for row in rows)
+    return sum(int(text) for text in told if text.isdecimal() and text.isascii())

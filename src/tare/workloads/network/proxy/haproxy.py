@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tare.identity import Identity
-from tare.workloads.network.ends import HTTP_PORT, ORIGIN_PORT, End
+from tare.workloads.network.ends import HTTP_PORT, ORIGIN_PORT, End, origin_names
 from tare.workloads.network.proxy.parameters import ProxyParameters
 
 PROGRAM = "haproxy"
@@ -31,7 +31,7 @@ frontend clients
     bind {{address}}:{{port}} backlog {backlog}{sealed}
     default_backend origins
 backend origins
-    server origin {{origin}}:{origin_port} maxconn {maxconn}
+    {origins}
 """
 """What HAProxy is told: no log, no checks of the origin's health, no request tried twice.
 
@@ -55,9 +55,14 @@ def haproxy(parameters: ProxyParameters, shown: Identity | None = None) -> End:
         shown: The key and certificate by which it ends TLS, where it does.
     """
     kept = parameters.requests == "keep-alive"
+    # Client and origin have a descriptor each, and a rest is needed for itself.
+    maxconn = 2 * parameters.most_connections + 64
+    servers = (
+        f"server {name} {{{name}}}:{ORIGIN_PORT} maxconn {maxconn}"
+        for name in origin_names(parameters.origin_addresses)
+    )
     configuration = CONFIGURATION.format(
-        # Client and origin have a descriptor each, and a rest is needed for itself.
-        maxconn=2 * parameters.most_connections + 64,
+        maxconn=maxconn,
         socket=SOCKET,
         threads=f"nbthread {parameters.haproxy_threads}" if parameters.haproxy_threads else "",
         timeout=max(1, round(parameters.timeout)),
@@ -65,7 +70,7 @@ def haproxy(parameters: ProxyParameters, shown: Identity | None = None) -> End:
         backlog=BACKLOG,
         sealed=_sealed(parameters),
         sessions=_sessions(parameters),
-        origin_port=ORIGIN_PORT,
+        origins="\n    ".join(servers),
     )
     return End(
         "serve-program",

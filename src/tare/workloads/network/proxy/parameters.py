@@ -52,6 +52,14 @@ class ProxyParameters(Parameters):
     origin_workers: int = Field(
         default=1, ge=1, le=256, description="Processes of the origin, which is an nginx."
     )
+    origin_addresses: int = Field(
+        default=1,
+        ge=1,
+        le=16,
+        description="Under how many addresses HAProxy asks the origin, in turn: it has all its "
+        "ports towards each, so that more of them last for more connections per second. An origin "
+        "that is a machine of the study has one.",
+    )
     most_connections: int = Field(
         default=256,
         ge=4,

@@ -16,7 +16,7 @@ from tare.workloads.values import mapping, number
 PACKETS = ("packets-in", "packets-out", "packet-in", "packet-out")
 RECORDED = (
     "account", "limits", "straight", "direct", "proxied", "errors", "faults", "configuration",
-    "version", "said", "outside", "settings", "kernel", "network", "tls", "preparation",
+    "version", "said", "origins", "outside", "settings", "kernel", "network", "tls", "preparation",
 )  # fmt: skip
 """What a cell's record keeps."""
 
@@ -65,6 +65,7 @@ def _summed(told: Mapping[str, Any]) -> dict[str, Any]:
         "configuration": str(told.get("configuration", "")),
         "version": str(told.get("version", "")),
         "said": dict(machine.get("said", {})),
+        "origins": list(told.get("origins", ())),
         "outside": {role: list(cpus) for role, cpus in told["outside"].items()},
         "settings": {
             path: machine["after"][path]

@@ -169,6 +169,7 @@ class Proxy(Workload[ProxyParameters]):
                 files=kernel.FILES,
                 outside_files=preparation.FILES,
                 summed=summed,
+                origin_addresses=parameters.origin_addresses,
             ),
         )
 
