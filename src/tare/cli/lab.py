@@ -33,6 +33,13 @@ class SchedulerName(StrEnum):
     rtds = "rtds"
 
 
+class ReleaseName(StrEnum):
+    """Releases of Debian."""
+
+    bookworm = "bookworm"
+    trixie = "trixie"
+
+
 @lab_app.command()
 def up(
     hypervisor: Annotated[HypervisorName, typer.Option(help="What it runs.")] = HypervisorName.kvm,
@@ -53,6 +60,9 @@ def up(
     qemu: Annotated[
         str, typer.Option(metavar="FILE", help="A QEMU of your own that emulates it.")
     ] = "",
+    release: Annotated[
+        ReleaseName | None, typer.Option(help="The Debian that it is made of.")
+    ] = None,
 ) -> None:
     """Boot a lab; it stays until `tare lab down`."""
     import time
@@ -76,6 +86,7 @@ def up(
         xen=own.get("xen", ""),
         kernel=own.get("kernel", "generic"),
         qemu=own.get("qemu", ""),
+        release=None if release is None else release.value,
     )
     began = time.monotonic()
     background.up(options, agent_path(), cache_dir(), print)

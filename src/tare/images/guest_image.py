@@ -20,6 +20,7 @@ from tare.images import cpio
 from tare.images.kernels import Kernel, elf_kernel, find_kernel
 from tare.images.modules import NEEDS, Module, ModuleTree
 from tare.images.vmlinux import NotExtractable, has_pvh_entry
+from tare.study.releases import Release
 
 FORMAT = 1
 """Raised whenever the same inputs are to give other bytes, so that old images are not reused."""
@@ -53,7 +54,13 @@ class GuestImage:
 
 
 async def build_guest_image(
-    host: Host, kernel: str | Path, *, needs: frozenset[str], agent: Path, cache: Path
+    host: Host,
+    kernel: str | Path,
+    *,
+    needs: frozenset[str],
+    agent: Path,
+    cache: Path,
+    release: Release | None = None,
 ) -> GuestImage:
     """Find an image in the cache, or build it.
 
@@ -63,13 +70,14 @@ async def build_guest_image(
         needs: What the machines have, out of :data:`tare.images.modules.NEEDS`.
         agent: The static agent program.
         cache: Directory to keep things in; see :func:`tare.images.cache.default_cache`.
+        release: The release that the kernel's package is of; None: the computer's own.
 
     Raises:
         InputError: The kernel or the agent does not exist, the kernel lacks a module that is
             needed, or the cache cannot be written.
     """
     began = time.monotonic()
-    source = await find_kernel(host, kernel, cache)
+    source = await find_kernel(host, kernel, cache, release)
     try:
         agent_digest = await asyncio.to_thread(store.file_digest, agent)
     except OSError as error:

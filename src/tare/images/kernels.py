@@ -13,9 +13,11 @@ from pathlib import Path
 from tare.errors import InputError
 from tare.hosts import Host
 from tare.images import cache as store
+from tare.images.archives import Archive, archive_of
 from tare.images.modules import NEEDS, ModuleTree
-from tare.images.packages import APT_LISTS, Package, download, kernel_packages
+from tare.images.packages import Package, download, kernel_packages
 from tare.images.vmlinux import NotExtractable, extract
+from tare.study.releases import Release
 
 _BANNER = re.compile(rb"Linux version (\S{3,64}) \(")
 
@@ -44,20 +46,23 @@ def is_file_name(kernel: str | Path) -> bool:
     return isinstance(kernel, Path) or "/" in kernel or Path(kernel).is_file()
 
 
-async def find_kernel(host: Host, kernel: str | Path, cache: Path) -> Kernel:
+async def find_kernel(
+    host: Host, kernel: str | Path, cache: Path, release: Release | None = None
+) -> Kernel:
     """Find a kernel, downloading it into the cache where needed.
 
     Args:
         host: The computer that builds, whose distribution names the packages.
         kernel: ``rt``, ``cloud``, ``generic``, a package's name, or a file.
         cache: Where packages are kept.
+        release: The release whose packages are meant; None: the computer's own.
 
     Raises:
         InputError: There is no such file or package, or it is not a kernel.
     """
     if is_file_name(kernel):
         return await asyncio.to_thread(_from_file, Path(kernel))
-    return await _from_packages(host, str(kernel), cache)
+    return await _from_packages(host, str(kernel), cache, await archive_of(host, release, cache))
 
 
 def _from_file(file: Path) -> Kernel:
@@ -104,13 +109,13 @@ def _modules_beside(file: Path, version: str) -> Path | None:
     return next((place for place in places if any(place.glob("kernel/**/*.ko*"))), None)
 
 
-async def _from_packages(host: Host, kernel: str, cache: Path) -> Kernel:
+async def _from_packages(host: Host, kernel: str, cache: Path, archive: Archive) -> Kernel:
     folder = cache / "kernels"
-    remembered = folder / f"{re.sub(r'[^A-Za-z0-9._+-]', '_', kernel)}.json"
-    lists = _lists_state()
+    remembered = folder / archive.note(re.sub(r"[^A-Za-z0-9._+-]", "_", kernel))
+    lists = archive.state()
     if (key := _recall(remembered, lists)) and (found := _cached(folder / key)):
         return found
-    packages = await kernel_packages(host, kernel)
+    packages = await kernel_packages(host, kernel, archive)
     key = store.key_of(
         {"debs": sorted(part.sha256 for part in packages), "needs": sorted(NEEDS.items())}
     )
@@ -118,13 +123,13 @@ async def _from_packages(host: Host, kernel: str, cache: Path) -> Kernel:
         async with store.exclusive(cache) as draft:
             # Another builder may have been first.
             if (found := _cached(folder / key)) is None:
-                await _unpack(host, packages, draft, folder / key)
+                await _unpack(host, packages, draft, folder / key, archive)
                 found = _cached(folder / key)
     if found is None:
         raise InputError(f"the cache {cache} does not keep what is written to it")
     async with store.exclusive(cache) as draft:
         note = draft / "note"
-        note.write_text(json.dumps({"lists": _lists_state(), "needs": _needs(), "key": key}))
+        note.write_text(json.dumps({"lists": archive.state(), "needs": _needs(), "key": key}))
         note.replace(remembered)
     return found
 
@@ -132,15 +137,6 @@ async def _from_packages(host: Host, kernel: str, cache: Path) -> Kernel:
 def _needs() -> str:
     """Return what changes when images may need other modules than were kept."""
     return store.key_of({"needs": sorted(NEEDS.items())})
-
-
-def _lists_state() -> int:
-    """Return a number that changes with apt's package lists; 0 when there are none."""
-    try:
-        newest = max(path.stat().st_mtime_ns for path in APT_LISTS.glob("*_*"))
-    except (OSError, ValueError):
-        return 0
-    return newest
 
 
 def _recall(remembered: Path, lists: int) -> str | None:
@@ -161,13 +157,17 @@ def _cached(folder: Path) -> Kernel | None:
 
 
 async def _unpack(
-    host: Host, packages: tuple[Package, ...], draft: Path, destination: Path
+    host: Host,
+    packages: tuple[Package, ...],
+    draft: Path,
+    destination: Path,
+    archive: Archive,
 ) -> None:
     """Download and unpack, keep the kernel and the modules any image may need, and publish."""
     root = draft / "root"
     kept = draft / "kept"
     for part in packages:
-        deb = await download(host, part, draft)
+        deb = await download(host, part, draft, archive)
         done = await host.run(["dpkg-deb", "-x", str(deb), str(root)], timeout_s=300)
         if not done.ok:
             # dpkg-deb fails in the middle of writing when the disk is full.

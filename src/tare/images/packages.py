@@ -12,8 +12,9 @@ from debian import deb822
 
 from tare.errors import InputError
 from tare.hosts import Host
+from tare.images.archives import OWN, Archive, os_release
+from tare.study.releases import release_words
 
-APT_LISTS = Path("/var/lib/apt/lists")
 _UPDATE_S = 300.0
 _DOWNLOAD_S = 900.0
 
@@ -54,21 +55,13 @@ class Distribution:
     arch: str
 
 
-async def distribution(host: Host) -> Distribution:
-    """Return what the host runs.
+async def distribution(host: Host, archive: Archive = OWN) -> Distribution:
+    """Return what the host runs, or whose packages an archive holds.
 
     Raises:
         InputError: It has no dpkg, so there are no packages to take a kernel from.
     """
-    fields: dict[str, str] = {}
-    for path in ("/etc/os-release", "/usr/lib/os-release"):
-        try:
-            text = (await host.read(path)).decode(errors="replace")
-        except OSError:
-            continue
-        pairs = (line.partition("=") for line in text.splitlines())
-        fields = {key: value.strip("\"'") for key, equals, value in pairs if equals}
-        break
+    fields = await os_release(host)
     name = fields.get("PRETTY_NAME", "this distribution")
     try:
         arch = (await host.run(["dpkg", "--print-architecture"], timeout_s=30)).stdout
@@ -77,6 +70,8 @@ async def distribution(host: Host) -> Distribution:
             f"{name} has no apt, so no kernel can be taken from its packages",
             "name a kernel file instead, as in `kernel: /boot/vmlinuz-…`",
         ) from error
+    if archive.release is not None:
+        return Distribution("debian", release_words(archive.release), arch.decode().strip())
     family = fields.get("ID", "")
     if family not in _ALIASES:
         like = fields.get("ID_LIKE", "").split()
@@ -84,12 +79,13 @@ async def distribution(host: Host) -> Distribution:
     return Distribution(family, name, arch.decode().strip())
 
 
-async def kernel_packages(host: Host, kernel: str) -> tuple[Package, ...]:
+async def kernel_packages(host: Host, kernel: str, archive: Archive = OWN) -> tuple[Package, ...]:
     """Find the packages that hold a kernel and its modules.
 
     Args:
         host: The computer whose package lists are used.
         kernel: ``rt``, ``cloud``, ``generic``, or a package's name.
+        archive: Whose packages.
 
     Returns:
         The packages to unpack, none of them a mere reference to others.
@@ -97,27 +93,28 @@ async def kernel_packages(host: Host, kernel: str) -> tuple[Package, ...]:
     Raises:
         InputError: There is no such package; the hint says which kernels there are.
     """
-    system = await distribution(host)
+    system = await distribution(host, archive)
     names = tuple(
         name.format(arch=system.arch) for name in _ALIASES[system.id].get(kernel, (kernel,))
     )
-    found = await _first(host, names)
-    if found is None and await _update(host):
-        found = await _first(host, names)
+    found = await _first(host, names, archive)
+    if found is None and await _update(host, archive):
+        found = await _first(host, names, archive)
     if found is None:
         raise InputError(
             f"{system.name} has no package {' or '.join(names)} for the kernel {kernel!r}",
-            await _choices(host, system),
+            await _choices(host, system, archive),
         )
-    return await _parts(host, found)
+    return await _parts(host, found, archive)
 
 
-async def require_kernel(host: Host, kernel: str) -> None:
+async def require_kernel(host: Host, kernel: str, archive: Archive = OWN) -> None:
     """Check by the package lists as they are that a kernel can be had; nothing is downloaded.
 
     Args:
         host: The computer whose package lists are used.
         kernel: As of :func:`kernel_packages`.
+        archive: Whose packages.
 
     Raises:
         InputError: It is no alias, and the lists, if there are any, have no such package.
@@ -125,11 +122,12 @@ async def require_kernel(host: Host, kernel: str) -> None:
     if any(kernel in aliases for aliases in _ALIASES.values()):
         return
     if not _PACKAGE.fullmatch(kernel) or (
-        any(APT_LISTS.glob("*_*")) and await _show(host, kernel) is None
+        archive.state() and await _show(host, kernel, archive) is None
     ):
-        system = await distribution(host)
+        system = await distribution(host, archive)
         raise InputError(
-            f"{system.name} has no package for the kernel {kernel!r}", await _choices(host, system)
+            f"{system.name} has no package for the kernel {kernel!r}",
+            await _choices(host, system, archive),
         )
 
 
@@ -154,14 +152,14 @@ async def find_package(host: Host, name: str) -> Package:
     return found
 
 
-async def _first(host: Host, names: tuple[str, ...]) -> Package | None:
+async def _first(host: Host, names: tuple[str, ...], archive: Archive = OWN) -> Package | None:
     for name in names:
-        if (package := await _show(host, name)) is not None:
+        if (package := await _show(host, name, archive)) is not None:
             return package
     return None
 
 
-async def _parts(host: Host, package: Package) -> tuple[Package, ...]:
+async def _parts(host: Host, package: Package, archive: Archive) -> tuple[Package, ...]:
     """Follow the dependencies from a package without content to those with the kernel."""
     parts: dict[str, Package] = {}
     waiting = [package]
@@ -171,15 +169,18 @@ async def _parts(host: Host, package: Package) -> tuple[Package, ...]:
             continue
         parts[current.name] = current
         for name in current.depends:
-            if _KERNEL_PART.match(name) and (needed := await _show(host, name)) is not None:
+            if not _KERNEL_PART.match(name):
+                continue
+            if (needed := await _show(host, name, archive)) is not None:
                 waiting.append(needed)
     # A meta-package installs only its own documentation, some kilobytes.
     return tuple(part for part in parts.values() if part.installed_bytes > 1 << 20)
 
 
-async def _show(host: Host, name: str) -> Package | None:
+async def _show(host: Host, name: str, archive: Archive) -> Package | None:
+    argv = ["apt-cache", *archive.options, "show", "--no-all-versions", "--", name]
     try:
-        shown = await host.run(["apt-cache", "show", "--no-all-versions", "--", name], timeout_s=60)
+        shown = await host.run(argv, timeout_s=60)
     except InputError:
         return None
     if not shown.ok:
@@ -209,8 +210,10 @@ def described(stanzas: str) -> Iterator[Package]:
         )
 
 
-async def _update(host: Host) -> bool:
+async def _update(host: Host, archive: Archive = OWN) -> bool:
     """Fetch the package lists, where that is allowed; return whether it was done."""
+    if archive.release is not None:
+        return False
     if (await host.run(["id", "-u"], timeout_s=30)).stdout.strip() != b"0":
         return False
     try:
@@ -219,8 +222,9 @@ async def _update(host: Host) -> bool:
         return False
 
 
-async def _choices(host: Host, system: Distribution) -> str:
-    found = await host.run(["apt-cache", "search", "--names-only", "^linux-image-"], timeout_s=60)
+async def _choices(host: Host, system: Distribution, archive: Archive) -> str:
+    argv = ["apt-cache", *archive.options, "search", "--names-only", "^linux-image-"]
+    found = await host.run(argv, timeout_s=60)
     names = [line.split(" ")[0] for line in found.stdout.decode(errors="replace").splitlines()]
     # Names with a version are what the others lead to; listing them all helps nobody.
     plain = sorted(name for name in names if not re.search(r"-\d|-dbg$|-unsigned$", name))
@@ -230,7 +234,7 @@ async def _choices(host: Host, system: Distribution) -> str:
     return f"use {aliases}, a kernel file, or one of {', '.join(plain[:12])}"
 
 
-async def download(host: Host, package: Package, folder: Path) -> Path:
+async def download(host: Host, package: Package, folder: Path, archive: Archive = OWN) -> Path:
     """Download one package; apt verifies its signature and digest.
 
     Returns:
@@ -241,7 +245,10 @@ async def download(host: Host, package: Package, folder: Path) -> Path:
     """
     wanted = f"{package.name}={package.version}"
     got = await host.run(
-        ["env", "-C", os.fspath(folder), "apt-get", "-q", "download", "--", wanted],
+        [
+            *("env", "-C", os.fspath(folder)),
+            *("apt-get", "-q", *archive.options, "download", "--", wanted),
+        ],
         timeout_s=_DOWNLOAD_S,
     )
     files = sorted(folder.glob(f"{package.name}_*.deb"))
@@ -249,6 +256,13 @@ async def download(host: Host, package: Package, folder: Path) -> Path:
         said = got.words().splitlines()
         raise InputError(
             f"the package {wanted} could not be downloaded: {said[-1] if said else 'no file'}",
-            "run `apt-get update` as root, and check the network",
+            f"check the network, and {renewed(archive)}",
         )
     return files[0]
+
+
+def renewed(archive: Archive) -> str:
+    """Return how a user has an archive's lists fetched anew, as part of a hint."""
+    if archive.release is None:
+        return "run `apt-get update` as root"
+    return f"remove {archive.lists.parent}, so that its lists are fetched anew"

@@ -6,7 +6,6 @@ No root is needed: packages are unpacked, not installed, and the file system is 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gzip
 import json
 import os
@@ -22,12 +21,14 @@ from typing import Any
 from tare.errors import InputError
 from tare.hosts import Host
 from tare.images import cache as store
+from tare.images.archives import Archive, archive_of
 from tare.images.kernels import Kernel, find_kernel, is_file_name
 from tare.images.modules import ModuleTree
-from tare.images.packages import APT_LISTS, Package, download, kernel_packages
+from tare.images.packages import Package, download, kernel_packages
 from tare.images.vmlinux import NotExtractable, extract
 from tare.lab.packages import HYPERVISORS, SYSTEM, PackageFile, fetch, needed, resolve
 from tare.lab.tree import add_modules, unpack
+from tare.study.releases import Release
 
 FORMAT = 4
 """Raised whenever the same packages are to give another image."""
@@ -108,13 +109,16 @@ class LabImage:
         return self.folder / "early" / f"{name}.ko"
 
 
-async def build_lab_image(host: Host, kernel: str, cache: Path) -> LabImage:
+async def build_lab_image(
+    host: Host, kernel: str, cache: Path, release: Release | None = None
+) -> LabImage:
     """Find the lab's image in the cache, or build it.
 
     Args:
         host: This computer; its distribution provides the packages.
         kernel: ``generic``, ``rt``, a package's name, or a file with its modules beside it.
         cache: Directory to keep things in; see :func:`tare.images.cache.default_cache`.
+        release: The distribution's release that it is made of; None: this computer's own.
 
     Raises:
         InputError: apt cannot find or fetch the packages, mkfs.ext4 is missing, or the cache
@@ -122,14 +126,14 @@ async def build_lab_image(host: Host, kernel: str, cache: Path) -> LabImage:
     """
     began = time.monotonic()
     own = await find_kernel(host, kernel, cache) if is_file_name(kernel) else None
+    archive = await archive_of(host, release, cache)
     called = f"file-{own.digest}" if own is not None else kernel
-    remembered = cache / "labs" / f"{called}.json"
-    lists = _lists_state()
-    digest = _recall(remembered, lists)
+    remembered = cache / "labs" / archive.note(called)
+    digest = _recall(remembered, archive.state())
     facts = await _load(cache, digest) if digest else None
     cached = facts is not None
     if digest is None or facts is None:
-        system, linux = await _packages(host, kernel if own is None else None)
+        system, linux = await _packages(host, kernel if own is None else None, archive)
         digest = _digest(system, linux, own)
         facts = await _load(cache, digest)
         cached = facts is not None
@@ -138,12 +142,13 @@ async def build_lab_image(host: Host, kernel: str, cache: Path) -> LabImage:
                 work = draft / "work"
                 if own is not None:
                     await asyncio.to_thread(_stage, own, work / "linux")
-                facts = await _build(host, system, linux, work, draft / "kept")
+                facts = await _build(host, system, linux, work, draft / "kept", archive)
                 await asyncio.to_thread(
                     store.publish, draft / "kept", cache / "labs" / digest, facts
                 )
             note = draft / "note"
-            note.write_text(json.dumps({"lists": _lists_state(), "recipe": _RECIPE, "key": digest}))
+            known = {"lists": archive.state(), "recipe": _RECIPE, "key": digest}
+            note.write_text(json.dumps(known))
             remembered.parent.mkdir(exist_ok=True)
             note.replace(remembered)
     return LabImage(
@@ -156,13 +161,6 @@ async def build_lab_image(host: Host, kernel: str, cache: Path) -> LabImage:
         cached=cached,
         took_s=time.monotonic() - began,
     )
-
-
-def _lists_state() -> int:
-    """Return a number that changes with apt's package lists; 0 when there are none."""
-    with contextlib.suppress(OSError, ValueError):
-        return max(path.stat().st_mtime_ns for path in APT_LISTS.glob("*_*"))
-    return 0
 
 
 def _recall(remembered: Path, lists: int) -> str | None:
@@ -194,12 +192,12 @@ def _stage(own: Kernel, root: Path) -> None:
 
 
 async def _packages(
-    host: Host, kernel: str | None
+    host: Host, kernel: str | None, archive: Archive
 ) -> tuple[tuple[PackageFile, ...], tuple[Package, ...]]:
-    linux = await kernel_packages(host, kernel) if kernel is not None else ()
+    linux = await kernel_packages(host, kernel, archive) if kernel is not None else ()
     with tempfile.TemporaryDirectory(prefix="tare-apt-") as folder:
         try:
-            system = await resolve(host, (*SYSTEM, *HYPERVISORS), Path(folder))
+            system = await resolve(host, (*SYSTEM, *HYPERVISORS), Path(folder), archive)
         except InputError as error:
             if "there is no command" in error.message:
                 raise InputError(
@@ -226,13 +224,14 @@ async def _build(
     linux: tuple[Package, ...],
     work: Path,
     kept: Path,
+    archive: Archive,
 ) -> dict[str, Any]:
     for folder in (work / "debs", work / "linux", kept / "early"):
         folder.mkdir(parents=True, exist_ok=True)
     tree = work / "tree"
-    await unpack(host, await fetch(host, system, work / "debs"), tree)
+    await unpack(host, await fetch(host, system, work / "debs", archive), tree)
     for package in linux:
-        deb = await download(host, package, work / "debs")
+        deb = await download(host, package, work / "debs", archive)
         done = await host.run(["dpkg-deb", "-x", str(deb), str(work / "linux")], timeout_s=_MAKE_S)
         if not done.ok:
             raise InputError(f"{deb.name} could not be unpacked: {done.words()}", "free some space")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from tare.errors import InputError
+from tare.study.releases import Release
 
 Hypervisor = Literal["kvm", "xen", "none"]
 Scheduler = Literal["credit", "credit2", "rtds"]
@@ -41,6 +42,7 @@ class LabOptions:
         disk: Room on its disk in bytes; only what is written takes room here.
         xen_arguments: Further arguments of Xen's command line.
         kernel_arguments: Further arguments of Linux's command line.
+        release: The distribution's release whose packages it is made of; None: this computer's.
 
     Raises:
         InputError: A value that cannot work.
@@ -59,6 +61,7 @@ class LabOptions:
     disk: int = 16 * GIB
     xen_arguments: tuple[str, ...] = ()
     kernel_arguments: tuple[str, ...] = ()
+    release: Release | None = None
 
     def __post_init__(self) -> None:
         if self.hypervisor not in get_args(Hypervisor):

@@ -19,7 +19,7 @@ from typing import Any
 from tare.errors import InputError
 from tare.hosts import Host
 from tare.images import cache as store
-from tare.images.packages import APT_LISTS
+from tare.images.archives import APT_LISTS, archive_of
 from tare.lab.image import LabImage
 from tare.lab.options import WITH_RTDS, LabOptions
 from tare.lab.xen_source import require_compiler, unpack_xen
@@ -66,6 +66,11 @@ async def with_own_xen(
     if options.xen and options.xen != WITH_RTDS:
         own = await _from_file(Path(options.xen), cache)
     elif options.xen == WITH_RTDS or options.scheduler == "rtds":
+        if (await archive_of(host, options.release, cache)).release is not None:
+            raise InputError(
+                f"Xen with RTDS is built of this computer's own release, not of {options.release}",
+                "leave `release` out for that scheduler",
+            )
         own = await xen_with_rtds(host, cache, tell)
     else:
         return image

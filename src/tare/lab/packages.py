@@ -10,6 +10,8 @@ from pathlib import Path
 
 from tare.errors import InputError
 from tare.hosts import Host
+from tare.images.archives import OWN, Archive
+from tare.images.packages import renewed
 
 _RESOLVE_S = 120.0
 _FETCH_S = 1800.0
@@ -62,24 +64,28 @@ def needed(packages: Sequence[PackageFile]) -> tuple[PackageFile, ...]:
     return tuple(part for part in packages if not _NOT_NEEDED.fullmatch(part.name))
 
 
-async def resolve(host: Host, names: Sequence[str], folder: Path) -> tuple[PackageFile, ...]:
+async def resolve(
+    host: Host, names: Sequence[str], folder: Path, archive: Archive = OWN
+) -> tuple[PackageFile, ...]:
     """Return the packages and all they depend on, as apt chooses them for an empty system.
 
     Args:
         host: The computer whose package lists are used.
         names: The packages wanted.
         folder: An empty folder for apt's own use.
+        archive: Whose packages.
 
     Raises:
         InputError: apt is missing, or it cannot find or combine the packages, in its own words.
     """
-    listed = await host.run(_install(names, folder, "--print-uris"), timeout_s=_RESOLVE_S)
-    if not listed.ok and await _update(host):
-        listed = await host.run(_install(names, folder, "--print-uris"), timeout_s=_RESOLVE_S)
+    argv = _install(names, folder, archive)
+    listed = await host.run(argv, timeout_s=_RESOLVE_S)
+    if not listed.ok and archive.release is None and await _update(host):
+        listed = await host.run(argv, timeout_s=_RESOLVE_S)
     if not listed.ok:
         raise InputError(
             f"apt cannot put the lab's system together: {_last(listed.words())}",
-            "run `apt-get update` as root; the lab needs the packages of Debian 12 or newer",
+            f"{renewed(archive)}; the lab needs the packages of Debian 12 or newer",
         )
     return parse_uris(listed.stdout.decode(errors="replace"))
 
@@ -91,7 +97,9 @@ def parse_uris(listed: str) -> tuple[PackageFile, ...]:
     return tuple(PackageFile(file, files[file]) for file in sorted(files))
 
 
-async def fetch(host: Host, packages: Sequence[PackageFile], folder: Path) -> tuple[Path, ...]:
+async def fetch(
+    host: Host, packages: Sequence[PackageFile], folder: Path, archive: Archive = OWN
+) -> tuple[Path, ...]:
     """Fetch packages; apt verifies their signatures and digests.
 
     Returns:
@@ -101,14 +109,15 @@ async def fetch(host: Host, packages: Sequence[PackageFile], folder: Path) -> tu
         InputError: They could not be fetched, with apt's own words.
     """
     wanted = [f"{part.name}={part.version}" for part in packages]
-    argv = ["env", "-C", os.fspath(folder), "apt-get", "-qq", *_PRIVATE, "download", "--", *wanted]
+    apt = ["apt-get", "-qq", *archive.options, *_PRIVATE, "download", "--", *wanted]
+    argv = ["env", "-C", os.fspath(folder), *apt]
     got = await host.run(argv, timeout_s=_FETCH_S)
     files = tuple(folder / part.file for part in packages)
     missing = [file.name for file in files if not file.is_file()]
     if not got.ok or missing:
         raise InputError(
             f"apt cannot fetch the lab's packages: {_last(got.words()) or missing[0]}",
-            "check the network and the disk's free space, and run `apt-get update` as root",
+            f"check the network and the disk's free space, and {renewed(archive)}",
         )
     return files
 
@@ -116,13 +125,14 @@ async def fetch(host: Host, packages: Sequence[PackageFile], folder: Path) -> tu
 _PRIVATE = ("-o", "Debug::NoLocking=1", "-o", "APT::Sandbox::User=root")
 
 
-def _install(names: Sequence[str], folder: Path, *flags: str) -> list[str]:
+def _install(names: Sequence[str], folder: Path, archive: Archive) -> list[str]:
     # For an empty system, and with nothing fetched before: so everything is listed.
     status = folder / "status"
     status.touch()
     (folder / "archives" / "partial").mkdir(parents=True, exist_ok=True)
     return [
-        *("apt-get", "-qq", "-y", "--no-install-recommends", *flags, *_PRIVATE),
+        *("apt-get", "-qq", "-y", "--no-install-recommends", "--print-uris"),
+        *(*archive.options, *_PRIVATE),
         *("-o", f"Dir::State::status={status}"),
         *("-o", f"Dir::Cache::archives={folder / 'archives'}/"),
         *("install", *names),

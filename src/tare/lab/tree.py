@@ -17,6 +17,7 @@ from tare.images.modules import Module, ModuleTree, modinfo
 
 _UNPACK_S = 300.0
 _MERGED = frozenset({"bin", "sbin", "lib", "lib64"})
+_MERGED_PLACES = frozenset(f"usr/{name}" for name in _MERGED)
 _NOT_KEPT = re.compile(
     r"usr/share/(doc|man|info|locale|lintian|bug|bash-completion|zsh|perl5|i18n|menu|icons"
     r"|applications|pixmaps|X11|fonts|common-licenses|systemtap|polkit-1|vala|gdb|initramfs-tools"
@@ -115,6 +116,8 @@ def _extract(archive: bytes, tree: Path) -> None:
             if path is None or member.isdev():
                 continue
             target = tree / path
+            if member.issym() and path in _MERGED_PLACES:
+                continue  # Debian 13's base-files brings the links that the skeleton has already.
             if member.isdir():
                 target.mkdir(parents=True, exist_ok=True)
                 continue

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from tare.hosts import Host
     from tare.hosts.ledger.ledger import Ledger
     from tare.hosts.ledger.undoing import Undo
+    from tare.study.releases import Release
 
 __all__ = [
     "ANY_BOOT",
@@ -105,6 +106,7 @@ class Context:
         needs: What the study's workloads need of its machines: ``toolbox``, ``toolbox-build``,
             ``disk``, ``network``.
         counted: Whether the host's time counts instructions.
+        release: The distribution's release that the kernel's package is of; None: this computer's.
     """
 
     host: Host
@@ -115,6 +117,7 @@ class Context:
     here: Host | None = None
     needs: frozenset[str] = frozenset()
     counted: bool = False
+    release: Release | None = None
 
     @property
     def builder(self) -> Host:

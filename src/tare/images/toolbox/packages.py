@@ -9,7 +9,8 @@ from pathlib import Path
 
 from tare.errors import InputError
 from tare.hosts import Host
-from tare.images.packages import APT_LISTS, Package, described
+from tare.images.archives import OWN
+from tare.images.packages import Package, described
 from tare.images.toolbox.recipe import NOT_NEEDED
 
 _RESOLVE_S = 120.0
@@ -27,10 +28,7 @@ _HINT = "run `apt-get update` as root, and check the network"
 
 def lists_state() -> int:
     """Return a number that changes with apt's package lists; 0 when there are none."""
-    try:
-        return max(path.stat().st_mtime_ns for path in APT_LISTS.glob("*_*"))
-    except (OSError, ValueError):
-        return 0
+    return OWN.state()
 
 
 async def toolbox_packages(

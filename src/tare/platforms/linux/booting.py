@@ -32,6 +32,7 @@ async def image_for(
         needs=devices | ({"ext4"} if shape.disk else frozenset()) | image_needs(context),
         agent=context.agent,
         cache=context.cache,
+        release=context.release,
     )
 
 

@@ -1,0 +1,173 @@
+"""Where packages come from: the computer's own apt, or lists of another release beside it.
+
+A release that is not the computer's own is asked with lists of Tare's, in its cache: nothing of
+the computer's own is changed. apt verifies them by the keys of Debian's archive all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tare.errors import InputError
+from tare.hosts import Host
+from tare.images import cache as store
+from tare.study.releases import Release, release_words
+
+APT_LISTS = Path("/var/lib/apt/lists")
+KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+MIRROR = "http://deb.debian.org/debian/"
+SECURITY = "http://deb.debian.org/debian-security/"
+"""Debian's own mirrors (https://deb.debian.org/), where apt here knows none of its archives."""
+
+_UPDATE_S = 600.0
+_ASK_S = 60.0
+_TARGET = "$(CREATED_BY) $(CODENAME) $(COMPONENT) $(REPO_URI)"
+
+
+@dataclass(frozen=True)
+class Archive:
+    """One set of package lists, and how apt is told to go by it.
+
+    Args:
+        release: The release that it holds; None: whatever the computer's own lists hold.
+        options: Options of apt-get and apt-cache.
+        lists: The folder of the lists.
+    """
+
+    release: Release | None = None
+    options: tuple[str, ...] = ()
+    lists: Path = APT_LISTS
+
+    def state(self) -> int:
+        """Return a number that changes with the package lists; 0 when there are none."""
+        with contextlib.suppress(OSError, ValueError):
+            return max(path.stat().st_mtime_ns for path in self.lists.glob("*_*"))
+        return 0
+
+    def note(self, name: str) -> str:
+        """Return the file in which is kept what a name stood for in these lists."""
+        return f"{name}.json" if self.release is None else f"{name}@{self.release}.json"
+
+
+OWN = Archive()
+"""The computer's own lists."""
+
+
+async def archive_of(host: Host, release: Release | None, cache: Path) -> Archive:
+    """Return the archive of a release; its lists are fetched where there are none of this month.
+
+    Args:
+        host: This computer.
+        release: None, or the computer's own release, for its own lists.
+        cache: Where lists of another release are kept.
+
+    Raises:
+        InputError: This computer has no apt, or not the keys of Debian's archive; or the lists
+            cannot be fetched.
+    """
+    if (kept := await kept_archive(host, release, cache)) is not None:
+        return kept
+    assert release is not None
+    archive = _beside(release, cache)
+    async with store.exclusive(cache):
+        # Another process may have been first.
+        if not _young(archive):
+            await _fetch_lists(host, release, archive)
+    return archive
+
+
+async def kept_archive(host: Host, release: Release | None, cache: Path) -> Archive | None:
+    """Return a release's archive where its lists are here; None where they are to be fetched."""
+    if release is None or release == await _codename(host):
+        return OWN
+    archive = _beside(release, cache)
+    return archive if _young(archive) else None
+
+
+def _beside(release: Release, cache: Path) -> Archive:
+    folder = cache / "apt" / release
+    return Archive(release, _options(folder), folder / "lists")
+
+
+def _young(archive: Archive) -> bool:
+    try:
+        fetched = (archive.lists.parent / "fetched").stat().st_mtime
+    except OSError:
+        return False
+    return time.time() - fetched < store.KEPT_DAYS * 86400
+
+
+def _options(folder: Path) -> tuple[str, ...]:
+    return (
+        *("-o", f"Dir::Etc::SourceList={folder / 'sources.list'}", "-o", "Dir::Etc::SourceParts=-"),
+        *("-o", f"Dir::State::Lists={folder / 'lists'}", "-o", f"Dir::Cache={folder / 'cache'}"),
+        # Pins and a default release are for the computer's own packages.
+        *("-o", "Dir::Etc::Preferences=-", "-o", "Dir::Etc::PreferencesParts=-"),
+        *("-o", "APT::Default-Release=", "-o", "Dir::State::status=/dev/null"),
+        *("-o", "Debug::NoLocking=1", "-o", "APT::Sandbox::User=root"),
+    )
+
+
+async def _fetch_lists(host: Host, release: Release, archive: Archive) -> None:
+    words, folder = release_words(release), archive.lists.parent
+    if not KEYRING.is_file():
+        raise InputError(
+            f"the keys by which packages of {words} are verified are not here ({KEYRING})",
+            "run: apt-get install -y debian-archive-keyring",
+        )
+    for made in (folder / "lists" / "partial", folder / "cache" / "archives" / "partial"):
+        made.mkdir(parents=True, exist_ok=True)
+    (folder / "sources.list").write_text(await _sources(host, release))
+    argv = ["apt-get", "-q", *archive.options, "-o", "Acquire::Languages=none", "update"]
+    try:
+        got = await host.run(argv, timeout_s=_UPDATE_S)
+    except InputError as error:
+        raise InputError(
+            f"there is no apt here, and `release` takes packages of {words}",
+            "use a computer with Debian or Ubuntu",
+        ) from error
+    if not got.ok or not archive.state():
+        said = got.words().splitlines()
+        raise InputError(
+            f"apt cannot fetch the package lists of {words}: {said[-1] if said else 'no lists'}",
+            "check the network, or leave `release` out for this computer's own",
+        )
+    await asyncio.to_thread((folder / "fetched").touch)
+
+
+async def _sources(host: Host, release: Release) -> str:
+    """Return apt's sources of a release, at the mirrors that this computer's own are from."""
+    own = await _codename(host)
+    mirrors = {release: MIRROR, f"{release}-security": SECURITY}
+    with contextlib.suppress(InputError):
+        told = await host.run(["apt-get", "indextargets", "--format", _TARGET], timeout_s=_ASK_S)
+        for line in told.stdout.decode(errors="replace").splitlines():
+            kind, suite, part, uri, *_ = [*line.split(), "", "", "", ""]
+            if (kind, part) == ("Packages", "main") and suite in (own, f"{own}-security"):
+                mirrors[suite.replace(own, release)] = uri
+    return "".join(
+        f"deb [signed-by={KEYRING}] {uri} {suite} main\n" for suite, uri in mirrors.items()
+    )
+
+
+async def _codename(host: Host) -> str:
+    """Return the code name of the computer's own release where that is Debian's; else nothing."""
+    fields = await os_release(host)
+    return fields.get("VERSION_CODENAME", "") if fields.get("ID") == "debian" else ""
+
+
+async def os_release(host: Host) -> Mapping[str, str]:
+    """Return what a host says of its system (os-release(5)); empty where it says nothing."""
+    for path in ("/etc/os-release", "/usr/lib/os-release"):
+        try:
+            text = (await host.read(path)).decode(errors="replace")
+        except OSError:
+            continue
+        pairs = (line.partition("=") for line in text.splitlines())
+        return {key: value.strip("\"'") for key, equals, value in pairs if equals}
+    return {}
