@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ from tare.lab.options import LabOptions
 from tare.registry import installed
 from tare.report.provenance import flat
 from tare.run.runhost.assumed import assumed_host
-from tare.run.runhost.booted import marks
-from tare.run.runhost.lab import lab_crowding, lab_facts, lab_name
+from tare.run.runhost.booted import mark_of, marks
+from tare.run.runhost.lab import lab_crowding, lab_facts, lab_grown, lab_name
 from tare.study.hosting import HostSpec, LabSpec
 from tare.study.placement import HostCpus
+from tare.study.releases import RELEASES
 
 
 def lab(**given: Any) -> LabSpec:
@@ -70,6 +72,45 @@ def test_a_plan_marks_what_runs_crowded(cpus: int) -> None:
     own = HostCpus(online=(0, 1))
     host = assumed_host(HostSpec.model_validate("lab"), lab(cpus=cpus), installed().platforms, own)
     assert host.crowding == lab_crowding(lab(cpus=cpus), own)
+
+
+def test_a_lab_is_booted_anew_for_another_release_and_bare_is_not() -> None:
+    platforms = installed().platforms
+    host = assumed_host(HostSpec.model_validate("lab"), lab(), platforms, HostCpus(online=(0,)))
+    found = {}
+    for name, release in itertools.product(("bare", "qemu", "xen", "oci"), RELEASES):
+        options = host.platforms[name].options
+        asked = options.model_validate({"accelerator": "kvm"} if name == "qemu" else {})
+        found[name, release] = host.boot_of(host.platforms[name], asked, release)
+        assert host.boot_of(host.platforms[name], asked) == found[name, release].partition("@")[0]
+    assert found["bare", "bookworm"] == found["bare", "trixie"] == "itself"
+    assert found["qemu", "trixie"] == found["oci", "trixie"] == "kvm@trixie"
+    assert found["xen", "bookworm"] == "xen@bookworm"
+
+
+def test_an_emulator_of_another_release_is_a_mark_and_a_hypervisor_is_none() -> None:
+    qemu, xen = (installed().platforms[name] for name in ("qemu", "xen"))
+    emulated, boots = qemu.options.model_validate({"accelerator": "tcg"}), "kvm@trixie"
+    assert "emulator of Debian 13 (trixie)" in mark_of(qemu, emulated, boots, "")
+    assert mark_of(qemu, emulated, "kvm", "") == ""
+    for other in ({"accelerator": "kvm"}, None):
+        where, options = (xen, xen.options()) if other is None else (qemu, qemu.options(**other))
+        assert mark_of(where, options, boots, "") == ""
+
+
+def test_what_was_booted_of_each_release_is_in_the_facts_that_the_report_shows() -> None:
+    known = lab_facts(lab(release="bookworm"))
+    for release, version in (("bookworm", "4.17"), ("trixie", "4.20"), ("trixie", "4.20")):
+        image = LabImage(Path(), "d", "6.1", version, {"xen": version}, (), True, 0.0)
+        known = lab_grown(known, release, image)
+    shown = dict(flat({"lab": known}))
+    assert shown["lab.release"] == "bookworm"
+    assert (shown["lab.releases.bookworm.xen"], shown["lab.releases.trixie.xen"]) == (
+        "4.17",
+        "4.20",
+    )
+    assert lab_grown({"cpus": 2}, "", image) == {"cpus": 2}
+    assert lab_name(lab(release="trixie")) != lab_name(lab())
 
 
 def test_several_marks_are_told_in_one() -> None:

@@ -175,5 +175,12 @@ def test_a_lab_of_other_files_is_another_host() -> None:
     assert changed_hosts(then, other) == [f"the lab's Xen is {'2' * 12}, and was {'1' * 12}"]
     # What was not recorded then is not compared.
     assert changed_hosts({**HOST, "lab": {"cpus": 2}}, other) == []
+    then, now = (
+        {**HOST, "lab": {"releases": {"trixie": {"xen-utils-4.20": version}}}}
+        for version in ("4.20.4", "4.20.5")
+    )
+    (found,) = changed_hosts(then, now)
+    assert found == "xen-utils-4.20 of trixie is 4.20.5, and was 4.20.4"
+    assert changed_hosts(then, {**HOST, "lab": {"releases": {}}}) == []
     # The computer that the lab is on is compared beside it.
     assert len(changed_hosts(then, {**same, "cpu_model": "Epyc"})) == 1

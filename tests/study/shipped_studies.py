@@ -36,6 +36,8 @@ def assumed(study: Study, arm: str, cpus: int) -> ArmFacts:
     wanted = study.arms[arm]
     stated = installed().platforms[wanted.platform].stated(wanted.options)
     emulated = stated.emulated or study.host.kind == "lab"
+    release = study.release_of(arm)
+    boot = f"{stated.host_boot}@{release}" if release else stated.host_boot
     hypervisor = stated.host_boot == KVM_BOOT or stated.host_boot.startswith("xen")
     return ArmFacts(
         usable=not hypervisor or study.host.kind == "lab",
@@ -45,5 +47,5 @@ def assumed(study: Study, arm: str, cpus: int) -> ArmFacts:
         emulated=emulated,
         boot_s=stated.emulated_boot_s if study.host.kind == "lab" else stated.boot_s,
         slowdown=EMULATED_SLOWDOWN if emulated else 1.0,
-        boot=stated.host_boot if study.host.kind == "lab" else "",
+        boot=boot if study.host.kind == "lab" else "",
     )

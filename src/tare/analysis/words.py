@@ -13,7 +13,7 @@ from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.statistics.shares import exact_share
 from tare.analysis.verdict import percent, significant
 from tare.events.results import Break, PlatformResult
-from tare.study.notes import ONE_KERNEL
+from tare.study.notes import BY_RELEASE, ONE_KERNEL
 
 
 def described(key: Key) -> str:
@@ -213,10 +213,17 @@ def _blocks(count: int) -> str:
     return f"{count} block" if count == 1 else f"{count} blocks"
 
 
+BEGINNINGS = (ONE_KERNEL, BY_RELEASE)
+
+
 def one_kernel(runs: Sequence[RunData]) -> list[str]:
-    """Return the sentence that arms were compared on another kernel than the study's kind."""
+    """Return what is not told apart of kernels: another than the study's kind, other releases."""
     notes = dict.fromkeys(note for run in runs for note in run.adapted)
-    return [f"{note[:1].upper()}{note[1:]}." for note in notes if note.startswith(ONE_KERNEL)]
+    return [
+        f"{note[:1].upper()}{note[1:]}."
+        for note in notes
+        if note.startswith((ONE_KERNEL, BY_RELEASE))
+    ]
 
 
 def _between(runs: Sequence[RunData]) -> list[str]:

@@ -182,7 +182,7 @@ class BatchRunner:
         """Return the host as it has to be booted, and clear of what was left on it."""
         context = await self.run_host.under(batch.boot, batch.block)
         await self._clear(self.run_host, context)
-        return replace(context, kernel=self.arms[batch.arm].kernel)
+        return self.arms[batch.arm].at(context)
 
     async def _clear(self, run_host: RunHost, context: Context) -> None:
         """Remove what was left of machines on a host, unless it was booted anew since."""

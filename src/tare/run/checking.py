@@ -27,6 +27,7 @@ from tare.run.runhost.booted import mark_of, marks
 from tare.run.setup import Grounds, RunSetup, platform_of
 from tare.run.toolbox import study_needs, study_toolbox
 from tare.study.plan import ArmFacts, HostFacts, Plan, make_plan
+from tare.study.releases import release_words
 from tare.study.switching import Switching
 
 if TYPE_CHECKING:
@@ -46,14 +47,24 @@ def arm_shape(study: Study, arm: str) -> Shape:
 
 
 def arm_context(context: Context, named: Study | Plan, arm: str) -> Context:
-    """Return the context with the arm's kernel, as the study names it or the plan chose it."""
-    return dataclasses.replace(context, kernel=named.kernel_of(arm))
+    """Return the context with the arm's kernel and release, as the study or the plan has them."""
+    release = named.release_of(arm)
+    return dataclasses.replace(context, kernel=named.kernel_of(arm), release=release)
+
+
+def described(setup: Grounds, study: Study, arm: str) -> str:
+    """Return an arm in a phrase: its platform as options make it, and the release it is of."""
+    platform = platform_of(setup, study, arm)
+    release = study.release_of(arm)
+    words = platform.describe(study.arms[arm].options)
+    return f"{words}, {release_words(release)}" if release else words
 
 
 def boot_of(setup: Grounds, study: Study, arm: str) -> str:
     """Return how the host has to be booted for an arm."""
     run_host = setup.run_hosts[study.host_of(arm)]
-    return run_host.boot_of(platform_of(setup, study, arm), study.arms[arm].options)
+    platform = platform_of(setup, study, arm)
+    return run_host.boot_of(platform, study.arms[arm].options, study.release_of(arm))
 
 
 async def check_arms(setup: RunSetup, study: Study) -> dict[str, Verdict]:
@@ -121,12 +132,12 @@ async def _check_together(
     setup: RunSetup, study: Study, names: Sequence[str], where: Context
 ) -> dict[str, Verdict]:
     """Ask for some arms at once, twins and equals once."""
-    asked: dict[tuple[str, str, str | None], asyncio.Task[Verdict]] = {}
+    asked: dict[tuple[str | None, ...], asyncio.Task[Verdict]] = {}
     tasks: dict[str, asyncio.Task[Verdict]] = {}
     for name in names:
         arm = study.arms[name]
         context = arm_context(where, study, name)
-        key = (arm.platform, arm.options.model_dump_json(), context.kernel)
+        key = (arm.platform, arm.options.model_dump_json(), context.kernel, context.release)
         if key not in asked:
             check = platform_of(setup, study, name).check(context, arm.options)
             asked[key] = asyncio.ensure_future(check)
@@ -281,7 +292,7 @@ def checked_events(
                 key: sorted(value) if isinstance(value, frozenset) else value
                 for key, value in dataclasses.asdict(verdicts[name].capabilities).items()
             },
-            description=platform_of(setup, study, name).describe(arm.options),
+            description=described(setup, study, name),
             facts=recorded(facts[name]),
             mark=verdicts[name].mark,
             shown=dict(verdicts[name].shown),

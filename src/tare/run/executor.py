@@ -382,6 +382,7 @@ class _Execution:
                     caches=caches[name].together,
                 ),
                 study_needs(self._setup, self._study),
+                self._study.release_of(name),
             )
             for name, prepared in self._prepared.items()
         }

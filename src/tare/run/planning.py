@@ -13,11 +13,11 @@ from rich.text import Text
 
 from tare.hosts.local import LocalHost
 from tare.registry import installed
-from tare.run.checking import check_arms, facts_of, plan_study
+from tare.run.checking import check_arms, described, facts_of, plan_study
 from tare.run.room import assumed_memory, found_memory, require_room
 from tare.run.runhost.assumed import Believed, assumed_host, believed
 from tare.run.session import agent_path, inspection_setup
-from tare.run.setup import Grounds, Unasked, platform_of
+from tare.run.setup import Grounds, Unasked
 from tare.run.toolbox import require_additions, study_needs
 from tare.study.cells import Batch, cell_label
 from tare.study.plan import Plan
@@ -109,10 +109,7 @@ def _outlook(
         secrets.randbits(32) if chosen is None else chosen,
         facts_of(grounds, study, verdicts),
     )
-    descriptions = {
-        name: platform_of(grounds, study, name).describe(arm.options)
-        for name, arm in study.arms.items()
-    }
+    descriptions = {name: described(grounds, study, name) for name in study.arms}
     return Outlook(plan, found, descriptions)
 
 

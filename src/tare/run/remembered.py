@@ -81,7 +81,10 @@ def question(host: PlannedHost, study: Study, arm: str, network: bool) -> str:
             "platform": asked.platform,
             "options": asked.options.model_dump(mode="json"),
             "kernel": study.kernel_of(arm),
-            "boot": host.boot_of(host.platforms[asked.platform], asked.options),
+            "release": study.release_of(arm),
+            "boot": host.boot_of(
+                host.platforms[asked.platform], asked.options, study.release_of(arm)
+            ),
             "network": network,
         }
     )

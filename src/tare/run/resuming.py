@@ -152,12 +152,15 @@ def changed_hosts(
 
 
 def _changed_lab(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return which of the lab's own files are others; by their content, whatever their names."""
+    """Return which of the lab's own files are others, by content, and which packages."""
     found = []
     for what, words in (("xen", "Xen"), ("kernel", "kernel"), ("qemu", "QEMU")):
         before, after = (each.get(what, {}).get("sha256") for each in (then, now))
         if before and after and before != after:
             found.append(f"the lab's {words} is {after[:12]}, and was {before[:12]}")
+    for release, made in then.get("releases", {}).items():
+        differing = _differing(made, now.get("releases", {}).get(release, {}))
+        found += [f"{name} of {release} is {b}, and was {a}" for name, a, b in differing]
     return found
 
 

@@ -124,12 +124,16 @@ async def _require_kernel(builder: Host, study: Study, arm: str) -> None:
     if kernel is None:
         return
     # Loaded here: most plans name no kernel, and what unpacks them takes a while to load.
+    from tare.images.archives import kept_archive
+    from tare.images.cache import default_cache
     from tare.images.kernels import is_file_name
     from tare.images.packages import require_kernel
 
     try:
         if not is_file_name(kernel):
-            await require_kernel(builder, kernel)
+            # The lists of another release are asked as far as they are here already.
+            if archive := await kept_archive(builder, study.release_of(arm), default_cache()):
+                await require_kernel(builder, kernel, archive)
         elif not Path(kernel).is_file():
             raise InputError(
                 f"there is no kernel file {kernel}",

@@ -12,6 +12,7 @@ from tare.platforms.contract import Context, Platform, PlatformOptions, Prepared
 if TYPE_CHECKING:
     from tare.run.runhost.contract import RunHost
     from tare.study.cells import Batch
+    from tare.study.releases import Release
     from tare.workloads import MachineFacts
 
 
@@ -31,6 +32,11 @@ class ReadyArm:
     realtime: bool
     facts: MachineFacts
     needs: frozenset[str] = frozenset()
+    release: Release | None = None
+
+    def at(self, context: Context) -> Context:
+        """Return where its machines are started: with the kernel and the release that it names."""
+        return replace(context, kernel=self.kernel, release=self.release)
 
 
 @dataclass(frozen=True)
@@ -74,8 +80,10 @@ class OtherHosts:
     async def _site(self, name: str, batch: Batch, arm: ReadyArm) -> Site:
         run_host = self.run_hosts[name]
         platform = run_host.platforms[arm.platform.name]
-        where = await run_host.under(run_host.boot_of(platform, arm.options), batch.block)
-        context = replace(where, kernel=arm.kernel, needs=arm.needs)
+        where = await run_host.under(
+            run_host.boot_of(platform, arm.options, arm.release), batch.block
+        )
+        context = replace(arm.at(where), needs=arm.needs)
         if (arm.name, name) not in self._prepared:
             verdict = await platform.check(context, arm.options)
             if not verdict.usable:

@@ -21,6 +21,7 @@ from tare.study.checking import (
 )
 from tare.study.duets import duet_faults
 from tare.study.model import Arm, ArmFrame, Catalog, Study, StudyFrame, WorkloadSpec
+from tare.study.releasing import release_faults
 from tare.study.scenario import Scenario
 from tare.study.shape import Shape
 from tare.study.yamltext import Path
@@ -87,8 +88,9 @@ class _Builder:
             self._findings.add(
                 ("baseline",), f"there is no arm {baseline!r}" + suggestion(baseline, arms)
             )
-        if frame is not None and frame.blocks.duet:
-            for path, fault in duet_faults(arms, scenarios):
+        if frame is not None:
+            duets = duet_faults(arms, scenarios) if frame.blocks.duet else ()
+            for path, fault in (*duets, *release_faults(frame, arms)):
                 self._findings.add(path, fault)
         if self._findings.found or frame is None:
             return None

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from tare.study.own_files import kernel_file, program_file, xen_file
 from tare.study.quantities import Duration, Size, format_size
+from tare.study.releases import Release
 
 LEAST_LAB_MEMORY = 1 << 30
 """Bytes; a Xen host alone takes the best part of it."""
@@ -219,6 +220,12 @@ class LabSpec(Part):
     )
     memory: Annotated[Size, AfterValidator(_enough)] = Field(
         4 << 30, description="How much memory it has, for the hypervisor and all its machines."
+    )
+    release: Release | None = Field(
+        None,
+        description="The release of Debian that it is made of, Linux, hypervisors, their tools and "
+        "QEMU, and whose kernel its guests boot: `bookworm` (12) or `trixie` (13); this "
+        "computer's own when left out. An arm may name another.",
     )
     xen: Annotated[str, AfterValidator(xen_file)] | None = Field(
         None,

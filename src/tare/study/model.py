@@ -28,6 +28,7 @@ from tare.study.checking import shown, suggestion
 from tare.study.hosting import HostSpec, LabSpec, Part, or_list_of_names
 from tare.study.platform_options import PlatformOptions
 from tare.study.quantities import Duration
+from tare.study.releases import Release
 from tare.study.scenario import Scenario
 from tare.study.shape import Shape
 from tare.study.spreading import Spreadable
@@ -112,6 +113,13 @@ class ArmFrame(Part):
     )
     kernel: Kernel | None = Field(
         None, description="This arm's kernel where it differs from the study's."
+    )
+    release: Release | None = Field(
+        None,
+        description="The release of Debian that the arm is of: `bookworm` (12) or `trixie` (13). "
+        "Its guests boot that release's kernel. In the lab the Linux, the hypervisor with its "
+        "tools and the QEMU that run them are of it too; elsewhere they are the host's own. The "
+        "lab's `release` when left out, or else this computer's own.",
     )
     host_trace: bool | None = Field(
         None,
@@ -334,3 +342,11 @@ class Study(StudyFrame):
     def kernel_of(self, arm: str) -> str | None:
         """Return the kernel an arm boots: its own, or else the study's."""
         return self.arms[arm].kernel or self.kernel
+
+    def in_lab(self, arm: str) -> bool:
+        """Return whether an arm runs on the emulated computer."""
+        return self.computers[self.host_of(arm)].kind == "lab"
+
+    def release_of(self, arm: str) -> Release | None:
+        """Return the release an arm is of: its own, or its lab's; None: this computer's."""
+        return self.arms[arm].release or (self.lab.release if self.in_lab(arm) else None)

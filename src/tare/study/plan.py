@@ -18,6 +18,8 @@ from tare.study.notes import ONE_KERNEL
 from tare.study.order import in_order
 from tare.study.placement import HostCpus, Unplaceable, place
 from tare.study.quantities import format_size
+from tare.study.releases import Release
+from tare.study.releasing import release_notes, unfit_release
 from tare.study.scenario import Scenario
 
 CLUSTER_S = 20.0
@@ -127,11 +129,16 @@ class Plan:
             for batch in self.batches
             for note in batch.placement.notes
         )
-        return tuple(dict.fromkeys((*self._apart, *self._one_kernel, *adapted)))
+        releases = release_notes(self.study, self.arms)
+        return tuple(dict.fromkeys((*self._apart, *self._one_kernel, *releases, *adapted)))
 
     def kernel_of(self, arm: str) -> str | None:
         """Return the kernel an arm boots: one for all that are compared; None: as it comes."""
         return self.study.kernel_of(arm) or (PLAIN_KERNEL if self.plain else None)
+
+    def release_of(self, arm: str) -> Release | None:
+        """Return the release that an arm is of: its own, or its lab's."""
+        return self.study.release_of(arm)
 
     @property
     def _one_kernel(self) -> tuple[str, ...]:
@@ -269,6 +276,8 @@ def _arm_lacks(study: Study, arm: str, facts: ArmFacts, host_cpus: int) -> str:
         )
     if study.arms[arm].kernel and not facts.boots_image:
         return "names a kernel, but its machines run one that is there already; remove `kernel`"
+    if reason := unfit_release(study, arm, boots_image=facts.boots_image):
+        return reason
     devices = study.arms[arm].options.wanted_devices
     if facts.devices and devices and devices not in facts.devices:
         return f"wants {devices} devices; this platform offers {', '.join(sorted(facts.devices))}"

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from tare.study.hosting import HostSpec, LabSpec
     from tare.study.model import Study
     from tare.study.placement import HostCpus
+    from tare.study.releases import Release
 
-BootOf = Callable[["Platform[Any]", Any], str]
+BootOf = Callable[["Platform[Any]", Any, "Release | None"], str]
 NOW_S = 60.0
 """What was found in the last minute was found now."""
 
@@ -52,9 +53,9 @@ class AssumedHost:
     known: RememberedHost | None = None
     assumed: str = ""
 
-    def boot_of(self, platform: Platform[Any], options: Any) -> str:
+    def boot_of(self, platform: Platform[Any], options: Any, release: Release | None = None) -> str:
         """Return how the host has to be booted for a platform's machines."""
-        return self.boots(platform, options)
+        return self.boots(platform, options, release)
 
 
 def assumed_host(
@@ -100,7 +101,7 @@ def _afar(spec: HostSpec, platforms: Mapping[str, Platform[Any]], here: HostCpus
         name,
         platforms,
         known.cpus if known else here,
-        lambda platform, options: boot_afar(platform, options, spec.boot),
+        lambda platform, options, _: boot_afar(platform, options, spec.boot),
         here=False,
         boot_s=REBOOT_S if spec.boot else 0.0,
         hypervisor=hypervisor,
@@ -151,6 +152,7 @@ def at_best(host: PlannedHost, study: Study, arm: str) -> Verdict:
         max_vcpus=able.max_vcpus or len(host.cpus.online),
         network=stated.network.rooted | stated.network.unprivileged,
     )
+    boot = host.boot_of(platform, asked.options, study.release_of(arm))
     return Verdict(
         usable=True,
         reason="assumed",
@@ -159,9 +161,7 @@ def at_best(host: PlannedHost, study: Study, arm: str) -> Verdict:
         versions={},
         capabilities=capabilities,
         mark=marks(
-            mark_of(
-                platform, asked.options, host.boot_of(platform, asked.options), host.hypervisor
-            ),
+            mark_of(platform, asked.options, boot, host.hypervisor),
             host.crowding,
         ),
     )

@@ -6,14 +6,16 @@ import contextlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tare.errors import InputError
 from tare.platforms.contract import ANY_BOOT, NO_HYPERVISOR
+from tare.study.releases import release_words
 
 if TYPE_CHECKING:
     from tare.hosts import Host
     from tare.platforms.contract import Platform
+    from tare.study.releases import Release
 
 XEN = "Xen"
 AS_IT_IS = ""
@@ -96,7 +98,12 @@ def mark_of(platform: Platform[Any], options: Any, boot: str, hypervisor: str) -
         boot: How the host is booted for the arm.
         hypervisor: The hypervisor below the host's kernel, where it is not booted for the arm.
     """
-    if platform.stated(options).host_boot != NO_HYPERVISOR:
+    stated = platform.stated(options)
+    _, _, release = boot.partition("@")
+    if release and stated.emulated:
+        words = release_words(cast("Release", release))
+        return f"by the emulator of {words}: how fast that version is is part of what is found"
+    if stated.host_boot != NO_HYPERVISOR:
         return ""
     in_dom0 = boot.startswith("xen") or (boot in (ANY_BOOT, AS_IT_IS) and hypervisor == XEN)
     return IN_DOM0 if in_dom0 else ""

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tare.platforms.contract import Context, Platform
     from tare.run.host_trace import HostTracing
     from tare.study.placement import HostCpus
+    from tare.study.releases import Release
 
 LOCAL_BOOT_S = 60.0
 """Seconds a machine may take until its agent says hello, on a host that is not emulated."""
@@ -80,8 +81,14 @@ class PlannedHost(Protocol):
         """How its CPUs share fewer, as all its arms are marked; empty: they do not."""
         ...
 
-    def boot_of(self, platform: Platform[Any], options: Any) -> str:
-        """Return how the host has to be booted for a platform's machines; equal for equal boots."""
+    def boot_of(self, platform: Platform[Any], options: Any, release: Release | None = None) -> str:
+        """Return how the host has to be booted for a platform's machines; equal for equal boots.
+
+        Args:
+            platform: The platform.
+            options: The arm's options.
+            release: The distribution's release that the arm is of; only a lab is made of it.
+        """
         ...
 
 
@@ -177,7 +184,7 @@ class LocalRunHost:
             self._lost = asyncio.get_running_loop().create_future()
         return self._lost
 
-    def boot_of(self, platform: Platform[Any], options: Any) -> str:
+    def boot_of(self, platform: Platform[Any], options: Any, release: Release | None = None) -> str:
         """Return the same for all: a platform's check says what this computer lacks."""
         return AS_IT_IS
 

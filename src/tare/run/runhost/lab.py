@@ -20,12 +20,15 @@ from tare.run.runhost.contract import no_tracing
 from tare.run.runhost.lab_bare import LabBare
 from tare.study.placement import HostCpus
 from tare.study.quantities import format_size
+from tare.study.releases import release_words
 
 if TYPE_CHECKING:
     from tare.lab.host import Lab
+    from tare.lab.image import LabImage
     from tare.platforms.contract import Context, Platform
     from tare.run.host_trace import HostTracing
     from tare.study.hosting import LabSpec
+    from tare.study.releases import Release
 
 LAB_MACHINE_S = 300.0
 """Seconds for a machine in an emulated host: a Xen HVM guest takes 60 on an idle computer."""
@@ -37,6 +40,7 @@ def lab_name(spec: LabSpec) -> str:
     own = (("Xen", spec.xen), ("Linux", spec.kernel), ("QEMU", spec.qemu))
     words = [
         *(["deterministic"] if spec.deterministic else []),
+        *([release_words(spec.release)] if spec.release else []),
         *(f"{what} {file}" for what, file in own if file is not None),
     ]
     return ", ".join([f"lab of {spec.cpus} CPUs", format_size(spec.memory), *words])
@@ -50,6 +54,7 @@ def lab_facts(spec: LabSpec) -> dict[str, Any]:
         "cpus": spec.cpus,
         "memory": spec.memory,
         "deterministic": spec.deterministic,
+        **({"release": spec.release} if spec.release else {}),
     }
     for what, file in (("xen", spec.xen), ("kernel", spec.kernel), ("qemu", spec.qemu)):
         if file is not None and "/" in file:
@@ -78,10 +83,19 @@ def lab_platforms(
     return MappingProxyType(here)
 
 
-def lab_boot(platform: Platform[Any], options: Any) -> str:
-    """Return how a lab is booted; KVM's serves all that need no hypervisor below."""
+def lab_boot(platform: Platform[Any], options: Any, release: Release | None = None) -> str:
+    """Return how a lab is booted; KVM's serves all that need no hypervisor below.
+
+    Args:
+        platform: The platform.
+        options: An arm's options.
+        release: What the lab is to be made of; told behind an ``@``, as in ``xen:credit@trixie``.
+    """
     wanted = platform.stated(options).host_boot
-    return KVM_BOOT if wanted in (ANY_BOOT, NO_HYPERVISOR) else wanted
+    if wanted == TAKES_HOST:
+        return wanted
+    boot = KVM_BOOT if wanted in (ANY_BOOT, NO_HYPERVISOR) else wanted
+    return boot if release is None else f"{boot}@{release}"
 
 
 class LabRunHost:
@@ -139,9 +153,9 @@ class LabRunHost:
             self._lost = asyncio.get_running_loop().create_future()
         return self._lost
 
-    def boot_of(self, platform: Platform[Any], options: Any) -> str:
+    def boot_of(self, platform: Platform[Any], options: Any, release: Release | None = None) -> str:
         """Return what the platform needs, out of what a lab can be booted with."""
-        return lab_boot(platform, options)
+        return lab_boot(platform, options, release)
 
     async def under(self, boot: str, block: int) -> Context:
         """Return where platforms work: in a lab that was booted for this block.
@@ -178,7 +192,8 @@ class LabRunHost:
         from tare.lab.host import lab_up
         from tare.lab.options import LabOptions
 
-        kind, _, scheduler = boot.partition(":")
+        booted, _, release = boot.partition("@")
+        kind, _, scheduler = booted.partition(":")
         options = LabOptions(
             hypervisor=cast(Literal["kvm", "xen", "none"], kind),
             cpus=self._spec.cpus,
@@ -188,6 +203,7 @@ class LabRunHost:
             kernel=self._spec.kernel or "generic",
             xen=self._spec.xen or "",
             qemu=self._spec.qemu or "",
+            release=cast("Release", release) if release else None,
         )
         self._say(f"booting the lab with {_words(boot)}")
         folder = temporary_folder(self.context.host) / f"tare-lab-{secrets.token_hex(4)}"
@@ -203,9 +219,7 @@ class LabRunHost:
             raise
         self._lab = lab
         self._booted = (boot, block)
-        if lab.image.built is not None:
-            built = {"xen": dict(lab.image.built)}
-            self.facts = {**self.facts, "lab": {**self.facts["lab"], **built}}
+        self.facts = {**self.facts, "lab": lab_grown(self.facts["lab"], release, lab.image)}
         self._watch = asyncio.create_task(self._follow(lab))
         self._inside = replace(
             self.context,
@@ -240,10 +254,30 @@ class LabRunHost:
                 await lab.stop()
 
 
+def lab_grown(known: Mapping[str, Any], release: str, image: LabImage) -> dict[str, Any]:
+    """Return the facts of a lab, with those of what was booted in it now.
+
+    Args:
+        known: What is told of it so far.
+        release: The release that it was booted of; empty: this computer's own.
+        image: What it booted.
+    """
+    grown = dict(known)
+    if image.built is not None:
+        grown["xen"] = dict(image.built)
+    if release:
+        made = {"kernel": image.kernel_version, **image.versions}
+        grown["releases"] = {**known.get("releases", {}), release: made}
+    return grown
+
+
 def _words(boot: str) -> str:
-    return {
+    booted, _, release = boot.partition("@")
+    hypervisor = {
         "kvm": "KVM",
         "xen": "Xen",
         "xen:credit": "Xen and its credit scheduler",
         "xen:rtds": "Xen and its real-time scheduler RTDS",
-    }[boot]
+    }[booted]
+    of = f" of {release_words(cast('Release', release))}" if release else ""
+    return f"{hypervisor}{of}"

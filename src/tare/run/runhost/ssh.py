@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tare.platforms.contract import Context, Platform
     from tare.run.host_trace import HostTracing
     from tare.study.hosting import Boot, HostSpec
+    from tare.study.releases import Release
 
 REBOOT_S = 120.0
 """Seconds a computer takes to be booted otherwise; only for the plan's estimate."""
@@ -125,7 +126,7 @@ class SshRunHost:
         """Never set: the host itself says that it is lost, to each that waits for it."""
         return self._lost
 
-    def boot_of(self, platform: Platform[Any], options: Any) -> str:
+    def boot_of(self, platform: Platform[Any], options: Any, release: Release | None = None) -> str:
         """Return what the platform needs, as far as the host can be booted so."""
         return boot_afar(platform, options, self._menu)
 
