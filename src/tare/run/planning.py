@@ -144,9 +144,10 @@ def _skips(outlook: Outlook) -> Iterator[Text]:
     found: dict[tuple[str, str], list[str]] = {}
     for skip in outlook.plan.skipped:
         what = "/".join(part for part in (skip.arm, skip.scenario, skip.workload) if part)
-        believed = outlook.believed[skip.arm]
-        source = "" if skip.arm in outlook.plan.arms else f" ({believed.source})"
-        hint = "" if believed.verdict.usable else believed.verdict.hint
+        believed = outlook.believed.get(skip.arm)
+        running = believed is None or skip.arm in outlook.plan.arms
+        source = "" if believed is None or running else f" ({believed.source})"
+        hint = "" if believed is None or believed.verdict.usable else believed.verdict.hint
         found.setdefault((f"{skip.reason}{source}", hint), []).append(what)
     for (reason, hint), skipped in found.items():
         yield Text(f"  – {', '.join(skipped)} skipped: {reason}", "yellow")

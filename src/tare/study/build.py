@@ -67,9 +67,10 @@ class _Builder:
             (),
             self._style,
             self._findings,
-            without=["folder"] if self._style.kebab else [],
+            without=["folder", "left_out"] if self._style.kebab else [],
         )
         folder = str(self._style.folder or known.pop("folder", ""))
+        left_out = known.pop("left_out", {})
         frame = checked(StudyFrame, known, (), self._style, self._findings)
         sections = {part: self._section(data, part) for part in _PARTS}
         shape = frame.shape if frame else Shape.model_validate({})
@@ -94,7 +95,8 @@ class _Builder:
                 self._findings.add(path, fault)
         if self._findings.found or frame is None:
             return None
-        parts: dict[str, Any] = {"arms": arms, "workloads": workloads, "folder": folder}
+        parts: dict[str, Any] = {"arms": arms, "workloads": workloads}
+        parts |= {"folder": folder, "left_out": left_out}
         if scenarios:
             parts["scenarios"] = scenarios
         return self._assemble(frame, parts)

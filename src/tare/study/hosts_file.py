@@ -16,6 +16,8 @@ from tare.study.yamltext import Problem, Sort, StudyError, parse
 
 SORT = Sort("a hosts file", "lines like `xen1: {ssh: xen1.example}`", "docs/hosts.md")
 HINT = "every key is described in docs/hosts.md"
+HYPERVISORS = "hypervisors"
+"""The key of that file which names no host."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 
 
@@ -26,10 +28,12 @@ class KnownHosts:
     Args:
         path: The file that names them, there or not.
         hosts: What each name stands for, as it is written in a study.
+        hypervisors: By platform, the options by which the user's own hypervisor is reached.
     """
 
     path: Path
     hosts: Mapping[str, Any] = field(default_factory=dict)
+    hypervisors: Mapping[str, Any] = field(default_factory=dict)
 
 
 def hosts_path() -> Path:
@@ -59,11 +63,14 @@ def load_hosts(named: Path | None = None) -> KnownHosts:
         raise InputError(f"{path}: there is no such file", "name a hosts file") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
-    return KnownHosts(path, parse_hosts(content, str(path)))
+    hosts = parse_hosts(content, str(path))
+    return KnownHosts(path, hosts, hosts.pop(HYPERVISORS, None) or {})
 
 
 def parse_hosts(content: bytes, name: str) -> dict[str, Any]:
     """Check the bytes of a hosts file, and return what each name stands for.
+
+    What stands under :data:`HYPERVISORS` is checked where a study needs it, by its platforms.
 
     Raises:
         StudyError: Something in it is wrong.
@@ -71,7 +78,10 @@ def parse_hosts(content: bytes, name: str) -> dict[str, Any]:
     document = parse(content, name, SORT)
     findings = Findings()
     for host, said in document.data.items():
-        if not _NAME.fullmatch(host) or host in ALWAYS:
+        if host == HYPERVISORS:
+            if said is not None and not isinstance(said, Mapping):
+                findings.add((host,), "must be platforms with options, as {vsphere: {…}}")
+        elif not _NAME.fullmatch(host) or host in ALWAYS:
             findings.add((host,), _bad_name(host), key=True)
         else:
             check_host(said, (host,), KeyStyle(kebab=True), findings)

@@ -14,6 +14,7 @@ from tare.study.checking import Findings, KeyStyle
 from tare.study.hosts_file import KnownHosts, hosts_path
 from tare.study.model import Catalog, Study
 from tare.study.named_hosts import name_hosts
+from tare.study.named_hypervisors import name_hypervisors
 from tare.study.spreading import with_spread_hosts
 from tare.study.yamltext import Document, Path, Problem, StudyError, parse
 
@@ -79,9 +80,10 @@ def parse_study(
 
     def build(data: Mapping[str, Any]) -> tuple[Study | None, Findings]:
         findings = Findings()
-        named = name_hosts(with_spread_hosts(data), known, findings)
+        own, left_out = name_hypervisors(with_spread_hosts(data), known, catalog, findings)
         style = KeyStyle(kebab=True, folder=folder)
-        return build_study(named, catalog, style, findings), findings
+        study = build_study(name_hosts(own, known, findings), catalog, style, findings)
+        return study and study.model_copy(update={"left_out": left_out}), findings
 
     document = parse(content, name)
     changed = change(document.data, changes)

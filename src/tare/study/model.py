@@ -108,6 +108,11 @@ class ArmFrame(Part):
         "else may be left out, and is then "
         "the other's.",
     )
+    yours: bool = Field(
+        False,
+        description="Whether its hypervisor is the one of that platform in your hosts file, under "
+        "`hypervisors`, whose options it takes; without that the arm is left out.",
+    )
     shape: Shape | None = Field(
         None, description="This arm's machine size where it differs from the study's `shape`."
     )
@@ -245,6 +250,10 @@ class Study(StudyFrame):
     )
     folder: str = Field(
         "", description="Where the study file was, to which the paths in it are relative."
+    )
+    left_out: dict[str, str] = Field(
+        default_factory=dict,
+        description="Arms whose hypervisor the user has not named, each with that reason.",
     )
 
     @computed_field  # type: ignore[prop-decorator]

@@ -229,7 +229,7 @@ def make_plan(
         InputError: The baseline cannot run here at all, so nothing could be compared.
     """
     batches: list[Batch] = []
-    skipped: list[Skip] = []
+    skipped = [Skip(arm, None, None, reason) for arm, reason in study.left_out.items()]
     for arm in study.arms:
         cpus = hosts[study.host_of(arm)].cpus
         if reason := _arm_lacks(study, arm, facts[arm], len(cpus.online)):

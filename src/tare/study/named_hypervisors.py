@@ -1,0 +1,94 @@
+"""Arms on hypervisors of the user's own: how each is reached stands in the user's hosts file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tare.study.checking import Findings, KeyStyle, checked, known_keys, shown
+from tare.study.hosts_file import HYPERVISORS, KnownHosts
+
+if TYPE_CHECKING:
+    from tare.study.model import Catalog
+
+YOURS = "yours"
+PRODUCTS = {
+    "vsphere": "vSphere",
+    "hyperv": "Hyper-V",
+    "xenserver": "XenServer",
+    "ovirt": "oVirt",
+    "proxmox": "Proxmox VE",
+}
+"""What platforms are called by their makers."""
+
+
+def name_hypervisors(
+    data: Mapping[str, Any], known: KnownHosts, catalog: Catalog, findings: Findings
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return a study's plain data with the options of hypervisors that the user has named.
+
+    What an arm says itself goes before what stands there.
+
+    Args:
+        data: The study as written, with changes.
+        known: The user's hosts file.
+        catalog: The platforms that there are.
+        findings: Takes the problems.
+
+    Returns:
+        The data without the arms whose hypervisor is not named; and these, each with the reason.
+    """
+    arms = data.get("arms")
+    if not isinstance(arms, Mapping):
+        return dict(data), {}
+    kept: dict[str, Any] = {}
+    left: dict[str, str] = {}
+    for name, arm in arms.items():
+        if not isinstance(arm, Mapping) or arm.get(YOURS) is not True:
+            kept[name] = arm
+            continue
+        platform = arm.get("platform")
+        if not isinstance(platform, str) or platform not in catalog.platforms:
+            kept[name] = {key: value for key, value in arm.items() if key != YOURS}
+        elif platform in known.hypervisors:
+            own = _options(platform, known, catalog, name, findings)
+            said = {key: value for key, value in arm.items() if key != YOURS}
+            kept[name] = {**own, **said}
+        else:
+            left[name] = platform
+    for name, arm in list(kept.items()):
+        if isinstance(arm, Mapping) and (of := arm.get("twin-of")) in left:
+            left[name] = left[of]
+            del kept[name]
+    if data.get("baseline") in left:
+        findings.add(("baseline",), f"{_reason({data['baseline']: left[data['baseline']]})}")
+    reason = _reason(left)
+    return {**data, "arms": kept}, dict.fromkeys(left, reason)
+
+
+def _reason(left: Mapping[str, str]) -> str:
+    products = dict.fromkeys(PRODUCTS.get(platform, platform) for platform in left.values())
+    return (
+        f"no {', '.join(products)} is named under `{HYPERVISORS}` in the hosts file "
+        "(docs/owning.md)"
+    )
+
+
+def _options(
+    platform: str, known: KnownHosts, catalog: Catalog, arm: str, findings: Findings
+) -> dict[str, Any]:
+    """Return the options that the hosts file has for a platform, checked by its own keys."""
+    said = known.hypervisors[platform]
+    where = f"{known.path}: {HYPERVISORS}.{platform}"
+    if not isinstance(said, Mapping):
+        words = f"{where}: must be keys with values, like {{address: NAME}}, not {shown(said)}"
+        findings.add(("arms", arm, YOURS), words)
+        return {}
+    own, style, model = Findings(), KeyStyle(kebab=True), catalog.platforms[platform]
+    checked(model, known_keys([model], said, (), style, own), (), style, own)
+    for path, message in own.found:
+        key = "".join(f".{part}" for part in path)
+        # What is missing there, each arm may say itself, and is asked of the arm.
+        if not message.startswith("is missing"):
+            findings.add(("arms", arm, YOURS), f"{where}{key}: {message}")
+    return dict(said)

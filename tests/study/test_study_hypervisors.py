@@ -1,0 +1,108 @@
+"""Hypervisors of the user's own: named once in the hosts file, else left out in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from study.study_catalog import ABLE, CATALOG, KINDS
+from tare.errors import InputError
+from tare.run.catalog import build_catalog
+from tare.study.hosts_file import KnownHosts, load_hosts
+from tare.study.load import load_study, parse_study, restore_study
+from tare.study.model import Study
+from tare.study.placement import HostCpus
+from tare.study.plan import HostFacts, make_plan
+from tare.study.shipped import shipped_studies
+
+STUDY = """\
+study: owned
+baseline: bare
+arms:
+  bare: {platform: bare}
+  mine: {platform: qemu, yours: true}
+  mine-em: {platform: qemu, yours: true, devices: emulated}
+  mine-again: {twin-of: mine}
+workloads: {tick: {samples: 10}}
+"""
+MAKERS = ("vsphere", "hyperv", "xenserver", "ovirt", "proxmox")
+
+
+def owned(hypervisors: Mapping[str, Any], text: str = STUDY) -> Study:
+    known = KnownHosts(Path("h.yaml"), {}, hypervisors)
+    return parse_study(text.encode(), "s.yaml", CATALOG, hosts=known)
+
+
+def test_what_is_not_named_is_left_out_for_one_reason() -> None:
+    study = owned({})
+    assert list(study.arms) == ["bare"]
+    assert list(study.left_out) == ["mine", "mine-em", "mine-again"]
+    plan = make_plan(study, 1, {"bare": ABLE}, {"": HostFacts(HostCpus(online=(0, 1)))}, KINDS)
+    assert [skip.arm for skip in plan.skipped] == list(study.left_out)
+    (reason,) = {skip.reason for skip in plan.skipped}
+    assert reason.startswith("no qemu is named under `hypervisors`")
+    stored = study.model_dump(mode="json")
+    assert restore_study(stored, CATALOG).model_dump(mode="json") == stored
+
+
+def test_an_arm_takes_the_options_of_its_hypervisor_and_its_own_go_first() -> None:
+    study = owned({"qemu": {"cpu-model": "host", "devices": "paravirtual"}})
+    assert not study.left_out
+    found = {name: arm.options.model_dump() for name, arm in study.arms.items() if name != "bare"}
+    assert [found[name]["cpu_model"] for name in found] == ["host"] * 3
+    devices = {name: options["devices"] for name, options in found.items()}
+    assert devices == {"mine": "paravirtual", "mine-em": "emulated", "mine-again": "paravirtual"}
+
+
+@pytest.mark.parametrize(
+    ("hypervisors", "says"),
+    [
+        ({"qemu": {"cpu-modl": "x"}}, "h.yaml: hypervisors.qemu.cpu-modl: unknown key"),
+        ({"qemu": {"cpu-model": 3}}, "h.yaml: hypervisors.qemu.cpu-model: must be text"),
+        ({"qemu": "vcenter"}, "h.yaml: hypervisors.qemu: must be keys with values"),
+    ],
+)
+def test_what_is_wrong_there_is_told_with_that_file_and_key(
+    hypervisors: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(InputError) as told:
+        owned(hypervisors)
+    assert says in told.value.message
+    assert "s.yaml:5:" in told.value.message
+
+
+def test_wrong_arms_and_baselines_are_told_as_ever() -> None:
+    with pytest.raises(InputError, match="there is no platform"):
+        owned({}, STUDY.replace("mine: {platform: qemu", "mine: {platform: qemuu"))
+    with pytest.raises(InputError, match="yours: must be true or false"):
+        owned({}, STUDY.replace("yours: true,", "yours: please,"))
+    with pytest.raises(InputError, match="baseline: no qemu is named"):
+        owned({}, STUDY.replace("baseline: bare", "baseline: mine"))
+
+
+def test_the_hosts_file_names_them_beside_its_hosts(tmp_path: Path) -> None:
+    file = tmp_path / "h.yaml"
+    file.write_text("a: {ssh: a.example}\nhypervisors: {vsphere: {address: vc.example}}\n")
+    known = load_hosts(file)
+    assert list(known.hosts) == ["a"]
+    assert known.hypervisors == {"vsphere": {"address": "vc.example"}}
+    file.write_text("hypervisors: [vsphere]\n")
+    with pytest.raises(InputError, match=r"h\.yaml:1:14: hypervisors: must be platforms"):
+        load_hosts(file)
+
+
+@pytest.mark.parametrize("name", ["quick", "realtime", "components", "interference"])
+def test_studies_name_every_makers_hypervisor(name: str, tmp_path: Path) -> None:
+    path, catalog = shipped_studies()[name], build_catalog()
+    without = load_study(path, catalog)
+    assert len(set(without.left_out.values())) == 1
+    way: dict[str, Any] = {maker: {"address": "server.example"} for maker in MAKERS}
+    way["vsphere"]["datastore"] = "tare"
+    study = load_study(path, catalog, hosts=KnownHosts(tmp_path / "h.yaml", {}, way))
+    assert not study.left_out
+    assert set(study.arms) == {*without.arms, *without.left_out}
+    platforms = {arm.platform for arm in study.arms.values()}
+    assert platforms >= {*MAKERS, "libvirt", "qemu", "oci", "bare"}
