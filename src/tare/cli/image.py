@@ -112,6 +112,32 @@ def verify() -> None:
 
 
 @image_app.command()
+def medium(
+    callback: Annotated[
+        str, typer.Option(metavar="ADDRESS:PORT", help="Where the machine reaches this computer.")
+    ],
+    out: Annotated[Path, typer.Option(help="The image to write; the certificate goes beside it.")],
+) -> None:
+    """Make the medium by which a bare machine that boots the live image is known: `bare-live`.
+
+    Its image is copied to a USB stick or CD, or attached as a virtual one; it holds the machine's
+    key. The file beside it, FILE.pem, stays here.
+    """
+    from tare.errors import InputError
+    from tare.platforms.live.medium import certificate_file, make_medium
+    from tare.platforms.vendors.options import place_of
+
+    try:
+        place = place_of(callback)
+        if not place.port:
+            raise ValueError("must name the port, for it is written on the medium")
+    except ValueError as error:
+        raise InputError(f"--callback {callback}: {error}") from error
+    make_medium(out, place)
+    print(f"{out} is for the machine, {certificate_file(out)} stays here; both are secret")
+
+
+@image_app.command()
 def live(
     out: Annotated[Path, typer.Option(help="The file to write.")],
     toolbox: Annotated[

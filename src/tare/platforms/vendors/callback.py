@@ -138,13 +138,15 @@ class Door:
         await asyncio.gather(*self._callers, return_exceptions=True)
 
     @contextmanager
-    def expected(self, name: str) -> Iterator[Caller]:
+    def expected(self, name: str, kept: Secret | None = None) -> Iterator[Caller]:
         """Expect one machine's agent until the end of the block.
 
         Args:
             name: The machine's name.
+            kept: The key of a machine that keeps its own; a fresh one otherwise.
         """
-        key, channel = secrets.token_hex(KEY_BYTES), DialledChannel()
+        key = secrets.token_hex(KEY_BYTES) if kept is None else kept.reveal()
+        channel = DialledChannel()
         self._expected[key] = channel
         configuration = {
             "version": VERSION,

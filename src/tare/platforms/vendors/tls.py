@@ -52,13 +52,25 @@ class OwnCertificate:
 def own_certificate() -> OwnCertificate:
     """Make a key and a certificate for it, which are nowhere but in this process."""
     made = identity("ecdsa-p256")
+    return OwnCertificate(served(made.pem), made.digest)
+
+
+def served(pem: str) -> ssl.SSLContext:
+    """Return how a server shows a certificate to agents, by TLS 1.3 alone.
+
+    Args:
+        pem: Its key and the certificate.
+
+    Raises:
+        OSError: They are none, or not of one another.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     # Python takes them from a file alone: this one is in memory, and has no name.
     descriptor = os.memfd_create("tare-certificate")
     try:
-        os.write(descriptor, made.pem.encode("ascii"))
+        os.write(descriptor, pem.encode("ascii"))
         context.load_cert_chain(f"/proc/self/fd/{descriptor}")
     finally:
         os.close(descriptor)
-    return OwnCertificate(context, made.digest)
+    return context

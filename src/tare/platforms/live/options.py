@@ -1,0 +1,45 @@
+"""What can be chosen about a bare machine that boots from the live image."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from tare.platforms.vendors.options import place_of
+from tare.study.platform_options import PlatformOptions
+from tare.study.quantities import Duration
+
+ANY = "MEDIUM"
+"""What stands for a medium's image where none is meant: in the docs and for the doctor."""
+
+
+def _is_place(text: str) -> str:
+    place_of(text)
+    return text
+
+
+class LiveOptions(PlatformOptions):
+    """Options of the platform ``bare-live``."""
+
+    medium: str = Field(
+        min_length=1,
+        description="The image of the medium that tells the machine where to dial and by which "
+        "key, as `tare image medium` made it; the machine has a copy on a stick or CD.",
+    )
+    listen: Annotated[str, AfterValidator(_is_place)] | None = Field(
+        default=None,
+        description="`ADDRESS:PORT` of this computer to listen at, where the machine reaches it "
+        "by another, as through NAT; by default the medium's own.",
+    )
+    patience: Duration = Field(
+        default=900.0,
+        gt=0,
+        le=86400,
+        description="How long the machine may take to boot and to dial back.",
+    )
+    virtual: bool = Field(
+        default=False,
+        description="Take a virtual machine for the bare one, to try things out; its results are "
+        "marked emulated. Otherwise a machine below which a hypervisor shows itself is refused.",
+    )

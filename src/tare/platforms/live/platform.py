@@ -1,0 +1,235 @@
+"""``bare-live``: the bare machine, booted from the live image by whoever stands before it."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tare.errors import InputError, MachineFault
+from tare.platforms.contract import (
+    ANY_BOOT,
+    Capabilities,
+    Context,
+    Machine,
+    MachineSpec,
+    Platform,
+    Prepared,
+    Shape,
+    Statement,
+    Variant,
+    Verdict,
+    Write,
+)
+from tare.platforms.linux.process_machine import owned_directory
+from tare.platforms.linux.writes import FOLDER
+from tare.platforms.live.medium import read_medium
+from tare.platforms.live.options import ANY, LiveOptions
+from tare.platforms.vendors.callback import DialledChannel, Door
+from tare.platforms.vendors.machine import VendorMachine
+from tare.platforms.vendors.options import Place, place_of
+from tare.platforms.vendors.virtual_machine import VirtualMachine
+
+if TYPE_CHECKING:
+    from tare.agent.client import Hello
+
+MIN_MEMORY = 384 << 20
+"""What the live image was seen to boot with, without its toolbox (tests/images)."""
+RESTART_S = 30.0
+"""Seconds in which its agent is to be gone, once it was asked to start anew."""
+NAME_ONE = "a study names its medium, as in {platform: bare-live, medium: tare-cfg.img}"
+
+
+class BareLive(Platform[LiveOptions]):
+    """The bare machine, booted from the live image by its owner: the same kernel as in guests."""
+
+    name = "bare-live"
+    options = LiveOptions
+    variants = (Variant("", {"medium": ANY}),)
+
+    def describe(self, options: LiveOptions) -> str:
+        """Return what reports call it."""
+        what = "virtual machine in the place of the bare one" if options.virtual else "bare machine"
+        return f"{what}, booted from the live image"
+
+    def stated(self, options: LiveOptions) -> Statement:
+        """Return what it offers; nothing is tried for it."""
+        return Statement(
+            capabilities=Capabilities(
+                pinning=False,
+                max_vcpus=0,
+                min_memory=MIN_MEMORY,
+                neighbours=False,
+                notes=(
+                    "a machine with more CPUs than the shape has vCPUs is measured on as many of "
+                    "them; its memory is all that it has",
+                    "it is booted anew for each batch; somebody or its firmware has to see that it "
+                    "starts from the live image",
+                    "workloads over the network, disk workloads and the toolbox are skipped",
+                ),
+            ),
+            elsewhere=True,
+            only_measures=True,
+            kernel="the live image's",
+            channel="TLS, dialled by the agent to the medium's `callback`",
+            needs=("the live image and a medium (`tare image live`, `tare image medium`)",),
+            untested="Was run against a local agent that plays the machine.",
+            confirmed="simulator",
+            emulated=options.virtual,
+            host_boot=ANY_BOOT,
+            boot_s=120.0,
+            emulated_boot_s=120.0,
+            runs_as="the live image's only user, root; the machine runs nothing else",
+        )
+
+    def writes(self, options: LiveOptions) -> tuple[Write, ...]:
+        """Return what is made here; in the machine nothing is: the live image is in memory."""
+        return (FOLDER,)
+
+    async def check(self, context: Context, options: LiveOptions) -> Verdict:
+        """Read the medium, and see that its place can be listened at; nobody is waited for."""
+        stated = self.stated(options)
+        able, emulated = stated.capabilities, stated.emulated
+        if options.medium == ANY:
+            return Verdict(False, NAME_ONE, "", emulated, {}, able)
+        try:
+            medium = read_medium(Path(options.medium))
+            place = _place(options, medium.callback)
+            _require_free(place)
+        except InputError as error:
+            return Verdict(False, error.message, error.hint, emulated, {}, able)
+        return Verdict(
+            True,
+            f"boot the machine from the live image; it is waited for at {place}",
+            "",
+            emulated,
+            {},
+            able,
+            uncontrolled=("its firmware's settings, its frequencies and its temperature",),
+        )
+
+    async def prepare(
+        self, context: Context, options: LiveOptions, shape: Shape, realtime: bool
+    ) -> Prepared:
+        """Return what the machine boots, which its owner chose."""
+        return Prepared(kernel="that of the live image", digest="", cached=True, took_s=0.0)
+
+    async def start(
+        self, context: Context, options: LiveOptions, prepared: Prepared, spec: MachineSpec
+    ) -> Machine:
+        """Wait for the machine at its door: it boots, or is about to.
+
+        Raises:
+            InputError: The medium cannot be read, or its place not be listened at.
+        """
+        medium = read_medium(Path(options.medium))
+        async with AsyncExitStack() as held:
+            await held.enter_async_context(
+                owned_directory(context.host, context.ledger, spec.workdir)
+            )
+            door = Door(medium.certificate)
+            held.push_async_callback(door.close)
+            await door.open(_place(options, medium.callback))
+            caller = held.enter_context(door.expected(spec.name, medium.key))
+            there = _There(caller.channel, virtual=options.virtual)
+            machine = LiveMachine(
+                spec.name, there, caller.channel, held.pop_all(), options, spec.shape.vcpus
+            )
+        await machine.bring_up()
+        return machine
+
+
+class LiveMachine(VendorMachine):
+    """The bare machine for one batch; in the end it starts anew, and waits for the next.
+
+    Args:
+        name: The machine's name in this batch.
+        there: What is known of it.
+        channel: Where its agent dials in.
+        held: What is given back in the end: the door and the folder.
+        options: The arm's options.
+        vcpus: How many of its CPUs are measured on.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        there: VirtualMachine,
+        channel: DialledChannel,
+        held: AsyncExitStack,
+        options: LiveOptions,
+        vcpus: int,
+    ) -> None:
+        super().__init__(name, there, channel, held, power_off_s=RESTART_S)
+        self._patience_s = options.patience
+        self._vcpus = vcpus
+
+    async def ready(self, timeout_s: float) -> Hello:
+        """Wait for the agent's hello, as long as a boot of such a machine may take.
+
+        Raises:
+            MachineFault: It did not dial back, is no bare machine, or has too few CPUs.
+        """
+        hello = await super().ready(max(timeout_s, self._patience_s))
+        cpus = tuple(int(cpu) for cpu in hello.proof.get("topology", {}).get("usable", ()))
+        if len(cpus) < self._vcpus:
+            raise MachineFault(
+                f"{self.name}: the machine has {len(cpus)} CPUs, and {self._vcpus} are asked for",
+                "write fewer `vcpus` in the arm's shape",
+            )
+        self.inner_cpus = cpus[: self._vcpus]
+        return hello
+
+
+class _There(VirtualMachine):
+    """A machine that nobody but its owner switches on and off."""
+
+    def __init__(self, channel: DialledChannel, *, virtual: bool) -> None:
+        self._channel = channel
+        self._virtual = virtual
+
+    async def power_on(self) -> None:
+        """Do nothing: its owner does."""
+
+    async def why_off(self) -> str:
+        """Return that its agent is gone, once it is."""
+        gone = self._channel.dialled and self._channel.ended.is_set()
+        return "its agent is gone: it was switched off or restarted, or lost its network" * gone
+
+    async def power_off(self) -> None:
+        """Do nothing: its agent, left alone, starts the machine anew."""
+
+    async def remove(self) -> None:
+        """Do nothing: nothing was made."""
+
+    def unlike(self, proof: Mapping[str, Any]) -> str:
+        """Return that a hypervisor shows itself, where the machine is to be a bare one."""
+        hypervisor = proof.get("hypervisor")
+        signatures = hypervisor.get("signatures") if isinstance(hypervisor, Mapping) else None
+        if self._virtual or not signatures:
+            return ""
+        told = ", ".join(map(str, signatures))
+        return f"it is no bare machine: a hypervisor shows itself ({told}); see `virtual`"
+
+
+def _require_free(place: Place) -> None:
+    """Check that a place can be listened at; nobody is let in, or a machine would start anew.
+
+    Raises:
+        InputError: The address is none of this computer's, or the port is taken.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind((place.address, place.port))
+        except OSError as error:
+            raise InputError(
+                f"the machine cannot dial back to {place}: {error.strerror or error}",
+                "name an address of this computer and a free port by `listen`",
+            ) from None
+
+
+def _place(options: LiveOptions, callback: Place) -> Place:
+    return callback if options.listen is None else place_of(options.listen)
