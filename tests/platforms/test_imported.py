@@ -185,19 +185,57 @@ def test_a_configuration_of_proxmox_becomes_an_arm() -> None:
         "hugepages": True,
         "hugepage-size": 1 << 30,
         "devices": "paravirtual",
+        "disk-bus": "virtio-scsi",
         "disk-cache": "none",
         "disk-aio": "native",
         "iothread": True,
         "shape": {"vcpus": 4, "memory": "8GiB", "disk": "32GiB"},
     }
-    left(arm, "affinity", "args", "bios: ovmf", "balloon", "numa", "4 queues", "iops_rd", "scsi")
+    left(arm, "affinity", "args", "bios: ovmf", "balloon", "numa", "4 queues", "iops_rd")
+    assert not any("controller" in each for each in arm.left)
+    left(imported(PROXMOX.replace("scsihw: virtio-scsi-single", "")), "disk controller lsi: ")
+
+
+@pytest.mark.parametrize(
+    ("disk", "card", "board", "devices", "bus"),
+    [
+        ("virtio-blk-pci", "virtio-net-pci", "q35", "paravirtual", None),
+        ("virtio-blk-pci", "e1000", "q35", "emulated", "virtio-blk"),
+        ("scsi-hd", "virtio-net-pci", "pc", "paravirtual", "virtio-scsi"),
+        ("nvme", "virtio-net-pci", "q35", "paravirtual", "nvme"),
+        ("ide-hd", "e1000", "q35", "emulated", None),
+        ("ide-hd", "e1000", "pc", "emulated", None),
+        ("ide-hd", "virtio-net-pci", "pc", "paravirtual", "ide"),
+        ("ide-hd", "virtio-net-pci", "q35", "paravirtual", "ahci"),
+    ],
+)
+def test_disk_and_card_are_carried_over_each_by_itself(
+    disk: str, card: str, board: str, devices: str, bus: str | None
+) -> None:
+    arm = imported(
+        f"qemu-system-x86_64 -accel kvm -m 1024 -smp 1 -machine {board} "
+        f"-drive id=d,file=/x,format=raw,if=none -device {disk},drive=d -device {card}"
+    )
+    assert (arm.said["devices"], arm.said.get("disk-bus")) == (devices, bus)
+    assert not any("disk on" in each or "devices are taken" in each for each in arm.left)
+
+
+def test_a_disk_on_a_bus_that_tare_has_not_is_told() -> None:
+    arm = imported(DOMAIN.replace("dev='vda' bus='virtio'", "dev='sda' bus='usb'"))
+    left(arm, "disk on usb: the usual bus is taken")
+    assert "disk-bus" not in arm.said
+    scsi = DOMAIN.replace("dev='vda' bus='virtio'", "dev='sda' bus='scsi'").replace(
+        "<devices>", "<devices><controller type='scsi' model='lsilogic'/>", 1
+    )
+    left(imported(scsi), "disk controller lsilogic: virtio-scsi is taken")
+    assert imported(scsi).said["disk-bus"] == "virtio-scsi"
 
 
 def test_a_descriptor_becomes_an_arm_alone_and_in_an_archive(tmp_path: Path) -> None:
     arm = imported(OVF)
     assert arm.name == "old-one"
     assert arm.said["shape"] == {"vcpus": 2, "memory": "2GiB", "disk": "40GiB"}
-    assert arm.said["devices"] == "paravirtual"
+    assert (arm.said["devices"], arm.said["disk-bus"]) == ("paravirtual", "virtio-scsi")
     left(arm, "VirtualSCSI", "vmxnet3", "CPU reservation 500", "GPU")
     archive = tmp_path / "x.ova"
     with tarfile.open(archive, "w") as made:

@@ -131,6 +131,9 @@ def _devices(found: Found, part: ET.Element) -> None:
             found.add_nic("rtl8139" if model is None else model.get("type", ""))
             if (driver := each.find("driver")) is not None and driver.get("queues"):
                 found.leave(f"{driver.get('queues')} queues of the network interface")
+        elif each.tag == "controller" and each.get("type") == "scsi":
+            if not (controller := each.get("model", "auto")).startswith("virtio"):
+                found.leave(f"disk controller {controller}", "virtio-scsi is taken")
         elif each.tag not in PLAIN_DEVICES:
             model_of = each.get("model") or each.get("device") or each.get("type") or ""
             if (each.tag, model_of) != ("memballoon", "none"):

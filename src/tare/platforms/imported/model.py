@@ -11,6 +11,7 @@ import yaml
 from pydantic import ValidationError
 
 from tare.errors import InputError
+from tare.platforms.qemu.disk_options import DiskOptions
 from tare.platforms.qemu.options import QemuOptions
 from tare.study.quantities import format_size
 from tare.study.shape import Shape
@@ -20,6 +21,15 @@ LONGEST = 4 << 20
 PARAVIRTUAL, EMULATED = "paravirtual", "emulated"
 NICS = {"virtio": PARAVIRTUAL, "e1000": EMULATED}
 """The models that Tare's own machines have; another is named among what is left out."""
+PARAVIRTUAL_BUSES = frozenset({"virtio", "scsi", "nvme"})
+BUSES = {
+    "virtio": "virtio-blk",
+    "scsi": "virtio-scsi",
+    "nvme": "nvme",
+    "sata": "ahci",
+    "ide": "ide",
+}
+"""QEMU's word for a disk's bus to that of the option `disk-bus`."""
 _NO_SLUG = re.compile(r"[^a-z0-9._-]+")
 _CACHES = ("none", "writeback", "writethrough", "directsync", "unsafe")
 _AIO = ("threads", "native", "io_uring")
@@ -47,6 +57,8 @@ class Found:
     left: list[str] = field(default_factory=list)
     _disks: int = 0
     _nics: int = 0
+    _bus: str = ""
+    _card: str = ""
 
     def leave(self, what: str, why: str = "") -> None:
         """Note that something is not carried over.
@@ -98,11 +110,7 @@ class Found:
             self.leave(f"disk {self._disks} on {bus}", "a machine of Tare's has one disk")
             return
         self.disk = size
-        self._kind(PARAVIRTUAL if bus in ("virtio", "scsi", "nvme") else EMULATED, f"disk on {bus}")
-        if bus in ("scsi", "nvme"):
-            self.leave(f"disk on {bus}", "virtio-blk is taken")
-        if bus == "sata" and self.options.get("machine") == "pc":
-            self.leave("disk on sata", "IDE is taken, which this mainboard has")
+        self._bus = bus
         self._one_of("disk_cache", cache, _CACHES)
         self._one_of("disk_aio", aio, _AIO)
 
@@ -113,14 +121,29 @@ class Found:
             self.leave(f"network interface {self._nics} ({model})", "a machine of Tare's has one")
             return
         if model in NICS:
-            self._kind(NICS[model], f"network interface {model}")
+            self._card = NICS[model]
         else:
             self.leave(f"network interface {model}", "Tare has virtio and e1000")
 
-    def _kind(self, kind: str, what: str) -> None:
-        now = self.options.setdefault("devices", kind)
-        if now != kind:
-            self.leave(what, f"its devices are taken as {now}, all of them")
+    def settle(self) -> None:
+        """Choose the kind of devices by the network card, and the disk's bus beside it."""
+        if not self._bus and not self._card:
+            return
+        disk = PARAVIRTUAL if self._bus in PARAVIRTUAL_BUSES else EMULATED
+        self.options["devices"] = self._card or disk
+        if self._bus not in BUSES:
+            if self._bus:
+                self.leave(f"disk on {self._bus}", "the usual bus is taken")
+            return
+        board = self.options.get("machine", "q35")
+        # On q35 QEMU attaches an `ide-hd` to the mainboard's AHCI.
+        wanted = BUSES[self._bus] if (self._bus, board) != ("ide", "q35") else "ahci"
+        # What the kind of devices brings along need not be said.
+        usual = DiskOptions.model_construct(
+            devices=self.options["devices"], machine=board, disk_bus="auto"
+        ).bus
+        if wanted != usual:
+            self.options["disk_bus"] = wanted
 
     def _one_of(self, option: str, said: str, known: tuple[str, ...]) -> None:
         if said in known:
@@ -158,6 +181,7 @@ def arm_of(found: Found, source: str) -> Arm:
     """
     if found.vcpus is None and found.memory is None and not found.options:
         raise InputError(f"{source}: describes no virtual machine")
+    found.settle()
     options = _valid(found, source)
     shape = {"vcpus": found.vcpus, "memory": found.memory, "disk": found.disk}
     size = {key: value for key, value in shape.items() if value}

@@ -73,8 +73,8 @@ def _bus(found: Found, item: dict[str, str]) -> str:
         if model.lower() not in ("virtualscsi", "virtio-scsi"):
             found.leave(f"disk controller {model}", "Tare has no such emulated controller")
             return "sata"
-        found.leave(f"disk controller {model}", "virtio-blk is taken")
-        return "virtio"
+        if model.lower() != "virtio-scsi":
+            found.leave(f"disk controller {model}", "virtio-scsi is taken")
     return bus
 
 

@@ -61,6 +61,11 @@ def read_proxmox(text: str) -> Found:
             found.options["hugepage_size"] = size
     for key, value in said.items():
         _part(found, key, value)
+    # Where nothing is said, it is LSI's (qm.conf(5)).
+    controller = said.get("scsihw", "lsi")
+    on_scsi = any(key.startswith("scsi") and _DISK.fullmatch(key) for key in said)
+    if on_scsi and not controller.startswith("virtio-scsi"):
+        found.leave(f"disk controller {controller}", "virtio-scsi is taken")
     return found
 
 
