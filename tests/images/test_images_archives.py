@@ -13,7 +13,7 @@ from images.test_images_kernels import package
 from tare.errors import InputError
 from tare.hosts import Completed
 from tare.images import archives
-from tare.images.archives import OWN, Archive, archive_of, kept_archive
+from tare.images.archives import MIRROR, OWN, Archive, archive_of, kept_archive
 from tare.images.cache import KEPT_DAYS
 from tare.images.packages import kernel_packages, require_kernel
 
@@ -79,11 +79,18 @@ async def test_another_release_is_asked_at_the_same_mirrors_and_once(
     assert sum("update" in argv for argv in host.asked) == 2
 
 
-async def test_another_distribution_asks_debians_own_mirror(tmp_path: Path) -> None:
+async def test_another_distribution_is_told_which_mirror_to_ask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     host = fakes.FakeHost(apt(tmp_path), UBUNTU)
+    monkeypatch.delenv(MIRROR, raising=False)
+    with pytest.raises(InputError, match="knows no mirror of Debian") as told:
+        await archive_of(host, "bookworm", tmp_path)
+    assert "set TARE_DEBIAN_MIRROR" in told.value.hint
+    monkeypatch.setenv(MIRROR, "http://near.example/debian/")
     assert (await archive_of(host, "bookworm", tmp_path)).release == "bookworm"
     sources = (tmp_path / "apt" / "bookworm" / "sources.list").read_text()
-    assert "http://deb.debian.org/debian/ bookworm main" in sources
+    assert "http://near.example/debian/ bookworm main" in sources
     assert "vendor.example" not in sources
 
 

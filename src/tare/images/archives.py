@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,9 +21,8 @@ from tare.study.releases import Release, release_words
 
 APT_LISTS = Path("/var/lib/apt/lists")
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-MIRROR = "http://deb.debian.org/debian/"
-SECURITY = "http://deb.debian.org/debian-security/"
-"""Debian's own mirrors (https://deb.debian.org/), where apt here knows none of its archives."""
+MIRROR = "TARE_DEBIAN_MIRROR"
+"""The environment variable that names a mirror of Debian where apt here knows none."""
 
 _UPDATE_S = 600.0
 _ASK_S = 60.0
@@ -143,13 +143,20 @@ async def _fetch_lists(host: Host, release: Release, archive: Archive) -> None:
 async def _sources(host: Host, release: Release) -> str:
     """Return apt's sources of a release, at the mirrors that this computer's own are from."""
     own = await _codename(host)
-    mirrors = {release: MIRROR, f"{release}-security": SECURITY}
+    mirrors: dict[str, str] = {}
     with contextlib.suppress(InputError):
         told = await host.run(["apt-get", "indextargets", "--format", _TARGET], timeout_s=_ASK_S)
         for line in told.stdout.decode(errors="replace").splitlines():
             kind, suite, part, uri, *_ = [*line.split(), "", "", "", ""]
             if (kind, part) == ("Packages", "main") and suite in (own, f"{own}-security"):
                 mirrors[suite.replace(own, release)] = uri
+    if named := os.environ.get(MIRROR, ""):
+        mirrors[release] = named
+    if release not in mirrors:
+        raise InputError(
+            f"apt here knows no mirror of Debian, for packages of {release_words(release)}",
+            f"set {MIRROR} to the address of one",
+        )
     return "".join(
         f"deb [signed-by={KEYRING}] {uri} {suite} main\n" for suite, uri in mirrors.items()
     )
