@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,11 @@ def test_the_version_is_told_as_elsewhere() -> None:
     told = tare("--version")
     assert (told.returncode, told.stdout) == (0, tare("version").stdout)
     assert re.fullmatch(r"\d+\.\d+\.\d+\S*\n", told.stdout)
+
+
+def test_the_package_is_the_command_too() -> None:
+    argv = [sys.executable, "-m", "tare", "--version"]
+    assert subprocess.check_output(argv, text=True) == tare("--version").stdout
 
 
 @pytest.mark.parametrize("words", [["-h"], ["run", "-h"], ["lab", "-h"], ["image", "list", "-h"]])
