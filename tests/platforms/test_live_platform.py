@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from images.live_guest import GATEWAY, LiveMachine
+from run.run_driving import tare
 from tare.errors import InputError, MachineFault
 from tare.hosts import Ledger, LocalHost
 from tare.images.cache import default_cache
@@ -150,6 +151,17 @@ def test_a_medium_is_its_owners_alone_and_the_private_key_is_not_on_it(medium: P
     assert read_medium(medium).key.reveal().encode() in medium.read_bytes()
     with pytest.raises(InputError, match="cannot be written"):
         make_medium(medium.parent / "none" / "x", Place("127.0.0.1", 1))
+
+
+def test_the_command_makes_a_medium_and_asks_for_a_whole_place(tmp_path: Path) -> None:
+    made = tmp_path / "stick.img"
+    asked = tare("image", "medium", "--callback", "192.0.2.9:7710", "--out", made)
+    assert asked.returncode == 0, asked.stderr
+    assert str(read_medium(made).callback) == "192.0.2.9:7710"
+    for wrong, says in (("192.0.2.9:0", "must name the port"), ("here:1", "must be an IPv4")):
+        asked = tare("image", "medium", "--callback", wrong, "--out", made)
+        assert asked.returncode == 2
+        assert f"--callback {wrong}: " in asked.stderr and says in asked.stderr
 
 
 @pytest.mark.slow

@@ -61,7 +61,7 @@ def name_hypervisors(
             left[name] = left[of]
             del kept[name]
     if data.get("baseline") in left:
-        findings.add(("baseline",), f"{_reason({data['baseline']: left[data['baseline']]})}")
+        findings.add(("baseline",), _reason({data["baseline"]: left[data["baseline"]]}))
     reason = _reason(left)
     return {**data, "arms": kept}, dict.fromkeys(left, reason)
 
