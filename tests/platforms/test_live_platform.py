@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from images.live_guest import GATEWAY, LiveMachine
-from run.run_driving import tare
+from run.run_driving import of_type, tare
 from tare.errors import InputError, MachineFault
 from tare.hosts import Ledger, LocalHost
 from tare.images.cache import default_cache
@@ -93,6 +93,35 @@ async def test_each_batch_is_a_boot_of_the_one_machine(
             finally:
                 await machine.stop()
             assert not (tmp_path / f"tare-live-{number}").exists()
+
+
+STUDY = """
+study: live
+baseline: bare
+blocks: {{least: 2, most: 2}}
+shape: {{vcpus: 1, memory: 512MiB}}
+arms:
+  bare: {{platform: bare}}
+  live: {{platform: bare-live, medium: {medium}, virtual: true, patience: 2min}}
+workloads: {{tick: {{duration: 100ms}}}}
+"""
+
+
+async def test_a_run_measures_it_in_each_block(
+    agent_program: Path, medium: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    study, folder = tmp_path / "s.yaml", tmp_path / "run"
+    study.write_text(STUDY.format(medium=medium))
+    async with played(agent_program, medium):
+        outcome = await asyncio.to_thread(tare, "run", study, "--out", folder)
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+    found = [event["cell"] for event in of_type(folder, "cell_finished")]
+    assert sum("/live/" in cell for cell in found) == 2
+    assert not of_type(folder, "skipped")
+    secret = read_medium(medium).key.reveal()
+    written = [file for file in folder.rglob("*") if file.is_file()]
+    assert not [file for file in written if secret.encode() in file.read_bytes()]
 
 
 async def test_a_virtual_machine_is_no_bare_one_unless_that_is_asked_for(

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 MIN_MEMORY = 384 << 20
 """What the live image was seen to boot with, without its toolbox (tests/images)."""
+MAX_VCPUS = 1024
+"""How many CPUs it has, only its boot tells: a machine with fewer is refused then."""
 RESTART_S = 30.0
 """Seconds in which its agent is to be gone, once it was asked to start anew."""
 NAME_ONE = "a study names its medium, as in {platform: bare-live, medium: tare-cfg.img}"
@@ -59,7 +61,7 @@ class BareLive(Platform[LiveOptions]):
         return Statement(
             capabilities=Capabilities(
                 pinning=False,
-                max_vcpus=0,
+                max_vcpus=MAX_VCPUS,
                 min_memory=MIN_MEMORY,
                 neighbours=False,
                 notes=(
