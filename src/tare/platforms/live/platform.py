@@ -77,7 +77,7 @@ class BareLive(Platform[LiveOptions]):
             kernel="the live image's",
             channel="TLS, dialled by the agent to the medium's `callback`",
             needs=("the live image and a medium (`tare image live`, `tare image medium`)",),
-            untested="Was run against a local agent that plays the machine.",
+            untested="Was booted as a machine of QEMU's emulation only.",
             confirmed="simulator",
             emulated=options.virtual,
             host_boot=ANY_BOOT,
