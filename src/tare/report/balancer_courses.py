@@ -9,6 +9,7 @@ from tare.analysis.load_balancer import FACT
 from tare.analysis.rundata import RunData
 from tare.report.figures.frame import Figure
 from tare.report.figures.over_time import Line, over_time_figure
+from tare.report.leads import Leads, part_of
 from tare.report.palette import Look
 
 PROBE_RESPONSES = "probe-responses"
@@ -21,7 +22,10 @@ _SHOWN: tuple[tuple[str, str, str, Callable[[Step, float], float]], ...] = (
 
 
 def course_figures(
-    runs: Sequence[RunData], arms: Sequence[str], looks: Mapping[str, Look]
+    runs: Sequence[RunData],
+    arms: Sequence[str],
+    looks: Mapping[str, Look],
+    leads: Leads | None = None,
 ) -> tuple[tuple[Figure, str], ...]:
     """Return figures of the load that counts and of its probe, second by second, with their notes.
 
@@ -31,6 +35,7 @@ def course_figures(
         runs: Runs of one study.
         arms: The arms in the order they are to come.
         looks: How arms are drawn.
+        leads: What lines lead to: the blocks of their cells.
     """
     sizes = {
         (cell.run, cell.cell): int(cell.facts[FACT].get("size", 0))
@@ -48,10 +53,10 @@ def course_figures(
         where = "" if len(kinds) == 1 else f", {kind[0]} in {kind[1]}"
         load, probe = (_last(found, sizes, kind) for found in (loads, probes))
         for name, title, unit, value in _SHOWN:
-            lines = _lines(load, arms, value)
+            lines = _lines(load, arms, value, leads)
             words = f"{title} while the proxy is full, over time{where}"
             figures += _figure(f"{stem}-{name}", words, lines, looks, unit, load)
-        lines = _lines(probe, arms, lambda step, _: step.median_s)
+        lines = _lines(probe, arms, lambda step, _: step.median_s, leads)
         words = f"Median response time of the probe beside that load, over time{where}"
         figures += _figure(f"{stem}-probe-time", words, lines, looks, "s", probe)
     return tuple(figures)
@@ -87,13 +92,20 @@ def _last(
 
 
 def _lines(
-    found: Mapping[str, Course], arms: Sequence[str], value: Callable[[Step, float], float]
+    found: Mapping[str, Course],
+    arms: Sequence[str],
+    value: Callable[[Step, float], float],
+    leads: Leads | None,
 ) -> list[Line]:
     return [
-        Line(arm, found[arm].emulated, points)
+        Line(arm, found[arm].emulated, points, _lead(found[arm], leads))
         for arm in arms
         if arm in found and (points := _points(found[arm], value))
     ]
+
+
+def _lead(course: Course, leads: Leads | None) -> str:
+    return leads.cell(part_of(course), course.arm, course.run, course.block) if leads else ""
 
 
 def _points(

@@ -135,11 +135,11 @@ def _build(
     memory = bus_of(runs, comparison)
     balancer = load_balancer_of(runs, comparison, style, leads)
     responses = courses_of(runs, comparison, leads)
-    jobs = mapreduce_of(runs, comparison)
+    jobs = mapreduce_of(runs, comparison, leads)
     watched = monitoring_of(runs, leads)
     phases = responses.table.rows if responses else ()
     found = watched.found if watched else ()
-    sources = _sources(comparison, references, style, series, phases, found)
+    sources = _sources(comparison, references, style, series, phases, found, leads)
     figures = [
         *([overhead] if overhead else []),
         *(figure for section in sections for figure in section.figures),
@@ -240,7 +240,8 @@ def _sources(
     style: Mapping[str, Look],
     series: Pooled,
     phases: Sequence[PhaseEffect],
-    watched: Sequence[Monitor] = (),
+    watched: Sequence[Monitor],
+    leads: Leads,
 ) -> Sources | None:
     """Return the sources that the run is set beside; None without any."""
     if not references:
@@ -249,7 +250,8 @@ def _sources(
     from tare.report.paper import RunFindings
     from tare.report.sources import Sources
 
-    return Sources(comparison, references, RunFindings(comparison, style, series, phases, watched))
+    findings = RunFindings(comparison, style, series, phases, watched, leads)
+    return Sources(comparison, references, findings)
 
 
 def _overhead_note(comparison: Comparison) -> str:

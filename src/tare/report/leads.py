@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from tare.analysis.model import ArmSummary, Comparison, Effect
+from tare.analysis.model import ArmSummary, Comparison, Effect, Key
 from tare.report.anchors import anchor_of
 from tare.report.words import Part, parameters_of
 
@@ -69,23 +69,44 @@ class Leads:
         self._runs: Mapping[str, int] = {run.run: n for n, run in enumerate(comparison.runs)}
         self._arms: dict[tuple[Part, str], str] = {}
         self._first: dict[Part, str] = {}
+        self._own: dict[tuple[Key, str], str] = {}
+        self._any: dict[Key, str] = {}
         # The headline effects first: they have their blocks on the page however many there are.
         for effect in sorted(comparison.effects, key=lambda effect: not effect.headline):
             part, name = Part.of(effect.key), anchor_of(effect.key, effect.arm)
             self._arms.setdefault((part, effect.arm), name)
             self._first.setdefault(part, name)
+            self._own[effect.key, effect.arm] = name
+            self._any.setdefault(effect.key, name)
+
+    def effect(self, key: Key, arm: str) -> str:
+        """Return an arm's effect of one metric; without one what `part` says.
+
+        The baseline's values are listed beside those of any arm.
+        """
+        own = self._own.get((key, arm)) or self._any.get(key)
+        return own or self.part(Part.of(key), arm)
 
     def part(self, part: Part, arm: str) -> str:
         """Return the first effect that lists the blocks of an arm; nothing without any."""
         return self._arms.get((part, arm), self._first.get(part, ""))
 
-    def sized(self, scenario: str, workload: str, size: int, arm: str) -> str:
-        """Return what leads to an arm's effect with objects of ``size`` bytes."""
+    def sized(self, scenario: str, workload: str, size: int, arm: str, metric: str = "") -> str:
+        """Return what leads to an arm's effect with objects of ``size`` bytes.
+
+        Args:
+            scenario: The scenario.
+            workload: The workload.
+            size: The size of its objects.
+            arm: The arm.
+            metric: Of which metric; the first effect's where there is none of it.
+        """
         asked = (scenario, workload, SUBJECT, size)
         for part in self._first:
             own = parameters_of(part.parameters).get("size", 0)
             if (part.scenario, part.workload, part.role, own) == asked:
-                return self.part(part, arm)
+                key = Key(scenario, workload, part.parameters, SUBJECT, metric)
+                return self.effect(key, arm)
         return ""
 
     def cell(self, part: Part, arm: str, run: str, block: int) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tare.analysis.formatting import format_quantity, format_size
-from tare.analysis.load_balancer import HOST, INSIDE, Spent, Through, through
+from tare.analysis.load_balancer import HOST, INSIDE, LEAST, Spent, Through, through
 from tare.analysis.model import Comparison
 from tare.analysis.rundata import RunData
 from tare.report.balancer_courses import course_figures
@@ -64,7 +64,7 @@ def load_balancer_of(
         runs: The runs.
         comparison: Their comparison.
         looks: How arms are drawn.
-        leads: What marks over the size of objects lead to.
+        leads: What marks lead to.
     """
     found = through(runs, comparison.arms, comparison.baseline, comparison.confidence)
     if not found:
@@ -76,7 +76,7 @@ def load_balancer_of(
     section = LoadBalancerSection(findings(found), rates.shown(hide=same), spent.shown(hide=same))
     figures = (
         *_figures(found, looks, comparison.baseline, leads),
-        *course_figures(runs, comparison.arms, looks),
+        *course_figures(runs, comparison.arms, looks, leads),
     )
     return LoadBalancer(section, figures, (rates, spent))
 
@@ -91,7 +91,7 @@ def _figures(
         stem = "load-balancer" if len(kinds) == 1 else f"load-balancer-{number + 1}"
         where = "" if len(kinds) == 1 else f", {workload} in {scenario}"
         rates = _rate_marks(own, leads)
-        bands = [_mark(t, t.bandwidth, leads, least=t.limited) for t in own]
+        bands = [_mark(t, t.bandwidth, leads, "bandwidth", least=t.limited) for t in own]
         losses = [_mark(t, t.loss, leads) for t in own if t.loss is not None]
         title = f"Requests per second over the size of objects{where}"
         figures.append((over_size_figure(f"{stem}-rate", title, rates, looks, "1/s"), RATE_NOTE))
@@ -105,7 +105,7 @@ def _figures(
         if losses:
             title = f"Loss against the baseline over the size of objects{where}"
             figures.append((over_size_figure(f"{stem}-loss", title, losses, looks, "%"), LOSS_NOTE))
-        figures.append((time_figure(f"{stem}-time", _bars(own)), _time_note(own)))
+        figures.append((time_figure(f"{stem}-time", _bars(own, leads)), _time_note(own)))
     return tuple(figures)
 
 
@@ -113,9 +113,20 @@ def _rate_marks(own: Sequence[Through], leads: Leads | None) -> list[Mark]:
     return [_mark(t, t.requests, leads, least=t.limited) for t in own]
 
 
-def _mark(one: Through, value: float, leads: Leads | None, *, least: bool = False) -> Mark:
-    to = leads.sized(one.scenario, one.workload, one.size, one.arm) if leads else ""
+def _mark(
+    one: Through,
+    value: float,
+    leads: Leads | None,
+    metric: str = "requests",
+    *,
+    least: bool = False,
+) -> Mark:
+    to = _lead(one, leads, f"{metric}{LEAST}" if one.limited else metric)
     return Mark(one.arm, one.emulated, one.size, value, least, to)
+
+
+def _lead(one: Through, leads: Leads | None, metric: str) -> str:
+    return leads.sized(one.scenario, one.workload, one.size, one.arm, metric) if leads else ""
 
 
 def families(own: Sequence[Through], baseline: str) -> dict[str, list[Through]]:
@@ -142,7 +153,7 @@ def _time_note(own: Sequence[Through]) -> str:
     return f"{TIME_NOTE} No cycles: the host’s CPUs show no counters ({why})." if why else TIME_NOTE
 
 
-def _bars(own: Sequence[Through]) -> list[Bar]:
+def _bars(own: Sequence[Through], leads: Leads | None) -> list[Bar]:
     """Return two bars an arm, of the smallest objects: there each request counts most."""
     least = {arm: min(t.size for t in own if t.arm == arm) for arm in {t.arm for t in own}}
     bars = []
@@ -157,7 +168,8 @@ def _bars(own: Sequence[Through]) -> list[Bar]:
             ]
             name = f"{marked(each.arm, each.emulated)}, {format_size(each.size)}, {words}"
             if parts:
-                bars.append(Bar(name, each.emulated, tuple(parts)))
+                to = _lead(each, leads, "cpu-per-request")
+                bars.append(Bar(name, each.emulated, tuple(parts), to))
     return bars[:MOST_BARS]
 
 

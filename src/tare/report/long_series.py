@@ -90,11 +90,7 @@ def series_figures(
     blocks: dict[str, str] = {}
     if leads is not None and about is not None:
         whole = {arm: leads.part(about, arm) for arm in series}
-        blocks = {
-            arm: leads.cell(about, arm, s.envelope_run, s.envelope_block)
-            for arm, s in over_time.items()
-            if s.envelope_block is not None
-        }
+        blocks = blocks_of(over_time, leads, about)
     if over_time:
         figures.append(
             (
@@ -126,6 +122,17 @@ def series_figures(
             )
         )
     return figures
+
+
+def blocks_of(
+    series: Mapping[str, SeriesSummary], leads: Leads | None, part: Part
+) -> dict[str, str]:
+    """Return by arm what leads to the block whose samples are drawn over time."""
+    return {
+        arm: leads.cell(part, arm, each.envelope_run, each.envelope_block)
+        for arm, each in series.items()
+        if leads is not None and each.envelope_block is not None
+    }
 
 
 def _holds_a_tick(summary: SeriesSummary, arm: str, rates: Mapping[str, float]) -> bool:

@@ -13,6 +13,7 @@ from tare.analysis.model import ArmSummary, Comparison, Effect
 from tare.analysis.rundata import RunData
 from tare.report.figures.frame import Figure
 from tare.report.figures.phases import PhaseBar, phases_figure
+from tare.report.leads import Leads
 from tare.report.tables import Column, Shown, Table
 from tare.report.words import NONE, Names, Part, counted, joined, marked, ratio
 
@@ -45,8 +46,16 @@ class MapReduce:
     table: Table[PhaseUse]
 
 
-def mapreduce_of(runs: Sequence[RunData], comparison: Comparison) -> MapReduce | None:
-    """Return the section; None where no cell was a job on a cluster."""
+def mapreduce_of(
+    runs: Sequence[RunData], comparison: Comparison, leads: Leads | None = None
+) -> MapReduce | None:
+    """Return the section; None where no cell was a job on a cluster.
+
+    Args:
+        runs: The runs.
+        comparison: Their comparison.
+        leads: What bars lead to.
+    """
     cells = job_cells(runs)
     if not cells:
         return None
@@ -54,13 +63,18 @@ def mapreduce_of(runs: Sequence[RunData], comparison: Comparison) -> MapReduce |
     table = uses_table(uses, cells)
     return MapReduce(
         MapReduceSection(_lead(uses, cells, comparison), table.shown() if uses else None),
-        phase_figures(comparison),
+        phase_figures(comparison, leads),
         table,
     )
 
 
-def phase_figures(comparison: Comparison) -> tuple[Figure, ...]:
-    """Return one figure for each step that has phases and a time of its own."""
+def phase_figures(comparison: Comparison, leads: Leads | None = None) -> tuple[Figure, ...]:
+    """Return one figure for each step that has phases and a time of its own.
+
+    Args:
+        comparison: The comparison.
+        leads: What bars lead to: the effect of their whole time.
+    """
     names = Names(Part.of(summary.key) for summary in comparison.summaries)
     found: dict[tuple[str, str], dict[tuple[Part, str], dict[str, ArmSummary]]] = {}
     for summary in comparison.summaries:
@@ -71,7 +85,7 @@ def phase_figures(comparison: Comparison) -> tuple[Figure, ...]:
     figures: list[Figure] = []
     for (workload, step), members in found.items():
         bars = [
-            _bar(names.name(part), arm, told)
+            _bar(names.name(part), arm, told, leads)
             for (part, arm), told in members.items()
             if "time" in told and any(phase in told for phase in PHASES)
         ]
@@ -87,7 +101,7 @@ def phase_figures(comparison: Comparison) -> tuple[Figure, ...]:
     return tuple(figures)
 
 
-def _bar(name: str, arm: str, told: Mapping[str, ArmSummary]) -> PhaseBar:
+def _bar(name: str, arm: str, told: Mapping[str, ArmSummary], leads: Leads | None) -> PhaseBar:
     whole = told["time"]
     ends = whole.interval
     return PhaseBar(
@@ -97,6 +111,7 @@ def _bar(name: str, arm: str, told: Mapping[str, ArmSummary]) -> PhaseBar:
         seconds=tuple((phase, told[phase].mean) for phase in PHASES if phase in told),
         whole=whole.mean,
         ends=None if ends is None else (ends.low, ends.high),
+        to=leads.effect(whole.key, arm) if leads else "",
     )
 
 

@@ -22,7 +22,8 @@ from tare.references.stated import Stated
 from tare.report.drawing import Drawn, Noted
 from tare.report.figures.frame import Figure
 from tare.report.figures.series import scatter_figure
-from tare.report.long_series import Pooled, emulated_arms
+from tare.report.leads import Leads
+from tare.report.long_series import Pooled, blocks_of, emulated_arms
 from tare.report.palette import Look
 from tare.report.paper_jobs import NOTE as JOBS_NOTE
 from tare.report.paper_jobs import bars_of, counters_of
@@ -116,6 +117,7 @@ class RunFindings:
         series: Summaries of long series by part and arm.
         phases: What each phase of the neighbours did.
         watched: The counters of cells.
+        leads: What marks lead to.
     """
 
     comparison: Comparison
@@ -123,6 +125,7 @@ class RunFindings:
     series: Pooled
     phases: Sequence[PhaseEffect]
     watched: Sequence[Monitor] = ()
+    leads: Leads | None = None
 
 
 def paper_drafts(
@@ -204,9 +207,9 @@ def _jobs(side: SideBySide, run: RunFindings, plain: PaperDraft) -> PaperDraft:
         return replace(plain, above=JOBS) if told else replace(plain, empty=_unmeasured(exhibit))
     name = slug(f"paper {side.reference.reference} {exhibit.name}")
     made = (
-        bars_of(found, run.looks, exhibit, name)
+        bars_of(found, run.looks, exhibit, name, run.leads)
         if exhibit.view == "bars"
-        else counters_of(found, run.watched, run.looks, exhibit, name)
+        else counters_of(found, run.watched, run.looks, exhibit, name, run.leads)
     )
     return replace(plain, figure=made.figure, table=made.table, note=JOBS_NOTE, empty=made.empty)
 
@@ -279,6 +282,7 @@ def _samples(
         emulated_arms(run.comparison),
         name=exhibit.stem(side.reference.reference),
         part=exhibit.name,
+        leads=blocks_of(series, run.leads, Part.of(key)),
     )
     note = CLOSE_UP_NOTE if exhibit.view == "close-up" else SAMPLES_NOTE
     where = f"This run: {key.workload} in scenario {key.scenario}."

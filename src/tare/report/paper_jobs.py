@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tare.analysis.comparison import Comparison
@@ -17,6 +17,7 @@ from tare.references.pairing import kinds_of
 from tare.references.scenarios import mapping
 from tare.report.figures.bars import SHARE, Bar, bars_figure
 from tare.report.figures.frame import Figure
+from tare.report.leads import Leads
 from tare.report.palette import Look
 from tare.report.tables import Column, Shown, Table
 from tare.report.words import NONE, Names, Part, marked, metric_name, slug
@@ -47,7 +48,7 @@ class JobRow:
     """One quantity of one piece of work: each arm's mean and its interval.
 
     ``copies`` and ``written`` are the effective replication and the bytes that all machines wrote,
-    of the baseline or of the first arm that tells them.
+    of the baseline or of the first arm that tells them. ``key`` is the metric; None of counters.
     """
 
     part: Part
@@ -57,10 +58,19 @@ class JobRow:
     copies: float | None
     written: float | None
     arms: Mapping[str, tuple[float, tuple[float, float] | None]]
+    key: Key | None = None
+
+    def lead(self, leads: Leads, arm: str) -> str:
+        """Return what an arm's bar leads to."""
+        return leads.effect(self.key, arm) if self.key else leads.part(self.part, arm)
 
 
 def bars_of(
-    comparison: Comparison, looks: Mapping[str, Look], exhibit: Exhibit, name: str
+    comparison: Comparison,
+    looks: Mapping[str, Look],
+    exhibit: Exhibit,
+    name: str,
+    leads: Leads | None = None,
 ) -> JobsExhibit:
     """Return metrics of jobs as bars: of all scenarios that show what the figure is about."""
     kinds = kinds_of(comparison.runs)
@@ -75,7 +85,7 @@ def bars_of(
     chosen = set(telling([Part.of(key) for key in keys], shapes(comparison), exhibit.over))
     keys = [key for key in keys if Part.of(key) in chosen]
     rows = [_metric_row(comparison, key) for key in keys]
-    return _made(comparison, looks, exhibit, name, rows)
+    return _made(comparison, looks, exhibit, name, rows, leads)
 
 
 def counters_of(
@@ -84,6 +94,7 @@ def counters_of(
     looks: Mapping[str, Look],
     exhibit: Exhibit,
     name: str,
+    leads: Leads | None = None,
 ) -> JobsExhibit:
     """Return counters of machines or hosts in one step of jobs, as bars."""
     kinds = kinds_of(comparison.runs)
@@ -108,7 +119,7 @@ def counters_of(
             for part in dict.fromkeys(chosen)
             if part in found
         ]
-    return _made(comparison, looks, exhibit, name, rows)
+    return _made(comparison, looks, exhibit, name, rows, leads)
 
 
 def counter_name(quantity: str) -> str:
@@ -198,7 +209,8 @@ def _metric_row(comparison: Comparison, key: Key) -> JobRow:
         )
         for summary in found
     }
-    return _row(comparison, Part.of(key), metric_name(key.metric), found[0].unit, arms)
+    row = _row(comparison, Part.of(key), metric_name(key.metric), found[0].unit, arms)
+    return replace(row, key=key)
 
 
 def _row(
@@ -236,6 +248,7 @@ def _made(
     exhibit: Exhibit,
     name: str,
     rows: Sequence[JobRow],
+    leads: Leads | None,
 ) -> JobsExhibit:
     if not rows:
         return JobsExhibit(empty=_nothing(exhibit))
@@ -245,7 +258,13 @@ def _made(
     drawn = [row for row in rows if row.unit == unit]
     several = len({row.what for row in drawn}) > 1
     bars = [
-        Bar(_group(names, row, several), arm, arm in emulated, *row.arms[arm])
+        Bar(
+            _group(names, row, several),
+            arm,
+            arm in emulated,
+            *row.arms[arm],
+            to=row.lead(leads, arm) if leads else "",
+        )
         for row in drawn
         for arm in comparison.arms
         if arm in row.arms

@@ -30,6 +30,7 @@ class Bar:
         emulated: Whether it is emulated.
         value: At least 0.
         ends: Its interval; None where there is none.
+        to: What it leads to on the page.
     """
 
     group: str
@@ -37,6 +38,7 @@ class Bar:
     emulated: bool
     value: float
     ends: tuple[float, float] | None
+    to: str = ""
 
 
 def bars_figure(
@@ -82,6 +84,7 @@ def _drawn(bars: Sequence[Bar], looks: Mapping[str, Look], unit: str, width: flo
         label = short(marked(bar.arm, bar.emulated), int(left / 6.2))
         canvas.text(left - 8, top + BAR / 2, label, ink=SOFT, align="right", size=11)
         _bar(canvas, bar, looks[bar.arm], left, top, scale, unit)
+        canvas.area(0, top, width, top + BAR, bar.to)
         top += ROW
     canvas.rule(left, top, left + most * scale, top, AXIS)
     for tick in linear_ticks(0.0, most, 5 if width > NARROW else 3):

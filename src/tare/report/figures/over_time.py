@@ -18,11 +18,15 @@ HEIGHT, FOOT, LINE, LEFT = 170.0, 34.0, 17.0, 62.0
 
 @dataclass(frozen=True)
 class Line:
-    """One arm's values: seconds since the start of the load, and the value then."""
+    """One arm's values: seconds since the start of the load, and the value then.
+
+    ``to`` is what it leads to on the page.
+    """
 
     arm: str
     emulated: bool
     points: tuple[tuple[float, float], ...]
+    to: str = ""
 
 
 def over_time_figure(
@@ -72,11 +76,14 @@ def _drawn(lines: Sequence[Line], looks: Mapping[str, Look], unit: str, width: f
         look = looks[line.arm]
         points = [place(*point) for point in line.points]
         if len(points) > 1:
-            canvas.path(points, look.ink, size=1.5, dash="4,3" if line.emulated else "")
+            dash = "4,3" if line.emulated else ""
+            canvas.path(points, look.ink, size=1.5, dash=dash, to=line.to)
         elif points:
-            canvas.point(*points[0], look.ink, look.shape)
+            canvas.point(*points[0], look.ink, look.shape, to=line.to)
         top = HEIGHT + FOOT + number * LINE
         canvas.point(LEFT, top, look.ink, look.shape)
         name = short(marked(line.arm, line.emulated), int((width - LEFT) / 6.5))
         canvas.text(LEFT + 12, top, name, size=11)
+        # A line is thin: its name leads there too.
+        canvas.area(LEFT - 8, top - LINE / 2, width, top + LINE / 2, line.to)
     return canvas.spec(HEIGHT + FOOT + len(lines) * LINE)

@@ -29,6 +29,7 @@ class PhaseBar:
         seconds: The mean time of each phase over the blocks, by its name, in their order.
         whole: The mean time of the whole step.
         ends: The interval of that; None where there is none.
+        to: What it leads to on the page.
     """
 
     name: str
@@ -37,6 +38,7 @@ class PhaseBar:
     seconds: tuple[tuple[str, float], ...]
     whole: float
     ends: tuple[float, float] | None
+    to: str = ""
 
 
 def phases_figure(bars: Sequence[PhaseBar], *, name: str, title: str) -> Figure:
@@ -79,6 +81,7 @@ def _drawn(bars: Sequence[PhaseBar], width: float) -> Spec:
             canvas.text(left, top + 2, short(label, 40), ink=SOFT, size=10)
             top += 12
         _bar(canvas, bar, left, top, scale)
+        canvas.area(0 if beside else left, top, width, top + BAR, bar.to)
         top += ROW
     _axis(canvas, left, top, most, scale)
     return canvas.spec(top + FOOT)

@@ -29,11 +29,12 @@ class Part:
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar: what it is of, and its parts."""
+    """One bar: what it is of, its parts, and what it leads to on the page."""
 
     name: str
     emulated: bool
     parts: tuple[Part, ...]
+    to: str = ""
 
 
 def time_figure(name: str, bars: Sequence[Bar]) -> Figure:
@@ -66,7 +67,7 @@ def _drawn(bars: Sequence[Bar], width: float) -> Spec:
     for bar in bars:
         canvas.text(0, top, short(bar.name, int(width / 6.4)), bold=True, size=12)
         top += LINE
-        left = 0.0
+        left, begins = 0.0, top
         shown = [part for part in bar.parts if part.share >= LEAST]
         for part in shown:
             right = left + part.share * width
@@ -81,6 +82,7 @@ def _drawn(bars: Sequence[Bar], width: float) -> Spec:
             told = f"{100 * part.share:.1f} %, {each} a request: {part.who}"
             canvas.text(KEY + 8, top, short(told, int(width / 6.0)), size=11)
             top += LINE
+        canvas.area(0, begins - LINE, width, top - 2, bar.to)
         canvas.rule(0, top - 2, width, top - 2, RULE)
         top += GAP
     return canvas.spec(top)

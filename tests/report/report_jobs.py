@@ -1,0 +1,84 @@
+"""A run of jobs on clusters with values chosen for tests: nothing of it was measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tare.events import (
+    BlockFinished,
+    BlockStarted,
+    CellFinished,
+    CellStarted,
+    EventLog,
+    Observed,
+    PlatformChecked,
+    Preflight,
+    RunFinished,
+    RunStarted,
+)
+
+BLOCKS = 3
+SLOWER = {"bare": 1.0, "kvm": 1.5}
+SLAVES = {"one": 1, "two": 2}
+SIZE = 1_000_000_000
+PHASES = {"map": 20.0, "shuffle": 5.0, "sort": 1.0, "reduce": 14.0}
+START_AND_END_S = 4.0
+
+
+def write_jobs_run(folder: Path) -> Path:
+    """Write a run in which TeraSort takes half as long again in ``kvm``, on one slave and two."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with EventLog(folder / "events.jsonl") as log:
+        study = {
+            "study": "mapreduce",
+            "title": "Synthetic data, not measured",
+            "baseline": "bare",
+            "blocks": {"least": BLOCKS, "most": BLOCKS, "precision": 0.05},
+            "margin": 0.02,
+            "confidence": 0.95,
+            "shape": {"vcpus": 1, "memory": 1 << 31},
+            "arms": {arm: {"platform": "bare"} for arm in SLOWER},
+            "scenarios": {name: {"cluster": {"slaves": slaves}} for name, slaves in SLAVES.items()},
+            "workloads": {"terasort": {"workload": "terasort"}},
+        }
+        log.append(
+            RunStarted(
+                run="invented-3",
+                study=study,
+                study_path="studies/mapreduce.yaml",
+                study_sha256="0" * 64,
+                seed=1,
+                host={"cpus": 8},
+                versions={"tare": "0.1.0"},
+            )
+        )
+        log.append(Preflight(checks=()))
+        for arm in SLOWER:
+            log.append(PlatformChecked(arm=arm, platform="bare", options={}, usable=True))
+        for block in range(1, BLOCKS + 1):
+            log.append(BlockStarted(block=block, order=()))
+            for arm in SLOWER:
+                for scenario in SLAVES:
+                    _cell(log, block, arm, scenario)
+            log.append(BlockFinished(block=block))
+        log.append(RunFinished(status="complete", wall_s=9.0))
+    return folder
+
+
+def _cell(log: EventLog, block: int, arm: str, scenario: str) -> None:
+    cell = f"b{block:03d}/{arm}/{scenario}/terasort[size={SIZE}]"
+    where: dict[str, Any] = {"block": block, "arm": arm, "scenario": scenario}
+    log.append(CellStarted(cell=cell, workload="terasort", parameters={"size": SIZE}, **where))
+    times = SLOWER[arm] * (1 + 0.05 * block) / SLAVES[scenario]
+    seconds = {name: times * length for name, length in PHASES.items()}
+    whole = sum(seconds.values()) + START_AND_END_S
+    for name, value in {**seconds, "time": whole}.items():
+        told: dict[str, Any] = {"metric": f"sort-{name}", "unit": "s", "value": value}
+        headline = name == "time"
+        log.append(Observed(cell=cell, role="subject", better="lower", headline=headline, **told))
+    for name, value, unit in (("written", 3.0 * SIZE, "B"), ("copies", 1.0, "1")):
+        told = {"metric": name, "unit": unit, "value": value}
+        log.append(Observed(cell=cell, role="subject", better="neither", **told))
+    facts = {"job": {"written_bytes": 3 * SIZE, "replication": 1}}
+    log.append(CellFinished(cell=cell, status="ok", measured_s=whole, facts=facts))
