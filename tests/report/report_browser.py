@@ -18,6 +18,23 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 PATIENCE_S = 120.0
 
+CUT = (
+    "[...document.querySelectorAll('.scroll')].filter(e => e.checkVisibility() && "
+    "e.scrollWidth > e.clientWidth + 1).map(e => e.getAttribute('aria-label'))"
+)
+"""The tables that are wider than what shows them."""
+OVERLAPS = """
+[...document.querySelectorAll('figure svg')].flatMap(svg => {
+  const texts = [...svg.querySelectorAll('text')]
+    .map(e => [e.textContent, e.getBoundingClientRect()]);
+  return texts.flatMap(([one, a], i) => texts.slice(i + 1).filter(([_, b]) =>
+    Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 &&
+    Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 3
+  ).map(([other]) => `${svg.id}: ${one} | ${other}`));
+})
+"""
+"""Words of figures that lie over one another."""
+
 
 class Browser:
     """Chromium without a window, and one page in it.
