@@ -28,8 +28,8 @@ NICE = {"nice": -20}
 """Above whatever else runs here: the show is about gates, not about a busy computer."""
 
 
-def study(*, planted: bool) -> dict[str, Any]:
-    """Return the study, with the tenth planted or without."""
+def study(duration: str, *, planted: bool) -> dict[str, Any]:
+    """Return the study of cells so long, with the tenth planted or without."""
     scheduling = {**NICE, "cap": QUOTA, "period": "10ms"} if planted else {**NICE}
     return {
         "study": "gate",
@@ -41,18 +41,18 @@ def study(*, planted: bool) -> dict[str, Any]:
             "box": {"platform": "oci", "scheduling": scheduling},
         },
         "scenarios": {"pinned": {"subject": {"cpus": "pinned"}}},
-        "workloads": {"numeric-sort": {"duration": "200ms"}},
+        "workloads": {"numeric-sort": {"duration": duration}},
     }
 
 
-def measured(number: int, *, planted: bool) -> Comparison:
+def measured(number: int, duration: str, *, planted: bool) -> Comparison:
     """Carry one run out and return its effects."""
     found: list[Comparison] = []
 
     def look(folder: Path) -> None:
         found.append(compare_runs(load_run(folder)))
 
-    carry_out(study(planted=planted), seed=number, look=look)
+    carry_out(study(duration, planted=planted), seed=number, look=look)
     return found[0]
 
 
@@ -73,6 +73,7 @@ def main(argv: list[str] | None = None) -> int:
     """Measure, print and keep the result; return 1 when a goal was missed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gates_of_runs", description=__doc__)
     parser.add_argument("--pairs", type=int, default=20, help="pairs of each kind")
+    parser.add_argument("--cell", default="200ms", help="how long each cell is")
     wanted = parser.parse_args(argv)
     machine = machine_facts()
     planted: Counter[str] = Counter()
@@ -80,10 +81,10 @@ def main(argv: list[str] | None = None) -> int:
     spreads: list[float] = []
     why = ""
     try:
-        before = measured(0, planted=False)
+        before = measured(0, wanted.cell, planted=False)
         for number in range(1, wanted.pairs + 1):
-            slowed = measured(2 * number, planted=True)
-            after = measured(2 * number + 1, planted=False)
+            slowed = measured(2 * number, wanted.cell, planted=True)
+            after = measured(2 * number + 1, wanted.cell, planted=False)
             for kind, run, counts in (("planted", slowed, planted), ("same", after, same)):
                 found, change = outcome(before, run)
                 counts[found] += 1
