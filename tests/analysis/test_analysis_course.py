@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given
@@ -16,7 +17,7 @@ from tare.analysis.course import QUIET, SETTLE_S, Course, Step, courses, mean_of
 from tare.analysis.monitoring import Phase
 from tare.analysis.rundata import RunData
 from tare.events.results import SeriesEntry
-from tare.report.course import effects_table
+from tare.report.course import _lead, effects_table
 from tare.report.figures.course import course_figure, ends_of, thinned
 
 PHASES = (Phase("cpu-load", 2.0, 4.0), Phase("net-load", 6.0, 8.0))
@@ -48,6 +49,40 @@ def test_each_phase_is_compared_with_the_quiet_time_of_its_own_cell() -> None:
     assert not cpu.interval.holds(1.0)
     assert net.slowdown == pytest.approx(1.0)
     assert net.failed_share == pytest.approx(5 / 205)
+
+
+def test_all_phases_of_an_arm_are_one_family() -> None:
+    random = np.random.default_rng(5)
+
+    def study() -> list[Course]:
+        # Response times of no phase differ, but for what chance does to each stretch of time.
+        made = []
+        for block in range(1, 9):
+            noise = [float(each) for each in np.exp(random.normal(0, 0.05, 20))]
+            phases = tuple(Phase(f"load {n}", 10.0 * n, 10.0 * n + 4.0) for n in range(10))
+            steps = tuple(step(2.0 * n, 1e-3 * noise[2 * n // 5]) for n in range(50))
+            made.append(replace(course(block), steps=steps, phases=phases, interval_s=2.0))
+        return made
+
+    studies = [phase_effects(study(), 0.95) for _ in range(60)]
+    alone = [
+        any(e.interval is not None and not e.interval.holds(1.0) for e in each) for each in studies
+    ]
+    together = [any(e.decided for e in each) for each in studies]
+    assert np.mean(alone) > 0.15, "each interval by itself is not enough"
+    assert np.mean(together) <= 0.1
+    hurt = phase_effects([course(block) for block in range(1, 9)], 0.95)
+    assert [effect.decided for effect in hurt] == [False, True, False]
+
+
+def test_of_few_blocks_no_phase_is_told_to_do_nothing() -> None:
+    few = phase_effects([course(1), course(2), course(3)], 0.95)
+    assert all(effect.p is None and not effect.decided for effect in few)
+    assert _lead(few, []).startswith(
+        "What phases do is preliminary (3 blocks; 6 are the least for a verdict)."
+    )
+    many = phase_effects([course(block, hurt=1.0) for block in range(1, 9)], 0.95)
+    assert _lead(many, []).startswith("No phase’s response times are told from")
 
 
 def test_what_follows_a_phase_at_once_counts_to_neither() -> None:

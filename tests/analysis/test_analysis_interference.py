@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
 
 import pytest
@@ -15,6 +16,7 @@ from tare.analysis.interference import Hurt, interference, natural, neighbour_wo
 from tare.analysis.rundata import RunData
 from tare.events.results import Observation
 from tare.report.figures.heat import heat_figure, heat_rows, ink_of
+from tare.report.interference import neighbours_answer, slowdowns_table
 from tare.report.palette import HEAT
 
 ARMS = ("bare", "vm")
@@ -41,6 +43,24 @@ def test_a_load_that_doubles_every_value_is_a_slowdown_of_two(hurts: tuple[Hurt,
     assert all(hurt.slowdown == pytest.approx(2.0) for hurt in hurts)
     assert all(hurt.blocks == BLOCKS and hurt.quiet == "one-to-all" for hurt in hurts)
     assert {hurt.arm: hurt.emulated for hurt in hurts} == {"bare": False, "vm": True}
+
+
+def test_of_few_blocks_the_sizes_are_told_and_no_interval_nor_that_nothing_hurts(
+    hurts: tuple[Hurt, ...],
+) -> None:
+    some = [replace(hurt, blocks=3, p=None, decided=False) for hurt in hurts if hurt.arm == "vm"]
+    few = [*some, replace(some[0], arm="other", slowdown=0.99)]
+    said = neighbours_answer(few)
+    assert said.startswith("Neighbours, preliminary (3 blocks; 6 are the least for a verdict): vm")
+    assert "up to 2.00×" in said and said.endswith("nothing so far that slows other (emulated).")
+    assert "is told from none" not in said
+    drawn = [str(heat_figure(each, name="f").spec) for each in (few, hurts)]
+    assert [" to " in text for text in drawn] == [False, True]
+    ends = [
+        {row["low"] for row in csv.DictReader(slowdowns_table(each).csv().splitlines())}
+        for each in (few, hurts)
+    ]
+    assert ends[0] == {""} and "2.0" in ends[1]
 
 
 def test_where_more_is_better_half_the_value_is_a_slowdown_of_two(run: RunData) -> None:

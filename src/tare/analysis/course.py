@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,7 +17,10 @@ from tare.analysis.parquet import UnreadableSeries, floats
 from tare.analysis.results import Interval
 from tare.analysis.rundata import RunData
 from tare.analysis.series_file import read_series
+from tare.analysis.statistics.bootstrap import seed_from
 from tare.analysis.statistics.logratio import mean_interval
+from tare.analysis.statistics.maxt import family_p, least_blocks
+from tare.analysis.verdict import LEVEL
 from tare.events.results import CellResult, SeriesEntry
 
 SERIES = "responses"
@@ -110,6 +113,9 @@ class PhaseEffect:
         slowdown: Mean over the quiet time's mean in the same cell, geometric mean over blocks.
         interval: Of the slowdown, Student's t over blocks' logarithms; None with one block.
         blocks: How many blocks.
+        p: That the slowdown is none, over all phases of the arm together (max-T); None of too few
+            blocks.
+        decided: Whether that, and the interval, tell it from none.
     """
 
     arm: str
@@ -124,6 +130,8 @@ class PhaseEffect:
     slowdown: float | None
     interval: Interval | None
     blocks: int
+    p: float | None = None
+    decided: bool = False
 
 
 def courses(runs: Iterable[RunData], series: str = SERIES) -> tuple[Course, ...]:
@@ -171,29 +179,59 @@ def _course(cell: CellResult, entry: SeriesEntry, emulated: frozenset[str]) -> C
     )
 
 
-def phase_effects(found: Sequence[Course], confidence: float) -> tuple[PhaseEffect, ...]:
+def phase_effects(
+    found: Sequence[Course], confidence: float, level: float = LEVEL
+) -> tuple[PhaseEffect, ...]:
     """Return what each phase did, per arm, scenario and workload, in the order they come.
 
     Args:
         found: Courses of all blocks; those without phases are left out.
         confidence: Nominal coverage of the intervals.
+        level: How often an arm that no phase hurts may be told as hurt in any.
     """
     groups: dict[tuple[str, str, str, str], list[Course]] = {}
     for course in found:
         if course.phases and course.quiet():
             key = (course.arm, course.scenario, course.workload, course.parameters)
             groups.setdefault(key, []).append(course)
-    effects: list[PhaseEffect] = []
+    effects: list[tuple[PhaseEffect, _Ratios]] = []
     for members in groups.values():
         names = dict.fromkeys(phase.name for course in members for phase in course.phases)
         for name in (QUIET, *names):
             effect = _effect(members, name, confidence)
             if effect is not None:
                 effects.append(effect)
-    return tuple(effects)
+    return _judged(effects, level)
 
 
-def _effect(members: Sequence[Course], name: str, confidence: float) -> PhaseEffect | None:
+_Ratios = Mapping[tuple[str, int], float]
+"""By run and block the logarithm of a slowdown."""
+
+
+def _judged(
+    effects: Sequence[tuple[PhaseEffect, _Ratios]], level: float
+) -> tuple[PhaseEffect, ...]:
+    """Return the effects with their p: all of one arm are a family, or some phase always hurts."""
+    told = [effect for effect, _ in effects]
+    for arm in dict.fromkeys(effect.arm for effect in told):
+        own = [n for n, each in enumerate(told) if each.arm == arm and each.phase != QUIET]
+        blocks = sorted({block for n in own for block in effects[n][1]})
+        values = [[effects[n][1].get(block, math.nan) for block in blocks] for n in own]
+        if not own:
+            continue
+        seed = seed_from(blocks[0][0], "phases")
+        for n, p in zip(
+            own, family_p(values, seed=seed, least=least_blocks(level)).adjusted, strict=True
+        ):
+            ends = told[n].interval
+            sure = bool(p < level) and ends is not None and not ends.holds(1.0)
+            told[n] = replace(told[n], p=None if math.isnan(p) else float(p), decided=sure)
+    return tuple(told)
+
+
+def _effect(
+    members: Sequence[Course], name: str, confidence: float
+) -> tuple[PhaseEffect, _Ratios] | None:
     blocks: dict[tuple[str, int], list[tuple[float, float]]] = {}
     tails: list[float] = []
     done = failed = 0
@@ -209,13 +247,17 @@ def _effect(members: Sequence[Course], name: str, confidence: float) -> PhaseEff
     if not blocks:
         return None
     means = [float(np.mean([mean for mean, _ in each])) for each in blocks.values()]
-    ratios = [float(np.mean([mean - quiet for mean, quiet in each])) for each in blocks.values()]
+    by_block = {
+        block: float(np.mean([mean - quiet for mean, quiet in each]))
+        for block, each in blocks.items()
+    }
+    ratios = list(by_block.values())
     interval = None
     if name != QUIET and len(ratios) > 1:
         ends = mean_interval(ratios, confidence)
         interval = Interval(math.exp(ends.low), math.exp(ends.high), "student-t", confidence)
     first = members[0]
-    return PhaseEffect(
+    effect = PhaseEffect(
         arm=first.arm,
         emulated=first.emulated,
         scenario=first.scenario,
@@ -229,6 +271,7 @@ def _effect(members: Sequence[Course], name: str, confidence: float) -> PhaseEff
         interval=interval,
         blocks=len(blocks),
     )
+    return effect, by_block
 
 
 def _of_phase(course: Course, name: str) -> tuple[Step, ...]:

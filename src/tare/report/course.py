@@ -9,6 +9,8 @@ from tare.analysis.course import QUIET, Course, PhaseEffect, courses, latest, ph
 from tare.analysis.formatting import format_quantity
 from tare.analysis.model import Comparison
 from tare.analysis.rundata import RunData
+from tare.analysis.statistics.maxt import least_blocks
+from tare.analysis.verdict import LEVEL
 from tare.report.figures.course import course_figure
 from tare.report.figures.frame import Figure
 from tare.report.intervals import interval_columns
@@ -21,6 +23,7 @@ from tare.report.words import (
     counted,
     marked,
     percent,
+    probability,
     ratio,
 )
 
@@ -102,18 +105,16 @@ def _lead(
     effects: Sequence[PhaseEffect],
     chosen: Sequence[tuple[tuple[str, str, str], tuple[Course, ...]]],
 ) -> str:
-    sure = [
-        effect
-        for effect in effects
-        if effect.slowdown is not None
-        and effect.interval is not None
-        and not effect.interval.holds(1.0)
-    ]
+    sure = [effect for effect in effects if effect.decided]
     told = f"Shown is the last block of {counted(len(chosen), 'workload')}."
     if not effects:
         return told
+    most = max(effect.blocks for effect in effects)
+    if most < least_blocks(LEVEL):
+        few = f"{counted(most, 'block')}; {least_blocks(LEVEL)} are the least for a verdict"
+        return f"What phases do is preliminary ({few}). {told}"
     if not sure:
-        return f"No phase’s interval tells its response times from those of the quiet time. {told}"
+        return f"No phase’s response times are told from those of the quiet time. {told}"
     worst = max(sure, key=lambda effect: effect.slowdown or 0.0)
     return (
         f"Response times suffer most in {marked(worst.arm, worst.emulated)} under {worst.phase}: "
@@ -158,7 +159,9 @@ def effects_table(effects: Sequence[PhaseEffect]) -> Table[PhaseEffect]:
             lambda e: NONE if e.slowdown is None else ratio(e.slowdown),
             numeric=True,
         ),
-        *interval_columns(lambda e: e.interval),
+        *interval_columns(lambda e: e.interval, lambda e: e.blocks),
+        Column("p", lambda e: e.p, "p", lambda e: probability(e.p), numeric=True),
+        Column("decided", lambda e: e.decided),
         Column("blocks", lambda e: e.blocks, "Blocks", numeric=True),
     )
     caption = "Response times by phase of the neighbours, against the quiet time of the same cell"

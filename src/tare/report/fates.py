@@ -82,7 +82,7 @@ def fates_table(found: Sequence[Fate]) -> Table[Fate]:
             lambda f: ratio(f.hurt.slowdown),
             numeric=True,
         ),
-        *interval_columns(lambda f: f.hurt.interval),
+        *interval_columns(lambda f: f.hurt.interval, lambda f: f.hurt.blocks),
         Column("each", _each, "Machine by machine"),
         Column("p", lambda f: f.hurt.p, "p", lambda f: probability(f.hurt.p), numeric=True),
         Column("decided", lambda f: f.hurt.decided),

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from tare.analysis.interference import Hurt, interference
 from tare.analysis.model import Comparison
 from tare.analysis.rundata import RunData
+from tare.analysis.statistics.maxt import least_blocks
+from tare.analysis.verdict import LEVEL
 from tare.report.figures.frame import Figure
 from tare.report.figures.heat import MOST_ROWS, heat_figure, heat_rows
 from tare.report.intervals import interval_columns
@@ -65,14 +67,17 @@ def interference_of(
 
 
 def _lead(hurts: Sequence[Hurt]) -> str:
-    sure = [hurt for hurt in hurts if hurt.decided]
+    few = _few(hurts)
+    sure = [hurt for hurt in hurts if hurt.decided or few]
     if not sure:
         return "No slowdown is told from none, over all of an arm’s slowdowns."
     worst = max(sure, key=lambda hurt: hurt.slowdown)
     whose = marked(worst.arm, worst.emulated)
+    opening = f"Preliminary ({few}): so far worst" if few else "Worst"
     told = (
-        f"Worst hurt is {worst.key.workload} ({metric_name(worst.key.metric)}) in {whose} beside "
-        f"{worst.key.scenario}, {worst.neighbours}: {ratio(worst.slowdown)} of its value without."
+        f"{opening} hurt is {worst.key.workload} ({metric_name(worst.key.metric)}) in {whose} "
+        f"beside {worst.key.scenario}, {worst.neighbours}: {ratio(worst.slowdown)} of its value "
+        "without."
     )
     rows = len(heat_rows(hurts))
     if rows > MOST_ROWS:
@@ -80,12 +85,23 @@ def _lead(hurts: Sequence[Hurt]) -> str:
     return told
 
 
+def _few(hurts: Sequence[Hurt]) -> str:
+    """Return in words that there are too few blocks for any verdict; empty where there are not."""
+    most, least = max(hurt.blocks for hurt in hurts), least_blocks(LEVEL)
+    return f"{counted(most, 'block')}; {least} are the least for a verdict" if most < least else ""
+
+
 def neighbours_answer(hurts: Sequence[Hurt]) -> str:
-    """Return what neighbours cost each arm at most, in one sentence; empty without neighbours."""
+    """Return what neighbours cost each arm at most, in one sentence.
+
+    Args:
+        hurts: All slowdowns, at least one. With too few blocks for verdicts their sizes are told.
+    """
+    few = _few(hurts)
     worst: dict[str, Hurt | None] = {}
     for hurt in hurts:
         before = worst.setdefault(marked(hurt.arm, hurt.emulated), None)
-        if hurt.decided and (before is None or hurt.slowdown > before.slowdown):
+        if (hurt.decided or few) and (before is None or hurt.slowdown > before.slowdown):
             worst[marked(hurt.arm, hurt.emulated)] = hurt
     hurting = sorted(
         ((hurt.slowdown, arm, hurt) for arm, hurt in worst.items() if hurt and hurt.slowdown > 1),
@@ -97,6 +113,10 @@ def neighbours_answer(hurts: Sequence[Hurt]) -> str:
         for slowdown, arm, hurt in hurting
     ]
     spared = [legible(arm) for arm in worst if arm not in {arm for _, arm, _ in hurting}]
+    if few:
+        none = f"nothing so far that slows {joined(spared)}" if spared else ""
+        sizes = "; ".join(each for each in (joined(told), none) if each)
+        return f"Neighbours, preliminary ({few}): {sizes}."
     if not told:
         return f"Neighbours: nothing that they take from {joined(spared)} is told from none."
     rest = f"; nothing that is told from none: {joined(spared)}" if spared else ""
@@ -121,7 +141,7 @@ def slowdowns_table(
         Column(
             "slowdown", lambda h: h.slowdown, "Slowdown", lambda h: ratio(h.slowdown), numeric=True
         ),
-        *interval_columns(lambda h: h.interval),
+        *interval_columns(lambda h: h.interval, lambda h: h.blocks),
         Column("p", lambda h: h.p, "p", lambda h: probability(h.p), numeric=True),
         Column("decided", lambda h: h.decided),
         Column("blocks", lambda h: h.blocks, "Blocks", numeric=True),

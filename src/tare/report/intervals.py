@@ -6,24 +6,35 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tare.analysis.results import Interval
+from tare.analysis.statistics.maxt import least_blocks
+from tare.analysis.verdict import LEVEL
 from tare.report.tables import Column
 from tare.report.words import ratio_interval
 
 Row = TypeVar("Row")
 
 
-def interval_columns(interval: Callable[[Row], Interval | None]) -> tuple[Column[Row], ...]:
+def interval_columns(
+    interval: Callable[[Row], Interval | None], blocks: Callable[[Row], int | None]
+) -> tuple[Column[Row], ...]:
     """Return the ends of a ratio's interval for files, and its method; people read it as one.
+
+    A few blocks that happen to be alike have a narrow interval: like an effect's verdict, an
+    interval is told from as many blocks on as can reach p < 0.05.
 
     Args:
         interval: A row's interval; None where it has none.
+        blocks: The blocks that it is made of.
     """
 
+    def told(row: Row) -> Interval | None:
+        return interval(row) if (blocks(row) or 0) >= least_blocks(LEVEL) else None
+
     def end(which: str) -> Callable[[Row], float | str | None]:
-        return lambda row: getattr(interval(row), which, None)
+        return lambda row: getattr(told(row), which, None)
 
     def read(row: Row) -> str:
-        found = interval(row)
+        found = told(row)
         return ratio_interval((found.low, found.high) if found else None)
 
     return (

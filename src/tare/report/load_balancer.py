@@ -224,7 +224,7 @@ def rates_table(found: Sequence[Through]) -> Table[Through]:
             lambda t: NONE if t.loss is None else percent(t.loss),
             numeric=True,
         ),
-        *interval_columns(lambda t: t.interval),
+        *interval_columns(lambda t: t.interval, lambda t: t.blocks),
         Column("link_full", lambda t: t.link_full if t.link is not None else None),
         Column("faults", lambda t: ", ".join(f"{n} {what}" for what, n in t.faults.items())),
         Column("limits", lambda t: "; ".join(t.limits)),

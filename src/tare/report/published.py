@@ -167,7 +167,7 @@ def tidy_table(side: SideBySide) -> Table[TidyRow]:
         Column(
             "estimate", lambda r: r.value.effect.estimate if r.value and r.value.effect else None
         ),
-        *interval_columns(lambda r: r.interval),
+        *interval_columns(lambda r: r.interval, _blocks),
         Column("blocks", _blocks),
         Column("remark", lambda r: r.why or r.one.table.remark),
     )

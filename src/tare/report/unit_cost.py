@@ -73,7 +73,7 @@ def unit_cost_table(comparison: Comparison, costs: Sequence[UnitCost]) -> Table[
             lambda c: NONE if c.ratio is None else ratio(c.ratio),
             numeric=True,
         ),
-        *interval_columns(lambda c: c.interval),
+        *interval_columns(lambda c: c.interval, lambda c: c.blocks),
         Column(
             "rss_bytes",
             lambda c: c.rss_bytes,

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tare.analysis.interference import Hurt
+from tare.analysis.statistics.maxt import least_blocks
+from tare.analysis.verdict import LEVEL
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Figure, Spec
 from tare.report.leads import Leads
@@ -128,7 +130,7 @@ def _cell(canvas: Canvas, hurt: Hurt, left: float, top: float, room: float) -> N
     canvas.rect(left + 1, top + 1, left + room - 1, top + ROW - 1, ink)
     middle = left + room / 2
     canvas.text(middle, top + 12, ratio(hurt.slowdown), size=12, ink=TEXT, align="center")
-    if hurt.interval is not None and room > 76:
+    if hurt.interval is not None and hurt.blocks >= least_blocks(LEVEL) and room > 76:
         ends = ratio_interval((hurt.interval.low, hurt.interval.high))
         canvas.text(middle, top + 25, ends, size=9, ink=TEXT, align="center")
 
