@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import _former_verdicts
+from tare.analysis.order import SURE, Order, stretched_ratio
 from tare.analysis.results import Interval
 from tare.analysis.statistics.exchange import exchanged_p
 from tare.analysis.statistics.logratio import mean_interval
 from tare.analysis.statistics.maxt import Adjusted, family_p
 from tare.analysis.statistics.position import at_equal_positions
+from tare.analysis.statistics.serial import serial, widening
 from tare.analysis.verdict import Evidence, judge
 
 Floats = NDArray[np.float64]
@@ -120,13 +122,29 @@ def present(setting: Setting, study: Drawn) -> list[list[str]]:
         differences = logs - study.baseline
         tests = _tested(setting, study, arm)
         means = intervals(differences, later if setting.position else None)
-        found.append(
-            [
-                judge(_evidence(setting, *row, len(differences)))
-                for row in zip(means, tests.raw.tolist(), tests.adjusted.tolist(), strict=True)
-            ]
-        )
+        rows = zip(means, tests.raw.tolist(), tests.adjusted.tolist(), strict=True)
+        evidence = [_evidence(setting, *row, len(differences)) for row in rows]
+        found.append([judge(each) for each in _ordered(evidence, differences)])
     return found
+
+
+def _ordered(evidence: list[Evidence], differences: Floats) -> list[Evidence]:
+    """Return the evidence as it is where blocks hang together, of one arm's headline metrics."""
+    order = serial(differences)
+    told = [Order(*map(float, one)) for one in zip(*order, strict=True)]
+    if not any(one.tells(SURE) for one in told):
+        return evidence
+    blocks = differences.shape[1]
+    factors = (widening(order.lag, blocks, 0.95, family) for family in (1, len(evidence)))
+    return [
+        replace(
+            each,
+            interval=stretched_ratio(each.interval, each.estimate, wider),
+            surest=stretched_ratio(each.interval, each.estimate, surest),
+            doubt="its blocks hang together" if one.tells(0.05) else "",
+        )
+        for each, one, wider, surest in zip(evidence, told, *factors, strict=True)
+    ]
 
 
 def _tested(setting: Setting, study: Drawn, arm: int) -> Adjusted:

@@ -155,25 +155,15 @@ def error_rows(studies: int) -> list[Row]:
             )  # fmt: skip
     beside = np.zeros((3, 11))
     beside[:2] = np.log(3.0)
-    found = shares(Setting(beside), any_declared, any_declared, studies)
-    rows.append(
-        Row(
-            "no difference, beside two arms 3× slower: any declared",
-            *found,
-            "≤ 5 %",
-            found[1] <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / studies),
-        )
-    )
-    setting = Setting(np.zeros((1, 30)), blocks=10, gradient=0.1, position=True)
-    found = shares(setting, any_declared, any_declared, studies)
-    rows.append(
-        Row(
-            "no difference, 10 blocks, 10 % gradient, places as covariate: any declared",
-            *found,
-            "≤ 5 %",
-            found[1] <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / studies),
-        )
-    )
+    placed = Setting(np.zeros((1, 30)), blocks=10, gradient=0.1, position=True)
+    limit = 0.05 + 3 * np.sqrt(0.05 * 0.95 / studies)
+    for name, setting in (
+        ("beside two arms 3× slower", Setting(beside)),
+        ("10 blocks, 10 % gradient, places as covariate", placed),
+    ):
+        found = shares(setting, any_declared, any_declared, studies)
+        name = f"no difference, {name}: any declared"
+        rows.append(Row(name, *found, "≤ 5 %", found[1] <= limit))
     return rows
 
 
@@ -267,6 +257,20 @@ def finding_rows(studies: int) -> list[Row]:
     return rows
 
 
+def dependent_rows(studies: int) -> list[Row]:
+    """What is declared where blocks hang together: little of nothing, and what is large."""
+    rows, sample = [], max(100, studies // 5)
+    for lag, effect, limit in ((0.5, 0.0, 0.25), (0.8, 0.0, 0.1), (0.8, 10.0, 0.9)):
+        told = first_declared if effect else any_declared
+        setting = Setting(lone(effect, metrics=11), spread=0.1, blocks=20, lag=lag)
+        both = shares(setting, told, told, sample)
+        what = f"lone +{100 * effect:.0f} % among" if effect else "no difference in"
+        name = f"{what} 11 metrics, 20 blocks, lag-1 correlation {lag:g}: declared"
+        good = both[1] >= limit if effect else both[1] <= limit
+        rows.append(Row(name, *both, "high" if effect else "low", good))
+    return rows
+
+
 def precision_rows(studies: int) -> list[Row]:
     """What the covariate of position gains: half-widths in per cent, not shares."""
     rng = np.random.default_rng(4)
@@ -344,8 +348,8 @@ def duet_rows(studies: int) -> list[Row]:
 def all_rows(studies: int) -> list[Row]:
     """Return all lines of the table."""
     parts = (
-        power_rows, error_rows, equality_rows, finding_rows, precision_rows, position_rows,
-        interference_rows, pair_rows, duet_rows,
+        power_rows, error_rows, equality_rows, finding_rows, dependent_rows, precision_rows,
+        position_rows, interference_rows, pair_rows, duet_rows,
     )  # fmt: skip
     return [row for part in parts for row in part(studies)]
 

@@ -213,6 +213,28 @@ def test_drift_over_blocks_is_told_and_forbids_equality() -> None:
     assert effect.verdict == "inconclusive"
 
 
+def test_where_blocks_hang_together_an_interval_is_widened_before_it_declares() -> None:
+    def drifting(most: float) -> Change:
+        def change(event: Event) -> Event:
+            if isinstance(event, Observed) and "/vm/" in event.cell:
+                # From block 1 to 20 the arm grows slower: over so many blocks by half of that.
+                factor = 1 + most * int(event.cell.split("/")[0][1:]) / 20
+                return event.model_copy(update={"value": event.value * factor})
+            return event
+
+        return change
+
+    slight, large = of(compared(drifting(0.1), blocks=20)), of(compared(drifting(20.0), blocks=20))
+    assert slight.widened > 2
+    assert slight.adjusted_p is not None and slight.adjusted_p < 0.05, "blocks by themselves"
+    assert slight.verdict == "inconclusive"
+    assert "drifts over the blocks" in slight.sentence
+    assert any("times as wide" in flag.text for flag in slight.flags)
+    assert large.verdict == "worse", "what is large is told all the same"
+    assert some(slight.interval).low < some(slight.student_t).low, "the ordinary one stands beside"
+    assert of(compared(blocks=20)).widened == 1
+
+
 def test_the_twins_boots_count_as_the_baselines() -> None:
     slower = replace(EQUAL, truth={**EQUAL.truth, "vm": 1.1e-3}, spreads=(0.05, 0.0))
     pooled = compared(metric=slower, blocks=12, seed=3)

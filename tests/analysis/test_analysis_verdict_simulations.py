@@ -98,6 +98,16 @@ def test_what_spoils_intervals_is_told() -> None:
     assert strong > 0.5
 
 
+def test_blocks_that_hang_together_make_no_verdict_of_chance() -> None:
+    nothing = Setting(np.zeros((1, 5)), spread=0.1, blocks=12, lag=0.8)
+    before, after = sims.shares(nothing, sims.any_declared, sims.any_declared, 80)
+    assert before > 0.5
+    assert after < 0.25
+    large = Setting(sims.lone(10.0, metrics=5), spread=0.1, blocks=12, lag=0.8)
+    _, found = sims.shares(large, sims.first_declared, sims.first_declared, 40)
+    assert found > 0.9
+
+
 def test_a_matrix_of_neighbours_that_hurt_nothing_stays_pale() -> None:
     (row,) = sims.interference_rows(STUDIES)
     assert row.before is not None

@@ -17,8 +17,8 @@ from tare.analysis.compare import Comparing, compare_with
 from tare.analysis.comparison import Comparison
 from tare.analysis.effects import Pair, Places, estimate_all, pair_up
 from tare.analysis.families import tested
-from tare.analysis.findings import Order, orders
 from tare.analysis.grouping import Measured
+from tare.analysis.order import Order, orders
 from tare.analysis.pairs import AllPairs, ranked
 from tare.analysis.results import Effect, Key
 from tare.analysis.rundata import RunData
@@ -151,12 +151,14 @@ class _AllPairs:
         return tuple(found)
 
     def _orders(self, pairs: Sequence[Pair], found: Sequence[Effect]) -> Mapping[int, Order]:
-        """Return what the order of blocks tells, only where it could forbid to say *equivalent*."""
-        close = {(e.arm, e.baseline) for e in found if e.verdict == "equivalent"}
+        """Return what the order of blocks tells, only where it could change what is decided."""
+        decided = ("equivalent", "better", "worse", "differs")
+        close = {(e.arm, e.baseline) for e in found if e.verdict in decided}
         asked: dict[int, Order] = {}
+        confidence = self.making.settings.confidence
         for arms in close:
             indices = [i for i, p in enumerate(pairs) if (p.arm, p.baseline) == arms]
-            of_order = orders([pairs[i] for i in indices], self.making.seed)
+            of_order = orders([pairs[i] for i in indices], self.making.seed, confidence)
             asked.update({indices[i]: order for i, order in of_order.items()})
         return asked
 

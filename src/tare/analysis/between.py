@@ -130,6 +130,9 @@ def _change(before: Effect, after: Effect, confidence: float) -> Change:
         # A narrow interval of so short a run would pretend, as it would for an effect.
         low, high = -math.inf, math.inf
     hidden = _hidden(before, ratio) + _hidden(after, ratio)
+    # Blocks of a run that hang together tell less of it than so many would.
+    wider = max(before.widened, after.widened)
+    low, high = (change + wider * (end - change) for end in (low, high))
     ends = (change, low - hidden, high + hidden)
     change, low, high = (_ratio(end) if ratio else end for end in ends)
     return Change(before, after, change, low, high, confidence)

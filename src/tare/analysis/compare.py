@@ -12,11 +12,12 @@ from tare.analysis.comparison import ArmVerdict, Comparison, Correction
 from tare.analysis.duets import overlaps
 from tare.analysis.effects import Estimate, Pair, estimate_all, pair_up, summarise_arm
 from tare.analysis.families import Tested, tested
-from tare.analysis.findings import Order, failure_rates, lost_cells, orders, slow_modes
+from tare.analysis.findings import failure_rates, lost_cells, slow_modes
 from tare.analysis.flags import Known, doubts, flags_of, robust_flags
 from tare.analysis.grouping import group
 from tare.analysis.host_costs import host_costs
 from tare.analysis.noise import noise_floor
+from tare.analysis.order import Order, orders, widened
 from tare.analysis.places import places_in_blocks
 from tare.analysis.places import taken_together as place_together
 from tare.analysis.proofs import proof_differences
@@ -233,7 +234,7 @@ class Comparing:
             tests = tested(pairs, names, self.seed, self.settings.level)
             if first := self.settings.first:
                 estimates = in_two_stages(pairs, estimates, first, self.settings.confidence)
-        of_order = orders(pairs, self.seed)
+        of_order = orders(pairs, self.seed, self.settings.confidence)
         return tuple(
             self.effect(
                 pair,
@@ -266,11 +267,12 @@ class Comparing:
         block_effects = pair.block_effects()
         values = [block.value for block in block_effects]
         flags = flags_of(pair, arms, self.known, order)
+        interval, surest, wider = widened(pair, estimate, order)
         evidence = Evidence(
             better=pair.measured.better,
             scale=pair.scale,
             estimate=estimate.estimate,
-            interval=estimate.student_t if pair.typical else estimate.order,
+            interval=interval,
             blocks=len(pair.blocks),
             p=test.p,
             adjusted_p=test.adjusted,
@@ -282,6 +284,7 @@ class Comparing:
             spread=(min(values), max(values)),
             doubt=doubts(pair, arms, flags, self.known),
             grid=pair.hidden,
+            surest=surest,
             lost=bool(self.known.lost.of_arm_alone(pair.arm, arms, pair.key)),
         )
         verdict = judge(evidence)
@@ -317,6 +320,7 @@ class Comparing:
             verdict=verdict,
             sentence="",
             flags=tuple(flags),
+            widened=wider,
         )
         said = sentence(
             evidence,

@@ -1,4 +1,4 @@
-"""What a mean over boots hides: boots in another mode, blocks that hang together, failed cells."""
+"""What a mean over boots hides: boots in another mode, and failed cells."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tare.analysis.comparison import FailureRate
-from tare.analysis.effects import Pair
 from tare.analysis.grouping import BlockId, Measured
 from tare.analysis.results import Key
 from tare.analysis.rundata import RunData
-from tare.analysis.statistics.bootstrap import seed_from
-from tare.analysis.statistics.serial import LEAST_BLOCKS, serial
 from tare.analysis.statistics.shares import Share, exact_share, fisher_p
 from tare.analysis.statistics.slow_boots import slow_boots
 
@@ -25,15 +22,6 @@ class SlowBoots(NamedTuple):
 
     share: Share
     factor: float
-
-
-class Order(NamedTuple):
-    """What the order of blocks tells of one effect; a p is adjusted over the arm's headlines."""
-
-    lag: float
-    lag_p: float
-    drift: float
-    drift_p: float
 
 
 @dataclass(frozen=True)
@@ -82,31 +70,6 @@ def slow_modes(
                 boots = int((~np.isnan(ours)).sum())
                 share = exact_share(int(slow.sum()), boots, confidence)
                 found[key, arm] = SlowBoots(share, math.exp(min(off, 700.0)))
-    return found
-
-
-def orders(pairs: Sequence[Pair], seed: str) -> dict[int, Order]:
-    """Return what the order of blocks tells, by index of the pair; of headlines with all blocks.
-
-    Args:
-        pairs: All pairs.
-        seed: Text that shuffles depend on.
-    """
-    by_arm: dict[str, list[int]] = {}
-    for i, pair in enumerate(pairs):
-        if pair.measured.headline and len(pair.blocks) >= LEAST_BLOCKS:
-            by_arm.setdefault(pair.arm, []).append(i)
-    found = {}
-    for arm, indices in by_arm.items():
-        most = max(len(pairs[i].blocks) for i in indices)
-        whole = [i for i in indices if len(pairs[i].blocks) == most]
-        values = np.array([pairs[i].differences for i in whole])
-        if not all(pairs[i].typical for i in whole):
-            # Tails would let one boot decide: their ranks tell the order as well.
-            values = np.argsort(np.argsort(values, axis=1), axis=1).astype(np.float64)
-        tests = serial(values, seed_from(seed, "order", arm))
-        for i, *one in zip(whole, *tests, strict=True):
-            found[i] = Order(*(float(value) for value in one))
     return found
 
 

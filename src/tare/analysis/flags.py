@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from tare.analysis.duets import LEAST_BESIDE, Cells
 from tare.analysis.effects import Pair
-from tare.analysis.findings import LostCells, Order, SlowBoots
+from tare.analysis.findings import LostCells, SlowBoots
+from tare.analysis.order import Order
 from tare.analysis.results import Effect, Flag, Key
 from tare.analysis.series_data import SeriesKey
 from tare.analysis.statistics.maxt import least_blocks
@@ -155,13 +156,17 @@ def _as_counts(pair: Pair) -> str:
 
 def _of_order(order: Order, level: float) -> list[Flag]:
     flags = []
+    wider = f"the interval is made {order.wider:.2g} times as wide"
+    wider = wider if order.wider > 1 else "the interval may be too narrow"
     # Two looks at one order share the level.
     if order.drift_p < level / 2:
         text = f"it drifts over the blocks (correlation with their order {order.drift:.2f})"
-        flags.append(Flag("serial", f"{text}: the interval is too narrow"))
+        flags.append(Flag("serial", f"{text}: {wider}"))
     elif order.lag_p < level / 2:
         text = f"each block is like the one before (correlation {order.lag:.2f})"
-        flags.append(Flag("serial", f"{text}: the interval is too narrow"))
+        flags.append(Flag("serial", f"{text}: {wider}"))
+    elif order.wider > 1:
+        flags.append(Flag("order", f"blocks hang together in other metrics of the arm: {wider}"))
     return flags
 
 

@@ -26,6 +26,7 @@ FlagKind = Literal[
     "duet",
     "slow-boots",
     "serial",
+    "order",
     "failures",
     "robust",
     "resolution",
@@ -203,6 +204,8 @@ class Effect:
         verdict: One word or two, see `tare.analysis.verdict`.
         sentence: The verdict as a whole English sentence.
         flags: What the reader must know.
+        widened: How many times as wide ``interval`` is as for independent blocks, where blocks hang
+            together over time.
     """
 
     key: Key
@@ -234,6 +237,7 @@ class Effect:
     verdict: VerdictWord
     sentence: str
     flags: tuple[Flag, ...] = ()
+    widened: float = 1.0
 
     @property
     def null(self) -> float:

@@ -37,6 +37,8 @@ class Evidence:
         lost: Whether cells of the arm alone failed, so that what is left may flatter it.
         grid: By how much each end of a ratio's interval was moved out for the steps of a clock, as
             a logarithm: no number of blocks takes that away.
+        surest: Where blocks hang together, the interval over all of the arm's metrics, which has to
+            leave "even" out too; None where they do not.
     """
 
     better: Better
@@ -55,6 +57,7 @@ class Evidence:
     doubt: str = ""
     lost: bool = False
     grid: float = 0.0
+    surest: Interval | None = None
 
 
 def judge(evidence: Evidence) -> VerdictWord:
@@ -66,7 +69,8 @@ def judge(evidence: Evidence) -> VerdictWord:
       the study's floor; where both are 0 nothing is equivalent.
     - ``worse``, ``better`` (``differs`` where no direction is better): adjusted p below the level,
       the interval beside "even", and the estimate beyond the margin. Not ``better`` where the
-      arm's failed cells may have been the slow ones.
+      arm's failed cells may have been the slow ones. A p takes blocks for independent: where they
+      hang together the widened interval over all of the arm's metrics decides with it.
     - ``inconclusive``: none of these.
     """
     if evidence.blocks < least_blocks(evidence.level):
@@ -97,8 +101,9 @@ def _beyond_margin(evidence: Evidence) -> bool:
 def maybe_even(evidence: Evidence) -> bool:
     """Return whether the interval holds "no difference", or there is none."""
     even = 1 if evidence.scale == "ratio" else 0
-    interval = evidence.interval
-    return interval is None or interval.low <= even <= interval.high
+    if evidence.surest is not None and evidence.surest.holds(even):
+        return True
+    return evidence.interval is None or evidence.interval.holds(even)
 
 
 def _direction(evidence: Evidence) -> VerdictWord:
@@ -168,6 +173,8 @@ def _why(evidence: Evidence) -> str:
         return f". It is within ± {_margin(evidence)}, but {evidence.doubt}"
     if evidence.lost and not maybe_even(evidence) and _direction(evidence) == "better":
         return f". What is left looks better, but {evidence.doubt}"
+    if evidence.surest is not None and evidence.doubt and _beyond_margin(evidence):
+        return f". {evidence.doubt[:1].upper()}{evidence.doubt[1:]}"
     return _resolved(evidence)
 
 

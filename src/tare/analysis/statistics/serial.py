@@ -1,20 +1,28 @@
 """Whether blocks hang together in time: drift over their order, and correlation with the last one.
 
 Intervals take blocks for independent. Where the order tells, they are too narrow: with a lag-1
-correlation of 0.5 a 95 % interval covers about 80 %.
+correlation of 0.5 a 95 % interval covers about 80 %, and of eleven equal metrics whose blocks hang
+together by 0.8 some one is declared nearly always. `widening` says by how much to widen them.
 """
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tare.analysis.statistics.logratio import t_quantile
+
 Floats = NDArray[np.float64]
 
 DRAWS = 999
 LEAST_BLOCKS = 6
+LEAST_TOLD = 3.0
+"""Blocks hang together at most so far that they tell as much as so many, or no difference, however
+large, could be declared."""
+_CHUNK = 1 << 21
 
 
 class Serial(NamedTuple):
@@ -57,10 +65,13 @@ def serial(differences: ArrayLike, seed: int = 0) -> Serial:
     lag, drift = _lag(scaled), scaled @ time
     lags, drifts = np.empty(DRAWS), np.empty(DRAWS)
     rng = np.random.default_rng(seed)
-    for draw in range(DRAWS):
-        shuffled = scaled[:, rng.permutation(blocks)]
-        lags[draw] = _lag(shuffled).max()
-        drifts[draw] = np.abs(shuffled @ time).max()
+    orders = np.array([rng.permutation(blocks) for _ in range(DRAWS)])
+    # All shuffles at once, as far as they have room: one by one each would cost a few calls.
+    step = max(1, _CHUNK // scaled.size)
+    for start in range(0, DRAWS, step):
+        shuffled = scaled[:, orders[start : start + step]]
+        lags[start : start + step] = _lag(shuffled).max(axis=0)
+        drifts[start : start + step] = np.abs(shuffled @ time).max(axis=0)
     slack = 1e-12
     lag_p = (1 + (lags[:, None] >= lag - slack).sum(axis=0)) / (DRAWS + 1)
     drift_p = (1 + (drifts[:, None] >= np.abs(drift) - slack).sum(axis=0)) / (DRAWS + 1)
@@ -68,5 +79,33 @@ def serial(differences: ArrayLike, seed: int = 0) -> Serial:
 
 
 def _lag(scaled: Floats) -> Floats:
-    result: Floats = (scaled[:, 1:] * scaled[:, :-1]).sum(axis=1)
+    result: Floats = (scaled[..., 1:] * scaled[..., :-1]).sum(axis=-1)
     return result
+
+
+def widening(lag: ArrayLike, blocks: int, confidence: float, family: int = 1) -> Floats:
+    """Return how many times wider an interval must be where blocks hang together.
+
+    The correlation is freed of its bias (Kendall 1954; Marriott & Pope 1954), and taken for no less
+    than the mean of all metrics of the arm, which share their time. So many blocks tell as much as
+    n·(1 − r) ÷ (1 + r) independent ones; with so few degrees of freedom the interval is made, and
+    of a deviation that comes out too small for the same reason.
+
+    Args:
+        lag: Correlations of blocks with the ones before, as `serial` tells them, of one arm.
+        blocks: How many blocks.
+        confidence: Nominal coverage of the ordinary interval.
+        family: For so many metrics together (Bonferroni): what leaves even out of this is beside it
+            in all of them.
+    """
+    told = (np.asarray(lag, dtype=np.float64) + 1 / blocks) / (1 - 4 / blocks)
+    correlation = np.clip(np.maximum(told, told.mean()), 0.0, 1.0)
+    independent = np.maximum(blocks * (1 - correlation) / (1 + correlation), LEAST_TOLD)
+    ordinary = t_quantile(confidence, blocks - 1)
+    wider = []
+    for count in independent.tolist():
+        degrees = max(round(count) - 1, round(LEAST_TOLD))
+        held = t_quantile(1 - (1 - confidence) / family, degrees) / ordinary
+        shared = blocks / count
+        wider.append(held * math.sqrt(shared * (blocks - 1) / (blocks - shared)))
+    return np.maximum(wider, 1.0)

@@ -1,0 +1,112 @@
+"""What the order of blocks tells of effects: that blocks hang together, and how much that hides."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from tare.analysis.effects import Estimate, Pair
+from tare.analysis.results import Interval
+from tare.analysis.statistics.bootstrap import seed_from
+from tare.analysis.statistics.serial import LEAST_BLOCKS, serial, widening
+
+SURE = 0.01
+"""Of so few arms whose blocks do not hang together are intervals widened: in each that is, a true
+difference may stay undecided."""
+
+
+class Order(NamedTuple):
+    """What the order of blocks tells of one effect; a p is adjusted over the arm's headlines.
+
+    Args:
+        wider: How many times wider its interval must be, where blocks of the arm hang together; 1
+            where they do not.
+        surest: The same for an interval over all of the arm's headline metrics together.
+    """
+
+    lag: float
+    lag_p: float
+    drift: float
+    drift_p: float
+    wider: float = 1.0
+    surest: float = 1.0
+
+    def tells(self, level: float) -> bool:
+        """Return whether its own blocks hang together: two looks at one order share the level."""
+        return min(self.lag_p, self.drift_p) < level / 2
+
+
+def orders(pairs: Sequence[Pair], seed: str, confidence: float) -> dict[int, Order]:
+    """Return what the order of blocks tells, by index of the pair; of headlines with all blocks.
+
+    Where blocks of one metric hang together, all metrics of the arm are taken to: they were
+    measured in the same boots.
+
+    Args:
+        pairs: All pairs.
+        seed: Text that shuffles depend on.
+        confidence: Nominal coverage of the ordinary intervals.
+    """
+    by_arm: dict[str, list[int]] = {}
+    for i, pair in enumerate(pairs):
+        if pair.measured.headline and len(pair.blocks) >= LEAST_BLOCKS:
+            by_arm.setdefault(pair.arm, []).append(i)
+    found: dict[int, Order] = {}
+    for arm, indices in by_arm.items():
+        most = max(len(pairs[i].blocks) for i in indices)
+        whole = [i for i in indices if len(pairs[i].blocks) == most]
+        values = np.array([pairs[i].differences for i in whole])
+        if not all(pairs[i].typical for i in whole):
+            # Tails would let one boot decide: their ranks tell the order as well.
+            values = np.argsort(np.argsort(values, axis=1), axis=1).astype(np.float64)
+        tests = serial(values, seed_from(seed, "order", arm))
+        told = [Order(*map(float, one)) for one in zip(*tests, strict=True)]
+        if any(one.tells(SURE) for one in told):
+            by_itself = widening(tests.lag, most, confidence)
+            over_all = widening(tests.lag, most, confidence, len(indices))
+            told = [
+                one._replace(wider=float(wider), surest=float(surest))
+                for one, wider, surest in zip(told, by_itself, over_all, strict=True)
+            ]
+        found.update(zip(whole, told, strict=True))
+    return found
+
+
+def stretched(interval: Interval | None, estimate: float, factor: float) -> Interval | None:
+    """Return an interval so many times as wide about its estimate."""
+    if interval is None or factor <= 1:
+        return interval
+    low, high = (estimate + factor * (end - estimate) for end in (interval.low, interval.high))
+    return replace(interval, low=low, high=high)
+
+
+def stretched_ratio(interval: Interval | None, estimate: float, factor: float) -> Interval | None:
+    """Return the interval of a ratio so many times as wide about its estimate, by logarithms."""
+    if interval is None or factor <= 1 or min(interval.low, estimate) <= 0:
+        return interval
+    if math.isinf(interval.high):
+        return interval
+    ends = (math.log(end / estimate) for end in (interval.low, interval.high))
+    low, high = (estimate * math.exp(min(max(factor * end, -700.0), 700.0)) for end in ends)
+    return replace(interval, low=low, high=high)
+
+
+def widened(
+    pair: Pair, estimate: Estimate, order: Order | None
+) -> tuple[Interval | None, Interval | None, float]:
+    """Return the interval to show, the one over the arm's metrics that has to agree, and a factor.
+
+    Where blocks do not hang together the first is the ordinary one, and there is no second.
+    """
+    interval = estimate.student_t if pair.typical else estimate.order
+    if order is None or order.wider <= 1:
+        return interval, None, 1.0
+    wide = stretched_ratio if pair.scale == "ratio" else stretched
+    shown, surest = (
+        wide(interval, estimate.estimate, factor) for factor in (order.wider, order.surest)
+    )
+    return shown, surest, order.wider
