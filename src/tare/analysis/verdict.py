@@ -162,6 +162,8 @@ def excluded(evidence: Evidence, not_excluded: float | None) -> str:
     if not_excluded is None or math.isinf(not_excluded):
         return "no cost is excluded"
     what = "difference" if evidence.better == "neither" else "cost"
+    if not_excluded == 0:
+        return f"every {what} is excluded, and no gain is shown"
     if evidence.scale == "difference":
         return f"a {what} up to {format_quantity(not_excluded, evidence.unit)} is not excluded"
     return f"a {what} up to {percent(not_excluded)} is not excluded"

@@ -77,7 +77,7 @@ def _interval(one: Changed) -> str:
 
 
 def _open(one: Changed) -> str:
-    if one.verdict != "inconclusive" or one.not_excluded is None:
+    if one.verdict != "inconclusive" or not one.not_excluded:
         return "–"
     return percent(one.not_excluded) if one.not_excluded < 1e6 else "any"
 

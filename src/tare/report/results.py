@@ -24,6 +24,7 @@ from tare.report.words import (
     NONE,
     Names,
     Part,
+    apart,
     cost,
     marked,
     metric_name,
@@ -73,16 +74,16 @@ def effects_table(
         Column("verdict", lambda e: e.verdict, "Verdict"),
         Column(
             "value",
-            lambda e: e.arm_summary.centre,
+            lambda e: _compared(e, e.arm_summary),
             "Arm's value",
-            lambda e: format_quantity(e.arm_summary.centre, e.unit, digits=4),
+            lambda e: format_quantity(_compared(e, e.arm_summary), e.unit, digits=4),
             numeric=True,
         ),
         Column(
             "baseline_value",
-            lambda e: e.baseline_summary.centre,
+            lambda e: _compared(e, e.baseline_summary),
             "Baseline",
-            lambda e: format_quantity(e.baseline_summary.centre, e.unit, digits=4),
+            lambda e: format_quantity(_compared(e, e.baseline_summary), e.unit, digits=4),
             numeric=True,
         ),
         Column("robust", lambda e: e.robust.estimate if e.robust else None),
@@ -115,6 +116,12 @@ def effects_table(
     return Table(name, caption, columns, rows, _tone, lambda e: anchor_of(e.key, e.arm))
 
 
+def _compared(effect: Effect, summary: ArmSummary) -> float:
+    """Return the value that the estimate is of: of what is often 0 the mean, as no median tells."""
+    seldom = any(flag.kind == "seldom" for flag in effect.flags)
+    return summary.mean if seldom else summary.centre
+
+
 def _tone(effect: Effect) -> str:
     words = [effect.verdict.replace(" ", "-")]
     if effect.emulated:
@@ -129,7 +136,7 @@ def _end(interval: Interval | None, which: int) -> float | None:
 def _estimate(effect: Effect) -> str:
     if effect.scale == "ratio":
         return ratio(effect.estimate)
-    return format_quantity(effect.estimate, effect.unit)
+    return apart(effect.estimate, effect.unit)
 
 
 def _floor(effect: Effect) -> str:
@@ -142,7 +149,7 @@ def _floor(effect: Effect) -> str:
 
 def _open(effect: Effect) -> str:
     """Return the greatest cost that is not excluded, of what is not decided otherwise."""
-    if effect.not_excluded is None or effect.verdict != "inconclusive":
+    if not effect.not_excluded or effect.verdict != "inconclusive":
         return NONE
     if math.isinf(effect.not_excluded):
         return "any"
@@ -157,7 +164,7 @@ def _interval(effect: Effect) -> str:
     ends = effect.interval.low, effect.interval.high
     if effect.scale == "ratio":
         return ratio_interval(ends)
-    return " to ".join(format_quantity(end, effect.unit) for end in ends)
+    return " to ".join(apart(end, effect.unit) for end in ends)
 
 
 def summaries_table(comparison: Comparison) -> Table[ArmSummary]:

@@ -15,8 +15,8 @@ from tare.report.interference import neighbours_answer
 from tare.report.results import effects_table
 from tare.report.svg import legible
 from tare.report.tables import Table
-from tare.report.verdicts import failures_told, lead
-from tare.report.words import EMULATED, metric_name
+from tare.report.verdicts import failures_told, findings_told, lead
+from tare.report.words import EMULATED, counted, metric_name
 
 COLUMNS = (
     "what",
@@ -69,7 +69,8 @@ def comparison_view(
     hurts = interference(comparison.runs, comparison.arms, comparison.confidence)
     if hurts:
         parts.append(Text(neighbours_answer(hurts)))
-    parts += [Text(told, style="yellow") for told in failures_told(comparison)]
+    said = (*failures_told(comparison), *findings_told(comparison))
+    parts += [Text(told, style="yellow") for told in said]
     parts += [Text(f"Note: {legible(note)}", style="yellow") for note in comparison.notes]
     if effects:
         source = effects_table(comparison, "terminal", effects)
@@ -130,9 +131,11 @@ def _style(effect: Effect) -> str:
 
 def _foot(comparison: Comparison) -> str:
     text = (
-        f"{comparison.blocks} blocks; {100 * comparison.confidence:.4g} % intervals; p is "
-        f"corrected over each arm's metrics; practical margin ±{100 * comparison.margin:g} %."
+        f"{counted(comparison.blocks, 'block')}; {100 * comparison.confidence:.4g} % intervals; p "
+        f"is corrected over each arm's metrics; practical margin ±{100 * comparison.margin:g} %."
     )
+    if any(effect.scale == "difference" for effect in comparison.headlines):
+        text += " With a sign: a difference, where a value is 0 and there is no ratio."
     if any(effect.emulated for effect in comparison.effects):
         text += (
             f" {EMULATED.capitalize()} arms show behaviour and relative instruction cost, not "

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tare.analysis.formatting import format_quantity
 from tare.analysis.model import ArmVerdict, Comparison, Effect, FailureRate
 from tare.analysis.words import arms_ended, one_kernel
 from tare.report.palette import Look
@@ -13,6 +14,7 @@ from tare.report.svg import legible
 from tare.report.words import (
     Names,
     Part,
+    apart,
     cost,
     counted,
     joined,
@@ -25,6 +27,11 @@ from tare.report.words import (
 
 MANY = 4
 """More arms than this are counted in the lead, not named."""
+
+HIDDEN = ("slow-boots", "serial", "seldom")
+"""What is said of an arm at once: boots in another mode, blocks that hang together, rare losses."""
+
+MOST_HIDDEN = 2
 
 NAME = 40
 """Characters of an arm's name in sentences."""
@@ -84,19 +91,27 @@ def _class(verdict: ArmVerdict) -> str:
 
 
 def _left_open(comparison: Comparison, verdicts: Sequence[ArmVerdict]) -> str:
-    """Return the greatest cost that is not excluded for some arms, and where."""
+    """Return the greatest cost that is not excluded for some arms, and where.
+
+    Ratios before differences, whose units do not compare: of these the first is told. What cells
+    that failed would have cost, nobody knows.
+    """
     arms = {verdict.arm for verdict in verdicts}
     known = [
         (e.not_excluded, e)
         for e in comparison.headlines
-        if e.arm in arms and e.verdict == "inconclusive" and e.scale == "ratio" and e.not_excluded
+        if e.arm in arms and e.verdict == "inconclusive" and e.not_excluded
     ]
     if not known:
         return ""
-    size, most = max(known, key=lambda pair: pair[0])
+    ratios = [(size, e) for size, e in known if e.scale == "ratio"]
+    size, most = max(ratios, key=lambda pair: pair[0]) if ratios else known[0]
+    lost = any(flag.kind == "failures" for flag in most.flags)
+    where = f"({_where(comparison, most)}{', where it did not fail' if lost else ''})"
     if math.isinf(size):
-        return f": no cost is excluded ({_where(comparison, most)})"
-    return f": a cost up to {percent(size)} is not excluded ({_where(comparison, most)})"
+        return f": no cost is excluded {where}"
+    told = percent(size) if ratios else format_quantity(size, most.unit)
+    return f": a cost up to {told} is not excluded {where}"
 
 
 def _subject(verdicts: Sequence[ArmVerdict], one: str, many: str) -> str:
@@ -110,11 +125,19 @@ def _subject(verdicts: Sequence[ArmVerdict], one: str, many: str) -> str:
 
 def _range(comparison: Comparison, verdicts: Sequence[ArmVerdict]) -> str:
     arms = {verdict.arm for verdict in verdicts}
-    worst = _farthest([e for e in comparison.headlines if e.arm in arms and e.verdict == "worse"])
+    worse = [e for e in comparison.headlines if e.arm in arms and e.verdict == "worse"]
+    worst = _farthest(worse)
     if worst is None:
-        return ""
+        return f", by {_apart(comparison, worse[0])}" if worse else ""
     who = f"{short(worst.arm, NAME)}, " if len(arms) > 1 else ""
     return f", up to {ratio(cost(worst) or math.nan)} ({who}{_where(comparison, worst)})"
+
+
+def _apart(comparison: Comparison, effect: Effect) -> str:
+    """Return a difference with the baseline's mean, which gives it a scale, and where it is."""
+    beside = format_quantity(effect.baseline_summary.mean, effect.unit)
+    size = apart(effect.estimate, effect.unit)
+    return f"{size} beside the baseline’s {beside} ({_where(comparison, effect)})"
 
 
 def _farthest(effects: Sequence[Effect]) -> Effect | None:
@@ -173,6 +196,7 @@ def _line(comparison: Comparison, verdict: ArmVerdict, look: Look) -> ArmLine:
             f"preliminary in {_count(verdict.preliminary, total)}{_extremes(comparison, found)}"
         )
     said += [_failures(rate) for rate in comparison.failures if rate.arm == verdict.arm]
+    said += _hidden(comparison, verdict.arm)
     sentence = "; ".join(said) or "no headline metric was measured in blocks it shares"
     return ArmLine(
         marked(verdict.arm, verdict.emulated), f"{sentence}.", verdict.emulated, look.ink.role
@@ -196,6 +220,30 @@ def failures_told(comparison: Comparison) -> tuple[str, ...]:
     return tuple(found.values())
 
 
+def findings_told(comparison: Comparison) -> tuple[str, ...]:
+    """Return a sentence for each arm on what its means hide: slow boots, and order in time."""
+    emulated = {effect.arm: effect.emulated for effect in comparison.headlines}
+    told = {arm: _hidden(comparison, arm) for arm in emulated}
+    return tuple(
+        f"{legible(marked(arm, emulated[arm]))}: {'; '.join(found)}."
+        for arm, found in told.items()
+        if found
+    )
+
+
+def _hidden(comparison: Comparison, arm: str) -> list[str]:
+    """Return what the means of an arm's headline metrics hide, the first few findings."""
+    found = dict.fromkeys(
+        f"{legible(flag.text)} ({_where(comparison, effect)})"
+        for effect in comparison.headlines
+        if effect.arm == arm
+        for flag in effect.flags
+        if flag.kind in HIDDEN
+    )
+    more = len(found) - MOST_HIDDEN
+    return [*list(found)[:MOST_HIDDEN], *([f"{more} more such findings"] if more > 0 else [])]
+
+
 def _failures(rate: FailureRate) -> str:
     """Return how often an arm's cells failed, with the interval of the share."""
     ours, theirs = rate.failed, rate.baseline_failed
@@ -217,7 +265,7 @@ def _extremes(comparison: Comparison, effects: Sequence[Effect]) -> str:
     known = [(factor, e) for e in effects if (factor := cost(e)) is not None]
     known.sort(key=lambda pair: pair[0])
     if not known:
-        return ""
+        return f", by {_apart(comparison, effects[0])}" if effects else ""
     ends = known if len(known) == 1 else [known[0], known[-1]]
     texts = [f"{ratio(factor)} ({_where(comparison, effect)})" for factor, effect in ends]
     return f", costing {' to '.join(texts)}"

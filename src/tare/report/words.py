@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from tare.analysis.formatting import format_quantity
 from tare.analysis.model import Effect, Key, PlatformResult
 from tare.report.svg import legible
 
@@ -128,6 +129,11 @@ def ratio_interval(interval: tuple[float, float] | None) -> str:
     if interval is None:
         return NONE
     return between(ratio(interval[0]).rstrip("×"), ratio(interval[1]).rstrip("×"))
+
+
+def apart(value: float, unit: str) -> str:
+    """Return a difference with its sign, which tells it from a ratio: ``+10.4``, ``-3.10 µs``."""
+    return f"{'+' if value > 0 else ''}{format_quantity(value, unit)}"
 
 
 def probability(value: float | None) -> str:
