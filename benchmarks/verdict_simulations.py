@@ -265,7 +265,9 @@ def dependent_rows(studies: int) -> list[Row]:
         setting = Setting(lone(effect, metrics=11), spread=0.1, blocks=20, lag=lag)
         both = shares(setting, told, told, sample)
         what = f"lone +{100 * effect:.0f} % among" if effect else "no difference in"
-        name = f"{what} 11 metrics, 20 blocks, lag-1 correlation {lag:g}: declared"
+        name = (
+            f"{what} 11 metrics, 20 blocks, lag-1 correlation {lag:g} ({sample} studies): declared"
+        )
         good = both[1] >= limit if effect else both[1] <= limit
         rows.append(Row(name, *both, "high" if effect else "low", good))
     return rows

@@ -109,6 +109,16 @@ def test_the_shape_at_every_threshold_is_shown() -> None:
     assert [level.one_in for level in tail.levels] == [1e6, 1e7]
 
 
+def test_a_tail_of_one_boot_is_not_continued_for_all() -> None:
+    rng = np.random.default_rng(8)
+    with np.errstate(invalid="raise"):
+        for share in (0.02, 0.05, 0.1, 0.3):
+            quiet = [BODY * rng.uniform(0.5, 0.9, SAMPLES) for _ in range(BOOTS - 1)]
+            quiet = [np.r_[each, pareto(rng, 0.1, int(share * 100))] for each in quiet]
+            tail = tail_of([np.r_[quiet[0], pareto(rng, 0.1, int(share * SAMPLES))], *quiet])
+            assert not tail.levels and tail.reason, share
+
+
 def test_few_boots_and_few_samples_tell_nothing() -> None:
     rng = np.random.default_rng(5)
     few = [pareto(rng, 0.2, SAMPLES) for _ in range(LEAST_BOOTS - 1)]

@@ -33,6 +33,10 @@ AGREE = 0.99
 """Confidence at which two thresholds, or fit and samples, are told to disagree."""
 MISSES_MOST = 0.05
 """A fit that is nearer to what was seen than this is good enough, however sure it is."""
+NEVER_BY = math.log(2.0)
+"""A fit that misses what was seen by more than twice is none, however little sure that is."""
+MOST_OF_ONE = 0.55
+"""Without any boot so much of the tail must be left: from half of it on, fits are looked at."""
 _LOG_STEP = 0.005
 _GRID = 20
 
@@ -134,6 +138,9 @@ def tail_beyond(boots: Sequence[Histogram], confidence: float, bound: str = "") 
     if chosen is None:
         text = "the tail changes its shape with every threshold, so it is not known how it goes on"
         return nothing._replace(reason=text)
+    if fits[chosen].share.min() < fits[chosen].share[0] * MOST_OF_ONE:
+        text = "one boot holds most of the tail: nothing tells how that of others goes on"
+        return nothing._replace(chosen=chosen, reason=text)
     fit, misses = fits[chosen], _misses(fits[chosen])
     found = nothing._replace(chosen=chosen, misses=misses[0])
     if misses[1]:
@@ -250,7 +257,7 @@ def _misses(fit: _Fit) -> tuple[float, bool]:
         apart = np.log(fit.beyond(share)) - np.log(fit.seen(share))
         off = abs(float(apart[0]))
         most = max(most, math.expm1(off))
-        wrong |= off > max(_error(apart, AGREE), math.log1p(MISSES_MOST))
+        wrong |= off > min(max(_error(apart, AGREE), math.log1p(MISSES_MOST)), NEVER_BY)
     return most, wrong
 
 
