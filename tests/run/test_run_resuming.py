@@ -182,5 +182,8 @@ def test_a_lab_of_other_files_is_another_host() -> None:
     (found,) = changed_hosts(then, now)
     assert found == "xen-utils-4.20 of trixie is 4.20.5, and was 4.20.4"
     assert changed_hosts(then, {**HOST, "lab": {"releases": {}}}) == []
+    then, now = ({**HOST, "lab": {"emulator": version}} for version in ("7.2.22", "10.0.13"))
+    (found,) = changed_hosts(then, now)
+    assert found == "the lab's emulator is QEMU 10.0.13, and was 7.2.22"
     # The computer that the lab is on is compared beside it.
     assert len(changed_hosts(then, {**same, "cpu_model": "Epyc"})) == 1

@@ -158,6 +158,9 @@ def _changed_lab(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         before, after = (each.get(what, {}).get("sha256") for each in (then, now))
         if before and after and before != after:
             found.append(f"the lab's {words} is {after[:12]}, and was {before[:12]}")
+    before, after = (str(each.get("emulator", "")) for each in (then, now))
+    if before and after and before != after:
+        found.append(f"the lab's emulator is QEMU {after}, and was {before}")
     for release, made in then.get("releases", {}).items():
         differing = _differing(made, now.get("releases", {}).get(release, {}))
         found += [f"{name} of {release} is {b}, and was {a}" for name, a, b in differing]

@@ -102,7 +102,7 @@ def mark_of(platform: Platform[Any], options: Any, boot: str, hypervisor: str) -
     _, _, release = boot.partition("@")
     if release and stated.emulated:
         words = release_words(cast("Release", release))
-        return f"by the emulator of {words}: how fast that version is is part of what is found"
+        return f"on the emulator of {words}, whose own speed is part of what is found"
     if stated.host_boot != NO_HYPERVISOR:
         return ""
     in_dom0 = boot.startswith("xen") or (boot in (ANY_BOOT, AS_IT_IS) and hypervisor == XEN)

@@ -189,6 +189,7 @@ class LabRunHost:
 
     async def _start(self, boot: str, block: int) -> Context:
         # Loaded here: a run elsewhere should not wait for it.
+        from tare.lab.command import PROGRAM
         from tare.lab.host import lab_up
         from tare.lab.options import LabOptions
 
@@ -219,7 +220,10 @@ class LabRunHost:
             raise
         self._lab = lab
         self._booted = (boot, block)
-        self.facts = {**self.facts, "lab": lab_grown(self.facts["lab"], release, lab.image)}
+        asked = await self.context.builder.run([options.qemu or PROGRAM, "--version"], timeout_s=30)
+        emulator = emulator_in(asked.stdout.decode(errors="replace"))
+        grown = lab_grown(self.facts["lab"], release, lab.image)
+        self.facts = {**self.facts, "lab": {**grown, "emulator": emulator}}
         self._watch = asyncio.create_task(self._follow(lab))
         self._inside = replace(
             self.context,
@@ -269,6 +273,12 @@ def lab_grown(known: Mapping[str, Any], release: str, image: LabImage) -> dict[s
         made = {"kernel": image.kernel_version, **image.versions}
         grown["releases"] = {**known.get("releases", {}), release: made}
     return grown
+
+
+def emulator_in(said: str) -> str:
+    """Return the version of the QEMU that emulates a lab, out of what its ``--version`` says."""
+    first = said.partition("\n")[0]
+    return first.removeprefix("QEMU emulator version ").partition(" ")[0]
 
 
 def _words(boot: str) -> str:
