@@ -32,6 +32,7 @@ from tare.run.cluster.jobs import ClusterJob, job_facts
 from tare.run.cluster.member import Member
 from tare.study.scenario import Cluster
 from tare.workloads import WORKLOADS
+from tare.workloads.mapreduce.daemons import CLASSES
 from tare.workloads.mapreduce.job import Job
 
 pytestmark = [
@@ -139,8 +140,11 @@ async def test_a_tiny_cluster_counts_words_rightly_and_tells_its_phases(context:
         assert values["written"] > 0
         logs = await cluster.logs()
         assert "master-namenode.log" in logs and all(logs.values())
+        pid = await daemon_of(context, cluster, b"NodeManager")
+        # Java fell silent where it could not use the archive of classes.
+        assert Path(CLASSES).name in Path(f"/proc/{pid}/maps").read_text()
         # A daemon that is lost is named, with the machine that it was on.
-        os.kill(await daemon_of(context, cluster, b"NodeManager"), signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
         said = await asyncio.wait_for(cluster.lost, 60)
         assert said == "the nodemanager on slave-1 ended by itself"
 
@@ -156,6 +160,7 @@ def test_a_wrong_count_is_no_result() -> None:
 
 
 @pytest.mark.acceptance
+@pytest.mark.timeout(3700)
 def test_clusters_of_bare_machines_and_containers_do_all_jobs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,13 +31,23 @@ arms:
 scenarios:
   two: {cluster: {slaves: 2}}
 workloads:
+"""
+OF_SPARK = """
   wordcount: {copies: 1, engine: spark}
   terasort: {size: 10MB, engine: spark}
-  kmeans: {vectors: 2000, dimensions: 3, iterations: 2}
-  aggregate: {rows: 100000, files: 2, engine: [mapreduce, spark, hive]}
-  join: {rows: 100000, files: 2, engine: [spark, hive]}
+  aggregate: {rows: 100000, files: 2, engine: spark}
+  join: {rows: 100000, files: 2, engine: spark}
 """
-CELLS = 8
+OF_HIVE = """
+  aggregate: {rows: 100000, files: 2, engine: [mapreduce, hive]}
+  join: {rows: 100000, files: 2, engine: hive}
+"""
+OF_MAHOUT = """
+  kmeans: {vectors: 2000, dimensions: 3, iterations: 2}
+"""
+TIMES = 2 * 2
+"""How often each job is done: by two arms, in two blocks."""
+LIMIT_S = 3500
 SMALL = """
 study: small-slaves
 baseline: bare
@@ -51,49 +62,67 @@ workloads:
 """
 
 
-@pytest.mark.acceptance
-def test_spark_mahout_and_hive_do_all_jobs_in_bare_machines_and_containers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    study, folder = tmp_path / "engines.yaml", tmp_path / "run"
-    study.write_text(STUDY)
-    done = tare("run", study, "--out", folder, limit_s=3600)
+def steps_of(home: Path, workloads: str) -> list[dict[str, Any]]:
+    """Run a study of these jobs to its end, and return the steps of each cell."""
+    study, folder = home / "engines.yaml", home / "run"
+    study.write_text(STUDY + workloads)
+    done = tare("run", study, "--out", folder, limit_s=LIMIT_S)
     assert done.returncode == 0, done.stdout + done.stderr
     ended = of_type(folder, "cell_finished")
-    assert [cell["status"] for cell in ended] == ["ok"] * 4 * CELLS, ended
-    jobs = [cell["facts"]["job"]["steps"] for cell in ended]
+    assert {cell["status"] for cell in ended} == {"ok"}, ended
+    assert_no_ledger_is_left(home)
+    assert_no_process_is_left(folder)
+    return [cell["facts"]["job"]["steps"] for cell in ended]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path
+
+
+@pytest.mark.acceptance
+@pytest.mark.timeout(LIMIT_S + 100)
+def test_spark_does_all_its_jobs_in_bare_machines_and_containers(home: Path) -> None:
     by_spark = [
         told["job"]
-        for steps in jobs
+        for steps in steps_of(home, OF_SPARK)
         for told in steps.values()
         if str(told.get("job", {}).get("id", "")).startswith("application_")
     ]
-    assert len(by_spark) == 16
+    assert len(by_spark) == 4 * TIMES
     for told in by_spark:
         # Its log was whole: all tasks of all stages, none of them lost, and what they wrote.
         assert (told["state"], list(told["lost"])) == ("SUCCEEDED", [])
         assert told["reduces"] >= 1 and told["counters"]["output_bytes"] > 0
         assert [name for name, *_ in told["spans"]][-1] == "reduce"
-    searched = [steps["cluster"]["job"] for steps in jobs if "cluster" in steps]
-    # An iteration each, and the one that puts points to their centres; all count together.
-    assert [len(told["jobs"]) for told in searched] == [3] * 4
-    for told in searched:
-        assert len([name for name, *_ in told["spans"] if name == "map"]) == 3
-        assert told["maps"] == 6 and told["reduces"] == 2
-    # Of Hive's queries a sum is one job of MapReduce, and a sum over a join two.
-    by_hive = [steps["query"]["job"]["jobs"] for steps in jobs if "tables" in steps]
-    assert sorted(map(len, by_hive)) == [1] * 4 + [2] * 4
-    assert_no_ledger_is_left(tmp_path)
-    assert_no_process_is_left(folder)
 
 
 @pytest.mark.acceptance
-def test_slaves_that_are_too_small_for_spark_are_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    study, folder = tmp_path / "small.yaml", tmp_path / "run"
+@pytest.mark.timeout(LIMIT_S + 100)
+def test_mahout_finds_centres_in_bare_machines_and_containers(home: Path) -> None:
+    searched = [steps["cluster"]["job"] for steps in steps_of(home, OF_MAHOUT)]
+    # An iteration each, and the one that puts points to their centres; all count together.
+    assert [len(told["jobs"]) for told in searched] == [3] * TIMES
+    for told in searched:
+        assert len([name for name, *_ in told["spans"] if name == "map"]) == 3
+        assert told["maps"] == 6 and told["reduces"] == 2
+
+
+@pytest.mark.acceptance
+@pytest.mark.timeout(LIMIT_S + 100)
+def test_hive_answers_queries_in_bare_machines_and_containers(home: Path) -> None:
+    answered = steps_of(home, OF_HIVE)
+    assert len(answered) == 3 * TIMES
+    # Of Hive's queries a sum is one job of MapReduce, and a sum over a join two.
+    by_hive = [steps["query"]["job"]["jobs"] for steps in answered if "tables" in steps]
+    assert sorted(map(len, by_hive)) == [1] * TIMES + [2] * TIMES
+
+
+@pytest.mark.acceptance
+@pytest.mark.timeout(1000)
+def test_slaves_that_are_too_small_for_spark_are_told(home: Path) -> None:
+    study, folder = home / "small.yaml", home / "run"
     study.write_text(SMALL)
     tare("run", study, "--out", folder, limit_s=900)
     ended, _ = of_type(folder, "cell_finished")

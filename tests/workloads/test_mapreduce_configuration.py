@@ -19,7 +19,17 @@ from tare.workloads.mapreduce.configuration import (
     hosts_for,
     yarn,
 )
-from tare.workloads.mapreduce.daemons import OF_SLAVE, daemon, jvm
+from tare.workloads.mapreduce.daemons import (
+    CLASSES,
+    CLASSPATH,
+    DAEMONS,
+    LIBRARIES,
+    OF_SLAVE,
+    daemon,
+    format_command,
+    java,
+    jvm,
+)
 from tare.workloads.mapreduce.sizes import (
     BEYOND_HEAP,
     DAEMON_HEAP,
@@ -144,6 +154,16 @@ def test_nothing_that_a_result_depends_on_is_left_at_a_default() -> None:
 def test_a_jvm_is_told_its_heap_its_collector_and_its_cpus() -> None:
     told = jvm(100, 3, brief=False)
     assert {"-Xms100m", "-Xmx100m", "-XX:+UseSerialGC", "-XX:ActiveProcessorCount=3"} <= {*told}
+
+
+def test_daemons_start_from_an_archive_of_classes_and_tasks_as_users_have_them() -> None:
+    archive = f"-XX:SharedArchiveFile={CLASSES}"
+    assert all(archive in daemon(each, layout().sizes, 1) for each in DAEMONS)
+    assert archive in format_command(layout().sizes, 1)
+    assert archive not in java(96, 1, "org.apache.hadoop.examples.WordCount")
+    assert "SharedArchiveFile" not in str(files_for(layout(), "slave-1"))
+    # Java takes it only where what it was made of comes first.
+    assert CLASSPATH.split(":")[0] == LIBRARIES
 
 
 def test_only_what_works_on_data_is_compiled_well() -> None:

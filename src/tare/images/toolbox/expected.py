@@ -17,7 +17,7 @@ from tare.images.toolbox.recipe import PROGRAMS, Kind
 from tare.workloads import WORKLOADS
 from tare.workloads.applications.programs import PROGRAMS as APPLICATIONS
 
-_RUN_S = 300.0
+_RUN_S = 600.0
 _HINT = (
     "its programs run in a root of their own, for which root or user name spaces are needed; else "
     "run `apt-get update` as root, then `tare image build`"
@@ -56,7 +56,7 @@ async def expected_outputs(
         workload = WORKLOADS[name]
         short = {"runs": 1} | ({"duration": 0.001} if name == "scimark" else {})
         request = workload.request(workload.parameters.model_validate(short))
-        value = await _run(host, agent, tree, name, request)
+        value = await run_inside(host, agent, tree, name, request)
         found[name] = value["checks"][0]["sha256"]
     return found
 
@@ -77,21 +77,38 @@ async def require_libraries(
         InputError: A library is missing.
     """
     resolve = {"argv": ["sh", "-c", _RESOLVE, "sh", *paths]}
-    await _run(host, agent, tree, "the loader", {"steps": [resolve]}, hint)
+    await run_inside(host, agent, tree, "the loader", {"steps": [resolve]}, hint)
 
 
-async def _run(
+async def run_inside(
     host: Host,
     agent: Path,
     tree: Path,
     name: str,
     request: Mapping[str, Any],
     hint: str = _HINT,
+    *,
+    scratch: Path | None = None,
+    apart: Sequence[str] = (),
 ) -> dict[str, Any]:
+    """Run programs in a tree as its root, and return what the agent tells of them.
+
+    Args:
+        host: The computer that builds.
+        agent: The agent.
+        tree: The toolbox's tree, with what it says of itself.
+        name: What is run, for the words of a fault.
+        request: What the agent's workload ``program`` is asked.
+        hint: What to do where it fails.
+        scratch: What they have as ``/scratch``; otherwise they have none.
+        apart: A command that runs the agent, whose command line is appended to it.
+
+    Raises:
+        InputError: A program does not start, or fails.
+    """
+    own = {"TARE_TOOLBOX": str(tree)} | ({} if scratch is None else {"TARE_SCRATCH": str(scratch)})
     done = await host.run(
-        [str(agent), "run", "program", json.dumps(request)],
-        timeout_s=_RUN_S,
-        env={"TARE_TOOLBOX": str(tree)},
+        [*apart, str(agent), "run", "program", json.dumps(request)], timeout_s=_RUN_S, env=own
     )
     if not done.ok:
         said = done.words().splitlines()

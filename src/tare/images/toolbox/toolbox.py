@@ -23,6 +23,7 @@ from tare.images.toolbox import analytics, hadoop
 from tare.images.toolbox import tree as trees
 from tare.images.toolbox.analytics import add_analytics, fetch_analytics
 from tare.images.toolbox.check import snapshot, tree_problems
+from tare.images.toolbox.class_archive import add_class_archive, require_class_archive
 from tare.images.toolbox.expected import expected_outputs
 from tare.images.toolbox.hadoop import add_hadoop, fetch_hadoop
 from tare.images.toolbox.packages import download_all, lists_state, toolbox_packages
@@ -318,6 +319,11 @@ class _Build:
         )
         about.write_text(self._about(expected))
         await asyncio.to_thread(trees.make_uniform, tree)
+        if self.kind in WITH_HADOOP:
+            self.say(f"toolbox {self.kind}: running Hadoop once, to keep its daemons' classes")
+            await add_class_archive(self.host, self.agent, tree, draft / "scratch")
+            await asyncio.to_thread(trees.make_uniform, tree)
+            await require_class_archive(self.host, self.agent, tree)
         self.say(f"toolbox {self.kind}: making the image")
         await make_image(self.host, tree, tree, tree.parent / IMAGE)
         facts = {

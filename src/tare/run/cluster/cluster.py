@@ -13,25 +13,22 @@ from tare.errors import InputError, MachineFault, TareError, WorkloadFault
 from tare.run.cluster.member import Member
 from tare.run.cluster.state import lacking, ready_for_history, telling
 from tare.workloads.mapreduce.configuration import (
-    DATA,
     HISTORY_WEB,
     MANAGER_WEB,
     NAMENODE_WEB,
+    SET_UP,
     Layout,
-    files_for,
-    hosts_for,
+    set_up_words,
 )
 from tare.workloads.mapreduce.daemons import (
-    CONF,
     HISTORY,
-    HOSTS,
     LOGS,
     MANAGER,
     NAMENODE,
     OF_SLAVE,
     Daemon,
     daemon,
-    java,
+    format_command,
 )
 from tare.workloads.mapreduce.sizes import of_master, sizes_for
 
@@ -47,11 +44,6 @@ LOOK_S = 0.2
 STOP_S = 60.0
 LOG_BYTES = 200_000
 MASTER = "master"
-_SETUP = (
-    f"rm -rf {DATA} /tmp/hadoop && mkdir -p {CONF} {LOGS} {DATA}/tmp && "
-    f'printf "%s" "$1" >{HOSTS} && printf "%s %s\\n" "$2" "$(hostname)" >>{HOSTS} && shift 2 && '
-    f'while [ $# -gt 0 ]; do printf "%s" "$2" >"{CONF}/$1" || exit 1; shift 2; done'
-)
 _ASK = (
     f'curl -sS -m 5 "http://$1:{NAMENODE_WEB}/jmx?qry=Hadoop:service=NameNode,name=NameNodeInfo"; '
     f'curl -sS -m 5 "http://$1:{MANAGER_WEB}/ws/v1/cluster/metrics"; '
@@ -112,17 +104,11 @@ class RunningCluster:
         self.took_s = time.monotonic() - began
 
     async def _set_up(self, member: Member) -> None:
-        files = files_for(self.layout, member.name)
-        words = [word for file in files.items() for word in file]
-        hosts = hosts_for(self.layout)
-        await member.run(_SETUP, hosts, member.address, *words)
+        await member.run(SET_UP, *set_up_words(self.layout, member.name))
 
     async def _format_and_start(self) -> None:
-        sizes = self.layout.sizes
         await self._start(self.master, MANAGER)
-        form = java(
-            sizes.master, self.layout.processors, NAMENODE.main, ["-format", "-nonInteractive"]
-        )
+        form = format_command(self.layout.sizes, self.layout.processors)
         log = f"{LOGS}/format.log"
         await self.master.run(
             f'"$@" >{log} 2>&1 || {{ tail -n 5 {log} >&2; exit 1; }}',

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-from tare.workloads.mapreduce.daemons import CLASSPATH, HOME, LOGS, jvm
+from tare.workloads.mapreduce.daemons import CLASSPATH, CONF, HOME, HOSTS, LOGS, jvm
 from tare.workloads.mapreduce.sizes import Sizes
 
 DATA = "/scratch/hadoop"
@@ -27,6 +27,12 @@ LOST_MS = 600_000
 
 Tare sees by itself when a daemon or a machine ends; one that is only slow, as emulated ones are,
 must not be given up."""
+SET_UP = (
+    f"rm -rf {DATA} /tmp/hadoop && mkdir -p {CONF} {LOGS} {DATA}/tmp && "
+    f'printf "%s" "$1" >{HOSTS} && printf "%s %s\\n" "$2" "$(hostname)" >>{HOSTS} && shift 2 && '
+    f'while [ $# -gt 0 ]; do printf "%s" "$2" >"{CONF}/$1" || exit 1; shift 2; done'
+)
+"""A shell's script that makes a machine one of a cluster; its words are :func:`set_up_words`."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,12 @@ def hosts_for(layout: Layout) -> str:
     """Return what names mean in a cluster, as ``/etc/hosts`` has it (hosts(5))."""
     lines = [f"{address} {name}" for name, address in layout.addresses.items()]
     return "\n".join(("127.0.0.1 localhost", *lines, ""))
+
+
+def set_up_words(layout: Layout, name: str) -> list[str]:
+    """Return the words that :data:`SET_UP` is given on one machine of a cluster."""
+    files = [word for file in files_for(layout, name).items() for word in file]
+    return [hosts_for(layout), layout.addresses[name], *files]
 
 
 def as_xml(properties: Mapping[str, str]) -> str:

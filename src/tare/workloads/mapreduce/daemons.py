@@ -18,7 +18,11 @@ HOSTS = "/tmp/hadoop/hosts"
 LOGS = "/scratch/hadoop/logs"
 # The benchmarks' archives hold configuration for tests, so they come after a cluster's own.
 # Each archive names what is in its folder in one order (tare.images.toolbox.hadoop.list_classes).
-CLASSPATH = f"{HOME}/lib.jar:{CONF}:{HOME}/tests.jar"
+LIBRARIES = f"{HOME}/lib.jar"
+CLASSPATH = f"{LIBRARIES}:{CONF}:{HOME}/tests.jar"
+CLASSES = f"{HOME}/daemons.jsa"
+"""The archive of the daemons' classes, which is made of :data:`LIBRARIES` when the toolbox is built
+(tare.images.toolbox.class_archive). Java starts without it where it does not fit."""
 ENVIRONMENT = {"JAVA_HOME": f"{HOME}/java", "HADOOP_CONF_DIR": CONF, "MALLOC_ARENA_MAX": "2"}
 _OPENED = ("java.lang", "java.util", "java.util.concurrent", "java.net", "java.nio", "java.io")
 _OPENED_WIDE = (
@@ -64,6 +68,7 @@ NODEMANAGER = Daemon(
 HISTORY = Daemon("historyserver", "org.apache.hadoop.mapreduce.v2.hs.JobHistoryServer", "daemon")
 OF_MASTER = (NAMENODE, MANAGER, HISTORY)
 OF_SLAVE = (DATANODE, NODEMANAGER)
+DAEMONS = (*OF_MASTER, *OF_SLAVE)
 
 
 def jvm(heap: int, processors: int, *, brief: bool, wide: bool = False) -> list[str]:
@@ -100,6 +105,7 @@ def java(
     *,
     brief: bool = True,
     archives: str = "",
+    shared: bool = False,
 ) -> list[str]:
     """Return the command that runs one of Hadoop's classes; see :func:`jvm`.
 
@@ -110,9 +116,12 @@ def java(
         arguments: What it is given.
         brief: Whether its code is compiled quickly and not well.
         archives: What it finds behind Hadoop's; such a client reads :data:`OWN_CONF` first.
+        shared: Whether it starts from :data:`CLASSES`.
     """
     options = jvm(heap, processors, brief=brief, wide=bool(archives))
-    path = f"{HOME}/lib.jar:{OWN_CONF}:{CONF}:{HOME}/tests.jar:{archives}"
+    if shared:
+        options.append(f"-XX:SharedArchiveFile={CLASSES}")
+    path = f"{LIBRARIES}:{OWN_CONF}:{CONF}:{HOME}/tests.jar:{archives}"
     return [
         *(f"{HOME}/java/bin/java", *options),
         *("-cp", path if archives else CLASSPATH, main, *arguments),
@@ -122,5 +131,11 @@ def java(
 def daemon(which: Daemon, sizes: Sizes, processors: int) -> list[str]:
     """Return the command that runs a daemon, with its log where :data:`LOGS` says."""
     heap = sizes.master if which.heap == "master" else sizes.daemon
-    command = java(heap, processors, which.main, brief=not which.moves_data)
+    command = java(heap, processors, which.main, brief=not which.moves_data, shared=True)
     return ["sh", "-c", f'exec "$@" >{LOGS}/{which.name}.log 2>&1', "sh", *command]
+
+
+def format_command(sizes: Sizes, processors: int) -> list[str]:
+    """Return the command that makes a new file system for the NameNode."""
+    arguments = ["-format", "-nonInteractive"]
+    return java(sizes.master, processors, NAMENODE.main, arguments, shared=True)
