@@ -4,45 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from run.run_clusters import NEEDS, PARAMETERS, WORK, carried_out, daemon_of, tiny_cluster
 from run.run_driving import (
     assert_no_ledger_is_left,
     assert_no_process_is_left,
     of_type,
     tare,
 )
-from tare.agent.barrier import Barrier
 from tare.errors import MachineFault, WorkloadFault
 from tare.hosts import Ledger, LocalHost
 from tare.images.cache import default_cache
-from tare.images.toolbox.toolbox import prepare_toolbox
-from tare.platforms.bare import Bare, BareOptions
-from tare.platforms.contract import Context, MachineSpec, Shape, ToolboxFiles
-from tare.platforms.linux.network import spanning_network
-from tare.platforms.oci.cgroups import cgroup_mounts
-from tare.run.cluster.cluster import RunningCluster, layout_for
-from tare.run.cluster.jobs import ClusterJob, job_facts
-from tare.run.cluster.member import Member
-from tare.study.scenario import Cluster
-from tare.workloads import WORKLOADS
+from tare.platforms.contract import Context
+from tare.run.cluster.jobs import job_facts
 from tare.workloads.mapreduce.daemons import CLASSES
-from tare.workloads.mapreduce.job import Job
 
-pytestmark = [
-    pytest.mark.skipif(os.geteuid() != 0, reason="networks and control groups need root"),
-    pytest.mark.skipif(shutil.which("mvn") is None, reason="Maven fetches Hadoop"),
-]
-SHAPE = Shape(2, 900 << 20, 1 << 30)
-WORK = WORKLOADS["wordcount"]
-PARAMETERS = WORK.parameters.model_validate({"copies": 1})
-PATIENCE_S = 600.0
+pytestmark = NEEDS
 STUDY = """
 study: clusters
 baseline: bare
@@ -68,66 +50,11 @@ def context(tmp_path: Path, agent_program: Path) -> Iterator[Context]:
         assert ledger.open_entries() == ()
 
 
-@asynccontextmanager
-async def tiny_cluster(context: Context) -> AsyncIterator[RunningCluster]:
-    """Hold a cluster of two bare machines, a master and a slave."""
-    host, agent = context.host, context.agent
-    box = await prepare_toolbox(host, "hadoop", agent=agent, cache=context.cache)
-    files = ToolboxFiles(image=box.image, digest=box.digest, tree=box.tree)
-    bare, options = Bare(), BareOptions()
-    wanted = Cluster.model_validate({"tasks": 1})
-    async with AsyncExitStack() as held:
-        whole = await held.enter_async_context(spanning_network([context], True))
-        prepared = await bare.prepare(context, options, SHAPE, False)
-        machines = {}
-        for role in ("subject", "slave-1"):
-            name = f"tare-test-{os.getpid()}-{role}"
-            spec = MachineSpec(
-                *(name, SHAPE, (), context.ledger.path.parent / name, False, role),
-                toolbox=files,
-                network=whole.on(host.name),
-                way="bridge",
-                own_address=True,
-                keeps_memory=True,
-            )
-            machine = machines[role] = await bare.start(context, options, prepared, spec)
-            held.push_async_callback(machine.stop)
-            await machine.ready(60)
-        addresses = {role: whole.links[each.name].address for role, each in machines.items()}
-        layout = layout_for(wanted, addresses, SHAPE.memory, SHAPE.vcpus)
-        members = {
-            name: Member(name, machine, layout.addresses[name])
-            for name, machine in zip(layout.addresses, machines.values(), strict=True)
-        }
-        cluster = RunningCluster(members, layout)
-        held.push_async_callback(cluster.stop)
-        await cluster.bring_up()
-        yield cluster
-
-
-async def daemon_of(context: Context, cluster: RunningCluster, word: bytes) -> int:
-    """Return the process that runs a daemon, out of those of the machine's own control group."""
-    name = cluster.slaves[0].machine.name
-    folder = (await cgroup_mounts(context.host)).of("memory", name)
-    assert folder is not None
-    for pid in map(int, (folder / "cgroup.procs").read_text().split()):
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        if words[-2].endswith(b"." + word):
-            return pid
-    raise AssertionError(f"no process of the cluster is a {word.decode()}")
-
-
-def job_of(cluster: RunningCluster, job: Job | None) -> ClusterJob:
-    assert job is not None
-    return ClusterJob(cluster, job, PATIENCE_S)
-
-
 @pytest.mark.slow
 @pytest.mark.boots
 async def test_a_tiny_cluster_counts_words_rightly_and_tells_its_phases(context: Context) -> None:
     async with tiny_cluster(context) as cluster:
-        job = job_of(cluster, WORK.job(PARAMETERS))
-        outcome = await job.carry_out(barrier=Barrier(1), on_progress=lambda *_: None)
+        outcome = await carried_out(cluster, WORK.job(PARAMETERS))
         values = WORK.observe(PARAMETERS, outcome.value)
         assert set(values) == {metric.name for metric in WORK.metrics_for(PARAMETERS)}
         assert values["count-time"] > values["count-map"] > 0
@@ -140,7 +67,7 @@ async def test_a_tiny_cluster_counts_words_rightly_and_tells_its_phases(context:
         assert values["written"] > 0
         logs = await cluster.logs()
         assert "master-namenode.log" in logs and all(logs.values())
-        pid = await daemon_of(context, cluster, b"NodeManager")
+        pid = await daemon_of(context.host, cluster.slaves[0].machine.name, b"NodeManager")
         # Java fell silent where it could not use the archive of classes.
         assert Path(CLASSES).name in Path(f"/proc/{pid}/maps").read_text()
         # A daemon that is lost is named, with the machine that it was on.
@@ -189,8 +116,7 @@ def test_clusters_of_bare_machines_and_containers_do_all_jobs(
 async def test_a_job_that_fails_is_told_with_its_reason(context: Context) -> None:
     async with tiny_cluster(context) as cluster:
         too_much = WORK.parameters.model_validate({"copies": 200})
-        job = job_of(cluster, WORK.job(too_much))
         with pytest.raises((MachineFault, WorkloadFault)) as caught:
             # The disk of 1 GiB holds no text of 1.6 GiB.
-            await job.carry_out(barrier=Barrier(1), on_progress=lambda *_: None)
+            await carried_out(cluster, WORK.job(too_much))
         assert "curl" in str(caught.value) or "space" in str(caught.value)

@@ -59,8 +59,8 @@ def test_a_datanode_counts_when_it_has_told_of_its_room() -> None:
     assert "knows 1 of 3 DataNodes with room" in lacking(told, 3)
 
 
-def test_the_history_server_waits_for_hdfs_alone() -> None:
-    assert ready_for_history(said(live=1, nodes=None, history=False))
+def test_the_history_server_waits_for_the_namenode_alone() -> None:
+    assert ready_for_history(said(live=0, nodes=None, history=False))
     assert not ready_for_history(said(safe="on", nodes=2))
     assert not ready_for_history("")
 

@@ -35,11 +35,11 @@ workloads:
 OF_SPARK = """
   wordcount: {copies: 1, engine: spark}
   terasort: {size: 10MB, engine: spark}
-  aggregate: {rows: 100000, files: 2, engine: spark}
+  aggregate: {rows: 100000, files: 2, engine: [mapreduce, spark]}
   join: {rows: 100000, files: 2, engine: spark}
 """
 OF_HIVE = """
-  aggregate: {rows: 100000, files: 2, engine: [mapreduce, hive]}
+  aggregate: {rows: 100000, files: 2, engine: hive}
   join: {rows: 100000, files: 2, engine: hive}
 """
 OF_MAHOUT = """
@@ -112,10 +112,8 @@ def test_mahout_finds_centres_in_bare_machines_and_containers(home: Path) -> Non
 @pytest.mark.acceptance
 @pytest.mark.timeout(LIMIT_S + 100)
 def test_hive_answers_queries_in_bare_machines_and_containers(home: Path) -> None:
-    answered = steps_of(home, OF_HIVE)
-    assert len(answered) == 3 * TIMES
     # Of Hive's queries a sum is one job of MapReduce, and a sum over a join two.
-    by_hive = [steps["query"]["job"]["jobs"] for steps in answered if "tables" in steps]
+    by_hive = [steps["query"]["job"]["jobs"] for steps in steps_of(home, OF_HIVE)]
     assert sorted(map(len, by_hive)) == [1] * TIMES + [2] * TIMES
 
 

@@ -44,10 +44,12 @@ LOOK_S = 0.2
 STOP_S = 60.0
 LOG_BYTES = 200_000
 MASTER = "master"
+# One program asks all three, since the CPUs that it takes are those that the daemons start on.
 _ASK = (
-    f'curl -sS -m 5 "http://$1:{NAMENODE_WEB}/jmx?qry=Hadoop:service=NameNode,name=NameNodeInfo"; '
-    f'curl -sS -m 5 "http://$1:{MANAGER_WEB}/ws/v1/cluster/metrics"; '
-    f'curl -sS -m 5 "http://$1:{HISTORY_WEB}/ws/v1/history/info"; :'
+    "curl -sS -m 5 "
+    f'"http://$1:{NAMENODE_WEB}/jmx?qry=Hadoop:service=NameNode,name=NameNodeInfo" '
+    f'"http://$1:{MANAGER_WEB}/ws/v1/cluster/metrics" '
+    f'"http://$1:{HISTORY_WEB}/ws/v1/history/info"; :'
 )
 
 

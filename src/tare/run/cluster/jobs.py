@@ -46,7 +46,7 @@ _CLIENT = (
 )
 _BEGAN, _ENDED = re.compile(r"TARE-BEGAN (\d+)"), re.compile(r"TARE-ENDED (\d+) (\d+)")
 _CONFIGURE = f'mkdir -p {OWN_CONF} && printf "%s" "$1" >{OWN_CONF}/mapred-site.xml'
-_GET = 'for url; do curl -sS -m 20 -H "Accept: application/json" "$url"; done'
+_GET = 'curl -sS -m 20 -H "Accept: application/json" "$@"'
 _WRITTEN = (
     f'for node; do curl -sS -m 20 "http://$node:{DATANODE_WEB}/jmx?qry={DATANODE_BEAN}"; done'
 )
@@ -124,10 +124,7 @@ class ClusterJob:
         )
 
     async def _step(self, step: Step) -> dict[str, Any]:
-        dropped: list[Mapping[str, Any]] = []
-        if step.cold:
-            for member in self.cluster.members.values():
-                dropped.append(await self._alive(member.drop_caches()))
+        dropped = await self._alive(self._drop_caches()) if step.cold else []
         at = time.monotonic() - self._began
         if step.script:
             try:
@@ -161,6 +158,10 @@ class ClusterJob:
         if step.measured:
             self._shade(step.name, at, int(began[1]), told["job"])
         return told
+
+    async def _drop_caches(self) -> list[Mapping[str, Any]]:
+        members = self.cluster.members.values()
+        return await asyncio.gather(*(member.drop_caches() for member in members))
 
     async def _client(self, step: Step) -> dict[str, Any]:
         layout, master = self.cluster.layout, self.cluster.master

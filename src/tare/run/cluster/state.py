@@ -31,13 +31,10 @@ def lacking(said: str, slaves: int) -> str:
             history server's info say, one after the other, as far as they answer.
         slaves: How many DataNodes and NodeManagers there must be.
     """
-    namenode: Mapping[str, Any] | None = None
+    namenode = _namenode(said)
     nodes: int | None = None
     history = False
     for told in objects_in(said):
-        for bean in _list(told.get("beans")):
-            if isinstance(bean, Mapping) and "Safemode" in bean:
-                namenode = bean
         metrics = told.get("clusterMetrics")
         if isinstance(metrics, Mapping) and isinstance(metrics.get("activeNodes"), int):
             nodes = metrics["activeNodes"]
@@ -58,8 +55,20 @@ def lacking(said: str, slaves: int) -> str:
 
 
 def ready_for_history(said: str) -> bool:
-    """Whether HDFS can be written to, which the history server does as it starts."""
-    return not lacking(said, 1).startswith("the NameNode")
+    """Whether HDFS takes new folders, which the history server makes as it starts.
+
+    It makes no files then, so it need not wait for a DataNode. Where it is too early for it, it
+    looks again after 10 s (``HistoryFileManager.createHistoryDirs``).
+    """
+    namenode = _namenode(said)
+    return namenode is not None and not namenode["Safemode"]
+
+
+def _namenode(said: str) -> Mapping[str, Any] | None:
+    """Return what the NameNode says of itself; None: it does not answer."""
+    beans = (bean for told in objects_in(said) for bean in _list(told.get("beans")))
+    found = [bean for bean in beans if isinstance(bean, Mapping) and "Safemode" in bean]
+    return found[-1] if found else None
 
 
 def written(said: str) -> int:

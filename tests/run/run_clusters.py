@@ -1,0 +1,106 @@
+"""Tiny clusters of real machines for tests, and what is done to them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tare.agent.barrier import Barrier
+from tare.agent.client import Outcome
+from tare.hosts import Host
+from tare.images.toolbox.toolbox import prepare_toolbox
+from tare.platforms.bare import Bare, BareOptions
+from tare.platforms.contract import Context, MachineSpec, Shape, ToolboxFiles
+from tare.platforms.linux.network import spanning_network
+from tare.platforms.oci.cgroups import cgroup_mounts
+from tare.run.cluster.cluster import RunningCluster, layout_for
+from tare.run.cluster.jobs import ClusterJob
+from tare.run.cluster.member import Member
+from tare.study.scenario import Cluster
+from tare.workloads import WORKLOADS
+from tare.workloads.mapreduce.job import Job
+
+NEEDS = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="networks and control groups need root"),
+    pytest.mark.skipif(shutil.which("mvn") is None, reason="Maven fetches Hadoop"),
+]
+SHAPE = Shape(2, 900 << 20, 1 << 30)
+WORK = WORKLOADS["wordcount"]
+PARAMETERS = WORK.parameters.model_validate({"copies": 1})
+PATIENCE_S = 600.0
+
+
+@asynccontextmanager
+async def tiny_cluster(context: Context) -> AsyncIterator[RunningCluster]:
+    """Hold a cluster of two bare machines, a master and a slave, that is up."""
+    async with tiny_machines(context) as cluster:
+        await cluster.bring_up()
+        yield cluster
+
+
+@asynccontextmanager
+async def tiny_machines(context: Context) -> AsyncIterator[RunningCluster]:
+    """Hold a cluster of two bare machines that is not up yet."""
+    host, agent = context.host, context.agent
+    box = await prepare_toolbox(host, "hadoop", agent=agent, cache=context.cache)
+    files = ToolboxFiles(image=box.image, digest=box.digest, tree=box.tree)
+    bare, options = Bare(), BareOptions()
+    wanted = Cluster.model_validate({"tasks": 1})
+    async with AsyncExitStack() as held:
+        whole = await held.enter_async_context(spanning_network([context], True))
+        prepared = await bare.prepare(context, options, SHAPE, False)
+        machines = {}
+        for role in ("subject", "slave-1"):
+            name = f"tare-test-{os.getpid()}-{role}"
+            spec = MachineSpec(
+                *(name, SHAPE, (), context.ledger.path.parent / name, False, role),
+                toolbox=files,
+                network=whole.on(host.name),
+                way="bridge",
+                own_address=True,
+                keeps_memory=True,
+            )
+            machine = machines[role] = await bare.start(context, options, prepared, spec)
+            held.push_async_callback(machine.stop)
+            await machine.ready(60)
+        addresses = {role: whole.links[each.name].address for role, each in machines.items()}
+        layout = layout_for(wanted, addresses, SHAPE.memory, SHAPE.vcpus)
+        members = {
+            name: Member(name, machine, layout.addresses[name])
+            for name, machine in zip(layout.addresses, machines.values(), strict=True)
+        }
+        cluster = RunningCluster(members, layout)
+        held.push_async_callback(cluster.stop)
+        yield cluster
+
+
+async def daemon_of(host: Host, machine: str, word: bytes) -> int:
+    """Return the process that runs a class, out of those of a machine's own control group.
+
+    Raises:
+        AssertionError: None does.
+    """
+    folder = (await cgroup_mounts(host)).of("memory", machine)
+    assert folder is not None
+    for pid in map(int, (folder / "cgroup.procs").read_text().split()):
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if any(each.endswith(b"." + word) for each in words):
+            return pid
+    raise AssertionError(f"no process of {machine} is a {word.decode()}")
+
+
+def job_of(cluster: RunningCluster, job: Job | None) -> ClusterJob:
+    assert job is not None
+    return ClusterJob(cluster, job, PATIENCE_S)
+
+
+async def carried_out(cluster: RunningCluster, job: Job | None) -> Outcome:
+    return await job_of(cluster, job).carry_out(barrier=Barrier(1), on_progress=lambda *_: None)
