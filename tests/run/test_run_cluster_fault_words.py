@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.run.cluster.faults import FAULTS, Fault, fault_in, lines_of
+from tare.run.cluster.faults import FAULTS, Fault, fault_in, fault_in_logs, lines_of
 
 # Messages of Hadoop's source (3.4.2), filled in as a small cluster would.
 RECORDED = {
@@ -32,6 +32,14 @@ def test_a_fault_is_named_by_hadoops_own_words(words: str) -> None:
     fault = fault_in(f"INFO before\n{RECORDED[words]}\nINFO after")
     assert fault is not None and fault.words == words
     assert lines_of(fault, f"one\n{RECORDED[words]}\nlast") == RECORDED[words][:300]
+
+
+def test_a_fault_that_its_client_does_not_know_is_found_in_the_logs() -> None:
+    words = "a slave's disk is full"
+    logs = {"slave-1-datanode.log": RECORDED[words], "master-namenode.log": "INFO all is well"}
+    fault = fault_in_logs(logs)
+    assert fault is not None and fault.words == words
+    assert fault_in_logs({"master-namenode.log": "INFO all is well"}) is None
 
 
 def test_what_has_no_name_is_given_none() -> None:

@@ -87,4 +87,8 @@ def test_the_telling_lines_of_a_log_are_those_that_say_what_went_wrong() -> None
     log = "INFO starting\nERROR java.io.IOException: No space left on device\nINFO ended\n"
     assert telling(log) == "ERROR java.io.IOException: No space left on device"
     assert telling("one\ntwo\n") == "two"
+    handled = "INFO: Registering org.apache.hadoop.yarn.webapp.GenericExceptionHandler as a class"
+    assert telling(f"{handled}\nINFO all is well") == "INFO all is well"
+    thrown = "java.lang.IllegalStateException: no"
+    assert telling(f"{thrown}\nINFO more") == thrown
     assert telling("") == ""

@@ -5,6 +5,7 @@ Source of the words: Hadoop 3.4.2's own messages, as its clients and daemons wri
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 MOST_LINES, MOST_LETTERS = 2, 300
@@ -66,6 +67,19 @@ FAULTS = (
 def fault_in(text: str) -> Fault | None:
     """Return the fault that a client's or daemon's words tell of; None: none that has a name."""
     return next((fault for fault in FAULTS if any(sign in text for sign in fault.signs)), None)
+
+
+def fault_in_logs(logs: Mapping[str, str]) -> Fault | None:
+    """Return the fault that daemons' logs tell of, where a client does not know what befell it.
+
+    A full disk may keep a job from writing of its own end, and its client then hears of nothing.
+
+    Args:
+        logs: Text by file name.
+    """
+    return next(
+        (each for each in FAULTS if any(lines_of(each, log) for log in logs.values())), None
+    )
 
 
 def lines_of(fault: Fault, log: str) -> str:

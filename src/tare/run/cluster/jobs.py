@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tare.agent.client import Outcome
 from tare.errors import InputError, MachineFault, WorkloadFault
-from tare.run.cluster.faults import fault_in, lines_of
+from tare.run.cluster.faults import fault_in, fault_in_logs, lines_of
 from tare.run.cluster.spark import FORGET, spark_job, spark_losses
 from tare.run.cluster.state import DATANODE_BEAN, objects_in, telling, written
 from tare.workloads.mapreduce.configuration import DATANODE_WEB, HISTORY_WEB, as_xml, mapred
@@ -277,12 +277,15 @@ class ClusterJob:
 
     async def _named(self, told: str, whole: str = "") -> str:
         """Return what a step told, after the name of the fault and with what daemons log of it."""
-        fault = fault_in(whole or told)
+        fault, logs = fault_in(whole or told), await self.cluster.logs()
+        own = fault is not None
+        fault = fault or fault_in_logs(logs)
         if fault is None:
             return told
         said = [f"{fault.words}: {told}"]
-        for name, log in (await self.cluster.logs()).items():
-            if name.endswith(f"-{fault.daemon}.log") and (lines := lines_of(fault, log)):
+        for name, log in logs.items():
+            telling_log = name.endswith(f"-{fault.daemon}.log") or not own
+            if telling_log and (lines := lines_of(fault, log)):
                 said.append(f"{name} says: {lines}")
         return "; ".join(said)
 

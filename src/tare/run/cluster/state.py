@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-_TELLING = ("ERROR", "FATAL", "Exception", "Error:", "ailed", "FAILED", "No space", "killed")
+# No `GenericExceptionHandler`, of which servers tell that they have one.
+_TELLING = re.compile("ERROR|FATAL|Exception(?![A-Za-z])|Error:|ailed|FAILED|No space|killed")
 DATANODE_BEAN = "Hadoop:service=DataNode,name=DataNodeActivity-*"
 
 
@@ -102,6 +104,6 @@ def _count(nodes: object) -> int:
 def telling(log: str, most: int = 3) -> str:
     """Return the lines of a daemon's or client's log that say what went wrong; or its last."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
-    found = [line for line in lines if any(word in line for word in _TELLING)]
+    found = [line for line in lines if _TELLING.search(line)]
     chosen = found[-most:] or lines[-1:]
     return " / ".join(line[:300] for line in chosen)
