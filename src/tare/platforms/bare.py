@@ -73,6 +73,7 @@ class Bare(Platform[BareOptions]):
                 knobs=LINUX_KNOBS,
                 disk=frozenset({"mounted"}),
                 toolbox=frozenset({"tree"}),
+                reaches_out=True,
                 notes=(
                     "memory is not limited to the shape: the bare host's processes share all of it",
                     "a machine that is not pinned keeps to the least used CPUs, as many as it "

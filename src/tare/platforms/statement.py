@@ -63,6 +63,8 @@ class Capabilities:
         disk: How a machine gets a disk of its own (``mounted``, ``virtio-blk``, …); empty: not.
         toolbox: How a machine gets the applications (``tree``, ``disk``); empty: not.
         no_realtime: Why nothing in its machines may have real-time priority; empty: it may.
+        reaches_out: Whether a machine that is given no network of Tare's reaches what its host
+            does, and under the host's own addresses.
     """
 
     pinning: bool
@@ -77,6 +79,7 @@ class Capabilities:
     disk: frozenset[str] = frozenset()
     toolbox: frozenset[str] = frozenset()
     no_realtime: str = ""
+    reaches_out: bool = False
 
 
 NOTHING_AT_ALL = Capabilities(pinning=False, max_vcpus=0, min_memory=0, neighbours=False)

@@ -142,6 +142,7 @@ class BatchRunner:
                     place.connection,
                     batch,
                     self.cells,
+                    context,
                     emulated=arm.facts.emulated,
                     lost=place.lost,
                 )
@@ -194,14 +195,12 @@ class BatchRunner:
     async def _connection(self, place: Place, cells: Sequence[Cell]) -> Connection | None:
         batch = place.batch
         needs = self._needs(batch, cells)
-        if "network" not in needs:
+        cluster = batch.placement.cluster
+        if "network" not in needs or (cluster is not None and cluster.external is not None):
+            # Where a cluster exists already, its client reaches it as the host does.
             return None
         contexts = [site.context for site in (place.home, *place.abroad.values())]
-        several = (
-            bool(batch.placement.companions)
-            or batch.placement.cluster is not None
-            or "bridged" in needs
-        )
+        several = bool(batch.placement.companions) or cluster is not None or "bridged" in needs
         platform, options, link = place.arm.platform, place.arm.options, batch.placement.link
         joining = connected(contexts, platform, options, several=several, link=link)
         return await place.machines.enter_async_context(joining)

@@ -11,7 +11,7 @@ from tare.workloads.network.ends import ORIGIN, PEER
 
 if TYPE_CHECKING:
     from tare.platforms.contract import Machine
-    from tare.run.cluster.cluster import RunningCluster
+    from tare.run.cluster.contract import HadoopCluster
     from tare.run.neighbours import Neighbour
     from tare.run.peers import Peer
     from tare.run.through import Between
@@ -35,7 +35,7 @@ class Cast:
     peer: Peer | None = None
     between: Between | None = None
     companions: Mapping[str, Machine] = field(default_factory=dict)
-    cluster: RunningCluster | None = None
+    cluster: HadoopCluster | None = None
 
     @property
     def machines(self) -> Mapping[str, Machine]:

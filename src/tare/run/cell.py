@@ -30,6 +30,7 @@ from tare.run.series import save_series
 from tare.run.standstill import Standstill
 from tare.run.telling import observed, tell_failed, tell_started, texts, warnings
 from tare.workloads import MachineFacts, fitted
+from tare.workloads.mapreduce.job import moved
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -160,7 +161,7 @@ class Attempt:
         asked = self.workload.parameters.model_validate(dict(self.cell.parameters))
         ending: Parameters = self.workload.ending(asked)
         if self.cast.cluster is not None:
-            ending = self.workload.on_slaves(ending, len(self.cast.cluster.slaves))
+            ending = self.workload.on_slaves(ending, len(self.cast.cluster.layout.slaves))
         return ending
 
     @property
@@ -297,7 +298,8 @@ class Attempt:
         if (job := self.workload.job(self.parameters)) is not None:
             if cast.cluster is None:
                 raise WorkloadFault(f"{self.cell.kind} needs a cluster, and there is none")
-            work = ClusterJob(cast.cluster, job, self.deadline_s)
+            own = moved(job, cast.cluster.folder)
+            work = ClusterJob(cast.cluster, own, self.deadline_s)
             return work.carry_out(barrier=barrier, on_progress=progress.hear)
         if ends is None:
             return subject.agent.run(

@@ -48,9 +48,16 @@ def lacking(
 def lacking_loads(
     workloads: Mapping[str, Workload[Any]], study: Study, arm: str, offered: Capabilities
 ) -> dict[str, str]:
-    """Return the scenarios whose neighbours or link an arm cannot have, with the reason."""
+    """Return the scenarios whose neighbours, link or cluster an arm cannot have, and why not."""
     found: dict[str, str] = {}
     for name, scenario in study.scenarios.items():
+        cluster = scenario.cluster
+        if cluster is not None and cluster.external is not None and not offered.reaches_out:
+            platform = study.arms[arm].platform
+            found[name] = (
+                "its cluster exists already and is reached from the host, which no machine of "
+                f"{platform} does"
+            )
         for wanted in scenario.neighbours:
             needs = needs_of_loads(workloads, [wanted])
             if reason := unmet(study, arm, offered, needs):

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from tare.study.hosting import Part
 from tare.study.quantities import Rate, Size
 from tare.study.shape import MOST_VCPUS, Memory, Vcpus
+from tare.study.study_path import Absolute
 
 MOST_SLAVES = 16
 Where = Literal["any", "same", "other", "sibling", "other-node"]
@@ -91,6 +92,13 @@ class Cluster(Part):
     The subject is its master: it names the files, gives out work, and submits the jobs.
     """
 
+    external: Annotated[Absolute, Field(max_length=4096)] | None = Field(
+        None,
+        description="A cluster that exists already, by the folder of its configuration "
+        "(`core-site.xml` and its kin) on the computer that Tare runs on: a whole path. Jobs are "
+        "carried out there, as the user who runs Tare, and in a folder of HDFS that is removed "
+        "afterwards. The subject is where their clients run; nothing else can be said beside it.",
+    )
     slaves: int = Field(
         1, ge=1, le=MOST_SLAVES, description="How many machines hold data and run tasks."
     )
@@ -149,9 +157,17 @@ class Cluster(Part):
             raise ValueError("slaves on `hosts` are not together: write `placement: apart`")
         return self
 
+    @model_validator(mode="after")
+    def _external_is_as_it_is(self) -> Cluster:
+        if self.external is not None and (more := sorted(self.model_fields_set - {"external"})):
+            raise ValueError(f"an external cluster is as it is: remove `{more[0]}`")
+        return self
+
     @property
     def roles(self) -> tuple[str, ...]:
         """The roles of its machines beside the subject."""
+        if self.external is not None:
+            return ()
         first = 1 if self.master == "apart" else 2
         return tuple(f"slave-{number}" for number in range(first, self.slaves + 1))
 

@@ -36,3 +36,15 @@ StudyPath = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(
 
 It stays as it was written, so that the same cells of two computers have the same parameters.
 """
+
+
+def _whole(value: str, info: ValidationInfo) -> str:
+    if not value.startswith("/"):
+        raise ValueError("this is no whole path: begin it with `/`")
+    if folder_of(info) is not None and not Path(value).is_dir():
+        raise ValueError(f"there is no folder {value}")
+    return value
+
+
+Absolute = Annotated[str, AfterValidator(_whole)]
+"""A folder of this computer by its whole path; where a study file is read, it exists."""

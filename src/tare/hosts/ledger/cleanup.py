@@ -13,6 +13,7 @@ loop      path                           detached from that file, if a part is n
 trace     path                           the tracer's instance stopped and removed, if ``tare-…``
 link      name                           deleted, if named ``tare-…``: a bridge, tap, veth or vxlan
 netns     name                           deleted, if named ``tare-…``: a network namespace
+hdfs      namenode, path, user           removed from a cluster's HDFS, if named ``tare-…``
 ========= ============================== =====================================================
 
 Platforms have kinds of their own beside these, and say how each is undone
@@ -33,6 +34,7 @@ from typing import Any
 from tare.errors import InputError, MachineFault
 from tare.hosts.contract import Host
 from tare.hosts.interfaces import remove_network_part
+from tare.hosts.ledger import hdfs
 from tare.hosts.ledger.ledger import LAB, Entry, Ledger, LedgerInUse, all_ledgers
 from tare.hosts.ledger.settings import restore
 from tare.hosts.ledger.undoing import PREFIX, Refused, Undo
@@ -290,6 +292,7 @@ _UNDO: Mapping[str, Undo] = {
     "trace": _undo_trace,
     "link": _undo_network,
     "netns": _undo_network,
+    hdfs.KIND: hdfs.undo_folder,
 }
 
 

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tare.errors import MachineFault, TareError
+from tare.errors import InputError, MachineFault, TareError
 from tare.events import ClusterReady, ClusterStopped
 from tare.outputs import put
 from tare.platforms.contract import SUBJECT
 from tare.run.alive import while_alive
-from tare.run.cluster.cluster import RunningCluster, layout_for
+from tare.run.cluster.cluster import EMULATED, RunningCluster, layout_for
 from tare.run.cluster.member import Member
+from tare.run.cluster.outside import CLIENT, LOOPBACK, OutsideCluster, require_name
+from tare.workloads.mapreduce.outside import read_outside
 
 if TYPE_CHECKING:
-    from tare.platforms.contract import MachineSpec
+    from tare.platforms.contract import Context, Machine, MachineSpec
     from tare.run.cast import Cast
     from tare.run.cell import CellContext
+    from tare.run.cluster.contract import HadoopCluster
     from tare.run.peers import Connection
     from tare.study.cells import Batch
+    from tare.study.scenario import Cluster
 
 
 @asynccontextmanager
@@ -31,6 +37,7 @@ async def clustered(
     connection: Connection | None,
     batch: Batch,
     context: CellContext,
+    home: Context,
     *,
     emulated: bool,
     lost: Sequence[asyncio.Future[MachineFault]] = (),
@@ -43,6 +50,7 @@ async def clustered(
         connection: How they are connected.
         batch: Says what cluster they are to be.
         context: Where it is told of.
+        home: The subject's host.
         emulated: Whether the machines are so slow that all may take longer.
         lost: Each set if a host is lost as a whole, or the network between hosts.
 
@@ -53,23 +61,14 @@ async def clustered(
         MachineFault: It does not come up.
     """
     wanted = batch.placement.cluster
-    if wanted is None or connection is None:
+    if wanted is None or (connection is None and wanted.external is None):
         yield cast
         return
     machines = {SUBJECT: cast.subject, **cast.companions}
-    if len({id(machine.agent) for machine in machines.values()}) < len(machines):
-        raise MachineFault("a cluster needs machines of its own, and here all are one")
-    addresses = {
-        role: connection.whole.links[machine.name].address for role, machine in machines.items()
-    }
-    slave = specs[wanted.roles[-1] if wanted.roles else SUBJECT].shape
-    layout = layout_for(wanted, addresses, slave.memory, slave.vcpus)
-    roles = (SUBJECT, *wanted.roles)
-    members = {
-        name: Member(name, machines[role], address)
-        for role, (name, address) in zip(roles, layout.addresses.items(), strict=True)
-    }
-    cluster = RunningCluster(members, layout, emulated)
+    if connection is None:
+        cluster = await _outside(cast, home, wanted, emulated=emulated)
+    else:
+        cluster = _inside(machines, specs, connection, wanted, emulated=emulated)
     reason = ""
     try:
         try:
@@ -102,7 +101,43 @@ async def clustered(
         )
 
 
-async def _keep(cluster: RunningCluster, context: CellContext) -> tuple[str, ...]:
+def _inside(
+    machines: Mapping[str, Machine],
+    specs: Mapping[str, MachineSpec],
+    connection: Connection,
+    wanted: Cluster,
+    *,
+    emulated: bool,
+) -> HadoopCluster:
+    """Return a cluster of Tare's own machines, which is not up yet."""
+    if len({id(machine.agent) for machine in machines.values()}) < len(machines):
+        raise MachineFault("a cluster needs machines of its own, and here all are one")
+    addresses = {
+        role: connection.whole.links[machine.name].address for role, machine in machines.items()
+    }
+    slave = specs[wanted.roles[-1] if wanted.roles else SUBJECT].shape
+    layout = layout_for(wanted, addresses, slave.memory, slave.vcpus)
+    roles = (SUBJECT, *wanted.roles)
+    members = {
+        name: Member(name, machines[role], address)
+        for role, (name, address) in zip(roles, layout.addresses.items(), strict=True)
+    }
+    return RunningCluster(members, layout, emulated)
+
+
+async def _outside(cast: Cast, home: Context, wanted: Cluster, *, emulated: bool) -> HadoopCluster:
+    """Return a cluster that exists already, which nobody has asked anything yet."""
+    try:
+        about = await asyncio.to_thread(read_outside, Path(str(wanted.external)))
+        user = require_name(getpass.getuser())
+    except InputError as error:
+        raise MachineFault(error.message, error.hint) from error
+    client = Member(CLIENT, cast.subject, LOOPBACK)
+    slower = EMULATED if emulated else 1.0
+    return OutsideCluster(client, about, home, user, 1, slower)
+
+
+async def _keep(cluster: HadoopCluster, context: CellContext) -> tuple[str, ...]:
     """Write the daemons' logs into the run's folder; return where, relative to it."""
     kept: list[str] = []
     folder = context.folder.machines / cluster.master.machine.name

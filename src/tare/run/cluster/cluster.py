@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tare.errors import InputError, MachineFault, TareError, WorkloadFault
+from tare.run.cluster.contract import HadoopCluster
 from tare.run.cluster.member import Member
 from tare.run.cluster.state import lacking, ready_for_history, telling
 from tare.workloads.mapreduce.configuration import (
+    DATANODE_WEB,
     HISTORY_WEB,
     MANAGER_WEB,
     NAMENODE_WEB,
@@ -30,6 +32,7 @@ from tare.workloads.mapreduce.daemons import (
     daemon,
     format_command,
 )
+from tare.workloads.mapreduce.job import FOLDER as OWN_FOLDER
 from tare.workloads.mapreduce.sizes import of_master, sizes_for
 
 if TYPE_CHECKING:
@@ -54,8 +57,8 @@ _ASK = (
 
 
 @dataclass
-class RunningCluster:
-    """A cluster that is up, or about to be.
+class RunningCluster(HadoopCluster):
+    """A cluster of Tare's own machines.
 
     Args:
         members: Its machines by name, the master's first.
@@ -74,6 +77,9 @@ class RunningCluster:
     """Seconds from machines that are ready to a cluster that is."""
     _daemons: dict[tuple[str, str], LoadHandle] = field(default_factory=dict)
     _stopping: bool = False
+    folder = OWN_FOLDER
+    user = "root"
+    outside = False
 
     @property
     def master(self) -> Member:
@@ -84,6 +90,22 @@ class RunningCluster:
     def slaves(self) -> tuple[Member, ...]:
         """The machines that hold data and run tasks."""
         return tuple(self.members[name] for name in self.layout.slaves)
+
+    @property
+    def namenode(self) -> str:
+        """Where HDFS answers by HTTP."""
+        return f"{self.master.address}:{NAMENODE_WEB}"
+
+    @property
+    def history(self) -> str:
+        """Where the history server answers by HTTP."""
+        return f"{self.master.address}:{HISTORY_WEB}"
+
+    def datanodes(self) -> dict[str, str]:
+        """Return where each DataNode answers by HTTP."""
+        return {
+            f"{each.name}:{DATANODE_WEB}": f"{each.address}:{DATANODE_WEB}" for each in self.slaves
+        }
 
     def patience(self, seconds: float) -> float:
         """Return how long something may take that takes so long on hardware at most."""

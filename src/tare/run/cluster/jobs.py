@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tare.agent.client import Outcome
 from tare.errors import InputError, MachineFault, WorkloadFault
+from tare.hosts.ledger.hdfs import deletion
 from tare.run.cluster.faults import fault_in, fault_in_logs, lines_of
 from tare.run.cluster.spark import FORGET, spark_job, spark_losses
 from tare.run.cluster.state import DATANODE_BEAN, objects_in, telling, written
-from tare.workloads.mapreduce.configuration import DATANODE_WEB, HISTORY_WEB, as_xml, mapred
+from tare.workloads.mapreduce.configuration import as_xml, mapred
 from tare.workloads.mapreduce.daemons import OWN_CONF, java
 from tare.workloads.mapreduce.history import (
     PHASES,
@@ -32,7 +33,7 @@ from tare.workloads.mapreduce.spark import executors_of, submission
 if TYPE_CHECKING:
     from tare.agent.barrier import Barrier
     from tare.agent.client import ProgressCallback
-    from tare.run.cluster.cluster import RunningCluster
+    from tare.run.cluster.contract import HadoopCluster
     from tare.workloads.mapreduce.job import Job, Step
 
 HISTORY_S = 60.0
@@ -47,9 +48,7 @@ _CLIENT = (
 _BEGAN, _ENDED = re.compile(r"TARE-BEGAN (\d+)"), re.compile(r"TARE-ENDED (\d+) (\d+)")
 _CONFIGURE = f'mkdir -p {OWN_CONF} && printf "%s" "$1" >{OWN_CONF}/mapred-site.xml'
 _GET = 'curl -sS -m 20 -H "Accept: application/json" "$@"'
-_WRITTEN = (
-    f'for node; do curl -sS -m 20 "http://$node:{DATANODE_WEB}/jmx?qry={DATANODE_BEAN}"; done'
-)
+_WRITTEN = f'for node; do curl -sS -m 20 "http://$node/jmx?qry={DATANODE_BEAN}"; done'
 T = TypeVar("T")
 
 
@@ -63,7 +62,7 @@ class ClusterJob:
         deadline_s: Seconds after which it is given up.
     """
 
-    cluster: RunningCluster
+    cluster: HadoopCluster
     job: Job
     deadline_s: float
     _began: float = 0.0
@@ -89,6 +88,11 @@ class ClusterJob:
     async def _carry_out(self, barrier: Barrier, on_progress: ProgressCallback) -> Outcome:
         told: dict[str, Any] = {}
         steps = self.job.steps
+        if self.cluster.outside and (strange := next(filter(_brings_archives, steps), None)):
+            raise WorkloadFault(
+                f"{strange.name}: the cluster's machines lack the archives of {strange.main}",
+                "leave out `engine`, and `kmeans`: what Hadoop itself brings is done on any",
+            )
         await self._remove()
         first = next((i for i, step in enumerate(steps) if step.measured), len(steps))
         for step in steps[:first]:
@@ -182,27 +186,29 @@ class ClusterJob:
                 step.arguments,
                 archives=step.archives,
             )
-        return await master.run(_CLIENT, *argv, timeout_s=self.deadline_s)
+        env = {"HADOOP_USER_NAME": self.cluster.user}
+        return await master.run(_CLIENT, *argv, env=env, timeout_s=self.deadline_s)
 
     async def _script(self, step: Step) -> dict[str, Any]:
         cluster = self.cluster
         ports = " ".join(
-            f"--resolve {name}:{DATANODE_WEB}:{member.address}"
-            for name, member in cluster.members.items()
+            f"--resolve {name}:{address.partition(':')[0]}"
+            for name, address in cluster.datanodes().items()
         )
-        env = {"TARE_MASTER": cluster.master.address, "TARE_RESOLVE": ports}
+        env = {
+            "TARE_NAMENODE": cluster.namenode,
+            "TARE_USER": cluster.user,
+            "TARE_RESOLVE": ports,
+        }
         return await cluster.master.run(HDFS + step.script, env=env, timeout_s=self.deadline_s)
 
     async def _remove(self) -> None:
         for path in self.job.remove:
-            await self.cluster.master.run(
-                f'curl -sS -m 60 -X DELETE "http://$1:9870/webhdfs/v1{path}'
-                '?op=DELETE&recursive=true&user.name=root"',
-                self.cluster.master.address,
-            )
+            url = deletion(self.cluster.namenode, path, self.cluster.user)
+            await self.cluster.master.run('curl -sS -m 60 -X DELETE "$1"', url)
 
     async def _written(self) -> int:
-        nodes = [member.address for member in self.cluster.slaves]
+        nodes = self.cluster.datanodes().values()
         return written(await self.cluster.master.output(_WRITTEN, *nodes))
 
     async def _history(self, job: str, patience_s: float) -> dict[str, Any]:
@@ -259,7 +265,7 @@ class ClusterJob:
 
     async def _ask(self, paths: Sequence[str]) -> str:
         master = self.cluster.master
-        base = f"http://{master.address}:{HISTORY_WEB}/ws/v1/history/mapreduce"
+        base = f"http://{self.cluster.history}/ws/v1/history/mapreduce"
         return await master.output(_GET, *(f"{base}/{path}" for path in paths))
 
     async def _blame(self, step: Step, jobs: Sequence[str]) -> str:
@@ -321,6 +327,10 @@ def job_facts(result: Mapping[str, Any]) -> dict[str, Any]:
     }
     names = ("replication", "written_bytes", "hdfs_written_bytes")
     return {"job": {**{name: result[name] for name in names}, "steps": steps}}
+
+
+def _brings_archives(step: Step) -> bool:
+    return step.engine == "spark" or bool(step.archives)
 
 
 def _titled(name: str, output: str) -> str:

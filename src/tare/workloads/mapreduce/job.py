@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 Engine = Literal["mapreduce", "spark", "hive"]
 """What carries a job out; Hive does so by MapReduce."""
+FOLDER = "/tare"
+"""The folder of HDFS that all jobs are written to keep to; see :func:`moved`."""
 HDFS = """hdfs() {
   method=$1; path=$2; shift 2
-  url="http://$TARE_MASTER:9870/webhdfs/v1$path&user.name=root"
+  url="http://$TARE_NAMENODE/webhdfs/v1$path&user.name=$TARE_USER"
   curl -sS --stderr - --fail-with-body -L -X "$method" $TARE_RESOLVE "$@" "$url"
 }
 parts() {
@@ -23,6 +26,8 @@ parts() {
 """Two functions of a shell. ``hdfs`` asks HDFS by HTTP (WebHDFS): a method, a path with ``?op=…``,
 and more of curl's words; it follows to the machine that holds the data. ``parts`` prints the files
 of a job's output, whatever its engine calls them."""
+# Not the end of a longer path, such as that of the toolbox's inputs.
+_OWN = re.compile(rf"(?<![\w.\-]){FOLDER}(?=/)")
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,19 @@ class Job:
     steps: tuple[Step, ...]
     check: Callable[[Mapping[str, Any]], str]
     remove: tuple[str, ...] = ()
+
+
+def moved(job: Job, folder: str) -> Job:
+    """Return the same job with another folder of HDFS in place of :data:`FOLDER`."""
+
+    def place(text: str) -> str:
+        return _OWN.sub(folder, text)
+
+    steps = tuple(
+        replace(step, script=place(step.script), arguments=[*map(place, step.arguments)])
+        for step in job.steps
+    )
+    return replace(job, steps=steps, remove=tuple(map(place, job.remove)))
 
 
 def options(values: Mapping[str, object]) -> list[str]:

@@ -1,0 +1,148 @@
+"""A cluster of Hadoop that exists already: what the folder of its configuration says of it.
+
+Only what a job's client needs is read: where HDFS and the history server answer by HTTP. All files
+go to the client as they are.
+"""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tare.errors import InputError
+from tare.workloads.mapreduce.configuration import HISTORY_WEB, NAMENODE_WEB
+
+SITES = ("core-site.xml", "hdfs-site.xml", "mapred-site.xml", "yarn-site.xml")
+"""What a configuration must have; whatever else Hadoop reads may lie beside it."""
+DEFAULT_COPIES = 3
+"""``dfs.replication`` where nothing else is said (hdfs-default.xml)."""
+_MOST_BYTES = 1 << 20
+_KINDS = (".xml", ".properties")
+_EVERYWHERE = ("0.0.0.0", "")
+_PLACES = ("address", "hostname")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.\-]*")
+
+
+@dataclass(frozen=True)
+class Outside:
+    """A cluster that exists.
+
+    Args:
+        files: Its configuration: name to text.
+        namenode: Where HDFS answers by HTTP: ``host:port``.
+        history: Where the history server does.
+        copies: How many copies of a block are made where nobody says how many.
+        mentioned: All computers that it names.
+    """
+
+    files: Mapping[str, str]
+    namenode: str
+    history: str
+    copies: int
+
+    mentioned: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The computers where it answers by HTTP."""
+        return tuple(dict.fromkeys((_host(self.namenode), _host(self.history))))
+
+    def at(self, addresses: Mapping[str, str]) -> Outside:
+        """Return the same where names are replaced by addresses: some clients know no names."""
+
+        def place(told: str) -> str:
+            return f"{addresses[_host(told)]}:{told.partition(':')[2]}"
+
+        return replace(self, namenode=place(self.namenode), history=place(self.history))
+
+
+def read_outside(folder: Path) -> Outside:
+    """Read the configuration of a cluster that exists.
+
+    Raises:
+        InputError: A file is missing or is no configuration, something that is needed is not in
+            it, or the cluster asks for Kerberos.
+    """
+    files = {
+        path.name: _text(path)
+        for path in sorted(folder.glob("*"))
+        if path.suffix in _KINDS and path.is_file()
+    }
+    for name in SITES:
+        if name not in files:
+            raise InputError(
+                f"{folder} has no {name}, and so is no configuration of a cluster",
+                "name the folder that the cluster's own clients have as HADOOP_CONF_DIR",
+            )
+    told: dict[str, str] = {}
+    for name in SITES:
+        told |= properties_of(files[name], folder / name)
+    if (asked := told.get("hadoop.security.authentication", "simple")) != "simple":
+        raise InputError(f"{folder}: the cluster asks for {asked}, which Tare cannot give")
+    if services := told.get("dfs.nameservices"):
+        raise InputError(
+            f"{folder / 'hdfs-site.xml'}: HDFS is {services}, of several NameNodes, which Tare "
+            "cannot choose among",
+            "copy the folder, and name one NameNode in it",
+        )
+    system = told.get("fs.defaultFS", "")
+    if not system.startswith("hdfs://"):
+        raise InputError(
+            f"{folder / 'core-site.xml'}: fs.defaultFS is {system or 'missing'}, and not HDFS",
+            "write `hdfs://HOST:PORT`",
+        )
+    first = _host(system.removeprefix("hdfs://").rstrip("/"))
+    namenode = told.get("dfs.namenode.http-address", f"{first}:{NAMENODE_WEB}")
+    default = f"{_host(told.get('mapreduce.jobhistory.address', first))}:{HISTORY_WEB}"
+    history = told.get("mapreduce.jobhistory.webapp.address", default)
+    try:
+        copies = int(told.get("dfs.replication", DEFAULT_COPIES))
+    except ValueError:
+        raise InputError(f"{folder / 'hdfs-site.xml'}: dfs.replication is no number") from None
+    mentioned = {_host(value) for name, value in told.items() if name.endswith(_PLACES)} | {first}
+    return Outside(
+        files,
+        _reached(namenode, first),
+        _reached(history, first),
+        copies,
+        tuple(sorted(name for name in mentioned if _NAME.fullmatch(name) and name != "0.0.0.0")),
+    )
+
+
+def properties_of(text: str, path: Path) -> dict[str, str]:
+    """Return the properties of one of Hadoop's files.
+
+    Raises:
+        InputError: It is no XML as Hadoop reads it.
+    """
+    try:
+        found = ET.fromstring(text).iter("property")
+    except ET.ParseError as error:
+        raise InputError(f"{path}: this is no XML: {error}") from error
+    return {
+        one.findtext("name", "").strip(): one.findtext("value", "").strip()
+        for one in found
+        if one.findtext("name")
+    }
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise InputError(f"{path} is larger than any configuration")
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+
+
+def _host(address: str) -> str:
+    return address.partition(":")[0]
+
+
+def _reached(address: str, first: str) -> str:
+    """Return where an address is reached that a server may write as all of its own."""
+    host, _, port = address.partition(":")
+    return f"{first if host in _EVERYWHERE else host}:{port}"
