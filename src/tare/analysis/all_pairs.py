@@ -153,13 +153,18 @@ class _AllPairs:
     def _orders(self, pairs: Sequence[Pair], found: Sequence[Effect]) -> Mapping[int, Order]:
         """Return what the order of blocks tells, only where it could change what is decided."""
         decided = ("equivalent", "better", "worse", "differs")
-        close = {(e.arm, e.baseline) for e in found if e.verdict in decided}
         asked: dict[int, Order] = {}
-        confidence = self.making.settings.confidence
-        for arms in close:
-            indices = [i for i, p in enumerate(pairs) if (p.arm, p.baseline) == arms]
-            of_order = orders([pairs[i] for i in indices], self.making.seed, confidence)
-            asked.update({indices[i]: order for i, order in of_order.items()})
+        # The other way round each pair follows, and its order tells the same.
+        straight = range(0, len(pairs), 2)
+        close = {(e.arm, e.baseline) for e in (found[i] for i in straight) if e.verdict in decided}
+        for arms in sorted(close):
+            indices = [i for i in straight if (pairs[i].arm, found[i].baseline) == arms]
+            of_order = orders(
+                [pairs[i] for i in indices], self.making.seed, self.making.settings.confidence
+            )
+            for number, order in of_order.items():
+                asked[indices[number]] = order
+                asked[indices[number] + 1] = order._replace(drift=-order.drift)
         return asked
 
 

@@ -65,7 +65,7 @@ def serial(differences: ArrayLike, seed: int = 0) -> Serial:
     lag, drift = _lag(scaled), scaled @ time
     lags, drifts = np.empty(DRAWS), np.empty(DRAWS)
     rng = np.random.default_rng(seed)
-    orders = np.array([rng.permutation(blocks) for _ in range(DRAWS)])
+    orders = rng.random((DRAWS, blocks)).argsort(axis=1)
     # All shuffles at once, as far as they have room: one by one each would cost a few calls.
     step = max(1, _CHUNK // scaled.size)
     for start in range(0, DRAWS, step):
