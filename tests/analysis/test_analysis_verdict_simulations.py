@@ -99,10 +99,11 @@ def test_what_spoils_intervals_is_told() -> None:
 
 
 def test_blocks_that_hang_together_make_no_verdict_of_chance() -> None:
-    nothing = Setting(np.zeros((1, 5)), spread=0.1, blocks=12, lag=0.8)
-    before, after = sims.shares(nothing, sims.any_declared, sims.any_declared, 80)
+    # In fewer blocks the order of a few alone cannot be told from chance.
+    nothing = Setting(np.zeros((1, 5)), spread=0.1, blocks=20, lag=0.8)
+    before, after = sims.shares(nothing, sims.any_declared, sims.any_declared, 40)
     assert before > 0.5
-    assert after < 0.25
+    assert after < 0.2
     large = Setting(sims.lone(10.0, metrics=5), spread=0.1, blocks=12, lag=0.8)
     _, found = sims.shares(large, sims.first_declared, sims.first_declared, 40)
     assert found > 0.9
