@@ -18,9 +18,9 @@ from images.toolbox_small import BUSYBOX, KEY, LACKING, STARTS, make_small, real
 from tare.cli.image import image_app
 from tare.errors import WorkloadFault
 from tare.hosts import Ledger, LocalHost
+from tare.images.archives import OWN
 from tare.images.cache import MANIFEST, default_cache, file_digest
 from tare.images.toolbox.check import snapshot
-from tare.images.toolbox.packages import lists_state
 from tare.images.toolbox.recipe import ABOUT, recipe_digest
 from tare.images.toolbox.toolbox import IMAGE, LISTING, TREE, make_image, prepare_toolbox
 from tare.platforms.contract import Context, Machine, MachineSpec, Shape, ToolboxFiles
@@ -45,7 +45,7 @@ def cached(tree: Path) -> Path:
     facts = {"kind": "base", "digest": digest, "packages": {"gnugo": "3.8"}, "notes": []}
     files = {IMAGE: digest, LISTING: file_digest(box / LISTING)}
     (box / MANIFEST).write_text(json.dumps({"files": files, "facts": facts}))
-    note = {"lists": lists_state(), "recipe": recipe_digest(), "key": KEY}
+    note = {"lists": OWN.state(), "recipe": recipe_digest(), "key": KEY}
     (box.parent / "base.json").write_text(json.dumps(note))
     return box.parent.parent
 

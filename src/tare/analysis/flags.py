@@ -156,8 +156,11 @@ def _as_counts(pair: Pair) -> str:
 
 def _of_order(order: Order, level: float) -> list[Flag]:
     flags = []
-    wider = f"the interval is made {order.wider:.2g} times as wide"
-    wider = wider if order.wider > 1 else "the interval may be too narrow"
+    wider = (
+        f"the interval is made {order.wider:.2g} times as wide"
+        if order.wider > 1
+        else "the interval may be too narrow"
+    )
     # Two looks at one order share the level.
     if order.drift_p < level / 2:
         text = f"it drifts over the blocks (correlation with their order {order.drift:.2f})"

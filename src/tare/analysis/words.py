@@ -213,9 +213,6 @@ def _blocks(count: int) -> str:
     return f"{count} block" if count == 1 else f"{count} blocks"
 
 
-BEGINNINGS = (ONE_KERNEL, BY_RELEASE)
-
-
 def one_kernel(runs: Sequence[RunData]) -> list[str]:
     """Return what is not told apart of kernels: another than the study's kind, other releases."""
     notes = dict.fromkeys(note for run in runs for note in run.adapted)

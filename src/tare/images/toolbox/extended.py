@@ -21,10 +21,11 @@ from typing import Any
 from tare.errors import InputError
 from tare.hosts import Host
 from tare.images import cache as store
+from tare.images.archives import OWN
 from tare.images.packages import Package
 from tare.images.toolbox import tree as trees
 from tare.images.toolbox.expected import require_libraries
-from tare.images.toolbox.packages import download_all, lists_state, toolbox_packages
+from tare.images.toolbox.packages import download_all, toolbox_packages
 from tare.images.toolbox.recipe import ABOUT
 from tare.images.toolbox.toolbox import (
     IMAGE,
@@ -76,7 +77,7 @@ async def extended_toolbox(
     wanted = {
         "base": base.key,
         "packages": sorted(additions.packages),
-        "lists": lists_state() if additions.packages else 0,
+        "lists": OWN.state() if additions.packages else 0,
         "files": await asyncio.to_thread(_digests, files),
     }
     for known in toolboxes(cache):

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from tare.errors import InputError
 from tare.hosts import Host
-from tare.images.archives import OWN
 from tare.images.packages import Package, described
 from tare.images.toolbox.recipe import NOT_NEEDED
 
@@ -24,11 +23,6 @@ _NOTHING_INSTALLED = (
 _INSTALLED = re.compile(r"^Inst (\S+) \((\S+)[ )]", re.MULTILINE)
 _NAMED = re.compile(r"^Package: (\S+)$", re.MULTILINE)
 _HINT = "run `apt-get update` as root, and check the network"
-
-
-def lists_state() -> int:
-    """Return a number that changes with apt's package lists; 0 when there are none."""
-    return OWN.state()
 
 
 async def toolbox_packages(

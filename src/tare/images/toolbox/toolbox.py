@@ -18,6 +18,7 @@ from typing import Any
 from tare.errors import InputError
 from tare.hosts import Host
 from tare.images import cache as store
+from tare.images.archives import OWN
 from tare.images.packages import Package
 from tare.images.toolbox import analytics, hadoop
 from tare.images.toolbox import tree as trees
@@ -26,7 +27,7 @@ from tare.images.toolbox.check import snapshot, tree_problems
 from tare.images.toolbox.class_archive import add_class_archive, require_class_archive
 from tare.images.toolbox.expected import expected_outputs
 from tare.images.toolbox.hadoop import add_hadoop, fetch_hadoop
-from tare.images.toolbox.packages import download_all, lists_state, toolbox_packages
+from tare.images.toolbox.packages import download_all, toolbox_packages
 from tare.images.toolbox.recipe import (
     ABOUT,
     INPUTS,
@@ -98,7 +99,7 @@ async def prepare_toolbox(
     began = time.monotonic()
     folder = cache / "toolbox"
     remembered = folder / f"{kind}.json"
-    lists = lists_state()
+    lists = OWN.state()
     recipe = "".join((recipe_digest(), *_sources_digests(kind)))
     key = _recall(remembered, lists, recipe)
     if key is not None:
