@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from report.invented import BLOCKS, begin
 from tare.events import (
     BlockFinished,
     BlockStarted,
@@ -13,12 +14,9 @@ from tare.events import (
     EventLog,
     Observed,
     PlatformChecked,
-    Preflight,
     RunFinished,
-    RunStarted,
 )
 
-BLOCKS = 3
 SLOWER = {"bare": 1.0, "kvm": 1.5}
 SLAVES = {"one": 1, "two": 2}
 SIZE = 1_000_000_000
@@ -30,30 +28,16 @@ def write_jobs_run(folder: Path) -> Path:
     """Write a run in which TeraSort takes half as long again in ``kvm``, on one slave and two."""
     folder.mkdir(parents=True, exist_ok=True)
     with EventLog(folder / "events.jsonl") as log:
-        study = {
-            "study": "mapreduce",
-            "title": "Synthetic data, not measured",
-            "baseline": "bare",
-            "blocks": {"least": BLOCKS, "most": BLOCKS, "precision": 0.05},
-            "margin": 0.02,
-            "confidence": 0.95,
-            "shape": {"vcpus": 1, "memory": 1 << 31},
-            "arms": {arm: {"platform": "bare"} for arm in SLOWER},
-            "scenarios": {name: {"cluster": {"slaves": slaves}} for name, slaves in SLAVES.items()},
-            "workloads": {"terasort": {"workload": "terasort"}},
-        }
-        log.append(
-            RunStarted(
-                run="invented-3",
-                study=study,
-                study_path="studies/mapreduce.yaml",
-                study_sha256="0" * 64,
-                seed=1,
-                host={"cpus": 8},
-                versions={"tare": "0.1.0"},
-            )
+        begin(
+            log,
+            "invented-3",
+            "mapreduce",
+            cpus=8,
+            memory=1 << 31,
+            arms=SLOWER,
+            scenarios={name: {"cluster": {"slaves": slaves}} for name, slaves in SLAVES.items()},
+            workload="terasort",
         )
-        log.append(Preflight(checks=()))
         for arm in SLOWER:
             log.append(PlatformChecked(arm=arm, platform="bare", options={}, usable=True))
         for block in range(1, BLOCKS + 1):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from report.invented import BLOCKS, begin
 from tare.events import (
     BlockFinished,
     BlockStarted,
@@ -13,12 +14,9 @@ from tare.events import (
     EventLog,
     Observed,
     PlatformChecked,
-    Preflight,
     RunFinished,
-    RunStarted,
 )
 
-BLOCKS = 3
 SIZES = (0, 8192)
 RATES = {"bare": 40_000.0, "kvm": 20_000.0, "tcg": 1000.0}
 LIMIT = "client used 98 % of their CPU time"
@@ -45,30 +43,16 @@ def write_proxied_run(folder: Path, limited: tuple[str, ...] = (), **about: Any)
     """
     folder.mkdir(parents=True, exist_ok=True)
     with EventLog(folder / "events.jsonl") as log:
-        study = {
-            "study": "load-balancer",
-            "title": "Synthetic data, not measured",
-            "baseline": "bare",
-            "blocks": {"least": BLOCKS, "most": BLOCKS, "precision": 0.05},
-            "margin": 0.02,
-            "confidence": 0.95,
-            "shape": {"vcpus": 1, "memory": 1 << 28},
-            "arms": {arm: {"platform": "bare"} for arm in RATES},
-            "scenarios": {"proxied": {"subject": {"cpus": "pinned"}}},
-            "workloads": {"proxy": {"workload": "proxy"}},
-        }
-        log.append(
-            RunStarted(
-                run="invented-2",
-                study=study,
-                study_path="studies/load-balancer.yaml",
-                study_sha256="0" * 64,
-                seed=1,
-                host={"cpus": 2},
-                versions={"tare": "0.1.0"},
-            )
+        begin(
+            log,
+            "invented-2",
+            "load-balancer",
+            cpus=2,
+            memory=1 << 28,
+            arms=RATES,
+            scenarios={"proxied": {"subject": {"cpus": "pinned"}}},
+            workload="proxy",
         )
-        log.append(Preflight(checks=()))
         for arm in RATES:
             told: dict[str, Any] = {"arm": arm, "platform": "bare", "options": {}, "usable": True}
             log.append(PlatformChecked(**told, emulated=arm == "tcg"))

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from report.report_proxied import BLOCKS, LIMIT, write_proxied_run
+from report.invented import BLOCKS
+from report.report_proxied import LIMIT, write_proxied_run
 from tare.analysis import load_run
 from tare.analysis.compare import compare
 from tare.analysis.load_balancer import Through, through
