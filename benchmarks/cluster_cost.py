@@ -8,7 +8,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -50,19 +51,52 @@ def starts(records: Sequence[Record]) -> dict[int, list[float]]:
     return found
 
 
-def shares(records: Sequence[Record]) -> list[float]:
-    """Return, of each job's wall time, the share in which none of its steps ran.
+@dataclass(frozen=True)
+class Spent:
+    """Where the time of one cell with a job went; seconds.
 
-    That is asking the history server and the counters, dropping caches and removing files.
+    Args:
+        whole: From the record of its start to that of its end.
+        clients: The measured programs, as their user would run and await them.
+        scripts: Putting input to HDFS before them, and verifying output after them.
+        caches: Dropping the page caches before each measured step.
     """
-    found = []
+
+    whole: float
+    clients: float
+    scripts: float
+    caches: float
+
+    @property
+    def tares(self) -> float:
+        """In which neither a client nor a script ran: Tare's own."""
+        return self.whole - self.clients - self.scripts
+
+    @property
+    def share(self) -> float:
+        """Of the whole."""
+        return self.tares / self.whole
+
+
+def spent(records: Sequence[Record]) -> list[Spent]:
+    """Return where the time of each cell that was carried out went."""
+    found, began = [], 0.0
     for record in records:
         event = record.event
-        if event.type == "cell_finished" and event.status == "ok":
-            steps = event.facts["job"]["steps"].values()
-            worked = sum(float(step["took_s"]) for step in steps)
-            found.append((event.measured_s - worked) / event.measured_s)
+        if event.type == "cell_started":
+            began = record.time
+        elif event.type == "cell_finished" and event.status == "ok":
+            job = event.facts["job"]
+            # What prepares and what verifies is scripts; only a client is told of its caches.
+            clients = sum(_took(step) for step in job["steps"].values() if "caches" in step)
+            scripts = sum(_took(step) for step in job["steps"].values()) - clients
+            caches = float(job["spent_s"].get("caches", 0.0))
+            found.append(Spent(record.time - began, clients, scripts, caches))
     return found
+
+
+def _took(step: Mapping[str, Any]) -> float:
+    return float(step["took_s"])
 
 
 async def watching(agent: Path, seconds: float) -> float:
@@ -107,16 +141,32 @@ def run_goals(run: CarriedOut) -> list[Goal]:
         )
         for slaves, limit in START_S.items()
     ]
-    taken = shares(run.records)
+    shares = [each.share for each in spent(run.records)]
     share = Goal(
         "wall time of a job in which none of its steps runs",
-        "the job's whole wall time",
+        "the whole time of its cell",
         SHARE * 100,
-        median(taken) * 100 if taken else None,
+        median(shares) * 100 if shares else None,
         "%",
-        detail=f"median of {len(taken)}",
+        detail=f"median of {len(shares)}",
     )
     return [*goals, share]
+
+
+def facts_of(run: CarriedOut) -> tuple[Fact, ...]:
+    """Return what the time of a job's cell is made of, as medians over all cells."""
+    cells = spent(run.records)
+    if not cells:
+        return ()
+    own = median(each.tares for each in cells)
+    return (
+        Fact("a job's cell", median(each.whole for each in cells), "s"),
+        Fact("of that its measured client", median(each.clients for each in cells), "s"),
+        Fact("input and verification", median(each.scripts for each in cells), "s"),
+        Fact("Tare's own, with what follows", own, "s"),
+        Fact("dropping page caches", median(each.caches for each in cells), "s"),
+        Fact("from how long a cell on that is at most 2 %", own / SHARE, "s"),
+    )
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -127,10 +177,13 @@ def main(argv: list[str] | None = None) -> int:
     machine = machine_facts()
     core: float | None = None
     goals: list[Goal] = []
+    facts: tuple[Fact, ...] = (Fact("sampled for", WATCH_S, "s"),)
     detail = f"{WATCH_S:.0f} s on this computer"
     try:
         core = asyncio.run(watching(agent_of(wanted), WATCH_S)) * 100
-        goals = run_goals(carry_out(study(tuple(START_S), wanted.blocks)))
+        run = carry_out(study(tuple(START_S), wanted.blocks))
+        goals = run_goals(run)
+        facts += facts_of(run)
     except Unmeasured as why:
         detail = str(why)
         goals = goals or [Goal("a job on a cluster", "itself", 0.0, None, "s", detail=detail)]
@@ -138,7 +191,6 @@ def main(argv: list[str] | None = None) -> int:
         "CPU time of sampling all counters once a second", "a core", CORE * 100, core, "%",
         detail=detail,
     )  # fmt: skip
-    facts = (Fact("sampled for", WATCH_S, "s"),)
     return finish(Result("cluster_cost", (watched, *goals), facts), machine)
 
 

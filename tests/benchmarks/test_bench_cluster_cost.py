@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from benchmarks._runs import CarriedOut, Unmeasured
-from benchmarks.cluster_cost import run_goals, shares, starts, study, watching
-from tare.events import CellFinished, ClusterReady, EventLog, Record, read_events
+from benchmarks.cluster_cost import facts_of, run_goals, spent, starts, study, watching
+from tare.events import CellFinished, CellStarted, ClusterReady, EventLog, Record, read_events
 from tare.run.catalog import build_catalog
 from tare.study.load import load_study
 
+WHOLE_S = 100.0
 
-def recorded(folder: Path, *, took_s: float, steps: dict[str, float]) -> tuple[Record, ...]:
+
+def recorded(folder: Path, *, took_s: float, steps: dict[str, Any]) -> tuple[Record, ...]:
     path = folder / "events.jsonl"
-    told = {"job": {"steps": {name: {"took_s": seconds} for name, seconds in steps.items()}}}
+    told = {"job": {"steps": steps, "spent_s": {"caches": 0.4}}}
     with EventLog(path) as log:
         for slaves in (1, 4):
             log.append(
@@ -25,19 +28,33 @@ def recorded(folder: Path, *, took_s: float, steps: dict[str, float]) -> tuple[R
                     facts={"slaves": slaves},
                 )
             )  # fmt: skip
-        log.append(CellFinished(cell="c", status="ok", measured_s=100.0, facts=told))
-    return tuple(read_events(path))
+        log.append(
+            CellStarted(
+                cell="c", block=1, arm="bare", scenario="s", workload="wordcount", parameters={}
+            )
+        )
+        log.append(CellFinished(cell="c", status="ok", measured_s=99.0, facts=told))
+    *before, last = read_events(path)
+    ended = last.model_copy(update={"time": before[-1].time + WHOLE_S})
+    return (*before, ended)
 
 
 def test_tares_share_is_what_lies_outside_a_jobs_steps(tmp_path: Path) -> None:
-    records = recorded(tmp_path, took_s=12.0, steps={"put": 20.0, "count": 79.0})
-    assert shares(records) == [pytest.approx(0.01)]
-    assert starts(records) == {1: [12.0], 4: [12.0]}
-    assert all(goal.met for goal in run_goals(CarriedOut(0.0, 1.0, records)))
+    steps: dict[str, Any] = {"put": {"took_s": 20.0}, "count": {"took_s": 79.0, "caches": []}}
+    run = CarriedOut(0.0, 1.0, recorded(tmp_path, took_s=12.0, steps=steps))
+    (cell,) = spent(run.records)
+    assert (cell.clients, cell.scripts, cell.caches) == (79.0, 20.0, 0.4)
+    # What lies around the measuring itself counts too, so it is the cell's time and no less.
+    assert cell.tares == pytest.approx(1.0, abs=1e-5)
+    assert cell.share == pytest.approx(0.01, abs=1e-7)
+    assert starts(run.records) == {1: [12.0], 4: [12.0]}
+    assert all(goal.met for goal in run_goals(run))
+    told = {fact.name: fact.value for fact in facts_of(run)}
+    assert told["from how long a cell on that is at most 2 %"] == pytest.approx(50.0, abs=1e-3)
 
 
 def test_what_takes_too_long_misses_its_goal(tmp_path: Path) -> None:
-    records = recorded(tmp_path, took_s=46.0, steps={"count": 90.0})
+    records = recorded(tmp_path, took_s=46.0, steps={"count": {"took_s": 90.0, "caches": []}})
     assert [goal.met for goal in run_goals(CarriedOut(0.0, 1.0, records))] == [False] * 3
 
 

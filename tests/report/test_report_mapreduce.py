@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tare.analysis.cores import STATES, Core, together
 from tare.analysis.job_phases import PhaseUse, limit_of, use_of
 from tare.analysis.model import Effect, Key
 from tare.analysis.monitoring import Monitor, Phase, Track
@@ -62,6 +63,21 @@ def test_a_planted_cpu_cap_and_a_planted_disk_cap_are_named_in_their_phases() ->
         ("reduce", "disk"),
     ]
     assert finding(found) == "kvm is limited in sort map by CPU; sort reduce by disk."
+
+
+def test_a_process_bound_to_one_cpu_of_its_host_is_limited_by_that_one() -> None:
+    time_s = tuple(map(float, range(1, 25)))
+    idle = dict.fromkeys(STATES, (0.0,) * 24)
+    full = {**idle, "user": (0.97,) * 24}
+    cores = tuple(Core(number, full if number == 3 else idle) for number in range(4))
+    whole = {f"cpu-{state}": values for state, values in together(cores).items()}
+    slave = Track("slave-1", time_s, whole, cores)
+    watched = replace(monitor(cpu_until=0.0, disk_from=99.0), tracks=(slave,))
+    assert use_of(watched, PHASES[0]).limit == "nothing of these"
+    bound = replace(watched, own={"slave-1": frozenset({3})})
+    assert use_of(bound, PHASES[0]).limit == "CPU"
+    # A machine of its own numbers its CPUs itself, so where they are on the host says nothing.
+    assert use_of(replace(watched, bound=frozenset({3})), PHASES[0]).limit == "nothing of these"
 
 
 def test_arms_are_told_apart() -> None:

@@ -1,23 +1,25 @@
-"""Tiny clusters of real machines for tests, and what is done to them."""
+"""Tiny clusters of real machines and studies of clusters for tests, and what is done to them."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
 
+from run.run_driving import assert_no_ledger_is_left, assert_no_process_is_left
 from tare.agent.barrier import Barrier
 from tare.agent.client import Outcome
-from tare.hosts import Host
+from tare.hosts import Host, Ledger, LocalHost
+from tare.images.cache import default_cache
 from tare.images.toolbox.toolbox import prepare_toolbox
-from tare.platforms.bare import Bare, BareOptions
 from tare.platforms.contract import Context, MachineSpec, Shape, ToolboxFiles
 from tare.platforms.linux.network import spanning_network
 from tare.platforms.oci.cgroups import cgroup_mounts
+from tare.registry import installed
 from tare.run.cluster.cluster import RunningCluster, layout_for
 from tare.run.cluster.jobs import ClusterJob
 from tare.run.cluster.member import Member
@@ -35,25 +37,47 @@ PARAMETERS = WORK.parameters.model_validate({"copies": 1})
 PATIENCE_S = 600.0
 
 
+@contextmanager
+def this_host(home: Path, agent: Path) -> Iterator[Context]:
+    """Hold this host with a ledger of its own, in which nothing may be left."""
+    with Ledger(home / "ledger") as ledger:
+        yield Context(LocalHost(agent), ledger, default_cache(), agent)
+        assert ledger.open_entries() == ()
+
+
+def written(home: Path, monkeypatch: pytest.MonkeyPatch, study: str) -> tuple[Path, Path]:
+    """Return the file of a study and the folder of its run; Tare keeps its state there too."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(home / "state"))
+    file = home / "clusters.yaml"
+    file.write_text(study)
+    return file, home / "run"
+
+
+def assert_nothing_is_left(home: Path, folder: Path) -> None:
+    assert_no_ledger_is_left(home)
+    assert_no_process_is_left(folder)
+
+
 @asynccontextmanager
-async def tiny_cluster(context: Context) -> AsyncIterator[RunningCluster]:
-    """Hold a cluster of two bare machines, a master and a slave, that is up."""
-    async with tiny_machines(context) as cluster:
+async def tiny_cluster(context: Context, platform: str = "bare") -> AsyncIterator[RunningCluster]:
+    """Hold a cluster of two machines of a platform, a master and a slave, that is up."""
+    async with tiny_machines(context, platform) as cluster:
         await cluster.bring_up()
         yield cluster
 
 
 @asynccontextmanager
-async def tiny_machines(context: Context) -> AsyncIterator[RunningCluster]:
-    """Hold a cluster of two bare machines that is not up yet."""
+async def tiny_machines(context: Context, platform: str = "bare") -> AsyncIterator[RunningCluster]:
+    """Hold a cluster of two machines of a platform that is not up yet."""
     host, agent = context.host, context.agent
     box = await prepare_toolbox(host, "hadoop", agent=agent, cache=context.cache)
     files = ToolboxFiles(image=box.image, digest=box.digest, tree=box.tree)
-    bare, options = Bare(), BareOptions()
+    made_by = installed().platforms[platform]
+    options = made_by.options()
     wanted = Cluster.model_validate({"tasks": 1})
     async with AsyncExitStack() as held:
         whole = await held.enter_async_context(spanning_network([context], True))
-        prepared = await bare.prepare(context, options, SHAPE, False)
+        prepared = await made_by.prepare(context, options, SHAPE, False)
         machines = {}
         for role in ("subject", "slave-1"):
             name = f"tare-test-{os.getpid()}-{role}"
@@ -65,7 +89,7 @@ async def tiny_machines(context: Context) -> AsyncIterator[RunningCluster]:
                 own_address=True,
                 keeps_memory=True,
             )
-            machine = machines[role] = await bare.start(context, options, prepared, spec)
+            machine = machines[role] = await made_by.start(context, options, prepared, spec)
             held.push_async_callback(machine.stop)
             await machine.ready(60)
         addresses = {role: whole.links[each.name].address for role, each in machines.items()}

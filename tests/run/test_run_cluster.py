@@ -10,19 +10,23 @@ from pathlib import Path
 
 import pytest
 
-from run.run_clusters import NEEDS, PARAMETERS, WORK, carried_out, daemon_of, tiny_cluster
-from run.run_driving import (
-    assert_no_ledger_is_left,
-    assert_no_process_is_left,
-    of_type,
-    tare,
+from run.run_clusters import (
+    NEEDS,
+    PARAMETERS,
+    WORK,
+    assert_nothing_is_left,
+    carried_out,
+    daemon_of,
+    this_host,
+    tiny_cluster,
+    written,
 )
+from run.run_driving import of_type, tare
 from tare.errors import MachineFault, WorkloadFault
-from tare.hosts import Ledger, LocalHost
-from tare.images.cache import default_cache
 from tare.platforms.contract import Context
 from tare.run.cluster.jobs import job_facts
 from tare.workloads.mapreduce.daemons import CLASSES
+from tare.workloads.mapreduce.wordcount import TEXT_BYTES
 
 pytestmark = NEEDS
 STUDY = """
@@ -45,9 +49,8 @@ workloads:
 
 @pytest.fixture
 def context(tmp_path: Path, agent_program: Path) -> Iterator[Context]:
-    with Ledger(tmp_path / "ledger") as ledger:
-        yield Context(LocalHost(agent_program), ledger, default_cache(), agent_program)
-        assert ledger.open_entries() == ()
+    with this_host(tmp_path, agent_program) as context:
+        yield context
 
 
 @pytest.mark.slow
@@ -64,7 +67,10 @@ async def test_a_tiny_cluster_counts_words_rightly_and_tells_its_phases(context:
         assert (told["maps"], told["reduces"], told["state"]) == (1, 1, "SUCCEEDED")
         assert {phase["name"] for phase in outcome.value["phases"]} >= {"count map"}
         assert values["copies"] == 1
-        assert values["written"] > 0
+        # What was put to HDFS before is no work of the job's, nor is it right after another one.
+        again = WORK.observe(PARAMETERS, (await carried_out(cluster, WORK.job(PARAMETERS))).value)
+        for each in (values, again):
+            assert 0 < each["written"] < TEXT_BYTES, (values, again)
         logs = await cluster.logs()
         assert "master-namenode.log" in logs and all(logs.values())
         pid = await daemon_of(context.host, cluster.slaves[0].machine.name, b"NodeManager")
@@ -91,9 +97,7 @@ def test_a_wrong_count_is_no_result() -> None:
 def test_clusters_of_bare_machines_and_containers_do_all_jobs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    study, folder = tmp_path / "clusters.yaml", tmp_path / "run"
-    study.write_text(STUDY)
+    study, folder = written(tmp_path, monkeypatch, STUDY)
     done = tare("run", study, "--out", folder, limit_s=3600)
     assert done.returncode == 0, done.stdout + done.stderr
     ended = of_type(folder, "cell_finished")
@@ -108,8 +112,7 @@ def test_clusters_of_bare_machines_and_containers_do_all_jobs(
     report = (folder / "report.html").read_text()
     assert "Jobs of Hadoop, phase by phase" in report
     assert "copies" in report
-    assert_no_ledger_is_left(tmp_path)
-    assert_no_process_is_left(folder)
+    assert_nothing_is_left(tmp_path, folder)
 
 
 @pytest.mark.acceptance

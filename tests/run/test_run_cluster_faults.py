@@ -15,20 +15,17 @@ from run.run_clusters import (
     NEEDS,
     PARAMETERS,
     WORK,
+    assert_nothing_is_left,
     carried_out,
     daemon_of,
+    this_host,
     tiny_cluster,
     tiny_machines,
+    written,
 )
-from run.run_driving import (
-    Running,
-    assert_no_ledger_is_left,
-    assert_no_process_is_left,
-    of_type,
-)
+from run.run_driving import Running, of_type
 from tare.errors import MachineFault, WorkloadFault
-from tare.hosts import Ledger, LocalHost
-from tare.images.cache import default_cache
+from tare.hosts import LocalHost
 from tare.platforms.contract import Context
 from tare.run.cluster import cluster as clusters
 from tare.run.cluster.cluster import RunningCluster
@@ -39,15 +36,20 @@ from tare.workloads.mapreduce.configuration import MANAGER_WEB
 from tare.workloads.mapreduce.job import Step
 from tare.workloads.mapreduce.verifying import MADE
 
-pytestmark = [*NEEDS, pytest.mark.acceptance, pytest.mark.timeout(1800)]
+pytestmark = [
+    *NEEDS,
+    pytest.mark.acceptance,
+    pytest.mark.timeout(1800),
+    pytest.mark.parametrize("platform", ["bare", "oci"]),
+]
 LOOK_S = 0.2
 STUDY = """
 study: faults
-baseline: bare
+baseline: ARM
 blocks: {least: 2, most: 2}
 shape: {vcpus: 1, memory: 1GiB, disk: 1GiB}
 arms:
-  bare: {platform: bare}
+  ARM: {platform: ARM}
 scenarios:
   one: {cluster: {slaves: 1, tasks: 1}}
 workloads:
@@ -62,9 +64,8 @@ _KILL = (
 
 @pytest.fixture
 def context(tmp_path: Path, agent_program: Path) -> Iterator[Context]:
-    with Ledger(tmp_path / "ledger") as ledger:
-        yield Context(LocalHost(agent_program), ledger, default_cache(), agent_program)
-        assert ledger.open_entries() == ()
+    with this_host(tmp_path, agent_program) as context:
+        yield context
 
 
 async def running_application(cluster: RunningCluster) -> str:
@@ -77,7 +78,9 @@ async def running_application(cluster: RunningCluster) -> str:
         await asyncio.sleep(LOOK_S)
 
 
-async def test_an_output_that_is_wrong_and_a_job_that_is_killed_are_told(context: Context) -> None:
+async def test_an_output_that_is_wrong_and_a_job_that_is_killed_are_told(
+    context: Context, platform: str
+) -> None:
     job = WORK.job(PARAMETERS)
     assert job is not None
     spoil = Step(
@@ -87,7 +90,7 @@ async def test_an_output_that_is_wrong_and_a_job_that_is_killed_are_told(context
     )
     *most, last = job.steps
     assert last.name == MADE
-    async with tiny_cluster(context) as cluster:
+    async with tiny_cluster(context, platform) as cluster:
         with pytest.raises(WorkloadFault, match="the words are counted wrongly: the output's SHA"):
             await carried_out(cluster, replace(job, steps=(*most, spoil, last)))
 
@@ -102,10 +105,10 @@ async def test_an_output_that_is_wrong_and_a_job_that_is_killed_are_told(context
     assert "master-resourcemanager.log says: " in str(caught.value)
 
 
-async def test_a_datanode_whose_disk_is_full_is_told(context: Context) -> None:
+async def test_a_datanode_whose_disk_is_full_is_told(context: Context, platform: str) -> None:
     work = WORKLOADS["dfsio"]
     too_much = work.job(work.parameters.model_validate({"size": "1200MiB", "files": 1}))
-    async with tiny_cluster(context) as cluster:
+    async with tiny_cluster(context, platform) as cluster:
         with pytest.raises(MachineFault) as caught:
             await carried_out(cluster, too_much)
     assert str(caught.value).startswith("write: "), caught.value
@@ -114,7 +117,7 @@ async def test_a_datanode_whose_disk_is_full_is_told(context: Context) -> None:
 
 
 async def test_a_namenode_that_does_not_leave_safe_mode_is_told(
-    context: Context, monkeypatch: pytest.MonkeyPatch
+    context: Context, platform: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = configuration.hdfs
 
@@ -124,7 +127,7 @@ async def test_a_namenode_that_does_not_leave_safe_mode_is_told(
     monkeypatch.setattr(configuration, "hdfs", waiting_for_two)
     # As long as the NameNode and its one DataNode need to know one another.
     monkeypatch.setattr(clusters, "UP_S", 90.0)
-    async with tiny_machines(context) as cluster:
+    async with tiny_machines(context, platform) as cluster:
         with pytest.raises(MachineFault) as caught:
             await cluster.bring_up()
     said = str(caught.value)
@@ -133,11 +136,9 @@ async def test_a_namenode_that_does_not_leave_safe_mode_is_told(
 
 
 async def test_a_run_goes_on_after_a_nodemanager_was_lost_in_mid_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agent_program: Path
+    tmp_path: Path, platform: str, monkeypatch: pytest.MonkeyPatch, agent_program: Path
 ) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    study, folder = tmp_path / "faults.yaml", tmp_path / "run"
-    study.write_text(STUDY)
+    study, folder = written(tmp_path, monkeypatch, STUDY.replace("ARM", platform))
     host = LocalHost(agent_program)
     with Running(folder, "run", study, "--out", folder) as running:
         running.wait_for(lambda event: event["type"] == "cell_started", limit_s=600)
@@ -156,8 +157,7 @@ async def test_a_run_goes_on_after_a_nodemanager_was_lost_in_mid_job(
     stopped = of_type(folder, "cluster_stopped")
     assert [event["expected"] for event in stopped] == [False, True, True]
     assert all(event["logs"] for event in stopped)
-    assert_no_ledger_is_left(tmp_path)
-    assert_no_process_is_left(folder)
+    assert_nothing_is_left(tmp_path, folder)
 
 
 async def is_at(host: LocalHost, machine: str, word: bytes) -> bool:

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from run.run_clusters import NEEDS
-from run.run_driving import TARE, assert_no_ledger_is_left, assert_no_process_is_left, of_type
+from run.run_clusters import NEEDS, assert_nothing_is_left, written
+from run.run_driving import TARE, of_type
 from tare.hosts import LocalHost
 from tare.images.cache import default_cache
 from tare.images.toolbox.toolbox import prepare_toolbox
@@ -189,12 +189,11 @@ def another_users_cluster(agent: Path, disk: Path) -> Iterator[Theirs]:
 def test_jobs_are_done_on_a_cluster_of_another_user_and_leave_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agent_program: Path
 ) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    study, folder, conf = tmp_path / "outside.yaml", tmp_path / "run", tmp_path / "conf"
+    conf = tmp_path / "conf"
+    study, folder = written(tmp_path, monkeypatch, STUDY.format(conf=conf))
     conf.mkdir()
     for name, text in configuration().items():
         (conf / name).write_text(text)
-    study.write_text(STUDY.format(conf=conf))
     with another_users_cluster(agent_program, tmp_path / "disk") as theirs:
         argv = [*theirs.inside, str(TARE), "run", str(study), "--out", str(folder)]
         done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=1200)
@@ -216,5 +215,4 @@ def test_jobs_are_done_on_a_cluster_of_another_user_and_leave_nothing(
         assert refused.returncode == 1, refused.stdout
         first, *_ = of_type(tmp_path / "refused", "cell_finished")
         assert "HDFS gives root no right to make /user/root/tare-" in first["reason"]
-    assert_no_ledger_is_left(tmp_path)
-    assert_no_process_is_left(folder)
+    assert_nothing_is_left(tmp_path, folder)

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import shutil
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from run.run_driving import (
-    assert_no_ledger_is_left,
-    assert_no_process_is_left,
-    of_type,
-    tare,
-)
+from run.run_clusters import NEEDS, assert_nothing_is_left, written
+from run.run_driving import of_type, tare
 
-pytestmark = [
-    pytest.mark.skipif(os.geteuid() != 0, reason="networks and control groups need root"),
-    pytest.mark.skipif(shutil.which("mvn") is None, reason="Maven fetches Hadoop and Spark"),
-]
+pytestmark = NEEDS
 STUDY = """
 study: engines
 baseline: bare
@@ -45,6 +38,8 @@ OF_HIVE = """
 OF_MAHOUT = """
   kmeans: {vectors: 2000, dimensions: 3, iterations: 2}
 """
+Begin = Callable[[str], tuple[Path, Path]]
+"""Writes a study, and returns its file and the folder of its run."""
 TIMES = 2 * 2
 """How often each job is done: by two arms, in two blocks."""
 LIMIT_S = 3500
@@ -62,31 +57,28 @@ workloads:
 """
 
 
-def steps_of(home: Path, workloads: str) -> list[dict[str, Any]]:
+def steps_of(begin: Begin, workloads: str) -> list[dict[str, Any]]:
     """Run a study of these jobs to its end, and return the steps of each cell."""
-    study, folder = home / "engines.yaml", home / "run"
-    study.write_text(STUDY + workloads)
+    study, folder = begin(STUDY + workloads)
     done = tare("run", study, "--out", folder, limit_s=LIMIT_S)
     assert done.returncode == 0, done.stdout + done.stderr
     ended = of_type(folder, "cell_finished")
     assert {cell["status"] for cell in ended} == {"ok"}, ended
-    assert_no_ledger_is_left(home)
-    assert_no_process_is_left(folder)
+    assert_nothing_is_left(study.parent, folder)
     return [cell["facts"]["job"]["steps"] for cell in ended]
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    return tmp_path
+def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Begin:
+    return partial(written, tmp_path, monkeypatch)
 
 
 @pytest.mark.acceptance
 @pytest.mark.timeout(LIMIT_S + 100)
-def test_spark_does_all_its_jobs_in_bare_machines_and_containers(home: Path) -> None:
+def test_spark_does_all_its_jobs_in_bare_machines_and_containers(begin: Begin) -> None:
     by_spark = [
         told["job"]
-        for steps in steps_of(home, OF_SPARK)
+        for steps in steps_of(begin, OF_SPARK)
         for told in steps.values()
         if str(told.get("job", {}).get("id", "")).startswith("application_")
     ]
@@ -100,8 +92,8 @@ def test_spark_does_all_its_jobs_in_bare_machines_and_containers(home: Path) -> 
 
 @pytest.mark.acceptance
 @pytest.mark.timeout(LIMIT_S + 100)
-def test_mahout_finds_centres_in_bare_machines_and_containers(home: Path) -> None:
-    searched = [steps["cluster"]["job"] for steps in steps_of(home, OF_MAHOUT)]
+def test_mahout_finds_centres_in_bare_machines_and_containers(begin: Begin) -> None:
+    searched = [steps["cluster"]["job"] for steps in steps_of(begin, OF_MAHOUT)]
     # An iteration each, and the one that puts points to their centres; all count together.
     assert [len(told["jobs"]) for told in searched] == [3] * TIMES
     for told in searched:
@@ -111,17 +103,16 @@ def test_mahout_finds_centres_in_bare_machines_and_containers(home: Path) -> Non
 
 @pytest.mark.acceptance
 @pytest.mark.timeout(LIMIT_S + 100)
-def test_hive_answers_queries_in_bare_machines_and_containers(home: Path) -> None:
+def test_hive_answers_queries_in_bare_machines_and_containers(begin: Begin) -> None:
     # Of Hive's queries a sum is one job of MapReduce, and a sum over a join two.
-    by_hive = [steps["query"]["job"]["jobs"] for steps in steps_of(home, OF_HIVE)]
+    by_hive = [steps["query"]["job"]["jobs"] for steps in steps_of(begin, OF_HIVE)]
     assert sorted(map(len, by_hive)) == [1] * TIMES + [2] * TIMES
 
 
 @pytest.mark.acceptance
 @pytest.mark.timeout(1000)
-def test_slaves_that_are_too_small_for_spark_are_told(home: Path) -> None:
-    study, folder = home / "small.yaml", home / "run"
-    study.write_text(SMALL)
+def test_slaves_that_are_too_small_for_spark_are_told(begin: Begin) -> None:
+    study, folder = begin(SMALL)
     tare("run", study, "--out", folder, limit_s=900)
     ended, _ = of_type(folder, "cell_finished")
     assert ended["status"] == "failed"

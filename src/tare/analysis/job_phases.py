@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, Literal
 
+from tare.analysis.cores import apart, together
 from tare.analysis.monitoring import Monitor, Phase, Track, monitors
 from tare.analysis.rundata import RunData
 from tare.events.results import CellResult
@@ -102,6 +103,7 @@ def use_of(monitor: Monitor, phase: Phase) -> PhaseUse:
     tracks = [track for track in monitor.tracks if track.role.startswith(SLAVE)]
     # A master that is a slave too has no other role.
     tracks = tracks or [track for track in monitor.tracks if track.role == "subject"]
+    tracks = [_of_own(track, monitor.own.get(track.role, frozenset())) for track in tracks]
 
     def mean(*quantities: str) -> float | None:
         means = [
@@ -131,6 +133,16 @@ def use_of(monitor: Monitor, phase: Phase) -> PhaseUse:
         disk,
         limit_of(busy, iowait, steal, disk),
     )
+
+
+def _of_own(track: Track, cpus: frozenset[int]) -> Track:
+    """Return a track of which the shares are of a machine's own CPUs, where it is bound to some.
+
+    A process of the host is told of all the host's CPUs, and may use a few of them only.
+    """
+    mine, _ = apart(track.cores, cpus)
+    own = {f"cpu-{state}": values for state, values in together(mine).items()}
+    return replace(track, values={**track.values, **own})
 
 
 def _within(track: Track, phase: Phase, quantities: Sequence[str]) -> float | None:

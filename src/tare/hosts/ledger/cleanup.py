@@ -13,11 +13,11 @@ loop      path                           detached from that file, if a part is n
 trace     path                           the tracer's instance stopped and removed, if ``tare-…``
 link      name                           deleted, if named ``tare-…``: a bridge, tap, veth or vxlan
 netns     name                           deleted, if named ``tare-…``: a network namespace
-hdfs      namenode, path, user           removed from a cluster's HDFS, if named ``tare-…``
 ========= ============================== =====================================================
 
-Platforms have kinds of their own beside these, and say how each is undone
-(:attr:`tare.platforms.contract.Platform.undoers`): whoever cleans brings them along.
+Platforms and parts of a run have kinds of their own beside these, and say how each is undone
+(:attr:`tare.platforms.contract.Platform.undoers`, :mod:`tare.run.undoing`): whoever cleans brings
+them along.
 
 Everything may be undone twice. What does not look like Tare's own is left, and told.
 """
@@ -34,7 +34,6 @@ from typing import Any
 from tare.errors import InputError, MachineFault
 from tare.hosts.contract import Host
 from tare.hosts.interfaces import remove_network_part
-from tare.hosts.ledger import hdfs
 from tare.hosts.ledger.ledger import LAB, Entry, Ledger, LedgerInUse, all_ledgers
 from tare.hosts.ledger.settings import restore
 from tare.hosts.ledger.undoing import PREFIX, Refused, Undo
@@ -63,7 +62,7 @@ async def clean_all(
 
     Args:
         host: The host whose entries are undone.
-        undoers: How the kinds of platforms are undone.
+        undoers: How kinds beside these are undone.
         reach: Opens the other hosts that ledgers name; without it, their entries are left.
         tell_of_going: Whether ledgers of runs that still go are told of, as left alone. A run
             with two hosts that are one computer meets its own.
@@ -114,7 +113,7 @@ async def clean(
     Args:
         host: Where the entries were made.
         ledger: The ledger; an entry that was undone is marked as done.
-        undoers: How the kinds of platforms are undone.
+        undoers: How kinds beside these are undone.
         since: Leave what was recorded before the entry of this number.
 
     Returns:
@@ -127,8 +126,7 @@ async def clean(
             break
         if entry.kind not in known:
             told.append(
-                f"Could not undo {entry.kind} {_named(entry)}: the platform that made it is not "
-                "installed."
+                f"Could not undo {entry.kind} {_named(entry)}: what made it is not installed."
             )
             continue
         try:
@@ -292,7 +290,6 @@ _UNDO: Mapping[str, Undo] = {
     "trace": _undo_trace,
     "link": _undo_network,
     "netns": _undo_network,
-    hdfs.KIND: hdfs.undo_folder,
 }
 
 

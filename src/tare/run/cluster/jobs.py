@@ -5,28 +5,22 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tare.agent.client import Outcome
 from tare.errors import InputError, MachineFault, WorkloadFault
-from tare.hosts.ledger.hdfs import deletion
+from tare.run.alive import side_by_side
 from tare.run.cluster.faults import fault_in, fault_in_logs, lines_of
+from tare.run.cluster.folder import deletion
+from tare.run.cluster.history import history_of
 from tare.run.cluster.spark import FORGET, spark_job, spark_losses
-from tare.run.cluster.state import DATANODE_BEAN, objects_in, telling, written
+from tare.run.cluster.state import DATANODE_BEAN, telling, written
 from tare.workloads.mapreduce.configuration import as_xml, mapred
 from tare.workloads.mapreduce.daemons import OWN_CONF, java
-from tare.workloads.mapreduce.history import (
-    PHASES,
-    counters_of,
-    delay_of,
-    jobs_of,
-    lost_attempts,
-    spans_of,
-    task_of,
-    whole_of,
-)
+from tare.workloads.mapreduce.history import jobs_of, whole_of
 from tare.workloads.mapreduce.job import HDFS, worded
 from tare.workloads.mapreduce.spark import executors_of, submission
 
@@ -39,17 +33,32 @@ if TYPE_CHECKING:
 HISTORY_S = 60.0
 FAILED_S = 3.0
 """Seconds that the history server is asked of a job that failed: of some it never hears."""
-LOOK_S = 0.2
-AT_ONCE = 40
-"""Tasks that are asked for at once: more would not fit into one answer."""
 _CLIENT = (
     'echo "TARE-BEGAN $(date +%s%3N)"; "$@" 2>&1; code=$?; echo "TARE-ENDED $code $(date +%s%3N)"'
 )
 _BEGAN, _ENDED = re.compile(r"TARE-BEGAN (\d+)"), re.compile(r"TARE-ENDED (\d+) (\d+)")
 _CONFIGURE = f'mkdir -p {OWN_CONF} && printf "%s" "$1" >{OWN_CONF}/mapred-site.xml'
-_GET = 'curl -sS -m 20 -H "Accept: application/json" "$@"'
-_WRITTEN = f'for node; do curl -sS -m 20 "http://$node/jmx?qry={DATANODE_BEAN}"; done'
+_WRITTEN = f'curl -sS -m 60 "http://$1/jmx?qry={DATANODE_BEAN}"'
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class _Ran:
+    """A measured step that has ended, and whose jobs are still to be asked of.
+
+    Args:
+        step: What it was.
+        told: What is told of it, to which its jobs are added.
+        jobs: Their ids.
+        at: Seconds from the common start to its own.
+        began_ms: The same moment on the master's clock, in ms since the epoch.
+    """
+
+    step: Step
+    told: dict[str, Any]
+    jobs: tuple[str, ...]
+    at: float
+    began_ms: int
 
 
 @dataclass
@@ -66,7 +75,9 @@ class ClusterJob:
     job: Job
     deadline_s: float
     _began: float = 0.0
+    _ran: list[_Ran] = field(default_factory=list)
     _phases: list[dict[str, Any]] = field(default_factory=list)
+    _spent_s: dict[str, float] = field(default_factory=dict)
 
     async def carry_out(self, *, barrier: Barrier, on_progress: ProgressCallback) -> Outcome:
         """Do all steps, verify what they made, and return what became of them.
@@ -86,39 +97,58 @@ class ClusterJob:
             raise
 
     async def _carry_out(self, barrier: Barrier, on_progress: ProgressCallback) -> Outcome:
-        told: dict[str, Any] = {}
-        steps = self.job.steps
-        if self.cluster.outside and (strange := next(filter(_brings_archives, steps), None)):
+        strange = next(filter(_brings_archives, self.job.steps), None)
+        if self.cluster.outside and strange is not None:
             raise WorkloadFault(
                 f"{strange.name}: the cluster's machines lack the archives of {strange.main}",
                 "leave out `engine`, and `kmeans`: what Hadoop itself brings is done on any",
             )
-        await self._remove()
-        first = next((i for i, step in enumerate(steps) if step.measured), len(steps))
-        for step in steps[:first]:
-            told[step.name] = await self._step(step)
-        before = await self._written()
+        try:
+            return await self._steps(barrier, on_progress)
+        except WorkloadFault:
+            # The machines are kept, and what the next cell writes has to find nothing in its way.
+            await self._remove()
+            raise
+
+    async def _steps(self, barrier: Barrier, on_progress: ProgressCallback) -> Outcome:
+        told: dict[str, Any] = {}
+        steps = self.job.steps
+        first, after = measured_of(steps)
+        with self._spending("preparing"):
+            for step in steps[:first]:
+                told[step.name] = await self._step(step)
+            before = await self._written()
 
         async def go() -> None:
             self._began = time.monotonic()
 
         await barrier.arrive(go)
-        for number, step in enumerate(steps[first:], start=first):
+        for step in steps[first:after]:
             told[step.name] = await self._step(step)
-            on_progress((number + 1) / len(steps), {"step": step.name})
-        wrote = await self._written() - before
-        if wrong := self.job.check(told):
-            raise WorkloadFault(wrong)
-        await self._remove()
+            on_progress(len(told) / len(steps), {"step": step.name})
+
+        async def verify() -> None:
+            for step in steps[after:]:
+                told[step.name] = await self._step(step)
+                on_progress(len(told) / len(steps), {"step": step.name})
+
+        with self._spending("closing"):
+            # Nothing is measured any more, so that none of this need wait for the rest of it.
+            wrote, *_ = await side_by_side(self._written(), self._ask(), verify())
+            wrote -= before
+            if wrong := self.job.check(told):
+                raise WorkloadFault(wrong)
+            await self._remove()
         local = sum(
             told[step.name]["job"]["counters"].get("local_written_bytes", 0)
-            for step in steps[first:]
+            for step in steps[first:after]
             if "job" in told[step.name]
         )
         layout = self.cluster.layout
         return Outcome(
             {
                 "steps": told,
+                "spent_s": self._spent_s,
                 "hdfs_written_bytes": wrote,
                 "written_bytes": wrote + local,
                 "replication": layout.effective_replication,
@@ -128,14 +158,21 @@ class ClusterJob:
         )
 
     async def _step(self, step: Step) -> dict[str, Any]:
-        dropped = await self._alive(self._drop_caches()) if step.cold else []
-        at = time.monotonic() - self._began
+        dropped: list[Mapping[str, Any]] = []
+        if step.cold:
+            with self._spending("caches"):
+                dropped = await self._alive(self._drop_caches())
         if step.script:
             try:
                 value = await self._alive(self._script(step))
             except WorkloadFault as fault:
                 raise MachineFault(f"{step.name}: {await self._named(str(fault))}") from fault
             return {"took_s": float(value["wall_s"]), "output": value["output"]}
+        if step.engine == "spark":
+            # Its log is that of the last job alone.
+            await self._ask()
+            await self._alive(self.cluster.master.run(FORGET))
+        at = time.monotonic() - self._began
         value = await self._alive(self._client(step))
         output = str(value["output"])
         told: dict[str, Any] = {
@@ -150,18 +187,25 @@ class ClusterJob:
             said = await self._named(telling(output), output + blamed)
             raise MachineFault(f"{step.name}: {program} failed{blamed}: {said}")
         if step.engine == "spark":
-            told["job"] = await self._alive(spark_job(self.cluster.master))
             told["executors"] = executors_of(self.cluster.layout)
-        elif step.alone:
-            return told
-        elif not jobs:
+        elif not jobs and not step.alone:
             raise MachineFault(f"{step.name}: {step.main} told of no job: {telling(output)}")
-        else:
-            patience_s = self.cluster.patience(HISTORY_S)
-            told["job"] = whole_of([await self._alive(self._history(j, patience_s)) for j in jobs])
-        if step.measured:
-            self._shade(step.name, at, int(began[1]), told["job"])
+        if step.measured and not step.alone:
+            self._ran.append(_Ran(step, told, jobs, at, int(began[1])))
         return told
+
+    async def _ask(self) -> None:
+        """Ask what became of the measured jobs, all of which have ended."""
+        patience_s = self.cluster.patience(HISTORY_S)
+        while self._ran:
+            ran = self._ran.pop(0)
+            if ran.step.engine == "spark":
+                job = await self._alive(spark_job(self.cluster.master))
+            else:
+                asked = (history_of(self.cluster, each, patience_s) for each in ran.jobs)
+                job = whole_of([await self._alive(each) for each in asked])
+            ran.told["job"] = job
+            self._shade(ran, job)
 
     async def _drop_caches(self) -> list[Mapping[str, Any]]:
         members = self.cluster.members.values()
@@ -174,7 +218,6 @@ class ClusterJob:
                 argv = submission(layout, step.main, step.arguments, step.properties)
             except InputError as error:
                 raise WorkloadFault(error.message, error.hint) from error
-            await master.run(FORGET)
         else:
             if step.archives:
                 own = {**mapred(layout, step.archives), **worded(step.properties)}
@@ -209,64 +252,8 @@ class ClusterJob:
 
     async def _written(self) -> int:
         nodes = self.cluster.datanodes().values()
-        return written(await self.cluster.master.output(_WRITTEN, *nodes))
-
-    async def _history(self, job: str, patience_s: float) -> dict[str, Any]:
-        """Ask the history server of a job, which hears of it a moment after its end."""
-        until = time.monotonic() + patience_s
-        while True:
-            about, counters, tasks = await self._get(
-                [f"jobs/{job}", f"jobs/{job}/counters", f"jobs/{job}/tasks"],
-                ["job", "jobCounters", "tasks"],
-            )
-            if about is not None and counters is not None and tasks is not None:
-                break
-            if time.monotonic() > until:
-                raise MachineFault(f"the history server knows nothing of {job}")
-            await asyncio.sleep(LOOK_S)
-        listed = list(tasks["tasks"].get("task", ()))
-        attempts = await self._attempts(job, [str(task["id"]) for task in listed])
-        spans = spans_of(attempts)
-        found = {span.name: span.seconds for span in spans}
-        return {
-            "id": job,
-            "state": about["job"]["state"],
-            "submitted_ms": about["job"].get("submitTime"),
-            "started_ms": about["job"].get("startTime"),
-            "finished_ms": about["job"].get("finishTime"),
-            "maps": about["job"].get("mapsTotal"),
-            "reduces": about["job"].get("reducesTotal"),
-            "counters": counters_of(counters),
-            "delay_s": delay_of(about["job"], spans),
-            "phases": {name: found.get(name, 0.0) for name in PHASES},
-            "spans": [[span.name, span.begin_ms, span.end_ms] for span in spans],
-            "lost": lost_attempts(attempts),
-        }
-
-    async def _attempts(self, job: str, tasks: Sequence[str]) -> list[Mapping[str, Any]]:
-        found: list[Mapping[str, Any]] = []
-        for first in range(0, len(tasks), AT_ONCE):
-            some = tasks[first : first + AT_ONCE]
-            said = await self._ask([f"jobs/{job}/tasks/{task}/attempts" for task in some])
-            for told in objects_in(said):
-                listed = told.get("taskAttempts")
-                if isinstance(listed, Mapping):
-                    found += list(listed.get("taskAttempt", ()))
-        if missing := set(tasks) - {task_of(str(each["id"])) for each in found}:
-            raise MachineFault(f"the history server does not tell of {sorted(missing)[0]}")
-        return found
-
-    async def _get(
-        self, paths: Sequence[str], keys: Sequence[str]
-    ) -> list[Mapping[str, Any] | None]:
-        """Return the objects that have these keys, each None where there was none."""
-        told = list(objects_in(await self._ask(paths)))
-        return [next((each for each in told if key in each), None) for key in keys]
-
-    async def _ask(self, paths: Sequence[str]) -> str:
-        master = self.cluster.master
-        base = f"http://{self.cluster.history}/ws/v1/history/mapreduce"
-        return await master.output(_GET, *(f"{base}/{path}" for path in paths))
+        asked = (self.cluster.master.output(_WRITTEN, node) for node in nodes)
+        return sum(map(written, await side_by_side(*asked)))
 
     async def _blame(self, step: Step, jobs: Sequence[str]) -> str:
         """Say which tasks of a failed job were lost, as far as its history tells."""
@@ -276,7 +263,7 @@ class ClusterJob:
         if not jobs:
             return ""
         try:
-            lost = (await self._history(jobs[-1], FAILED_S))["lost"]
+            lost = (await history_of(self.cluster, jobs[-1], FAILED_S))["lost"]
         except (MachineFault, WorkloadFault, KeyError, TypeError, ValueError):
             return ""
         return f" ({'; '.join(lost[:2])})" if lost else ""
@@ -310,11 +297,18 @@ class ClusterJob:
             raise MachineFault(f"{lost.result()}{await self.cluster.why()}")
         return task.result()
 
-    def _shade(self, step: str, at: float, began_ms: int, job: Mapping[str, Any]) -> None:
+    def _shade(self, ran: _Ran, job: Mapping[str, Any]) -> None:
         for name, begin_ms, end_ms in job["spans"]:
-            begin_s, end_s = (at + (ms - began_ms) / 1e3 for ms in (begin_ms, end_ms))
+            begin_s, end_s = (ran.at + (ms - ran.began_ms) / 1e3 for ms in (begin_ms, end_ms))
             if end_s > begin_s:
-                self._phases.append({"name": f"{step} {name}", "begin_s": begin_s, "end_s": end_s})
+                phase = {"name": f"{ran.step.name} {name}", "begin_s": begin_s, "end_s": end_s}
+                self._phases.append(phase)
+
+    @contextmanager
+    def _spending(self, what: str) -> Iterator[None]:
+        began = time.monotonic()
+        yield
+        self._spent_s[what] = self._spent_s.get(what, 0.0) + time.monotonic() - began
 
 
 def job_facts(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -325,8 +319,14 @@ def job_facts(result: Mapping[str, Any]) -> dict[str, Any]:
         name: {key: value for key, value in told.items() if key != "output"}
         for name, told in result["steps"].items()
     }
-    names = ("replication", "written_bytes", "hdfs_written_bytes")
+    names = ("replication", "written_bytes", "hdfs_written_bytes", "spent_s")
     return {"job": {**{name: result[name] for name in names}, "steps": steps}}
+
+
+def measured_of(steps: Sequence[Step]) -> tuple[int, int]:
+    """Return where the measured steps begin, and where they have all been done."""
+    places = [number for number, step in enumerate(steps) if step.measured]
+    return (places[0], places[-1] + 1) if places else (len(steps), len(steps))
 
 
 def _brings_archives(step: Step) -> bool:

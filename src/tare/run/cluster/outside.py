@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tare.errors import InputError, MachineFault, TareError, WorkloadFault
-from tare.hosts.ledger import hdfs
 from tare.run.cluster.contract import HadoopCluster
+from tare.run.cluster.folder import KIND, deletion
 from tare.run.cluster.state import objects_in
 from tare.workloads.mapreduce.configuration import DATANODE_WEB, SET_UP, Layout
 from tare.workloads.mapreduce.sizes import MIB, sizes_for
@@ -191,7 +191,7 @@ class OutsideCluster(HadoopCluster):
             raise MachineFault(f"HDFS at {self.namenode} tells of no home of {self.user}")
         self.folder = f"{home}/{self.client.machine.name}"
         self._entry = self.context.ledger.record(
-            hdfs.KIND, namenode=self.namenode, path=self.folder, user=self.user
+            KIND, namenode=self.namenode, path=self.folder, user=self.user
         )
         said = await self.client.output(
             _MAKE, f"{base}{self.folder}?op=MKDIRS&permission=700&{user}"
@@ -216,7 +216,7 @@ class OutsideCluster(HadoopCluster):
         """Remove the run's own folder; where that fails, the ledger still names it."""
         if self._entry is None or self.client.machine.died.done():
             return
-        url = hdfs.deletion(self.namenode, self.folder, self.user)
+        url = deletion(self.namenode, self.folder, self.user)
         with suppress(TareError):
             await self.client.run(_REMOVE, url)
             self.context.ledger.done(self._entry)

@@ -22,6 +22,8 @@ TASK_CORES, MASTER_CORES = 2, 1
 POLL_MS = 200
 """How often a client asks whether its job has ended, which by default is every 5 s."""
 HEARTBEAT_MS = 250
+COUNTED_MS = 100
+"""How old a DataNode's counters may be when they are asked for (MetricsSourceAdapter)."""
 LOST_MS = 600_000
 """How long nothing is heard of a machine before Hadoop counts it as lost.
 
@@ -79,6 +81,7 @@ def files_for(layout: Layout, name: str) -> dict[str, str]:
         "mapred-site.xml": as_xml(mapred(layout)),
         "capacity-scheduler.xml": as_xml(CAPACITY),
         "log4j.properties": LOGGING,
+        "hadoop-metrics2-datanode.properties": METRICS,
     }
 
 
@@ -237,6 +240,9 @@ log4j.appender.console.layout=org.apache.log4j.PatternLayout
 log4j.appender.console.layout.ConversionPattern=%d{{ISO8601}} %p %c: %m%n
 log4j.logger.org.apache.hadoop.util.NativeCodeLoader=ERROR
 # All of it goes to a file in {LOGS}.
+"""
+METRICS = f"""# JMX tells what was true up to a period ago: 10 s by default, in which jobs begin.
+*.periodMillis={COUNTED_MS}
 """
 
 

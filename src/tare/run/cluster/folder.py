@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import PurePosixPath
+from types import MappingProxyType
 from urllib.parse import quote
 
 from tare.errors import MachineFault
 from tare.hosts.contract import Host
 from tare.hosts.ledger.ledger import Entry
-from tare.hosts.ledger.undoing import require_own
+from tare.hosts.ledger.undoing import Undo, require_own
 
 KIND = "hdfs"
 _ASK_S = 90.0
@@ -33,3 +35,7 @@ async def undo_folder(host: Host, entry: Entry) -> str:
         raise MachineFault(f"HDFS at {namenode} did not remove it: {said[-300:]}")
     gone = b"true" in done.stdout
     return f"Removed {path} from HDFS at {namenode}." if gone else ""
+
+
+UNDOERS: Mapping[str, Undo] = MappingProxyType({KIND: undo_folder})
+"""``hdfs``: namenode, path, user; removed by HTTP, if the folder is named ``tare-…``."""

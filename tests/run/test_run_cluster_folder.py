@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +14,9 @@ import pytest
 
 from tare.hosts import Ledger, LocalHost
 from tare.hosts.ledger.cleanup import clean
-from tare.hosts.ledger.hdfs import KIND
+from tare.hosts.ledger.ledger import ledger_path
+from tare.run.cluster.folder import KIND
+from tare.run.undoing import all_undoers
 
 
 @contextmanager
@@ -42,7 +46,7 @@ def namenode(status: int, said: bytes) -> Iterator[tuple[str, list[str]]]:
 
 async def cleaned(host: LocalHost, ledger: Ledger, at: str, path: str) -> list[str]:
     ledger.record(KIND, namenode=at, path=path, user="me")
-    return await clean(host, ledger, {})
+    return await clean(host, ledger, all_undoers())
 
 
 @pytest.fixture
@@ -67,3 +71,18 @@ async def test_what_is_refused_stays_in_the_ledger(tmp_path: Path, host: LocalHo
         assert "Permission denied" in said
         (entry,) = ledger.open_entries()
         ledger.done(entry)
+
+
+def test_a_process_that_only_cleans_removes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    with namenode(200, b'{"boolean":true}') as (at, asked):
+        with Ledger(ledger_path("killed")) as ledger:
+            ledger.record(KIND, namenode=at, path="/user/me/tare-1", user="me")
+        done = subprocess.run(
+            [sys.executable, "-m", "tare", "clean"], capture_output=True, text=True, check=True
+        )
+    removed = f"killed: Removed /user/me/tare-1 from HDFS at {at}."
+    assert done.stdout.splitlines() == [removed, "1 things cleaned"]
+    assert len(asked) == 1

@@ -1,0 +1,60 @@
+"""The order of a job's work: what is measured first, then all else side by side."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tare.run.alive import side_by_side
+from tare.run.cluster.jobs import measured_of
+from tare.workloads import WORKLOADS
+from tare.workloads.mapreduce.job import Step
+
+JOBS = {
+    name: job
+    for name, work in WORKLOADS.items()
+    if work.on_cluster and (job := work.job(work.parameters())) is not None
+}
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_nothing_is_measured_before_or_after_what_counts(name: str) -> None:
+    steps = JOBS[name].steps
+    first, after = measured_of(steps)
+    assert steps[first].measured and steps[after - 1].measured
+    assert not any(step.measured for step in (*steps[:first], *steps[after:]))
+    # A step that is measured tells of its job only when all have ended, so none may ask before.
+    assert all(step.measured or step.script for step in steps[first:after])
+
+
+def test_a_job_of_which_nothing_is_measured_has_no_such_steps() -> None:
+    assert measured_of([Step("put", script=":")]) == (1, 1)
+    assert measured_of([]) == (0, 0)
+
+
+async def test_what_goes_on_beside_work_that_failed_is_given_up() -> None:
+    given_up = asyncio.Event()
+
+    async def endless() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            given_up.set()
+
+    async def fails() -> None:
+        await asyncio.sleep(0)
+        raise ValueError("lost")
+
+    with pytest.raises(ValueError, match="lost"):
+        await side_by_side(endless(), fails())
+    assert given_up.is_set()
+
+
+async def test_what_goes_on_side_by_side_is_returned_in_order() -> None:
+    async def later(value: int, turns: int) -> int:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        return value
+
+    assert await side_by_side(later(1, 3), later(2, 1)) == [1, 2]
