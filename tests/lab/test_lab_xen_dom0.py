@@ -18,8 +18,8 @@ from tare.platforms.linux.network import lacking_switch
 from tare.platforms.xen import toolstack as xen
 from tare.platforms.xen.options import XenOptions
 from tare.platforms.xen.platform import Xen
-from tare.registry import installed
 from tare.run.peers import connected, require_network, started_peer
+from tare.run.undoing import all_undoers
 
 pytestmark = [
     pytest.mark.guest,
@@ -53,7 +53,7 @@ async def test_dom0_is_given_its_vcpus_and_its_weight_back(xen_lab: Inside) -> N
         assert before == {"weight": "256"}
         assert (await xen_lab.sh("xl sched-credit2 -d 0")).split()[-2] == "512"
         # As a killed run's ledger would have it.
-        told = await clean(host, ledger, installed().undoers)
+        told = await clean(host, ledger, all_undoers())
         assert any("weight of dom0" in sentence for sentence in told), told
         assert (await xen_lab.sh("xl sched-credit2 -d 0")).split()[-2] == "256"
     with pytest.raises(MachineFault):

@@ -22,7 +22,7 @@ from tare.platforms.xen.machine import XenMachine
 from tare.platforms.xen.options import XenOptions
 from tare.platforms.xen.platform import Xen, host_cpus, launch
 from tare.platforms.xen.scheduling import pool_of
-from tare.registry import installed
+from tare.run.undoing import all_undoers
 from tare.testing.conformance import PlatformCases
 from tare.testing.hosts import Elsewhere
 from tare.testing.machines import Running
@@ -256,7 +256,7 @@ async def test_a_domain_that_survives_its_destruction_stays_on_record(xen_lab: I
         await xen_lab.sh(f"rm {tool}")
     ledger = xen_lab.context.ledger
     assert "domain" in [entry.kind for entry in ledger.open_entries()]
-    told = await clean(xen_lab.host, ledger, installed().undoers)
+    told = await clean(xen_lab.host, ledger, all_undoers())
     assert any(f"Destroyed domain {machine.name}" in sentence for sentence in told), told
     assert not ledger.open_entries()
     assert await xen.find_domain(xen_lab.host, machine.name, machine.uuid) is None

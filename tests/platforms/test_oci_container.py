@@ -23,7 +23,7 @@ from tare.platforms.oci.options import OciOptions
 from tare.platforms.oci.platform import Oci
 from tare.platforms.oci.runtime import root_file_system
 from tare.platforms.oci.seccomp import SeccompName
-from tare.registry import installed
+from tare.run.undoing import all_undoers
 
 OCI = Oci()
 AUTO = OciOptions()
@@ -276,9 +276,9 @@ async def test_clean_undoes_what_a_killed_tare_left(tmp_path: Path, agent_progra
         await asyncio.sleep(0.01)
     assert host.setting.read_text().strip() == "-1"
     with Ledger(ledger_file) as ledger:
-        told = await clean(host, ledger, installed().undoers)
+        told = await clean(host, ledger, all_undoers())
         assert ledger.open_entries() == (), told
-        assert await clean(host, ledger, installed().undoers) == []
+        assert await clean(host, ledger, all_undoers()) == []
     assert host.setting.read_text() == USUAL
     assert await leftovers(name) == []
     assert not (tmp_path / name).exists()

@@ -151,18 +151,25 @@ class TestForReal:
 
 
 @pytest.mark.skipif(not shutil.which("setpriv"), reason="setpriv is not installed")
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        ("cgroups in hybrid mode not supported", "apt-get install runc"),
+        ("setresuid: Operation not permitted", "unshare --user"),
+    ],
+)
 async def test_a_runtime_that_refuses_is_told_in_its_own_words(
-    context: Context, monkeypatch: pytest.MonkeyPatch
+    context: Context, monkeypatch: pytest.MonkeyPatch, words: str, advice: str
 ) -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as place:
         refusing = Path(place) / "crun"
         refusing.write_text(
             '#!/bin/sh\n[ "$1" != --version ] || { echo "crun version 1.8.1"; exit; }\n'
-            "echo 'cgroups in hybrid mode not supported' >&2\nexit 1\n"
+            f"echo '{words}' >&2\nexit 1\n"
         )
         for path in (Path(place), refusing):
             path.chmod(0o755)
         monkeypatch.setenv("PATH", place, prepend=":")
         refused = await OCI.check(context, OciOptions(rootless=True, runtime="crun"))
     assert not refused.usable and "crun 1.8.1 does not run" in refused.reason
-    assert "unshare --user" in refused.hint and "hybrid mode" in refused.hint, refused.hint
+    assert advice in refused.hint and words in refused.hint, refused.hint

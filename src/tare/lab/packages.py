@@ -109,7 +109,7 @@ async def fetch(
         InputError: They could not be fetched, with apt's own words.
     """
     wanted = [f"{part.name}={part.version}" for part in packages]
-    apt = ["apt-get", "-qq", *archive.options, *_PRIVATE, "download", "--", *wanted]
+    apt = ["apt-get", "-qq", *_private(archive), "download", "--", *wanted]
     argv = ["env", "-C", os.fspath(folder), *apt]
     got = await host.run(argv, timeout_s=_FETCH_S)
     files = tuple(folder / part.file for part in packages)
@@ -122,7 +122,9 @@ async def fetch(
     return files
 
 
-_PRIVATE = ("-o", "Debug::NoLocking=1", "-o", "APT::Sandbox::User=root")
+def _private(archive: Archive) -> tuple[str, ...]:
+    """Return apt's options to look into an archive while others may use it, as who asks."""
+    return (*archive.options, "-o", "Debug::NoLocking=1", "-o", "APT::Sandbox::User=root")
 
 
 def _install(names: Sequence[str], folder: Path, archive: Archive) -> list[str]:
@@ -132,7 +134,7 @@ def _install(names: Sequence[str], folder: Path, archive: Archive) -> list[str]:
     (folder / "archives" / "partial").mkdir(parents=True, exist_ok=True)
     return [
         *("apt-get", "-qq", "-y", "--no-install-recommends", "--print-uris"),
-        *(*archive.options, *_PRIVATE),
+        *_private(archive),
         *("-o", f"Dir::State::status={status}"),
         *("-o", f"Dir::Cache::archives={folder / 'archives'}/"),
         *("install", *names),

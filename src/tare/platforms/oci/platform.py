@@ -333,7 +333,9 @@ def _refusal(trial: Trial) -> str:
 
 def _hint(trials: tuple[Trial, ...], options: OciOptions) -> str:
     tried = all(trial.version for trial in trials)
-    hint = rootless.HINT if options.rootless and tried else _todo(trials)
+    # An ordinary user's rights are not what is missing where the runtime dislikes control groups.
+    groups = any("cgroup" in trial.words for trial in trials)
+    hint = rootless.HINT if options.rootless and tried and not groups else _todo(trials)
     for trial in trials:
         if trial.version and trial.words:
             hint = heard(hint, trial.runtime.name, trial.words.strip().splitlines()[-1])
