@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import _former_verdicts
-from tare.analysis.order import SURE, Order, stretched_ratio
+from tare.analysis.order import SURE, order_of_each, stretched_ratio
 from tare.analysis.results import Interval
 from tare.analysis.statistics.exchange import exchanged_p
 from tare.analysis.statistics.logratio import mean_interval
@@ -131,7 +131,7 @@ def present(setting: Setting, study: Drawn) -> list[list[str]]:
 def _ordered(evidence: list[Evidence], differences: Floats) -> list[Evidence]:
     """Return the evidence as it is where blocks hang together, of one arm's headline metrics."""
     order = serial(differences)
-    told = [Order(*map(float, one)) for one in zip(*order, strict=True)]
+    told = order_of_each(order)
     if not any(one.tells(SURE) for one in told):
         return evidence
     blocks = differences.shape[1]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,7 +48,7 @@ def aside(path: Path) -> Iterator[IO[bytes]]:
         with path.open("wb") as file:
             yield file
         return
-    part = path.with_name(f"{PART}{secrets.token_hex(4)}.part")
+    part = path.with_name(f"{PART}{os.urandom(4).hex()}.part")
     try:
         with part.open("wb") as file:
             yield file

@@ -15,8 +15,7 @@ from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from tare.hosts.ledger.undoing import Undo
-from tare.platforms.contract import Platform, PlatformOptions, undoers_of
+from tare.platforms.contract import Platform, PlatformOptions
 from tare.workloads.contract import Parameters, Workload
 
 PLATFORMS, WORKLOADS = "tare.platforms", "tare.workloads"
@@ -72,11 +71,6 @@ class Registry:
     platforms: Mapping[str, Platform[Any]]
     workloads: Mapping[str, Workload[Any]]
     broken: tuple[Broken, ...] = ()
-
-    @property
-    def undoers(self) -> Mapping[str, Undo]:
-        """How the platforms' own kinds of ledger entries are undone."""
-        return undoers_of(self.platforms.values())
 
 
 @cache

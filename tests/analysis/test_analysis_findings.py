@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of, some
-from tare.analysis import compare_runs
+from tare.analysis import compare_every_pair, compare_runs
 from tare.analysis.load import run_data
 from tare.analysis.model import Comparison, Effect
 from tare.analysis.settings import Settings
 from tare.analysis.statistics import slow_boots
 from tare.events import CellFinished, Event, Observed, Record, fold_records
+from tare.report.verdicts import lead
 
 ARMS = {"bare": "bare", "bare-again": "bare", "vm": "qemu", "other": "qemu"}
 EQUAL = SimulatedMetric("time", dict.fromkeys(ARMS, 1e-3), spreads=(0.004, 0.001))
@@ -146,6 +147,59 @@ def test_an_arm_that_fails_when_it_is_slow_is_not_called_better() -> None:
     assert "What is left looks better" in of(found).sentence
 
 
+def failing(arms: dict[str, set[int]], factors: dict[str, float]) -> Change:
+    """Let cells of arms fail in some blocks, and make arms slower by factors."""
+
+    def change(event: Event) -> Event:
+        if isinstance(event, CellFinished):
+            block, arm, *_ = event.cell.split("/")
+            if int(block[1:]) in arms.get(arm, ()):
+                return event.model_copy(update={"status": "failed", "reason": "out of time"})
+        for arm, factor in factors.items():
+            event = times(factor, arm, set(range(1, 13)))(event)
+        return event
+
+    return change
+
+
+def test_an_arm_is_not_called_worse_than_a_baseline_that_fails_when_it_is_slow() -> None:
+    slow = {2, 4, 6, 8, 10, 12}
+    found = compared(failing({"bare": slow}, {"vm": 1.05}), blocks=12)
+    assert of(found).verdict == "inconclusive"
+    assert "What is left looks worse, but bare failed in 6 blocks in which vm" in of(found).sentence
+    assert "baseline-failures" in {flag.kind for flag in of(found).flags}
+    assert of(found, "other").verdict == "inconclusive", "what is left of a baseline is no baseline"
+    assert "bare failed in 6 blocks in which other did not" in of(found, "other").sentence
+
+
+def test_what_outlives_the_worst_that_lost_cells_may_have_been_is_declared() -> None:
+    lost = {"bare": {3}, "vm": {7}, "other": {8}}
+    found = compared(failing(lost, {"vm": 10.0, "other": 0.1}), blocks=12)
+    assert (of(found).verdict, of(found, "other").verdict) == ("worse", "better")
+    # Five of twelve could turn any median.
+    many = {"bare": {1, 2, 3, 4, 5}, "other": {8, 9, 10, 11, 12}}
+    found = compared(failing(many, {"vm": 10.0, "other": 0.1}), blocks=12)
+    assert (of(found).verdict, of(found, "other").verdict) == ("inconclusive", "inconclusive")
+
+
+def test_rates_of_a_few_pieces_of_work_sit_on_a_grid_as_durations_do() -> None:
+    """4 of 4.95 and 5 of 5.05 pieces were done in each second: rates may be nearly the same."""
+    truth = {"bare": 5.0, "bare-again": 5.0, "vm": 4.0, "other": 1.0}
+    metric = replace(EQUAL, truth=truth, unit="1/s", better="higher", spreads=(0.0, 0.0))
+    found = compared(metric=metric, blocks=12, shared_spread=0.0)
+    assert of(found).verdict == "inconclusive"
+    assert any(flag.kind == "resolution" for flag in of(found).flags)
+    assert of(found, "other").verdict == "worse"
+
+
+def test_arms_that_are_always_the_same_and_far_apart_are_told_apart() -> None:
+    """As on a computer whose time counts instructions: 20 against 100 ns in every boot."""
+    truth = {"bare": 20e-9, "bare-again": 20e-9, "vm": 100e-9, "other": 21e-9}
+    metric = replace(EQUAL, truth=truth, spreads=(0.0, 0.0))
+    found = compared(metric=metric, blocks=8, shared_spread=0.0)
+    assert (of(found).verdict, of(found, "other").verdict) == ("worse", "inconclusive")
+
+
 def test_the_clocks_grid_is_in_the_interval() -> None:
     def grid(event: Event) -> Event:
         if isinstance(event, Observed):
@@ -256,8 +310,25 @@ def test_a_twin_that_differs_is_told_at_the_top_with_what_hangs_on_it() -> None:
     twin = replace(EQUAL, truth={**EQUAL.truth, "bare-again": 1.06e-3})
     found = compared(metric=twin, blocks=12)
     assert found.notes[0].startswith("The A/A pair failed: bare-again and bare are the same")
-    assert "better with the twin, equivalent without" in found.notes[1]
-    assert not any("A/A pair failed" in note for note in compared(blocks=12).notes)
+    assert "better with the twin, inconclusive without" in found.notes[1]
+    assert lead(found).startswith("Identical arms were told apart here (tick). ")
+    fine = compared(blocks=12)
+    assert not any("A/A pair failed" in note for note in fine.notes)
+    assert "told apart" not in lead(fine)
+
+
+def test_nothing_is_equal_where_identical_arms_were_told_apart() -> None:
+    """The arm lies in the middle of a baseline and its twin, which differ by thrice the margin."""
+    truth = {**EQUAL.truth, "bare-again": 1.06e-3, "vm": 1.03e-3, "other": 1.03e-3}
+    found = compared(metric=replace(EQUAL, truth=truth), blocks=12)
+    interval = some(of(found).interval)
+    assert 0.98 < interval.low < interval.high < 1.02, "by itself it would be equal"
+    assert {effect.verdict for effect in found.effects} == {"inconclusive"}
+    assert "bare-again and bare, which are the same, were told apart" in of(found).sentence
+    assert "costs the same" not in lead(found)
+    (run,) = found.runs
+    pairs = some(compare_every_pair(run).pairs)
+    assert "equivalent" not in {e.verdict for e in pairs.effects}
 
 
 def test_places_in_the_block_are_taken_out_where_the_plan_says_so() -> None:

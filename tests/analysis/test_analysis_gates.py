@@ -17,13 +17,15 @@ from scipy import stats
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of
 from tare.analysis import compare_runs
 from tare.analysis.between import changes, pooled
+from tare.analysis.changed import changed
 from tare.analysis.gate_files import read_gates, with_floors
 from tare.analysis.gates import Gate, check, parse_gate, worst
 from tare.analysis.load import run_data
-from tare.analysis.model import Comparison
+from tare.analysis.model import Comparison, Flag
 from tare.analysis.statistics.between import mean_shift, rank_shift, together
 from tare.errors import InputError
 from tare.events import CellFinished, Event, Observed, Record, fold_records
+from tare.report.gates import as_text
 
 ARMS = {"bare": "bare", "bare-again": "bare", "vm": "qemu"}
 
@@ -73,10 +75,31 @@ def test_a_floor_lets_small_changes_pass() -> None:
     gate = parse_gate("switch latency < +3 %")
     assert worst(check(before, after, [gate])) == "fails"
     assert worst(check(before, after, [replace(gate, floor=0.4)])) == "holds"
+    (moved,) = check(before, after, [replace(gate, arm="vm", floor=0.4)])
+    assert moved.by_floor and "; by its floor the limit is 1." in as_text([moved])
+    assert not check(before, after, [replace(gate, arm="vm", floor=1e-9)])[0].by_floor
     improved = parse_gate("switch latency < -5 %")
     assert worst(check(after, before, [improved])) in ("holds", "open")
     assert worst(check(before, after, [improved])) == "fails"
     assert worst(check(after, before, [parse_gate("switch latency > -5 %")])) != "holds"
+
+
+def test_a_gate_does_not_fail_by_what_a_baseline_lost_after() -> None:
+    """Its slow cells may be what failed, which makes the arm beside it look slower."""
+    gate = [parse_gate("switch latency of vm in alone < +3 %")]
+    before, after = run(1, blocks=20), run(2, vm=1.2 * 1.2, blocks=20)
+    (fails,) = check(before, after, gate)
+    assert fails.outcome == "fails"
+    flag = Flag("baseline-failures", "bare failed in 2 blocks in which vm did not")
+    effects = tuple(replace(e, flags=(*e.flags, flag)) for e in after.effects)
+    (opened,) = check(before, replace(after, effects=effects), gate)
+    assert opened.outcome == "open"
+    assert opened.reason == "in the run after bare failed in 2 blocks in which vm did not"
+    by_arm = changed({"bare": before}, {"bare": replace(after, effects=effects)}, "bare")
+    assert {(c.verdict, c.reason) for c in by_arm if c.change.arm == "vm"} == {
+        ("inconclusive", opened.reason)
+    }
+    assert {c.verdict for c in changed({"bare": before}, {"bare": after}, "bare")} >= {"worse"}
 
 
 @pytest.mark.parametrize("blocks", [1, 2, 5])

@@ -129,7 +129,7 @@ def test_a_history_is_drawn(runs: list[Path], tmp_path: Path) -> None:
     assert len(dashed) == 1, words
     assert kinds.count("path") == 20, kinds
     assert "10 runs, each effect against bare" in words
-    assert "no change" in words and "since 20" in words
+    assert "no change found" in words and "since 20" in words
 
 
 def test_what_has_no_history_is_refused(runs: list[Path]) -> None:

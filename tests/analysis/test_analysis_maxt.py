@@ -210,6 +210,10 @@ def test_what_is_detectable_is_detected_with_the_power_asked() -> None:
 def test_values_on_a_clocks_grid_are_known_to_its_step_only() -> None:
     assert grid_step([20e-9, 21e-9] * 4) == pytest.approx(1e-9)
     assert grid_step([20e-9] * 8, finest=1e-9) == 1e-9
+    # Ticks of 52.08 ns, told to the nanosecond; arms that are always the same, far from each other.
+    for two, step in (((52, 105), 52), ((20, 100), 20), ((1234567, 2345678), 3), ((70, 73), 3)):
+        assert grid_step([two[0] * 1e-9, two[1] * 1e-9] * 4, 1e-9) == pytest.approx(step * 1e-9)
+    assert grid_step([1.0, 5.0] * 4) == pytest.approx(1.0)
     assert grid_step(np.random.default_rng(1).random(8), finest=1e-9) == 0
     # 20 against 21 ns may be 20.5 against 20.5.
     assert log_widening(1e-9, 21e-9, 20e-9) >= math.log(21 / 20)

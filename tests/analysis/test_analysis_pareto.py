@@ -119,6 +119,19 @@ def test_a_tail_of_one_boot_is_not_continued_for_all() -> None:
             assert not tail.levels and tail.reason, share
 
 
+def test_a_tail_whose_interval_bounds_nothing_is_not_continued() -> None:
+    """Boots of very unlike tails: a level was told with an interval over eight powers of ten."""
+    told = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        samples = [pareto(rng, rng.uniform(0.2, 2.0), SAMPLES) for _ in range(LEAST_BOOTS)]
+        tail = tail_of(samples)
+        told += bool(tail.levels)
+        assert all(level.high <= 30 * level.low for level in tail.levels[:1])
+        assert tail.levels or tail.reason
+    assert told < 10
+
+
 def test_few_boots_and_few_samples_tell_nothing() -> None:
     rng = np.random.default_rng(5)
     few = [pareto(rng, 0.2, SAMPLES) for _ in range(LEAST_BOOTS - 1)]

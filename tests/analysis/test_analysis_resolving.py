@@ -4,40 +4,96 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of, some, write_run
 from tare.analysis import load_run
-from tare.analysis.resolving import assumed_basis, basis_of, earlier_run, told
+from tare.analysis.resolving import Basis, Plans, assumed_basis, basis_of, earlier_run, told
+from tare.analysis.statistics.anytime import mean_evidence
+from tare.analysis.statistics.detectable import detectable
+
+
+def plans(least: int, most: int, *, anytime: bool = False, **headlines: int) -> Plans:
+    return Plans((least, most), {"typical": 0, **headlines}, anytime=anytime)  # type: ignore[dict-item]
+
 
 TRUTH = {"bare": 1.0, "bare-again": 1.0, "qemu-pv": 1.2}
 
 
 def folder_of(
-    place: Path, spread: float, blocks: int = 40, run: str = "r1", metrics: int = 3
+    place: Path,
+    spread: float,
+    blocks: int = 40,
+    run: str = "r1",
+    metrics: int = 3,
+    truth: dict[str, float] = TRUTH,
 ) -> Path:
-    of = [SimulatedMetric(f"m{i}", TRUTH, spreads=(spread, 0.0)) for i in range(metrics)]
-    return write_run(place, events_of(SimulatedRun(of, blocks=blocks, run=run)))
+    of = [SimulatedMetric(f"m{i}", truth, spreads=(spread, 0.0)) for i in range(metrics)]
+    arms = {arm: "qemu" if arm == "qemu-pv" else "bare" for arm in truth}
+    return write_run(place, events_of(SimulatedRun(of, arms=arms, blocks=blocks, run=run)))
 
 
 def test_a_pilot_tells_how_far_boots_differ(tmp_path: Path) -> None:
     basis = some(basis_of(load_run(folder_of(tmp_path / "a", 0.05)), "the pilot"))
-    assert basis.spread == pytest.approx(0.05 * math.sqrt(2), rel=0.25)
+    assert basis.spread == pytest.approx(0.05 * math.sqrt(1.5), rel=0.25)
     assert basis.worst >= basis.spread
-    assert basis.tests == 3
     assert basis_of(load_run(folder_of(tmp_path / "b", 0.05, blocks=2)), "the pilot") is None
 
 
 def test_the_plan_says_what_it_goes_by_and_what_it_cannot_resolve() -> None:
-    said = told(assumed_basis(30), (8, 20), 0.02)
+    said = told(assumed_basis(), plans(8, 20, typical=28, maximum=2))
     assert "assumed variation of 3 %" in said[0]
     assert said[1].startswith("8 blocks: 9.6 % in the typical headline metric (80 % power over 30")
     assert any("cannot resolve the margin of 2 %" in line for line in said)
-    assert not any("cannot resolve" in line for line in told(assumed_basis(5), (8, 60), 0.05))
-    assert any("all will be preliminary" in line for line in told(assumed_basis(5), (3, 3), 0.02))
     assert any("maxima" in line for line in said)
+    few = replace(plans(8, 60, typical=5), margin=0.05)
+    assert not any("cannot resolve" in line for line in told(assumed_basis(), few))
+    short = told(assumed_basis(), plans(3, 3, typical=5))
+    assert any("all will be preliminary" in line for line in short)
+
+
+def test_the_plan_says_of_tails_and_maxima_only_where_there_are_any() -> None:
+    typical = told(assumed_basis(), plans(8, 20, typical=3))
+    assert not any(word in line for line in typical for word in ("tails", "maxima"))
+    tails = replace(plans(8, 20, typical=3, tail=1), tail_precision=0.3)
+    assert "tails are asked to ± 30 %, typical values to ± 5 %" in told(assumed_basis(), tails)
+
+
+def test_looking_at_any_time_and_the_twins_boots_are_reckoned_with() -> None:
+    def first(basis: Basis, asked: Plans) -> float:
+        return float(told(basis, asked)[1].split(": ")[1].split(" %")[0])
+
+    asked = plans(8, 8, typical=11)
+    once = first(assumed_basis(), asked)
+    assert first(assumed_basis(), replace(asked, anytime=True)) > 1.3 * once
+    assert first(assumed_basis(boots=2), asked) < 0.9 * once
+    early = told(assumed_basis(), plans(6, 8, typical=30, anytime=True))
+    assert early[1] == "6 blocks: none, so early"
+
+
+def test_power_at_any_time_is_what_looks_find() -> None:
+    """What is said to be declared in 80 % by the last block, is: at some look, so a bit oftener."""
+    rng, studies, blocks = np.random.default_rng(1), 300, 12
+    difference = detectable(0.05, blocks, 5, 0.05, anytime=True)
+    found = sum(
+        any(mean_evidence(drawn[:n].tolist()) >= 5 / 0.05 for n in range(6, blocks + 1))
+        for drawn in difference + 0.05 * rng.standard_normal((studies, blocks))
+    )
+    assert 0.8 - 3 * math.sqrt(0.16 / studies) <= found / studies < 0.95
+
+
+def test_the_twins_boots_narrow_a_pilots_spread_and_are_no_arm(tmp_path: Path) -> None:
+    noisy = {arm: value for arm, value in TRUTH.items() if arm != "bare-again"}
+    with_twin, without = (
+        some(basis_of(load_run(folder_of(tmp_path / name, 0.05, truth=truth)), "the pilot"))
+        for name, truth in (("a", TRUTH), ("b", noisy))
+    )
+    assert with_twin.spread == pytest.approx(0.05 * math.sqrt(1.5), rel=0.15)
+    assert without.spread == pytest.approx(0.05 * math.sqrt(2), rel=0.15)
 
 
 def test_this_hosts_newest_run_of_the_study_is_found_and_nothing_else(tmp_path: Path) -> None:

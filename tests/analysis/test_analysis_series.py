@@ -242,6 +242,18 @@ def test_a_greatest_value_alone_makes_no_intervals(tmp_path: Path) -> None:
     assert summarise_series([steps]) is None
 
 
+def test_counts_of_something_else_are_no_histogram(tmp_path: Path) -> None:
+    # As the agent tells of the operations of Filebench's loops.
+    columns = {"operation": [1, 1, 2], "up_to_ns": [100, 200, 100], "count": [5, 1, 7]}
+    operations = entry(tmp_path / "o", columns, name="operations")
+    assert summarise_series([operations]) is None
+
+    class Run:
+        series = (operations,)
+
+    assert group_series(cast(Any, [Run()])) == {}
+
+
 def test_series_are_grouped_by_whose_they_are() -> None:
     nowhere = Path()
 

@@ -103,3 +103,57 @@ def test_zeros_are_no_reason_to_skip_what_is_asked() -> None:
     none_at_all = [v._replace(value=0.0) for v in values_of(8, 0.1)]
     found = decide(none_at_all, blocks_done=8, **ASKED)
     assert (found.go_on, found.half_width) == (False, None)
+
+
+def test_the_twins_boots_count_as_the_baselines() -> None:
+    rng = np.random.default_rng(2)
+    values = [
+        Value(b, arm, "m", float(np.exp(0.06 * rng.normal())))
+        for b in range(200)
+        for arm in ("base", "twin", "arm")
+    ]
+
+    def blocks(twins: dict[str, str]) -> tuple[int, str]:
+        for done in range(8, 200):
+            seen = [value for value in values if value.block < done]
+            found = decide(
+                seen, baseline="base", blocks_done=done, least=8, most=200, precision=0.03,
+                twins=twins,
+            )  # fmt: skip
+            if not found.go_on:
+                return done, found.reason
+        return 200, ""
+
+    # Nobody asks how precisely a baseline and its twin are known to differ, and two boots tell
+    # more of a baseline than one does.
+    alone, together = blocks({})[0], blocks({"base": "twin"})[0]
+    assert together < 0.9 * alone
+    wide = [v._replace(value=v.value * 3.0 ** (v.block % 2)) if v.arm == "twin" else v
+            for v in values if v.block < 30]  # fmt: skip
+    reason = decide(
+        wide, baseline="base", blocks_done=30, least=8, most=200, precision=0.01,
+        twins={"base": "twin"},
+    ).reason  # fmt: skip
+    assert reason.startswith("m of arm is known to")
+
+
+def test_maxima_count_in_the_family_that_looking_early_shares_its_level_among() -> None:
+    rng = np.random.default_rng(3)
+    lone = [
+        Value(b, arm, "m", float(np.exp(0.05 * rng.normal())) * (1.12 if arm == "arm" else 1.0))
+        for b in range(60)
+        for arm in ("base", "arm")
+    ]
+    beside = [v._replace(key=f"max {i}", kind="maximum") for i in range(10) for v in lone]
+
+    def blocks(values: list[Value]) -> int:
+        return next(
+            done
+            for done in range(6, 60)
+            if not decide(
+                [v for v in values if v.block < done], baseline="base", blocks_done=done, least=6,
+                most=60, precision=0.001, method="anytime", margin=0.02,
+            ).go_on
+        )  # fmt: skip
+
+    assert blocks([*lone, *beside]) > blocks(lone)

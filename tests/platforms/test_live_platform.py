@@ -17,6 +17,7 @@ from tare.hosts import Ledger, LocalHost
 from tare.images.cache import default_cache
 from tare.images.live.image import make_live_image
 from tare.platforms.contract import Context, MachineSpec, Prepared, Shape
+from tare.platforms.live.knock import knocks
 from tare.platforms.live.medium import certificate_file, make_medium, read_medium
 from tare.platforms.live.options import ANY, LiveOptions
 from tare.platforms.live.platform import BareLive
@@ -149,6 +150,29 @@ async def test_a_machine_that_nobody_boots_is_waited_for_and_given_up(
     with pytest.raises(MachineFault, match=r"did not answer within 0\.3 s"):
         await machine.ready(0.3)
     await machine.stop()
+
+
+async def test_a_machine_that_dials_is_heard_and_goes_on_dialling(
+    context: Context, medium: Path, agent_program: Path, tmp_path: Path
+) -> None:
+    live, options = BareLive(), LiveOptions(medium=str(medium), virtual=True)
+    assert live.stated(options).boots_each
+    async with played(agent_program, medium) as boots:
+        for _ in range(2):
+            assert not (await live.presence(context, options)).absent
+        machine = await live.start(context, options, BOOTED, spec(tmp_path, 1))
+        await machine.ready(60)
+        # Nobody was let in before: this is still its first boot.
+        assert boots in ([], [1])
+        await machine.stop()
+
+
+async def test_where_no_machine_dials_none_is_there(medium: Path, context: Context) -> None:
+    place = read_medium(medium).callback
+    assert not await knocks(place, 0.05)
+    with socket.create_server((place.address, place.port)):
+        found = await BareLive().presence(context, LiveOptions(medium=str(medium)))
+    assert "the machine cannot dial back" in found.absent
 
 
 async def test_what_is_wrong_with_a_medium_is_told_before_anything_starts(

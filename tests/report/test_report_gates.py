@@ -157,6 +157,10 @@ def test_runs_are_compared_by_effects_and_many_by_what_they_say_together(
     two = tare("compare", *runs[:2])
     assert two.returncode == 0, two.stderr
     assert "After ÷ before" in two.stdout and "vm" in two.stdout
+    # 1.2 against 1.32 of the baseline's; the other run is as the first one.
+    assert [line.split("|")[-2].strip() for line in two.stdout.splitlines() if "| vm" in line] == [
+        "worse"
+    ]
     three = tare("compare", *runs)
     assert three.returncode == 0, three.stderr
     assert "Between runs" in three.stdout

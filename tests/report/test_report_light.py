@@ -1,4 +1,4 @@
-"""What a report does not need is not loaded: starting was most of a small report's time."""
+"""What a command does not need is not loaded: starting was most of a small report's time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from report.report_synthetic import write_run
 
 HEAVY = (
-    *("polars", "scipy", "vl_convert", "asyncio", "asyncssh"),
+    *("polars", "scipy", "vl_convert", "asyncio", "asyncssh", "rich"),
     *("tare.references.published", "tare.study.model"),
 )
 SCRIPT = """
@@ -40,6 +40,10 @@ def test_a_report_without_series_loads_no_tables_and_no_painter(tmp_path: Path) 
     write_run(tmp_path, blocks=2, series=False)
     assert loaded("report", str(tmp_path)) == []
     assert (tmp_path / "figures" / "overhead.svg").is_file()
+
+
+def test_a_plan_for_this_computer_loads_nothing_that_reaches_others() -> None:
+    assert "asyncssh" not in loaded("plan", "quick")
 
 
 def test_what_is_asked_for_is_loaded(tmp_path: Path) -> None:

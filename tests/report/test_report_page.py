@@ -17,10 +17,12 @@ from report.report_synthetic import (
     write_run,
 )
 from report.report_values import ArmSpec
-from tare.analysis.model import Comparison
+from tare.analysis.model import ArmVerdict, Comparison
 from tare.errors import InputError
 from tare.report import build_report
+from tare.report.method import method_of
 from tare.report.rendering import unbroken
+from tare.report.verdicts import lead
 from tare.report.words import EMULATED
 
 Quick = tuple[Path, Page, Comparison]
@@ -115,6 +117,30 @@ def test_the_first_screen_has_the_verdict_and_the_figure(quick: Quick) -> None:
         assert verdict.arm in words
     why = "/dev/kvm opens, but no guest booted within 20 s. To do: run tare doctor."
     assert f"kvm has no values: {why}" in words
+
+
+def test_an_arm_that_is_better_on_some_work_is_not_told_as_better(quick: Quick) -> None:
+    _, _, comparison = quick
+    arm = comparison.arm_verdicts[-1].arm
+
+    def told(**counts: int) -> str:
+        none = dict.fromkeys(("worse", "better", "equivalent", "inconclusive", "preliminary"), 0)
+        verdict = ArmVerdict(arm=arm, emulated=False, sentence="", **(none | counts))
+        return lead(replace(comparison, arm_verdicts=(verdict,)))
+
+    assert told(better=6) == f"{arm} does better than bare."
+    assert told(better=1, equivalent=5) == (
+        f"{arm} does better than bare on some work; other work costs the same, within ± 2 %."
+    )
+    assert told(better=1, equivalent=1, inconclusive=4).startswith(
+        f"{arm} does better than bare on some work; not all other work is decided by 8 blocks"
+    )
+
+
+def test_few_blocks_are_said_to_show_little_of_their_order(quick: Quick) -> None:
+    _, page, comparison = quick
+    assert "8 blocks show it only where many metrics agree" in page.words
+    assert not any("show it only" in line for line in method_of(replace(comparison, blocks=20)))
 
 
 def test_files_beside_the_page_exist_and_are_what_they_claim(quick: Quick) -> None:

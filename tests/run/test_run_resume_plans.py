@@ -128,16 +128,20 @@ def beginning(study: Study, facts: dict[str, ArmFacts], plan: Plan) -> Iterator[
     yield Planned(blocks_most=BLOCKS, cells_per_block=1, expected_block_s=1.0)
 
 
+def measured_block(plan: Plan, block: int) -> Iterator[Event]:
+    yield BlockStarted(block=block, order=())
+    for batch in plan.block(block):
+        for cell in batch.cells:
+            yield CellStarted(
+                cell=cell.id, block=block, arm=cell.arm, scenario=cell.scenario,
+                workload=cell.workload, parameters=dict(cell.parameters),
+            )  # fmt: skip
+            yield CellFinished(cell=cell.id, status="ok")
+
+
 def carried_out(plan: Plan) -> Iterator[Event]:
     for block in range(1, BLOCKS + 1):
-        yield BlockStarted(block=block, order=())
-        for batch in plan.block(block):
-            for cell in batch.cells:
-                yield CellStarted(
-                    cell=cell.id, block=block, arm=cell.arm, scenario=cell.scenario,
-                    workload=cell.workload, parameters=dict(cell.parameters),
-                )  # fmt: skip
-                yield CellFinished(cell=cell.id, status="ok")
+        yield from measured_block(plan, block)
         yield BlockFinished(block=block)
 
 

@@ -110,6 +110,8 @@ class _AllPairs:
         known = self.making.summaries
         if (key, arm) not in known or (key, other) not in known:
             return None
+        if self.making.sessions.across(arm, other):
+            return self.making.sessions.pair(key, self.measured[key], arm, other)
         places = self._places(key)
         pair = pair_up(key, self.measured[key], arm, other, places)
         twin = self.making.twins.get(other)

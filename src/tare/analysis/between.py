@@ -21,7 +21,7 @@ from tare.analysis.statistics.resolution import log_widening
 from tare.analysis.verdict import LEVEL
 from tare.errors import InputError
 
-SPOILS = frozenset({"failures", "serial", "slow-boots"})
+SPOILS = frozenset({"failures", "baseline-failures", "serial", "slow-boots", "together"})
 """Flags of an effect that forbid to tell its change as none."""
 
 
@@ -60,6 +60,34 @@ class Change:
     def ratio(self) -> bool:
         """Whether ``change`` is a ratio."""
         return self.before.scale == "ratio" and self.after.scale == "ratio"
+
+    @property
+    def looks_worse(self) -> bool:
+        """Whether it is for the worse, of what has a better direction."""
+        return (self.change > (1.0 if self.ratio else 0.0)) == (self.before.better != "higher")
+
+    @property
+    def flattered(self) -> str:
+        """Return which lost cells may have made it look as it does; empty where none were lost.
+
+        Slow cells may be what fails: a change looks worse than it is where the arm lost some
+        before, or its baseline after; and better where it was the other way round.
+        """
+        first, second = ("failures", "baseline-failures")
+        if not self.looks_worse:
+            first, second = second, first
+        return next(
+            (
+                f"in the run {when} {flag.text}"
+                for when, effect, kind in (
+                    ("before", self.before, first),
+                    ("after", self.after, second),
+                )
+                for flag in effect.flags
+                if flag.kind == kind
+            ),
+            "",
+        )
 
 
 @dataclass(frozen=True)
@@ -160,7 +188,9 @@ def _sample(effect: Effect, ratio: bool) -> list[float]:
         return values
     # The other run has zeros, so differences are compared: a ratio's are reckoned back.
     arm = {(b.run, b.block): b.value for b in effect.arm_summary.blocks}
-    return [arm[b.run, b.block] * (1 - 1 / b.value) for b in effect.block_effects]
+    # Of rounds of sessions no summary has values of their own.
+    mean = effect.arm_summary.mean
+    return [arm.get((b.run, b.block), mean) * (1 - 1 / b.value) for b in effect.block_effects]
 
 
 def pooled(comparisons: Sequence[Comparison], confidence: float) -> tuple[Pooled, ...]:

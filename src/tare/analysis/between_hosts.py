@@ -71,6 +71,21 @@ def _over(effect: Effect, logs: Mapping[str, Sequence[float]], confidence: float
     return OverHosts(effect, ratios, mean, mean.between**2 / whole if whole > 0 else 0.0)
 
 
+def share_between(samples: Sequence[Sequence[float]]) -> float:
+    """Return the part of the variance that lies between groups, 0 to 1.
+
+    Args:
+        samples: The values of each group, two or more, of two or more groups.
+    """
+    within = _within(samples)
+    means = [math.fsum(values) / len(values) for values in samples]
+    # All groups are taken to scatter alike, or two blocks that happen to agree would weigh most.
+    errors = [math.sqrt(within / len(values)) for values in samples]
+    between = together(means, errors, 0.95).between
+    whole = between**2 + within
+    return between**2 / whole if whole > 0 else 0.0
+
+
 def _within(samples: Sequence[Sequence[float]]) -> float:
     """Return the variance of a host's blocks about their mean, pooled over hosts."""
     degrees = sum(len(values) - 1 for values in samples)

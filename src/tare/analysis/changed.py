@@ -26,7 +26,7 @@ class Changed:
         change: The change, with an interval by itself.
         baseline: The arm that both effects are against.
         verdict: As of effects; of the second run against the first.
-        reason: Why it is not told as equivalent, where its interval alone would do.
+        reason: Why it is not told as its interval alone would do; empty where nothing forbids it.
         family: Changes in its family.
     """
 
@@ -88,7 +88,7 @@ def changed(
 
 
 def _judged(change: Change, wide: Change, margin: float) -> tuple[VerdictWord, str]:
-    """Return the verdict, and what speaks against telling the change as none."""
+    """Return the verdict, and what speaks against what the interval alone tells."""
     even = 1.0 if change.ratio else 0.0
     value = abs(change.before.arm_summary.centre)
     low_even, high_even = (
@@ -98,10 +98,11 @@ def _judged(change: Change, wide: Change, margin: float) -> tuple[VerdictWord, s
         return "preliminary", ""
     beyond = not low_even <= change.change <= high_even
     if beyond and not wide.low <= even <= wide.high:
-        more = change.change > even
         if change.before.better == "neither":
             return "differs", ""
-        return ("worse" if more == (change.before.better == "lower") else "better"), ""
+        if change.flattered:
+            return "inconclusive", change.flattered
+        return ("worse" if change.looks_worse else "better"), ""
     if low_even <= change.low and change.high <= high_even:
         reason = next(
             (

@@ -7,22 +7,25 @@ from dataclasses import replace
 
 import numpy as np
 
+from tare.analysis import controls as controlled
 from tare.analysis.anytime import at_any_time
-from tare.analysis.comparison import ArmVerdict, Comparison, Correction
+from tare.analysis.comparison import ArmVerdict, Comparison
+from tare.analysis.corrections import corrections
 from tare.analysis.duets import overlaps
 from tare.analysis.effects import Estimate, Pair, estimate_all, pair_up, summarise_arm
 from tare.analysis.families import Tested, tested
 from tare.analysis.findings import failure_rates, lost_cells, slow_modes
 from tare.analysis.flags import Known, doubts, flags_of, robust_flags
+from tare.analysis.flattery import flattery
 from tare.analysis.grouping import group
 from tare.analysis.host_costs import host_costs
-from tare.analysis.noise import noise_floor
 from tare.analysis.order import Order, orders, widened
 from tare.analysis.places import places_in_blocks
 from tare.analysis.places import taken_together as place_together
 from tare.analysis.proofs import proof_differences
-from tare.analysis.results import Effect, Family, Interval, Key
+from tare.analysis.results import DECLARED, Effect, Family, Interval, Key
 from tare.analysis.rundata import RunData
+from tare.analysis.sessions import in_sessions
 from tare.analysis.settings import Settings
 from tare.analysis.statistics.dip import two_humped
 from tare.analysis.statistics.exchange import least_exchanged_p
@@ -76,6 +79,7 @@ class Comparing:
         self.emulated = frozenset[str]().union(*(run.emulated_arms for run in runs))
         self.arms = self._arms()
         self.seed = " ".join(sorted(run.run for run in runs))
+        self.sessions = in_sessions(runs, {})
         self.summaries = {
             (key, arm): summarise_arm(
                 key,
@@ -83,6 +87,7 @@ class Comparing:
                 arm,
                 emulated=arm in self.emulated,
                 confidence=settings.confidence,
+                session_of=self.sessions.session_of,
             )
             for key, measured in self.measured.items()
             for arm in self.arms
@@ -99,8 +104,10 @@ class Comparing:
         )
         self.places = places_in_blocks(runs) if settings.position else None
         self.twins = settings.twins
+        self.told_apart: Mapping[tuple[Key, str], str] = {}
         self.pooled = self._pool() if settings.pool_twin else {}
         """By what they are called together: a baseline and its twin."""
+        self.sessions = in_sessions(runs, self.pooled)
 
     def _arms(self) -> tuple[str, ...]:
         named = dict.fromkeys(arm for run in self.runs for arm in run.arms)
@@ -137,7 +144,8 @@ class Comparing:
         """Return the comparison with the baseline."""
         settings = self.settings
         controls = self._effects(self._control_pairs(), {}, control=True)
-        floors = self._floors(controls)
+        floors = controlled.floors(controls, settings)
+        self.told_apart = controlled.told_apart(controls, settings)
         effects = self._effects(self._pairs(pooled=bool(self.pooled)), floors)
         blocks = {
             block
@@ -159,7 +167,7 @@ class Comparing:
             effects=effects,
             aa=controls,
             summaries=tuple(self.summaries.values()),
-            families=_corrections((*effects, *controls), settings.level),
+            families=corrections((*effects, *controls), settings.level),
             arm_verdicts=self._arm_verdicts(effects),
             proof_differences=proof_differences(
                 (machine for run in self.runs for machine in run.machines),
@@ -174,17 +182,6 @@ class Comparing:
             position=settings.position,
             failures=failure_rates(self.runs, baselines, settings.confidence),
         )
-
-    def _floors(self, controls: Sequence[Effect]) -> dict[tuple[Key, str], float | None]:
-        """Return what identical arms may differ by, by key and the baseline it is told of."""
-        settings = self.settings
-        baselines = (settings.baseline, *dict.fromkeys(settings.own_baselines.values()))
-        return {
-            (effect.key, baseline): noise_floor(effect)
-            for effect in controls
-            # A pair of other arms tells something of all; a baseline's own, of its host alone.
-            for baseline in ((effect.baseline,) if effect.baseline in baselines else baselines)
-        }
 
     def _control_pairs(self) -> list[Pair]:
         found = (
@@ -209,6 +206,8 @@ class Comparing:
         return [pair for pair in found if pair is not None]
 
     def _pair(self, key: Key, arm: str, baseline: str) -> Pair | None:
+        if self.sessions.across(arm, baseline):
+            return self.sessions.pair(key, self.measured[key], arm, baseline)
         places = None if self.places is None else self.places.get(key.scenario, {})
         pair = pair_up(key, self.measured[key], arm, baseline, places)
         both = self.pooled.get(baseline)
@@ -282,10 +281,12 @@ class Comparing:
             unit=pair.measured.unit,
             baseline_value=summary.mean if pair.seldom else summary.centre,
             spread=(min(values), max(values)),
-            doubt=doubts(pair, arms, flags, self.known),
+            doubt=doubts(pair, arms, flags, self.known)
+            or self.told_apart.get((pair.key, settings.baseline_of(pair.arm)), ""),
             grid=pair.hidden,
             surest=surest,
-            lost=bool(self.known.lost.of_arm_alone(pair.arm, arms, pair.key)),
+            each=pair.each,
+            flattered=flattery(pair, arms, self.known.lost, settings.confidence),
         )
         verdict = judge(evidence)
         if verdict == "preliminary":
@@ -321,6 +322,7 @@ class Comparing:
             sentence="",
             flags=tuple(flags),
             widened=wider,
+            each=pair.each,
         )
         said = sentence(
             evidence,
@@ -362,25 +364,12 @@ class Comparing:
             notes.append(
                 "The study has no A/A pair, so nothing says how far identical arms differ here."
             )
-        failed = [e for e in controls if e.headline and e.verdict in ("better", "worse", "differs")]
+        failed = [e for e in controls if e.headline and e.verdict in DECLARED]
         if failed:
             # Without the twin, for the reader to see what hangs on it.
             alone = self._effects(self._pairs(pooled=False), floors) if self.pooled else ()
             notes[:0] = aa_notes(failed, effects, alone)
         return tuple(notes)
-
-
-def _corrections(effects: Sequence[Effect], level: float) -> tuple[Correction, ...]:
-    order: tuple[Family, ...] = ("headline", "detail", "control")
-    found = []
-    for family in order:
-        for arm in dict.fromkeys(effect.arm for effect in effects):
-            members = [e for e in effects if (e.family, e.arm) == (family, arm) and e.p is not None]
-            if members:
-                declared = sum(e.verdict in ("better", "worse", "differs") for e in members)
-                least = min(e.p_least for e in members)
-                found.append(Correction(family, arm, len(members), declared, level, least))
-    return tuple(found)
 
 
 def _half_width(interval: Interval | None, pair: Pair) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,6 +14,7 @@ from tare.analysis.grouping import Block, BlockId, Measured, logs_of
 from tare.analysis.results import (
     ArmSummary,
     BlockValue,
+    Each,
     Interval,
     IntervalMethod,
     Key,
@@ -54,6 +55,7 @@ class Pair:
         step: The step of the grid that the values sit on, in their unit; 0 without one.
         twins: The baseline's arms, where two are taken together.
         places: Where each arm stood, by block; empty where that is not taken into account.
+        each: What of ``blocks`` each is.
     """
 
     key: Key
@@ -67,6 +69,7 @@ class Pair:
     step: float = 0.0
     twins: tuple[str, ...] = ()
     places: Mapping[BlockId, Mapping[str, float]] = field(default_factory=dict)
+    each: Each = "block"
 
     @property
     def typical(self) -> bool:
@@ -184,18 +187,25 @@ def _later_by(
     return tuple(place[arm] - place[baseline] for place in known)
 
 
+def _timed(unit: str) -> bool:
+    return unit == "s" or unit.endswith("/s")
+
+
 def clock_step(unit: str, values: Sequence[float]) -> float:
-    """Return the step of the grid that durations sit on; 0 for what is counted one by one.
+    """Return the step of the grid that durations and rates sit on; 0 for what is counted.
+
+    A rate is on one where few pieces of work were done in a time that was given, or where a
+    program rounds what it tells.
 
     Args:
         unit: The values' unit.
         values: Those of all boots and arms.
     """
-    return grid_step(values, NANOSECOND) if unit == "s" else 0.0
+    return grid_step(values, NANOSECOND if unit == "s" else 0.0) if _timed(unit) else 0.0
 
 
 def _step(measured: Measured, sides: Sequence[Mapping[BlockId, float]]) -> float:
-    if measured.unit != "s":
+    if not _timed(measured.unit):
         return 0.0
     return clock_step(measured.unit, [value for side in sides for value in side.values()])
 
@@ -323,9 +333,24 @@ def _stack(nested: Iterable[Nested]) -> Nested:
 
 
 def summarise_arm(
-    key: Key, measured: Measured, arm: str, *, emulated: bool, confidence: float
+    key: Key,
+    measured: Measured,
+    arm: str,
+    *,
+    emulated: bool,
+    confidence: float,
+    session_of: Callable[[BlockId], Hashable] = lambda block: block,
 ) -> ArmSummary:
-    """Return one arm's values over all its blocks, whatever the other arms have."""
+    """Return one arm's values over all its blocks, whatever the other arms have.
+
+    Args:
+        key: What was measured.
+        measured: Its values.
+        arm: The arm.
+        emulated: Whether the arm is.
+        confidence: Nominal coverage of the interval.
+        session_of: What the blocks of one session have in common, which the interval rests on.
+    """
     blocks = measured.arms[arm]
     means = measured.values(arm, logs=measured.positive((arm,)))
     sample = list(means.values())
@@ -335,14 +360,18 @@ def summarise_arm(
             for ((run, number), block), value in zip(blocks.items(), sample, strict=True)
         ]
     )
+    sessions: dict[Hashable, list[float]] = defaultdict(list)
+    for block, value in means.items():
+        sessions[session_of(block)].append(value)
+    apart = [math.fsum(each) / len(each) for each in sessions.values()]
     typical = measured.kind == "typical"
     mean, median = math.fsum(sample) / len(sample), statistics.median(sample)
     interval, error = None, None
-    if typical and len(sample) >= 2:
-        error = error_of_mean(sample, confidence)
+    if typical and len(apart) >= 2:
+        error = error_of_mean(apart, confidence)
         interval = Interval(mean - error, mean + error, "student-t", confidence)
-    elif len(sample) >= 2:
-        ends = median_interval(sample, confidence)
+    elif not typical and len(apart) >= 2:
+        ends = median_interval(apart, confidence)
         interval = Interval(*ends, "order-statistic", confidence) if ends else None
     greatest = max(sample)
     if measured.kind == "maximum":

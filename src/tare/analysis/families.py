@@ -92,17 +92,17 @@ def _exchanged(pairs: Sequence[Pair], blocks: Sequence[BlockId], seed: int, leas
         if ratio and not pair.measured.positive(sides):
             # One of the baseline's boots was 0, and only both together have a ratio.
             sides = (pair.arm, pair.baseline)
+        placed = pair.typical and bool(pair.later_by)
         for side, arm in enumerate(sides):
             if arm not in pair.measured.arms:
                 continue
             values = pair.measured.values(arm, logs=ratio)
-            for block in pair.blocks:
-                if block in values:
-                    value = values[block]
-                    boots[side, row, column[block]] = math.log(value) if ratio else value
-                if pair.typical and pair.later_by:
-                    there = pair.places.get(block, {})
-                    places[side, row, column[block]] = there.get(arm, math.nan)
+            own = [block for block in pair.blocks if block in values]
+            told = [math.log(values[block]) if ratio else values[block] for block in own]
+            boots[side, row, [column[block] for block in own]] = told
+            if placed:
+                stood = [pair.places.get(block, {}).get(arm, math.nan) for block in pair.blocks]
+                places[side, row, [column[block] for block in pair.blocks]] = stood
     ranked = [not pair.typical for pair in pairs]
     known = None if np.isnan(places).all() else places
     return exchanged_p(boots, known, ranked=ranked, seed=seed, least=least)

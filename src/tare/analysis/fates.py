@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from tare.analysis.effects import Pair, estimate_all, pair_up
@@ -198,13 +199,19 @@ def _machines(run: RunData, cell: CellResult) -> Iterator[_Machine]:
     workloads: Mapping[str, Any] = run.study.get("workloads") or {}
     spec = workloads.get(cell.workload)
     kind = spec.get("workload", cell.workload) if isinstance(spec, Mapping) else cell.workload
-    yield _Machine(SUBJECT, str(kind), _given(json.loads(cell.parameters or "{}")))
+    yield _Machine(SUBJECT, str(kind), _chosen(cell.parameters))
     scenarios: Mapping[str, Any] = run.study.get("scenarios") or {}
     neighbours = (scenarios.get(cell.scenario) or {}).get("neighbours") or ()
     given = {str(each.get("load")): each.get("parameters") or {} for each in neighbours}
     for report in cell.facts.get("neighbours") or ():
         load = str(report.get("load"))
         yield _Machine(str(report.get("role")), load, _given(given.get(load, {})))
+
+
+@lru_cache(maxsize=1024)
+def _chosen(parameters: str) -> str:
+    """As :func:`_given`, of a cell's parameters: the same in all blocks and arms."""
+    return _given(json.loads(parameters or "{}"))
 
 
 def _given(parameters: Mapping[str, Any]) -> str:

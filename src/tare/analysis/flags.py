@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from tare.analysis.duets import LEAST_BESIDE, Cells
 from tare.analysis.effects import Pair
 from tare.analysis.findings import LostCells, SlowBoots
+from tare.analysis.flattery import lost_alone
 from tare.analysis.order import Order
 from tare.analysis.results import Effect, Flag, Key
 from tare.analysis.series_data import SeriesKey
@@ -72,7 +73,7 @@ def flags_of(
         if (slow := known.slow.get((pair.key, arm))) is not None:
             flags.append(Flag("slow-boots", slow_words(arm, slow)))
     if order is not None:
-        flags += _of_order(order, known.level)
+        flags += _of_order(order, known.level, pair.each)
     return flags
 
 
@@ -85,13 +86,12 @@ def doubts(pair: Pair, baselines: tuple[str, ...], flags: list[Flag], known: Kno
         flags: Its flags.
         known: What was found out.
     """
-    alone = known.lost.of_arm_alone(pair.arm, baselines, pair.key)
-    if alone:
-        return f"{pair.arm} failed in {_blocks(len(alone))} in which the baseline did not"
+    for why in lost_alone(pair, baselines, known.lost).values():
+        return why
     ours = known.slow.get((pair.key, pair.arm))
     if ours is not None:
         return slow_words(pair.arm, ours)
-    return next((flag.text for flag in flags if flag.kind == "serial"), "")
+    return next((flag.text for flag in flags if flag.kind in ("serial", "together")), "")
 
 
 def slow_words(arm: str, slow: SlowBoots) -> str:
@@ -111,18 +111,18 @@ def _of_blocks(pair: Pair, baselines: tuple[str, ...], known: Known) -> list[Fla
     flags = []
     blocks, least = len(pair.blocks), least_blocks(known.level)
     if blocks < least:
-        text = f"{_blocks(blocks)} shared; {least} are the least for a verdict"
+        text = f"{_counted(blocks, pair.each)} shared; {least} are the least for a verdict"
         flags.append(Flag("few-blocks", text))
     for arm, other in ((pair.arm, pair.baseline), (pair.baseline, pair.arm)):
         values = pair.measured.arms[arm]
         missing = sum(block not in values for block in pair.measured.arms[other])
         if missing:
             name = pair.arm if arm == pair.arm else " and ".join(baselines)
-            flags.append(Flag("missing-blocks", f"{name} has no value in {_blocks(missing)}"))
-    alone = known.lost.of_arm_alone(pair.arm, baselines, pair.key)
-    if alone:
-        text = f"{pair.arm} failed in {_blocks(len(alone))} in which the baseline did not"
-        flags.append(Flag("failures", text))
+            flags.append(
+                Flag("missing-blocks", f"{name} has no value in {_counted(missing, pair.each)}")
+            )
+    for looks, why in lost_alone(pair, baselines, known.lost).items():
+        flags.append(Flag("failures" if looks == "better" else "baseline-failures", why))
     return flags
 
 
@@ -154,27 +154,34 @@ def _as_counts(pair: Pair) -> str:
     return f"; as counts its mean is {found.ratio:.3g} times the baseline's ({ends})"
 
 
-def _of_order(order: Order, level: float) -> list[Flag]:
+def _of_order(order: Order, level: float, each: str) -> list[Flag]:
     flags = []
     wider = (
         f"the interval is made {order.wider:.2g} times as wide"
         if order.wider > 1
         else "the interval may be too narrow"
     )
-    # Two looks at one order share the level.
-    if order.drift_p < level / 2:
-        text = f"it drifts over the blocks (correlation with their order {order.drift:.2f})"
+    if order.drifts(level):
+        text = f"it drifts over the {each}s (correlation with their order {order.drift:.2f})"
         flags.append(Flag("serial", f"{text}: {wider}"))
-    elif order.lag_p < level / 2:
-        text = f"each block is like the one before (correlation {order.lag:.2f})"
+    elif order.lags(level):
+        text = f"each {each} is like the one before (correlation {order.lag:.2f})"
         flags.append(Flag("serial", f"{text}: {wider}"))
+    elif order.all_lag(level):
+        made = "intervals are made wider" if order.wider > 1 else "intervals may be too narrow"
+        text = f"over all metrics of the arm each {each} is like the one before: {made}"
+        flags.append(Flag("together", text))
     elif order.wider > 1:
-        flags.append(Flag("order", f"blocks hang together in other metrics of the arm: {wider}"))
+        flags.append(Flag("order", f"{each}s hang together in another metric of the arm: {wider}"))
     return flags
 
 
 def _blocks(count: int) -> str:
-    return f"{count} block" if count == 1 else f"{count} blocks"
+    return _counted(count, "block")
+
+
+def _counted(count: int, each: str) -> str:
+    return f"{count} {each}" if count == 1 else f"{count} {each}s"
 
 
 def robust_flags(effect: Effect) -> list[Flag]:

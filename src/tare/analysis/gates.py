@@ -27,8 +27,6 @@ from tare.study.quantities import DURATION_UNITS
 ERROR = 0.05
 """How often any gate of a call may fail, or hold, though the truth is on the other side."""
 
-LOST = frozenset({"failures"})
-
 Outcome = Literal["holds", "fails", "open"]
 
 _GATE = re.compile(
@@ -100,6 +98,7 @@ class Checked:
         value: Where the gate is about the value itself, its interval in the metric's unit.
         at: The value.
         reason: Why it is open although its interval alone would decide; empty: nothing else is.
+        by_floor: Whether the limit is that of a floor, which is farther than the gate's own.
     """
 
     gate: Gate
@@ -109,6 +108,7 @@ class Checked:
     value: Interval | None = None
     at: float = math.nan
     reason: str = ""
+    by_floor: bool = False
 
 
 def parse_gate(text: str, floor: float = 0.0, share: float = 0.0) -> Gate:
@@ -216,16 +216,17 @@ def _doubt(checked: Checked) -> str:
     """Return what forbids to trust the interval, as it forbids to tell an effect as equivalent.
 
     A gate does not hold where failed cells may have been the slow ones, where an arm has slow
-    boots, or where blocks hang together. It does not fail where cells were lost in the run before,
-    whose effect they flattered.
+    boots, or where blocks hang together. It does not fail where lost cells may have made the
+    change look so: the arm's in the run before, or the baseline's in the run after.
     """
     change = checked.change
-    runs = [("after", change.after), ("before", change.before)]
+    if checked.outcome == "fails" and not checked.gate.value:
+        return change.flattered
+    if checked.outcome != "holds":
+        return ""
+    runs, kinds = [("after", change.after), ("before", change.before)], SPOILS
     if checked.gate.value:
-        runs = runs[:1]
-    kinds = {"holds": SPOILS, "fails": LOST, "open": frozenset[str]()}[checked.outcome]
-    if checked.outcome == "fails":
-        runs = [] if checked.gate.value else runs[1:]
+        runs, kinds = runs[:1], SPOILS - {"baseline-failures"}
     return next(
         (
             f"in the run {when} {flag.text}"
@@ -248,12 +249,12 @@ def _by_interval(gate: Gate, change: Change) -> Checked:
     # A ratio of effects tells a change as a share of the arm's value; so are absolute limits told.
     scale = (1 / value if value > 0 else math.inf) if change.ratio else 1.0
     own = gate.limit * scale if gate.unit else gate.limit * (1.0 if change.ratio else value)
-    limit = even + own
     share = gate.share * (1.0 if change.ratio else value)
     floor = max(gate.floor * scale if gate.floor else 0.0, share)
-    if floor > 0:
-        limit = max(limit, even + floor) if gate.below else min(limit, even - floor)
-    return Checked(gate, change, limit, _outcome(gate, change.low, change.high, limit))
+    by_floor = floor > 0 and (floor > own if gate.below else -floor < own)
+    limit = even + ((floor if gate.below else -floor) if by_floor else own)
+    outcome = _outcome(gate, change.low, change.high, limit)
+    return Checked(gate, change, limit, outcome, by_floor=by_floor)
 
 
 def _own_interval(summary: ArmSummary, confidence: float) -> Interval:

@@ -81,6 +81,7 @@ def run_data(folder: Path, fold: Fold) -> RunData:
         resumed=fold.resumed,
         checks=fold.checks,
         calibrated=tuple(fold.calibrated.values()),
+        sessions=tuple(fold.sessions.begun.values()),
         platforms=fold.platform_results(),
         skipped=tuple(fold.skipped),
         images=tuple(fold.images.values()),
@@ -112,4 +113,14 @@ def _hosts(started: RunStarted, fold: Fold) -> Mapping[str, Any]:
     joined = {
         name: {**started.host.get(name, {}), **each.facts} for name, each in fold.joined.items()
     }
-    return {**started.host, **joined}
+    return {**started.host, **joined, **_of_boots(fold)}
+
+
+def _of_boots(fold: Fold) -> Mapping[str, Any]:
+    """Return what identifies each host, as it was found in each boot of a study in sessions."""
+    found: dict[str, Any] = {}
+    for boot, facts in fold.sessions.hosts.items():
+        several = bool(facts) and all(isinstance(each, Mapping) for each in facts.values())
+        named = {f"{boot}, {name}": each for name, each in facts.items()} if several else {}
+        found |= named or {boot: facts}
+    return found

@@ -14,6 +14,7 @@ from tare.analysis.comparison import (
 )
 from tare.analysis.pairs import AllPairs, Rank, Tie
 from tare.analysis.results import (
+    DECLARED,
     ArmSummary,
     Better,
     BlockValue,
@@ -45,8 +46,10 @@ from tare.events.results import (
     SeriesEntry,
     SkippedPart,
 )
+from tare.events.session_course import SessionResult
 
 __all__ = [
+    "DECLARED",
     "OBSERVATION_COLUMNS",
     "AllPairs",
     "ArmSummary",
@@ -81,6 +84,7 @@ __all__ = [
     "SeriesEntry",
     "SeriesKey",
     "SeriesSummary",
+    "SessionResult",
     "SkippedPart",
     "Tie",
     "VerdictWord",

@@ -88,7 +88,8 @@ class Track:
 class Monitor:
     """A cell with its tracks, the machine's and the host's, each as far as it was recorded.
 
-    ``bound`` are the CPUs of the arm's host that its machines were bound to.
+    ``bound`` are the CPUs of the arm's host that its machines were bound to; ``own`` has those of
+    each role whose counters are its host's, and so tell of other CPUs too.
     """
 
     cell: str
@@ -101,6 +102,7 @@ class Monitor:
     tracks: tuple[Track, ...]
     phases: tuple[Phase, ...] = ()
     bound: frozenset[int] = frozenset()
+    own: Mapping[str, frozenset[int]] = field(default_factory=dict)
     run: str = ""
 
     @property
@@ -151,7 +153,8 @@ def _monitor(
     placed: Mapping[tuple[int, str, str], list[Mapping[str, Any]]],
 ) -> Monitor:
     cell = found.cell
-    bound = bound_cpus(placed.get((cell.block, cell.arm, cell.scenario), ()))
+    places = placed.get((cell.block, cell.arm, cell.scenario), [])
+    bound = bound_cpus(places)
     return Monitor(
         run=cell.run,
         cell=cell.cell,
@@ -164,6 +167,11 @@ def _monitor(
         tracks=tuple(_grouped(track, bound) for track in found.tracks),
         phases=phases_of(cell.facts),
         bound=bound,
+        own={
+            str(place.get("role")): cpus
+            for place in places
+            if place.get("sees_host_cpus") and (cpus := bound_cpus([place]))
+        },
     )
 
 

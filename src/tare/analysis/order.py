@@ -12,7 +12,7 @@ import numpy as np
 from tare.analysis.effects import Estimate, Pair
 from tare.analysis.results import Interval
 from tare.analysis.statistics.bootstrap import seed_from
-from tare.analysis.statistics.serial import LEAST_BLOCKS, serial, widening
+from tare.analysis.statistics.serial import LEAST_BLOCKS, Serial, serial, widening
 
 SURE = 0.01
 """Of so few arms whose blocks do not hang together are intervals widened: in each that is, a true
@@ -23,6 +23,7 @@ class Order(NamedTuple):
     """What the order of blocks tells of one effect; a p is adjusted over the arm's headlines.
 
     Args:
+        together: p of the lag correlations of all the arm's headlines together.
         wider: How many times wider its interval must be, where blocks of the arm hang together; 1
             where they do not.
         surest: The same for an interval over all of the arm's headline metrics together.
@@ -32,12 +33,36 @@ class Order(NamedTuple):
     lag_p: float
     drift: float
     drift_p: float
+    together: float = 1.0
     wider: float = 1.0
     surest: float = 1.0
 
+    # Several looks at one order share the level: all metrics together have half of it.
+
+    def drifts(self, level: float) -> bool:
+        """Return whether its own blocks drift."""
+        return self.drift_p < level / 4
+
+    def lags(self, level: float) -> bool:
+        """Return whether its own blocks are like the ones before."""
+        return self.lag_p < level / 4
+
+    def all_lag(self, level: float) -> bool:
+        """Return whether blocks of all the arm's headlines together are like the ones before."""
+        return self.together < level / 2
+
     def tells(self, level: float) -> bool:
-        """Return whether its own blocks hang together: two looks at one order share the level."""
-        return min(self.lag_p, self.drift_p) < level / 2
+        """Return whether its blocks hang together, by themselves or with those of all metrics."""
+        return self.drifts(level) or self.lags(level) or self.all_lag(level)
+
+
+def order_of_each(tests: Serial) -> list[Order]:
+    """Return what `serial` tells of the metrics of one arm, one by one."""
+    by_metric = zip(tests.lag, tests.lag_p, tests.drift, tests.drift_p, strict=True)
+    return [
+        Order(float(lag), float(lag_p), float(drift), float(drift_p), tests.together)
+        for lag, lag_p, drift, drift_p in by_metric
+    ]
 
 
 def orders(pairs: Sequence[Pair], seed: str, confidence: float) -> dict[int, Order]:
@@ -64,7 +89,7 @@ def orders(pairs: Sequence[Pair], seed: str, confidence: float) -> dict[int, Ord
             # Tails would let one boot decide: their ranks tell the order as well.
             values = np.argsort(np.argsort(values, axis=1), axis=1).astype(np.float64)
         tests = serial(values, seed_from(seed, "order", arm))
-        told = [Order(*map(float, one)) for one in zip(*tests, strict=True)]
+        told = order_of_each(tests)
         if any(one.tells(SURE) for one in told):
             by_itself = widening(tests.lag, most, confidence)
             over_all = widening(tests.lag, most, confidence, len(indices))

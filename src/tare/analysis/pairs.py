@@ -108,10 +108,7 @@ def _rank(
 def _either_way(
     verdicts: Mapping[tuple[str, str], VerdictWord], arm: str, other: str
 ) -> VerdictWord:
-    """Return a verdict that holds whichever of the two is the baseline.
-
-    What failed in one arm alone forbids to call that one better or equal, but not the other worse.
-    """
+    """Return a verdict that holds whichever of the two is the baseline."""
     ours = verdicts.get((arm, other), "inconclusive")
     turned = _TURNED.get(verdicts.get((other, arm), "inconclusive"))
     return ours if ours == turned else "inconclusive"

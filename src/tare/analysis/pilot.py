@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from tare.analysis.rundata import RunData
+from tare.analysis.settings import Settings
 from tare.analysis.statistics.repeats import choose_repeats
 
 LEAST_COST_S = 1e-3
@@ -62,9 +63,13 @@ def advise(pilot: RunData, precision: float, confidence: float) -> tuple[Advice,
     boot_s = _boot_seconds(pilot)
     cell_s = _cell_seconds(pilot)
     baseline = str(pilot.study["baseline"])
+    # A twin's boots are its baseline's: nobody asks how precisely their ratio is known.
+    twins = set(Settings.of([pilot]).twins.values())
     advices = []
     for key, ratios in _paired_log_ratios(pilot, baseline):
         arm, scenario, workload, parameters, _ = key
+        if arm in twins:
+            continue
         base = pilot.own_baselines.get(arm, baseline)
         measuring = sum(cell_s[one, scenario, workload, parameters] for one in (arm, base))
         booting = boot_s[arm] + boot_s[base]

@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tare.analysis.effects import pair_up
 from tare.analysis.grouping import group
+from tare.analysis.results import Kind
 from tare.analysis.rundata import RunData
 from tare.analysis.settings import Settings
 from tare.analysis.statistics.detectable import POWER, detectable
+from tare.analysis.statistics.maxt import least_blocks
+from tare.analysis.stopping import TAIL_FACTOR
+from tare.analysis.twin import taken_together
 from tare.analysis.verdict import LEVEL, percent
 
 ASSUMED_CV = 0.03
@@ -32,25 +36,45 @@ class Basis:
     Args:
         spread: Standard deviation of log-ratios between blocks: of the typical headline metric.
         worst: The same of the noisiest one.
-        tests: Headline metrics of one arm.
         source: Where it is from, in words.
     """
 
     spread: float
     worst: float
-    tests: int
     source: str
 
 
-def assumed_basis(tests: int) -> Basis:
+@dataclass(frozen=True)
+class Plans:
+    """What a study plans, as far as it says what can be told.
+
+    Args:
+        blocks: The least and the most blocks.
+        headlines: Headline metrics of one arm by kind, over all scenarios.
+        margin: The practical margin.
+        precision: Asked of typical values.
+        tail_precision: Asked of tails.
+        anytime: Whether verdicts are to hold at every look.
+    """
+
+    blocks: tuple[int, int]
+    headlines: Mapping[Kind, int]
+    margin: float = 0.02
+    precision: float = 0.05
+    tail_precision: float = TAIL_FACTOR * 0.05
+    anytime: bool = False
+
+
+def assumed_basis(boots: int = 1, why: str = "nothing was measured") -> Basis:
     """Return what is assumed where nothing was measured.
 
     Args:
-        tests: Headline metrics of one arm.
+        boots: Boots of the baseline in a block: two with its twin's.
+        why: Why it is assumed, in words.
     """
-    spread = ASSUMED_CV * math.sqrt(2)
-    source = f"an assumed variation of {percent(ASSUMED_CV)} between boots: nothing was measured"
-    return Basis(spread, spread, tests, source)
+    spread = ASSUMED_CV * math.sqrt(1 + 1 / boots)
+    source = f"an assumed variation of {percent(ASSUMED_CV)} between boots: {why}"
+    return Basis(spread, spread, source)
 
 
 def basis_of(run: RunData, source: str) -> Basis | None:
@@ -61,21 +85,26 @@ def basis_of(run: RunData, source: str) -> Basis | None:
         source: What it is, in words.
     """
     settings = Settings.of([run])
-    spreads: dict[str, list[float]] = {}
+    twins = set(settings.twins.values())
+    every: list[float] = []
     for key, measured in group([run]).items():
         if not measured.headline or measured.kind != "typical":
             continue
-        for arm in measured.arms:
+        for arm in set(measured.arms) - twins:
             base = settings.baseline_of(arm)
-            pair = pair_up(key, measured, arm, base) if arm != base else None
+            both = (base, settings.twins.get(base, ""))
+            if arm == base:
+                continue
+            against = base
+            if both[1] in measured.arms and base in measured.arms:
+                against = "+".join(both)
+                together = taken_together(measured, both)
+                measured.add(against, together, positive=measured.positive(both))
+            pair = pair_up(key, measured, arm, against)
             if pair is None or pair.scale != "ratio" or len(pair.blocks) < BLOCKS_OF_SPREAD:
                 continue
-            spreads.setdefault(arm, []).append(statistics.stdev(pair.differences))
-    every = [spread for of_arm in spreads.values() for spread in of_arm]
-    if not every:
-        return None
-    tests = max(len(of_arm) for of_arm in spreads.values())
-    return Basis(statistics.median(every), max(every), tests, source)
+            every.append(statistics.stdev(pair.differences))
+    return Basis(statistics.median(every), max(every), source) if every else None
 
 
 SAME_HOST = ("name", "machine", "cpu_model", "cpus", "memory_bytes")
@@ -107,33 +136,40 @@ def earlier_run(folders: Iterable[Path], study: str, host: Mapping[str, Any]) ->
     return max(found)[1] if found else None
 
 
-def told(basis: Basis, blocks: Sequence[int], margin: float, level: float = LEVEL) -> list[str]:
-    """Return what can be told with so many blocks, a sentence each.
+def told(basis: Basis, plans: Plans, level: float = LEVEL) -> list[str]:
+    """Return what can be told, a sentence each.
 
     Args:
         basis: How far boots differ.
-        blocks: The least and the most blocks of the study.
-        margin: Its practical margin.
+        plans: What the study plans.
         level: Familywise error of verdicts.
     """
+    tests = max(1, sum(plans.headlines.values()))
     said = [f"what differences it can tell is reckoned from {basis.source}"]
-    for count in dict.fromkeys(blocks):
+    for count in dict.fromkeys(plans.blocks):
         typical, worst = (
-            detectable(spread, count, max(1, basis.tests), level)
+            detectable(spread, count, tests, level, anytime=plans.anytime)
             for spread in (basis.spread, basis.worst)
         )
         if math.isinf(typical):
-            said.append(f"{count} blocks: none, all will be preliminary")
+            few = count < least_blocks(level)
+            said.append(f"{count} blocks: none, {'all will be preliminary' if few else 'so early'}")
             continue
         text = f"{count} blocks: {percent(math.expm1(typical))} in the typical headline metric"
         if worst > typical:
             text += f", {percent(math.expm1(worst))} in the noisiest"
-        said.append(f"{text} ({100 * POWER:.0f} % power over {max(1, basis.tests)} metrics)")
-        if count == blocks[-1] and typical > math.log1p(margin):
+        family = "one metric" if tests == 1 else f"{tests} metrics"
+        said.append(f"{text} ({100 * POWER:.0f} % power over {family})")
+        if count == plans.blocks[-1] and typical > math.log1p(plans.margin):
             said.append(
-                f"this set-up cannot resolve the margin of {percent(margin)}: quieten the host, "
-                "lengthen the cells, or ask for more blocks"
+                f"this set-up cannot resolve the margin of {percent(plans.margin)}: quieten the "
+                "host, lengthen the cells, or ask for more blocks"
             )
-    said.append("tails are asked a quarter as precisely as typical values")
-    said.append("maxima are told, but no number of blocks makes them precise: they stop no run")
+    if plans.headlines.get("tail"):
+        said.append(
+            f"tails are asked to ± {percent(plans.tail_precision)}, typical values to "
+            f"± {percent(plans.precision)}"
+        )
+    if plans.headlines.get("maximum"):
+        said.append("maxima are told, but no number of blocks makes them precise: they stop no run")
     return said

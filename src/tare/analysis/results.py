@@ -21,13 +21,19 @@ IntervalMethod = Literal[
     "anytime",
     "stein",
 ]
+Each = Literal["block", "round"]
+"""What one observation of an effect is: a block, or a round of sessions."""
 VerdictWord = Literal["better", "worse", "differs", "equivalent", "inconclusive", "preliminary"]
+DECLARED: frozenset[VerdictWord] = frozenset({"better", "worse", "differs"})
+"""Verdicts that declare a difference."""
 FlagKind = Literal[
     "duet",
     "slow-boots",
     "serial",
+    "together",
     "order",
     "failures",
+    "baseline-failures",
     "robust",
     "resolution",
     "seldom",
@@ -206,6 +212,8 @@ class Effect:
         flags: What the reader must know.
         widened: How many times as wide ``interval`` is as for independent blocks, where blocks hang
             together over time.
+        each: What of ``blocks`` each is: a ``block``; or a ``round``, of sessions in which arm and
+            baseline were measured in turns.
     """
 
     key: Key
@@ -238,6 +246,7 @@ class Effect:
     sentence: str
     flags: tuple[Flag, ...] = ()
     widened: float = 1.0
+    each: Each = "block"
 
     @property
     def null(self) -> float:

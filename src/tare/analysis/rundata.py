@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from tare.events import ArmEnded, Calibrated
+    from tare.events.session_course import SessionResult
 
 OBSERVATION_COLUMNS = (
     "run",
@@ -85,6 +86,7 @@ class RunData:
         block_hosts: The host that measured each block, where several shared the run.
         doubts: What shows that the folder is not as the run wrote it, one sentence each.
         calibrated: What the agent and others told of each host before the first block.
+        sessions: Those that were begun, where one computer was booted in turns.
         breaks: Between which blocks something changed that the user accepted.
     """
 
@@ -121,6 +123,7 @@ class RunData:
     breaks: tuple[Break, ...] = ()
     block_hosts: Mapping[int, str] = field(default_factory=dict)
     calibrated: tuple[Calibrated, ...] = ()
+    sessions: tuple[SessionResult, ...] = ()
 
     @cached_property
     def observations(self) -> pl.DataFrame:
@@ -152,6 +155,9 @@ class RunData:
     @property
     def apart_from_baseline(self) -> Mapping[str, str]:
         """The host of each arm that is compared with a baseline on another host, by arm."""
+        if self.sessions:
+            # Its hosts are one computer, and what is not told apart there are sessions.
+            return {}
         arms = self.study.get("arms", {})
         on = {arm: arms[arm].get("on") for arm in arms if isinstance(arms[arm], Mapping)}
         own = self.own_baselines

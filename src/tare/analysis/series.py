@@ -65,7 +65,7 @@ def group_series(runs: Sequence[RunData]) -> dict[SeriesKey, tuple[SeriesEntry, 
     groups: dict[SeriesKey, list[SeriesEntry]] = {}
     for run in runs:
         for entry in run.series:
-            if raw_column(entry) or "count" in entry.columns or _has_extremes(entry):
+            if raw_column(entry) or _is_histogram(entry) or _has_extremes(entry):
                 key = SeriesKey(
                     entry.scenario, entry.workload, entry.parameters, entry.role, entry.arm
                 )
@@ -180,7 +180,7 @@ def _flags(cells: Sequence[_Cell]) -> list[Flag]:
 
 def _read_cell(entries: Sequence[SeriesEntry]) -> _Cell | None:
     raw = next((entry for entry in entries if raw_column(entry)), None)
-    table = next((entry for entry in entries if "count" in entry.columns), None)
+    table = next((entry for entry in entries if _is_histogram(entry)), None)
     intervals = next((entry for entry in entries if _has_extremes(entry)), None)
     over_time = _read_intervals(intervals) if intervals else None
     stored = _read_histogram(table) if table else None
@@ -196,6 +196,11 @@ def _read_cell(entries: Sequence[SeriesEntry]) -> _Cell | None:
     if over_time is not None:
         least, greatest = float(over_time.least.min()), float(over_time.greatest.max())
     return _Cell(entries[0], stored, least, greatest, stored.mean, over_time)
+
+
+def _is_histogram(entry: SeriesEntry) -> bool:
+    # Other series count too, such as the operations of Filebench's loops, kind by kind.
+    return {"low_ns", "width_ns", "count"} <= {*entry.columns}
 
 
 def _has_extremes(entry: SeriesEntry) -> bool:

@@ -14,6 +14,7 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from tare.analysis.results import Kind
@@ -91,6 +92,7 @@ def decide(
     tail_precision: float | None = None,
     confidence: float = 0.95,
     own_baselines: Mapping[str, str] | None = None,
+    twins: Mapping[str, str] | None = None,
     method: Method = "precision",
     margin: float = 0.0,
 ) -> Decision:
@@ -106,6 +108,7 @@ def decide(
         tail_precision: The same of tails; `TAIL_FACTOR` times as much when None.
         confidence: Of those intervals.
         own_baselines: The baseline on its own host, for each arm on another than ``baseline``'s.
+        twins: The twin of each baseline that has one: its boots count as the baseline's.
         method: How often precision is looked at: after each block; when a pilot says that it will
             do (Kalibera & Jones 2013); when the least blocks say so, once (Stein 1945); or, of
             ``anytime``, together with whether it is decided, by evidence that may be looked at.
@@ -123,9 +126,9 @@ def decide(
         return Decision(True, f"{blocks_done} of at least {least} blocks are done", None)
     given = tuple(values)
     tail_share = precision / (tail_precision or TAIL_FACTOR * precision)
-    goal = Asked(baseline, own_baselines or {}, confidence, precision, tail_share)
+    goal = Asked(baseline, own_baselines or {}, confidence, precision, tail_share, twins or {})
     if method == "anytime":
-        return _until_decided(list(_compared(given, goal, blocks_done)), margin, goal)
+        return _until_decided(given, margin, goal, blocks_done)
     if method != "precision":
         wanted = blocks_wanted(given, goal, least, blocks_done, once=method == "stein")
         if blocks_done < wanted:
@@ -151,7 +154,8 @@ def decide(
 class Asked(NamedTuple):
     """What is asked of a run's precision, as `decide` takes it.
 
-    ``tail_share`` is by how much a tail's half-width counts less than that of a typical value.
+    ``tail_share`` is by how much a tail's half-width counts less than that of a typical value, and
+    ``twins`` are of the baselines that have one.
     """
 
     baseline: str
@@ -159,6 +163,7 @@ class Asked(NamedTuple):
     confidence: float
     precision: float
     tail_share: float = 1 / TAIL_FACTOR
+    twins: Mapping[str, str] = MappingProxyType({})
 
     def of(self, kind: Kind) -> float:
         """Return the precision that is asked of a kind of metric."""
@@ -220,9 +225,11 @@ class _Compared(NamedTuple):
 def _compared(values: Iterable[Value], asked: Asked, blocks_done: int) -> Iterator[_Compared]:
     arms_of: dict[Hashable, dict[str, dict[int, list[float]]]] = {}
     kinds: dict[Hashable, Kind] = {}
+    whose = {twin: baseline for baseline, twin in asked.twins.items()}
     for one in values:
         per_arm = arms_of.setdefault(one.key, {})
-        per_arm.setdefault(one.arm, {}).setdefault(one.block, []).append(one.value)
+        arm = whose.get(one.arm, one.arm)
+        per_arm.setdefault(arm, {}).setdefault(one.block, []).append(one.value)
         kinds[one.key] = one.kind
     for key, arms in arms_of.items():
         if kinds[key] == "maximum":
@@ -252,10 +259,13 @@ def _widest(values: Iterable[Value], asked: Asked, blocks_done: int) -> tuple[fl
     return widest, where
 
 
-def _until_decided(compared: Sequence[_Compared], margin: float, asked: Asked) -> Decision:
+def _until_decided(
+    values: Sequence[Value], margin: float, asked: Asked, blocks_done: int
+) -> Decision:
     """Go on while some metric is neither decided nor known as precisely as asked, at this look."""
-    tests = Counter(one.whose for one in compared)
-    for one in compared:
+    # Maxima stop no run, but are of the family that the level is shared among.
+    tests = Counter(arm for arm, _ in {(one.arm, one.key) for one in values})
+    for one in _compared(values, asked, blocks_done):
         look = Look(margin, asked.of(one.kind), asked.confidence, tests[one.whose])
         if min(value for block in (*one.arm, *one.baseline) for value in block) > 0:
             logs = [_mean_log(a) - _mean_log(b) for a, b in zip(one.arm, one.baseline, strict=True)]

@@ -11,10 +11,11 @@ one-sided tests at once (Schuirmann 1987), and nothing speaks against the interv
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from tare.analysis.noise import beyond
-from tare.analysis.results import Better, Interval, Scale, VerdictWord
+from tare.analysis.results import Better, Each, Interval, Scale, VerdictWord
 from tare.analysis.statistics.detectable import blocks_for
 from tare.analysis.statistics.maxt import least_blocks
 from tare.study.quantities import format_quantity
@@ -34,11 +35,12 @@ class Evidence:
         baseline_value: The baseline's typical value, which gives a difference its scale.
         spread: The least and the greatest block's effect, for what is preliminary.
         doubt: What speaks against telling the arms as equal; empty: nothing.
-        lost: Whether cells of the arm alone failed, so that what is left may flatter it.
+        flattered: Verdicts that may come of cells that failed in one arm alone, with why.
         grid: By how much each end of a ratio's interval was moved out for the steps of a clock, as
             a logarithm: no number of blocks takes that away.
         surest: Where blocks hang together, the interval over all of the arm's metrics, which has to
             leave "even" out too; None where they do not.
+        each: What of ``blocks`` each is.
     """
 
     better: Better
@@ -55,9 +57,10 @@ class Evidence:
     baseline_value: float = 0.0
     spread: tuple[float, float] | None = None
     doubt: str = ""
-    lost: bool = False
+    flattered: Mapping[VerdictWord, str] = field(default_factory=dict)
     grid: float = 0.0
     surest: Interval | None = None
+    each: Each = "block"
 
 
 def judge(evidence: Evidence) -> VerdictWord:
@@ -68,9 +71,10 @@ def judge(evidence: Evidence) -> VerdictWord:
       On a difference scale the margin is one in the metric's unit, of the baseline's value or of
       the study's floor; where both are 0 nothing is equivalent.
     - ``worse``, ``better`` (``differs`` where no direction is better): adjusted p below the level,
-      the interval beside "even", and the estimate beyond the margin. Not ``better`` where the
-      arm's failed cells may have been the slow ones. A p takes blocks for independent: where they
-      hang together the widened interval over all of the arm's metrics decides with it.
+      the interval beside "even", and the estimate beyond the margin. Not where cells that failed
+      in one arm alone, and may have been its slow ones, could make it so. A p takes blocks for
+      independent: where they hang together the widened interval over all of the arm's metrics
+      decides with it.
     - ``inconclusive``: none of these.
     """
     if evidence.blocks < least_blocks(evidence.level):
@@ -80,7 +84,7 @@ def judge(evidence: Evidence) -> VerdictWord:
     declared = evidence.adjusted_p is not None and evidence.adjusted_p < evidence.level
     if declared and not maybe_even(evidence) and _beyond_margin(evidence):
         word = _direction(evidence)
-        return "inconclusive" if word == "better" and evidence.lost else word
+        return "inconclusive" if word in evidence.flattered else word
     return "inconclusive"
 
 
@@ -148,7 +152,7 @@ def sentence(
         case "preliminary":
             return (
                 f"{what}: {arm} against {baseline}, preliminary: {size}{_so_far(evidence)}; "
-                f"{least_blocks(evidence.level)} blocks are the least for a verdict."
+                f"{least_blocks(evidence.level)} {evidence.each}s are the least for a verdict."
             )
         case _:
             return (
@@ -173,8 +177,9 @@ def _why(evidence: Evidence) -> str:
     """Return what keeps it from being decided."""
     if _within(evidence) and evidence.doubt:
         return f". It is within ± {_margin(evidence)}, but {evidence.doubt}"
-    if evidence.lost and not maybe_even(evidence) and _direction(evidence) == "better":
-        return f". What is left looks better, but {evidence.doubt}"
+    looks = _direction(evidence)
+    if looks in evidence.flattered and not maybe_even(evidence):
+        return f". What is left looks {looks}, but {evidence.flattered[looks]}"
     if evidence.surest is not None and evidence.doubt and _beyond_margin(evidence):
         return f". {evidence.doubt[:1].upper()}{evidence.doubt[1:]}"
     return _resolved(evidence)
@@ -192,22 +197,23 @@ def _resolved(evidence: Evidence) -> str:
     text = f". This set-up cannot resolve {percent(evidence.margin)}"
     if evidence.grid >= wanted:
         hidden = percent(math.expm1(evidence.grid))
-        return f"{text}: the clock's steps hide {hidden}, however many blocks: measure longer work"
+        many = f"however many {evidence.each}s"
+        return f"{text}: the clock's steps hide {hidden}, {many}: measure longer work"
     needed = blocks_for(half - evidence.grid, wanted - evidence.grid, evidence.blocks)
     if needed <= MOST_BLOCKS_TOLD:
-        return f"{text}: about {needed} blocks would, or less noise"
+        return f"{text}: about {needed} {evidence.each}s would, or less noise"
     return f"{text}: its noise must become less first"
 
 
 def _so_far(evidence: Evidence) -> str:
     if evidence.spread is None or evidence.blocks < 2:
-        return " in one block" if evidence.blocks == 1 else ""
+        return f" in one {evidence.each}" if evidence.blocks == 1 else ""
     low, high = evidence.spread
     if evidence.scale == "difference":
         ends = f"{format_quantity(low, evidence.unit)} to {format_quantity(high, evidence.unit)}"
     else:
         ends = f"{significant(low)} to {significant(high)}"
-    return f" ({ends} in its {evidence.blocks} blocks)"
+    return f" ({ends} in its {evidence.blocks} {evidence.each}s)"
 
 
 def _margin(evidence: Evidence) -> str:
@@ -234,7 +240,7 @@ def _interval(evidence: Evidence) -> str:
         return "(no interval)"
     low, high = evidence.interval.low, evidence.interval.high
     if evidence.scale == "difference" and low == high == 0:
-        return f"(no difference in any of {evidence.blocks} blocks)"
+        return f"(no difference in any of {evidence.blocks} {evidence.each}s)"
     confidence = f"{100 * evidence.interval.confidence:g} %"
     if evidence.scale == "difference":
         ends = f"{format_quantity(low, evidence.unit)} to {format_quantity(high, evidence.unit)}"

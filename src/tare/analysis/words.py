@@ -9,6 +9,7 @@ from typing import get_args
 from tare.analysis.comparison import ArmVerdict
 from tare.analysis.results import Effect, Key, VerdictWord
 from tare.analysis.rundata import RunData
+from tare.analysis.session_notes import session_notes
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.statistics.shares import exact_share
 from tare.analysis.verdict import percent, significant
@@ -146,11 +147,12 @@ def notes_on(runs: Sequence[RunData], blocks: int, level: float) -> tuple[str, .
         elif run.ended != "complete":
             because = f": {run.end_reason}" if run.end_reason else ""
             notes.append(f"{name} {run.ended} before it was complete{because}.")
-        if run.resumed:
+        if run.resumed and not run.sessions:
             notes.append(
                 f"{name} was resumed {run.resumed} time{'s' if run.resumed > 1 else ''}: its "
                 "blocks were not measured in one go."
             )
+        notes += session_notes(run)
         notes += [_broken(name, each) for each in run.breaks]
         for status in ("failed", "withheld"):
             lost = sum(cell.status == status for cell in run.cells)

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.text import Text
 
-from tare.cli.listing import piped_or_terminal
+from tare.cli.telling import piped_or_terminal, tell
 from tare.errors import InputError
 
 if TYPE_CHECKING:
@@ -65,9 +64,8 @@ def certify(
     if not platform:
         raise InputError("no platform is named", "tare doctor lists them")
     order = asked(platform, values or (), minutes=minutes, figures=with_figures)
-    console = piped_or_terminal()
     for line in steps(order):
-        console.print(Text(line), soft_wrap=True)
+        tell(line, wrapped=False)
     if dry_run:
         return
     file = out or Path(f"tare-certificate-{platform}.json")
@@ -84,10 +82,10 @@ def certify(
             f"the conformance suite needs pytest ({error.name} is missing)",
             "pip install 'hypertare[testing]'",
         ) from error
-    made = asyncio.run(carry_out(order, file, console, try_all))
+    made = asyncio.run(carry_out(order, file, piped_or_terminal(), try_all))
     _say(made.results)
-    console.print(Text(f"read {file} before you send it; to see that it agrees with itself:"))
-    console.print(Text(f"    tare certify --check {file}"), soft_wrap=True)
+    tell(f"read {file} before you send it; to see that it agrees with itself:")
+    tell(f"    tare certify --check {file}", wrapped=False)
     if not made.results.passes:
         raise typer.Exit(DIFFERS)
 
@@ -96,15 +94,14 @@ def _check(file: Path) -> None:
     from tare.platforms.certificates.model import contradictions, read_certificate
 
     about = read_certificate(file)
-    console = piped_or_terminal()
-    console.print(Text(_title(about)), soft_wrap=True)
+    tell(_title(about), wrapped=False)
     _say(about.results)
     differs = contradictions(about)
     for sentence in differs:
-        console.print(Text(f"✗ {sentence}", "red"), soft_wrap=True)
+        tell(f"✗ {sentence}", "red", wrapped=False)
     if differs:
         raise typer.Exit(DIFFERS)
-    console.print(Text("✓ its results follow from its events; it is self-reported all the same"))
+    tell("✓ its results follow from its events; it is self-reported all the same")
 
 
 def _title(about: Certificate) -> str:
@@ -113,19 +110,18 @@ def _title(about: Certificate) -> str:
 
 
 def _say(results: Results) -> None:
-    console = piped_or_terminal()
     cases = ", ".join(f"{count} {outcome}" for outcome, count in results.cases.items())
-    console.print(Text(f"cases: {cases}"))
+    tell(f"cases: {cases}")
     for arm, ends in results.cells.items():
         told = ", ".join(f"{count} {end}" for end, count in ends.items())
-        console.print(Text(f"cells of {arm}: {told}"))
+        tell(f"cells of {arm}: {told}")
     for title, listed in (
         ("stated and not found", results.lacking),
         ("made and not stated", results.undeclared),
         ("left out", results.left_out),
     ):
         for each in listed:
-            console.print(Text(f"{title}: {each}"), soft_wrap=True)
+            tell(f"{title}: {each}", wrapped=False)
     if results.leftovers:
-        console.print(Text(f"left behind: {results.leftovers} things; run `tare clean`", "red"))
-    console.print(Text("passes" if results.passes else "does not pass"))
+        tell(f"left behind: {results.leftovers} things; run `tare clean`", "red")
+    tell("passes" if results.passes else "does not pass")

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.text import Text
 
-from tare.cli.listing import piped_or_terminal
+from tare.cli.telling import tell
 
 if TYPE_CHECKING:
     from tare.analysis.rundata import RunData
@@ -35,19 +34,18 @@ def verify(
     from tare.run.folder import open_folder
 
     found = verify_run(open_folder(directory).path, last)
-    console = piped_or_terminal()
-    console.print(Text(f"{found.events} events, {found.series} series"))
+    tell(f"{found.events} events, {found.series} series")
     if found.last:
-        console.print(Text(f"last hash: {found.last}"), soft_wrap=True)
+        tell(f"last hash: {found.last}", wrapped=False)
     for line in _calibration_lines(found.calibrated):
-        console.print(Text(line), soft_wrap=True)
+        tell(line, wrapped=False)
     for note in found.notes:
-        console.print(Text(f"– {note}"), soft_wrap=True)
+        tell(f"– {note}", wrapped=False)
     for sentence in found.damage:
-        console.print(Text(f"✗ {sentence}", "red"), soft_wrap=True)
+        tell(f"✗ {sentence}", "red", wrapped=False)
     if found.damage:
         raise typer.Exit(DAMAGED)
-    console.print(Text("✓ as it was written", "green"))
+    tell("✓ as it was written", "green")
 
 
 def _calibration_lines(calibrated: Iterable[Calibrated]) -> Iterator[str]:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from tare.cli.checking import loaded
 from tare.errors import InputError, TareError
@@ -19,6 +18,8 @@ from tare.outputs import put_for_user
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from rich.console import Console
 
     from tare.analysis.comparison import Comparison
     from tare.analysis.gates import Outcome
@@ -139,6 +140,8 @@ def _compare(
     shown: Shown,
 ) -> Outcome | None:
     """Compare and show; return what came out of the gates, None where there are none."""
+    from rich.console import Console
+
     limits, gates, floors = told
     _require_fitting(len(directories), bool(limits or gates), floors, shown)
     console = Console(highlight=False)

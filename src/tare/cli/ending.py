@@ -8,25 +8,23 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import typer
-from rich.text import Text
 
 from tare.cli.checking import loaded
 from tare.cli.compare import settings_of
-from tare.cli.listing import piped_or_terminal
+from tare.cli.telling import tell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from rich.console import Console
-
     from tare.analysis.rundata import RunData
-    from tare.events import Fold, RunFinished
+    from tare.events import Fold, RunFinished, Waiting
     from tare.run.setup import Decision
     from tare.study.model import Study
 
 EXIT_FAULT = 1
 EXIT_INPUT = 2
+EXIT_WAITING = 3
 EXIT_INTERRUPTED = 130
 
 
@@ -35,27 +33,40 @@ def decide_on(study: Study, fold: Fold, blocks_done: int) -> Decision:
     from tare.analysis.stopping import decide, headline_values
     from tare.run.setup import Decision
 
+    values = headline_values(fold.finished.values())
+    least, most = study.blocks.least, study.blocks.most
+    if study.sessions is not None:
+        from tare.analysis.sessions import rounds_of_blocks
+
+        # A round is one observation of arms of different boots. That enough blocks are done, and
+        # not too many, is known before this is asked.
+        rounds = rounds_of_blocks(tuple(fold.sessions.begun.values()))
+        values = (each._replace(block=rounds[each.block]) for each in values)
+        blocks_done = len(set(rounds.values()))
+        least, most = 0, blocks_done + 1
+    own_baselines = {
+        arm: base for arm, base in study.own_baselines.items() if fold.platforms[base].usable
+    }
+    baselines = {study.baseline, *own_baselines.values()}
     judged = decide(
-        headline_values(fold.finished.values()),
+        values,
         baseline=study.baseline,
         blocks_done=blocks_done,
-        least=study.blocks.least,
-        most=study.blocks.most,
+        least=least,
+        most=most,
         precision=study.blocks.precision,
         tail_precision=study.blocks.tail_precision,
         confidence=study.confidence,
         method=study.blocks.method,
         margin=study.margin,
-        own_baselines={
-            arm: base for arm, base in study.own_baselines.items() if fold.platforms[base].usable
-        },
+        own_baselines=own_baselines,
+        twins={base: twin for base, twin in study.twins if base in baselines},
     )
     return Decision(judged.go_on, judged.reason)
 
 
 def write_report(
     directory: Path,
-    console: Console,
     references: Sequence[str] = (),
     formats: Sequence[str] = (),
     baseline: str = "",
@@ -64,7 +75,6 @@ def write_report(
 
     Args:
         directory: The run's folder.
-        console: Where it is said.
         references: Names of published values to set beside.
         formats: What figures are drawn as beside SVG.
         baseline: Another arm to compare with than the study's.
@@ -72,21 +82,21 @@ def write_report(
     Raises:
         InputError: There is no such run, reference or arm, or the report cannot be written.
     """
-    from tare.analysis import compare_every_pair
-    from tare.report import build_report
-    from tare.run.folder import open_folder
-
-    folder = open_folder(directory)
-    published = []
-    if references:
-        from tare.references.published import load_reference
-
-        published = [load_reference(name) for name in dict.fromkeys(references)]
     with _without_collection():
+        from tare.analysis import compare_every_pair
+        from tare.report import build_report
+        from tare.run.folder import open_folder
+
+        folder = open_folder(directory)
+        published = []
+        if references:
+            from tare.references.published import load_reference
+
+            published = [load_reference(name) for name in dict.fromkeys(references)]
         data = loaded(folder.path)
         comparison = compare_every_pair([data], settings_of(data, baseline))
         page = build_report([data], comparison, folder.path, published, formats)
-    console.print(Text(f"report: {page}", "bold"))
+    tell(f"report: {page}", "bold")
     return data
 
 
@@ -109,8 +119,8 @@ def remember(data: RunData) -> None:
 def _without_collection() -> Iterator[None]:
     """Look for no garbage meanwhile.
 
-    What a report is made of lives until it is written; to look for garbage among it again and
-    again took a quarter of a big report's time and freed nothing.
+    What a report is made of lives until it is written, and the code that makes it longer; to look
+    for garbage among it again and again took a quarter of a big report's time and freed nothing.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -135,7 +145,7 @@ def says_how_to_go_on(directory: Path) -> Iterator[None]:
     except KeyboardInterrupt:
         # Before its first event there is no run to go on with.
         if RunFolder(directory).events.is_file():
-            piped_or_terminal().print(Text(_going_on(directory), "yellow"), soft_wrap=True)
+            tell(_going_on(directory), "yellow", wrapped=False)
         raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
@@ -149,8 +159,12 @@ def _going_on(directory: Path) -> str:
     return f"interrupted; go on with: tare resume {directory}"
 
 
-def end(directory: Path, finished: RunFinished | None) -> None:
-    """Write the report, say how the run ended, and exit by it; ``finished``: None if interrupted.
+def end(directory: Path, finished: RunFinished | Waiting | None) -> None:
+    """Write the report, say how the run ended, and exit by it.
+
+    Args:
+        directory: The run's folder.
+        finished: The last event; what is waited for, in sessions; None if interrupted.
 
     Raises:
         typer.Exit: With the status, unless all went well.
@@ -159,16 +173,20 @@ def end(directory: Path, finished: RunFinished | None) -> None:
     from tare.run.closing import closing
     from tare.run.folder import RunFolder
 
-    console = piped_or_terminal()
-    data = write_report(directory, console)
-    if finished is not None:
+    data = write_report(directory)
+    if finished is not None and finished.type != "waiting":
         remember(data)
     if seal := read_seal(RunFolder(directory).events):
-        console.print(Text(f"last hash: {seal.digest}"), soft_wrap=True)
+        tell(f"last hash: {seal.digest}", wrapped=False)
     if finished is None:
-        console.print(Text(_going_on(directory), "yellow"), soft_wrap=True)
+        tell(_going_on(directory), "yellow", wrapped=False)
         raise typer.Exit(EXIT_INTERRUPTED)
+    if finished.type == "waiting":
+        said = (finished.swap, f"waiting: then go on with: tare resume {directory}")
+        for sentence in said:
+            tell(sentence, "bold yellow", wrapped=False)
+        raise typer.Exit(EXIT_WAITING)
     for line, style in closing(finished):
-        console.print(Text(line, style))
+        tell(line, style)
     if finished.status != "complete" or finished.cells.get("failed"):
         raise typer.Exit(EXIT_FAULT)

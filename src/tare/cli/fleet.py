@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tare.cli.listing import piped_or_terminal
+from tare.cli.telling import piped_or_terminal
 from tare.errors import InputError
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from tare.cli.compare import effects_of
 from tare.errors import InputError
@@ -56,6 +55,8 @@ def history(
         raise InputError("text is for the terminal", "write --format json or svg beside --out")
     found = history_of(effects_of(_folders(runs, host), baseline))
     if form is As.text:
+        from rich.console import Console
+
         render_history(found, Console(highlight=False))
         return
     text = history_json(found) if form is As.json else history_svg(found)

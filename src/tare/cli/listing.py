@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
+from tare.cli.telling import piped_or_terminal
 from tare.plaintext import plain
 
 
@@ -77,19 +75,15 @@ Version = Annotated[
 ]
 
 
-def piped_or_terminal() -> Console:
-    """Return where commands print: what is piped is wrapped by nobody but its reader."""
-    console = Console(highlight=False)
-    console.soft_wrap = not console.is_terminal
-    return console
-
-
 def _show(lines: dict[str, str]) -> None:
     console = piped_or_terminal()
     if not console.is_terminal:
         for name, words in lines.items():
             print(f"{plain(name)}\t{plain(words)}")
         return
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     for name, words in lines.items():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
+import gc
 import json
 import sys
 import time
@@ -11,8 +13,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
 from tare.cli import certify, checking, fleet, listing
 from tare.cli.checking import loaded
@@ -43,6 +43,7 @@ from tare.cli.study_options import (
     changes_of,
     read_study,
 )
+from tare.cli.telling import piped_or_terminal, tell
 from tare.errors import InputError, TareError
 from tare.outputs import unusable
 
@@ -60,6 +61,10 @@ app.add_typer(study_app, name="study")
 
 Strict = Annotated[
     bool, typer.Option("--strict", help="End the run as soon as an arm fails for two blocks.")
+]
+Wait = Annotated[
+    bool,
+    typer.Option("--wait", help="Of a study in sessions: wait for the next boot, do not end."),
 ]
 RunDir = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run.")]
 
@@ -104,24 +109,23 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = F
         }
         print(json.dumps(facts, indent=2))
         return
-    console = _console()
-    console.print(Text(f"{agent['said']}, SHA-256 {agent['sha256']}"))
+    tell(f"{agent['said']}, SHA-256 {agent['sha256']}")
     for finding in findings:
         emulated = " [emulated]" if finding.emulated else ""
         name = " ".join(part for part in (finding.platform, finding.variant) if part)
-        _found(console, f"{name}{emulated}", finding.usable, finding.reason, finding.hint)
+        _found(f"{name}{emulated}", finding.usable, finding.reason, finding.hint)
         if finding.usable:
-            console.print(Text(f"    runs as {finding.runs_as}"))
-    _found(console, "host tracing", tracing.usable, tracing.reason, tracing.hint)
+            tell(f"    runs as {finding.runs_as}")
+    _found("host tracing", tracing.usable, tracing.reason, tracing.hint)
     for part in installed().broken:
-        _found(console, f"{part.kind} {part.name}", False, part.because, part.hint)
+        _found(f"{part.kind} {part.name}", False, part.because, part.hint)
 
 
-def _found(console: Console, name: str, usable: bool, reason: str, hint: str) -> None:
+def _found(name: str, usable: bool, reason: str, hint: str) -> None:
     mark, style = ("✓", "green") if usable else ("✗", "yellow")
-    console.print(Text(f"{mark} {name}: {reason}", style))
+    tell(f"{mark} {name}: {reason}", style)
     if hint and not usable:
-        console.print(Text(f"    {hint}"))
+        tell(f"    {hint}")
 
 
 @app.command()
@@ -155,16 +159,16 @@ def plan(
     changes = changes_of(host, arm, workload, scenario, blocks, values)
     wanted, source = read_study(study, changes, hosts)
     outlook = asyncio.run(plan_here(wanted, source, seed, probe=probe))
-    show_plan(outlook, _console())
+    show_plan(outlook, piped_or_terminal())
     for sentence in what_it_can_tell(wanted, headlines_of(outlook.plan), pilot):
-        _console().print(Text(f"  {sentence}"))
+        tell(f"  {sentence}")
     if pilot is not None:
         from tare.analysis import advise, load_run
         from tare.report import render_advice
 
         precision = wanted.blocks.precision
         advice = advise(load_run(pilot), precision, wanted.confidence)
-        render_advice(advice, precision, _console())
+        render_advice(advice, precision, piped_or_terminal())
 
 
 @app.command()
@@ -180,6 +184,7 @@ def run(
     seed: Seed = None,
     hosts: HostsFile = None,
     strict: Strict = False,
+    wait: Wait = False,
     cluster: fleet.ClusterAddress = "",
     ca: fleet.Ca = None,
     cert: fleet.Certificate = None,
@@ -200,7 +205,9 @@ def run(
         choice = fleet.choice_of(cluster, ca, cert, key)
         end(folder, fleet.run_on(choice, wanted, source, folder, seed, strict=strict))
         return
-    running = carry_out(wanted, source, folder, seed, decide_on, _console(), strict=strict)
+    running = carry_out(
+        wanted, source, folder, seed, decide_on, piped_or_terminal(), strict=strict, wait=wait
+    )
     with says_how_to_go_on(folder):
         end(folder, asyncio.run(running))
 
@@ -225,6 +232,7 @@ def resume(
     accept: Annotated[
         bool, typer.Option("--accept", help="Go on though the host or a version has changed.")
     ] = False,
+    wait: Wait = False,
     cluster: fleet.ClusterAddress = "",
     ca: fleet.Ca = None,
     cert: fleet.Certificate = None,
@@ -239,7 +247,9 @@ def resume(
 
     from tare.run.foreground import go_on
 
-    going = go_on(directory, decide_on, _console(), strict=strict, accept=accept)
+    going = go_on(
+        directory, decide_on, piped_or_terminal(), strict=strict, accept=accept, wait=wait
+    )
     with says_how_to_go_on(directory):
         end(directory, asyncio.run(going))
 
@@ -261,7 +271,7 @@ def report(
 ) -> None:
     """Build the report anew, from the events alone."""
     formats = tuple(each.value for each in figures or ())
-    write_report(directory, _console(), reference or (), formats, baseline)
+    write_report(directory, reference or (), formats, baseline)
 
 
 @app.command()
@@ -301,11 +311,11 @@ def clean() -> None:
     from tare.hosts.ledger.cleanup import clean_all
     from tare.hosts.local import LocalHost
     from tare.hosts.lock import host_lock
-    from tare.registry import installed
     from tare.run.session import agent_path, reach
+    from tare.run.undoing import all_undoers
 
     with host_lock("clean"):
-        done = asyncio.run(clean_all(LocalHost(agent_path()), installed().undoers, reach))
+        done = asyncio.run(clean_all(LocalHost(agent_path()), all_undoers(), reach))
     for sentence in done:
         print(sentence)
     print("clean" if not done else f"{len(done)} things cleaned")
@@ -316,12 +326,10 @@ def _tare(told: listing.Version = False) -> None:
     del told
 
 
-def _console() -> Console:
-    return listing.piped_or_terminal()
-
-
 def main() -> int:
     """Run the command line; return its exit status."""
+    # To look for garbage once more as the process ends took a tenth of a report's time.
+    atexit.register(gc.freeze)
     try:
         app(standalone_mode=True)
     except InputError as error:

@@ -32,6 +32,7 @@ from tare.events.model import (
     Skipped,
 )
 from tare.events.parts import Calibration, Check
+from tare.events.session_events import SessionFinished, SessionStarted, Waiting
 from tare.events.stream import EventLog, UnreadableStream, read_events
 
 __all__ = [
@@ -66,8 +67,11 @@ __all__ = [
     "RunResumed",
     "RunStarted",
     "SeriesSaved",
+    "SessionFinished",
+    "SessionStarted",
     "Skipped",
     "UnreadableStream",
+    "Waiting",
     "fold_records",
     "read_events",
     "read_fold",

@@ -47,6 +47,8 @@ from tare.events.results import (
     SeriesEntry,
     SkippedPart,
 )
+from tare.events.session_course import SessionsCourse
+from tare.events.session_events import SessionFinished, SessionStarted, Waiting
 from tare.events.stream import canonical_json, read_entries
 
 _REPEAT = re.compile(r"#(\d+)$")
@@ -125,6 +127,7 @@ class Fold:
     images: dict[tuple[str, str], ImageUsed] = field(default_factory=dict)
     planned: Planned | None = None
     block: BlockCourse = field(default_factory=BlockCourse)
+    sessions: SessionsCourse = field(default_factory=SessionsCourse)
     machines: list[OpenMachine] = field(default_factory=list)
     finished: dict[str, FinishedCell] = field(default_factory=dict)
     joined: dict[str, HostJoined] = field(default_factory=dict)
@@ -190,6 +193,8 @@ class Fold:
                 self._finish(event)
             case BlockStarted() | BlockFinished():
                 self.block.take(event, record.time)
+            case SessionStarted() | SessionFinished() | Waiting():
+                self.sessions.take(event, record.time)
             case HostJoined():
                 self.joined[event.host] = event
             case Decided():
@@ -200,8 +205,6 @@ class Fold:
                 self.ended = event
             case MachineStarting() | MachineReady() | MachineStopped():
                 self._take_machine(event)
-            case _:
-                pass
 
     def observe(self, cell: str, seen: Observation) -> None:
         """Account for one more value of a cell."""
@@ -286,6 +289,7 @@ class Fold:
         self.host, self.versions = event.host or self.host, event.versions
         if event.changed:
             ended = set(self.block.finished)
+            self.sessions.measure_anew(ended)
             self.breaks.append(Break(max(ended, default=0), event.changed))
             # A block is compared within itself, so it may not hold what was before and after.
             self.finished = {

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from tare.events.parts import Base, Calibration, Check
+from tare.events.session_events import SessionFinished, SessionStarted, Waiting
 
 STREAM_VERSION = 2
 """2: lines carry a hash, see :mod:`tare.events.chain`."""
@@ -351,6 +352,9 @@ Event = Annotated[
     | ImageReady
     | HostJoined
     | HostLost
+    | SessionStarted
+    | SessionFinished
+    | Waiting
     | BlockStarted
     | MachineStarting
     | MachineReady

@@ -12,7 +12,7 @@ Level = Literal["ok", "warn", "bad"]
 class Base(BaseModel):
     """What all events share: they hold, and do nothing."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
 class Check(Base):

@@ -27,9 +27,19 @@ from tare.events.model import (
     RunStarted,
 )
 from tare.events.observations import ObservationReader, Seen, steers
+from tare.events.session_events import SessionFinished, Waiting
 from tare.plaintext import plain_json
 
-DURABLE = (RunStarted, CellFinished, BlockFinished, Interrupted, RunFinished)
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+DURABLE = (
+    RunStarted,
+    CellFinished,
+    BlockFinished,
+    SessionFinished,
+    Waiting,
+    Interrupted,
+    RunFinished,
+)
 
 
 class UnreadableStream(InputError):
@@ -250,4 +260,4 @@ def _cut_torn_tail(path: Path) -> None:
 
 def canonical_json(value: object) -> str:
     """Return ``value`` as JSON with sorted keys and no spaces, for digests and identities."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return _CANONICAL.encode(value)

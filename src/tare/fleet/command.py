@@ -89,6 +89,11 @@ def _how_many(address: str) -> int:
 
 
 def _require_shareable(study: Study) -> None:
+    if study.sessions is not None:
+        raise InputError(
+            "the sessions of this study are of one computer, which somebody swaps",
+            "run it without --cluster",
+        )
     if not _bound(study):
         return
     if study.spread is not None:

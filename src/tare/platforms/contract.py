@@ -29,6 +29,7 @@ from tare.platforms.statement import (
     TAKES_HOST,
     Capabilities,
     NetworkWays,
+    Presence,
     Statement,
     Variant,
     Verdict,
@@ -58,6 +59,7 @@ __all__ = [
     "Platform",
     "PlatformOptions",
     "Prepared",
+    "Presence",
     "Shape",
     "Statement",
     "ToolboxFiles",
@@ -159,6 +161,14 @@ class Platform(ABC, Generic[O]):
     @abstractmethod
     async def check(self, context: Context, options: O) -> Verdict:
         """Find out whether machines can be started here; never raises for what is missing."""
+
+    async def presence(self, context: Context, options: O) -> Presence:
+        """Find out whether the arm's computer is up, where :meth:`check` has found it usable.
+
+        It is asked for studies in sessions only, whose computer is booted differently in turns. By
+        default what can be used is there, and no boot of it is told from another.
+        """
+        return Presence()
 
     @abstractmethod
     async def prepare(self, context: Context, options: O, shape: Shape, realtime: bool) -> Prepared:

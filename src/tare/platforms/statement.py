@@ -109,6 +109,8 @@ class Statement:
             a study's arms does not, all boot a general one, and are compared on one kernel.
         elsewhere: Whether its machines are on another computer than the host that drives them.
         only_measures: Whether it can only measure a machine that exists, and creates none.
+        boots_each: Whether the whole computer is booted for each batch, so that a study in sessions
+            need not ask that somebody does.
         network: How its machines can be connected.
         boot_s: Seconds that one machine takes to start and stop on a small computer, for the plan.
         emulated_boot_s: The same where the host itself is emulated.
@@ -127,10 +129,24 @@ class Statement:
     realtime_kernel: bool = True
     elsewhere: bool = False
     only_measures: bool = False
+    boots_each: bool = False
     network: NetworkWays = NetworkWays()
     boot_s: float = 30.0
     emulated_boot_s: float = 30.0
     runs_as: str = "its own product starts it; Tare has the rights of its API's user"
+
+
+@dataclass(frozen=True)
+class Presence:
+    """Whether the computer of an arm is booted as that arm needs it, where studies swap it.
+
+    Args:
+        absent: Why it is not, in words; empty: it is.
+        boot: What tells one boot of it from another; empty where that does not show.
+    """
+
+    absent: str = ""
+    boot: str = ""
 
 
 @dataclass(frozen=True)

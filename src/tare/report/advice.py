@@ -10,6 +10,8 @@ from rich.text import Text
 
 from tare.analysis.formatting import format_duration
 from tare.analysis.pilot import Advice
+from tare.report.leads import SUBJECT
+from tare.report.words import Names, Part, metric_name
 
 
 def render_advice(advices: Sequence[Advice], precision: float, console: Console) -> None:
@@ -27,9 +29,11 @@ def render_advice(advices: Sequence[Advice], precision: float, console: Console)
     table = Table(box=None, header_style="bold", pad_edge=False)
     for title in ("what", "arm", "repeats", "blocks", "expected", "time"):
         table.add_column(title, justify="left" if title in ("what", "arm") else "right")
+    parts = {one: Part(one.scenario, one.workload, one.parameters, SUBJECT) for one in advices}
+    names = Names(parts.values())
     for one in sorted(advices, key=lambda advice: -advice.blocks):
         table.add_row(
-            Text(f"{one.workload} {one.parameters if one.parameters != '{}' else ''} {one.metric}"),
+            Text(f"{names.name(parts[one])} · {metric_name(one.metric)}"),
             Text(one.arm),
             str(one.repeats),
             str(one.blocks),

@@ -10,10 +10,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tare.analysis.between import Change, changes, pooled
+from tare.analysis.between import Change, pooled, require_same_baseline
+from tare.analysis.changed import changed
 from tare.analysis.model import Comparison, Effect
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.verdict import LEVEL
+from tare.errors import InputError
 from tare.report.arrange import arranged
 from tare.report.svg import legible
 from tare.report.words import (
@@ -38,26 +40,44 @@ def render_changes(before: Comparison, after: Comparison, console: Console) -> N
         before: The first run.
         after: The second.
         console: Where to.
+
+    Raises:
+        InputError: They have no headline effect in common, or different baselines.
     """
+    require_same_baseline([before, after])
     before = arranged(before)
-    found = [c for c in changes(before, after, before.confidence) if c.before.headline]
-    names = Names(Part.of(change.key) for change in found)
-    table = table_of("What", "Arm", "Before", "After", "After ÷ before", "Interval", plain=console)
-    for change in found:
+    base = before.baseline
+    told = changed({base: before}, {base: after}, base)
+    found = [one for one in told if one.change.before.headline]
+    if not found:
+        raise InputError(
+            "the runs have no headline effect in common", "name two runs that measured the same"
+        )
+    names = Names(Part.of(one.change.key) for one in found)
+    table = table_of(
+        "What", "Arm", "Before", "After", "After ÷ before", "Interval", "Verdict", plain=console
+    )
+    for one in found:
+        change = one.change
         table.add_row(
             *_about(names, change.before), _estimate(change.before), _estimate(change.after),
-            *_change(change),
+            *_change(change), one.verdict,
         )  # fmt: skip
-    short = any(not math.isfinite(change.high) for change in found)
+    short = any(not math.isfinite(one.change.high) for one in found)
     runs = [legible(comparison.runs[0].run) for comparison in (before, after)]
     print_table(
         console,
-        f"{runs[1]} against {runs[0]}: how each effect against {before.baseline} changed",
+        f"{runs[1]} against {runs[0]}: how each effect against {base} changed",
         table,
-        f"{100 * before.confidence:.4g} % intervals, each by itself. Only effects are compared, "
-        "never values of different runs. With --gate all gates are one family."
-        + (f" {FEW}, so shorter ones have no interval." if short else ""),
+        f"{100 * before.confidence:.4g} % intervals, each by itself; verdicts hold for all "
+        f"headline effects of an arm together, practical margin ±{100 * before.margin:g} %. Only "
+        "effects are compared, never values of different runs. With --gate all gates are one "
+        "family." + (f" {FEW}, so shorter ones have no interval." if short else ""),
     )
+    for one in found:
+        if one.reason:
+            what, arm = _about(names, one.change.before)
+            console.print(Text(f"{what}, {arm}: {legible(one.reason)}"), soft_wrap=True)
 
 
 def render_together(comparisons: Sequence[Comparison], console: Console) -> None:
@@ -99,7 +119,7 @@ def table_of(*titles: str, plain: Console) -> Table:
     style = box.SIMPLE_HEAD if plain.is_terminal else box.ASCII2
     table = Table(box=style, pad_edge=False)
     for title in titles:
-        left = title in ("What", "Arm", "Course", "Changed at")
+        left = title in ("What", "Arm", "Course", "Changed at", "Verdict")
         table.add_column(title, justify="left" if left else "right", overflow="fold")
     return table
 

@@ -36,6 +36,7 @@ from tare.report.long_series import (
 from tare.report.mapreduce import mapreduce_of
 from tare.report.monitoring import monitoring_of
 from tare.report.over_hosts import shared_table
+from tare.report.over_sessions import sessions_section
 from tare.report.page import Page, make_page
 from tare.report.pairs import PairsSection, pairs_section, pairs_table, ranking_table
 from tare.report.palette import looks
@@ -162,9 +163,11 @@ def _build(
     files: list[str] = []
     of_pairs, every_pair = _pairs(comparison)
     shared = shared_table(runs, comparison)
+    turns = sessions_section(runs, comparison)
     own = [
         *of_pairs,
         *([shared] if shared else ()),
+        *(turns.tables if turns else ()),
         *(spikes.tables if spikes else ()),
         *(watched.tables if watched else ()),
         *([hurt.table] if hurt else ()),
@@ -201,6 +204,7 @@ def _build(
         files=files,
         pairs=every_pair,
         shared=shared.shown() if shared else None,
+        in_sessions=turns,
         explorer=_explorer(comparison, whole.effects, sections, out, found),
         references=sources.sections(drawn) if sources else [],
         spikes=spikes.section if spikes else None,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tare.analysis.changed import Changed, changed
-from tare.analysis.model import Comparison, RunData
+from tare.analysis.model import Comparison, RunData, VerdictWord
 from tare.outputs import put_for_user
 from tare.report.anchors import anchor_of
 from tare.report.arrange import arranged
@@ -26,6 +26,9 @@ from tare.report.words import Names, Part, counted, joined, marked, percent, rat
 
 WIDE, NARROW, MOST_MARKS = 900.0, 360.0, 40
 HEADED = {"worse": "worse", "better": "better", "differs": "different"}
+ORDER: tuple[VerdictWord, ...] = (
+    "worse", "better", "differs", "equivalent", "preliminary", "inconclusive"
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -152,11 +155,12 @@ def _arms(headlines: Sequence[Changed], comparison: Comparison) -> tuple[ArmLine
         own = [one for one in headlines if one.change.arm == arm]
         emulated = any(one.change.before.emulated or one.change.after.emulated for one in own)
         counts = Counter(one.verdict for one in own)
-        said = ", ".join(f"{counts[word]} {word}" for word in dict.fromkeys(o.verdict for o in own))
+        # What is open comes last, for it has its greatest cost beside it.
+        said = ", ".join(f"{counts[word]} {word}" for word in ORDER if counts[word])
         widest = max(
             (one.not_excluded or 0.0 for one in own if one.verdict == "inconclusive"), default=0.0
         )
-        more = f"; a cost up to {percent(widest)} more is not excluded" if widest else ""
+        more = f": a cost up to {percent(widest)} more is not excluded" if widest else ""
         lines.append(
             ArmLine(marked(arm, emulated), f"{said}{more}.", emulated, style[arm].ink.role)
         )

@@ -10,7 +10,7 @@ from tare.analysis.statistics.pareto import Level, Tail, Threshold
 from tare.report.figures.series import NANO
 from tare.report.long_series import Pooled, emulated_arms
 from tare.report.tables import Column, Table
-from tare.report.words import Names, Part, marked
+from tare.report.words import Names, Part, marked, percent
 
 FAR = (
     "How long one sample in so many is to be expected, beyond all that were seen: a generalised "
@@ -113,7 +113,7 @@ def _levels(asked: list[_Row], names: Names) -> Table[_Row]:
             "misses",
             lambda r: r.tail.misses,
             "Misses what was seen by",
-            lambda r: "–" if r.tail.misses is None else f"{100 * r.tail.misses:.2g} %",
+            lambda r: "–" if r.tail.misses is None else percent(r.tail.misses),
             numeric=True,
         ),
         Column("reason", lambda r: r.tail.reason, "Why not", lambda r: r.tail.reason or "–"),

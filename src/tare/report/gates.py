@@ -50,7 +50,15 @@ def _why(one: Checked) -> str:
 
 
 def _told(one: Checked) -> str:
-    return f"{'is' if one.value is not None else 'changed by'} {_change(one)}"
+    return f"{'is' if one.value is not None else 'changed by'} {_change(one)}{_floor(one)}"
+
+
+def _floor(one: Checked) -> str:
+    """Return where the limit lies if a floor moved it, which the gate's own text does not say."""
+    if not one.by_floor:
+        return ""
+    limit = ratio(one.limit) if one.change.ratio else f"{one.limit:+.3g}"
+    return f"; by its floor the limit is {limit}"
 
 
 def as_text(checked: Sequence[Checked]) -> str:
@@ -77,7 +85,7 @@ def as_markdown(checked: Sequence[Checked]) -> str:
         "|---|---|---|---|",
         *(
             f"| {SIGN[one.outcome]} {one.outcome} | `{_code(one.gate.text)}` | "
-            f"{_cell(_name(one))} | {_change(one)}{_cell(_but(one))} |"
+            f"{_cell(_name(one))} | {_change(one)}{_floor(one)}{_cell(_but(one))} |"
             for one in checked
         ),
     ]
@@ -115,7 +123,9 @@ def as_junit(checked: Sequence[Checked]) -> str:
         if one.outcome == "fails":
             ElementTree.SubElement(case, "failure", message=_told(one))
         elif one.outcome == "open":
-            ElementTree.SubElement(case, "skipped", message=f"{_change(one)}; {_why(one)}")
+            ElementTree.SubElement(
+                case, "skipped", message=f"{_change(one)}{_floor(one)}; {_why(one)}"
+            )
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from tare.analysis.duets import is_duet
 from tare.analysis.model import Comparison
+from tare.analysis.statistics.serial import LEAST_BLOCKS
 from tare.report.svg import legible
+
+SHOWN_BY = 20
+"""With so many blocks a correlation of 0.8 is nearly always seen (docs/statistics.md)."""
 
 
 def method_of(comparison: Comparison) -> tuple[str, ...]:
@@ -17,11 +21,13 @@ def method_of(comparison: Comparison) -> tuple[str, ...]:
         _intervals(chosen, f"{100 * comparison.confidence:.4g} %"),
         "Costs are ratios turned so that more is always worse: 2× is half the throughput or twice "
         "the duration.",
-        _tests(chosen, comparison.level),
+        *_of_sessions(comparison),
+        _tests(chosen, comparison),
         f"Worse or better: p below {comparison.level:g}, the interval beside 1, and the estimate "
         f"beyond the practical margin of ±{100 * comparison.margin:g} %. Equivalent: the whole "
-        "interval lies within the margin. Everything else is inconclusive, and the greatest cost "
-        "that the interval does not exclude is said.",
+        "interval lies within the margin, and nothing speaks against it. Everything else is "
+        "inconclusive, and the greatest cost that the interval does not exclude is said.",
+        *_about_order(comparison.blocks),
         *_about_baseline(comparison),
         "What a unit of work costs the host is the CPU time of the machine’s own processes there "
         "(of QEMU, of the container, of the agent on the bare host) per unit of work, averaged "
@@ -35,6 +41,17 @@ def method_of(comparison: Comparison) -> tuple[str, ...]:
         for family in comparison.families
     ]
     return tuple(lines)
+
+
+def _of_sessions(comparison: Comparison) -> list[str]:
+    if not comparison.runs[0].sessions:
+        return []
+    return [
+        "Arms of different boots of the computer are never up at once: their ratio is that of "
+        "their means in one round of sessions, and a round is one observation, whatever number of "
+        "blocks it has. In half of the rounds either boot comes first, so that what drifts evenly "
+        "cancels out. Intervals of single arms are over sessions."
+    ]
 
 
 def _intervals(chosen: str, level: str) -> str:
@@ -58,19 +75,36 @@ def _intervals(chosen: str, level: str) -> str:
     )
 
 
-def _tests(chosen: str, level: float) -> str:
+def _tests(chosen: str, comparison: Comparison) -> str:
     if chosen == "anytime":
         return (
             "p is by evidence that may be looked at after every block, its level shared equally "
             "among one arm’s headline metrics, or among its others, which are exploratory; of "
             "what is zero at times by the signs of the differences alone."
         )
+    how = (
+        "exchanging the names of a block’s boots, the arm’s and the baseline’s two"
+        if comparison.pooled
+        else "flipping the signs of whole blocks"
+    )
     return (
-        "p is from flipping the signs of whole blocks, and corrected by max-T over one arm’s "
+        f"p is from {how}, and corrected by max-T over one arm’s "
         "headline metrics, or over its others, which are exploratory: an arm without any "
         "difference is called worse or better in any headline metric in at most "
-        f"{100 * level:g} % of studies, whatever other arms there are."
+        f"{100 * comparison.level:g} % of studies, whatever other arms there are."
     )
+
+
+def _about_order(blocks: int) -> list[str]:
+    """Return what so few blocks do not show of their order."""
+    if not LEAST_BLOCKS <= blocks < SHOWN_BY:
+        return []
+    return [
+        "Blocks count as independent of each other unless their order shows that they are not, and "
+        f"then intervals are widened. {blocks} blocks show it only where many metrics agree or it "
+        "is strong: of a computer that changes slowly, more blocks, further apart (`every`), say "
+        "more."
+    ]
 
 
 def _about_baseline(comparison: Comparison) -> list[str]:
@@ -80,7 +114,8 @@ def _about_baseline(comparison: Comparison) -> list[str]:
         there = "" if baseline == comparison.baseline else f", {legible(baseline)},"
         lines.append(
             f"{legible(twin)} is the baseline{there} booted a second time: its boots count "
-            "as the baseline’s, and how far the two differ is a diagnostic, no gate."
+            "as the baseline’s, and how far the two differ is a diagnostic, no gate. Where they "
+            "were told apart, no arm is equivalent."
         )
     if any(map(is_duet, comparison.runs)):
         lines.append(

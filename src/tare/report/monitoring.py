@@ -27,9 +27,10 @@ from tare.report.words import NONE, counted, marked
 MOST_FIGURES = 12
 NOTE = (
     "Rates between samples of the kernel’s counters, the machine’s beside its host’s, on one time "
-    "axis that begins with the cell; shaded is what neighbours did. A host’s counters hold "
-    "everything that ran there, and what it receives from a machine is what that sent. I/O wait is "
-    "idle time during which a request is under way: a line of its own, never added to the use."
+    "axis that begins with the cell; shaded is what neighbours did, or a job’s phases. A host’s "
+    "counters hold everything that ran there, and what it receives from a machine is what that "
+    "sent. I/O wait is idle time during which a request is under way: a line of its own, never "
+    "added to the use."
 )
 
 

@@ -20,6 +20,7 @@ from tare.report.load_balancer import LoadBalancerSection
 from tare.report.mapreduce import MapReduceSection
 from tare.report.method import method_of
 from tare.report.monitoring import MonitoringSection
+from tare.report.over_sessions import SessionsSection
 from tare.report.pairs import PairsSection
 from tare.report.palette import Look
 from tare.report.provenance import (
@@ -121,6 +122,7 @@ class Page:
     footer: str = field(default="")
     pairs: PairsSection | None = None
     shared: Shown | None = None
+    in_sessions: SessionsSection | None = None
     explorer: str = ""
     references: tuple[ReferenceSection, ...] = ()
     spikes: SpikesSection | None = None
@@ -149,6 +151,7 @@ def make_page(
     files: Sequence[str],
     pairs: PairsSection | None = None,
     shared: Shown | None = None,
+    in_sessions: SessionsSection | None = None,
     explorer: str = "",
     references: Sequence[ReferenceSection] = (),
     spikes: SpikesSection | None = None,
@@ -221,6 +224,7 @@ def make_page(
         footer=_footer(runs),
         pairs=pairs,
         shared=shared,
+        in_sessions=in_sessions,
         explorer=explorer,
         references=tuple(references),
         spikes=spikes,

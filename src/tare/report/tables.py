@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Generic, NamedTuple, TypeVar
 
 from tare.report.svg import legible
@@ -196,6 +196,7 @@ _LATEX = str.maketrans(
 )
 
 
+@lru_cache(maxsize=4096)
 def latex_text(text: str) -> str:
     """Return ``text`` so that LaTeX prints it letter by letter."""
     return legible(text).translate(_LATEX)

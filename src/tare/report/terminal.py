@@ -134,6 +134,11 @@ def _foot(comparison: Comparison) -> str:
         f"{counted(comparison.blocks, 'block')}; {100 * comparison.confidence:.4g} % intervals; p "
         f"is corrected over each arm's metrics; practical margin ±{100 * comparison.margin:g} %."
     )
+    if comparison.baseline != comparison.runs[0].baseline:
+        text += (
+            f" {legible(comparison.baseline)} is not the study's baseline: of one that is chosen "
+            "after having seen results, --pairs tells."
+        )
     if any(effect.scale == "difference" for effect in comparison.headlines):
         text += " With a sign: a difference, where a value is 0 and there is no ratio."
     if any(effect.emulated for effect in comparison.effects):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tare.analysis.formatting import format_quantity
-from tare.analysis.model import ArmVerdict, Comparison, Effect, FailureRate
+from tare.analysis.model import DECLARED, ArmVerdict, Comparison, Effect, FailureRate
 from tare.analysis.words import arms_ended, one_kernel
 from tare.report.palette import Look
 from tare.report.svg import legible
@@ -28,8 +28,11 @@ from tare.report.words import (
 MANY = 4
 """More arms than this are counted in the lead, not named."""
 
-HIDDEN = ("slow-boots", "serial", "seldom")
+HIDDEN = ("slow-boots", "serial", "together", "seldom")
 """What is said of an arm at once: boots in another mode, blocks that hang together, rare losses."""
+
+OF_ARM = ("together",)
+"""What is said of all metrics of an arm at once."""
 
 MOST_HIDDEN = 2
 
@@ -49,24 +52,29 @@ class ArmLine:
 
 
 def lead(comparison: Comparison) -> str:
-    """Return the whole comparison in one to three sentences; empty when nothing was compared."""
-    kinds = ("equivalent", "worse", "better", "mixed", "open", "preliminary")
+    """Return the whole comparison in one to four sentences; empty when nothing was compared."""
+    kinds = ("equivalent", "worse", "better", "gains", "mixed", "open", "preliminary")
     groups: dict[str, list[ArmVerdict]] = {kind: [] for kind in kinds}
     for verdict in comparison.arm_verdicts:
         if verdict.arm != comparison.baseline:
             groups[_class(verdict)].append(verdict)
-    base, blocks = short(comparison.against, NAME), comparison.blocks
+    base = short(comparison.against, NAME)
     within = f"within ± {percent(comparison.margin)}"
     open_cost = _left_open(comparison, groups["open"])
+    each, so_many = _so_many(comparison)
     parts = {
         "equivalent": (("costs", "cost"), f"the same as {base}, {within} in all that was asked"),
         "worse": (("costs", "cost"), f"more than {base}{_range(comparison, groups['worse'])}"),
         "better": (("does", "do"), f"better than {base}"),
+        "gains": (
+            ("does", "do"),
+            f"better than {base} on some work{_elsewhere(comparison, groups)}",
+        ),
         "mixed": (("does", "do"), f"better than {base} on some work and worse on other"),
-        "open": (("is", "are"), f"not told from {base} by {counted(blocks, 'block')}{open_cost}"),
+        "open": (("is", "are"), f"not told from {base} by {so_many}{open_cost}"),
         "preliminary": (
             ("has", "have"),
-            f"too few blocks for a verdict against {base}: {counted(blocks, 'block')} so far",
+            f"too few {each} for a verdict against {base}: {so_many} so far",
         ),
     }
     compared = [
@@ -75,19 +83,45 @@ def lead(comparison: Comparison) -> str:
         if found
     ]
     told = [*(one_kernel(comparison.runs) if compared else ()), *arms_ended(comparison.runs)]
-    return " ".join([*compared, *map(legible, told)])
+    return " ".join([*_told_apart(comparison), *compared, *map(legible, told)])
+
+
+def _told_apart(comparison: Comparison) -> list[str]:
+    """Return, before anything else is said, that identical arms were told apart."""
+    failed = [e for e in comparison.aa if e.headline and e.verdict in DECLARED]
+    where = list(dict.fromkeys(_where(comparison, effect) for effect in failed))
+    if len(where) > MOST_HIDDEN:
+        where = [*where[:MOST_HIDDEN], f"{len(where) - MOST_HIDDEN} more"]
+    return [f"Identical arms were told apart here ({joined(where)})."] if failed else []
+
+
+def _elsewhere(comparison: Comparison, groups: Mapping[str, Sequence[ArmVerdict]]) -> str:
+    """Return what of the work is not better where some is."""
+    found = groups["gains"]
+    if any(verdict.inconclusive for verdict in found):
+        blocks = counted(comparison.blocks, "block")
+        return f"; not all other work is decided by {blocks}{_left_open(comparison, found)}"
+    return f"; other work costs the same, within ± {percent(comparison.margin)}"
 
 
 def _class(verdict: ArmVerdict) -> str:
     if verdict.worse and not verdict.better:
         return "worse"
     if verdict.better and not verdict.worse:
-        return "better"
+        return "better" if verdict.better == verdict.total else "gains"
     if verdict.worse and verdict.better:
         return "mixed"
     if verdict.preliminary and verdict.preliminary == verdict.total:
         return "preliminary"
     return "equivalent" if verdict.equivalent == verdict.total > 0 else "open"
+
+
+def _so_many(comparison: Comparison) -> tuple[str, str]:
+    """Return what verdicts rest on, and how many of them there are: blocks, or rounds."""
+    rounds = [effect.blocks for effect in comparison.headlines if effect.each == "round"]
+    if not rounds:
+        return "blocks", counted(comparison.blocks, "block")
+    return "rounds of sessions", f"{counted(max(rounds), 'round')} of sessions"
 
 
 def _left_open(comparison: Comparison, verdicts: Sequence[ArmVerdict]) -> str:
@@ -234,7 +268,9 @@ def findings_told(comparison: Comparison) -> tuple[str, ...]:
 def _hidden(comparison: Comparison, arm: str) -> list[str]:
     """Return what the means of an arm's headline metrics hide, the first few findings."""
     found = dict.fromkeys(
-        f"{legible(flag.text)} ({_where(comparison, effect)})"
+        legible(flag.text)
+        if flag.kind in OF_ARM
+        else f"{legible(flag.text)} ({_where(comparison, effect)})"
         for effect in comparison.headlines
         if effect.arm == arm
         for flag in effect.flags

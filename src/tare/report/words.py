@@ -16,9 +16,6 @@ from tare.report.svg import legible
 EMULATED = "emulated"
 """The mark of results that show behaviour and relative instruction cost, not hardware speed."""
 
-DECLARED = frozenset({"better", "worse", "differs"})
-"""Verdicts that declare a difference; only these get an arm's colour."""
-
 NONE = "–"
 
 

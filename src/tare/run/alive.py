@@ -1,4 +1,4 @@
-"""Wait for work that is of no use once a machine, or the host, is lost."""
+"""Wait for work that is of no use once a machine, the host, or other work is lost."""
 
 from __future__ import annotations
 
@@ -43,3 +43,14 @@ async def while_alive(
         if death.done():
             raise death.result()
     return task.result()
+
+
+async def side_by_side(*work: Coroutine[Any, Any, Any]) -> list[Any]:
+    """Return what all return, in their order; where one fails, the others are given up."""
+    tasks = [asyncio.ensure_future(each) for each in work]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

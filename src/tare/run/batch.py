@@ -22,7 +22,6 @@ from tare.platforms.contract import (
     Context,
     Machine,
     MachineSpec,
-    undoers_of,
 )
 from tare.platforms.linux.process_machine import temporary_folder
 from tare.run.alive import while_alive
@@ -46,6 +45,7 @@ from tare.run.place import Place, connected_by
 from tare.run.sites import OtherHosts, ReadyArm, Site
 from tare.run.slow_libraries import SlowLibraries
 from tare.run.telling import fail_cell, not_removed, tell_failed, tell_started, tell_stopped
+from tare.run.undoing import undoers_with
 from tare.workloads.needs import needs_of, needs_of_loads
 from tare.workloads.network.ends import PEER
 
@@ -189,7 +189,7 @@ class BatchRunner:
         """Remove what was left of machines on a host, unless it was booted anew since."""
         where, first = self._left.pop(context.host.name, (None, 0))
         if where is not None and where.host is context.host:
-            undoers = undoers_of(run_host.platforms.values())
+            undoers = undoers_with(run_host.platforms.values())
             await clean(context.host, context.ledger, undoers, since=first)
 
     async def _connection(self, place: Place, cells: Sequence[Cell]) -> Connection | None:
@@ -338,6 +338,8 @@ class BatchRunner:
                     "role": role,
                     "cpus": list(cpus),
                     "vcpu_threads": list(await machine.vcpu_threads()),
+                    # Its counters of CPUs are the host's then, which has more than its own.
+                    "sees_host_cpus": machine.shares_clock,
                     **connected_by(place, spec),
                     **machine.applied,
                 },

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tare.events import Planned, Skipped
@@ -11,7 +11,7 @@ from tare.run.checking import image_events
 if TYPE_CHECKING:
     from tare.events import EventLog, Fold, PlatformChecked
     from tare.platforms.contract import Prepared
-    from tare.study.plan import Plan
+    from tare.study.plan import Plan, Skip
 
 
 def tell_plan(
@@ -38,12 +38,7 @@ def tell_plan(
             log.append(event)
     if fold.planned is not None:
         return
-    for skip in plan.skipped:
-        log.append(
-            Skipped(
-                arm=skip.arm, scenario=skip.scenario, workload=skip.workload, reason=skip.reason
-            )
-        )
+    tell_skips(log, plan.skipped)
     for image in image_events(prepared):
         log.append(image)
     log.append(
@@ -54,3 +49,13 @@ def tell_plan(
             notes=plan.notes,
         )
     )
+
+
+def tell_skips(log: EventLog, skipped: Iterable[Skip]) -> None:
+    """Append what is left out, each with its reason."""
+    for skip in skipped:
+        log.append(
+            Skipped(
+                arm=skip.arm, scenario=skip.scenario, workload=skip.workload, reason=skip.reason
+            )
+        )

@@ -67,19 +67,27 @@ def boot_of(setup: Grounds, study: Study, arm: str) -> str:
     return run_host.boot_of(platform, study.arms[arm].options, study.release_of(arm))
 
 
-async def check_arms(setup: RunSetup, study: Study) -> dict[str, Verdict]:
+async def check_arms(
+    setup: RunSetup, study: Study, *, remembered: bool = True
+) -> dict[str, Verdict]:
     """Ask every arm's platform whether it is usable, on the host as it is booted for that arm.
 
-    An arm for which the host cannot be booted is not usable; the reason says why. What is found is
-    remembered for plans.
+    An arm for which the host cannot be booted is not usable; the reason says why.
+
+    Args:
+        setup: The hosts.
+        study: The study, or its part.
+        remembered: Whether what is found is remembered for plans.
     """
     found: dict[str, Verdict] = {}
     for host in setup.run_hosts:
-        found |= await _check_on(setup, study, host)
+        found |= await _check_on(setup, study, host, remembered=remembered)
     return {name: found[name] for name in study.arms}
 
 
-async def _check_on(setup: RunSetup, study: Study, host: str) -> dict[str, Verdict]:
+async def _check_on(
+    setup: RunSetup, study: Study, host: str, *, remembered: bool
+) -> dict[str, Verdict]:
     """Ask for all arms of one host, boot by boot, and remember what is found."""
     run_host = setup.run_hosts[host]
     boots: dict[str, list[str]] = {}
@@ -95,7 +103,8 @@ async def _check_on(setup: RunSetup, study: Study, host: str) -> dict[str, Verdi
         for name, verdict in found.items()
         if verdict.lasting
     }
-    keep(run_host, answers)
+    if remembered:
+        keep(run_host, answers)
     return found
 
 

@@ -12,15 +12,17 @@ from rich.console import Console
 from rich.text import Text
 
 from tare.errors import InputError
-from tare.events import Fold, RunFinished, read_fold
+from tare.events import Fold, RunFinished, RunStarted, Waiting, read_fold
 from tare.outputs import put_for_user
 from tare.run.catalog import build_catalog
 from tare.run.executor import execute, resume
-from tare.run.folder import create_folder, open_folder
+from tare.run.folder import RunFolder, create_folder, open_folder
 from tare.run.progress import ProgressView, Tally
 from tare.run.session import new_run_id, run_session
 from tare.run.setup import Decide, StudySource
+from tare.run.swaps.carrying import RunInSessions
 from tare.run.toolbox import require_additions
+from tare.run.versions import run_versions
 from tare.study.load import restore_study
 from tare.study.model import Study
 
@@ -34,7 +36,8 @@ async def carry_out(
     console: Console,
     *,
     strict: bool = False,
-) -> RunFinished | None:
+    wait: bool = False,
+) -> RunFinished | Waiting | None:
     """Carry a study out into the new folder ``out``.
 
     Args:
@@ -45,16 +48,28 @@ async def carry_out(
         decide: Judges after each block whether to go on.
         console: Where progress is shown.
         strict: Whether the run ends as soon as an arm does.
+        wait: Of a study in sessions, whether to wait for what is not up.
 
     Returns:
-        The last event, or None when the run was interrupted and can be resumed.
+        The last event, or None when the run was interrupted and can be resumed; of a study in
+        sessions also what is waited for.
 
     Raises:
         InputError: The folder or the host cannot be used; nothing was started.
     """
+    _require_sessions(study, wait=wait)
     run = new_run_id()
     fold = Fold()
     view = _view(study, fold, console)
+    if study.sessions is not None:
+        folder, chosen = create_folder(out), _seed_of(study, seed)
+        _keep_study(source, folder)
+        sessions = RunInSessions(
+            study, run, chosen, folder, fold, _begin(study, source, run, chosen), decide,
+            (view.take,), view.progress, _speaker(console), strict=strict, wait=wait,
+        )  # fmt: skip
+        with view:
+            return await _or_nothing(sessions)
     async with run_session(
         run,
         study,
@@ -66,13 +81,10 @@ async def carry_out(
     ) as setup:
         await require_additions(setup, setup.context.builder, study, Path(source.path))
         folder = create_folder(out)
-        chosen = seed if seed is not None else study.seed
-        if chosen is None:
-            chosen = secrets.randbits(32)
+        chosen = _seed_of(study, seed)
         with view:
             try:
-                written = Path(source.path).read_bytes()
-                put_for_user(folder.study, written, "or choose another folder with --out")
+                _keep_study(source, folder)
                 return await execute(
                     replace(setup, strict=strict), study, source, folder, run, chosen, fold
                 )
@@ -89,7 +101,8 @@ async def go_on(
     *,
     strict: bool = False,
     accept: bool = False,
-) -> RunFinished | None:
+    wait: bool = False,
+) -> RunFinished | Waiting | None:
     """Go on with the run in ``directory`` at its first unfinished cell.
 
     Args:
@@ -98,9 +111,11 @@ async def go_on(
         console: Where progress is shown.
         strict: Whether the run ends as soon as an arm does.
         accept: Whether to go on though the host or a version has changed since.
+        wait: Of a study in sessions, whether to wait for what is not up.
 
     Returns:
-        The last event, or None when the run was interrupted again.
+        The last event, or None when the run was interrupted again; of a study in sessions also
+        what is waited for.
 
     Raises:
         InputError: There is no run, it is complete, or it cannot be gone on with here.
@@ -114,7 +129,15 @@ async def go_on(
             f"the run in {directory} is complete", f"see its report: tare report {directory}"
         )
     study = restore_study(fold.started.study, build_catalog())
+    _require_sessions(study, wait=wait)
     view = _view(study, fold, console)
+    if study.sessions is not None:
+        sessions = RunInSessions(
+            study, fold.started.run, fold.started.seed, folder, fold, None, decide, (view.take,),
+            view.progress, _speaker(console), strict=strict, accept=accept, wait=wait,
+        )  # fmt: skip
+        with view:
+            return await sessions.carry_out()
     async with run_session(
         fold.started.run,
         study,
@@ -127,6 +150,55 @@ async def go_on(
         with view:
             strictly = replace(setup, strict=strict)
             return await resume(strictly, study, fold.started, fold, folder, accept=accept)
+
+
+def _begin(study: Study, source: StudySource, run: str, seed: int) -> RunStarted:
+    """Return the first event of a run in sessions: its hosts are told session by session."""
+    return RunStarted(
+        run=run,
+        study=study.model_dump(mode="json"),
+        study_path=source.path,
+        study_sha256=source.sha256,
+        seed=seed,
+        host={},
+        versions=run_versions(),
+        changes=source.changes,
+    )
+
+
+async def _or_nothing(sessions: RunInSessions) -> RunFinished | Waiting | None:
+    """Carry a study out in sessions; leave no folder where nothing of it could be begun."""
+    try:
+        return await sessions.carry_out()
+    except InputError:
+        course = sessions.fold.sessions
+        if not course.begun and course.waiting is None:
+            shutil.rmtree(sessions.folder.path)
+        raise
+
+
+def _require_sessions(study: Study, *, wait: bool) -> None:
+    """See that whoever asks to wait has something to wait for.
+
+    Raises:
+        InputError: The study has no sessions.
+    """
+    if wait and study.sessions is None:
+        raise InputError(
+            "--wait is of use where a study has `sessions`, and this one has none",
+            "leave --wait out",
+        )
+
+
+def _seed_of(study: Study, asked: int | None) -> int:
+    chosen = study.seed if asked is None else asked
+    return secrets.randbits(32) if chosen is None else chosen
+
+
+def _keep_study(source: StudySource, folder: RunFolder) -> None:
+    """Keep the study's file as it was written beside the events."""
+    written = Path(source.path).read_bytes()
+    put_for_user(folder.study, written, "or choose another folder with --out")
 
 
 def _speaker(console: Console) -> Callable[[str], None]:

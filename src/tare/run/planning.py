@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
 
+from tare.events.model import Kind
 from tare.hosts.local import LocalHost
 from tare.registry import installed
 from tare.run.checking import check_arms, described, facts_of, plan_study
@@ -18,10 +21,13 @@ from tare.run.room import assumed_memory, found_memory, require_room
 from tare.run.runhost.assumed import Believed, assumed_host, believed
 from tare.run.session import agent_path, inspection_setup
 from tare.run.setup import Grounds, Unasked
+from tare.run.swaps.looking import boots_by_itself, look
+from tare.run.swaps.words import session_lines
 from tare.run.toolbox import require_additions, study_needs
 from tare.study.cells import Batch, cell_label
 from tare.study.plan import Plan
 from tare.study.quantities import format_duration
+from tare.study.sessions import part_of
 
 if TYPE_CHECKING:
     from tare.run.setup import StudySource
@@ -70,6 +76,8 @@ async def plan_here(
         MachineFault: A host cannot be reached, with ``probe``.
     """
     if probe:
+        if study.sessions is not None:
+            return await _probed_in_sessions(study, source, seed)
         async with inspection_setup(study) as setup:
             await require_additions(setup, setup.context.builder, study, Path(source.path))
             verdicts = await check_arms(setup, study)
@@ -78,6 +86,13 @@ async def plan_here(
             found = found_memory(study, setup)
             await require_room(study, outlook.plan, setup, found, setup.context.builder)
             return replace(outlook, probed=True)
+    return await _unasked(study, source, seed, {})
+
+
+async def _unasked(
+    study: Study, source: StudySource, seed: int | None, checked: Mapping[str, Believed]
+) -> Outlook:
+    """Plan a study by what is remembered and assumed; but for arms that were checked."""
     # Which CPUs this computer has is read from files; nothing is started by that.
     here = LocalHost(agent_path())
     parts = installed()
@@ -90,12 +105,27 @@ async def plan_here(
     await require_additions(grounds, None, study, Path(source.path))
     network = "network" in study_needs(grounds, study)
     remembered = {
-        name: believed(hosts[study.host_of(name)], study, name, network) for name in study.arms
+        name: checked.get(name) or believed(hosts[study.host_of(name)], study, name, network)
+        for name in study.arms
     }
     assumed = tuple(host.assumed for host in hosts.values() if host.assumed)
     outlook = _outlook(grounds, study, seed, remembered)
     await require_room(study, outlook.plan, grounds, assumed_memory(study), here)
     return replace(outlook, assumed=assumed)
+
+
+async def _probed_in_sessions(study: Study, source: StudySource, seed: int | None) -> Outlook:
+    """Plan a study in sessions; of its computer only what is up can be checked."""
+    assert study.sessions is not None
+    checked: dict[str, Believed] = {}
+    for boot in study.sessions.boots:
+        part = part_of(study, boot)
+        if (await look(study, boot)).up:
+            async with inspection_setup(part) as setup:
+                verdicts = await check_arms(setup, part)
+            checked |= {name: Believed(verdict, FOUND_OUT) for name, verdict in verdicts.items()}
+    outlook = await _unasked(study, source, seed, checked)
+    return replace(outlook, probed=checked.keys() == study.arms.keys())
 
 
 def _outlook(
@@ -155,18 +185,18 @@ def _skips(outlook: Outlook) -> Iterator[Text]:
             yield Text(f"    {hint}")
 
 
-def headlines_of(plan: Plan) -> int:
-    """Return how many headline metrics one arm has at most: what its verdicts are tested over."""
+def headlines_of(plan: Plan) -> Mapping[Kind, int]:
+    """Return what one arm's verdicts are tested over: of the arm with most headlines, by kind."""
     kinds = installed().workloads
-    counts: dict[str, int] = {}
+    counts: dict[str, Counter[Kind]] = {}
     for batch in plan.batches:
         for cell in batch.cells:
             if cell.repeat == 1:
                 kind = kinds[cell.kind]
                 parameters = kind.parameters.model_validate(dict(cell.parameters))
-                found = sum(metric.headline for metric in kind.metrics_for(parameters))
-                counts[batch.arm] = counts.get(batch.arm, 0) + found
-    return max(counts.values(), default=0)
+                found = [m.kind for m in kind.metrics_for(parameters) if m.headline]
+                counts.setdefault(batch.arm, Counter()).update(found)
+    return max(counts.values(), key=Counter.total, default=Counter())
 
 
 def marked(study: Study, arm: str, mark: str) -> str:
@@ -182,9 +212,13 @@ def _show_cells(plan: Plan, console: Console) -> None:
         console.print(Text(f"{batch.scenario} on {', '.join(arms)}:", "bold"))
         for cell in batch.cells:
             console.print(Text(f"  {cell_label(cell.id)}: {format_duration(cell.expected_s)}"))
-    for number in range(1, min(BLOCKS_SHOWN, study.blocks.most) + 1):
-        order = ", ".join(f"{batch.arm}/{batch.scenario}" for batch in plan.block(number))
-        console.print(Text(f"block {number}: {order}", "dim"))
+    if study.sessions is not None:
+        for line in session_lines(study, plan, partial(boots_by_itself, study)):
+            console.print(Text(line, "bold" if line.startswith("swap") else "dim"), soft_wrap=True)
+    else:
+        for number in range(1, min(BLOCKS_SHOWN, study.blocks.most) + 1):
+            order = ", ".join(f"{batch.arm}/{batch.scenario}" for batch in plan.block(number))
+            console.print(Text(f"block {number}: {order}", "dim"))
     blocks = _range(str(study.blocks.least), str(study.blocks.most))
     whole = _range(format_duration(plan.least_s), format_duration(plan.most_s))
     cells = sum(len(batch.cells) for batch in plan.batches)

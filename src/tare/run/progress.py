@@ -36,6 +36,7 @@ from tare.events import (
     RunFinished,
     RunResumed,
     RunStarted,
+    SessionFinished,
     Skipped,
 )
 from tare.study.cells import cell_label
@@ -75,6 +76,9 @@ class Tally:
     def left_s(self) -> float | None:
         """Estimated seconds until all blocks are done, from the blocks so far; None: not known."""
         block, planned = self.fold.block, self.fold.planned
+        if self.fold.sessions.begun:
+            # How long somebody takes to swap a disk, nobody knows.
+            return None
         if block.took_s:
             per_block = sum(block.took_s) / len(block.took_s)
         else:
@@ -282,6 +286,8 @@ def _lines(event: Event, tally: Tally) -> list[Text]:
             return [Text(f"    | {line}", "dim") for line in event.console_tail[-5:]]
         case BlockFinished():
             return [_block_line(event, tally)]
+        case SessionFinished():
+            return [Text(f"session {event.session} done", "dim")]
         case Decided() if not event.go_on:
             return [Text(f"no further block: {event.reason}")]
         case ArmEnded():

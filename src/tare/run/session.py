@@ -26,6 +26,7 @@ from tare.run.calibrating import calibrate
 from tare.run.host_facts import facts_afar, host_facts
 from tare.run.runhost.contract import LocalRunHost, RunHost
 from tare.run.setup import Decide, Decision, RunSetup, StudySource
+from tare.run.undoing import all_undoers
 from tare.study.model import Study
 
 if TYPE_CHECKING:
@@ -263,7 +264,7 @@ async def _ledger(
             if ledger.open_entries() and afar is not None:
                 # One attempt for all of them: a host that is gone stays so for each.
                 await afar[0].connect()
-            for sentence in await clean(host(), ledger, installed().undoers):
+            for sentence in await clean(host(), ledger, all_undoers()):
                 say(sentence)
         except TareError as error:
             say(f"What is left on {host().name} is listed for `tare clean`: {error}.")
@@ -271,7 +272,7 @@ async def _ledger(
 
 
 async def _clear(host: Host, say: Callable[[str], None]) -> None:
-    for sentence in await clean_all(host, installed().undoers, tell_of_going=False):
+    for sentence in await clean_all(host, all_undoers(), tell_of_going=False):
         say(f"left behind by a killed run: {sentence}")
 
 

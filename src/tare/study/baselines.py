@@ -15,10 +15,13 @@ AT = "@"
 def with_baselines(study: Study) -> Study:
     """Return a study with the baseline and its twin added on each host that has arms and no own.
 
+    In a study in sessions none is added: its hosts are one computer, and a baseline of one boot
+    may not be possible in another.
+
     The baseline ``bare`` is added on the host ``kvm1`` as the arm ``bare@kvm1``, and its twin
     ``bare-again`` as ``bare-again@kvm1``.
     """
-    return _with_twins(_with_baselines(study))
+    return study if study.sessions is not None else _with_twins(_with_baselines(study))
 
 
 def _with_baselines(study: Study) -> Study:

@@ -23,6 +23,7 @@ from tare.study.duets import duet_faults
 from tare.study.model import Arm, ArmFrame, Catalog, Study, StudyFrame, WorkloadSpec
 from tare.study.releasing import release_faults
 from tare.study.scenario import Scenario
+from tare.study.sessions import session_faults
 from tare.study.shape import Shape
 from tare.study.yamltext import Path
 
@@ -91,20 +92,20 @@ class _Builder:
             )
         if frame is not None:
             duets = duet_faults(arms, scenarios) if frame.blocks.duet else ()
-            for path, fault in (*duets, *release_faults(frame, arms)):
+            others = (*release_faults(frame, arms), *session_faults(frame, arms))
+            for path, fault in (*duets, *others):
                 self._findings.add(path, fault)
         if self._findings.found or frame is None:
             return None
-        parts: dict[str, Any] = {"arms": arms, "workloads": workloads}
-        parts |= {"folder": folder, "left_out": left_out}
+        parts: dict[str, Any] = {"arms": arms, "workloads": workloads, "folder": folder}
+        parts["left_out"] = left_out
         if scenarios:
             parts["scenarios"] = scenarios
         return self._assemble(frame, parts)
 
     def _assemble(self, frame: StudyFrame, parts: Mapping[str, Any]) -> Study | None:
-        said = dict(frame)
         try:
-            return Study.model_validate({**said, **parts})
+            return Study.model_validate({**dict(frame), **parts})
         except ValidationError as error:
             for detail in error.errors(include_url=False):
                 self._findings.add(tuple(detail["loc"]), message_of(detail))
@@ -251,8 +252,7 @@ class _Builder:
         if mapping is None:
             return None
         known = known_keys([Scenario], mapping, path, self._style, self._findings)
-        scenario = checked(Scenario, known, path, self._style, self._findings)
-        if scenario is None:
+        if (scenario := checked(Scenario, known, path, self._style, self._findings)) is None:
             return None
         neighbours = tuple(
             neighbour.model_copy(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tare.study.checking import shown, suggestion
+from tare.study.sessions import without_arms
 from tare.study.yamltext import Path, Problem, dotted, parse_value
 
 SECTIONS = {"arms": "arm", "scenarios": "scenario", "workloads": "workload"}
@@ -239,6 +240,7 @@ def _keep_arms(changed: Changed, wanted: tuple[str, ...]) -> None:
         if isinstance(arm, Mapping) and arm.get("twin-of") in known:
             kept[arm["twin-of"]] = None
     _keep(changed, "arms", kept)
+    changed.data = without_arms(changed.data, set(known) - set(kept))
 
 
 def _keep_scenarios(changed: Changed, wanted: tuple[str, ...], asked_for: tuple[str, ...]) -> None:

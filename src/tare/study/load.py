@@ -15,6 +15,7 @@ from tare.study.hosts_file import KnownHosts, hosts_path
 from tare.study.model import Catalog, Study
 from tare.study.named_hosts import name_hosts
 from tare.study.named_hypervisors import name_hypervisors
+from tare.study.sessions import without_arms
 from tare.study.spreading import with_spread_hosts
 from tare.study.yamltext import Document, Path, Problem, StudyError, parse
 
@@ -81,6 +82,7 @@ def parse_study(
     def build(data: Mapping[str, Any]) -> tuple[Study | None, Findings]:
         findings = Findings()
         own, left_out = name_hypervisors(with_spread_hosts(data), known, catalog, findings)
+        own = without_arms(own, left_out)
         style = KeyStyle(kebab=True, folder=folder)
         study = build_study(name_hosts(own, known, findings), catalog, style, findings)
         return study and study.model_copy(update={"left_out": left_out}), findings

@@ -26,15 +26,15 @@ from tare.study.baselines import alike
 from tare.study.blocks import FEWEST_BLOCKS_FOR_A_VERDICT, Blocks
 from tare.study.checking import shown, suggestion
 from tare.study.hosting import HostSpec, LabSpec, Part, or_list_of_names
+from tare.study.names import Slug
 from tare.study.platform_options import PlatformOptions
 from tare.study.quantities import Duration
 from tare.study.releases import Release
 from tare.study.scenario import Scenario
+from tare.study.session_plan import odd_rounds
+from tare.study.sessions import Sessions, with_as_many
 from tare.study.shape import Shape
 from tare.study.spreading import Spreadable
-
-Slug = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,39}$")]
-"""A short name, safe in file names, cell identities and names of machines."""
 
 
 @dataclass(frozen=True)
@@ -219,6 +219,11 @@ class StudyFrame(Spreadable):
         default_factory=lambda: LabSpec.model_validate({}),
         description="What the emulated computer of `host: lab` is like.",
     )
+    sessions: Sessions | None = Field(
+        None,
+        description="Where arms need one computer booted differently, as from another disk: which "
+        "arms go with which boot. It is measured in turns, and `tare plan` says when to swap.",
+    )
     kernel: Kernel | None = Field(
         None,
         description="What machines boot: `rt`, `cloud`, `generic`, a kernel package's name or a "
@@ -229,9 +234,10 @@ class StudyFrame(Spreadable):
     @model_validator(mode="before")
     @classmethod
     def _titled(cls, data: Any) -> Any:
-        if isinstance(data, dict) and not data.get("title") and "study" in data:
-            return {**data, "title": data["study"]}
-        return data
+        if not isinstance(data, dict):
+            return data
+        said = with_as_many(data)
+        return {**said, "title": said.get("title") or said["study"]} if "study" in said else said
 
 
 class Study(StudyFrame):
@@ -267,6 +273,9 @@ class Study(StudyFrame):
     @property
     def own_baselines(self) -> dict[str, str]:
         """The baseline on its own host, for each arm on another host than the study's baseline."""
+        if self.baseline not in self.arms:
+            # The part of a study in sessions that is of another boot.
+            return {}
         home = self.host_of(self.baseline)
         there = {self.host_of(arm): arm for arm in reversed(self.arms) if alike(self, arm)}
         return {
@@ -303,6 +312,8 @@ class Study(StudyFrame):
                 "no A/A pair, so nothing says how far identical arms differ here: add an arm "
                 f"`{self.baseline}-again: {{twin-of: {self.baseline}}}`"
             )
+        if self.sessions is not None:
+            found += odd_rounds(self.sessions, self.blocks)
         labs = any(host.kind == "lab" for host in self.computers.values())
         if not labs and "lab" in self.model_fields_set and self.lab != _LAB:
             found.append("`lab` describes the computer of `host: lab`, and the host is another")

@@ -130,7 +130,8 @@ class Plan:
             for note in batch.placement.notes
         )
         releases = release_notes(self.study, self.arms)
-        return tuple(dict.fromkeys((*self._apart, *self._one_kernel, *releases, *adapted)))
+        apart = self._apart if self.study.sessions is None else ()
+        return tuple(dict.fromkeys((*apart, *self._one_kernel, *releases, *adapted)))
 
     def kernel_of(self, arm: str) -> str | None:
         """Return the kernel an arm boots: one for all that are compared; None: as it comes."""
@@ -250,7 +251,7 @@ def make_plan(
     if study.blocks.duet:
         batches, alone = paired(batches, hosts[study.host_of(study.baseline)].cpus, kinds)
         skipped += [Skip(*each) for each in alone]
-    if not any(batch.arm == study.baseline for batch in batches):
+    if study.baseline in study.arms and not any(batch.arm == study.baseline for batch in batches):
         reasons = "; ".join(skip.reason for skip in skipped if skip.arm == study.baseline)
         raise InputError(
             f"the baseline {study.baseline!r} cannot run here: {reasons or 'it has no cells'}",

@@ -16,6 +16,7 @@ from tare.study.model import ArmFrame, Catalog, StudyFrame, WorkloadSpec
 from tare.study.quantities import format_duration, format_size
 from tare.study.scenario import Companion, Neighbours, Scenario, Subject
 from tare.study.schema import Schema, kebab, properties_of, required_of, study_schema
+from tare.study.sessions import SessionBoot, Sessions
 from tare.study.shape import Shape
 
 
@@ -65,6 +66,11 @@ def render_markdown(catalog: Catalog, metrics: Mapping[str, Sequence[MetricLike]
         _SECTIONS,
         "### `blocks`\n",
         _table(Blocks),
+        "### `sessions`\n",
+        _SESSIONS,
+        _table(Sessions),
+        "### `sessions`: `boots`, each\n",
+        _table(SessionBoot),
         "### `shape`\n",
         _table(Shape),
         "### `host`\n",
@@ -270,6 +276,19 @@ Beside these stand the three parts below: `arms` and `workloads`, which every st
 `scenarios`; left out, there is one scenario, `alone`, with an unpinned subject.
 """
 
+_SESSIONS = """\
+Where arms need one computer booted differently: from other disks, or from the live image and from
+its hypervisor in turns. [owning.md](owning.md#one-computer-booted-in-turns) walks through it.
+
+```yaml
+sessions:
+  computer: rack-3
+  blocks: 2
+  boots:
+    metal: {arms: [bare, bare-again], how: from the stick with the live image}
+    esxi: {arms: [paravirtual, emulated], how: from its own disk, takes: 8min}
+```
+"""
 _HOST = """\
 ```yaml
 host: local                      # this computer; so it is when left out

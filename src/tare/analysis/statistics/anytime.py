@@ -57,14 +57,25 @@ def mean_ends(values: Sequence[float], confidence: float) -> tuple[float, float]
     n = len(values)
     if n < 2:
         return -math.inf, math.inf
-    more = 1 + n * EFFECT**2
-    bound = (math.sqrt(more) / (1 - confidence)) ** (2 / n)
-    if bound >= more:
+    half = t_that_tells(n, 1 - confidence) * deviation(values) / math.sqrt(n)
+    if math.isnan(half):
         return -math.inf, math.inf
-    ratio = (bound - 1) / (1 - bound / more)
-    half = deviation(values) * math.sqrt(ratio * (n - 1) / n)
     mean = math.fsum(values) / n
     return mean - half, mean + half
+
+
+def t_that_tells(n: int, level: float) -> float:
+    """Return the t-statistic of so many values whose evidence is 1 ÷ level; infinite if none has.
+
+    Args:
+        n: How many values, 2 or more.
+        level: How often the evidence may be so great at any look where there is no effect.
+    """
+    more = 1 + n * EFFECT**2
+    bound = (math.sqrt(more) / level) ** (2 / n)
+    if bound >= more:
+        return math.inf
+    return math.sqrt((bound - 1) / (1 - bound / more) * (n - 1))
 
 
 def median_evidence(values: Sequence[float], null: float = 0.0) -> float:

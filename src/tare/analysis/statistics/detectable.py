@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from tare.analysis.statistics.anytime import t_that_tells
 from tare.analysis.statistics.logratio import t_quantile
 from tare.analysis.statistics.maxt import least_p
 
@@ -12,7 +13,15 @@ _SHOWN = 0.95
 _MANY = 1000
 
 
-def power(difference: float, spread: float, blocks: int, tests: int, level: float) -> float:
+def power(
+    difference: float,
+    spread: float,
+    blocks: int,
+    tests: int,
+    level: float,
+    *,
+    anytime: bool = False,
+) -> float:
     """Return how likely a true difference is declared among so many metrics.
 
     The t-test at ``level ÷ tests`` stands for max-T: of independent metrics it is nearly that
@@ -24,6 +33,7 @@ def power(difference: float, spread: float, blocks: int, tests: int, level: floa
         blocks: Number of blocks.
         tests: Metrics of the family.
         level: Familywise error.
+        anytime: Whether the test holds at every look, which asks for more.
     """
     if blocks < 2 or least_p(blocks) >= level:
         return 0.0
@@ -31,14 +41,26 @@ def power(difference: float, spread: float, blocks: int, tests: int, level: floa
         return 1.0 if difference else 0.0
     from scipy.special import nctdtr, stdtrit
 
-    critical = float(stdtrit(blocks - 1, 1 - level / tests / 2))
+    critical = (
+        t_that_tells(blocks, level / tests)
+        if anytime
+        else float(stdtrit(blocks - 1, 1 - level / tests / 2))
+    )
+    if math.isinf(critical):
+        return 0.0
     shift = abs(difference) * math.sqrt(blocks) / spread
     chance = 1 - float(nctdtr(blocks - 1, min(shift, 400.0), critical))
     return 1.0 if math.isnan(chance) and shift > critical else chance
 
 
 def detectable(
-    spread: float, blocks: int, tests: int, level: float, wanted: float = POWER
+    spread: float,
+    blocks: int,
+    tests: int,
+    level: float,
+    wanted: float = POWER,
+    *,
+    anytime: bool = False,
 ) -> float:
     """Return the least difference that is declared with the wanted power; infinite if none is.
 
@@ -48,17 +70,20 @@ def detectable(
         tests: Metrics of the family.
         level: Familywise error.
         wanted: How likely it is to be declared.
+        anytime: Whether the test holds at every look.
     """
     if blocks < 2 or least_p(blocks) >= level:
+        return math.inf
+    if anytime and math.isinf(t_that_tells(blocks, level / tests)):
         return math.inf
     if spread <= 0:
         return 0.0
     low, high = 0.0, spread
-    while power(high, spread, blocks, tests, level) < wanted:
+    while power(high, spread, blocks, tests, level, anytime=anytime) < wanted:
         low, high = high, 2 * high
     for _ in range(40):
         middle = (low + high) / 2
-        if power(middle, spread, blocks, tests, level) < wanted:
+        if power(middle, spread, blocks, tests, level, anytime=anytime) < wanted:
             low = middle
         else:
             high = middle

@@ -10,6 +10,8 @@ exactness: Fisher 1935).
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -86,16 +88,27 @@ def _in_all_ways(values: Floats) -> Floats:
     return np.stack(ways, axis=1)
 
 
+@lru_cache(maxsize=1)
+def _drawn(seed: int, blocks: int) -> Floats:
+    """Return which of a block's ways each exchange takes, 1 or 0, ``(ways * blocks, exchanges)``.
+
+    All families of a run have the same draws, which took as long as what is told from them.
+    """
+    chosen = np.random.default_rng(seed).integers(0, _WAYS, size=(DRAWS + 1, blocks))
+    chosen[0] = 0
+    picks = np.zeros((DRAWS + 1, _WAYS, blocks))
+    np.put_along_axis(picks, chosen[:, None, :], 1.0, axis=1)
+    names: Floats = picks.reshape(DRAWS + 1, -1).T
+    names.flags.writeable = False
+    return names
+
+
 def _statistics(
     differences: Floats, count: NDArray[np.int64], along: Floats | None, seed: int
 ) -> Floats:
     """Return how extreme each metric is, ``(metrics, exchanges)``, the observed names first."""
     metrics, _, blocks = differences.shape
-    chosen = np.random.default_rng(seed).integers(0, _WAYS, size=(DRAWS + 1, blocks))
-    chosen[0] = 0
-    picks = np.zeros((DRAWS + 1, _WAYS, blocks))
-    np.put_along_axis(picks, chosen[:, None, :], 1.0, axis=1)
-    names = picks.reshape(DRAWS + 1, -1).T
+    names = _drawn(seed, blocks)
 
     def total(each: Floats) -> Floats:
         result: Floats = np.nan_to_num(each).reshape(metrics, -1) @ names

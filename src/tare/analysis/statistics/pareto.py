@@ -37,6 +37,8 @@ NEVER_BY = math.log(2.0)
 """A fit that misses what was seen by more than twice is none, however little sure that is."""
 MOST_OF_ONE = 0.55
 """Without any boot so much of the tail must be left: from half of it on, fits are looked at."""
+MOST_SPAN = 30.0
+"""An interval whose ends lie further apart by factor tells nothing of what is to be expected."""
 _LOG_STEP = 0.005
 _GRID = 20
 
@@ -144,12 +146,16 @@ def tail_beyond(boots: Sequence[Histogram], confidence: float, bound: str = "") 
     fit, misses = fits[chosen], _misses(fits[chosen])
     found = nothing._replace(chosen=chosen, misses=misses[0])
     if misses[1]:
-        text = f"the fitted tail misses what was seen by {100 * misses[0]:.2g} %"
+        text = f"the fitted tail misses what was seen by {float(f'{100 * misses[0]:.2g}'):g} %"
         return found._replace(reason=text)
     if tried[chosen].high < 0:
         text = "the tail comes to an end: nothing is to be expected far beyond the longest sample"
         return found._replace(reason=text)
-    return found._replace(levels=tuple(_level(fit, n, confidence) for n in (first, 10 * first)))
+    levels = tuple(_level(fit, n, confidence) for n in (first, 10 * first))
+    if levels[0].high > levels[0].low * MOST_SPAN:
+        text = f"boots are too unlike to tell it: its interval spans more than {MOST_SPAN:g} times"
+        return found._replace(reason=text)
+    return found._replace(levels=levels)
 
 
 def _fits(boots: Sequence[Histogram]) -> list[_Fit]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -13,19 +15,37 @@ def grid_step(values: ArrayLike, finest: float = 0.0) -> float:
     """Return the step of the grid that values sit on, 0 where they sit on none.
 
     Values of a continuous quantity do not repeat. Where at most half of them are distinct, the
-    least difference between two of them is taken for the step of what counted them.
+    least difference between two of them is taken for the step of what counted them. Of only two
+    that differ by many steps, as of arms that are each always the same, it is the greatest step
+    that both are a multiple of: what lies between them says nothing of how finely they were told.
 
     Args:
         values: All values of one metric over all boots and arms.
         finest: The step to take where all values are one and the same.
     """
     sample = np.asarray(values, dtype=np.float64)
-    distinct = np.unique(sample)
-    if sample.size < 4 or 2 * distinct.size > sample.size:
+    # `np.unique` would load masked arrays, only to look whether this is one.
+    steps = np.diff(np.sort(sample))
+    steps = steps[steps > 0]
+    if sample.size < 4 or 2 * (steps.size + 1) > sample.size:
         return 0.0
-    if distinct.size == 1:
+    if not steps.size:
         return finest
-    return float(np.diff(distinct).min())
+    least = float(sample.min())
+    if steps.size == 1 and least > 0:
+        return _common_step(least, float(sample.max()), finest)
+    return float(steps.min())
+
+
+def _common_step(less: float, more: float, finest: float) -> float:
+    """Return the greatest step that two values are multiples of, but for rounding (Euclid)."""
+    rounding = max(1.5 * finest, 1e-6 * less)
+    step, rest = less, more
+    while True:
+        left = math.remainder(rest, step)
+        if abs(left) <= rounding:
+            return min(step, more - less)
+        step, rest = abs(left), step
 
 
 def log_widening(step: float, arm: float, baseline: float) -> float:

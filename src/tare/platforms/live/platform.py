@@ -17,6 +17,7 @@ from tare.platforms.contract import (
     MachineSpec,
     Platform,
     Prepared,
+    Presence,
     Shape,
     Statement,
     Variant,
@@ -25,6 +26,7 @@ from tare.platforms.contract import (
 )
 from tare.platforms.linux.process_machine import owned_directory
 from tare.platforms.linux.writes import FOLDER
+from tare.platforms.live.knock import knocks
 from tare.platforms.live.medium import read_medium
 from tare.platforms.live.options import ANY, LiveOptions
 from tare.platforms.vendors.callback import DialledChannel, Door
@@ -74,6 +76,7 @@ class BareLive(Platform[LiveOptions]):
             ),
             elsewhere=True,
             only_measures=True,
+            boots_each=True,
             kernel="the live image's",
             channel="TLS, dialled by the agent to the medium's `callback`",
             needs=("the live image and a medium (`tare image live`, `tare image medium`)",),
@@ -111,6 +114,15 @@ class BareLive(Platform[LiveOptions]):
             able,
             uncontrolled=("its firmware's settings, its frequencies and its temperature",),
         )
+
+    async def presence(self, context: Context, options: LiveOptions) -> Presence:
+        """Listen whether the machine dials; it is not let in, so that it goes on dialling."""
+        try:
+            place = _place(options, read_medium(Path(options.medium)).callback)
+            heard = await knocks(place)
+        except InputError as error:
+            return Presence(absent=error.message)
+        return Presence() if heard else Presence(absent=f"no machine dials {place}")
 
     async def prepare(
         self, context: Context, options: LiveOptions, shape: Shape, realtime: bool

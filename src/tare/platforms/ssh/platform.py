@@ -21,6 +21,7 @@ from tare.platforms.contract import (
     MachineSpec,
     Platform,
     Prepared,
+    Presence,
     Shape,
     Statement,
     Variant,
@@ -92,6 +93,7 @@ class Ssh(Platform[SshArmOptions]):
             confirmed="hardware",
             host_boot=ANY_BOOT,
             only_measures=True,
+            boots_each=options.reboot,
             boot_s=options.reboot_patience / 4 if options.reboot else 3.0,
             emulated_boot_s=options.reboot_patience if options.reboot else 10.0,
         )
@@ -139,6 +141,14 @@ class Ssh(Platform[SshArmOptions]):
             shown=seen.shown(),
             uncontrolled=uncontrolled(options.reboot, carrier is not None),
         )
+
+    async def presence(self, context: Context, options: SshArmOptions) -> Presence:
+        """Return which boot of the machine this is: one that answers is there."""
+        try:
+            async with reached(context, options.way, options.folder) as there:
+                return Presence(boot=there.host.boot_id())
+        except (TareError, OSError) as error:
+            return Presence(absent=str(error))
 
     async def prepare(
         self, context: Context, options: SshArmOptions, shape: Shape, realtime: bool

@@ -8,16 +8,18 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tare.errors import TareError
 from tare.hosts.contract import Host
 from tare.hosts.ledger.cleanup import undo_one
 from tare.hosts.ledger.ledger import Entry
 from tare.hosts.ledger.nested import AFAR, NestedLedger, entry_there
-from tare.hosts.ssh.host import SshHost
 from tare.hosts.ssh.options import SshOptions, options_of, way_of
 from tare.platforms.contract import Context
+
+if TYPE_CHECKING:
+    from tare.hosts.ssh.host import SshHost
 
 _UNDO_S = 15.0
 
@@ -48,6 +50,9 @@ async def reached(context: Context, way: SshOptions, folder: str) -> AsyncIterat
         InputError: The machine's key or the login is not right, or it is of another kind.
         MachineFault: The machine does not answer, or cannot run the agent.
     """
+    # What speaks SSH takes long to load, and few studies need it.
+    from tare.hosts.ssh.host import SshHost
+
     place = Path(folder) / f"tare-agent-{secrets.token_hex(8)}"
     way = replace(way, agent_folder=place)
     host = SshHost(way, context.agent)
@@ -89,6 +94,8 @@ async def undo_afar(host: Host, entry: Entry) -> str:
     Raises:
         Refused, OSError, MachineFault, InputError: As :data:`tare.hosts.ledger.undoing.Undo` says.
     """
+    from tare.hosts.ssh.host import SshHost
+
     about: Mapping[str, Any] = entry.details["reach"]
     place = Path(about["folder"]) / f"tare-agent-{secrets.token_hex(8)}"
     way = replace(options_of(about["way"]), agent_folder=place, connect_s=_UNDO_S)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from typing import TYPE_CHECKING
 
 from tare.errors import InputError, MachineFault
-from tare.hosts.ssh.host import SshHost
+
+if TYPE_CHECKING:
+    from tare.hosts.ssh.host import SshHost
 
 ASK_S = 30.0
 TRY_EVERY_S = 1.0

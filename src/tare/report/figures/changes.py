@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tare.analysis.model import DECLARED
 from tare.report.figures.axes import log_axis
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Spec
@@ -13,7 +14,6 @@ from tare.report.figures.plot import Plot, fitted
 from tare.report.palette import MARGIN, SOFT, TEXT, TIE, Look
 
 ROW, FOOT, TOP, GAP = 22.0, 40.0, 6.0, 14.0
-DECLARED = frozenset({"worse", "better", "differs"})
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,12 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tare.analysis.model import Comparison, Effect
+from tare.analysis.model import DECLARED, Comparison, Effect
 from tare.report.anchors import anchor_of
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Spec, ratio_ticks, times
 from tare.report.palette import AXIS, BASELINE, MARGIN, NOISE, RULE, SOFT, TIE, Ink, Look
 from tare.report.words import (
-    DECLARED,
     EMULATED,
     cost,
     cost_interval,

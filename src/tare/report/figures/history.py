@@ -51,7 +51,7 @@ def history_figure(history: History) -> Spec:
 
 def _told(line: Line) -> str:
     if not line.turns:
-        return ": no change"
+        return ": no change found"
     days = (
         f"{ratio(turn.change)} ({ratio_interval((turn.low, turn.high))}) since "
         f"{time.strftime('%Y-%m-%d', time.gmtime(turn.started_at))}"

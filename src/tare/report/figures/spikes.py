@@ -20,8 +20,6 @@ WIDE, NARROW = 720.0, 360.0
 ROW, LANE, TOP = 92.0, 16.0, 34.0
 AROUND = 0.25
 """How much of a gap's length is shown before and after it."""
-LEAST_LABEL = 9.0
-"""Pixels that a letter needs, about."""
 
 INKS: dict[CauseKind, Ink] = {
     "preempted": ARMS[1],

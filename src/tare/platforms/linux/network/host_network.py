@@ -226,8 +226,7 @@ class Network:
         name = await self._outlet(laid.outside, laid, number, address)
         self._outside[machine] = (f"{self._common.token}{number:02d}", [address])
         await self._parts.settings(name, OUTSIDE)
-        if laid.cable:
-            await laid.switches[self._name].behind(laid.cable, address)
+        await self._beyond_link(laid, address)
         return self._keep(machine, laid, "veth", address, name)
 
     async def addresses(self, machine: str, count: int) -> tuple[str, ...]:
@@ -248,8 +247,7 @@ class Network:
             named = (f"{address}/{first.prefix}", "dev", "eth0")
             await self._parts.ip("-n", first.interface, "addr", "add", *named)
             await laid.outside.behind(end, address)
-            if laid.cable:
-                await laid.switches[self._name].behind(laid.cable, address)
+            await self._beyond_link(laid, address)
             given.append(address)
         return tuple(given[:count])
 
@@ -285,6 +283,11 @@ class Network:
         await switch.parts.outlet(name, end, laid.joint.mtu, address)
         await switch.attach(end, address)
         return name
+
+    async def _beyond_link(self, laid: Laid, address: str) -> None:
+        """Tell the machines' switch that an address is beyond the link, where there is one."""
+        if laid.cable:
+            await laid.switches[self._name].behind(laid.cable, address)
 
     def _keep(
         self,

@@ -1,0 +1,221 @@
+"""A computer of which it is said what is up: what each process measures, says and waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from run.test_run_session_plans import SEED, TWO_BLOCKS, begun
+from study.test_study_sessions import read
+from tare.events import (
+    RunFinished,
+    SessionFinished,
+    SessionStarted,
+    Waiting,
+    fold_records,
+    read_fold,
+)
+from tare.run.folder import RunFolder
+from tare.run.setup import Decision
+from tare.run.swaps import carrying
+from tare.run.swaps.carrying import RunInSessions
+from tare.run.swaps.looking import Look
+from tare.run.swaps.one_session import Ended
+from tare.study.session_plan import Session
+
+
+@dataclass
+class Played:
+    """A computer, and what was measured of it."""
+
+    up: str
+    booted: str = ""
+    by_itself: bool = False
+    asked: list[str] = field(default_factory=list)
+    measured: list[tuple[int, int]] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
+    """What is up once it was swapped in the middle of a session."""
+    then: Callable[[Session], None] = lambda _: None
+
+    async def look(self, study: Any, boot: str) -> Look:
+        self.asked.append(boot)
+        there = boot in self.up.split()
+        return Look(there, "" if there else "no answer", self.booted if there else "")
+
+    async def measure(
+        self, given: Any, setup: Any, session: Session, planned: Session, booted: str
+    ) -> Ended:
+        log = given.open(())
+        self.measured.append((session.number, planned.number))
+        log.append(
+            SessionStarted(
+                session=session.number, boot=session.boot, round=session.round,
+                first=session.first, last=session.last, planned=planned.number,
+                cells={"bare": len(self.gone)}, booted=booted,
+            )
+        )  # fmt: skip
+        if self.gone:
+            self.up = self.gone.pop()
+            return "gone"
+        log.append(SessionFinished(session=session.number))
+        self.then(session)
+        return "done"
+
+
+@pytest.fixture
+def computer(monkeypatch: pytest.MonkeyPatch) -> Played:
+    played = Played("metal")
+    monkeypatch.setattr(carrying, "look", played.look)
+    monkeypatch.setattr(carrying, "measure", played.measure)
+    monkeypatch.setattr(carrying, "boots_by_itself", lambda *_: played.by_itself)
+    monkeypatch.setattr(carrying, "run_session", _no_session)
+    monkeypatch.setattr(carrying, "POLL_S", 0.001)
+    monkeypatch.setattr(carrying, "replace", lambda setup, **_: setup)
+    return played
+
+
+class _no_session:  # noqa: N801 - it stands for a function
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    async def __aenter__(self) -> None:
+        return None
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+
+async def carried(
+    folder: Path, begin: bool = False, wait: bool = False
+) -> tuple[RunFinished | Waiting | None, list[str]]:
+    said: list[str] = []
+    run = RunFolder(folder)
+    fold = fold_records(()) if begin else read_fold(run.events)
+    sessions = RunInSessions(
+        read(TWO_BLOCKS), "r1", SEED, run, fold, begun() if begin else None,
+        lambda *_: Decision(False, "enough"), (), lambda *_: None, said.append, wait=wait,
+    )  # fmt: skip
+    return await sessions.carry_out(), said
+
+
+async def test_each_process_measures_what_is_up_and_says_what_to_swap(
+    computer: Played, tmp_path: Path
+) -> None:
+    waiting, _ = await carried(tmp_path, begin=True)
+    assert isinstance(waiting, Waiting)
+    assert (waiting.boot, waiting.swap) == ("kvm", "swap 1 of 3: boot the computer from disk B")
+    computer.up = "kvm"
+    waiting, _ = await carried(tmp_path)
+    # The next is of the same boot: it is to be booted anew, or the two would be one.
+    assert isinstance(waiting, Waiting)
+    assert waiting.swap == "swap 2 of 3: boot the computer anew, again from disk B"
+    waiting, _ = await carried(tmp_path)
+    assert isinstance(waiting, Waiting) and waiting.boot == "metal"
+    computer.up = "metal"
+    finished, _ = await carried(tmp_path)
+    assert isinstance(finished, RunFinished)
+    assert computer.measured == [(1, 1), (2, 2), (3, 3), (4, 4)]
+
+
+async def test_resume_takes_what_is_up_and_says_that_it_is_not_what_was_planned(
+    computer: Played, tmp_path: Path
+) -> None:
+    await carried(tmp_path, begin=True)
+    waiting, said = await carried(tmp_path)
+    assert computer.measured == [(1, 1), (4, 2)]
+    assert isinstance(waiting, Waiting) and waiting.boot == "kvm"
+    assert any("session 4 (metal) is measured now, as that is what is up" in each for each in said)
+    # Of metal nothing is left: nothing is measured, and the stream stays as it is.
+    before = (tmp_path / "events.jsonl").read_bytes()
+    waiting, said = await carried(tmp_path)
+    assert isinstance(waiting, Waiting) and computer.measured[2:] == []
+    assert (tmp_path / "events.jsonl").read_bytes() == before
+    assert "kvm is not up: no answer" in said
+
+
+async def test_sessions_of_one_boot_of_the_computer_are_told(
+    computer: Played, tmp_path: Path
+) -> None:
+    computer.booted = "same"
+    await carried(tmp_path, begin=True)
+    _, said = await carried(tmp_path)
+    assert any("metal was not booted since session 1" in each for each in said)
+
+
+async def test_whoever_waits_sees_all_boots_in_turns(computer: Played, tmp_path: Path) -> None:
+    boots = iter([("kvm", "2"), ("kvm", "3"), ("metal", "4"), ("", "")])
+    computer.booted = "1"
+
+    def swap(_: Session) -> None:
+        computer.up, computer.booted = next(boots)
+
+    computer.then = swap
+    finished, said = await carried(tmp_path, begin=True, wait=True)
+    assert isinstance(finished, RunFinished) and finished.status == "failed"
+    assert "nothing is compared" in finished.reason
+    assert computer.measured == [(1, 1), (2, 2), (3, 3), (4, 4)]
+    assert not any("waited for" in each for each in said)
+
+
+async def test_a_computer_that_shows_no_boot_must_have_been_away(
+    computer: Played, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ups = iter(["kvm", *["kvm"] * 3, "", "kvm", "metal"])
+    look = computer.look
+
+    async def looked(study: Any, boot: str) -> Look:
+        if len(computer.measured) == 2:
+            computer.up = next(ups)
+        return await look(study, boot)
+
+    def swap(session: Session) -> None:
+        computer.up = "metal" if session.number == 3 else "kvm"
+
+    computer.then = swap
+    monkeypatch.setattr(carrying, "look", looked)
+    finished, said = await carried(tmp_path, begin=True, wait=True)
+    assert isinstance(finished, RunFinished)
+    assert computer.measured == [(1, 1), (2, 2), (3, 3), (4, 4)]
+    assert next(ups) == "metal"
+    assert "swap 2 of 3: boot the computer anew, again from disk B; it is waited for" in said
+
+
+async def test_a_computer_that_boots_for_each_batch_need_not_be_booted_by_anybody(
+    computer: Played, tmp_path: Path
+) -> None:
+    computer.up, computer.by_itself = "metal kvm", True
+    finished, _ = await carried(tmp_path, begin=True)
+    assert isinstance(finished, RunFinished)
+    assert computer.measured == [(1, 1), (2, 2), (3, 3), (4, 4)]
+
+
+async def test_who_swaps_too_early_has_the_session_gone_on_with_later(
+    computer: Played, tmp_path: Path
+) -> None:
+    computer.gone = ["kvm"]
+    waiting, _ = await carried(tmp_path, begin=True)
+    # What is up instead is measured at once, and session 1 is still the next in the plan.
+    assert computer.measured == [(1, 1), (2, 1)]
+    assert isinstance(waiting, Waiting) and waiting.session == 1
+
+
+async def test_what_was_measured_whole_by_a_killed_process_need_not_be_up(
+    computer: Played, tmp_path: Path
+) -> None:
+    def killed(_: Session) -> None:
+        raise KeyboardInterrupt
+
+    computer.then = killed
+    with pytest.raises(KeyboardInterrupt):
+        await carried(tmp_path, begin=True)
+    lines = (tmp_path / "events.jsonl").read_text().splitlines(keepends=True)
+    assert "session_finished" in lines[-1]
+    (tmp_path / "events.jsonl").write_text("".join(lines[:-1]))
+    (tmp_path / "events.last").unlink()
+    computer.up, computer.then = "kvm", lambda _: None
+    await carried(tmp_path)
+    assert computer.measured[1:] == [(2, 2)]
