@@ -1,4 +1,4 @@
-"""The load balancer in an emulated host: vhost, and Open vSwitch's kernel path."""
+"""The load balancer in an emulated host: vhost, Open vSwitch's kernel path, and Xen's guests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ workloads:
     size: 1000B
     most-connections: 4
     step: 2s
-    duration: 10s
+    duration: {duration}
     warmup: 500ms
     offered: 2
     timeout: 60s
@@ -45,6 +45,13 @@ KVM = """\
   kvm-openvswitch:
     {platform: qemu, accelerator: kvm, vhost: "on", switch: openvswitch, conntrack: true}
 """
+XEN = """\
+  xen-pv: {platform: xen, type: pv}
+  xen-pv-openvswitch: {platform: xen, type: pv, switch: openvswitch}
+  xen-pvh: {platform: xen, type: pvh}
+  xen-hvm: {platform: xen, type: hvm}
+  xen-hvm-e1000: {platform: xen, type: hvm, nic: e1000}
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -53,10 +60,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def carried_out(home: Path, baseline: str, arms: str) -> tuple[Path, dict[str, Event]]:
+def carried_out(
+    home: Path, baseline: str, arms: str, duration: str = "10s"
+) -> tuple[Path, dict[str, Event]]:
     """Run a study in the lab; return its folder, and each arm's cells that are whole."""
     folder, file = home / "run", home / "study.yaml"
-    file.write_text(STUDY.format(baseline=baseline, arms=arms))
+    file.write_text(STUDY.format(baseline=baseline, arms=arms, duration=duration))
     outcome = tare("run", file, "--out", folder, limit_s=3400)
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
     assert not [e["reason"] for e in events(folder) if e["type"] == "skipped"]
@@ -110,3 +119,36 @@ def test_vhost_carries_packets_where_kvm_has_it_and_open_vswitch_where_it_is_ask
         assert any("virtio" in name for name in proxy["preparation"]["machine"]["interrupts"])
     values = {(e["cell"], e["metric"]): e["value"] for e in of_type(folder, "observation")}
     assert all(values[cell, "owned-share"] > 0.5 for cell in cells)
+
+
+def test_xens_netback_is_seen_at_work_in_each_kind_of_guest_and_with_either_switch(
+    home: Path,
+) -> None:
+    folder, cells = carried_out(home, "xen-pv", XEN, "5s")
+    assert len(cells) == 10
+    values = {(e["cell"], e["metric"]): e["value"] for e in of_type(folder, "observation")}
+    for name, cell in cells.items():
+        proxy = cell["facts"]["proxy"]
+        # Of both CPUs of the computer, of which dom0's kernel sees one.
+        assert proxy["account"]["cpus"] == 2
+        found = owners(cell)
+        assert found["the machine’s vCPUs"] > 0
+        assert found["client"] > 0
+        assert sum(found.values()) == pytest.approx(1, abs=0.05)
+        assert values[name, "owned-share"] > 0.5
+        assert not any(sum(kinds.values()) for kinds in proxy["errors"].values())
+        # What dom0 does for the guest is a cost of the guest's: more than its own CPU time.
+        full_s = values[name, "requests" if (name, "requests") in values else "requests-at-least"]
+        own = found["the machine’s vCPUs"] * proxy["account"]["cpus"] / full_s
+        assert values[name, "cpu-per-request"] > own
+    for arm in ("xen-pv", "xen-pv-openvswitch", "xen-pvh", "xen-hvm"):
+        for cell in of_arm(cells, arm):
+            assert owners(cell)["netback"] > 0
+    for cell in of_arm(cells, "xen-hvm-e1000"):
+        assert owners(cell)["the machine’s devices"] > 0
+        assert "netback" not in owners(cell)
+    for cell in of_arm(cells, "xen-pv-openvswitch"):
+        network = cell["facts"]["proxy"]["network"]
+        assert (network["switch"], network["datapath"]) == ("openvswitch", "the kernel's")
+    for cell in of_arm(cells, "xen-pvh"):
+        assert cell["facts"]["proxy"]["network"]["switch"] == "bridge"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from tare.platforms.machine import (
     SUBJECT,
     TRIAL,
+    GivenOut,
     Machine,
     MachineSpec,
     Shape,
@@ -53,6 +54,7 @@ __all__ = [
     "TRIAL",
     "Capabilities",
     "Context",
+    "GivenOut",
     "Machine",
     "MachineSpec",
     "NetworkWays",

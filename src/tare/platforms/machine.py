@@ -47,6 +47,26 @@ class ToolboxFiles:
 
 
 @dataclass(frozen=True)
+class GivenOut:
+    """What the hypervisor below a host's kernel has given of the computer's CPUs so far.
+
+    Args:
+        domain: The machine's number to it.
+        cpus: How many CPUs the computer has; the host's kernel may see fewer.
+        machine_s, host_s, others_s: CPU seconds that the machine, the host's kernel with all that
+            runs on it, and all other machines have had.
+        threads: The host's threads that emulate devices for the machine.
+    """
+
+    domain: int
+    cpus: int
+    machine_s: float
+    host_s: float
+    others_s: float
+    threads: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class MachineSpec:
     """One machine to start.
 
@@ -142,6 +162,13 @@ class Machine(ABC):
     async def ran_s(self, threads: tuple[int, ...]) -> float:
         """Return the CPU seconds that some of its threads have had; cheap enough to ask often."""
         return 0.0
+
+    async def given_out(self) -> GivenOut | None:
+        """Return who has had the computer's CPUs so far, by the hypervisor below the host's kernel.
+
+        None where there is none: the host's kernel itself gives them out, and knows all of it.
+        """
+        return None
 
     async def threads(self) -> dict[int, str]:
         """Return the names of all the machine's threads on the host, by id."""

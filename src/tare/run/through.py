@@ -12,6 +12,7 @@ from tare.agent.client import Outcome
 from tare.errors import TareError, WorkloadFault
 from tare.platforms.linux.network import Tracked
 from tare.platforms.linux.network import warnings as lost_by_tracking
+from tare.run.below import given_out_meanwhile
 from tare.workloads.network.ends import ORIGIN_PORT, Ends, Stage, Through
 
 if TYPE_CHECKING:
@@ -195,7 +196,12 @@ class _Course:
             agent = between.client.agent
             beside.append(agent.run(stage.probe.workload, probe, deadline_s=_limit(probe)))
         first, began = await subject.host_cost(), time.monotonic()
-        found = await _together(self._client(stage), *beside)
+        giving = asyncio.ensure_future(given_out_meanwhile(subject, window))
+        try:
+            found = await _together(self._client(stage), *beside)
+            given = await giving
+        finally:
+            giving.cancel()
         last, took_s = await subject.host_cost(), time.monotonic() - began
         client = found[0]
         names = ("host", "machine", "client", "origin")
@@ -207,7 +213,7 @@ class _Course:
         machine_tids = {**threads, **await subject.threads()}
         vcpus = await subject.vcpu_threads()
         owners = {
-            "machine": sorted(machine_tids),
+            "machine": sorted({*machine_tids, *given.get("threads", ())}),
             "vcpus": list(vcpus),
             "client": sorted(await between.client.threads()),
             "origin": sorted(await between.origin.threads()),
@@ -219,6 +225,7 @@ class _Course:
             "accounts": accounts,
             "owners": owners,
             "cost": {**cost, "wall_s": took_s},
+            **({"below": given["below"]} if given else {}),
         }
         return replace(client, value=value)
 

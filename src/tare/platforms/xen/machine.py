@@ -15,7 +15,7 @@ from tare.agent.client import AgentClient
 from tare.errors import MachineFault, TareError
 from tare.hosts import OwnedProcess, start_owned
 from tare.hosts.trace.xentrace import Vcpus
-from tare.platforms.contract import Context, Machine, MachineSpec
+from tare.platforms.contract import Context, GivenOut, Machine, MachineSpec
 from tare.platforms.guest_hello import first_hello, last_line
 from tare.platforms.linux.disk import forget_file
 from tare.platforms.linux.process_machine import owned_directory
@@ -24,6 +24,7 @@ from tare.platforms.xen import output as xen_output
 from tare.platforms.xen import toolstack as xen
 from tare.platforms.xen.console import ConsoleChannel
 from tare.platforms.xen.disk import GuestDisks, guest_disks
+from tare.platforms.xen.given_out import cpus_of, device_threads, given
 from tare.platforms.xen.options import XenOptions
 from tare.platforms.xen.scheduling import held_settings, told_by_xen
 
@@ -62,6 +63,8 @@ class XenMachine(Machine):
         self.uuid = str(uuid.uuid4())
         self.id = 0
         """The domain's number; 0 while it is not built."""
+        self._cpus = 0
+        """How many CPUs Xen has; 0 until somebody asks."""
         self._options = options
         self._spec = spec
         self._context = context
@@ -117,6 +120,17 @@ class XenMachine(Machine):
         if 0 in known:
             cost["dom0_cpu_s"] = known[0].cpu_s
         return cost
+
+    async def given_out(self) -> GivenOut | None:
+        """Return who has had the CPUs so far, to 0.1 s, as ``xl list`` tells it.
+
+        Raises:
+            MachineFault: It has ended, or Xen's toolstack does not answer.
+        """
+        self._cpus = self._cpus or await cpus_of(self._host)
+        threads = await device_threads(self._host, self.id)
+        # Last, so that the caller's clock is close to it.
+        return given(await xen.all_domains(self._host), self.id, self._cpus, threads)
 
     def traced_below(self) -> Vcpus | None:
         """Return its vCPUs, which are no threads of dom0's."""

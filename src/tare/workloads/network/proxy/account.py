@@ -12,10 +12,12 @@ from tare.workloads.network.proxy.owners import (
     IDLE,
     KSOFTIRQD,
     ORIGIN,
+    OTHERS,
     STEAL,
     SWITCH,
     TARE,
     UNOWNED,
+    VCPUS,
     Owners,
     parents_in,
     tasks_in,
@@ -69,7 +71,7 @@ class Account:
         cycles_per_s: Cycles of a CPU of the host in a second in which it did not rest; None: its
             counters do not tell.
         no_cycles: Why they do not.
-        cpus: How many CPUs the host has, of which shares are.
+        cpus: How many CPUs the host has, of which shares are; under Xen the computer's.
     """
 
     spent: tuple[Spent, ...]
@@ -82,13 +84,44 @@ class Account:
     cpus: int = 0
 
 
+@dataclass(frozen=True)
+class Below:
+    """Who had the CPUs by the hypervisor below the host's kernel, in CPUs' worth of time.
+
+    Args:
+        domain: The machine's number to it.
+        cpus: How many CPUs there are.
+        machine, host, others: What the machine, the host's kernel and all other machines had.
+    """
+
+    domain: int
+    cpus: int
+    machine: float
+    host: float
+    others: float
+
+    @property
+    def idle(self) -> float:
+        """What nobody had, in CPUs."""
+        return max(0.0, self.cpus - self.machine - self.host - self.others)
+
+
+def below_in(result: Mapping[str, Any]) -> Below | None:
+    """Return who had the CPUs below the host's kernel; None: it gives them out itself."""
+    told = result.get("below")
+    if not isinstance(told, Mapping):
+        return None
+    domain, cpus = (int(number(told, [name])) for name in ("domain", "cpus"))
+    return Below(domain, cpus, *(number(told, [name]) for name in ("machine", "host", "others")))
+
+
 def owners_in(told: Mapping[str, Any]) -> Owners:
     """Return the owners as a result tells of them."""
     sets = {
         name: frozenset(int(each) for each in told.get(name, ()))
         for name in ("machine", "vcpus", "client", "origin", "tare")
     }
-    return Owners(**sets, server=str(told.get("server", "")))
+    return Owners(**sets, server=str(told.get("server", "")), domain=None)
 
 
 def account_of(result: Mapping[str, Any]) -> Account:
@@ -96,7 +129,8 @@ def account_of(result: Mapping[str, Any]) -> Account:
 
     Args:
         result: Has the ``accounts`` of ``host`` and ``machine``, the ``owners``, the machine's own
-            CPUs (``cpus``, of the host's account where ``shared``), and the stage ``full``.
+            CPUs (``cpus``, of the host's account where ``shared``), and the stage ``full``. Where
+            the host's kernel has only some of the computer, ``below`` has who had all of it.
 
     Raises:
         KeyError, ValueError: Something of that is missing, or is not what the agent tells.
@@ -111,17 +145,27 @@ def account_of(result: Mapping[str, Any]) -> Account:
     cpus = _seconds_by_cpu(host)
     total_s = len(cpus) * seconds
     idle_s = sum(each["idle"] + each["iowait"] for each in cpus.values())
-    tasks = tasks_in(host)
+    steal_s = sum(each["steal"] for each in cpus.values())
+    busy_s = total_s - idle_s
+    tasks, below = tasks_in(host), below_in(result)
+    if below is not None:
+        owners = replace(owners, domain=below.domain)
     if owners.server and all(task.process != owners.server for task in tasks):
         # The host does not see it: its machine has a kernel of its own.
         owners = replace(owners, server="")
     owned, strangers = used(tasks, owners, parents_in(host))
-    by_owner = {**with_strangers(owned, strangers, total_s), IDLE: idle_s}
+    others: dict[str, float] = {}
+    if below is not None:
+        # What the host's kernel did not get, others had or nobody: it is told as that.
+        total_s, idle_s = below.cpus * seconds, below.idle * seconds
+        owned[VCPUS] = owned.get(VCPUS, 0.0) + below.machine * seconds
+        others, steal_s = {OTHERS: below.others * seconds}, 0.0
+    by_owner = {**with_strangers(owned, strangers, total_s), **others, IDLE: idle_s}
     nobodys = max(0.0, total_s - sum(by_owner.values()))
     # Of what no thread had, as not every kernel keeps what was stolen out of its threads' time.
-    stolen = min(nobodys, sum(each["steal"] for each in cpus.values()))
+    stolen = min(nobodys, steal_s)
     left = nobodys - stolen
-    cycles, no_cycles = _cycles_per_s(host, total_s - idle_s - stolen)
+    cycles, no_cycles = _cycles_per_s(host, busy_s - stolen)
     spent = _ordered(HOST, {**by_owner, STEAL: stolen, UNOWNED: left}, total_s, requests)
     spent = [_in_cycles(each, cycles) for each in spent]
     inside = _inside(machine, result, cpus if result.get("shared") else None)
@@ -129,13 +173,13 @@ def account_of(result: Mapping[str, Any]) -> Account:
     spent += _ordered(INSIDE, inside, within, rate * number(machine, "seconds"))
     return Account(
         tuple(spent),
-        _machines(owned, owners, result, requests),
+        _machines(owned, bool(owners.machine) or below is not None, result, requests),
         1 - left / total_s,
         sum(each["softirq"] for each in cpus.values()) / requests,
         sum(each["irq"] for each in cpus.values()) / requests,
         cycles,
         no_cycles,
-        len(cpus),
+        len(cpus) if below is None else below.cpus,
     )
 
 
@@ -193,10 +237,17 @@ def _ordered(
 
 
 def _machines(
-    owned: Mapping[str, float], owners: Owners, result: Mapping[str, Any], requests: float
+    owned: Mapping[str, float], known: bool, result: Mapping[str, Any], requests: float
 ) -> float | None:
-    """Return the host's CPU seconds for the machine, per request."""
-    if owners.machine:
+    """Return the host's CPU seconds for the machine, per request.
+
+    Args:
+        owned: Seconds by owner.
+        known: Whether the machine is among these; if not, its platform says what it cost.
+        result: Has the ``cost``.
+        requests: How many were answered meanwhile.
+    """
+    if known:
         return sum(spent for who, spent in owned.items() if who not in NOT_OF_MACHINE) / requests
     cost = result.get("cost")
     if not isinstance(cost, Mapping) or "cpu_s" not in cost:
@@ -237,8 +288,7 @@ def limits(
             f"the direct path makes {direct:.0f} requests/s, {direct / proxied:.2f} times as many "
             f"as the proxied one ({HEADROOM} are asked for)"
         )
-    cpus = len(_seconds_by_cpu(result["accounts"]["host"]))
-    used_cpus = {who: share * cpus for who, share in shares(found, HOST).items()}
+    used_cpus = {who: share * found.cpus for who, share in shares(found, HOST).items()}
     outside = {role: tuple(own) for role, own in result["outside"].items()}
     for roles in _sharing(outside):
         busy = sum(used_cpus.get(role, 0.0) for role in roles) / max(1, len(outside[roles[0]]))

@@ -15,10 +15,11 @@ NAMED = 6
 CLIENT, ORIGIN, TARE, MACHINE = "client", "origin", "Tare itself", "machine"
 VCPUS, HYPERVISOR, DEVICES = "the machine’s vCPUs", "hypervisor", "the machine’s devices"
 VHOST, NETBACK, SWITCH, KSOFTIRQD = "vhost", "netback", "ovs-vswitchd", "ksoftirqd"
+OTHERS = "other domains"
 IDLE, STEAL, UNOWNED = "idle", "steal", "unowned"
 _KERNELS = (
     (re.compile(r"vhost-\d+"), VHOST),
-    (re.compile(r"vif\d+\.\d+.*"), NETBACK),
+    (re.compile(r"vif(\d+)\.\d+.*"), NETBACK),
     (re.compile(r"ksoftirqd/\d+"), KSOFTIRQD),
     (re.compile(r"ovs-vswitchd|handler\d+|revalidator\d+"), SWITCH),
 )
@@ -55,6 +56,8 @@ class Owners:
         client, origin: The threads of those agents, whose children belong to them as well.
         tare: The process that conducts it all.
         server: The name of the server in the machine, where it is a process of this host.
+        domain: The machine's number to the hypervisor below this host; None: there is none, or it
+            is not known.
     """
 
     machine: frozenset[int] = frozenset()
@@ -63,6 +66,7 @@ class Owners:
     origin: frozenset[int] = frozenset()
     tare: frozenset[int] = frozenset()
     server: str = ""
+    domain: int | None = None
 
     def root_of(self, number: int) -> str:
         """Return whose a thread or process is by its own number; empty: nobody's."""
@@ -156,9 +160,12 @@ def _machines(task: Task, owners: Owners) -> list[tuple[str, float]]:
 
 def _kernels(task: Task, owners: Owners) -> str:
     """Return which of the kernel's or the switch's threads one is; empty: none of them."""
-    who = next((who for name, who in _KERNELS if name.fullmatch(task.name)), "")
-    # Its name holds the thread that it works for, which may be another machine's.
+    found = ((name.fullmatch(task.name), who) for name, who in _KERNELS)
+    match, who = next(((match, who) for match, who in found if match), (None, ""))
+    # Its name holds the thread or the domain that it works for, which may be another machine's.
     if who == VHOST and int(task.name.partition("-")[2]) not in owners.machine:
+        return ""
+    if match and who == NETBACK and owners.domain not in (None, int(match[1])):
         return ""
     return who
 

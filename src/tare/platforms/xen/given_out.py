@@ -1,0 +1,46 @@
+"""Who has had the CPUs of a computer under Xen: dom0's kernel sees its own vCPUs and no more."""
+
+from __future__ import annotations
+
+from tare.errors import MachineFault
+from tare.hosts.contract import Host
+from tare.hosts.trace.threads import threads_of
+from tare.platforms.contract import GivenOut
+from tare.platforms.xen import output as xen_output
+from tare.platforms.xen import toolstack as xen
+from tare.platforms.xen.output import Domain
+
+DOM0 = 0
+
+
+def given(domains: tuple[Domain, ...], own: int, cpus: int, threads: tuple[int, ...]) -> GivenOut:
+    """Return what each had of the CPUs, from the lines of ``xl list``.
+
+    Raises:
+        MachineFault: The machine, or dom0, is not among them.
+    """
+    spent = {each.id: each.cpu_s for each in domains}
+    if own not in spent or DOM0 not in spent:
+        raise MachineFault(f"`xl list` does not tell of domain {own if DOM0 in spent else DOM0}")
+    machine_s, host_s = spent.pop(own), spent.pop(DOM0)
+    return GivenOut(own, cpus, machine_s, host_s, sum(spent.values()), threads)
+
+
+async def cpus_of(host: Host) -> int:
+    """Return how many CPUs Xen has.
+
+    Raises:
+        MachineFault: It does not say.
+    """
+    said = xen_output.info(await xen.asked(host, "info")).get("nr_cpus", "")
+    if not said.isdecimal() or not int(said):
+        raise MachineFault(f"{host.name}: `xl info` tells of no CPUs (nr_cpus is {said!r})")
+    return int(said)
+
+
+async def device_threads(host: Host, domain: int) -> tuple[int, ...]:
+    """Return the threads of the QEMU that emulates devices for a domain; none: nobody does."""
+    key = f"/local/domain/{domain}/image/device-model-pid"
+    said = await host.run(["xenstore-read", key], timeout_s=xen.COMMAND_S)
+    pid = said.stdout.decode(errors="replace").strip()
+    return tuple(await threads_of(host, [int(pid)])) if said.ok and pid.isdecimal() else ()
