@@ -1,0 +1,175 @@
+"""A real A/A of the load balancer: two identical arms, which must come out equivalent within 5 %.
+
+The cells are those of the study load-balancer-short, on one platform twice. Tare's own verdict is
+what counts. See docs/benchmarks.md for the method.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks._results import Fact, Goal, Result, finish, machine_facts
+from benchmarks._runs import Unmeasured, carry_out
+from tare.analysis import compare_runs, load_run
+from tare.analysis.formatting import format_size
+from tare.analysis.results import Effect
+from tare.study.shipped import FOLDER
+from tare.study.yamltext import parse
+
+SHORT = "load-balancer-short"
+MARGIN = 0.05
+NICE = {"nice": -20}
+"""Above whatever else runs here, as in `gates_of_runs`."""
+RATE, AT_LEAST = "requests", "requests-at-least"
+"""The second is told in the place of the first where client or origin may have been the limit."""
+JUDGED = ("cpu-per-request", "response-offered-median")
+"""What is judged beside the rate: the study's other headline metrics."""
+
+
+def study(
+    platform: str, blocks: int, sizes: Sequence[str], workload: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the short form on one platform twice.
+
+    Args:
+        platform: Of both arms.
+        blocks: How many.
+        sizes: Of the objects, as a study writes them; none: the short form's own.
+        workload: What else is other than in the short form.
+    """
+    path = FOLDER / f"{SHORT}.yaml"
+    short = parse(path.read_bytes(), str(path)).data
+    proxy = {**short["workloads"]["proxy"], **({"size": list(sizes)} if sizes else {}), **workload}
+    return {
+        "study": "proxy-pairs",
+        "baseline": platform,
+        "blocks": {"least": blocks, "most": blocks, "position": False},
+        "margin": MARGIN,
+        "confidence": short["confidence"],
+        "shape": short["shape"],
+        "arms": {
+            platform: {"platform": platform, "scheduling": {**NICE}},
+            f"{platform}-again": {"twin-of": platform},
+        },
+        "scenarios": short["scenarios"],
+        "workloads": {"proxy": proxy},
+    }
+
+
+def size_of(effect: Effect) -> int:
+    """Return the size of the objects that an effect is of."""
+    return int(json.loads(effect.key.parameters)["size"])
+
+
+def judged(effects: Sequence[Effect]) -> dict[tuple[int, str], Effect]:
+    """Return the effects that are judged, by size and metric.
+
+    Of the two names of the rate that one is taken which more blocks have: cells of a busy computer
+    may change between them.
+    """
+    found: dict[tuple[int, str], Effect] = {}
+    for effect in effects:
+        metric = RATE if effect.key.metric == AT_LEAST else effect.key.metric
+        before = found.get((size_of(effect), metric))
+        if metric in (RATE, *JUDGED) and (before is None or effect.blocks > before.blocks):
+            found[size_of(effect), metric] = effect
+    return found
+
+
+def farthest(effect: Effect) -> float | None:
+    """Return how far from equal the two arms may be, as a share; None: no interval tells."""
+    if effect.interval is None:
+        return None
+    return max(abs(effect.interval.low - 1), abs(effect.interval.high - 1))
+
+
+def goal(platform: str, effect: Effect) -> Goal:
+    """Return whether two equal arms came out equivalent in one metric, by Tare's own verdict.
+
+    Something else may speak against it than a wide interval; then nothing was shown, whatever the
+    interval is.
+    """
+    found = farthest(effect)
+    shown = effect.verdict == "equivalent" or (found is not None and found > MARGIN)
+    return Goal(
+        f"{platform}, {effect.key.metric} of {format_size(size_of(effect))}: may differ by",
+        "itself, by Tare's own verdict",
+        MARGIN * 100,
+        None if found is None or not shown else found * 100,
+        "%",
+        detail=f"{effect.verdict}: {effect.sentence}",
+    )
+
+
+def result(
+    platform: str, effects: Sequence[Effect], sizes: int, blocks: int
+) -> tuple[tuple[Goal, ...], dict[str, tuple[float, ...]]]:
+    """Return the goals, and each metric's ratios block by block.
+
+    Args:
+        platform: Of both arms.
+        effects: Those of the A/A pair.
+        sizes: How many sizes of objects were asked for.
+        blocks: How many blocks.
+
+    Raises:
+        Unmeasured: A metric of a size is missing.
+    """
+    told = judged(effects)
+    wanted = sizes * (1 + len(JUDGED))
+    if len(told) != wanted:
+        raise Unmeasured(f"{platform}: {len(told)} of {wanted} metrics were measured")
+    if short := [f"{m} of {s} B" for (s, m), each in told.items() if each.blocks < blocks]:
+        print(f"  not in all {blocks} blocks: {', '.join(short)}")
+    samples = {
+        f"{platform}, {metric} of {size} B, again ÷ first": tuple(
+            block.value for block in effect.block_effects
+        )
+        for (size, metric), effect in told.items()
+    }
+    return tuple(goal(platform, effect) for effect in told.values()), samples
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Measure, print and keep the result; return 1 when a goal was missed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.proxy_pairs", description=__doc__)
+    parser.add_argument("--blocks", type=int, default=16, help="at least 6, for there to be any")
+    parser.add_argument("--size", action="append", default=[], help="e.g. 8KiB; may be repeated")
+    parser.add_argument("--duration", default="", help="of the load that counts, e.g. 2s")
+    parser.add_argument(
+        "--platform", action="append", choices=("bare", "oci"), help="default: both, in turn"
+    )
+    wanted = parser.parse_args(argv)
+    machine = machine_facts()
+    more = {"duration": wanted.duration} if wanted.duration else {}
+    goals: list[Goal] = []
+    facts: list[Fact] = []
+    samples: dict[str, tuple[float, ...]] = {}
+    for platform in wanted.platform or ("bare", "oci"):
+        asked = study(platform, wanted.blocks, wanted.size, more)
+        sizes = len(asked["workloads"]["proxy"]["size"])
+        pair: list[Effect] = []
+
+        def look(folder: Path, pair: list[Effect] = pair) -> None:
+            pair.extend(compare_runs(load_run(folder)).aa)
+
+        try:
+            ran = carry_out(asked, look=look)
+            found, ratios = result(platform, pair, sizes, wanted.blocks)
+        except Unmeasured as why:
+            name = f"{platform}: two identical arms may differ by"
+            goals.append(Goal(name, "itself", MARGIN * 100, None, "%", detail=str(why)))
+            continue
+        goals += found
+        samples |= ratios
+        facts.append(Fact(f"seconds of the run, {platform}", ran.ended - ran.spawned, "s"))
+    return finish(Result("proxy_pairs", tuple(goals), tuple(facts), samples), machine)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""Equal arms of the load balancer are equivalent by Tare's own verdict, or nothing was shown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of, write_run
+from benchmarks import proxy_pairs
+from benchmarks._runs import Unmeasured
+from tare.analysis import compare_runs, load_run
+from tare.analysis.results import Effect
+from tare.run.catalog import build_catalog
+from tare.study.load import parse_study
+
+SIZES = (0, 8192)
+
+
+def effects(
+    folder: Path, spread: float = 0.005, again: float = 1.0, rate: str = "requests", blocks: int = 8
+) -> tuple[Effect, ...]:
+    """Return the A/A effects of a simulated run, in which the second arm is so many times more."""
+    metrics = [
+        SimulatedMetric(
+            name,
+            {"bare": 100.0, "bare-again": 100.0 * again},
+            workload="proxy",
+            parameters={"size": size},
+            spreads=(spread, 0.0),
+        )
+        for name in (rate, *proxy_pairs.JUDGED, "direct")
+        for size in SIZES
+    ]
+    arms = {"bare": "bare", "bare-again": "bare"}
+    run = SimulatedRun(metrics, arms, frozenset(), blocks=blocks)
+    return compare_runs(load_run(write_run(folder, events_of(run)))).aa
+
+
+def test_the_study_is_the_short_form_on_one_platform_twice() -> None:
+    asked = proxy_pairs.study("oci", 7, ["0B", "64KiB"], {"duration": "2s"})
+    study = parse_study(yaml.safe_dump(asked).encode(), "pairs.yaml", build_catalog())
+    assert {arm.platform for arm in study.arms.values()} == {"oci"}
+    assert study.arms["oci-again"].twin_of == "oci"
+    assert study.margin == proxy_pairs.MARGIN
+    own = proxy_pairs.study("bare", 7, [], {})["workloads"]["proxy"]
+    assert own["size"] == ["0B", "8KiB", "64KiB"]
+    assert own["duration"] == "1s"
+
+
+def test_equal_arms_are_equivalent_and_others_or_uncertain_ones_are_not(tmp_path: Path) -> None:
+    same, _ = proxy_pairs.result("bare", effects(tmp_path / "same"), len(SIZES), 8)
+    assert len(same) == len(SIZES) * (1 + len(proxy_pairs.JUDGED))
+    assert all(goal.met for goal in same), [goal.detail for goal in same]
+    other, _ = proxy_pairs.result("bare", effects(tmp_path / "other", again=1.1), len(SIZES), 8)
+    assert not any(goal.met for goal in other)
+    unsure, _ = proxy_pairs.result("bare", effects(tmp_path / "unsure", 0.3), len(SIZES), 8)
+    assert not any(goal.met for goal in unsure)
+    few, _ = proxy_pairs.result("bare", effects(tmp_path / "few", blocks=3), len(SIZES), 3)
+    assert not any(goal.met for goal in few)
+
+
+def test_what_speaks_against_equal_arms_counts_whatever_their_interval_is(tmp_path: Path) -> None:
+    good = effects(tmp_path / "run")[0]
+    assert proxy_pairs.goal("bare", good).met
+    told = proxy_pairs.goal("bare", replace(good, verdict="inconclusive", sentence="slow boots"))
+    assert not told.met
+    assert told.found is None
+    assert "slow boots" in told.detail
+
+
+def test_a_rate_that_is_told_as_at_least_is_one_and_the_better_known_name_counts(
+    tmp_path: Path,
+) -> None:
+    rates = effects(tmp_path / "least", rate="requests-at-least")
+    goals, samples = proxy_pairs.result("bare", rates, len(SIZES), 8)
+    assert sum("requests-at-least of" in goal.name for goal in goals) == len(SIZES)
+    assert len(samples["bare, requests of 0 B, again ÷ first"]) == 8
+    few = [e for e in effects(tmp_path / "few", blocks=6) if e.key.metric == "requests"]
+    both = proxy_pairs.judged([*few, *rates])
+    assert both[0, "requests"].key.metric == "requests-at-least"
+    with pytest.raises(Unmeasured, match="4 of 6 metrics"):
+        proxy_pairs.result("bare", [e for e in rates if "least" not in e.key.metric], 2, 8)
