@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from benchmarks import bytemark_peers, memory_peers, tool_numbers
+from benchmarks import bytemark_peers, http_generator, memory_peers, tool_numbers
 from benchmarks._http import pausing_server
 from benchmarks._http_generators import Generator, Reached, Target
+from benchmarks._results import Result
 from benchmarks._runs import CarriedOut, Unmeasured
-from benchmarks.http_generator import Compared, expected_s, goals_of
+from benchmarks.http_generator import Compared, endurance_goal, expected_s, goals_of
 from tare.events import CellFinished, Event, Observed, Record
 
 STREAM = """stress-ng: info:  [77] stream: memory rate: 9000.00 MB read/sec, \
@@ -107,6 +108,35 @@ def test_what_a_stall_must_show_follows_from_the_schedule() -> None:
 def test_a_server_that_pauses_ends_at_once() -> None:
     with pausing_server(0.0, 0.0) as port:
         assert port > 0
+
+
+def test_ten_minutes_show_something_only_where_ports_were_needed_more_than_once() -> None:
+    value = {"completed": 30_000, "failed": 0, "connections_per_s": 50.0, "errors": {}}
+    assert endurance_goal(600, value, 28_232).met
+    few = endurance_goal(600, value, 64_512)
+    assert not few.met
+    assert "none of the 64,512 ports twice" in few.detail
+    value |= {"failed": 2, "errors": {"unreachable": 2, "reset": 0}}
+    failed = endurance_goal(600, value, 28_232)
+    assert (failed.met, failed.found) == (False, 2)
+    assert failed.detail.endswith("; 2 unreachable")
+
+
+def test_a_peer_that_is_not_here_misses_the_goal(monkeypatch: pytest.MonkeyPatch) -> None:
+    lacking = ["/somewhere/oha is missing: run scripts/setup bench"]
+    kept: list[Result] = []
+
+    def keep(result: Result, machine: object) -> int:
+        kept.append(result)
+        return int(not all(goal.met for goal in result.goals))
+
+    monkeypatch.setattr(http_generator, "peers", lambda: ([], lacking))
+    monkeypatch.setattr(http_generator, "stall_goals", lambda: ((), ()))
+    monkeypatch.setattr(http_generator, "finish", keep)
+    assert http_generator.main(["--endurance", "0"]) == 1
+    (goal,) = kept[0].goals
+    assert (goal.peer, goal.found) == ("oha", None)
+    assert http_generator.main(["--endurance", "0", "--rounds", "0"]) == 0
 
 
 def test_tare_is_held_to_the_peer_that_makes_the_most_connections_at_a_size() -> None:
