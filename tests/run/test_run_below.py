@@ -23,14 +23,14 @@ other                      5   192     2     -b----      0.5 32345678-1234-1234-
 
 
 def test_the_machines_time_is_told_apart_from_dom0s_and_from_others() -> None:
-    found = given(domains(LISTED), 3, 4, (61,))
-    assert found == GivenOut(3, 4, 9.2, 61.5, 4.5, (61,))
+    found = given(domains(LISTED), 3, "tare-1-", 4, (61,))
+    assert found == GivenOut(3, 4, 9.2, 61.5, {"neighbour-1": 4.0, "other": 0.5}, (61,))
 
 
 @pytest.mark.parametrize(("own", "listed", "lacks"), [(4, LISTED, "4"), (3, LISTED[:72], "0")])
 def test_a_domain_that_is_gone_is_named(own: int, listed: str, lacks: str) -> None:
     with pytest.raises(MachineFault, match=f"domain {lacks}$"):
-        given(domains(listed), own, 4, ())
+        given(domains(listed), own, "tare-1-", 4, ())
 
 
 class Guest:
@@ -52,9 +52,9 @@ async def meanwhile(guest: Guest, window: tuple[float, float]) -> dict[str, Any]
 async def test_only_what_was_used_in_the_while_counts() -> None:
     guest = Guest(
         [
-            GivenOut(3, 4, 1.0, 50.0, 2.0),
-            GivenOut(3, 4, 2.0, 60.0, 3.0, (61,)),
-            GivenOut(3, 4, 2.1, 60.3, 2.5, (61, 62)),
+            GivenOut(3, 4, 1.0, 50.0, {"ended": 2.0}),
+            GivenOut(3, 4, 2.0, 60.0, {"ended": 3.0, "other": 1.0}, (61,)),
+            GivenOut(3, 4, 2.1, 60.3, {"other": 1.2}, (61, 62)),
         ]
     )
     began = time.monotonic()
@@ -65,8 +65,8 @@ async def test_only_what_was_used_in_the_while_counts() -> None:
     assert took_s >= 0.19
     assert found["below"]["machine"] == pytest.approx(0.1 / took_s, rel=0.1)
     assert found["below"]["host"] == pytest.approx(0.3 / took_s, rel=0.1)
-    # Another domain that ended meanwhile took its time with it.
-    assert found["below"]["others"] == 0.0
+    # A domain that ended meanwhile took its time with it.
+    assert found["below"]["others"] == {"other": pytest.approx(0.2 / took_s, rel=0.1)}
     assert (found["below"]["domain"], found["below"]["cpus"]) == (3, 4)
     assert found["threads"] == [61, 62]
 

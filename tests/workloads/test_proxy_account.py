@@ -191,7 +191,7 @@ def under_xen(**more: Any) -> dict[str, Any]:
 
     For 10 s dom0 had 1.3 CPUs, of which its threads show 1.2, the guest 0.5, another domain 0.2.
     """
-    below = {"domain": 3, "cpus": 4, "machine": 0.5, "host": 1.3, "others": 0.2}
+    below = {"domain": 3, "cpus": 4, "machine": 0.5, "host": 1.3, "others": {"neighbour-1": 0.2}}
     told = result(shared=False, below={**below, **more})
     told["owners"] = {"machine": [61], "client": [20], "origin": [30], "tare": [5]}
     told["cost"] = {"cpu_s": 5.0, "wall_s": 10.0}
@@ -216,7 +216,7 @@ def test_under_xen_all_cpus_of_the_computer_have_an_owner_and_not_dom0s_alone() 
             NETBACK: 0.15,
             VCPUS: 0.125,
             CLIENT: 0.05,
-            "other domains": 0.05,
+            "machine neighbour-1": 0.05,
             DEVICES: 0.05,
             "origin": 0.025,
             # Another machine's.

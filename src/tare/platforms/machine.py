@@ -53,8 +53,9 @@ class GivenOut:
     Args:
         domain: The machine's number to it.
         cpus: How many CPUs the computer has; the host's kernel may see fewer.
-        machine_s, host_s, others_s: CPU seconds that the machine, the host's kernel with all that
-            runs on it, and all other machines have had.
+        machine_s, host_s: CPU seconds that the machine, and the host's kernel with all that runs
+            on it, have had.
+        others: Those of each other machine, by its name; of the same batch, by its role.
         threads: The host's threads that emulate devices for the machine.
     """
 
@@ -62,7 +63,7 @@ class GivenOut:
     cpus: int
     machine_s: float
     host_s: float
-    others_s: float
+    others: Mapping[str, float]
     threads: tuple[int, ...] = ()
 
 

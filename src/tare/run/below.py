@@ -19,8 +19,8 @@ async def given_out_meanwhile(subject: Machine, window: tuple[float, float]) -> 
 
     Returns:
         ``below``: the machine's number (``domain``), how many ``cpus`` there are, and how many of
-        them the ``machine``, the ``host``'s kernel and all ``others`` had. ``threads``: those of
-        the host that emulate devices for it. Empty where nothing is below the host's kernel.
+        them the ``machine``, the ``host``'s kernel and each of the ``others`` had. ``threads``:
+        those of the host that emulate devices for it. Empty where nothing is below its kernel.
 
     Raises:
         MachineFault: It has ended, or the hypervisor does not answer.
@@ -41,7 +41,10 @@ async def given_out_meanwhile(subject: Machine, window: tuple[float, float]) -> 
             "cpus": last.cpus,
             "machine": (last.machine_s - first.machine_s) / took_s,
             "host": (last.host_s - first.host_s) / took_s,
-            "others": max(0.0, last.others_s - first.others_s) / took_s,
+            "others": {
+                name: (spent - first.others.get(name, 0.0)) / took_s
+                for name, spent in last.others.items()
+            },
         },
         "threads": sorted({*first.threads, *last.threads}),
     }

@@ -13,8 +13,17 @@ from tare.platforms.xen.output import Domain
 DOM0 = 0
 
 
-def given(domains: tuple[Domain, ...], own: int, cpus: int, threads: tuple[int, ...]) -> GivenOut:
+def given(
+    domains: tuple[Domain, ...], own: int, batch: str, cpus: int, threads: tuple[int, ...]
+) -> GivenOut:
     """Return what each had of the CPUs, from the lines of ``xl list``.
+
+    Args:
+        domains: All of them.
+        own: The machine's number.
+        batch: What the names of the machines that were started with it begin with.
+        cpus: How many CPUs Xen has.
+        threads: Those of dom0 that emulate devices for the machine.
 
     Raises:
         MachineFault: The machine, or dom0, is not among them.
@@ -22,8 +31,12 @@ def given(domains: tuple[Domain, ...], own: int, cpus: int, threads: tuple[int, 
     spent = {each.id: each.cpu_s for each in domains}
     if own not in spent or DOM0 not in spent:
         raise MachineFault(f"`xl list` does not tell of domain {own if DOM0 in spent else DOM0}")
-    machine_s, host_s = spent.pop(own), spent.pop(DOM0)
-    return GivenOut(own, cpus, machine_s, host_s, sum(spent.values()), threads)
+    others: dict[str, float] = {}
+    for each in domains:
+        if each.id not in (own, DOM0):
+            name = each.name.removeprefix(batch) or str(each.id)
+            others[name] = others.get(name, 0.0) + each.cpu_s
+    return GivenOut(own, cpus, spent[own], spent[DOM0], others, threads)
 
 
 async def cpus_of(host: Host) -> int:

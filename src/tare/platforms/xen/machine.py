@@ -129,8 +129,9 @@ class XenMachine(Machine):
         """
         self._cpus = self._cpus or await cpus_of(self._host)
         threads = await device_threads(self._host, self.id)
+        batch = self.name.removesuffix(self._spec.role)
         # Last, so that the caller's clock is close to it.
-        return given(await xen.all_domains(self._host), self.id, self._cpus, threads)
+        return given(await xen.all_domains(self._host), self.id, batch, self._cpus, threads)
 
     def traced_below(self) -> Vcpus | None:
         """Return its vCPUs, which are no threads of dom0's."""

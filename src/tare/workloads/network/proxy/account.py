@@ -12,7 +12,6 @@ from tare.workloads.network.proxy.owners import (
     IDLE,
     KSOFTIRQD,
     ORIGIN,
-    OTHERS,
     STEAL,
     SWITCH,
     TARE,
@@ -24,7 +23,7 @@ from tare.workloads.network.proxy.owners import (
     used,
     with_strangers,
 )
-from tare.workloads.values import finite, number
+from tare.workloads.values import finite, number, shortened
 
 HOST, INSIDE = "host", "inside"
 NOT_OF_MACHINE = frozenset({CLIENT, ORIGIN, TARE, KSOFTIRQD, SWITCH})
@@ -91,19 +90,20 @@ class Below:
     Args:
         domain: The machine's number to it.
         cpus: How many CPUs there are.
-        machine, host, others: What the machine, the host's kernel and all other machines had.
+        machine, host: What the machine and the host's kernel had.
+        others: What each other machine had, by its name.
     """
 
     domain: int
     cpus: int
     machine: float
     host: float
-    others: float
+    others: Mapping[str, float]
 
     @property
     def idle(self) -> float:
         """What nobody had, in CPUs."""
-        return max(0.0, self.cpus - self.machine - self.host - self.others)
+        return max(0.0, self.cpus - self.machine - self.host - sum(self.others.values()))
 
 
 def below_in(result: Mapping[str, Any]) -> Below | None:
@@ -112,7 +112,12 @@ def below_in(result: Mapping[str, Any]) -> Below | None:
     if not isinstance(told, Mapping):
         return None
     domain, cpus = (int(number(told, [name])) for name in ("domain", "cpus"))
-    return Below(domain, cpus, *(number(told, [name]) for name in ("machine", "host", "others")))
+    machine, host = (number(told, [name]) for name in ("machine", "host"))
+    others = told["others"]
+    if not isinstance(others, Mapping):
+        raise ValueError(f"what other machines had is {shortened(others)}, not a number for each")
+    named = {str(name): finite(spent, f"others {name}") for name, spent in others.items()}
+    return Below(domain, cpus, machine, host, named)
 
 
 def owners_in(told: Mapping[str, Any]) -> Owners:
@@ -159,7 +164,8 @@ def account_of(result: Mapping[str, Any]) -> Account:
         # What the host's kernel did not get, others had or nobody: it is told as that.
         total_s, idle_s = below.cpus * seconds, below.idle * seconds
         owned[VCPUS] = owned.get(VCPUS, 0.0) + below.machine * seconds
-        others, steal_s = {OTHERS: below.others * seconds}, 0.0
+        others = {f"machine {name}": spent * seconds for name, spent in below.others.items()}
+        steal_s = 0.0
     by_owner = {**with_strangers(owned, strangers, total_s), **others, IDLE: idle_s}
     nobodys = max(0.0, total_s - sum(by_owner.values()))
     # Of what no thread had, as not every kernel keeps what was stolen out of its threads' time.

@@ -15,7 +15,6 @@ NAMED = 6
 CLIENT, ORIGIN, TARE, MACHINE = "client", "origin", "Tare itself", "machine"
 VCPUS, HYPERVISOR, DEVICES = "the machine’s vCPUs", "hypervisor", "the machine’s devices"
 VHOST, NETBACK, SWITCH, KSOFTIRQD = "vhost", "netback", "ovs-vswitchd", "ksoftirqd"
-OTHERS = "other domains"
 IDLE, STEAL, UNOWNED = "idle", "steal", "unowned"
 _KERNELS = (
     (re.compile(r"vhost-\d+"), VHOST),
