@@ -30,6 +30,8 @@ RATE, AT_LEAST = "requests", "requests-at-least"
 JUDGED = ("cpu-per-request", "response-offered-median")
 """What is judged beside the rate: the study's other headline metrics."""
 
+OWNED, LEAST_OWNED = "owned-share", 0.95
+
 
 def study(
     platform: str, blocks: int, sizes: Sequence[str], workload: Mapping[str, Any]
@@ -106,6 +108,23 @@ def goal(platform: str, effect: Effect) -> Goal:
     )
 
 
+def owned(platform: str, effects: Sequence[Effect]) -> Goal:
+    """Return whether nearly all CPU time has an owner, in whichever block has least of it."""
+    least = [
+        min(each.arm_summary.least, each.baseline_summary.least)
+        for each in effects
+        if each.key.metric == OWNED
+    ]
+    return Goal(
+        f"{platform}, CPU time of the cell that has an owner, in the worst block",
+        "all CPU time",
+        LEAST_OWNED * 100,
+        min(least) * 100 if least else None,
+        "%",
+        "at least",
+    )
+
+
 def result(
     platform: str, effects: Sequence[Effect], sizes: int, blocks: int
 ) -> tuple[tuple[Goal, ...], dict[str, tuple[float, ...]]]:
@@ -132,7 +151,8 @@ def result(
         )
         for (size, metric), effect in told.items()
     }
-    return tuple(goal(platform, effect) for effect in told.values()), samples
+    goals = (goal(platform, effect) for effect in told.values())
+    return (*goals, owned(platform, effects)), samples
 
 
 def main(argv: list[str] | None = None) -> int:
