@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 USER = "HYPERV1\\tare"
@@ -129,6 +129,7 @@ class Host:
         self.unplug: Callable[[Any], None] = lambda _: None
         self.may_hyperv = self.may_write = self.may_wmi = self.may_log = True
         self.full = False
+        self.booted = datetime.fromtimestamp(1_800_000_000, timezone(timedelta(hours=2)))
         self.moved = ""
         """Where VMs' files go, if not to where they were to."""
         self.held = ""
@@ -163,6 +164,8 @@ class Host:
     def instances(self, kind: str) -> Iterator[dict[str, Any]]:
         if kind == "Win32_Processor":
             yield {"NumberOfCores": 8, "NumberOfLogicalProcessors": 16}
+        if kind == "Win32_OperatingSystem":
+            yield {"LastBootUpTime": self.booted}
         if kind != COUNTERS:
             return
         yield {"Name": "_Total", "CPUWaitTimePerDispatch": 1, "CPUWaitTimePerDispatch_Base": 1}

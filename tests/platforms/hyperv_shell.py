@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections import defaultdict
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from psrpcore import PSRPPayload, ServerPipeline, ServerRunspacePool, StreamType
@@ -15,6 +15,7 @@ from psrpcore.types import (
     ErrorRecord,
     NETException,
     PSCustomObject,
+    PSDateTime,
     PSDuration,
     PSEnumBase,
     PSGuid,
@@ -162,6 +163,8 @@ def _sent(value: Any, host: Host) -> Any:
         return _enumeration(value)
     if isinstance(value, timedelta):
         return PSDuration(days=value.days, seconds=value.seconds, microseconds=value.microseconds)
+    if isinstance(value, datetime):
+        return PSDateTime(value)
     if isinstance(value, uuid.UUID):
         return PSGuid(str(value))
     if isinstance(value, int) and not isinstance(value, bool) and value >= LARGE:

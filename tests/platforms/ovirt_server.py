@@ -28,7 +28,7 @@ import subprocess
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -122,6 +122,7 @@ class OvirtServer(LoopbackServer):
             "cpuprofiles": [types.CpuProfile(id="q1", name="half", cluster=types.Cluster(id="c1"))],
             "storagedomains": [gigabytes, types.StorageDomain(id="s2", name="fast")],
         }
+        self.booted = 1_800_000_000
         self.disks: dict[str, Any] = {}
         for disk, name, kind in (
             ("d1", "tare-live.iso", kinds.ISO),
@@ -195,6 +196,8 @@ class OvirtServer(LoopbackServer):
                 return self._told(self.types.Api(product_info=product))
             case "GET", "schedulingpolicies", "p1":
                 return self._told(self.types.SchedulingPolicy(id="p1", name="none"))
+            case "GET", "hosts", "h1", "statistics":
+                return self._told(list(self._figures()), "statistics")
             case "GET", ("vms" | "disks") as kind:
                 there = (self.vms if kind == "vms" else self.disks).values()
                 name = query.get("search", "").removeprefix("name=")
@@ -220,6 +223,12 @@ class OvirtServer(LoopbackServer):
                 del self.disks[disk]
                 return self._done()
         raise Said(404, "Entity not found:", "/".join(way))
+
+    def _figures(self) -> Iterator[Any]:
+        figures = {"memory.total": 1 << 34, "boot.time": self.booted}
+        for name, value in figures.items():
+            datum = self.types.Value(datum=float(value))
+            yield self.types.Statistic(name=name, values=[datum], type=self.types.ValueType.INTEGER)
 
     def _done(self) -> Answer:
         return self._told(self.types.Action(status="complete"))

@@ -69,6 +69,8 @@ class Proxmox(LoopbackServer):
         self.fails: dict[str, str] = {}
         """What a task of a type dies with, half-way, once."""
         self.cpus = 64
+        self.state = "online"
+        self.booted: float | None = time.time() - 5000
         self.plug, self.unplug = plug, unplug
 
     def expire(self) -> None:
@@ -110,7 +112,7 @@ class Proxmox(LoopbackServer):
             case "GET", ["version"]:
                 return {"version": "8.4.1", "release": "8.4", "repoid": "2a5fa54a8503f96d"}
             case "GET", ["nodes"]:
-                return [{"node": NODE, "status": "online"}]
+                return [{"node": NODE, "status": self.state}]
             case "GET", ["cluster", "nextid"]:
                 return str(next(n for n in range(100, 10**9) if n not in self.vms))
             case "GET", ["access", "permissions"]:
@@ -167,7 +169,10 @@ class Proxmox(LoopbackServer):
             case "GET", ["status"]:
                 self.need(who, f"/nodes/{NODE}", "Sys.Audit")
                 cpu = {"cpus": self.cpus, "cores": self.cpus // 2, "sockets": 1, "model": "A CPU"}
-                return {"cpuinfo": cpu, "current-kernel": {"release": "6.8.12-9-pve"}}
+                told: dict[str, Any] = {"current-kernel": {"release": "6.8.12-9-pve"}}
+                if self.booted is not None:
+                    told["uptime"] = int(time.time() - self.booted)
+                return {"cpuinfo": cpu, **told}
             case "GET", ["subscription"]:
                 return {"status": "notfound", "message": "There is no subscription key"}
             case "GET", ["tasks", task, "status"]:

@@ -73,14 +73,19 @@ class XenServer(LoopbackServer):
         self.legend: list[str] = []
         self.content: dict[str, bytes] = {}
         self.full = False
-        kinds = ("VM", "VDI", "VBD", "VIF", "VM_metrics", "SR", "network", "host", "PIF", "pool")
+        kinds = ("VM", "VDI", "VBD", "VIF", "VM_metrics", "SR", "network", "host")
+        kinds += ("host_metrics", "PIF", "pool")
         self.objects: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in kinds}
         self.objects["task"] = {}
         self.network = self.add("network", name_label="Pool-wide network 0")
         pif = self.add("PIF", management=True, network=self.network)
+        self.host_metrics = self.add("host_metrics", live=True)
         self.host = self.add(
             "host",
             name_label="xen1",
+            enabled=True,
+            metrics=self.host_metrics,
+            other_config={"boot_time": "1800000000."},
             address="127.0.0.1",
             PIFs=[pif],
             edition="free",

@@ -143,10 +143,13 @@ class Presence:
     Args:
         absent: Why it is not, in words; empty: it is.
         boot: What tells one boot of it from another; empty where that does not show.
+        since: Where nothing names the boot: since when the computer runs, in seconds since 1970, as
+            well as that is known; None: nobody tells.
     """
 
     absent: str = ""
     boot: str = ""
+    since: float | None = None
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 _DURATION = re.compile(r"^(-?)P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:([\d.]+)S)?)?$")
@@ -82,6 +83,14 @@ class Told:
     def seconds(self, name: str) -> float | None:
         """Return a span of time in seconds; None where it is not told."""
         return seconds_of(self.text(name))
+
+    def moment(self, name: str) -> float | None:
+        """Return a point in time in seconds since 1970; None where it is not told, or not whose."""
+        try:
+            told = datetime.fromisoformat(self.text(name))
+        except ValueError:
+            return None
+        return None if told.tzinfo is None else told.timestamp()
 
 
 def seconds_of(span: str) -> float | None:

@@ -7,7 +7,14 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from tare.platforms.contract import ANY_BOOT, Capabilities, Statement, Variant, Write
+from tare.platforms.contract import (
+    ANY_BOOT,
+    Capabilities,
+    Presence,
+    Statement,
+    Variant,
+    Write,
+)
 from tare.platforms.hyperv.making import Making
 from tare.platforms.hyperv.options import KNOBS, HypervOptions
 from tare.platforms.hyperv.proof import facts_of
@@ -120,6 +127,12 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
             most = min(most, MOST_OF_GENERATION_1)
         versions = {"hyperv": str(facts.get("build", ""))}
         return Seen(reason, versions, replace(able, max_vcpus=most))
+
+    async def host_presence(self, session: HypervSession, options: HypervOptions) -> Presence:
+        """Return since when the host runs: one that answers for Hyper-V is up."""
+        server = Server(session)
+        await server.host()
+        return Presence(since=await server.booted())
 
     def writes(self, options: HypervOptions) -> tuple[Write, ...]:
         """Return what VMs make on the host."""

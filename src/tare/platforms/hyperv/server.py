@@ -46,6 +46,13 @@ class Server:
             )
         return found[0]
 
+    async def booted(self) -> float | None:
+        """Return when the host was booted, in seconds since 1970; None: the account may not ask."""
+        told = await self.optional(
+            cmdlet("Get-CimInstance", ClassName="Win32_OperatingSystem"), chosen("LastBootUpTime")
+        )
+        return told[0].moment("LastBootUpTime") if told else None
+
     async def switch(self, name: str | None) -> str:
         """Return a virtual switch's name; None: that of the only one.
 

@@ -16,6 +16,8 @@ BUSY_S = 60.0
 MARK = "tare:"
 """Begins the comment of each VM of Tare's; its name follows."""
 MANAGEMENT = "ovirtmgmt"
+SINCE = "boot.time"
+"""The statistic of a host that tells when it was booted, in seconds since 1970."""
 BUSY = ("in progress", "locked", "is running", "Cannot stop", "Cannot remove VM")
 
 
@@ -192,6 +194,15 @@ class Engine:
             "threads as cores": _on(cluster.threads_as_cores),
         }
         return {name: value for name, value in found.items() if value}
+
+    async def booted(self, host: str) -> float | None:
+        """Return when a host was booted, in seconds since 1970; None where it is not told."""
+        told = await self.ask(
+            lambda api: api.hosts_service().host_service(host).statistics_service().list()
+        )
+        values = [each.values for each in told if each.name == SINCE and each.values]
+        # An engine that does not know it yet says 0.
+        return float(values[0][0].datum or 0) or None if values else None
 
     async def _policy(self, cluster: Any) -> str:
         if cluster.scheduling_policy is None:

@@ -52,22 +52,9 @@ class Making:
         Raises:
             InputError: Something is not there, not shown to the account, or not up.
         """
-        options, engine, types = self._options, self._engine, self._engine.types
-        cluster = await engine.find(
-            "clusters", lambda api: api.clusters_service(), options.cluster, "cluster"
-        )
-        host = await engine.find(
-            "hosts",
-            lambda api: api.hosts_service(),
-            options.on_host,
-            "on-host",
-            lambda host: host.cluster is not None and host.cluster.id == cluster.id,
-        )
-        if host.status != types.HostStatus.UP:
-            raise InputError(
-                f"the host {host.name} is {str(host.status).replace('_', ' ')}",
-                "activate it, or name another by `on-host`",
-            )
+        options, engine = self._options, self._engine
+        cluster = await self._cluster()
+        host = await self._host_in(cluster)
         network = await engine.find(
             "vNIC profiles",
             lambda api: api.vnic_profiles_service(),
@@ -86,6 +73,34 @@ class Making:
             profile = str(found.id)
         image, storage = await self._image()
         return Ground(cluster, host, str(network.id), image, storage, profile)
+
+    async def host(self) -> Any:
+        """Return the host that machines run on.
+
+        Raises:
+            InputError: It is not there, or not up.
+        """
+        return await self._host_in(await self._cluster())
+
+    async def _cluster(self) -> Any:
+        return await self._engine.find(
+            "clusters", lambda api: api.clusters_service(), self._options.cluster, "cluster"
+        )
+
+    async def _host_in(self, cluster: Any) -> Any:
+        host = await self._engine.find(
+            "hosts",
+            lambda api: api.hosts_service(),
+            self._options.on_host,
+            "on-host",
+            lambda host: host.cluster is not None and host.cluster.id == cluster.id,
+        )
+        if host.status != self._engine.types.HostStatus.UP:
+            raise InputError(
+                f"the host {host.name} is {str(host.status).replace('_', ' ')}",
+                "activate it, or name another by `on-host`",
+            )
+        return host
 
     async def _image(self) -> tuple[Any, str | None]:
         options, engine = self._options, self._engine

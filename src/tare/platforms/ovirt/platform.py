@@ -7,7 +7,14 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from tare.platforms.contract import ANY_BOOT, Capabilities, Statement, Variant, Write
+from tare.platforms.contract import (
+    ANY_BOOT,
+    Capabilities,
+    Presence,
+    Statement,
+    Variant,
+    Write,
+)
 from tare.platforms.linux.writes import FOLDER
 from tare.platforms.ovirt.engine import Engine
 from tare.platforms.ovirt.making import Making
@@ -118,6 +125,12 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
         versions = {"ovirt": str(facts.get("build", "")), "libvirt": str(facts.get("libvirt", ""))}
         reason = f"{options.address} is {facts.get('product')} {facts.get('build')}"
         return Seen(reason, versions, replace(able, max_vcpus=int(facts.get("cpus", 1))))
+
+    async def host_presence(self, session: OvirtSession, options: OvirtOptions) -> Presence:
+        """Return the state of the host, which the engine knows while it is off."""
+        engine = Engine(session)
+        host = await Making(engine, options).host()
+        return Presence(since=await engine.booted(host.id))
 
     def writes(self, options: OvirtOptions) -> tuple[Write, ...]:
         """Return what VMs make at the engine."""

@@ -16,6 +16,7 @@ TASK_S = 600.0
 FIRST_ID = 100
 ALL_VMS, SEE = "/vms", "VM.Audit"
 TRIES = 5
+ONLINE = "online"
 
 
 class Upload(io.BytesIO):
@@ -187,6 +188,21 @@ class Node:
         except Missing:
             return False
         return True
+
+    async def state(self) -> str:
+        """Return what the cluster says of the node: online, offline or unknown."""
+        listed = await self.session.call(lambda api: api.nodes.get())
+        states = [str(each.get("status", ONLINE)) for each in listed if each["node"] == self.name]
+        return states[0] if states else "gone"
+
+    async def booted(self) -> float | None:
+        """Return since when the node runs, in seconds since 1970; None where it is not told.
+
+        The node tells for how long. It is taken from this computer's time, not from the node's,
+        which may be set once it is up.
+        """
+        uptime = (await self.ask(lambda node: node.status.get())).get("uptime")
+        return None if uptime is None else time.time() - float(uptime)
 
     async def facts(self) -> Mapping[str, Any]:
         """Return what the node says of itself, for the proof; what it does not say is left out."""

@@ -12,9 +12,16 @@ from tare.errors import InputError, MachineFault
 from tare.hosts.contract import Host
 from tare.hosts.ledger.ledger import Entry
 from tare.hosts.ledger.undoing import require_own
-from tare.platforms.contract import ANY_BOOT, Capabilities, Statement, Variant, Write
+from tare.platforms.contract import (
+    ANY_BOOT,
+    Capabilities,
+    Presence,
+    Statement,
+    Variant,
+    Write,
+)
 from tare.platforms.linux.writes import FOLDER
-from tare.platforms.proxmox.node import Node, only_node, vms_of
+from tare.platforms.proxmox.node import ONLINE, Node, only_node, vms_of
 from tare.platforms.proxmox.options import KNOBS, ProxmoxOptions
 from tare.platforms.proxmox.rights import missing, needed
 from tare.platforms.proxmox.session import ProxmoxSession, load
@@ -136,6 +143,13 @@ class Proxmox(VendorPlatform[ProxmoxOptions, ProxmoxSession]):
         versions = {"proxmox-ve": str(facts["build"]), "linux": str(facts.get("kernel", ""))}
         reason = f"{node.name} of {session.name} is Proxmox VE {facts['build']}"
         return Seen(reason, versions, able)
+
+    async def host_presence(self, session: ProxmoxSession, options: ProxmoxOptions) -> Presence:
+        """Return the state of the node, which the others of its cluster know while it is off."""
+        node = await only_node(session, options.node, options.pool)
+        if (state := await node.state()) != ONLINE:
+            return Presence(absent=f"{node.name} is {state}")
+        return Presence(since=await node.booted())
 
     def writes(self, options: ProxmoxOptions) -> tuple[Write, ...]:
         """Return what VMs make at the node; docs/owning.md has the rights for it."""

@@ -19,6 +19,7 @@ from tare.platforms.contract import (
     MachineSpec,
     Platform,
     Prepared,
+    Presence,
     Shape,
     Verdict,
 )
@@ -176,6 +177,29 @@ class VendorPlatform(Platform[V], Generic[V, S]):
         return Verdict(
             True, seen.reason, "", emulated, seen.versions, seen.capabilities, shown=seen.shown
         )
+
+    async def presence(self, context: Context, options: V) -> Presence:
+        """Ask the server whether the host of the machines is up, and since when."""
+        try:
+            self.load()
+            async with opened(self.session(options.way())) as session:
+                return await self.host_presence(session, options)
+        except TareError as error:
+            return Presence(absent=error.message)
+
+    async def host_presence(self, session: S, options: V) -> Presence:
+        """Find out whether the host is up that the machines run on, which may not be the server.
+
+        By default a server that lets one in is the host itself, and no boot is told from another.
+
+        Args:
+            session: A session that is open.
+            options: The arm's options.
+
+        Raises:
+            TareError: The host is not there, or not shown to the account: it counts as not up.
+        """
+        return Presence()
 
     async def prepare(self, context: Context, options: V, shape: Shape, realtime: bool) -> Prepared:
         """Return what machines boot, which is at the server already; raises as :meth:`boots`."""

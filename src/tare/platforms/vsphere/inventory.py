@@ -47,7 +47,7 @@ def spot(client: Any, vim: Any, options: VsphereOptions) -> Spot:
     Raises:
         InputError: A name is missing or means several, or the account sees nothing of the kind.
     """
-    host = _one(all_of(client, vim.HostSystem), options.host, "ESXi host", "host")
+    host = host_named(client, vim, options)
     root = client.content.rootFolder
     datacenter = _datacenter_of(host, vim, root)
     datastore = _one(list(host.datastore), options.datastore, "datastore of it", "datastore")
@@ -59,6 +59,11 @@ def spot(client: Any, vim: Any, options: VsphereOptions) -> Spot:
     if options.folder is not None:
         folder = _one(_folders(folder, vim), options.folder, "folder", "folder")
     return Spot(host, pool, folder, datastore, network, _path_of(datacenter, root))
+
+
+def host_named(client: Any, vim: Any, options: VsphereOptions) -> Any:
+    """Return the ESXi host that the options name, or the only one; raises as :func:`spot`."""
+    return _one(all_of(client, vim.HostSystem), options.host, "ESXi host", "host")
 
 
 def _one(found: Sequence[Any], name: str | None, what: str, key: str) -> Any:

@@ -10,14 +10,22 @@ from typing import Any
 from tare.hosts.contract import Host
 from tare.hosts.ledger.ledger import Entry
 from tare.hosts.ledger.undoing import require_own
-from tare.platforms.contract import ANY_BOOT, Capabilities, Statement, Variant, Write
+from tare.platforms.contract import (
+    ANY_BOOT,
+    Capabilities,
+    Presence,
+    Statement,
+    Variant,
+    Write,
+)
 from tare.platforms.linux.writes import FOLDER
 from tare.platforms.vendors.offer import CHANNEL, NOTES
 from tare.platforms.vendors.options import ANY
 from tare.platforms.vendors.platform import Order, Seen, VendorPlatform
 from tare.platforms.vendors.session import opened
-from tare.platforms.vsphere.inventory import spot
+from tare.platforms.vsphere.inventory import host_named, spot
 from tare.platforms.vsphere.options import VsphereOptions
+from tare.platforms.vsphere.presence import presence_of
 from tare.platforms.vsphere.proof import in_drs, proof_of
 from tare.platforms.vsphere.session import VsphereSession, load
 from tare.platforms.vsphere.vm import HIDDEN, VsphereVm, remove
@@ -107,6 +115,14 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
         )
         reason = f"{proof['product']} at {options.address} takes virtual machines"
         return Seen(reason, {"vsphere": proof["product"]}, able, proof)
+
+    async def host_presence(self, session: VsphereSession, options: VsphereOptions) -> Presence:
+        """Return the state of the ESXi host, which vCenter knows while the host is off."""
+        return await session.call(
+            lambda client: presence_of(
+                client, session.types, host_named(client, session.vim, options)
+            )
+        )
 
     def writes(self, options: VsphereOptions) -> tuple[Write, ...]:
         """Return what VMs make at the host or vCenter."""

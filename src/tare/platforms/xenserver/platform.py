@@ -7,7 +7,14 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from tare.platforms.contract import ANY_BOOT, Capabilities, Statement, Variant, Write
+from tare.platforms.contract import (
+    ANY_BOOT,
+    Capabilities,
+    Presence,
+    Statement,
+    Variant,
+    Write,
+)
 from tare.platforms.linux.writes import FOLDER
 from tare.platforms.vendors.offer import CHANNEL, NOTES
 from tare.platforms.vendors.options import ANY
@@ -115,6 +122,11 @@ class Xenserver(VendorPlatform[XenserverOptions, XenSession]):
         versions = {"xenserver": str(facts.get("build", "")), "xen": str(facts.get("xen", ""))}
         reason = f"{options.address} is {facts.get('product')} {facts.get('build')}"
         return Seen(reason, versions, replace(able, max_vcpus=int(facts.get("cpus", 1))))
+
+    async def host_presence(self, session: XenSession, options: XenserverOptions) -> Presence:
+        """Return the state of the host, which the pool's coordinator knows while it is off."""
+        pool = Pool(session)
+        return await pool.presence(await pool.host(options.on_host))
 
     def writes(self, options: XenserverOptions) -> tuple[Write, ...]:
         """Return what VMs make in the pool."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tare.errors import InputError, MachineFault
+from tare.platforms.contract import Presence
 from tare.platforms.vendors.faults import Missing, Refused
 from tare.platforms.xenserver.session import XenSession
 
@@ -16,6 +17,8 @@ BUSY_S = 30.0
 TRIES = 5
 NULL = "OpaqueRef:NULL"
 OFF = "Halted"
+SINCE = "boot_time"
+"""The key of a host's ``other_config`` by which XenAPI tells when it was booted."""
 OWNER = "tare"
 """The key of ``other_config`` by which Tare knows what is its own; the name is its value."""
 
@@ -182,6 +185,20 @@ class Pool:
         except Missing:
             return False
         return True
+
+    async def presence(self, host: str) -> Presence:
+        """Return whether a host is up and takes VMs, and since when it runs."""
+        record = await self.ask(lambda api: api.host.get_record(host))
+        name = str(record.get("name_label", host))
+        if not await self.ask(lambda api: api.host_metrics.get_live(record["metrics"])):
+            return Presence(absent=f"{name} does not answer the coordinator of its pool")
+        if not record["enabled"]:
+            return Presence(absent=f"{name} is disabled, and starts no VM")
+        try:
+            since = float(record["other_config"][SINCE])
+        except (KeyError, ValueError):
+            return Presence()
+        return Presence(since=since)
 
     async def facts(self, host: str) -> Mapping[str, Any]:
         """Return what a host says of itself, for the proof; what it does not say is left out."""

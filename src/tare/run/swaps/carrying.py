@@ -200,7 +200,7 @@ class RunInSessions:
         while True:
             whys = {}
             for session in self._candidates(left):
-                seen = await look(self.study, session.boot)
+                seen = await look(self.study, session.boot, self._told_boots())
                 if seen.up and self._booted_anew(session, seen, was_away=was_away):
                     return session, seen
                 whys[session.boot] = seen.why
@@ -228,6 +228,11 @@ class RunInSessions:
             return True
         before = self._before(session.boot)
         return bool(seen.booted and before and seen.booted != before)
+
+    def _told_boots(self) -> list[str]:
+        """Return what told the boots of all sessions so far, the latest last."""
+        goes = [go for each in self.fold.sessions.begun.values() for go in each.goes]
+        return [go.booted for go in sorted(goes, key=lambda go: go.began)]
 
     def _before(self, boot: str) -> str:
         """Return what told the last session's boot from others; empty where it did not show."""

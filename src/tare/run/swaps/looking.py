@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from tare.registry import installed
 from tare.run.checking import check_arms
 from tare.run.session import inspection_setup
 from tare.run.setup import RunSetup, platform_of
+from tare.run.swaps.boots import told_as_before, words_of
 from tare.study.sessions import part_of
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ class Look:
     booted: str = ""
 
 
-async def look(study: Study, boot: str) -> Look:
+async def look(study: Study, boot: str, before: Collection[str] = ()) -> Look:
     """Find out whether the computer is booted in one way.
 
     Nothing is held for it, and nothing that is found is remembered.
@@ -41,30 +43,31 @@ async def look(study: Study, boot: str) -> Look:
     Args:
         study: The study in sessions.
         boot: The name of the boot.
+        before: What told the boots of earlier sessions: the same boot is told in the same words.
     """
     part = part_of(study, boot)
     try:
         async with inspection_setup(part) as setup:
-            return await _looked(setup, part)
+            return await _looked(setup, part, before)
     except TareError as error:
         return Look(False, error.message)
 
 
-async def _looked(setup: RunSetup, part: Study) -> Look:
+async def _looked(setup: RunSetup, part: Study, before: Collection[str]) -> Look:
     verdicts = await check_arms(setup, part, remembered=False)
     asked: dict[tuple[str, str], Presence] = {}
-    there: list[str] = []
+    there: list[Presence] = []
     absent: dict[str, list[str]] = {}
     for name, verdict in verdicts.items():
         found = await _presence(setup, part, name, verdict, asked)
         if found.absent:
             absent.setdefault(found.absent, []).append(name)
         else:
-            there.append(found.boot)
+            there.append(found)
     if not there:
         return Look(False, "; ".join(f"{', '.join(of)}: {why}" for why, of in absent.items()))
-    told = sorted({*filter(None, there), *_hosts_boots(setup, part)})
-    return Look(True, booted=" ".join(told))
+    told = {*words_of(there), *_hosts_boots(setup, part)}
+    return Look(True, booted=told_as_before(told, before))
 
 
 async def _presence(
