@@ -34,7 +34,10 @@ STUDY = {
     "margin": 0.02,
     "aa": ["bare", "again"],
     "arms": {arm: {"platform": "bare"} for arms in ARMS.values() for arm in arms},
-    "sessions": {"computer": "rack-3"},
+    "sessions": {
+        "computer": "rack-3",
+        "boots": {boot: {"arms": list(arms), "takes": 600.0} for boot, arms in ARMS.items()},
+    },
 }
 Log = Callable[[str, int, float], float]
 """The logarithm of an arm's value in a block, at a time."""
@@ -87,7 +90,7 @@ def _cell(arm: str, block: int, value: float) -> Iterator[Event]:
         cell=cell, block=block, arm=arm, scenario="alone", workload="w", parameters={}
     )
     yield Observed(cell=cell, metric="m", unit="s", better="lower", headline=True, value=value)
-    yield CellFinished(cell=cell, status="ok")
+    yield CellFinished(cell=cell, status="ok", measured_s=60.0)
 
 
 def fold_of(events: Iterator[Event]) -> Fold:

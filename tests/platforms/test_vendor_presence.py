@@ -60,7 +60,8 @@ class Product:
 
     def options(self, server: Any) -> PlatformOptions:
         way = reached(server, self.user, self.password(server))
-        return self.platform.options.model_validate(way)
+        found: PlatformOptions = self.platform.options.model_validate(way)
+        return found
 
 
 def host_of(server: Any) -> Any:

@@ -73,8 +73,8 @@ class XenServer(LoopbackServer):
         self.legend: list[str] = []
         self.content: dict[str, bytes] = {}
         self.full = False
-        kinds = ("VM", "VDI", "VBD", "VIF", "VM_metrics", "SR", "network", "host")
-        kinds += ("host_metrics", "PIF", "pool")
+        machines = ("VM", "VDI", "VBD", "VIF", "VM_metrics")
+        kinds = (*machines, "SR", "network", "host", "host_metrics", "PIF", "pool")
         self.objects: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in kinds}
         self.objects["task"] = {}
         self.network = self.add("network", name_label="Pool-wide network 0")

@@ -10,7 +10,7 @@ from tare.analysis.between_hosts import LEAST_BLOCKS, share_between
 from tare.analysis.comparison import Comparison
 from tare.analysis.grouping import BlockId
 from tare.analysis.results import Effect
-from tare.analysis.sessions import InSessions, in_sessions
+from tare.analysis.sessions import InSessions, by_round, in_sessions
 from tare.events.session_course import SessionResult
 
 
@@ -88,9 +88,7 @@ def _first_boots(known: InSessions, sessions: Sequence[SessionResult]) -> Mappin
 def _share(effect: Effect, known: InSessions) -> float | None:
     over = {(b.run, b.block): b.value for b in effect.arm_summary.blocks}
     under = {(b.run, b.block): b.value for b in effect.baseline_summary.blocks}
-    logs: dict[BlockId, list[float]] = {}
-    for block, value in over.items():
-        if block in under and block in known.rounds:
-            logs.setdefault(known.rounds[block], []).append(math.log(value / under[block]))
+    ratios = ((block, math.log(over[block] / under[block])) for block in over if block in under)
+    logs = by_round(ratios, known.rounds)
     samples = [values for values in logs.values() if len(values) >= LEAST_BLOCKS]
     return share_between(samples) if len(samples) > 1 else None

@@ -1,21 +1,23 @@
-"""What a finished run, taken as a pilot, advises for the next one: repeats per boot, and blocks."""
+"""What a finished run, taken as a pilot, advises for the next one: repeats per boot, and blocks.
+
+Of arms of different boots, in a run in sessions, it advises on rounds of sessions, which such arms
+are compared over, and on how many blocks a session is to have.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import fmean
 
-import numpy as np
 import polars as pl
 
+from tare.analysis.pilot_levels import Asked, Place, over_blocks, over_rounds
 from tare.analysis.rundata import RunData
+from tare.analysis.sessions import in_sessions, rounds_of_blocks
 from tare.analysis.settings import Settings
-from tare.analysis.statistics.repeats import choose_repeats
-
-LEAST_COST_S = 1e-3
 
 
 @dataclass(frozen=True)
@@ -29,9 +31,10 @@ class Advice:
         parameters: Its parameters, as JSON.
         metric: The headline metric.
         repeats: Cells per boot (the study's ``repeats``).
-        blocks: Blocks for the asked half-width, at least 8.
+        blocks: Blocks for the asked half-width, at least 8; in rounds, those of all of them.
         half_width: The relative half-width to be expected then.
-        cost_s: Seconds of booting and measuring both arms for it.
+        cost_s: Seconds of booting and measuring both arms for it, and of the swaps.
+        rounds: Rounds of sessions for it, where the two arms are of different boots; else 0.
     """
 
     arm: str
@@ -43,6 +46,7 @@ class Advice:
     blocks: int
     half_width: float
     cost_s: float
+    rounds: int = 0
 
 
 def advise(pilot: RunData, precision: float, confidence: float) -> tuple[Advice, ...]:
@@ -58,13 +62,16 @@ def advise(pilot: RunData, precision: float, confidence: float) -> tuple[Advice,
         confidence: Of that interval.
 
     Returns:
-        One advice per arm and headline metric with a ratio in at least two blocks.
+        One advice per arm and headline metric with a ratio in at least two blocks; of arms of
+        different boots, in at least two rounds of sessions.
     """
     boot_s = _boot_seconds(pilot)
     cell_s = _cell_seconds(pilot)
     baseline = str(pilot.study["baseline"])
     # A twin's boots are its baseline's: nobody asks how precisely their ratio is known.
     twins = set(Settings.of([pilot]).twins.values())
+    known, rounds = in_sessions([pilot], {}), rounds_of_blocks(pilot.sessions)
+    asked = Asked(math.log1p(precision), confidence)
     advices = []
     for key, ratios in _paired_log_ratios(pilot, baseline):
         arm, scenario, workload, parameters, _ = key
@@ -73,28 +80,24 @@ def advise(pilot: RunData, precision: float, confidence: float) -> tuple[Advice,
         base = pilot.own_baselines.get(arm, baseline)
         measuring = sum(cell_s[one, scenario, workload, parameters] for one in (arm, base))
         booting = boot_s[arm] + boot_s[base]
-        repeated = ratios.shape[1] > 1
-        costs = (measuring, booting) if repeated else (measuring + booting,)
-        found = choose_repeats(
-            ratios if repeated else ratios[:, 0],
-            [max(cost, LEAST_COST_S) for cost in costs],
-            half_width=math.log1p(precision),
-            confidence=confidence,
-        )
-        assert found.blocks is not None
-        assert found.half_width is not None
-        assert found.cost_s is not None
-        repeats = found.per_level[0] if repeated else 1
-        half_width = math.expm1(found.half_width)
-        advices.append(Advice(*key, repeats, found.blocks, half_width, found.cost_s))
+        if known.across(arm, base):
+            swapping = sum(_swap_s(pilot, known.boots[one]) for one in (arm, base))
+            found = over_rounds(ratios, rounds, (measuring, booting, swapping), asked)
+        else:
+            found = over_blocks(ratios, (measuring, booting), asked)
+        if found is not None:
+            half_width = math.expm1(found.half_width)
+            advices.append(
+                Advice(*key, found.repeats, found.blocks, half_width, found.cost_s, found.rounds)
+            )
     return tuple(advices)
 
 
 Key = tuple[str, str, str, str, str]
 
 
-def _paired_log_ratios(pilot: RunData, baseline: str) -> Iterator[tuple[Key, np.ndarray]]:
-    """Yield the log-ratios of each headline metric, of shape (blocks, repeats)."""
+def _paired_log_ratios(pilot: RunData, baseline: str) -> Iterator[tuple[Key, dict[Place, float]]]:
+    """Yield the log-ratios of each headline metric, by block and repeat."""
     headline = pilot.observations.filter(
         pl.col("headline")
         & (pl.col("kind") == "typical")
@@ -103,7 +106,7 @@ def _paired_log_ratios(pilot: RunData, baseline: str) -> Iterator[tuple[Key, np.
         & (pl.col("value") > 0)
     )
     names = ("arm", "scenario", "workload", "parameters", "metric")
-    logs: dict[Key, dict[tuple[int, int], float]] = defaultdict(dict)
+    logs: dict[Key, dict[Place, float]] = defaultdict(dict)
     for row in headline.iter_rows(named=True):
         arm, scenario, workload, parameters, metric = (str(row[name]) for name in names)
         place = (int(row["block"]), int(row["repeat"]))
@@ -113,20 +116,12 @@ def _paired_log_ratios(pilot: RunData, baseline: str) -> Iterator[tuple[Key, np.
         base = logs.get((against, *key[1:]), {})
         if key[0] == against:
             continue
-        shared = {place: value - base[place] for place, value in values.items() if place in base}
-        ratios = _balanced(shared)
-        if ratios.shape[0] >= 2:
-            yield key, ratios
+        yield key, {place: value - base[place] for place, value in values.items() if place in base}
 
 
-def _balanced(values: Mapping[tuple[int, int], float]) -> np.ndarray:
-    """Return the values of the blocks that have all repeats, of shape (blocks, repeats)."""
-    blocks = sorted({block for block, _ in values})
-    repeats = sorted({repeat for _, repeat in values})
-    whole = [block for block in blocks if all((block, repeat) in values for repeat in repeats)]
-    return np.array([[values[block, repeat] for repeat in repeats] for block in whole]).reshape(
-        len(whole), len(repeats)
-    )
+def _swap_s(pilot: RunData, boot: str) -> float:
+    """Return how long it takes to boot the computer in one way, as the pilot's study says."""
+    return float(pilot.study["sessions"]["boots"][boot]["takes"])
 
 
 def _boot_seconds(pilot: RunData) -> dict[str, float]:

@@ -12,8 +12,9 @@ from typing import Any
 
 from tare.analysis.effects import pair_up
 from tare.analysis.grouping import group
-from tare.analysis.results import Kind
+from tare.analysis.results import Each, Kind
 from tare.analysis.rundata import RunData
+from tare.analysis.sessions import in_sessions
 from tare.analysis.settings import Settings
 from tare.analysis.statistics.detectable import POWER, detectable
 from tare.analysis.statistics.maxt import least_blocks
@@ -55,6 +56,7 @@ class Plans:
         precision: Asked of typical values.
         tail_precision: Asked of tails.
         anytime: Whether verdicts are to hold at every look.
+        each: What of ``blocks`` each is.
     """
 
     blocks: tuple[int, int]
@@ -63,6 +65,7 @@ class Plans:
     precision: float = 0.05
     tail_precision: float = TAIL_FACTOR * 0.05
     anytime: bool = False
+    each: Each = "block"
 
 
 def assumed_basis(boots: int = 1, why: str = "nothing was measured") -> Basis:
@@ -77,15 +80,19 @@ def assumed_basis(boots: int = 1, why: str = "nothing was measured") -> Basis:
     return Basis(spread, spread, source)
 
 
-def basis_of(run: RunData, source: str) -> Basis | None:
+def basis_of(run: RunData, source: str, each: Each = "block") -> Basis | None:
     """Return how far boots differed in a run; None where too few blocks tell it.
 
     Args:
         run: The run.
         source: What it is, in words.
+        each: ``round``: of arms of different boots alone, and how far rounds of sessions differ;
+            ``block``: of the other arms.
     """
     settings = Settings.of([run])
     twins = set(settings.twins.values())
+    pooled = {"+".join(both): both for both in settings.twins.items()}
+    sessions = in_sessions([run], pooled)
     every: list[float] = []
     for key, measured in group([run]).items():
         if not measured.headline or measured.kind != "typical":
@@ -100,7 +107,11 @@ def basis_of(run: RunData, source: str) -> Basis | None:
                 against = "+".join(both)
                 together = taken_together(measured, both)
                 measured.add(against, together, positive=measured.positive(both))
-            pair = pair_up(key, measured, arm, against)
+            across = sessions.across(arm, against)
+            if across != (each == "round"):
+                continue
+            compare = sessions.pair if across else pair_up
+            pair = compare(key, measured, arm, against)
             if pair is None or pair.scale != "ratio" or len(pair.blocks) < BLOCKS_OF_SPREAD:
                 continue
             every.append(statistics.stdev(pair.differences))
@@ -153,9 +164,13 @@ def told(basis: Basis, plans: Plans, level: float = LEVEL) -> list[str]:
         )
         if math.isinf(typical):
             few = count < least_blocks(level)
-            said.append(f"{count} blocks: none, {'all will be preliminary' if few else 'so early'}")
+            said.append(
+                f"{count} {plans.each}s: none, {'all will be preliminary' if few else 'so early'}"
+            )
             continue
-        text = f"{count} blocks: {percent(math.expm1(typical))} in the typical headline metric"
+        text = (
+            f"{count} {plans.each}s: {percent(math.expm1(typical))} in the typical headline metric"
+        )
         if worst > typical:
             text += f", {percent(math.expm1(worst))} in the noisiest"
         family = "one metric" if tests == 1 else f"{tests} metrics"
@@ -163,7 +178,7 @@ def told(basis: Basis, plans: Plans, level: float = LEVEL) -> list[str]:
         if count == plans.blocks[-1] and typical > math.log1p(plans.margin):
             said.append(
                 f"this set-up cannot resolve the margin of {percent(plans.margin)}: quieten the "
-                "host, lengthen the cells, or ask for more blocks"
+                f"host, lengthen the cells, or ask for more {plans.each}s"
             )
     if plans.headlines.get("tail"):
         said.append(

@@ -8,15 +8,20 @@ compared block by block as ever.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TypeVar
 
 from tare.analysis.effects import Pair, pair_up
 from tare.analysis.grouping import Block, BlockId, Measured
 from tare.analysis.results import Key
 from tare.analysis.rundata import RunData
+from tare.analysis.stopping import Value
 from tare.events.session_course import SessionResult
 
+B = TypeVar("B", bound=Hashable)
+T = TypeVar("T")
 IN_ROUNDS = ", in rounds"
 
 
@@ -52,10 +57,10 @@ class InSessions:
         """Return the same values with each round as one block, whose blocks are its repeats."""
         found = replace(measured, arms={})
         for arm, blocks in measured.arms.items():
-            rounds: dict[BlockId, Block] = {}
-            for block, repeats in blocks.items():
-                if block in self.rounds:
-                    rounds.setdefault(self.rounds[block], []).extend(repeats)
+            rounds: dict[BlockId, Block] = {
+                round_: list(chain.from_iterable(of_blocks))
+                for round_, of_blocks in by_round(blocks.items(), self.rounds).items()
+            }
             found.add(arm, rounds, positive=measured.positive((arm,)))
         return found
 
@@ -114,6 +119,37 @@ def rounds_of_blocks(sessions: Sequence[SessionResult]) -> dict[int, int]:
     """Return by block the round, or the first of the rounds that are one, which it is of."""
     one = independent_rounds(sessions)
     return {block: one[each.round] for each in sessions for block in each.blocks}
+
+
+def by_round(of_blocks: Iterable[tuple[B, T]], rounds: Mapping[B, B]) -> dict[B, list[T]]:
+    """Return what blocks have, gathered by round; blocks that are of none are left out.
+
+    Args:
+        of_blocks: Each block with what it has.
+        rounds: By block the round that it is of.
+    """
+    found: dict[B, list[T]] = {}
+    for block, has in of_blocks:
+        if block in rounds:
+            found.setdefault(rounds[block], []).append(has)
+    return found
+
+
+def values_in_rounds(
+    values: Iterable[Value], sessions: Sequence[SessionResult]
+) -> tuple[list[Value], int]:
+    """Return values with their round in place of their block, and how many rounds there are.
+
+    Args:
+        values: Headline values of a run in sessions.
+        sessions: Those that were begun.
+    """
+    rounds = rounds_of_blocks(sessions)
+    gathered = by_round(((each.block, each) for each in values), rounds)
+    told = [
+        each._replace(block=round_) for round_, of_round in gathered.items() for each in of_round
+    ]
+    return told, len(set(rounds.values()))
 
 
 def measured_in_turn(sessions: Sequence[SessionResult]) -> tuple[SessionResult, ...]:

@@ -14,10 +14,11 @@ from tare.cli.compare import settings_of
 from tare.cli.telling import tell
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from tare.analysis.rundata import RunData
+    from tare.analysis.stopping import Value
     from tare.events import Fold, RunFinished, Waiting
     from tare.run.setup import Decision
     from tare.study.model import Study
@@ -33,16 +34,14 @@ def decide_on(study: Study, fold: Fold, blocks_done: int) -> Decision:
     from tare.analysis.stopping import decide, headline_values
     from tare.run.setup import Decision
 
-    values = headline_values(fold.finished.values())
+    values: Iterable[Value] = headline_values(fold.finished.values())
     least, most = study.blocks.least, study.blocks.most
     if study.sessions is not None:
-        from tare.analysis.sessions import rounds_of_blocks
+        from tare.analysis.sessions import values_in_rounds
 
         # A round is one observation of arms of different boots. That enough blocks are done, and
         # not too many, is known before this is asked.
-        rounds = rounds_of_blocks(tuple(fold.sessions.begun.values()))
-        values = (each._replace(block=rounds[each.block]) for each in values)
-        blocks_done = len(set(rounds.values()))
+        values, blocks_done = values_in_rounds(values, tuple(fold.sessions.begun.values()))
         least, most = 0, blocks_done + 1
     own_baselines = {
         arm: base for arm, base in study.own_baselines.items() if fold.platforms[base].usable

@@ -163,12 +163,12 @@ def plan(
     for sentence in what_it_can_tell(wanted, headlines_of(outlook.plan), pilot):
         tell(f"  {sentence}")
     if pilot is not None:
-        from tare.analysis import advise, load_run
+        from tare.analysis import load_run
+        from tare.cli.resolving import advice_for
         from tare.report import render_advice
 
-        precision = wanted.blocks.precision
-        advice = advise(load_run(pilot), precision, wanted.confidence)
-        render_advice(advice, precision, piped_or_terminal())
+        advice = advice_for(wanted, load_run(pilot))
+        render_advice(advice, wanted.blocks.precision, piped_or_terminal())
 
 
 @app.command()

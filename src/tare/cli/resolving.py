@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tare.analysis.resolving import Basis
+    from tare.analysis.pilot import Advice
+    from tare.analysis.resolving import Basis, Plans
     from tare.analysis.results import Kind
+    from tare.analysis.rundata import RunData
     from tare.study.model import Study
 
 RUNS = Path("runs")
@@ -44,43 +47,111 @@ def what_it_can_tell(study: Study, headlines: Mapping[Kind, int], pilot: Path | 
         blocks.tail_precision or TAIL_FACTOR * blocks.precision,
         blocks.method == "anytime",
     )
-    said = told(_basis(study, pilot), plans)
-    return said if study.sessions is None else [*said, *_over_rounds(study)]
+    known = _known(study, pilot)
+    if study.sessions is None:
+        return told(known.basis(), plans)
+    within = told(known.basis(), plans) if _within_a_boot(study) else []
+    return list(dict.fromkeys((*within, *_over(study, known, plans))))
 
 
-def _over_rounds(study: Study) -> list[str]:
-    """Return what arms of different boots are compared over, which was not reckoned with."""
+def advice_for(study: Study, pilot: RunData) -> tuple[Advice, ...]:
+    """Return what a pilot advises for a study.
+
+    Of arms whose boots it swaps, only a pilot that swapped them too can say anything.
+    """
+    from tare.analysis import advise
+
+    advices = advise(pilot, study.blocks.precision, study.confidence)
+    if study.sessions is None or pilot.sessions:
+        return advices
+    across = set(_across_boots(study))
+    return tuple(each for each in advices if each.arm not in across)
+
+
+def _across_boots(study: Study) -> list[str]:
+    """Return the arms that are compared with a baseline of another boot."""
+    from tare.study.sessions import boot_of
+
+    base = {arm: study.own_baselines.get(arm, study.baseline) for arm in study.arms}
+    return [arm for arm in study.arms if boot_of(study, arm) != boot_of(study, base[arm])]
+
+
+def _within_a_boot(study: Study) -> bool:
+    """Return whether some arm is compared block by block, beside the baselines' twins."""
+    across = set(_across_boots(study))
+    bases = {study.baseline, *study.own_baselines.values()}
+    left = set(study.arms) - across - bases
+    return any(study.arms[arm].twin_of is None for arm in left)
+
+
+def _over(study: Study, known: _Known, plans: Plans) -> list[str]:
+    """Return what is told of arms of different boots, which are compared over rounds."""
+    from tare.analysis.resolving import BLOCKS_OF_SPREAD, told
     from tare.analysis.statistics.maxt import least_blocks
     from tare.analysis.verdict import LEVEL
     from tare.run.swaps.words import agenda_of
 
     agenda = agenda_of(study)
     rounds = " to ".join(map(str, dict.fromkeys((agenda.least, agenda.most))))
-    return [
+    said = (
         f"arms of different boots are compared over {rounds} rounds of sessions, of which "
-        f"{least_blocks(LEVEL)} are the least for a verdict; how far sessions differ is not known"
-    ]
+        f"{least_blocks(LEVEL)} are the least for a verdict"
+    )
+    basis = known.over_rounds()
+    if basis is None:
+        why = f": {known.of} has not {BLOCKS_OF_SPREAD} rounds of them" if known.of else ""
+        return [f"{said}; how far sessions differ is not known{why}"]
+    return [said, *told(basis, replace(plans, blocks=(agenda.least, agenda.most), each="round"))]
 
 
-def _basis(study: Study, pilot: Path | None) -> Basis:
+@dataclass(frozen=True)
+class _Known:
+    """What a study's differences are reckoned from.
+
+    Args:
+        boots: Boots of the baseline in a block: two with its twin's.
+        run: The run that tells how far boots differ; None: there is none.
+        of: What it is, in words.
+    """
+
+    boots: int
+    run: RunData | None = None
+    of: str = ""
+
+    def basis(self) -> Basis:
+        """Return how far boots differ: as in the run, else as is assumed."""
+        from tare.analysis.resolving import BLOCKS_OF_SPREAD, assumed_basis, basis_of
+
+        if self.run is None:
+            return assumed_basis(self.boots)
+        few = f"{self.of} has no headline ratio in {BLOCKS_OF_SPREAD} blocks"
+        return basis_of(self.run, self.of) or assumed_basis(self.boots, few)
+
+    def over_rounds(self) -> Basis | None:
+        """Return how far rounds of sessions differ, where the run was in sessions."""
+        from tare.analysis.resolving import basis_of
+
+        if self.run is None:
+            return None
+        return basis_of(self.run, f"the rounds of sessions of {self.of}", "round")
+
+
+def _known(study: Study, pilot: Path | None) -> _Known:
     from tare.analysis import load_run
-    from tare.analysis.resolving import BLOCKS_OF_SPREAD, assumed_basis, basis_of, earlier_run
+    from tare.analysis.resolving import earlier_run
     from tare.errors import InputError
     from tare.run.host_facts import host_facts
 
     boots = 2 if study.aa is not None else 1
-    few = f"has no headline ratio in {BLOCKS_OF_SPREAD} blocks"
     if pilot is not None:
-        found = basis_of(load_run(pilot), f"the pilot {pilot}")
-        return found or assumed_basis(boots, f"the pilot {pilot} {few}")
-    nothing = assumed_basis(boots)
+        return _Known(boots, load_run(pilot), f"the pilot {pilot}")
+    nothing = _Known(boots)
     if study.hosts or study.host.kind != "local" or not RUNS.is_dir():
         return nothing
     earlier = earlier_run(RUNS.iterdir(), study.study, host_facts())
     if earlier is None:
         return nothing
     try:
-        found = basis_of(load_run(earlier), f"this computer's run {earlier}")
+        return _Known(boots, load_run(earlier), f"this computer's run {earlier}")
     except InputError:
         return nothing
-    return found or assumed_basis(boots, f"this computer's run {earlier} {few}")

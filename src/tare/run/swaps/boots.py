@@ -35,15 +35,19 @@ def told_as_before(words: Iterable[str], before: Iterable[str]) -> str:
     """
     times = [word for text in before for word in text.split() if word.startswith(SINCE)]
     found = set()
-    # The earliest first: of two of now that are one, either would do, but always the same.
+    # In order, so that of two that are one now it is always the same that names both.
     for word in sorted(words):
-        if word.startswith(SINCE):
-            near = [each for each in times if abs(_seconds(each) - _seconds(word)) <= SAME_S]
-            # The one told last: who drifts does so from there.
-            word = near[-1] if near else word
-            times.append(word)
-        found.add(word)
+        known = _nearest(word, times) if word.startswith(SINCE) else word
+        times += [known] if known.startswith(SINCE) else []
+        found.add(known)
     return " ".join(sorted(found))
+
+
+def _nearest(word: str, times: Iterable[str]) -> str:
+    """Return the known time that a time may be; itself where there is none."""
+    away = {each: abs(_seconds(each) - _seconds(word)) for each in times}
+    near = [each for each, seconds in away.items() if seconds <= SAME_S]
+    return min(near, key=lambda each: away[each], default=word)
 
 
 def _seconds(word: str) -> float:
