@@ -12,13 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tare.lab.command import Places, command
+from tare.lab.emulator import emulator_in
 from tare.lab.image import LabImage
 from tare.lab.options import LabOptions
 from tare.registry import installed
 from tare.report.provenance import flat
 from tare.run.runhost.assumed import assumed_host
 from tare.run.runhost.booted import mark_of, marks
-from tare.run.runhost.lab import emulator_in, lab_crowding, lab_facts, lab_grown, lab_name
+from tare.run.runhost.lab import lab_crowding, lab_facts, lab_grown, lab_name
 from tare.study.hosting import HostSpec, LabSpec
 from tare.study.placement import HostCpus
 from tare.study.releases import RELEASES
@@ -115,7 +116,7 @@ def test_what_was_booted_of_each_release_is_in_the_facts_that_the_report_shows()
 
 def test_the_emulators_version_is_read_as_qemu_says_it() -> None:
     said = "QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18)\nCopyright (c) 2003-2022"
-    assert emulator_in(said) == "7.2.22"
+    assert emulator_in(said).version == "7.2.22"
 
 
 def test_several_marks_are_told_in_one() -> None:

@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from tare.lab.emulator import EAGER_FPU, NO_AVX, Emulator
 from tare.lab.image import LabImage
 from tare.lab.options import CPU_MODEL, MIB, LabOptions
 from tare.platforms import counted_time as counting
 
 PROGRAM = "qemu-system-x86_64"
+UNKNOWN = Emulator()
 
-XEN_CPU_MODEL = f"{CPU_MODEL},-smap,-smep,-monitor,-avx,+invtsc"
+XEN_CPU_MODEL = f"{CPU_MODEL},-smap,-smep,-monitor,+invtsc"
 """Without what Xen 4.17 cannot bear under emulation.
 
 Found by trying: with SMAP on, dom0 dies of a page fault in Xen's create_bounce_frame; with MONITOR
 on, Xen's idle loop panics at MWAIT; without the invariant TSC Xen gives its guests a slow clock.
-QEMU 7.2 forgets at times that a HVM guest turned AVX on, and glibc's memcpy dies of an invalid
-opcode at its first ``vmovdqu``.
 """
 
 SSH_PORT = 22
@@ -65,9 +65,11 @@ class Places:
         return self.folder / "errors"
 
 
-def cpu_model(options: LabOptions) -> str:
+def cpu_model(options: LabOptions, emulator: Emulator) -> str:
     """Return the processor of a lab host, in QEMU's words."""
-    return XEN_CPU_MODEL if options.hypervisor == "xen" else CPU_MODEL
+    if options.hypervisor != "xen":
+        return CPU_MODEL
+    return f"{XEN_CPU_MODEL},{NO_AVX}" if NO_AVX in emulator.workarounds else XEN_CPU_MODEL
 
 
 def clock_arguments(options: LabOptions) -> tuple[str, ...]:
@@ -91,7 +93,7 @@ def linux_arguments(options: LabOptions) -> tuple[str, ...]:
     )
 
 
-def xen_arguments(options: LabOptions) -> tuple[str, ...]:
+def xen_arguments(options: LabOptions, emulator: Emulator = UNKNOWN) -> tuple[str, ...]:
     """Return Xen's command line, without its name in front."""
     scheduler = (f"sched={options.scheduler}",) if options.scheduler else ()
     memory = f"{options.dom0_memory // MIB}M"
@@ -105,15 +107,19 @@ def xen_arguments(options: LabOptions) -> tuple[str, ...]:
         "dom0_vcpus_pin",
         # Sleep states of emulated CPUs save nothing, and Xen's drivers for them do not load.
         "cpuidle=0",
-        # QEMU 7.2 lets some instructions through without the trap by which Xen otherwise notices
-        # that a guest wants its floating-point registers back: it then works with another's.
-        "spec-ctrl=eager-fpu",
+        *((EAGER_FPU,) if EAGER_FPU in emulator.workarounds else ()),
         *scheduler,
         *options.xen_arguments,
     )
 
 
-def command(options: LabOptions, image: LabImage, places: Places, name: str) -> list[str]:
+def command(
+    options: LabOptions,
+    image: LabImage,
+    places: Places,
+    name: str,
+    emulator: Emulator = UNKNOWN,
+) -> list[str]:
     """Return QEMU's arguments, the program first; the computer waits for ``cont``.
 
     Its network is a closed one: nothing in it reaches out, and only its SSH server is reached,
@@ -124,6 +130,7 @@ def command(options: LabOptions, image: LabImage, places: Places, name: str) -> 
         image: What it boots.
         places: Its files and sockets.
         name: Its name.
+        emulator: The QEMU that emulates it.
     """
     return [
         options.qemu or PROGRAM,
@@ -131,10 +138,10 @@ def command(options: LabOptions, image: LabImage, places: Places, name: str) -> 
         *("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"),
         *("-machine", "q35,smm=off,vmport=off,usb=off"),
         *clock_arguments(options),
-        *("-cpu", cpu_model(options)),
+        *("-cpu", cpu_model(options, emulator)),
         *("-smp", f"{options.cpus},sockets=1,cores={options.cpus},threads=1"),
         *("-m", f"{options.memory // MIB}M"),
-        *_boot(options, image, places),
+        *_boot(options, image, places, emulator),
         *("-chardev", f"socket,id=qmp,path={escaped(places.qmp)},server=on,wait=off"),
         *("-mon", "chardev=qmp,mode=control"),
         *("-chardev", f"socket,id=console,path={escaped(places.console)},server=on,wait=off"),
@@ -147,7 +154,9 @@ def command(options: LabOptions, image: LabImage, places: Places, name: str) -> 
     ]
 
 
-def _boot(options: LabOptions, image: LabImage, places: Places) -> tuple[str, ...]:
+def _boot(
+    options: LabOptions, image: LabImage, places: Places, emulator: Emulator
+) -> tuple[str, ...]:
     linux = " ".join(linux_arguments(options))
     if options.hypervisor != "xen":
         return (
@@ -160,7 +169,7 @@ def _boot(options: LabOptions, image: LabImage, places: Places) -> tuple[str, ..
     modules = ",".join(part.replace(",", ",,") for part in parts)
     return (
         *("-kernel", str(image.xen), "-initrd", modules),
-        *("-append", " ".join(xen_arguments(options))),
+        *("-append", " ".join(xen_arguments(options, emulator))),
     )
 
 

@@ -19,6 +19,7 @@ from tare.hosts import Host
 from tare.hosts.ssh.host import SshHost
 from tare.hosts.ssh.options import SshOptions
 from tare.lab.command import PROGRAM, Places, command
+from tare.lab.emulator import Emulator, emulator_in
 from tare.lab.image import LabImage, build_lab_image, make_file_system
 from tare.lab.options import GIB, MIB, Hypervisor, LabOptions
 from tare.lab.outer import Outer
@@ -60,6 +61,7 @@ class Lab:
         host: The way into it.
         port: The port of this computer's loopback that leads to its SSH server.
         remove: Removes its files here.
+        emulator: Which QEMU that is.
     """
 
     def __init__(
@@ -71,8 +73,10 @@ class Lab:
         host: SshHost,
         port: int,
         remove: Callable[[], Awaitable[None]],
+        emulator: Emulator,
     ) -> None:
         self.options = options
+        self.emulator = emulator
         self.image = image
         self.places = places
         self.host = host
@@ -217,7 +221,8 @@ async def _up(
 
     try:
         keys = await _furnish(here, options, image, places, context.agent)
-        argv = command(options, image, places, workdir.name)
+        emulator = await emulator_of(here, options)
+        argv = command(options, image, places, workdir.name, emulator)
         name = f"the lab ({options.hypervisor})"
         outer = await Outer.start(here, context.ledger, argv, places, name)
     except BaseException:
@@ -228,7 +233,7 @@ async def _up(
         places.known_hosts.write_text(keys.known_hosts(port))
         reached = ssh_options(places, port, deterministic=options.deterministic)
         host = SshHost(reached, context.agent, tell=tell)
-        lab = Lab(options, image, places, outer, host, port, remove)
+        lab = Lab(options, image, places, outer, host, port, remove, emulator)
     except BaseException:
         await outer.stop()
         await remove()
@@ -306,6 +311,12 @@ async def check_room(here: Host, options: LabOptions, folder: Path) -> None:
             f"{free // MIB} MiB",
             "make room there, or set TMPDIR to another directory",
         )
+
+
+async def emulator_of(here: Host, options: LabOptions) -> Emulator:
+    """Return the QEMU that emulates a lab."""
+    said = await here.run([options.qemu or PROGRAM, "--version"], timeout_s=30)
+    return emulator_in(said.stdout.decode(errors="replace"))
 
 
 async def _require_emulator(here: Host, own: str) -> None:

@@ -161,6 +161,9 @@ def _changed_lab(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     before, after = (str(each.get("emulator", "")) for each in (then, now))
     if before and after and before != after:
         found.append(f"the lab's emulator is QEMU {after}, and was {before}")
+    before, after = (str(each.get("workarounds", "")) for each in (then, now))
+    if before and after and before != after:
+        found.append(f"what a lab with Xen works around is {after}, and was {before}")
     for release, made in then.get("releases", {}).items():
         differing = _differing(made, now.get("releases", {}).get(release, {}))
         found += [f"{name} of {release} is {b}, and was {a}" for name, a, b in differing]

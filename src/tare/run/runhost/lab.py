@@ -189,7 +189,6 @@ class LabRunHost:
 
     async def _start(self, boot: str, block: int) -> Context:
         # Loaded here: a run elsewhere should not wait for it.
-        from tare.lab.command import PROGRAM
         from tare.lab.host import lab_up
         from tare.lab.options import LabOptions
 
@@ -220,10 +219,12 @@ class LabRunHost:
             raise
         self._lab = lab
         self._booted = (boot, block)
-        asked = await self.context.builder.run([options.qemu or PROGRAM, "--version"], timeout_s=30)
-        emulator = emulator_in(asked.stdout.decode(errors="replace"))
         grown = lab_grown(self.facts["lab"], release, lab.image)
-        self.facts = {**self.facts, "lab": {**grown, "emulator": emulator}}
+        grown["emulator"] = lab.emulator.version
+        if kind == "xen":
+            # With KVM, and for the bare machine, nothing is worked around.
+            grown["workarounds"] = " ".join(lab.emulator.workarounds) or "none"
+        self.facts = {**self.facts, "lab": grown}
         self._watch = asyncio.create_task(self._follow(lab))
         self._inside = replace(
             self.context,
@@ -273,12 +274,6 @@ def lab_grown(known: Mapping[str, Any], release: str, image: LabImage) -> dict[s
         made = {"kernel": image.kernel_version, **image.versions}
         grown["releases"] = {**known.get("releases", {}), release: made}
     return grown
-
-
-def emulator_in(said: str) -> str:
-    """Return the version of the QEMU that emulates a lab, out of what its ``--version`` says."""
-    first = said.partition("\n")[0]
-    return first.removeprefix("QEMU emulator version ").partition(" ")[0]
 
 
 def _words(boot: str) -> str:

@@ -1,0 +1,50 @@
+"""The QEMU that emulates a lab, and what of it the lab works around.
+
+Its faults are told in docs/lab.md. Each is worked around in labs with Xen up to the version from
+which a lab was seen to do without.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+NO_AVX = "-avx"
+"""In QEMU's words for a processor. QEMU 7.2 forgets at times that a HVM guest turned AVX on, and
+glibc's memcpy dies of an invalid opcode at its first ``vmovdqu``."""
+EAGER_FPU = "spec-ctrl=eager-fpu"
+"""In Xen's words. QEMU 7.2 lets some instructions through without the trap by which Xen otherwise
+notices that a guest wants its floating-point registers back: it then works with another's."""
+SOUND_FROM = {NO_AVX: (10, 0), EAGER_FPU: (10, 0)}
+"""By workaround the version from which it is not needed, as tried; those between were not."""
+
+
+@dataclass(frozen=True)
+class Emulator:
+    """The QEMU that emulates a lab.
+
+    Args:
+        version: As it says it, such as ``7.2.22``; empty: unknown, and taken for an old one.
+    """
+
+    version: str = ""
+
+    @property
+    def workarounds(self) -> tuple[str, ...]:
+        """What a lab with Xen does because of this QEMU."""
+        return tuple(each for each, sound in SOUND_FROM.items() if self._numbers < sound)
+
+    @property
+    def _numbers(self) -> tuple[int, ...]:
+        numbers = []
+        for part in self.version.split(".")[:2]:
+            # 10.0~rc1 is not 10.0 yet, and nobody tried it.
+            if not part.isdecimal():
+                return ()
+            numbers.append(int(part))
+        return tuple(numbers)
+
+
+def emulator_in(said: str) -> Emulator:
+    """Return the QEMU that answers ``--version`` so."""
+    first = said.partition("\n")[0]
+    return Emulator(first.removeprefix("QEMU emulator version ").partition(" ")[0])

@@ -1,0 +1,67 @@
+"""What a lab with Xen works around is what its own QEMU is known to break, and is in the record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab.test_lab_parts import IMAGE, value_after
+from tare.hosts.local import LocalHost
+from tare.lab.command import Places, command
+from tare.lab.emulator import EAGER_FPU, NO_AVX, SOUND_FROM, Emulator, emulator_in
+from tare.lab.host import emulator_of
+from tare.lab.options import LabOptions
+from tare.run.resuming import changed_hosts
+
+
+def argv_of(hypervisor: str, version: str) -> tuple[str, str]:
+    options = LabOptions(hypervisor)  # type: ignore[arg-type]
+    argv = command(options, IMAGE, Places(Path("/a")), "tare-a", Emulator(version))
+    return value_after(argv, "-cpu")[0], value_after(argv, "-append")[0]
+
+
+@pytest.mark.parametrize(
+    ("version", "old"),
+    [("7.2.22", True), ("9.2.0", True), ("", True), ("10.0~rc1", True), ("10.0.2", False)],
+)
+def test_only_an_old_emulator_is_worked_around(version: str, old: bool) -> None:
+    processor, xen = argv_of("xen", version)
+    assert (NO_AVX in processor.split(",")) == old
+    assert (EAGER_FPU in xen.split()) == old
+    # What Xen itself cannot bear is left out of any of them.
+    assert {"-smap", "-smep", "-monitor", "+invtsc"} <= set(processor.split(","))
+
+
+def test_a_lab_without_xen_has_nothing_to_work_around() -> None:
+    assert argv_of("kvm", "7.2.22") == argv_of("kvm", "10.0.2")
+    assert argv_of("kvm", "7.2.22")[0] == "EPYC"
+
+
+@given(st.integers(0, 30), st.integers(0, 30), st.integers(0, 99))
+def test_versions_are_compared_as_numbers(major: int, minor: int, patch: int) -> None:
+    emulator = Emulator(f"{major}.{minor}.{patch}")
+    wanted = tuple(name for name, sound in SOUND_FROM.items() if (major, minor) < sound)
+    assert emulator.workarounds == wanted
+
+
+@given(st.text(max_size=30))
+def test_whatever_a_program_says_of_itself_is_taken(said: str) -> None:
+    assert set(emulator_in(said).workarounds) <= set(SOUND_FROM)
+
+
+async def test_the_lab_s_own_program_is_asked(tmp_path: Path) -> None:
+    program = tmp_path / "qemu"
+    program.write_text("#!/bin/sh\necho 'QEMU emulator version 10.0.2 (Debian 1:10.0.2)'\n")
+    program.chmod(0o755)
+    found = await emulator_of(LocalHost(tmp_path / "agent"), LabOptions(qemu=str(program)))
+    assert (found.version, found.workarounds) == ("10.0.2", ())
+
+
+def test_a_run_is_not_gone_on_with_by_other_workarounds() -> None:
+    then, now = ({"name": "h", "lab": {"workarounds": each}} for each in (EAGER_FPU, "none"))
+    (phrase,) = changed_hosts(then, now)
+    assert phrase == f"what a lab with Xen works around is none, and was {EAGER_FPU}"
+    assert changed_hosts(then, {"name": "h", "lab": {}}) == []
