@@ -1,7 +1,8 @@
 """How much memory many runs and many samples need, of which no computer holds all at once.
 
-`tare history` and `tare compare` of a thousand runs, and `tare report` of a run with very many raw
-samples, each as a whole command. The runs are synthetic, written as `analysis_speed` writes them.
+`tare history` and `tare compare` of a thousand runs, and `tare report` of runs with very many raw
+samples, alike and all different, each as a whole command. The runs are synthetic, written as
+`analysis_speed` writes them.
 The runs' peer is the same with ten runs: what more runs need more is told for each of them.
 """
 
@@ -68,12 +69,15 @@ def main(argv: list[str] | None = None) -> int:
                 Fact(f"{name}: CPU time", many.cpu_s, "s"),
                 Fact(f"{command}: memory for each run more", each / 1e3, "kB"),
             ]
-        long = Path(temporary, "samples")
-        many_samples(long, asked.samples)
-        took = timed(["-c", COMMAND, "report", str(long)])
-        name = f"report of {asked.samples:,} raw samples in {2 * BLOCKS['samples']} series"
-        goals.append(_peak(name, took.peak))
-        facts.append(Fact(f"{name}: CPU time", took.cpu_s, "s"))
+        for spread in (False, True):
+            long = Path(temporary, "samples")
+            many_samples(long, asked.samples, spread=spread)
+            took = timed(["-c", COMMAND, "report", str(long)])
+            shutil.rmtree(long)
+            name = f"report of {asked.samples:,} raw samples in {2 * BLOCKS['samples']} series"
+            name += ", spread up to 1 ms" if spread else ""
+            goals.append(_peak(name, took.peak))
+            facts.append(Fact(f"{name}: CPU time", took.cpu_s, "s"))
     return finish(Result("analysis_memory", tuple(goals), tuple(facts)), machine)
 
 

@@ -147,15 +147,25 @@ def many_values(folder: Path, values: int) -> None:
     write(folder, events())
 
 
-def many_samples(folder: Path, samples: int) -> None:
-    """Write a run of as many raw tick samples, over eight blocks of two arms."""
+def many_samples(folder: Path, samples: int, *, spread: bool = False) -> None:
+    """Write a run of as many raw tick samples, over eight blocks of two arms.
+
+    Args:
+        folder: Where.
+        samples: How many, in all series together.
+        spread: Whether they are spread evenly up to 1 ms, so that hardly two are alike: what is
+            counted by the nanosecond cannot take more room.
+    """
     rng = np.random.default_rng(2)
     arms = {"bare": "bare", "qemu-pv": "qemu"}
     each = samples // (BLOCKS["samples"] * len(arms))
 
     def of_machine(block: int, arm: str) -> Iterator[Event]:
         cell = f"b{block:03d}/{arm}/alone/tick[samples={each}]"
-        raw = (68_000 + rng.gamma(2, 40, each)).astype(np.uint32)
+        if spread:
+            raw = rng.integers(1_000, 1_000_000, each, dtype=np.uint32)
+        else:
+            raw = (68_000 + rng.gamma(2, 40, each)).astype(np.uint32)
         raw[rng.integers(0, each, each // 60)] += np.uint32(9_000)
         raw[rng.integers(0, each, 20)] += rng.integers(10**5, 10**7, 20, dtype=np.uint32)
         path = folder / "series" / f"{block}-{arm}-raw.parquet"

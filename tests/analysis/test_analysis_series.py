@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +16,7 @@ from analysis.analysis_simulate import some
 from tare.analysis import series
 from tare.analysis.series import group_series, summarise_series
 from tare.analysis.statistics.dip import two_humped
-from tare.analysis.statistics.histogram import Counter, Histogram, merge, thin
+from tare.analysis.statistics.histogram import Counter, Histogram, coarsened, merge, thin
 from tare.analysis.steadiness import steadiness
 from tare.events.results import SeriesEntry
 
@@ -271,6 +272,89 @@ def test_series_are_grouped_by_whose_they_are() -> None:
 
     groups = group_series(cast(Any, [Run()]))
     assert [(key.arm, len(entries)) for key, entries in groups.items()] == [("bare", 2), ("oci", 1)]
+
+
+def counted(samples: Any) -> Histogram:
+    counter = Counter()
+    counter.add(np.asarray(samples, dtype=np.uint32))
+    return counter.histogram()
+
+
+def test_bins_are_joined_only_as_far_as_there_are_too_many() -> None:
+    samples = np.random.default_rng(6).integers(0, 4_000_000, 300_000)
+    exact = counted(samples)
+    assert coarsened(exact, exact.low.size) is exact
+    before = exact.low.size
+    for most in (70_000, 30_000, 20_000):
+        joined = coarsened(exact, most)
+        assert before > joined.low.size <= most
+        assert joined.total == samples.size
+        ends = joined.low + joined.width
+        assert np.all(joined.low[1:] >= ends[:-1])
+        assert np.all(joined.width <= np.maximum(1, (joined.low + 0.5) / 1024))
+        for q in (0.001, 0.5, 0.99, 0.99999):
+            assert joined.quantile(q) == pytest.approx(exact.quantile(q), rel=1 / 1024)
+        before = joined.low.size
+    # Not even where that is too many does one become wider than one part in 1,024.
+    least = coarsened(exact, 10)
+    assert np.all(least.width <= np.maximum(1, (least.low + 0.5) / 1024))
+    assert coarsened(least, 10).low.size == least.low.size
+
+
+def test_few_that_differ_are_counted_exactly_beside_any_number_of_boots(tmp_path: Path) -> None:
+    samples = np.random.default_rng(7).integers(60_000, 60_500, (40, 300))
+    boots = [raw(tmp_path, boot, block=number) for number, boot in enumerate(samples)]
+    found = some(summarise_series(boots))
+    middle = math.ceil(0.5 * 300) - 1
+    assert found.quantiles[0].value == np.median(np.sort(samples)[:, middle])
+
+
+def test_boots_whose_samples_all_differ_take_no_more_memory_than_a_few_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As many samples are different as fit into 1 ms, in each of the boots: none shares its bins.
+    monkeypatch.setattr(series, "BINS_OF_ALL", 1 << 17)
+    rng = np.random.default_rng(8)
+    boots = [
+        raw(tmp_path, rng.integers(1_000, 1_000_000, 30_000), block=number) for number in range(32)
+    ]
+
+    def peak(entries: list[SeriesEntry]) -> int:
+        summarise_series(entries[:1])
+        tracemalloc.start()
+        try:
+            found = some(summarise_series(entries))
+            assert found.count == 30_000 * len(entries)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    few, many = peak(boots[:4]), peak(boots)
+    assert many < 1.5 * few
+
+
+def test_a_long_course_that_was_recorded_keeps_every_extreme(tmp_path: Path) -> None:
+    size = 7_001
+    least, greatest = np.full(size, 400.0), np.full(size, 500.0)
+    least[17], greatest[6_999] = 300.0, 9_000.0
+    course = entry(
+        tmp_path / "c",
+        {
+            "time_ns": np.arange(size, dtype=np.uint64) * 50_000,
+            "min_ns": least,
+            "max_ns": greatest,
+            "samples": np.full(size, 100, dtype=np.uint64),
+        },
+        name="scatter",
+    )
+    table = entry(
+        tmp_path / "h", {"low_ns": [400.0], "width_ns": [10.0], "count": [700]}, name="histogram"
+    )
+    found = some(summarise_series([table, course]))
+    assert (found.least, found.greatest) == (300, 9_000)
+    assert len(found.envelope_time_s) <= series.MOST_INTERVALS
+    assert found.envelope_greatest_ns.count(9_000) == 1
+    assert found.envelope_least_ns.count(300) == 1
 
 
 def test_thinning_keeps_counts_and_the_tail() -> None:

@@ -16,7 +16,7 @@ from tare.analysis.series_data import Quantile, SeriesKey, SeriesSummary
 from tare.analysis.series_file import read_pieces, read_series
 from tare.analysis.series_quantiles import quantiles_of
 from tare.analysis.statistics.dip import two_humped
-from tare.analysis.statistics.histogram import Counter, Histogram, merge, thin
+from tare.analysis.statistics.histogram import Counter, Histogram, coarsened, merge, thin
 from tare.analysis.statistics.pareto import tail_beyond
 from tare.analysis.statistics.warmup import thinned
 from tare.analysis.steadiness import steady_flags
@@ -26,6 +26,8 @@ Floats = NDArray[np.float64]
 
 MOST_BINS = 400
 MOST_INTERVALS = 2000
+BINS_OF_ALL = 1 << 20
+"""Bins of all cells of a summary together: 24 MiB, beside which one cell's are counted."""
 _CHUNK = 1 << 22
 
 
@@ -81,8 +83,9 @@ def summarise_series(
     What a series holds is told by its columns, in nanoseconds: raw durations (one column), a
     histogram (``low_ns``, ``width_ns``, ``count``), or the extremes of time intervals
     (``time_ns``, ``min_ns``, ``max_ns``, ``samples``; with gaps between the samples also
-    ``mean_ns`` and ``first``, how many came before). Raw samples are read in chunks, so that
-    50 million need no more memory than four.
+    ``mean_ns`` and ``first``, how many came before). Raw samples are read in chunks, and of many
+    cells whose samples are all different bins are joined, so that a thousand million samples need
+    no more memory than four.
 
     Args:
         entries: As `group_series` returns them, or those of one cell.
@@ -96,6 +99,7 @@ def summarise_series(
     for entry in entries:
         cells.setdefault((entry.run, entry.cell), []).append(entry)
     read, missing = [], []
+    most_bins = BINS_OF_ALL // max(1, len(cells))
     for of_cell in cells.values():
         try:
             cell = _read_cell(of_cell)
@@ -103,7 +107,8 @@ def summarise_series(
             missing.append(of_cell[0].cell)
             continue
         if cell is not None:
-            read.append(cell)
+            histogram = coarsened(cell.histogram, most_bins)
+            read.append(replace(cell, histogram=histogram, course=_reduced(cell.course)))
     if not read:
         return None
     boots = _boots(read)
@@ -111,7 +116,7 @@ def summarise_series(
     worst = max(read, key=lambda cell: (cell.course is not None, cell.greatest))
     # Bins of several boots interleave; no more of them are drawn than the finest boot has.
     drawn = thin(whole, min(MOST_BINS, max(cell.histogram.low.size for cell in read)))
-    over_time = _reduced(worst.course)
+    over_time = worst.course
     return SeriesSummary(
         entries=tuple(entries),
         boots=len(boots),
@@ -282,7 +287,10 @@ def _window_sums(samples: NDArray[np.uint32], width: int) -> Floats:
 
 
 def _reduced(over_time: _Course | None) -> _Course | None:
-    """Return the course in at most `MOST_INTERVALS` intervals, extremes kept."""
+    """Return the course in at most `MOST_INTERVALS` intervals, extremes kept.
+
+    What is kept of an hour in each of many boots is no more than what is drawn of one.
+    """
     if over_time is None or over_time.time.size <= MOST_INTERVALS:
         return over_time
     width = -(-over_time.time.size // MOST_INTERVALS)
@@ -291,6 +299,6 @@ def _reduced(over_time: _Course | None) -> _Course | None:
         over_time.time[starts],
         np.minimum.reduceat(over_time.least, starts),
         np.maximum.reduceat(over_time.greatest, starts),
-        over_time.mean,
+        thinned(over_time.mean),
         over_time.first[starts] if over_time.first.size else over_time.first,
     )

@@ -16,6 +16,7 @@ EXACT_BITS = 20
 """Samples below 2²⁰ ns (1 ms) are counted by the nanosecond, others to one part in 2¹⁰."""
 
 _FINE_BITS = 10
+_FINEST_JOINED_BITS = 16
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,34 @@ def merge(histograms: Sequence[Histogram]) -> Histogram:
         low=low[order],
         width=np.concatenate([one.width for one in histograms])[order],
         count=np.concatenate([one.count for one in histograms])[order],
+    )
+
+
+def coarsened(histogram: Histogram, most: int) -> Histogram:
+    """Return a histogram with neighbouring bins joined, as far as ``most`` bins demand.
+
+    Bins of one part in 2¹⁶ are tried first, then of 2¹⁵ and so on. None becomes wider than a
+    nanosecond or one part in 2¹⁰, as long samples are counted anyway, even if more than ``most``
+    are left.
+    """
+    for bits in range(_FINEST_JOINED_BITS, _FINE_BITS - 1, -1):
+        if histogram.low.size <= most:
+            break
+        histogram = _joined(histogram, bits)
+    return histogram
+
+
+def _joined(histogram: Histogram, bits: int) -> Histogram:
+    """Return a histogram in which bins are one that agree in that many leading bits."""
+    value = np.maximum(histogram.middle, 0.0).astype(np.int64)
+    octave = np.frexp(value.astype(np.float64))[1].astype(np.int64) - 1
+    place = (octave << bits) + (value >> np.maximum(octave - bits, 0))
+    starts = np.flatnonzero(np.diff(place, prepend=-1))
+    low = histogram.low[starts]
+    return Histogram(
+        low=low,
+        width=np.maximum.reduceat(histogram.low + histogram.width, starts) - low,
+        count=np.add.reduceat(histogram.count, starts),
     )
 
 
