@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tare.analysis.host_track import Cause, Episode, Track
-from tare.analysis.spike_cells import SpikeCell
+from tare.analysis.spike_cells import SpikeCell, causes, explained, summed
 from tare.analysis.spikes import UNEXPLAINED, Matched, Spike
 from tare.report.figures.spikes import timeline_figure, worst_spikes
 from tare.report.spikes import _groups, _lead, _notes, causes_table, explained_table
@@ -53,6 +53,26 @@ def test_causes_are_counted_and_summed_for_each_arm() -> None:
     assert any("3.1 ms" in row and "96.9 %" in row for row in texts)
     assert any("qemu (emulated)" in row for row in texts)
     assert "preempted" in table.csv()
+
+
+def test_a_cell_that_is_summed_up_tells_the_same_with_its_longest_gap_alone() -> None:
+    many = cell_of("kvm", *[(TIMER, 9_000)] * 50, (NEIGHBOUR, 4_000_000), *[(UNEXPLAINED, 70)] * 50)
+    cells = [QEMU, many, BARE, replace(BARE, matched=Matched((), 0, 20, 0, None))]
+    brief = [summed(cell) for cell in cells]
+    assert [len(cell.spikes) for cell in brief] == [1, 1, 1, 0]
+    assert brief[1].track is not None
+    assert [each.cause for each in brief[1].track.episodes] == [NEIGHBOUR]
+    assert (explained(brief), causes(brief)) == (explained(cells), causes(cells))
+    for drawn in (
+        lambda c: causes_table(_groups(c)).csv(),
+        lambda c: explained_table(_groups(c)).csv(),
+        lambda c: timeline_figure(worst_spikes(c), name="t").spec,
+        _lead,
+        _notes,
+    ):
+        assert drawn(brief) == drawn(cells)
+    absent = replace(QEMU, matched=None, reason="no tracefs")
+    assert summed(absent) is absent
 
 
 def test_the_share_explained_and_the_clocks_error_are_stated() -> None:

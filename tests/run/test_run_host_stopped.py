@@ -54,7 +54,7 @@ def test_a_subject_that_is_stopped_is_told_as_stopped(
     recorded = finished[0]["facts"]["host_trace"]
     if not recorded["recorded"]:
         pytest.skip(recorded["reason"])
-    cells = spike_cells(load_runs([folder]))
+    cells = list(spike_cells(load_runs([folder])))
     for cell, least_ns in zip(cells, stood_ns, strict=True):
         longest = max(cell.spikes, key=lambda spike: spike.excess_ns)
         assert longest.cause == STOPPED

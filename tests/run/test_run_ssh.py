@@ -360,7 +360,7 @@ def test_what_took_the_cpu_is_told_of_a_host_afar(tmp_path: Path, server: Sshd, 
         assert facts["recorded"], facts
         assert facts["lost"] == 0
         assert "neighbour-1" in {known["role"] for known in facts["threads"].values()}
-    found = spike_cells([load_run(folder)])
+    found = list(spike_cells([load_run(folder)]))
     # The neighbour is on the subject's CPU: what it took is told as its doing.
     for each in found:
         assert each.matched is not None, each.reason

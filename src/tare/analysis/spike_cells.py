@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -42,54 +42,6 @@ class CauseRow:
 
 
 @dataclass(frozen=True)
-class SpikeCell:
-    """One cell with its gaps and what the host says of them.
-
-    Args:
-        run: The run's identity.
-        cell: The cell's.
-        block: Its block.
-        arm: Its arm.
-        scenario: Its scenario.
-        workload: Its workload.
-        parameters: Its parameters as canonical JSON.
-        emulated: Whether its results carry the mark of emulation.
-        matched: The gaps with their causes; None where nothing was recorded.
-        reason: Why nothing was recorded.
-        track: What the host did to the measuring thread.
-        first_ns: The host's clock when the first sample began.
-        clock_error_ns: How wrong the alignment of the clocks can be by the readings alone.
-        lost_events: Events that the recorder had no room for.
-        not_logged: Gaps that the guest's log had no room for.
-        steal_s: What a hypervisor below the host took from its CPUs meanwhile.
-        throttled_s: For how long a quota stopped the subject's control group.
-    """
-
-    run: str
-    cell: str
-    block: int
-    arm: str
-    scenario: str
-    workload: str
-    parameters: str
-    emulated: bool
-    matched: Matched | None
-    reason: str = ""
-    track: Track | None = None
-    first_ns: int = 0
-    clock_error_ns: int = 0
-    lost_events: int = 0
-    not_logged: int = 0
-    steal_s: float = 0.0
-    throttled_s: float = 0.0
-
-    @property
-    def spikes(self) -> tuple[Spike, ...]:
-        """The gaps; none where nothing was recorded."""
-        return self.matched.spikes if self.matched else ()
-
-
-@dataclass(frozen=True)
 class Explained:
     """How much of what was lost has a cause.
 
@@ -125,12 +77,63 @@ class Explained:
         return self.explained_ns / self.lost_ns if self.lost_ns else None
 
 
-def spike_cells(runs: Iterable[RunData]) -> tuple[SpikeCell, ...]:
-    """Return the cells of which the host's side was to be recorded, with their gaps' causes.
+@dataclass(frozen=True)
+class SpikeCell:
+    """One cell with its gaps and what the host says of them.
 
-    Cells that do not count are left out, and so are those that were not to be recorded.
+    Args:
+        run: The run's identity.
+        cell: The cell's.
+        block: Its block.
+        arm: Its arm.
+        scenario: Its scenario.
+        workload: Its workload.
+        parameters: Its parameters as canonical JSON.
+        emulated: Whether its results carry the mark of emulation.
+        matched: The gaps with their causes; None where nothing was recorded.
+        reason: Why nothing was recorded.
+        track: What the host did to the measuring thread.
+        first_ns: The host's clock when the first sample began.
+        clock_error_ns: How wrong the alignment of the clocks can be by the readings alone.
+        lost_events: Events that the recorder had no room for.
+        not_logged: Gaps that the guest's log had no room for.
+        steal_s: What a hypervisor below the host took from its CPUs meanwhile.
+        throttled_s: For how long a quota stopped the subject's control group.
+        sums: What all its gaps add up to, and what each cause took of them, where only the longest
+            gap is kept.
     """
-    found = []
+
+    run: str
+    cell: str
+    block: int
+    arm: str
+    scenario: str
+    workload: str
+    parameters: str
+    emulated: bool
+    matched: Matched | None
+    reason: str = ""
+    track: Track | None = None
+    first_ns: int = 0
+    clock_error_ns: int = 0
+    lost_events: int = 0
+    not_logged: int = 0
+    steal_s: float = 0.0
+    throttled_s: float = 0.0
+    sums: tuple[Explained, tuple[CauseRow, ...]] | None = None
+
+    @property
+    def spikes(self) -> tuple[Spike, ...]:
+        """The gaps; none where nothing was recorded."""
+        return self.matched.spikes if self.matched else ()
+
+
+def spike_cells(runs: Iterable[RunData]) -> Iterator[SpikeCell]:
+    """Yield the cells of which the host's side was to be recorded, with their gaps' causes.
+
+    Cells that do not count are left out, and so are those that were not to be recorded. One is
+    read at a time: a cell can have as many gaps as its log has room for, and a run many cells.
+    """
     for run in runs:
         series: dict[tuple[str, str], SeriesEntry] = {
             (entry.cell, entry.name): entry for entry in run.series
@@ -138,8 +141,27 @@ def spike_cells(runs: Iterable[RunData]) -> tuple[SpikeCell, ...]:
         for cell in run.cells:
             facts = cell.facts.get(FACTS)
             if cell.status == "ok" and isinstance(facts, Mapping) and _wanted(facts):
-                found.append(_read(run, cell, facts, series))
-    return tuple(found)
+                yield _read(run, cell, facts, series)
+
+
+def summed(cell: SpikeCell) -> SpikeCell:
+    """Return a cell with its sums and its longest gap, without all others."""
+    if cell.matched is None:
+        return cell
+    sums = explained([cell]), causes([cell])
+    longest = max(cell.spikes, key=lambda spike: spike.excess_ns, default=None)
+    kept = () if longest is None else (longest,)
+    track = cell.track
+    if track is not None:
+        track = replace(track, episodes=() if longest is None else _beside(longest, track))
+    return replace(cell, sums=sums, matched=replace(cell.matched, spikes=kept), track=track)
+
+
+def _beside(spike: Spike, track: Track) -> tuple[Episode, ...]:
+    """Return what the host did in a gap and, as long as that is, before and after it."""
+    length = spike.end_ns - spike.begin_ns
+    begin, end = spike.begin_ns - length, spike.end_ns + length
+    return tuple(each for each in track.episodes if each.end_ns > begin and each.begin_ns < end)
 
 
 def _wanted(facts: Mapping[str, Any]) -> bool:
@@ -277,25 +299,43 @@ def within(
 
 def causes(cells: Iterable[SpikeCell]) -> tuple[CauseRow, ...]:
     """Sum up what each cause took in all these cells, the greatest total first."""
+    found: dict[Cause, CauseRow] = {}
+    for cell in cells:
+        for row in _rows(cell) if cell.sums is None else cell.sums[1]:
+            known = found.get(row.cause, CauseRow(row.cause, 0, 0, 0))
+            found[row.cause] = CauseRow(
+                row.cause,
+                known.count + row.count,
+                known.total_ns + row.total_ns,
+                max(known.longest_ns, row.longest_ns),
+            )
+    return tuple(sorted(found.values(), key=lambda row: (-row.total_ns, row.cause)))
+
+
+def _rows(cell: SpikeCell) -> list[CauseRow]:
     count: dict[Cause, int] = {}
     total: dict[Cause, int] = {}
     longest: dict[Cause, int] = {}
-    for cell in cells:
-        for spike in cell.spikes:
-            count[spike.cause] = count.get(spike.cause, 0) + 1
-            for cause, taken in spike.parts:
-                total[cause] = total.get(cause, 0) + taken
-                longest[cause] = max(longest.get(cause, 0), taken)
-    rows = [
+    for spike in cell.spikes:
+        count[spike.cause] = count.get(spike.cause, 0) + 1
+        for cause, taken in spike.parts:
+            total[cause] = total.get(cause, 0) + taken
+            longest[cause] = max(longest.get(cause, 0), taken)
+    return [
         CauseRow(cause, count.get(cause, 0), total.get(cause, 0), longest.get(cause, 0))
         for cause in count.keys() | total.keys()
     ]
-    return tuple(sorted(rows, key=lambda row: (-row.total_ns, row.cause)))
 
 
 def explained(cells: Iterable[SpikeCell]) -> Explained:
     """Return how much of what these cells lost has a cause."""
-    spikes = [spike for cell in cells for spike in cell.spikes]
+    each = [_explained(cell) if cell.sums is None else cell.sums[0] for cell in cells]
+    nothing = Explained(0, 0, 0, 0, 0, 0)
+    return Explained(*map(sum, zip(*map(astuple, [nothing, *each]), strict=True)))
+
+
+def _explained(cell: SpikeCell) -> Explained:
+    spikes = cell.spikes
     long = [spike for spike in spikes if spike.excess_ns >= LONG_NS]
     return Explained(
         gaps=len(spikes),

@@ -10,7 +10,14 @@ from tare.analysis.formatting import format_duration
 from tare.analysis.host_track import Cause
 from tare.analysis.recording_cost import RecordingCost
 from tare.analysis.rundata import RunData
-from tare.analysis.spike_cells import LONG_NS, SpikeCell, causes, explained, spike_cells
+from tare.analysis.spike_cells import (
+    LONG_NS,
+    SpikeCell,
+    causes,
+    explained,
+    spike_cells,
+    summed,
+)
 from tare.report.figures.frame import Figure
 from tare.report.figures.spikes import timeline_figure, worst_spikes
 from tare.report.leads import Leads
@@ -91,7 +98,7 @@ def spikes_of(
         costs: What recording cost, where they tell.
         leads: What the worst gaps lead to.
     """
-    cells = spike_cells(runs)
+    cells = tuple(map(summed, spike_cells(runs)))
     if not cells:
         return None
     groups = _groups([cell for cell in cells if cell.matched is not None], runs)
