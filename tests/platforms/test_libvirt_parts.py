@@ -18,6 +18,7 @@ from platforms.libvirt_embedded import embedded, library
 from tare.errors import MachineFault
 from tare.hosts import clean
 from tare.platforms.contract import Context, MachineSpec, Prepared, Shape
+from tare.platforms.libvirt import platform as platforms
 from tare.platforms.libvirt.connection import Connection
 from tare.platforms.libvirt.domain import (
     BUSES,
@@ -152,6 +153,14 @@ async def test_without_its_daemon_the_doctor_says_so(context: Context, tmp_path:
     assert not verdict.usable
     assert uri in verdict.reason
     assert "systemctl start libvirtd" in verdict.hint
+
+
+async def test_a_host_of_ovirt_s_is_left_to_its_engine(
+    context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(platforms, "VDSM", str(tmp_path))
+    verdict = await Libvirt().check(context, LibvirtOptions())
+    assert not verdict.usable and "vdsm" in verdict.reason and "ovirt" in verdict.hint
 
 
 async def test_a_host_that_is_far_away_is_refused(context: Context) -> None:

@@ -222,9 +222,11 @@ def _show_cells(plan: Plan, console: Console) -> None:
     blocks = _range(str(study.blocks.least), str(study.blocks.most))
     whole = _range(format_duration(plan.least_s), format_duration(plan.most_s))
     cells = sum(len(batch.cells) for batch in plan.batches)
+    # In sessions the whole takes the swaps, too, and has been said.
+    in_all = f", {whole} in all" if study.sessions is None else ""
     console.print(
-        f"{blocks} blocks of {cells} cells; about {format_duration(plan.block_s)} each, "
-        f"{whole} in all; seed {plan.seed}"
+        f"{blocks} blocks of {cells} cells; about {format_duration(plan.block_s)} each{in_all}; "
+        f"seed {plan.seed}"
     )
 
 

@@ -48,6 +48,8 @@ MAX_VCPUS = 255
 MIN_MEMORY = 96 << 20
 COPY_S = 300.0
 DOMAIN = "libvirt-domain"
+VDSM = "/etc/vdsm/vdsm.conf"
+"""What a computer has that is a host of oVirt's."""
 ELSEWHERE = "libvirt is driven on this computer only so far, and the host is another"
 # Of what is large and only read, a link does; what libvirt gives to QEMU's user is a copy.
 _COPY = 'cp --reflink=auto "$1" "$2" && chmod a+r "$2"'
@@ -151,6 +153,9 @@ class Libvirt(Platform[LibvirtOptions]):
 
         if not context.host.local:
             return refused(ELSEWHERE, "run Tare on that host, or take `platform: qemu`")
+        if await context.host.exists(VDSM):
+            reason = "libvirt of this computer belongs to oVirt's vdsm, which undoes what others do"
+            return refused(reason, "make its guests by its engine: `platform: ovirt`")
         try:
             async with connected(options.uri) as connection:
                 versions |= await connection.versions()
