@@ -172,9 +172,12 @@ async def test_a_host_that_starts_no_machine_is_not_up(
         server.start()
         try:
             found = await product.platform.presence(context, product.options(server))
+            verdict = await product.platform.check(context, product.options(server))
         finally:
             server.stop()
         assert words in found.absent and found.since is None
+        # It may be up soon: whoever swapped it waits for that, and does not leave the arm out.
+        assert not verdict.usable and words in verdict.reason and not verdict.lasting
 
 
 async def test_what_is_not_told_is_not_made_up(

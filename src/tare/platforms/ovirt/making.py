@@ -34,6 +34,11 @@ class Ground:
     profile: str | None
 
 
+def words_of(status: Any) -> str:
+    """Return a host's status in words, such as ``non responsive``."""
+    return str(status).replace("_", " ")
+
+
 class Making:
     """Makes a VM with what is attached to it.
 
@@ -55,6 +60,11 @@ class Making:
         options, engine = self._options, self._engine
         cluster = await self._cluster()
         host = await self._host_in(cluster)
+        if host.status != engine.types.HostStatus.UP:
+            raise InputError(
+                f"the host {host.name} is {words_of(host.status)}",
+                "activate it, or name another by `on-host`",
+            )
         network = await engine.find(
             "vNIC profiles",
             lambda api: api.vnic_profiles_service(),
@@ -75,10 +85,10 @@ class Making:
         return Ground(cluster, host, str(network.id), image, storage, profile)
 
     async def host(self) -> Any:
-        """Return the host that machines run on.
+        """Return the host that machines run on, whether it is up or not.
 
         Raises:
-            InputError: It is not there, or not up.
+            InputError: It is not there.
         """
         return await self._host_in(await self._cluster())
 
@@ -88,19 +98,13 @@ class Making:
         )
 
     async def _host_in(self, cluster: Any) -> Any:
-        host = await self._engine.find(
+        return await self._engine.find(
             "hosts",
             lambda api: api.hosts_service(),
             self._options.on_host,
             "on-host",
             lambda host: host.cluster is not None and host.cluster.id == cluster.id,
         )
-        if host.status != self._engine.types.HostStatus.UP:
-            raise InputError(
-                f"the host {host.name} is {str(host.status).replace('_', ' ')}",
-                "activate it, or name another by `on-host`",
-            )
-        return host
 
     async def _image(self) -> tuple[Any, str | None]:
         options, engine = self._options, self._engine

@@ -17,7 +17,7 @@ from tare.platforms.contract import (
 )
 from tare.platforms.linux.writes import FOLDER
 from tare.platforms.ovirt.engine import Engine
-from tare.platforms.ovirt.making import Making
+from tare.platforms.ovirt.making import Making, words_of
 from tare.platforms.ovirt.options import KNOBS, OvirtOptions
 from tare.platforms.ovirt.session import OvirtSession, load
 from tare.platforms.ovirt.vm import OvirtVm
@@ -130,6 +130,8 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
         """Return the state of the host, which the engine knows while it is off."""
         engine = Engine(session)
         host = await Making(engine, options).host()
+        if host.status != engine.types.HostStatus.UP:
+            return Presence(absent=f"the host {host.name} is {words_of(host.status)}")
         return Presence(since=await engine.booted(host.id))
 
     def writes(self, options: OvirtOptions) -> tuple[Write, ...]:

@@ -32,6 +32,7 @@ from tare.platforms.vendors.options import ANY, VendorOptions
 from tare.platforms.vendors.session import Session, opened
 from tare.platforms.vendors.virtual_machine import VirtualMachine
 
+HOST_DOWN = "start it, and have it take machines; or name another"
 V = TypeVar("V", bound=VendorOptions)
 S = TypeVar("S", bound=Session[Any])
 
@@ -170,6 +171,9 @@ class VendorPlatform(Platform[V], Generic[V, S]):
                 reason = f"a study names a server, as in {self.example}"
                 return Verdict(False, reason, "", emulated, {}, able)
             async with opened(self.session(options.way())) as session:
+                if absent := (await self.host_presence(session, options)).absent:
+                    # It may be up soon, as where a computer is being booted anew.
+                    return Verdict(False, absent, HOST_DOWN, emulated, {}, able, lasting=False)
                 seen = await self.look(session, options, able)
         except TareError as error:
             lasting = isinstance(error, InputError)
@@ -197,7 +201,7 @@ class VendorPlatform(Platform[V], Generic[V, S]):
             options: The arm's options.
 
         Raises:
-            TareError: The host is not there, or not shown to the account: it counts as not up.
+            TareError: There is no such host, or it is not shown to the account.
         """
         return Presence()
 
