@@ -94,7 +94,9 @@ def test_the_hosts_file_names_them_beside_its_hosts(tmp_path: Path) -> None:
         load_hosts(file)
 
 
-@pytest.mark.parametrize("name", ["quick", "realtime", "components", "interference"])
+@pytest.mark.parametrize(
+    "name", ["quick", "realtime", "realtime-long", "components", "interference", "knobs"]
+)
 def test_studies_name_every_makers_hypervisor(name: str, tmp_path: Path) -> None:
     path, catalog = shipped_studies()[name], build_catalog()
     without = load_study(path, catalog)

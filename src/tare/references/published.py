@@ -28,7 +28,10 @@ class PublishedArm(Part):
         description="Which arms of a run are like it: `platform`, and options of that platform as "
         "a study has them; a time in seconds.",
     )
-    none: str = Field("", description="Why no arm of the studies is like it.")
+    none: str = Field(
+        "",
+        description="What a run is told that has no such arm, if more than that is to be said.",
+    )
 
 
 class PublishedNeighbours(Part):
