@@ -48,9 +48,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunData:
     return replace(data, counted=observed_as(data, headline))
 
 
-def with_counters(run: RunData, told: Mapping[str, object]) -> RunData:
+def with_counters(
+    run: RunData, told: Mapping[str, object], moved: Mapping[str, object] | None = None
+) -> RunData:
     def told_of(done: FinishedCell) -> FinishedCell:
         facts = {**done.result.facts, "hardware": told}
+        if moved is not None:
+            facts["host_memory"] = moved
         return replace(done, result=replace(done.result, facts=facts))
 
     return replace(run, counted=tuple(map(told_of, run.counted)))
@@ -121,3 +125,21 @@ def test_the_report_shows_what_was_counted(run: RunData) -> None:
     texts = [cell.text for cell in part.section.counted.rows[0]]
     assert "64.0 MB/s" in texts and "25 %" in texts
     assert not any("could not be read" in line for line in part.section.lead)
+    assert not any("is not counted" in line for line in part.section.lead)
+
+
+def test_what_the_hosts_memory_moved_stands_beside_it_or_the_reason(run: RunData) -> None:
+    without = {"seconds": 1.0, "missing": "cycles: No such file or directory"}
+    counting = with_counters(run, without, {"bytes": 9e9, "seconds": 3.0})
+    part = bus_of([counting], compare([counting]))
+    # A guest without counters on a host with them.
+    assert part is not None and part.section.counted is not None
+    assert "3.00 GB/s" in [cell.text for cell in part.section.counted.rows[0]]
+    lacking = with_counters(run, without, {"missing": "the host has no resctrl"})
+    part = bus_of([lacking], compare([lacking]))
+    assert part is not None and part.section.counted is None
+    (line,) = [line for line in part.section.lead if "resctrl" in line]
+    assert line == (
+        "What the host’s memory moved beside bare, bare-again and vm is not counted: "
+        "the host has no resctrl."
+    )

@@ -24,6 +24,9 @@ class Counted:
         miss_share: Misses over all accesses to that cache; None if either was not counted.
         per_cycle: Instructions per cycle; None if either was not counted.
         missing: Why something was not counted; empty if all was.
+        of_host: Bytes per second that all CPUs of the host moved to and from memory; None if not
+            counted.
+        host_missing: Why that was not counted; empty if it was, or was not asked for.
     """
 
     arm: str
@@ -37,11 +40,14 @@ class Counted:
     miss_share: float | None
     per_cycle: float | None
     missing: str
+    of_host: float | None = None
+    host_missing: str = ""
 
 
 def counted(runs: Sequence[RunData]) -> tuple[Counted, ...]:
     """Return what was counted, in the order in which cells came; empty if nothing was asked."""
     found: dict[tuple[str, str, str, str], list[Mapping[str, Any]]] = {}
+    hosts: dict[tuple[str, str, str, str], list[Mapping[str, Any]]] = {}
     emulated = frozenset[str]().union(*(run.emulated_arms for run in runs))
     for run in runs:
         for done in run.counted:
@@ -49,11 +55,16 @@ def counted(runs: Sequence[RunData]) -> tuple[Counted, ...]:
             if isinstance(told, Mapping):
                 key = (cell.arm, cell.scenario, cell.workload, cell.parameters)
                 found.setdefault(key, []).append(told)
-    return tuple(_counted(key, each, key[0] in emulated) for key, each in found.items())
+                moved = done.result.facts.get("host_memory")
+                hosts.setdefault(key, []).append(moved if isinstance(moved, Mapping) else {})
+    return tuple(_counted(key, each, hosts[key], key[0] in emulated) for key, each in found.items())
 
 
 def _counted(
-    key: tuple[str, str, str, str], told: Sequence[Mapping[str, Any]], emulated: bool
+    key: tuple[str, str, str, str],
+    told: Sequence[Mapping[str, Any]],
+    moved: Sequence[Mapping[str, Any]],
+    emulated: bool,
 ) -> Counted:
     misses = _mean(told, "llc_misses", "seconds")
     return Counted(
@@ -63,8 +74,15 @@ def _counted(
         bandwidth=None if misses is None else misses * LINE_BYTES,
         miss_share=_mean(told, "llc_misses", "llc_references"),
         per_cycle=_mean(told, "instructions", "cycles"),
-        missing=next((str(each["missing"]) for each in told if each.get("missing")), ""),
+        missing=_why(told),
+        of_host=_mean(moved, "bytes", "seconds"),
+        host_missing=_why(moved),
     )
+
+
+def _why(told: Sequence[Mapping[str, Any]]) -> str:
+    """Return the first reason why something was not counted."""
+    return next((str(each["missing"]) for each in told if each.get("missing")), "")
 
 
 def _mean(told: Sequence[Mapping[str, Any]], over: str, under: str) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tare.analysis.comparison import Comparison
@@ -66,7 +66,8 @@ def bus_of(runs: Sequence[RunData], comparison: Comparison) -> Bus | None:
 
 
 def _any(one: Counted) -> bool:
-    return any(value is not None for value in (one.misses_per_s, one.miss_share, one.per_cycle))
+    found = (one.misses_per_s, one.miss_share, one.per_cycle, one.of_host)
+    return any(value is not None for value in found)
 
 
 def _counters(told: Sequence[Counted]) -> list[str]:
@@ -76,17 +77,28 @@ def _counters(told: Sequence[Counted]) -> list[str]:
             "The processor’s counters were not asked for (`counters: true` of tick and "
             "memory-bandwidth), so accesses to memory are not counted here."
         ]
-    lacking: dict[str, list[str]] = {}
-    for one in told:
-        if one.missing:
-            arms = lacking.setdefault(one.missing, [])
-            if one.arm not in arms:
-                arms.append(one.arm)
+    inside = _lacking((one.missing, one.arm) for one in told)
+    outside = _lacking((one.host_missing, one.arm) for one in told)
     return [
-        f"In {joined(arms)} the processor’s counters could not be read ({why}), so accesses to "
-        "memory are not counted there."
-        for why, arms in lacking.items()
+        *(
+            f"In {joined(arms)} the processor’s counters could not be read ({why}), so accesses to "
+            "memory are not counted there."
+            for why, arms in inside.items()
+        ),
+        *(
+            f"What the host’s memory moved beside {joined(arms)} is not counted: {why}."
+            for why, arms in outside.items()
+        ),
     ]
+
+
+def _lacking(told: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Return the arms of each reason, every one once; no reason is none."""
+    found: dict[str, dict[str, None]] = {}
+    for why, arm in told:
+        if why:
+            found.setdefault(why, {})[arm] = None
+    return {why: list(arms) for why, arms in found.items()}
 
 
 def _worst(hurts: Sequence[Hurt]) -> str:
@@ -135,6 +147,13 @@ def counted_table(told: Sequence[Counted]) -> Table[Counted]:
             numeric=True,
         ),
         Column(
+            "host_bandwidth",
+            lambda c: c.of_host,
+            "The host’s memory",
+            lambda c: quantity(c.of_host, "B/s"),
+            numeric=True,
+        ),
+        Column(
             "per_cycle",
             lambda c: c.per_cycle,
             "Instructions a cycle",
@@ -143,7 +162,11 @@ def counted_table(told: Sequence[Counted]) -> Table[Counted]:
         ),
         Column("cells", lambda c: c.cells, "Cells", numeric=True),
         Column("missing", lambda c: c.missing),
+        Column("host_missing", lambda c: c.host_missing),
     )
     tone = lambda c: "emulated" if c.emulated else ""  # noqa: E731
-    caption = "What the processor counted inside the machines, per second"
+    caption = (
+        "What the processor counted inside the machines, and what the host’s memory moved "
+        "meanwhile for all that ran there, per second"
+    )
     return Table("counters", caption, columns, tuple(told), tone=tone)

@@ -170,6 +170,7 @@ class BatchRunner:
                     watch=watch,
                     unaltered=partial(held_unaltered, context.host, context.ledger),
                     in_step=None if side is None else InStep(side, index),
+                    memory_of=arm.own_memory_of(context, cell.parameters),
                 )
                 fault = await attempt.carry_out()
                 if fault is not None:

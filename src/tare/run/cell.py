@@ -23,6 +23,7 @@ from tare.run.host_counters import Counted, Counters, HostSampler
 from tare.run.host_record import HostRecord
 from tare.run.host_trace import WATCHED, HostTracing, host_side
 from tare.run.hypervisor_side import HypervisorSide
+from tare.run.memory_traffic import MemoryTraffic
 from tare.run.neighbours import LoadReport, Loads
 from tare.run.outputs import save_output
 from tare.run.progress_estimate import Watch
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from tare.agent.client import Outcome
     from tare.agent.clocktrust import ClockTrust
     from tare.events import Event, EventLog
+    from tare.hosts import Host
     from tare.run.cast import Cast
     from tare.run.duet import InStep
     from tare.run.folder import RunFolder
@@ -89,6 +91,7 @@ class _Measured:
     disk_moved: Mapping[str, float]
     stood: str
     hypervisor: HypervisorSide
+    traffic: MemoryTraffic
 
     told: Mapping[str, Any] = field(default_factory=dict)
 
@@ -105,6 +108,7 @@ class _Measured:
             HOST_FACTS: dict(self.host.facts),
             **self.counters.facts,
             **self.hypervisor.facts,
+            **self.traffic.facts,
             **({"host_cache": dict(self.host_cache)} if self.host_cache else {}),
             **({"disk_moved_bytes": dict(self.disk_moved)} if self.disk_moved else {}),
             **disk_facts(self.outcome.value),
@@ -136,6 +140,7 @@ class Attempt:
         watch: What samples the host's counters beside the machine's.
         unaltered: Raises MachineFault where the host is no longer as the machines need it.
         in_step: What keeps it in step with the other arm of a duet.
+        memory_of: The host whose memory's traffic is counted; None where nobody asked for it.
     """
 
     context: CellContext
@@ -149,6 +154,7 @@ class Attempt:
     watch: HostSampler | None = None
     unaltered: Callable[[], Awaitable[None]] | None = None
     in_step: InStep | None = None
+    memory_of: Host | None = None
 
     @property
     def workload(self) -> Workload[Any]:
@@ -227,10 +233,11 @@ class Attempt:
             if self.in_step is not None:
                 await self.in_step.begin()
             await side.begin()
+            await traffic.begin()
             await cost.begin()
             counters.start_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
 
-        cost = CellCost(subject)
+        cost, traffic = CellCost(subject), MemoryTraffic(self.memory_of)
         standstill = Standstill(subject)
         barrier = Barrier(1 + len(cast.neighbours), begin)
         hypervisor = HypervisorSide(subject)
@@ -257,6 +264,7 @@ class Attempt:
             if self.in_step is not None:
                 self.in_step.end()
             await cost.end()
+            await traffic.end()
             after = await subject.disk_moved() if uses_disk else {}
             host = await side.end(outcome)
             await beginning
@@ -289,6 +297,7 @@ class Attempt:
             moved,
             stood,
             hypervisor,
+            traffic,
         )
 
     def _work(self, barrier: Barrier, progress: Watch) -> Coroutine[Any, Any, Outcome]:

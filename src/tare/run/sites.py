@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from tare.errors import MachineFault
 from tare.platforms.contract import Context, Platform, PlatformOptions, Prepared, Shape
+from tare.workloads.hardware import COUNTERS
 
 if TYPE_CHECKING:
+    from tare.hosts import Host
     from tare.run.runhost.contract import RunHost
     from tare.study.cells import Batch
     from tare.study.releases import Release
@@ -37,6 +39,12 @@ class ReadyArm:
     def at(self, context: Context) -> Context:
         """Return where its machines are started: with the kernel and the release that it names."""
         return replace(context, kernel=self.kernel, release=self.release)
+
+    def own_memory_of(self, context: Context, parameters: Mapping[str, Any]) -> Host | None:
+        """Return the host whose memory its machines use, where a cell wants that counted."""
+        if not parameters.get(COUNTERS) or self.platform.stated(self.options).elsewhere:
+            return None
+        return context.host
 
 
 @dataclass(frozen=True)

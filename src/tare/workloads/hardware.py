@@ -7,12 +7,15 @@ from typing import Any
 
 from tare.workloads.values import shortened
 
+COUNTERS = "counters"
+"""The parameter by which a workload's processor, and its host's memory, are counted."""
 HARDWARE = "hardware"
 """Where the agent's result, and a cell's record, hold what was counted."""
 SUMMARY = (
     "Also let the processor count cycles, instructions, and accesses to the last-level cache with "
     "those that missed it, where it has counters (perf_event_open(2)) and the machine may use "
-    "them; the report says where it may not."
+    "them; the report says where it may not. What all CPUs of the host together move to and from "
+    "memory is counted beside it where the host has that (`resctrl`)."
 )
 WORDS = frozenset({"missing"})
 NUMBERS = frozenset({"seconds", "cycles", "instructions", "llc_references", "llc_misses"})

@@ -1,0 +1,67 @@
+"""The host's memory traffic of a cell, from files as the kernel's resctrl has them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tare.hosts.local import LocalHost
+from tare.run.memory_traffic import FACT, NONE, UNAVAILABLE, MemoryTraffic
+
+
+def put(root: Path, group: str, domain: int, text: str) -> None:
+    folder = root / group / "mon_data" / f"mon_L3_{domain:02}"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "mbm_total_bytes").write_text(text + "\n")
+
+
+def over_a_cell(root: Path, *meanwhile: tuple[str, int, str]) -> Any:
+    async def measured() -> Any:
+        times = iter([10.0, 12.5])
+        traffic = MemoryTraffic(LocalHost(), str(root), lambda: next(times))
+        await traffic.begin()
+        for group, domain, text in meanwhile:
+            put(root, group, domain, text)
+        await traffic.end()
+        return traffic.facts
+
+    return asyncio.run(measured())
+
+
+def test_all_sockets_and_groups_count_and_each_group_once(tmp_path: Path) -> None:
+    put(tmp_path, "", 0, "1000")
+    put(tmp_path, "", 1, "50")
+    put(tmp_path, "realtime", 0, "7")
+    # Those within a group are in what it tells itself.
+    put(tmp_path, "mon_groups/part", 0, "900")
+    put(tmp_path, "realtime/mon_groups/part", 0, "5")
+    found = over_a_cell(
+        tmp_path, ("", 0, "3000"), ("realtime", 0, "107"), ("mon_groups/part", 0, "1900")
+    )
+    assert found == {FACT: {"bytes": 2100, "seconds": 2.5}}
+
+
+@pytest.mark.parametrize(
+    "meanwhile",
+    [("", 0, "Unavailable"), ("", 0, "999"), ("new", 0, "1"), ("", 1, "Error")],
+)
+def test_what_cannot_be_told_is_no_number(tmp_path: Path, meanwhile: tuple[str, int, str]) -> None:
+    put(tmp_path, "", 0, "1000")
+    assert over_a_cell(tmp_path, meanwhile) == {FACT: {"missing": UNAVAILABLE}}
+
+
+def test_a_host_without_such_counters_says_so(tmp_path: Path) -> None:
+    assert over_a_cell(tmp_path / "nowhere") == {FACT: {"missing": NONE}}
+
+
+def test_what_nobody_asked_for_is_neither_read_nor_told() -> None:
+    async def measured() -> Any:
+        traffic = MemoryTraffic(None)
+        await traffic.begin()
+        await traffic.end()
+        return traffic.facts
+
+    assert asyncio.run(measured()) == {}
