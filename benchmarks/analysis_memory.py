@@ -20,7 +20,7 @@ from benchmarks.analysis_speed import BLOCKS, COMMAND, many_samples, many_values
 
 RUNS = 1000
 FEW = 10
-SAMPLES = 100_000_000
+SAMPLES = 1_000_000_000
 VALUES = 1500
 """Observations of a run: a cell of ten metrics in each boot of five arms and thirty blocks."""
 MOST_GB = 0.5
