@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tare.errors import MachineFault
+from tare.hosts import LocalHost
 from tare.platforms.contract import GivenOut
 from tare.platforms.xen.given_out import given
 from tare.platforms.xen.output import domains
 from tare.run.below import given_out_meanwhile
+from tare.run.between import processes_of
 
 LISTED = """\
 Name                      ID   Mem VCPUs\tState\tTime(s) UUID
@@ -76,3 +81,25 @@ async def test_where_nothing_is_below_the_hosts_kernel_nothing_is_waited_for() -
     began = time.monotonic()
     assert await meanwhile(guest, (5.0, 5.0)) == {}
     assert time.monotonic() - began < 1.0
+
+
+async def test_tares_own_processes_on_another_host_are_found_by_their_program(
+    tmp_path: Path, agent_program: Path
+) -> None:
+    program = tmp_path / "agent"
+    shutil.copy(shutil.which("sleep") or "", program)
+    host = LocalHost(agent_program)
+    assert await processes_of(host, program) == ()
+    # The keeper of sessions calls itself otherwise than its program.
+    started = [
+        subprocess.Popen([program, "60"]),
+        subprocess.Popen(["exe", "60"], executable=program),
+        subprocess.Popen(["sleep", "60"]),
+    ]
+    try:
+        found = await processes_of(host, program)
+        assert set(found) == {each.pid for each in started[:2]}
+    finally:
+        for each in started:
+            each.kill()
+            each.wait()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tare.platforms.contract import SUBJECT
@@ -13,9 +14,14 @@ from tare.run.through import Between
 from tare.workloads.network.ends import ORIGIN, PEER
 
 if TYPE_CHECKING:
+    from tare.hosts.contract import Host
     from tare.platforms.contract import Machine
     from tare.run.host_counters import HostSampler
     from tare.run.place import Place
+
+RUNNING = 'for each in /proc/[0-9]*; do [ "$each/exe" -ef "$1" ] && echo "${each#/proc/}"; done; :'
+"""Tells the processes that run a program, whatever they call themselves."""
+LOOK_S = 60.0
 
 
 async def stood_between(
@@ -51,7 +57,18 @@ async def stood_between(
     for role, name in ((PEER, "client"), (ORIGIN, "origin")):
         if role in companions:
             cpus[name] = ()
-    tare = (os.getpid(),) if place.home.context.host.local else ()
+    home = place.home.context
+    tare = (os.getpid(),) if home.host.local else await processes_of(home.host, home.host_agent)
     return Between(
         subject, peer.machine, origin, peer.network, cpus, watch, tare, straight=straight
     )
+
+
+async def processes_of(host: Host, program: Path) -> tuple[int, ...]:
+    """Return the processes of a host that run a program: of the agent, what Tare itself has there.
+
+    Raises:
+        MachineFault: The host is lost.
+    """
+    said = await host.run(["sh", "-c", RUNNING, "sh", str(program)], timeout_s=LOOK_S)
+    return tuple(int(word) for word in said.stdout.split() if word.isdigit())
