@@ -25,10 +25,12 @@ SHORT = "load-balancer-short"
 MARGIN = 0.05
 NICE = {"nice": -20}
 """Above whatever else runs here, as in `gates_of_runs`."""
-RATE, AT_LEAST = "requests", "requests-at-least"
-"""The second is told in the place of the first where client or origin may have been the limit."""
-JUDGED = ("cpu-per-request", "response-offered-median")
-"""What is judged beside the rate: the study's other headline metrics."""
+JUDGED = ("connections", "cpu-per-request", "response-offered-median")
+"""The study's headline metrics, but of the rate that name which it has in any case.
+
+With one request a connection `connections` is what `requests` is, or `requests-at-least` where
+client or origin may have been the limit, which changes from cell to cell of a busy computer.
+"""
 
 OWNED, LEAST_OWNED = "owned-share", 0.95
 
@@ -69,18 +71,12 @@ def size_of(effect: Effect) -> int:
 
 
 def judged(effects: Sequence[Effect]) -> dict[tuple[int, str], Effect]:
-    """Return the effects that are judged, by size and metric.
-
-    Of the two names of the rate that one is taken which more blocks have: cells of a busy computer
-    may change between them.
-    """
-    found: dict[tuple[int, str], Effect] = {}
-    for effect in effects:
-        metric = RATE if effect.key.metric == AT_LEAST else effect.key.metric
-        before = found.get((size_of(effect), metric))
-        if metric in (RATE, *JUDGED) and (before is None or effect.blocks > before.blocks):
-            found[size_of(effect), metric] = effect
-    return found
+    """Return the effects that are judged, by size and metric."""
+    return {
+        (size_of(effect), effect.key.metric): effect
+        for effect in effects
+        if effect.key.metric in JUDGED
+    }
 
 
 def farthest(effect: Effect) -> float | None:
@@ -140,7 +136,7 @@ def result(
         Unmeasured: A metric of a size is missing.
     """
     told = judged(effects)
-    wanted = sizes * (1 + len(JUDGED))
+    wanted = sizes * len(JUDGED)
     if len(told) != wanted:
         raise Unmeasured(f"{platform}: {len(told)} of {wanted} metrics were measured")
     if short := [f"{m} of {s} B" for (s, m), each in told.items() if each.blocks < blocks]:

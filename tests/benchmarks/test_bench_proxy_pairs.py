@@ -17,12 +17,15 @@ from tare.analysis import compare_runs, load_run
 from tare.analysis.results import Effect
 from tare.run.catalog import build_catalog
 from tare.study.load import parse_study
+from tare.workloads import WORKLOADS
+from tare.workloads.network.proxy.summary import summed
+from workloads.proxy_accounts import told
 
 SIZES = (0, 8192)
 
 
 def effects(
-    folder: Path, spread: float = 0.005, again: float = 1.0, rate: str = "requests", blocks: int = 8
+    folder: Path, spread: float = 0.005, again: float = 1.0, blocks: int = 8
 ) -> tuple[Effect, ...]:
     """Return the A/A effects of a simulated run, in which the second arm is so many times more."""
     metrics = [
@@ -33,7 +36,7 @@ def effects(
             parameters={"size": size},
             spreads=(spread, 0.0),
         )
-        for name in (rate, *proxy_pairs.JUDGED, "direct")
+        for name in (*proxy_pairs.JUDGED, "direct")
         for size in SIZES
     ]
     arms = {"bare": "bare", "bare-again": "bare"}
@@ -54,7 +57,7 @@ def test_the_study_is_the_short_form_on_one_platform_twice() -> None:
 
 def test_equal_arms_are_equivalent_and_others_or_uncertain_ones_are_not(tmp_path: Path) -> None:
     same, _ = proxy_pairs.result("bare", effects(tmp_path / "same"), len(SIZES), 8)
-    assert len(same) == len(SIZES) * (1 + len(proxy_pairs.JUDGED)) + 1
+    assert len(same) == len(SIZES) * len(proxy_pairs.JUDGED) + 1
     same = same[:-1]
     assert all(goal.met for goal in same), [goal.detail for goal in same]
     other, _ = proxy_pairs.result("bare", effects(tmp_path / "other", again=1.1), len(SIZES), 8)
@@ -73,30 +76,31 @@ def test_the_block_in_which_most_time_has_no_owner_is_the_one_that_counts() -> N
         return SimpleNamespace(key=key, **least)
 
     assert proxy_pairs.owned("bare", [effect(0.99, 0.96), effect(0.97, 1.0)]).met
-    told = proxy_pairs.owned("bare", [effect(0.99, 0.96), effect(0.94, 1.0)])
-    assert not told.met
-    assert told.found == pytest.approx(94)
+    worst = proxy_pairs.owned("bare", [effect(0.99, 0.96), effect(0.94, 1.0)])
+    assert not worst.met
+    assert worst.found == pytest.approx(94)
     assert not proxy_pairs.owned("bare", []).met
 
 
 def test_what_speaks_against_equal_arms_counts_whatever_their_interval_is(tmp_path: Path) -> None:
     good = effects(tmp_path / "run")[0]
     assert proxy_pairs.goal("bare", good).met
-    told = proxy_pairs.goal("bare", replace(good, verdict="inconclusive", sentence="slow boots"))
-    assert not told.met
-    assert told.found is None
-    assert "slow boots" in told.detail
+    other = proxy_pairs.goal("bare", replace(good, verdict="inconclusive", sentence="slow boots"))
+    assert not other.met
+    assert other.found is None
+    assert "slow boots" in other.detail
 
 
-def test_a_rate_that_is_told_as_at_least_is_one_and_the_better_known_name_counts(
-    tmp_path: Path,
-) -> None:
-    rates = effects(tmp_path / "least", rate="requests-at-least")
-    goals, samples = proxy_pairs.result("bare", rates, len(SIZES), 8)
-    assert sum("requests-at-least of" in goal.name for goal in goals) == len(SIZES)
-    assert len(samples["bare, requests of 0 B, again ÷ first"]) == 8
-    few = [e for e in effects(tmp_path / "few", blocks=6) if e.key.metric == "requests"]
-    both = proxy_pairs.judged([*few, *rates])
-    assert both[0, "requests"].key.metric == "requests-at-least"
-    with pytest.raises(Unmeasured, match="4 of 6 metrics"):
-        proxy_pairs.result("bare", [e for e in rates if "least" not in e.key.metric], 2, 8)
+def test_a_metric_that_is_missing_of_a_size_is_no_equivalence(tmp_path: Path) -> None:
+    found = effects(tmp_path / "run")
+    assert set(proxy_pairs.judged(found)) == {(s, m) for s in SIZES for m in proxy_pairs.JUDGED}
+    lacking = [e for e in found if (proxy_pairs.size_of(e), e.key.metric) != (0, "connections")]
+    with pytest.raises(Unmeasured, match="5 of 6 metrics"):
+        proxy_pairs.result("bare", lacking, 2, 8)
+
+
+def test_what_is_judged_of_the_rate_is_told_whatever_was_the_limit() -> None:
+    workload = WORKLOADS["proxy"]
+    for direct in (140.0, 1000.0):
+        values = workload.observe(workload.parameters(), summed(told(direct=direct)))
+        assert set(proxy_pairs.JUDGED) <= set(values)
