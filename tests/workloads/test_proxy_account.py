@@ -142,6 +142,18 @@ def test_cycles_are_told_a_request_or_why_not() -> None:
     assert not any("cycles" in each for each in kept["spent"])
 
 
+def test_agents_that_stand_for_a_role_are_that_role_and_all_others_are_tare_itself() -> None:
+    told = result()
+    told["owners"] |= {"tare": [10, 20, 30, 70]}
+    host = told["accounts"]["host"]
+    # A keeper of sessions, and what it began.
+    host["tasks"] += [task(70, "exe", 1.0), task(71, "sh", 0.5)]
+    host["parents"] += [[71, 70]]
+    assert shares(account_of(told), HOST) == pytest.approx(
+        {**shares(account_of(result()), HOST), "Tare itself": 0.075}
+    )
+
+
 def test_what_nobody_ran_is_told_as_unowned() -> None:
     told = result()
     told["accounts"]["host"]["tasks"] = told["accounts"]["host"]["tasks"][:3]
