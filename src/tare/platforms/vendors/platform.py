@@ -171,7 +171,11 @@ class VendorPlatform(Platform[V], Generic[V, S]):
                 reason = f"a study names a server, as in {self.example}"
                 return Verdict(False, reason, "", emulated, {}, able)
             async with opened(self.session(options.way())) as session:
-                if absent := (await self.host_presence(session, options)).absent:
+                absent = ""
+                # What cannot be asked the look says better, as with all rights that are missing.
+                with suppress(TareError):
+                    absent = (await self.host_presence(session, options)).absent
+                if absent:
                     # It may be up soon, as where a computer is being booted anew.
                     return Verdict(False, absent, HOST_DOWN, emulated, {}, able, lasting=False)
                 seen = await self.look(session, options, able)
