@@ -1,7 +1,7 @@
 """The QEMU that emulates a lab, and what of it the lab works around.
 
-Its faults are told in docs/lab.md. Each is worked around in labs with Xen up to the version from
-which a lab was seen to do without.
+The faults are told in docs/lab.md. Each is worked around in labs with Xen up to the version with
+which a lab was seen to do without: a newer one is not taken to be sound for being newer.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ NO_AVX = "-avx"
 """In QEMU's words for a processor. QEMU 7.2 forgets at times that a HVM guest turned AVX on, and
 glibc's memcpy dies of an invalid opcode at its first ``vmovdqu``."""
 EAGER_FPU = "spec-ctrl=eager-fpu"
-"""In Xen's words. QEMU 7.2 lets some instructions through without the trap by which Xen otherwise
+"""In Xen's words. QEMU lets some instructions through without the trap by which Xen otherwise
 notices that a guest wants its floating-point registers back: it then works with another's."""
-SOUND_FROM = {NO_AVX: (10, 0), EAGER_FPU: (10, 0)}
-"""By workaround the version from which it is not needed, as tried; those between were not."""
+SOUND_FROM: dict[str, tuple[int, int] | None] = {NO_AVX: None, EAGER_FPU: None}
+"""By workaround the first version that was tried and does without it; None: none of them does.
+Tried were 7.2 and 10.0: both need both."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +32,15 @@ class Emulator:
     @property
     def workarounds(self) -> tuple[str, ...]:
         """What a lab with Xen does because of this QEMU."""
-        return tuple(each for each, sound in SOUND_FROM.items() if self._numbers < sound)
+        return tuple(
+            each for each, sound in SOUND_FROM.items() if sound is None or self._numbers < sound
+        )
 
     @property
     def _numbers(self) -> tuple[int, ...]:
         numbers = []
         for part in self.version.split(".")[:2]:
-            # 10.0~rc1 is not 10.0 yet, and nobody tried it.
+            # A release candidate, 10.0~rc1, is not taken for what it leads to.
             if not part.isdecimal():
                 return ()
             numbers.append(int(part))
