@@ -146,6 +146,18 @@ async def test_sessions_of_one_boot_of_the_computer_are_told(
     assert any("metal was not booted since session 1" in each for each in said)
 
 
+async def test_a_boot_whose_time_is_told_a_little_off_is_the_same(
+    computer: Played, tmp_path: Path
+) -> None:
+    computer.booted = "since:1000"
+    await carried(tmp_path, begin=True)
+    computer.booted = "since:1030"
+    _, said = await carried(tmp_path)
+    assert any("metal was not booted since session 1" in each for each in said)
+    begun = read_fold(RunFolder(tmp_path).events).sessions.begun.values()
+    assert {go.booted for each in begun for go in each.goes} == {"since:1000"}
+
+
 async def test_whoever_waits_sees_all_boots_in_turns(computer: Played, tmp_path: Path) -> None:
     boots = iter([("kvm", "2"), ("kvm", "3"), ("metal", "4"), ("", "")])
     computer.booted = "1"

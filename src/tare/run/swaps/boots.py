@@ -26,7 +26,7 @@ def words_of(presences: Iterable[Presence]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def told_as_before(words: Iterable[str], before: Iterable[str]) -> str:
+def told_as_before(words: Iterable[str], before: Iterable[str] = ()) -> str:
     """Return words as one text, with each time as it was told before.
 
     Args:

@@ -26,6 +26,7 @@ from tare.run.appending import appending
 from tare.run.session import run_session
 from tare.run.setup import Decide, Decision
 from tare.run.swaps.accounting import account_of_sessions
+from tare.run.swaps.boots import told_as_before
 from tare.run.swaps.looking import Look, boots_by_itself, look
 from tare.run.swaps.one_session import Ended, Given, measure
 from tare.run.swaps.words import agenda_of, described, deviation, swap
@@ -200,7 +201,7 @@ class RunInSessions:
         while True:
             whys = {}
             for session in self._candidates(left):
-                seen = await look(self.study, session.boot, self._told_boots())
+                seen = self._as_told_before(await look(self.study, session.boot))
                 if seen.up and self._booted_anew(session, seen, was_away=was_away):
                     return session, seen
                 whys[session.boot] = seen.why
@@ -229,10 +230,10 @@ class RunInSessions:
         before = self._before(session.boot)
         return bool(seen.booted and before and seen.booted != before)
 
-    def _told_boots(self) -> list[str]:
-        """Return what told the boots of all sessions so far, the latest last."""
-        goes = [go for each in self.fold.sessions.begun.values() for go in each.goes]
-        return [go.booted for go in sorted(goes, key=lambda go: go.began)]
+    def _as_told_before(self, seen: Look) -> Look:
+        """Return what was seen, with a boot that earlier sessions were of in the same words."""
+        goes = [go.booted for each in self.fold.sessions.begun.values() for go in each.goes]
+        return Look(seen.up, seen.why, told_as_before(seen.booted.split(), goes))
 
     def _before(self, boot: str) -> str:
         """Return what told the last session's boot from others; empty where it did not show."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -35,7 +34,7 @@ class Look:
     booted: str = ""
 
 
-async def look(study: Study, boot: str, before: Collection[str] = ()) -> Look:
+async def look(study: Study, boot: str) -> Look:
     """Find out whether the computer is booted in one way.
 
     Nothing is held for it, and nothing that is found is remembered.
@@ -43,17 +42,16 @@ async def look(study: Study, boot: str, before: Collection[str] = ()) -> Look:
     Args:
         study: The study in sessions.
         boot: The name of the boot.
-        before: What told the boots of earlier sessions: the same boot is told in the same words.
     """
     part = part_of(study, boot)
     try:
         async with inspection_setup(part) as setup:
-            return await _looked(setup, part, before)
+            return await _looked(setup, part)
     except TareError as error:
         return Look(False, error.message)
 
 
-async def _looked(setup: RunSetup, part: Study, before: Collection[str]) -> Look:
+async def _looked(setup: RunSetup, part: Study) -> Look:
     verdicts = await check_arms(setup, part, remembered=False)
     asked: dict[tuple[str, str], Presence] = {}
     there: list[Presence] = []
@@ -67,7 +65,7 @@ async def _looked(setup: RunSetup, part: Study, before: Collection[str]) -> Look
     if not there:
         return Look(False, "; ".join(f"{', '.join(of)}: {why}" for why, of in absent.items()))
     told = {*words_of(there), *_hosts_boots(setup, part)}
-    return Look(True, booted=told_as_before(told, before))
+    return Look(True, booted=told_as_before(told))
 
 
 async def _presence(
