@@ -15,8 +15,8 @@ EAGER_FPU = "spec-ctrl=eager-fpu"
 """In Xen's words. QEMU lets some instructions through without the trap by which Xen otherwise
 notices that a guest wants its floating-point registers back: it then works with another's."""
 SOUND_FROM: dict[str, tuple[int, int] | None] = {NO_AVX: None, EAGER_FPU: None}
-"""By workaround the first version that was tried and does without it; None: none of them does.
-Tried were 7.2 and 10.0: both need both."""
+"""By workaround the first version that was seen to do without it; None: none was. Tried without
+``eager-fpu`` was 10.0.2, and needs it; whether AVX is sound there is not known."""
 
 
 @dataclass(frozen=True)
