@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -231,3 +232,24 @@ async def test_what_was_measured_whole_by_a_killed_process_need_not_be_up(
     computer.up, computer.then = "kvm", lambda _: None
     await carried(tmp_path)
     assert computer.measured[1:] == [(2, 2)]
+
+
+async def test_each_block_is_told_to_be_finished_once_by_all_processes_together(
+    computer: Played, tmp_path: Path
+) -> None:
+    for number, up in enumerate(("metal", "kvm", "kvm", "metal")):
+        computer.up, computer.booted = up, str(number)
+        await carried(tmp_path, begin=not number)
+    computer.up = ""
+    told = [json.loads(line)["event"] for line in (tmp_path / "events.jsonl").open()]
+    assert [each["block"] for each in told if each["type"] == "block_finished"] == [1, 2]
+    assert told[-1]["type"] == "run_finished"
+
+
+async def test_the_first_boot_is_none_anew_though_the_last_is_the_same(
+    computer: Played, tmp_path: Path
+) -> None:
+    computer.up = ""
+    waiting, _ = await carried(tmp_path, begin=True)
+    assert isinstance(waiting, Waiting)
+    assert waiting.swap == "to begin with, boot the computer as metal"
