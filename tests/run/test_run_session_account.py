@@ -12,10 +12,13 @@ import pytest
 from run.test_run_session_plans import SEED, TWO_BLOCKS
 from study.test_study_sessions import read
 from tare.events.session_course import Go, SessionResult
+from tare.run.catalog import build_catalog
 from tare.run.folder import RunFolder
 from tare.run.setup import Decision
 from tare.run.swaps.accounting import account_of_sessions, cells_in_a_block
 from tare.run.swaps.carrying import RunInSessions
+from tare.run.swaps.looking import boots_by_itself
+from tare.study.load import parse_study
 
 
 def metal(**cells: int) -> SessionResult:
@@ -101,3 +104,16 @@ def test_the_last_boot_of_a_computer_is_that_of_the_session_begun_last() -> None
     )  # fmt: skip
     assert carrier(fold_of(first, second))._before("metal") == "later"
     assert carrier(fold_of(first, second))._before("kvm") == ""
+
+
+@pytest.mark.parametrize(("reboots", "by_itself"), [((1, 1), True), ((1, 0), False)])
+def test_nobody_boots_a_computer_that_does_for_all_arms_of_a_boot(
+    reboots: tuple[int, int], by_itself: bool
+) -> None:
+    text = TWO_BLOCKS
+    for arm, reboot in zip(("qemu}", "qemu, devices: emulated}"), reboots, strict=True):
+        way = f"ssh, ssh: vm, user: me, reboot: {str(bool(reboot)).lower()}}}"
+        text = text.replace(f"platform: {arm}", f"platform: {way}")
+    study = parse_study(text.encode(), "s.yaml", build_catalog())
+    assert boots_by_itself(study, "kvm") is by_itself
+    assert not boots_by_itself(study, "metal")
