@@ -16,7 +16,6 @@ from typing import Any, Self, TypeVar
 
 from tare.errors import InputError, MachineFault, TareError
 from tare.hosts import Host
-from tare.hosts.begun import begun
 from tare.hosts.ssh.host import SshHost
 from tare.hosts.ssh.options import SshOptions
 from tare.lab.command import PROGRAM, Places, command
@@ -138,7 +137,7 @@ class Lab:
         """End it, and remove what it had here; may be called again."""
         if self._stop is None:
             # Shielded: a stop that was begun goes on when whoever asked for it is cancelled.
-            self._stop = begun(self._end())
+            self._stop = asyncio.ensure_future(self._end())
         await asyncio.shield(self._stop)
 
     async def _end(self) -> None:

@@ -6,7 +6,6 @@ import json
 
 from tare.errors import InputError
 from tare.hosts.ledger.ledger import LOCAL, all_ledgers, replay
-from tare.hosts.ledger.nested import AFAR
 
 HERE = "this computer"
 
@@ -27,9 +26,7 @@ def left_on(run: str) -> tuple[str, ...]:
             listed = replay(lines, path)[1]
         except InputError:
             continue  # `tare clean` says what is wrong with it.
-        host = str(json.loads(lines[0]).get("host", LOCAL)) if lines else LOCAL
-        for entry in listed.values():
-            # What was made in a machine is noted with the host that carries it.
-            where = str(entry.details["of"]) if entry.kind == AFAR else host
-            names.append(HERE if where == LOCAL else where)
+        if listed:
+            host = str(json.loads(lines[0]).get("host", LOCAL))
+            names.append(HERE if host == LOCAL else host)
     return tuple(dict.fromkeys(names))
