@@ -130,7 +130,9 @@ def test_what_is_left_of_a_run_is_named_in_its_last_line_with_what_clears_it(
     )
 
 
-async def test_a_run_that_was_stopped_is_no_failed_one_whatever_breaks_then() -> None:
+async def test_a_run_that_was_stopped_is_no_failed_one_whatever_breaks_then() -> (
+    None
+):
     happened: list[object] = []
 
     class Breaking(Execution):
