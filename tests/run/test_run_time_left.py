@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
-import os
-import signal
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import typer
@@ -17,20 +12,16 @@ from hypothesis import strategies as st
 
 from run.test_run_account import PLAN, Course
 from tare.cli.ending import says_how_to_go_on
-from tare.errors import MachineFault
 from tare.events import (
     BlockFinished,
     BlockStarted,
     EventLog,
-    Interrupted,
     Planned,
     RunFinished,
     RunResumed,
     RunStarted,
 )
 from tare.hosts.ledger.ledger import LOCAL, Ledger, ledger_path
-from tare.run.execution import Execution
-from tare.run.interrupt import StopRequest
 from tare.run.progress import Tally
 
 BLOCKS = 4
@@ -128,25 +119,3 @@ def test_what_is_left_of_a_run_is_named_in_its_last_line_with_what_clears_it(
         "interrupted; what is left on root@there and this computer goes with: tare clean; "
         f"go on with: tare resume {folder}"
     )
-
-
-async def test_a_run_that_was_stopped_is_no_failed_one_whatever_breaks_then() -> (
-    None
-):
-    happened: list[object] = []
-
-    class Breaking(Execution):
-        async def _blocks(self, stop: StopRequest) -> None:
-            try:
-                os.kill(os.getpid(), signal.SIGTERM)
-                await asyncio.sleep(60)
-            finally:
-                raise MachineFault("the host is lost")
-
-    given: Any = SimpleNamespace(append=happened.append, wall_s=0.0)
-    execution = Breaking(given, given, given, {}, given, given, "r", given, given)
-    assert await execution.carry_out() is None
-    assert happened == [Interrupted(finishing=False, reason="SIGTERM")]
-    task = asyncio.current_task()
-    assert task is not None
-    assert not task.cancelling()

@@ -1,4 +1,4 @@
-"""Hosts and machines that fall silent: a run that is to stop does, and names what is left."""
+"""Hosts and machines that fall silent when a run is to stop: it stops soon, and names what is left."""
 
 from __future__ import annotations
 

@@ -91,14 +91,12 @@ class Execution:
         with listening(stop):
             try:
                 await self._blocks(stop)
-            except (asyncio.CancelledError, TareError) as error:
-                if stop.now:
-                    # A host that is lost while it is cleared has its fault take the place of the
-                    # cancellation, and the run was stopped all the same.
-                    task.uncancel()
-                    return None
-                if not isinstance(error, TareError):
+            except asyncio.CancelledError:
+                if not stop.now:
                     raise
+                task.uncancel()
+                return None
+            except TareError as error:
                 return self._finish("failed", str(error))
         if stop.finishing or self._part is not None:
             return None
