@@ -1,8 +1,7 @@
-"""Hosts and machines that fall silent when a run is to stop: it stops soon, and names what is left."""
+"""A host afar that falls silent while a run is to stop: it stops soon, and says what clears up."""
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections.abc import Iterator
@@ -13,23 +12,8 @@ import pytest
 from hosts.hosts_sshd import Sshd
 from run.run_driving import Running, assert_no_ledger_is_left, assert_no_process_is_left, tare
 from run.test_run_ssh import under_way, written
-from run.test_run_standstill import descendants
 
 pytestmark = pytest.mark.slow
-STOPPED = """
-study: stopped
-baseline: bare
-blocks: {least: 2, most: 2}
-shape: {vcpus: 1, memory: 128MiB}
-arms:
-  bare: {platform: bare}
-scenarios:
-  contended:
-    subject: {cpus: pinned}
-    neighbours: [{load: cpu-load, cpus: same}, {load: cpu-load, cpus: same}]
-workloads:
-  numeric-sort: {duration: 60s}
-"""
 SOON_S = 60
 """Ten seconds of silence, ten more of waiting, and the report; it was more than seven minutes."""
 
@@ -79,29 +63,5 @@ def test_a_run_whose_host_vanished_stops_soon_and_names_what_clears_up(
     cleaned = tare("clean")
     assert cleaned.returncode == 0, cleaned.stderr
     assert name in cleaned.stdout
-    assert_no_process_is_left(folder)
-    assert_no_ledger_is_left(tmp_path)
-
-
-def test_a_run_whose_machines_stand_still_stops_soon_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    folder, study = tmp_path / "run", tmp_path / "study.yaml"
-    study.write_text(STOPPED)
-    with Running(folder, "run", study, "--out", folder) as running:
-        running.wait_for(under_way)
-        time.sleep(2)
-        agents = descendants(running.process.pid)
-        assert len(agents) >= 3
-        for agent in agents:
-            os.kill(agent, signal.SIGSTOP)
-        began = time.monotonic()
-        running.process.send_signal(signal.SIGTERM)
-        status, output = running.end(SOON_S * 4)
-    assert status == 130, output
-    # Each of four agents was waited for in turn, for half a minute.
-    assert time.monotonic() - began < SOON_S, output
-    assert not [agent for agent in agents if Path(f"/proc/{agent}").exists()]
     assert_no_process_is_left(folder)
     assert_no_ledger_is_left(tmp_path)
