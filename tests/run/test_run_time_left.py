@@ -21,7 +21,6 @@ from tare.events import (
     RunResumed,
     RunStarted,
 )
-from tare.hosts.ledger.ledger import LOCAL, Ledger, ledger_path
 from tare.run.progress import Tally
 
 BLOCKS = 4
@@ -92,30 +91,3 @@ def test_a_ctrl_c_before_a_run_began_has_nothing_to_go_on_with(
     with pytest.raises(typer.Exit), says_how_to_go_on(tmp_path / "none"):
         raise KeyboardInterrupt
     assert not capsys.readouterr().out
-
-
-def test_what_is_left_of_a_run_is_named_in_its_last_line_with_what_clears_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    folder = tmp_path / "run"
-    folder.mkdir()
-    with EventLog(folder / "events.jsonl") as log:
-        log.append(STARTED)
-    # Of another run; of this one, but undone; of this one on two hosts, once named as one of two.
-    for name, host, undone in (
-        ("rx", "other@there", False),
-        ("r-gone", "gone@there", True),
-        ("r", LOCAL, False),
-        ("r-there", "root@there", False),
-    ):
-        with Ledger(ledger_path(name), host=host) as ledger:
-            entry = ledger.record("directory", path="/tmp/tare-x")
-            if undone:
-                ledger.done(entry)
-    with pytest.raises(typer.Exit), says_how_to_go_on(folder):
-        raise KeyboardInterrupt
-    assert capsys.readouterr().out.splitlines()[-1] == (
-        "interrupted; what is left on root@there and this computer goes with: tare clean; "
-        f"go on with: tare resume {folder}"
-    )

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from tare.hosts.leaving import leave
-
 
 class Stoppable(Protocol):
     """What can be asked to stop."""
@@ -46,7 +44,6 @@ class StopRequest:
             return
         self.finishing = self.now = True
         self._notice(False, reason)
-        leave()
         self._task.cancel()
 
 

@@ -14,8 +14,6 @@ from typing import Any, Self
 
 from tare.errors import InputError, MachineFault
 from tare.hosts.contract import Completed, Host, Process
-from tare.hosts.leaving import note
-from tare.hosts.ssh.opening import Opening
 from tare.hosts.ssh.options import SshOptions
 from tare.hosts.ssh.session import Session, again
 from tare.hosts.ssh.streams import Incoming, Outgoing
@@ -122,11 +120,11 @@ class SshHost(Host):
         tell: Callable[[str], None] | None = None,
     ) -> None:
         self.name = options.name
+        self._options = options
+        self._agent = agent
         self._tell = tell or (lambda _: None)
         self._session: Session | None = None
         self._opening = asyncio.Lock()
-        self._sessions = Opening(self.name, lambda: Session(options, agent, self._tell))
-        note(self)
         self._topology: HostCpus | None = None
 
     def __repr__(self) -> str:
@@ -151,18 +149,7 @@ class SshHost(Host):
             InputError: The host's key or the login is not right, or a file is missing.
             MachineFault: The host does not answer, or cannot run the agent.
         """
-        self._sessions.rested()
         await self._connected()
-
-    def leave(self) -> None:
-        """Wait no longer for a host that is lost: Tare is to end now.
-
-        While the host answers, everything is done as ever. Once it does not, it is given up after
-        :data:`tare.hosts.ssh.wire.LEAVING_S` seconds, for good.
-        """
-        self._sessions.leave()
-        if self._session is not None:
-            self._session.leave()
 
     async def close(self) -> None:
         """End all that was started on the host, and the connection."""
@@ -172,7 +159,8 @@ class SshHost(Host):
     async def _connected(self) -> Session:
         async with self._opening:
             if self._session is None or self._session.fault is not None:
-                session = await self._sessions.open()
+                session = Session(self._options, self._agent, self._tell)
+                await session.open()
                 before, self._session = self._session, session
                 if before is not None:
                     # What the lost session left need not wait for the end of its lease.

@@ -80,10 +80,6 @@ class Session:
         self._wire.close()
         self._fail(Ended(f"the connection to {self._name} was closed"))
 
-    def leave(self) -> None:
-        """Give the host up soon where it does not answer."""
-        self._wire.leave()
-
     async def _live(self) -> None:
         try:
             await self._wire.live(lambda: self._closing)
