@@ -88,3 +88,13 @@ def test_no_text_of_kernel_or_haproxy_breaks_the_readers(one: str, other: str, p
     for said in ({"show stat": one}, {"show stat": f"# svname,econ\n{other}"}):
         for fault in faults_of({"full": stage(1.0)}, {"after": texts, "said": said}, {}):
             assert fault["count"] > 0
+
+
+@pytest.mark.parametrize(("look_s", "warned"), [(0.9, False), (4.0, True)])
+def test_threads_that_were_read_slowly_are_told_of(look_s: float, warned: bool) -> None:
+    result = told()
+    result["accounts"]["host"]["look_s"] = look_s
+    warnings = [each for each in summed(result)["warnings"] if "to read who runs" in each]
+    assert bool(warned) == bool(warnings)
+    if warned:
+        assert "4.0 s of the 10.0 s" in warnings[0]

@@ -76,24 +76,26 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
     let began = monotonic_ns();
     let first_ns = began + (params.after_s * 1e9) as u64;
     rest(first_ns, context.stop);
+    let cycles = params.cycles.then(cycles::Count::begin);
     let (before_ns, before) = (monotonic_ns(), texts(&params.files));
     let look = || params.tasks.then(Tasks::now).unwrap_or_default();
     let tasks = look();
-    let cycles = params.cycles.then(cycles::Count::begin);
+    let look_s = (monotonic_ns() - before_ns) as f64 * 1e-9;
     rest(before_ns + (params.seconds * 1e9) as u64, context.stop);
     let counted = cycles.map(cycles::Count::end);
-    // In the order of the first look: then both are of a stretch of the same length, however long
-    // it takes to read all threads.
+    // In the order of the first look: then most threads are told of about the same stretch.
     let (after_ns, after) = (monotonic_ns(), texts(&params.files));
     let after_tasks = look();
     let said = params.ask.map(answers).transpose()?;
     let hertz = sys::clock_ticks_per_s();
+    let seconds = (after_ns - before_ns) as f64 * 1e-9;
     Ok(json!({
-        "seconds": (after_ns - before_ns) as f64 * 1e-9,
+        "seconds": seconds,
+        "look_s": look_s,
         "hertz": hertz,
         "before": before,
         "after": after,
-        "tasks": after_tasks.since(&tasks, hertz),
+        "tasks": after_tasks.since(&tasks, hertz, seconds),
         "cycles": counted,
         "parents": after_tasks.parents(),
         "said": said.unwrap_or_default(),
@@ -182,7 +184,9 @@ mod tests {
         let own = json!([std::process::id(), std::os::unix::process::parent_id()]);
         assert!(parents.contains(&own), "{parents:?}");
         let run_s = found[7].as_u64().unwrap() as f64 * 1e-9;
-        assert!(run_s > 0.0 && run_s <= result["seconds"].as_f64().unwrap());
+        let look_s = result["look_s"].as_f64().unwrap();
+        assert!(look_s > 0.0 && look_s < result["seconds"].as_f64().unwrap());
+        assert!(run_s > 0.0 && run_s < 1.1 * result["seconds"].as_f64().unwrap());
         let stat = result["after"]["/proc/stat"].as_str().unwrap();
         assert!(stat.starts_with("cpu ") && !stat.contains("\nintr "));
         assert!(result["before"].get("/proc/nothing-such").is_none());

@@ -1,6 +1,7 @@
 //! The threads of a computer, and how long each has run (proc(5); the kernel's
 //! Documentation/scheduler/sched-stats.rst).
 
+use crate::measure::clock::monotonic_ns;
 use serde_json::{json, Value};
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,8 +19,12 @@ struct Task {
     system: u64,
     guest: u64,
     run_ns: u64,
+    /// When this was read: to read all threads takes a while, on a busy computer a long one.
+    read_ns: u64,
 }
 
+/// The parent of the kernel's own threads, each of which is a process of one thread for ever.
+const KTHREADD: i32 = 2;
 /// The number under which a process stands as a whole, with the children that it has buried.
 const WHOLE: i32 = 0;
 /// The times of threads are cut to ticks, so that less than this is no ended one's.
@@ -35,22 +40,27 @@ impl Tasks {
         let mut found = BTreeMap::new();
         for pid in numbered(Path::new("/proc")) {
             let folder = format!("/proc/{pid}");
-            let process = text(&format!("{folder}/comm"));
-            let process = process.trim_end();
-            if let Some(whole) = read_whole(process, &text(&format!("{folder}/stat"))) {
-                found.insert((pid, WHOLE), whole);
+            let stat = text(&format!("{folder}/stat"));
+            // What has ended meanwhile has nothing to tell.
+            let Some(whole) = read_whole(&stat) else {
+                continue;
+            };
+            let process = whole.name.clone();
+            let of_kernel = whole.parent == KTHREADD;
+            found.insert((pid, WHOLE), whole);
+            if of_kernel {
+                let schedstat = text(&format!("{folder}/schedstat"));
+                found.extend(read(&process, &stat, &schedstat).map(|task| ((pid, pid), task)));
+                continue;
             }
             for tid in numbered(Path::new(&format!("{folder}/task"))) {
                 let place = format!("{folder}/task/{tid}");
                 let told = read(
-                    process,
+                    &process,
                     &text(&format!("{place}/stat")),
                     &text(&format!("{place}/schedstat")),
                 );
-                // What has ended meanwhile has nothing to tell.
-                if let Some(task) = told {
-                    found.insert((pid, tid), task);
-                }
+                found.extend(told.map(|task| ((pid, tid), task)));
             }
         }
         Self(found)
@@ -67,30 +77,49 @@ impl Tasks {
     /// Who ran since then: process, thread, their names, ticks in user and kernel mode and of these
     /// in a guest, and nanoseconds on a CPU. Threads and children that have ended meanwhile have a
     /// row together, as thread 0 of their process.
-    pub fn since(&self, before: &Self, hertz: u64) -> Value {
+    ///
+    /// Each is told for `seconds` at the rate at which it ran between its own two readings, which
+    /// are as far apart only where both looks took equally long.
+    pub fn since(&self, before: &Self, hertz: u64, seconds: f64) -> Value {
         let mut rows = Vec::new();
         for ((pid, tid), task) in &self.0 {
             let grew = before.grown((*pid, *tid), task);
+            let share = before.share((*pid, *tid), task, seconds);
             if *tid != WHOLE && grew.run_ns > 0 {
-                rows.push(row(*pid, *tid, &grew));
+                rows.push(row(*pid, *tid, &grew.times(share)));
             }
             if *tid == WHOLE {
                 let ended = self.ended(before, *pid, grew);
                 let ticks = ended.user + ended.system;
                 if ticks >= LEAST_TICKS {
                     let run_ns = ticks * 1_000_000_000 / hertz.max(1);
-                    rows.push(row(*pid, *tid, &Task { run_ns, ..ended }));
+                    rows.push(row(*pid, *tid, &Task { run_ns, ..ended }.times(share)));
                 }
             }
         }
         rows.into()
     }
 
+    fn known(&self, key: (i32, i32), task: &Task) -> Option<&Task> {
+        self.0.get(&key).filter(|known| known.begun == task.begun)
+    }
+
+    /// `seconds` over the time between a task's two readings; 1 for one that is new.
+    fn share(&self, key: (i32, i32), task: &Task, seconds: f64) -> f64 {
+        let between_ns = self
+            .known(key, task)
+            .map_or(0, |known| task.read_ns.saturating_sub(known.read_ns));
+        if between_ns > 0 {
+            seconds * 1e9 / between_ns as f64
+        } else {
+            1.0
+        }
+    }
+
     /// A task with what it used since.
     fn grown(&self, key: (i32, i32), task: &Task) -> Task {
         let nothing = Task::default();
-        let known = self.0.get(&key).filter(|known| known.begun == task.begun);
-        let known = known.unwrap_or(&nothing);
+        let known = self.known(key, task).unwrap_or(&nothing);
         Task {
             user: task.user.saturating_sub(known.user),
             system: task.system.saturating_sub(known.system),
@@ -131,6 +160,20 @@ impl Tasks {
             number = self.0.get(&(number, WHOLE))?.parent;
         }
         None
+    }
+}
+
+impl Task {
+    /// The same with so many times the CPU time.
+    fn times(&self, factor: f64) -> Self {
+        let times = |used: u64| (used as f64 * factor).round() as u64;
+        Self {
+            user: times(self.user),
+            system: times(self.system),
+            guest: times(self.guest),
+            run_ns: times(self.run_ns),
+            ..self.clone()
+        }
     }
 }
 
@@ -177,16 +220,18 @@ fn read(process: &str, stat: &str, schedstat: &str) -> Option<Task> {
         system: field(15)?,
         guest: field(43)?,
         run_ns: schedstat.split_whitespace().next()?.parse().ok()?,
+        read_ns: monotonic_ns(),
     })
 }
 
 /// The same of a process as a whole, whose times hold those of its ended threads; fields 16 and 17
 /// are those of its buried children.
-fn read_whole(process: &str, stat: &str) -> Option<Task> {
-    let own = read(process, stat, "0")?;
+fn read_whole(stat: &str) -> Option<Task> {
+    let own = read("", stat, "0")?;
     let (_, rest) = stat.rsplit_once(')')?;
     let field = |number: usize| rest.split_whitespace().nth(number - 3)?.parse::<u64>().ok();
     Some(Task {
+        process: own.name.clone(),
         user: own.user.saturating_add(field(16)?),
         system: own.system.saturating_add(field(17)?),
         ..own
@@ -228,9 +273,35 @@ mod tests {
             ((1, 2), task(6, 30)),
             ((2, 2), task(7, 40)),
         ]));
-        let told = after.since(&before, 100);
+        let told = after.since(&before, 100, 1.0);
         let ran: Vec<_> = told.as_array().unwrap().iter().map(|row| &row[7]).collect();
         assert_eq!(ran, [30, 40]);
+    }
+
+    #[test]
+    fn each_is_told_at_the_rate_between_its_own_two_readings() {
+        let task = |run_ns, read_ns| Task {
+            user: run_ns / 10,
+            run_ns,
+            read_ns,
+            ..Task::default()
+        };
+        // The second one's first reading came late, as the first look took half the time.
+        let before = Tasks(BTreeMap::from([
+            ((1, 1), task(0, 0)),
+            ((2, 2), task(100, 500_000_000)),
+        ]));
+        let after = Tasks(BTreeMap::from([
+            ((1, 1), task(80, 1_000_000_000)),
+            ((2, 2), task(140, 1_000_000_000)),
+            // Of a new one nothing was read before.
+            ((3, 3), task(30, 1_000_000_000)),
+        ]));
+        let told = after.since(&before, 100, 1.0);
+        let rows = told.as_array().unwrap();
+        let ran: Vec<_> = rows.iter().map(|row| (&row[4], &row[7])).collect();
+        let expected = [(8, 80), (8, 80), (3, 30)].map(|(user, ran)| (json!(user), json!(ran)));
+        assert_eq!(ran, expected.each_ref().map(|(user, ran)| (user, ran)));
     }
 
     #[test]
@@ -255,7 +326,7 @@ mod tests {
             ((7, 0), task(1, 108, 0)),
             ((7, 7), task(1, 30, 300)),
         ]));
-        let told = after.since(&before, 100);
+        let told = after.since(&before, 100, 1.0);
         let rows = told.as_array().unwrap();
         assert_eq!(
             (&rows[0][1], &rows[0][4], &rows[0][7]),
@@ -269,7 +340,7 @@ mod tests {
         #[test]
         fn no_text_makes_it_fail(stat in "\\PC{0,200}", schedstat in "[0-9 ]{0,30}") {
             let _ = read("p", &stat, &schedstat);
-            let _ = read_whole("p", &stat);
+            let _ = read_whole(&stat);
         }
     }
 }

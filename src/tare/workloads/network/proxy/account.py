@@ -30,6 +30,8 @@ NOT_OF_MACHINE = frozenset({CLIENT, ORIGIN, TARE, KSOFTIRQD, SWITCH})
 """Owners whose time is no cost of the machine's; that of its network threads is."""
 BUSY = 0.9
 """A client or origin that uses more of its CPUs than this may have been the limit."""
+SLOW_LOOK = 0.1
+"""Who takes a greater part of the time to read all threads tells less of those read last."""
 HEADROOM = 1.5
 """The direct path has to be that much faster than the proxied one."""
 
@@ -187,6 +189,21 @@ def account_of(result: Mapping[str, Any]) -> Account:
         no_cycles,
         len(cpus) if below is None else below.cpus,
     )
+
+
+def slow_look(host: Mapping[str, Any]) -> list[str]:
+    """Return a warning where to read the host's threads took much of the time that is told of.
+
+    Args:
+        host: The host's account. Those of older runs do not say how long that took.
+    """
+    look_s, seconds = float(host.get("look_s", 0.0)), number(host, "seconds")
+    if look_s <= SLOW_LOOK * seconds:
+        return []
+    return [
+        f"to read who runs on the host took {look_s:.1f} s of the {seconds:.1f} s that are told "
+        "of: some threads were watched only for what was left; ask for a longer `duration`"
+    ]
 
 
 def _cycles_per_s(host: Mapping[str, Any], busy_s: float) -> tuple[float | None, str]:

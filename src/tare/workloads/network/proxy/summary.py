@@ -8,7 +8,7 @@ from typing import Any
 
 from tare.workloads.network.proxy import course
 from tare.workloads.network.proxy import kernel_text as kernel
-from tare.workloads.network.proxy.account import Account, account_of, limits
+from tare.workloads.network.proxy.account import Account, account_of, limits, slow_look
 from tare.workloads.network.proxy.faults import faults_of, told_faults
 from tare.workloads.network.proxy.preparation import prepared
 from tare.workloads.values import mapping, number
@@ -75,7 +75,11 @@ def _summed(told: Mapping[str, Any]) -> dict[str, Any]:
         "kernel": kernel_counts,
         "network": dict(told.get("network", {})),
         "preparation": prepared(told["accounts"], told.get("offloads", {})),
-        "warnings": [*told.get("warnings", ()), *told_faults(faults)],
+        "warnings": [
+            *told.get("warnings", ()),
+            *slow_look(told["accounts"]["host"]),
+            *told_faults(faults),
+        ],
     }
 
 
