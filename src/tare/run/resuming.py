@@ -151,6 +151,12 @@ def changed_hosts(
     return _changed_host(then, now, by_boot="" in menus)
 
 
+_LAB_WORDS = {
+    "emulator": "the lab's emulator is QEMU",
+    "workarounds": "what a lab with Xen works around is",
+}
+
+
 def _changed_lab(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return which of the lab's own files are others, by content, and which packages."""
     found = []
@@ -158,12 +164,10 @@ def _changed_lab(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         before, after = (each.get(what, {}).get("sha256") for each in (then, now))
         if before and after and before != after:
             found.append(f"the lab's {words} is {after[:12]}, and was {before[:12]}")
-    before, after = (str(each.get("emulator", "")) for each in (then, now))
-    if before and after and before != after:
-        found.append(f"the lab's emulator is QEMU {after}, and was {before}")
-    before, after = (str(each.get("workarounds", "")) for each in (then, now))
-    if before and after and before != after:
-        found.append(f"what a lab with Xen works around is {after}, and was {before}")
+    for key, words in _LAB_WORDS.items():
+        before, after = (str(each.get(key, "")) for each in (then, now))
+        if before and after and before != after:
+            found.append(f"{words} {after}, and was {before}")
     for release, made in then.get("releases", {}).items():
         differing = _differing(made, now.get("releases", {}).get(release, {}))
         found += [f"{name} of {release} is {b}, and was {a}" for name, a, b in differing]
