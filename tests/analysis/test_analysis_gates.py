@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from analysis.analysis_runs import ARMS, run
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of
 from tare.analysis import compare_runs
 from tare.analysis.between import changes, pooled
@@ -26,20 +27,6 @@ from tare.analysis.statistics.between import mean_shift, rank_shift, together
 from tare.errors import InputError
 from tare.events import CellFinished, Event, Observed, Record, fold_records
 from tare.report.gates import as_text
-
-ARMS = {"bare": "bare", "bare-again": "bare", "vm": "qemu"}
-
-
-def run(
-    seed: int, vm: float = 1.2, host: float = 1.0, blocks: int = 12, spread: float = 0.03
-) -> Comparison:
-    truth = {"bare": host, "bare-again": host, "vm": vm * host}
-    metric = SimulatedMetric("latency", truth, workload="switch", spreads=(spread, 0.0))
-    simulated = SimulatedRun(
-        [metric], arms=ARMS, emulated=frozenset(), blocks=blocks, seed=seed, run=f"r{seed}"
-    )
-    records = (Record(seq=i, time=float(i), event=e) for i, e in enumerate(events_of(simulated)))
-    return compare_runs(run_data(Path("nowhere"), fold_records(records)))
 
 
 def test_ten_per_cent_fail_and_nothing_does_not() -> None:
@@ -181,6 +168,15 @@ def test_a_gate_about_nothing_says_what_there_is() -> None:
     with pytest.raises(InputError, match="about nothing that both runs have") as error:
         check(run(1, blocks=2), run(2, blocks=2), [parse_gate("switch rate < +5 %")])
     assert "switch latency" in str(error.value.hint)
+    before, after = run(1, blocks=2), run(2, blocks=2)
+    for text, message, hint in (
+        ("swich latency < +5 %", "about nothing", "did you mean switch latency?"),
+        ("switch latency of kvm < +5 %", "about the arm kvm", "both have it of: vm"),
+        ("switch latency in full < +5 %", "about the scenario full", "both have it of: alone"),
+    ):
+        with pytest.raises(InputError, match=message) as error:
+            check(before, after, [parse_gate(text)])
+        assert hint in str(error.value.hint)
 
 
 @pytest.mark.parametrize(
@@ -298,6 +294,10 @@ def test_a_file_of_gates(tmp_path: Path) -> None:
         path.write_text(wrong)
         with pytest.raises(InputError, match=r"gates\.yaml"):
             read_gates(path)
+    path.write_text("- switch latency < 5\n")
+    with pytest.raises(InputError) as error:
+        read_gates(path)
+    assert error.value.message == f"{path}: entry 1: no gate: 'switch latency < 5'"
     with pytest.raises(InputError, match=r"none\.yaml"):
         read_gates(tmp_path / "none.yaml")
 

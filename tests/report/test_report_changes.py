@@ -6,7 +6,9 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -20,6 +22,9 @@ from tare.analysis.model import Comparison
 from tare.analysis.settings import Settings
 from tare.events import Record, fold_records
 from tare.report.anchors import anchor_of
+from tare.report.figures.changes import ChangeMark, changes_figure
+from tare.report.figures.vector import svg_of
+from tare.report.palette import looks
 
 ARMS = {"bare": "bare", "box": "oci", "vm": "qemu"}
 PAIRS = 15
@@ -83,6 +88,42 @@ def test_few_blocks_and_findings_are_no_verdict() -> None:
     assert {one.verdict for one in few} == {"preliminary"}
     quiet = [compared(simulated(seed, 1.0, 1, spread=0.001)) for seed in (3, 6)]
     assert {one.verdict for one in changed(quiet[0], quiet[1], "bare")} == {"equivalent"}
+
+
+@pytest.mark.parametrize("better", ["lower", "higher"])
+def test_a_change_without_an_interval_has_none_as_a_cost(
+    better: Literal["lower", "higher"],
+) -> None:
+    few = changed(
+        compared(simulated(0, 1.0, 1, blocks=4)), compared(simulated(1, 1.5, 1, blocks=4)), "bare"
+    )
+    one = few[0].change
+    for change in (
+        replace(one, low=-math.inf, high=math.inf),
+        replace(one, low=0.0, high=math.inf),
+    ):
+        told = replace(few[0], change=replace(change, before=replace(one.before, better=better)))
+        assert told.cost is not None
+        assert not all(map(math.isfinite, told.cost[1:]))
+
+
+def test_a_page_of_too_short_runs_says_so_first(tmp_path: Path) -> None:
+    told = {"before": simulated(0, 1.0, 2, blocks=3), "after": simulated(1, 1.2, 2, blocks=3)}
+    folders = [write_run(tmp_path / name, events_of(each)) for name, each in told.items()]
+    done = tare("compare", *folders, "--html", tmp_path / "page.html")
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "page.html").read_text()
+    assert "Too few blocks to tell whether any of 4 effects changed: each run needs 6." in page
+
+
+def test_labels_that_do_not_fit_beside_marks_stand_whole_above_them() -> None:
+    names = [f"switch threads=100 · latency {word}" for word in ("median", "max")]
+    marks = [
+        ChangeMark(name, "oci", False, "preliminary", (1.1, 0, math.inf), "") for name in names
+    ]
+    for width in (360.0, 900.0):
+        svg = svg_of(changes_figure(marks, looks(["bare", "oci"], "bare"), 0.02, width))
+        assert all(f"oci: {name}" in svg for name in names), width
 
 
 @pytest.fixture(scope="module")

@@ -80,6 +80,16 @@ def test_a_number_of_blocks_is_both_the_least_and_the_most() -> None:
     assert (blocks.least, blocks.most) == (3, 3)
 
 
+@pytest.mark.parametrize(
+    ("word", "cpus", "deterministic"), [("deterministic", 1, True), ("large", 4, False)]
+)
+def test_a_key_of_a_lab_is_set_where_the_study_says_a_word_for_it(
+    word: str, cpus: int, deterministic: bool
+) -> None:
+    lab = changed(f"host: lab\nlab: {word}\n{GOOD}", values=("lab.memory=6GiB",)).lab
+    assert (lab.cpus, lab.deterministic, lab.memory) == (cpus, deterministic, 6 << 30)
+
+
 def test_a_host_is_named_for_all_arms() -> None:
     study = changed(host="xen1")
     assert (study.host.ssh, study.host.known_hosts) == ("x.example", "k")

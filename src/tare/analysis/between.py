@@ -17,7 +17,7 @@ from tare.analysis.results import Effect, Key
 from tare.analysis.statistics.between import Together, mean_shift, rank_shift, together
 from tare.analysis.statistics.logratio import deviation
 from tare.analysis.statistics.maxt import least_blocks
-from tare.analysis.statistics.resolution import log_widening
+from tare.analysis.statistics.resolution import NANOSECOND, log_widening
 from tare.analysis.verdict import LEVEL
 from tare.errors import InputError
 
@@ -37,6 +37,8 @@ class Change:
             below anything where a run has too few blocks for any verdict.
         high: Upper end.
         confidence: Of that interval.
+        ranged: Whether the ends are the least and the greatest that any two blocks of the two runs
+            differ by, and no interval: both runs count instructions and have few blocks.
     """
 
     before: Effect
@@ -45,6 +47,7 @@ class Change:
     low: float
     high: float
     confidence: float
+    ranged: bool = False
 
     @property
     def key(self) -> Key:
@@ -129,51 +132,66 @@ def effects_alone(comparison: Comparison) -> Comparison:
     )
 
 
-def changes(before: Comparison, after: Comparison, confidence: float) -> tuple[Change, ...]:
+def changes(
+    before: Comparison, after: Comparison, confidence: float, *, ranges: bool = False
+) -> tuple[Change, ...]:
     """Return how each effect that both runs have differs between them.
 
     Args:
         before: The first run.
         after: The second.
         confidence: Nominal coverage of each interval.
+        ranges: Whether runs in deterministic labs with too few blocks for an interval have the
+            range of their blocks in place of it.
 
     Raises:
         InputError: The runs have different baselines.
     """
     require_same_baseline([before, after])
     theirs = {(effect.key, effect.arm): effect for effect in after.effects}
+    ranges = ranges and all(run.counts_instructions for run in (*before.runs, *after.runs))
     return tuple(
-        _change(effect, theirs[effect.key, effect.arm], confidence)
+        _change(effect, theirs[effect.key, effect.arm], confidence, ranges)
         for effect in before.effects
         if (effect.key, effect.arm) in theirs
     )
 
 
-def _change(before: Effect, after: Effect, confidence: float) -> Change:
+def _change(before: Effect, after: Effect, confidence: float, ranges: bool) -> Change:
     ratio = before.scale == after.scale == "ratio"
+    samples = _sample(before, ratio), _sample(after, ratio)
     shift = mean_shift if before.kind == "typical" else rank_shift
-    found = shift(_sample(before, ratio), _sample(after, ratio), confidence)
-    change, low, high = found
-    if min(before.blocks, after.blocks) < least_blocks(LEVEL):
+    change, low, high = shift(*samples, confidence)
+    fewest = min(before.blocks, after.blocks)
+    ranged = ranges and 2 <= fewest < least_blocks(LEVEL)
+    if ranged:
+        # Chance has hardly a part in it: what two blocks may differ by is what they do differ by.
+        low, high = min(samples[1]) - max(samples[0]), max(samples[1]) - min(samples[0])
+    elif fewest < least_blocks(LEVEL):
         # A narrow interval of so short a run would pretend, as it would for an effect.
         low, high = -math.inf, math.inf
-    hidden = _hidden(before, ratio) + _hidden(after, ratio)
+    hidden = _hidden(before, ratio, counted=ranged) + _hidden(after, ratio, counted=ranged)
     # Blocks of a run that hang together tell less of it than so many would.
     wider = max(before.widened, after.widened)
     low, high = (change + wider * (end - change) for end in (low, high))
     ends = (change, low - hidden, high + hidden)
     change, low, high = (_ratio(end) if ratio else end for end in ends)
-    return Change(before, after, change, low, high, confidence)
+    return Change(before, after, change, low, high, confidence, ranged)
 
 
 def _ratio(logarithm: float) -> float:
     return math.exp(logarithm) if logarithm < 700 else math.inf
 
 
-def _hidden(effect: Effect, ratio: bool) -> float:
+def _hidden(effect: Effect, ratio: bool, *, counted: bool) -> float:
     """Return by how much an effect's end may be off for the steps of a clock, in all its blocks."""
     sides = effect.arm_summary.blocks, effect.baseline_summary.blocks
-    step = clock_step(effect.unit, [block.value for side in sides for block in side])
+    if counted:
+        # That clock steps by a nanosecond each instruction (QEMU's -icount shift=0). Values that
+        # are the same in all boots, as they are there, would be taken for those of a coarse one.
+        step = NANOSECOND if effect.unit == "s" else 0.0
+    else:
+        step = clock_step(effect.unit, [block.value for side in sides for block in side])
     if not step or not ratio:
         return step
     arm, baseline = (median(block.value for block in side) for side in sides)

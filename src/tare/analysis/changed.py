@@ -7,6 +7,7 @@ chooses another baseline after having seen the results looks at all of them: one
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -48,7 +49,8 @@ class Changed:
         if not one.ratio or one.change <= 0:
             return None
         if one.before.better == "higher":
-            return 1 / one.change, 1 / one.high if one.high else 0.0, 1 / max(one.low, 1e-300)
+            far = 1 / one.low if one.low > 0 else math.inf
+            return 1 / one.change, 1 / one.high if one.high else 0.0, far
         return one.change, one.low, one.high
 
 

@@ -106,7 +106,7 @@ def _entry(path: Path, number: int, entry: Any, floors: Mapping[str, Floor]) -> 
     try:
         gate = parse_gate(text)
     except InputError as error:
-        raise InputError(f"{where}: {error}", WRITE) from None
+        raise InputError(f"{where}: {error.message}", WRITE) from None
     floor = own or floors.get(gate.metric, Floor())
     return replace(gate, floor=floor.floor, share=floor.share)
 

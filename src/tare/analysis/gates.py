@@ -22,6 +22,7 @@ from tare.analysis.results import ArmSummary, Effect, Interval
 from tare.analysis.statistics.logratio import error_of_mean
 from tare.analysis.statistics.tails import median_interval
 from tare.errors import InputError
+from tare.study.checking import closest
 from tare.study.quantities import DURATION_UNITS
 
 ERROR = 0.05
@@ -152,7 +153,9 @@ def check(before: Comparison, after: Comparison, gates: Sequence[Gate]) -> tuple
     """Hold all gates of one call against two runs; they are one family.
 
     Each side of each interval errs in at most `ERROR` ÷ checks, so that any gate at all is
-    wrongly failed, or wrongly passed, in at most `ERROR` of calls (Bonferroni).
+    wrongly failed, or wrongly passed, in at most `ERROR` of calls (Bonferroni). Where both runs are
+    of deterministic labs and too short for an interval, the range of their blocks is held against
+    the limit instead, which has no such error.
 
     Args:
         before: The first run.
@@ -166,17 +169,38 @@ def check(before: Comparison, after: Comparison, gates: Sequence[Gate]) -> tuple
     found = changes(before, after, 1 - 2 * ERROR)
     for gate in gates:
         if not any(map(gate.matches, found)):
-            there = sorted({f"{c.key.workload} {c.key.metric}" for c in found if c.before.headline})
-            raise InputError(
-                f"the gate {gate.text!r} is about nothing that both runs have",
-                f"there are: {', '.join(there) or 'none'}",
-            )
+            raise _about_nothing(gate, found)
         _require_every_arm(gate, before, after)
         _require_unit(gate, [change for change in found if gate.matches(change)])
     checks = sum(gate.matches(change) for gate in gates for change in found)
-    narrow = changes(before, after, 1 - 2 * ERROR / max(1, checks))
+    narrow = changes(before, after, 1 - 2 * ERROR / max(1, checks), ranges=True)
     return tuple(
         _checked(gate, change) for gate in gates for change in narrow if gate.matches(change)
+    )
+
+
+def _about_nothing(gate: Gate, found: Sequence[Change]) -> InputError:
+    """Return the error for a gate that no change matches: its arm or scenario, or its metric."""
+    about = [
+        change
+        for change in found
+        if (change.key.workload, change.key.metric) == (gate.workload, gate.metric)
+    ]
+    arms = {change.arm for change in about}
+    scenarios = {change.key.scenario for change in about}
+    for kind, named, known in (("arm", gate.arm, arms), ("scenario", gate.scenario, scenarios)):
+        if about and named and named not in known:
+            return InputError(
+                f"the gate {gate.text!r} is about the {kind} {named}, of which not both runs have "
+                "that metric",
+                f"both have it of: {', '.join(sorted(known))}",
+            )
+    there = sorted({f"{c.key.workload} {c.key.metric}" for c in found if c.before.headline})
+    near = closest(f"{gate.workload} {gate.metric}", there)
+    meant = f"did you mean {near}? " if near else ""
+    return InputError(
+        f"the gate {gate.text!r} is about nothing that both runs have",
+        f"{meant}there are: {', '.join(there) or 'none'}",
     )
 
 

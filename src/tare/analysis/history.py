@@ -94,7 +94,9 @@ def history(comparisons: Sequence[Comparison], level: float = LEVEL) -> History:
     ordered = sorted(comparisons, key=lambda one: one.runs[0].started_at)
     if len(ordered) < LEAST_VALUES:
         raise InputError(
-            f"{len(ordered)} runs have no history",
+            "one run has no history"
+            if len(ordered) == 1
+            else f"{len(ordered)} runs have no history",
             f"name {LEAST_VALUES} or more: of fewer no order is unlikely enough",
         )
     studies = sorted({str(one.runs[0].study.get("study", "")) for one in ordered})

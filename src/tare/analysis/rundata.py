@@ -177,3 +177,11 @@ class RunData:
     def emulated_arms(self) -> frozenset[str]:
         """Arms whose results carry the mark of emulation."""
         return frozenset(p.arm for p in self.platforms if p.emulated)
+
+    @property
+    def counts_instructions(self) -> bool:
+        """Whether all was measured in a deterministic lab, whose time counts instructions."""
+        host, lab = self.study.get("host"), self.study.get("lab")
+        if not isinstance(host, Mapping) or not isinstance(lab, Mapping) or self.study.get("hosts"):
+            return False
+        return host.get("kind") == "lab" and lab.get("deterministic") is True

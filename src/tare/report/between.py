@@ -17,6 +17,7 @@ from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.verdict import LEVEL
 from tare.errors import InputError
 from tare.report.arrange import arranged
+from tare.report.run_doubts import doubts_of
 from tare.report.svg import legible
 from tare.report.words import (
     NONE,
@@ -74,6 +75,8 @@ def render_changes(before: Comparison, after: Comparison, console: Console) -> N
         "effects are compared, never values of different runs. With --gate all gates are one "
         "family." + (f" {FEW}, so shorter ones have no interval." if short else ""),
     )
+    for doubt in doubts_of(before.runs[0], after.runs[0]):
+        console.print(Text(f"Note: {doubt}", "yellow"), soft_wrap=True)
     for one in found:
         if one.reason:
             what, arm = _about(names, one.change.before)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from tare.analysis.changed import Changed, changed
 from tare.analysis.model import Comparison, RunData, VerdictWord
+from tare.analysis.statistics.maxt import least_blocks
+from tare.analysis.verdict import LEVEL
 from tare.outputs import put_for_user
 from tare.report.anchors import anchor_of
 from tare.report.arrange import arranged
@@ -19,6 +21,7 @@ from tare.report.figures.changes import ChangeMark, changes_figure
 from tare.report.figures.vector import svg_of
 from tare.report.palette import looks
 from tare.report.rendering import SCRIPTS, filled
+from tare.report.run_doubts import doubts_of
 from tare.report.svg import inline_svg, legible
 from tare.report.tables import Shown
 from tare.report.verdicts import ArmLine
@@ -93,7 +96,7 @@ def changes_page(pair: RunPair, found: Sequence[Changed], folder: Path) -> Chang
         title=f"{legible(comparison.title)}: two runs",
         subtitle=f"{_named(after)} against {_named(before)}; each effect against "
         f"{legible(pair.chosen)}",
-        alerts=_alerts(before, after),
+        alerts=doubts_of(before, after),
         lead=_lead(headlines),
         arms=_arms(headlines, comparison),
         wide=wide,
@@ -124,28 +127,22 @@ def _named(run: RunData) -> str:
     return f"{legible(run.run)} ({day} UTC)"
 
 
-def _alerts(before: RunData, after: RunData) -> tuple[str, ...]:
-    found = []
-    if before.study_sha256 != after.study_sha256:
-        found.append("The runs are of different versions of the study, or of different studies.")
-    for when, run in (("first", before), ("second", after)):
-        if not run.complete:
-            found.append(f"The {when} run is not complete.")
-        found += [f"The {when} run: {legible(doubt)}" for doubt in run.doubts]
-    return tuple(found)
-
-
 def _lead(headlines: Sequence[Changed]) -> str:
     if not headlines:
         return "The runs have no headline effect in common, so nothing can be compared."
     counts = Counter[str](one.verdict for one in headlines)
     told = [f"{counts[word]} {said}" for word, said in HEADED.items() if counts[word]]
-    open_ = counts["inconclusive"] + counts["preliminary"]
+    if counts["preliminary"] == len(headlines):
+        return (
+            f"Too few blocks to tell whether any of {counted(len(headlines), 'effect')} changed: "
+            f"each run needs {least_blocks(LEVEL)}."
+        )
     text = f"Of {counted(len(headlines), 'effect')} " + (
         f"{joined(told)} in the second run" if told else "none is shown to have changed"
     )
     text += f"; {counts['equivalent']} equivalent within the margin" if counts["equivalent"] else ""
-    return f"{text}{f'; {open_} inconclusive' if open_ else ''}."
+    open_ = [f"{counts[w]} {w}" for w in ("inconclusive", "preliminary") if counts[w]]
+    return f"{'; '.join((text, *open_))}."
 
 
 def _arms(headlines: Sequence[Changed], comparison: Comparison) -> tuple[ArmLine, ...]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tare.study.checking import shown, suggestion
+from tare.study.hosting import LABS
 from tare.study.sessions import without_arms
 from tare.study.yamltext import Path, Problem, dotted, parse_value
 
@@ -182,10 +183,19 @@ def _write(changed: Changed, path: Path, value: Any, option: str) -> None:
             return
         if last:
             here[part] = value
-        elif isinstance(here, dict) and here.get(part) is None:
-            here[part] = {}
+        elif isinstance(here, dict):
+            here[part] = _keys_of(here.get(part), path[:end])
         here = here[part]
     changed.options[path] = option
+
+
+def _keys_of(value: Any, path: Path) -> Any:
+    """Return what stands at ``path`` as a mapping, where it is none yet or a word for one."""
+    if value is None:
+        return {}
+    if path == ("lab",) and isinstance(value, str) and value in LABS:
+        return dict(LABS[value])
+    return value
 
 
 def _unreachable(here: Any, path: Path) -> str:

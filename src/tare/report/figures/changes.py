@@ -10,7 +10,7 @@ from tare.analysis.model import DECLARED
 from tare.report.figures.axes import log_axis
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Spec
-from tare.report.figures.plot import Plot, fitted
+from tare.report.figures.plot import Plot, fitted, width_of
 from tare.report.palette import MARGIN, SOFT, TEXT, TIE, Look
 
 ROW, FOOT, TOP, GAP = 22.0, 40.0, 6.0, 14.0
@@ -39,21 +39,25 @@ def changes_figure(
         margin: The practical margin, drawn as a band.
         width: In pixels.
     """
-    canvas, named = Canvas(width), width * 0.42
-    plot = Plot(canvas, named + GAP, TOP, width - named - 2 * GAP, ROW * len(marks))
+    canvas, labels = Canvas(width), [f"{mark.arm}: {mark.what}" for mark in marks]
+    # Beside the marks, or above each where they would be cut, and could not be told apart.
+    named = width * 0.42 if max(map(width_of, labels)) <= width * 0.42 else 0.0
+    row = ROW if named else 2 * ROW
+    plot = Plot(canvas, named + GAP, TOP, width - named - 2 * GAP, row * len(marks))
     centre = max(max(mark.cost[0], 1 / mark.cost[0]) for mark in marks)
     ends = [end for mark in marks for end in mark.cost[1:] if 0 < end < math.inf]
     # Not as far as intervals reach that hardly anything bounds.
     far = max(1 + 2 * margin, *(min(max(end, 1 / end), 1.5 * centre) for end in ends), centre)
     axis = log_axis(1 / far, far, "", most=5)
     left, right = plot.x(axis, 1 / (1 + margin)), plot.x(axis, 1 + margin)
-    canvas.rect(left, TOP, right, TOP + plot.height, MARGIN)
-    plot.across_grid(axis)
     plot.across(axis, "cost after ÷ before")
-    canvas.rule(plot.x(axis, 1.0), TOP, plot.x(axis, 1.0), TOP + plot.height, SOFT)
-    for number, mark in enumerate(marks):
-        y = TOP + (number + 0.5) * ROW
-        canvas.text(0, y, fitted(f"{mark.arm}: {mark.what}", named), ink=TEXT)
+    for number, (mark, label) in enumerate(zip(marks, labels, strict=True)):
+        end = TOP + (number + 1) * row
+        y = end - ROW / 2
+        canvas.rect(left, end - ROW, right, end, MARGIN)
+        Plot(canvas, plot.left, end - ROW, plot.width, ROW).across_grid(axis)
+        canvas.rule(plot.x(axis, 1.0), end - ROW, plot.x(axis, 1.0), end, SOFT)
+        canvas.text(0, end - row + ROW / 2, fitted(label, named or width), ink=TEXT)
         ink = looks[mark.arm].ink if mark.verdict in DECLARED else TIE
         ends = [min(max(end, axis.low), axis.high) for end in mark.cost[1:] if math.isfinite(end)]
         if len(ends) == 2:
