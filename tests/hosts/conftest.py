@@ -7,19 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from hosts.hosts_sshd import Sshd, Way
+from hosts.hosts_sshd import Sshd, Way, serving
 from tare.hosts import Host, LocalHost
 from tare.hosts.ssh.host import SshHost
 
 
 @pytest.fixture(scope="session")
 def shared_sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
-    server = Sshd(tmp_path_factory.mktemp("sshd"))
-    try:
-        server.start()
+    with serving(tmp_path_factory.mktemp("sshd")) as server:
         yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture(params=["local", "ssh"])
@@ -34,14 +30,8 @@ async def host(request: pytest.FixtureRequest, agent_program: Path) -> AsyncIter
 
 @pytest.fixture
 def sshd(tmp_path: Path) -> Iterator[Sshd]:
-    folder = tmp_path / "sshd"
-    folder.mkdir()
-    server = Sshd(folder)
-    try:
-        server.start()
+    with serving(tmp_path / "sshd") as server:
         yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture

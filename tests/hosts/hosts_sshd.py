@@ -11,6 +11,8 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -89,13 +91,28 @@ class Sshd:
 
     def cut(self) -> None:
         """Kill the processes that serve connections; new ones are still taken."""
+        self._signal(signal.SIGKILL)
+
+    def freeze(self) -> None:
+        """Stop the server as it is: connections stay, new ones are made, and nothing answers."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        assert self.process is not None
+        self._signal(signal.SIGCONT)
+        self.process.send_signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        """Send a signal to the processes of sessions, not to what was started by them."""
         assert self.process is not None
         for child in children_of(self.process.pid):
             for pid in (*children_of(child), child):
-                # The processes of a session: not what was started by them.
                 with contextlib.suppress(OSError):
                     if Path(f"/proc/{pid}/comm").read_text().startswith("sshd"):
-                        os.kill(pid, signal.SIGKILL)
+                        os.kill(pid, number)
 
     def stop(self) -> None:
         if self.process is not None:
@@ -114,6 +131,18 @@ class Sshd:
             "lease_s": 20,
         }
         return SshOptions(**{**known, **changes})
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[Sshd]:
+    """Hold an SSH server that keeps its files in a folder, which is made where it is not there."""
+    folder.mkdir(exist_ok=True)
+    server = Sshd(folder)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
 
 
 @dataclass

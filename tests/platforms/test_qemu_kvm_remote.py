@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hosts.hosts_sshd import Sshd
+from hosts.hosts_sshd import Sshd, serving
 from tare.errors import MachineFault
 from tare.hosts import Ledger, LocalHost
 from tare.hosts.ssh.host import SshHost
@@ -27,12 +27,8 @@ PATIENCE_S = 120.0
 
 @pytest.fixture(scope="module")
 def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
-    server = Sshd(tmp_path_factory.mktemp("sshd"))
-    try:
-        server.start()
+    with serving(tmp_path_factory.mktemp("sshd")) as server:
         yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture

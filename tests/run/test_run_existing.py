@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hosts.hosts_sshd import Sshd
+from hosts.hosts_sshd import Sshd, serving
 from run.run_driving import (
     Running,
     assert_no_ledger_is_left,
@@ -39,13 +39,8 @@ workloads:
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sshd]:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    (tmp_path / "sshd").mkdir()
-    server = Sshd(tmp_path / "sshd")
-    try:
-        server.start()
+    with serving(tmp_path / "sshd") as server:
         yield server
-    finally:
-        server.stop()
 
 
 def test_a_killed_run_leaves_nothing_in_the_machine_and_goes_on(

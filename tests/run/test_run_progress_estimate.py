@@ -17,6 +17,7 @@ from tare.errors import MachineFault
 from tare.events import (
     BlockFinished,
     BlockStarted,
+    Calibrated,
     CellFinished,
     CellStarted,
     Event,
@@ -28,6 +29,7 @@ from tare.events import (
     RunStarted,
 )
 from tare.run.believable import require_possible
+from tare.run.calibrating import judged
 from tare.run.progress import SILENCE_S, ProgressView, Tally
 from tare.run.progress_estimate import ALMOST, Watch, standing
 
@@ -180,6 +182,17 @@ def test_an_arm_that_runs_elsewhere_is_told_of_at_once() -> None:
     assert run.output.getvalue().splitlines() == [
         "  ✓ bare: the agent runs here",
         "    ! runs in dom0 under Xen, not on the bare machine",
+    ]
+
+
+def test_what_the_instrument_does_not_agree_on_is_told_with_both_figures() -> None:
+    run = Happening()
+    memory = judged("adding two arrays", "B/s", 10e9, 25e9, "NumPy's", 0.5)
+    counter = judged("counter's rate", "Hz", 2.6e9, 2.6e9, "the kernel's log", 0.0005)
+    run.view().take(run.record(Calibrated(took_s=0.5, found=(memory, counter))))
+    assert run.output.getvalue().splitlines() == [
+        "  ! calibrated: adding two arrays: 10.00 GB/s, 25.00 GB/s by NumPy's (60 % apart; 50 % "
+        "may be)"
     ]
 
 

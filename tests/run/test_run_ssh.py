@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hosts.hosts_sshd import Sshd
+from hosts.hosts_sshd import Sshd, serving
 from run.run_driving import (
     Running,
     assert_no_ledger_is_left,
@@ -86,13 +86,8 @@ EVERY = """\
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sshd]:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    (tmp_path / "sshd").mkdir()
-    server = Sshd(tmp_path / "sshd")
-    try:
-        server.start()
+    with serving(tmp_path / "sshd") as server:
         yield server
-    finally:
-        server.stop()
 
 
 def written(

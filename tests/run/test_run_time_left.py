@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+import os
+import signal
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import typer
@@ -12,15 +17,20 @@ from hypothesis import strategies as st
 
 from run.test_run_account import PLAN, Course
 from tare.cli.ending import says_how_to_go_on
+from tare.errors import MachineFault
 from tare.events import (
     BlockFinished,
     BlockStarted,
     EventLog,
+    Interrupted,
     Planned,
     RunFinished,
     RunResumed,
     RunStarted,
 )
+from tare.hosts.ledger.ledger import LOCAL, Ledger, ledger_path
+from tare.run.execution import Execution
+from tare.run.interrupt import StopRequest, listening
 from tare.run.progress import Tally
 
 BLOCKS = 4
@@ -85,9 +95,91 @@ def test_a_ctrl_c_while_nothing_listens_says_how_to_go_on(
     assert said in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("ctrl_c", [signal.default_int_handler, signal.SIG_IGN])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_what_asks_to_end_while_nothing_listens_counts_as_ctrl_c(
+    tmp_path: Path, number: signal.Signals, ctrl_c: Any
+) -> None:
+    """Also where Ctrl-C itself is ignored, as in the background of a script."""
+    before, other = signal.signal(number, signal.SIG_DFL), signal.signal(signal.SIGINT, ctrl_c)
+    try:
+        with pytest.raises(typer.Exit) as status, says_how_to_go_on(tmp_path):
+            signal.raise_signal(number)
+        assert status.value.exit_code == 130
+        assert signal.getsignal(number) is signal.SIG_DFL
+        signal.signal(number, signal.SIG_IGN)
+        # As under nohup.
+        with says_how_to_go_on(tmp_path):
+            signal.raise_signal(number)
+    finally:
+        signal.signal(number, before)
+        signal.signal(signal.SIGINT, other)
+
+
+async def test_a_run_gives_signals_back_to_whoever_heard_them_before() -> None:
+    def heard(number: int, frame: object) -> None:
+        raise AssertionError(number, frame)
+
+    task: Any = asyncio.current_task()
+    before = signal.signal(signal.SIGTERM, heard)
+    try:
+        with listening(StopRequest(task, lambda *_: None, lambda: None)):
+            assert signal.getsignal(signal.SIGTERM) is not heard
+        assert signal.getsignal(signal.SIGTERM) is heard
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def test_a_ctrl_c_before_a_run_began_has_nothing_to_go_on_with(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(typer.Exit), says_how_to_go_on(tmp_path / "none"):
         raise KeyboardInterrupt
     assert not capsys.readouterr().out
+
+
+def test_what_is_left_of_a_run_is_named_in_its_last_line_with_what_clears_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    folder = tmp_path / "run"
+    folder.mkdir()
+    with EventLog(folder / "events.jsonl") as log:
+        log.append(STARTED)
+    # Of another run; of this one, but undone; of this one on two hosts, once named as one of two.
+    for name, host, undone in (
+        ("rx", "other@there", False),
+        ("r-gone", "gone@there", True),
+        ("r", LOCAL, False),
+        ("r-there", "root@there", False),
+    ):
+        with Ledger(ledger_path(name), host=host) as ledger:
+            entry = ledger.record("directory", path="/tmp/tare-x")
+            if undone:
+                ledger.done(entry)
+    with pytest.raises(typer.Exit), says_how_to_go_on(folder):
+        raise KeyboardInterrupt
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "interrupted; what is left on root@there and this computer goes with: tare clean; "
+        f"go on with: tare resume {folder}"
+    )
+
+
+async def test_a_run_that_was_stopped_is_no_failed_one_whatever_breaks_then() -> None:
+    happened: list[object] = []
+
+    class Breaking(Execution):
+        async def _blocks(self, stop: StopRequest) -> None:
+            try:
+                os.kill(os.getpid(), signal.SIGTERM)
+                await asyncio.sleep(60)
+            finally:
+                raise MachineFault("the host is lost")
+
+    given: Any = SimpleNamespace(append=happened.append, wall_s=0.0, run_hosts={})
+    execution = Breaking(given, given, given, {}, given, given, "r", given, given)
+    assert await execution.carry_out() is None
+    assert happened == [Interrupted(finishing=False, reason="SIGTERM")]
+    task = asyncio.current_task()
+    assert task is not None
+    assert not task.cancelling()

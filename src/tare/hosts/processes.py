@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tare.hosts.begun import begun
 from tare.hosts.contract import Host, Process
 from tare.hosts.ledger.ledger import Entry, Ledger
 
@@ -70,15 +71,14 @@ class OwnedProcess:
         Returns:
             The exit status, negative for a signal.
         """
+        waiting = begun(self.wait())
         for ask in (None, self.terminate):
             if ask is not None:
                 await ask()
-            try:
-                return await asyncio.wait_for(asyncio.shield(self.wait()), grace_s)
-            except TimeoutError:
-                continue
+            if (await asyncio.wait({waiting}, timeout=grace_s))[0]:
+                return await waiting
         await self.kill()
-        return await self.wait()
+        return await waiting
 
 
 async def start_owned(

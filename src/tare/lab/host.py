@@ -16,6 +16,7 @@ from typing import Any, Self, TypeVar
 
 from tare.errors import InputError, MachineFault, TareError
 from tare.hosts import Host
+from tare.hosts.begun import begun
 from tare.hosts.ssh.host import SshHost
 from tare.hosts.ssh.options import SshOptions
 from tare.lab.command import PROGRAM, Places, command
@@ -137,7 +138,7 @@ class Lab:
         """End it, and remove what it had here; may be called again."""
         if self._stop is None:
             # Shielded: a stop that was begun goes on when whoever asked for it is cancelled.
-            self._stop = asyncio.ensure_future(self._end())
+            self._stop = begun(self._end())
         await asyncio.shield(self._stop)
 
     async def _end(self) -> None:
@@ -232,7 +233,7 @@ async def _up(
         port = await outer.ssh_port()
         places.known_hosts.write_text(keys.known_hosts(port))
         reached = ssh_options(places, port, deterministic=options.deterministic)
-        host = SshHost(reached, context.agent, tell=tell)
+        host = SshHost(reached, context.agent, tell=tell, leaving=context.leaving)
         lab = Lab(options, image, places, outer, host, port, remove, emulator)
     except BaseException:
         await outer.stop()

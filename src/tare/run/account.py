@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Status = Literal["complete", "stopped", "failed"]
 BLOCKS = 2
 """In so many blocks every attempted cell of an arm has to fail until it ends."""
+NOTHING_COMPARED = "nothing is compared: every arm but the baseline is skipped"
 _MACHINE = re.compile(r"tare-[0-9a-f]+(?:-[0-9a-f]+)?-\d+-([a-z][a-z0-9-]*)")
 """A machine's name: the run's identity, a number, its role."""
 
@@ -177,6 +178,19 @@ def require_worth(ended: Iterable[ArmEnded], baseline: str, *, strict: bool) -> 
             raise TareError(f"{said}, and it is the baseline, so there is nothing to compare with")
         if strict:
             raise TareError(f"{said}, and --strict ends the run then")
+
+
+def nothing_compared(
+    arms: Mapping[str, str | None], baseline: str, running: Collection[str]
+) -> bool:
+    """Return whether no arm runs but the baseline and its twins.
+
+    Args:
+        arms: The study's arms, each with the one that it repeats.
+        baseline: The arm that others are compared with.
+        running: The arms that run.
+    """
+    return all(baseline in (name, arms[name]) for name in running)
 
 
 def unfinished(plan: Plan, block: int, finished: Container[str]) -> list[tuple[Batch, list[Cell]]]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tare.errors import MachineFault
+from tare.errors import MachineFault, TareError
 
 if TYPE_CHECKING:
     from tare.platforms.contract import Machine
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LAST_WORDS_S = 1.0
+ANSWER_S = 30.0
+"""Seconds that an agent which is needed once more has to answer that something was stopped."""
+REMOVED_S = 3.0
+"""Seconds that one has whose machine is removed next: it may be stopped, and never answer."""
 
 
 async def while_alive(
@@ -54,3 +58,11 @@ async def side_by_side(*work: Coroutine[Any, Any, Any]) -> list[Any]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def given_up(work: Iterable[Coroutine[Any, Any, Any]]) -> None:
+    """Wait for work whose end is of no use, all at once, whatever becomes of it."""
+    found = await asyncio.gather(*work, return_exceptions=True)
+    for each in found:
+        if isinstance(each, BaseException) and not isinstance(each, TareError):
+            raise each

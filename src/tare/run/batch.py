@@ -173,6 +173,7 @@ class BatchRunner:
                     memory_of=arm.own_memory_of(context, cell.parameters),
                 )
                 fault = await attempt.carry_out()
+                self.stop.cell_over()
                 if fault is not None:
                     # Emulation itself kills a guest now and then (docs/lab.md).
                     passing = fault.transient or self.run_host.emulated

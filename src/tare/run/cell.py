@@ -14,7 +14,7 @@ from tare.errors import MachineFault, TareError, WorkloadFault
 from tare.events import CellFinished
 from tare.events.host_schedule import FACTS as HOST_FACTS
 from tare.platforms.contract import SUBJECT
-from tare.run.alive import while_alive
+from tare.run.alive import ANSWER_S, REMOVED_S, while_alive
 from tare.run.believable import Clocks, impossible, unmoved
 from tare.run.cluster.jobs import ClusterJob, job_facts
 from tare.run.cost import MEMORY, CellCost
@@ -270,10 +270,12 @@ class Attempt:
             await beginning
             reports = await loads.end()
             taken = await counters.end()
-        except BaseException:
+        except BaseException as error:
+            # Cancelled, the cell is the machines' last.
+            limit_s = REMOVED_S if isinstance(error, asyncio.CancelledError) else ANSWER_S
             await side.abandon()
-            await counters.abandon()
-            await _abandon(beginning, loads)
+            await counters.abandon(limit_s)
+            await _abandon(beginning, loads, limit_s)
             raise
         finally:
             await progress.end()
@@ -378,10 +380,10 @@ class Attempt:
         return told
 
 
-async def _abandon(beginning: asyncio.Future[None], loads: Loads) -> None:
+async def _abandon(beginning: asyncio.Future[None], loads: Loads, limit_s: float) -> None:
     """Stop the loads; what kept them from starting is the real reason, so it is raised."""
     beginning.cancel()
     cause = (await asyncio.gather(beginning, return_exceptions=True))[0]
-    await loads.abandon()
+    await loads.abandon(limit_s)
     if isinstance(cause, TareError):
         raise cause

@@ -87,20 +87,28 @@ class Execution:
         """
         task = asyncio.current_task()
         assert task is not None
-        stop = StopRequest(task, self._tell_interrupted)
+        stop = StopRequest(task, self._tell_interrupted, self._leave)
         with listening(stop):
             try:
                 await self._blocks(stop)
-            except asyncio.CancelledError:
-                if not stop.now:
+            except (asyncio.CancelledError, TareError) as error:
+                if stop.now:
+                    # A host that is lost while it is cleared has its fault take the place of the
+                    # cancellation, and the run was stopped all the same.
+                    task.uncancel()
+                    return None
+                if not isinstance(error, TareError):
                     raise
-                task.uncancel()
-                return None
-            except TareError as error:
                 return self._finish("failed", str(error))
+        if stop.finishing:
+            self._leave()
         if stop.finishing or self._part is not None:
             return None
         return self._finish("complete", self._fold.decided.reason if self._fold.decided else "")
+
+    def _leave(self) -> None:
+        for run_host in self._setup.run_hosts.values():
+            run_host.context.leaving.leave()
 
     async def _blocks(self, stop: StopRequest) -> None:
         self._log.append(Preflight(checks=await self._setup.preflight()))

@@ -90,6 +90,8 @@ def open_folder(path: Path) -> RunFolder:
         InputError: There is no run in it.
     """
     folder = RunFolder(path.absolute())
+    if path.is_file():
+        raise InputError(f"{path} is a file", f"name the run's folder, as {path.parent}")
     if not folder.events.is_file():
         raise InputError(
             f"{path} holds no run (there is no {folder.events.name})",

@@ -12,6 +12,7 @@ from tare.agent.channel import StreamChannel
 from tare.agent.client import AgentClient
 from tare.errors import TareError
 from tare.hosts import start_owned
+from tare.run.alive import ANSWER_S, given_up
 from tare.run.cost import MEMORY
 
 if TYPE_CHECKING:
@@ -177,10 +178,9 @@ class Counters:
         ahead = clock.guest_ns - (clock.host_before_ns + clock.host_after_ns) // 2
         return self.start_ns + ahead
 
-    async def abandon(self) -> None:
-        """Stop sampling after the cell has failed."""
+    async def abandon(self, limit_s: float = ANSWER_S) -> None:
+        """Stop sampling after the cell has failed, in so many seconds at most."""
         await self._look_away()
-        for agent in self._agents.values():
-            with suppress(TareError):
-                await agent.counters_stop()
+        stopping = [agent.counters_stop(limit_s) for agent in self._agents.values()]
         self._agents.clear()
+        await given_up(stopping)

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+_HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 class Stoppable(Protocol):
     """What can be asked to stop."""
@@ -22,11 +24,23 @@ class Stoppable(Protocol):
 
 
 class StopRequest:
-    """Whether, and how urgently, the user asked the run to stop."""
+    """Whether, and how urgently, the user asked the run to stop.
 
-    def __init__(self, task: asyncio.Task[object], notice: Callable[[bool, str], None]) -> None:
+    Args:
+        task: What is cancelled where it is to stop now.
+        notice: Is told whether the current cell is finished first, and who asked.
+        leave: Has all hosts wait no longer for what does not answer.
+    """
+
+    def __init__(
+        self,
+        task: asyncio.Task[object],
+        notice: Callable[[bool, str], None],
+        leave: Callable[[], None],
+    ) -> None:
         self._task = task
         self._notice = notice
+        self._leave = leave
         self.finishing = False
         self.now = False
 
@@ -44,18 +58,50 @@ class StopRequest:
             return
         self.finishing = self.now = True
         self._notice(False, reason)
+        self._leave()
         self._task.cancel()
+
+    def cell_over(self) -> None:
+        """Note that a cell has ended: where it was to be the last, only clearing up is left."""
+        if self.finishing:
+            self._leave()
 
 
 @contextmanager
 def listening(request: Stoppable) -> Iterator[None]:
     """Connect SIGINT, SIGTERM and SIGHUP to ``request`` while the block runs."""
     loop = asyncio.get_running_loop()
+    before = {number: signal.getsignal(number) for number in _HEARD}
     loop.add_signal_handler(signal.SIGINT, request.polite)
     loop.add_signal_handler(signal.SIGTERM, request.urgent, "SIGTERM")
     loop.add_signal_handler(signal.SIGHUP, request.urgent, "the terminal was closed")
     try:
         yield
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number, handler in before.items():
             loop.remove_signal_handler(number)
+            # Before and after, whoever began the run listens otherwise.
+            signal.signal(number, handler)
+
+
+@contextmanager
+def stopped_in_order() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP do what Ctrl-C does, where nothing else listens for them.
+
+    By themselves they end Tare at once, and what was begun on hosts is left there.
+    """
+    unheard = [each for each in _HEARD if signal.getsignal(each) is signal.SIG_DFL]
+    for number in unheard:
+        signal.signal(number, _as_ctrl_c)
+    try:
+        yield
+    finally:
+        for number in unheard:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _as_ctrl_c(*_: object) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # In the background of a script Ctrl-C is for others, and this signal is not.
+        raise KeyboardInterrupt
+    signal.raise_signal(signal.SIGINT)

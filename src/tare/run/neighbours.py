@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tare.errors import MachineFault, TareError, WorkloadFault
+from tare.run.alive import ANSWER_S, given_up
 from tare.workloads import MachineFacts, Metric, Parameters, Workload, fitted
 
 if TYPE_CHECKING:
@@ -262,15 +263,16 @@ class Loads:
                 )
             await asyncio.sleep(LOOK_S)
 
-    async def abandon(self) -> None:
-        """Stop whatever is under way after the cell has failed; what it did is of no use."""
+    async def abandon(self, limit_s: float = ANSWER_S) -> None:
+        """Stop whatever is under way after the cell has failed; what it did is of no use.
+
+        Args:
+            limit_s: Seconds that all of it together may take to answer.
+        """
         for handles in (self._under_way, self._partners):
-            for role, handle in list(handles.items()):
-                del handles[role]
-                try:
-                    await handle.stop()
-                except (MachineFault, WorkloadFault):
-                    continue
+            stopping = [handle.stop(limit_s) for handle in handles.values()]
+            handles.clear()
+            await given_up(stopping)
 
 
 async def _why_ended(neighbour: Neighbour, handle: LoadHandle) -> WorkloadFault | MachineFault:

@@ -16,6 +16,7 @@ from rich.text import Text
 from tare.events.model import Kind
 from tare.hosts.local import LocalHost
 from tare.registry import installed
+from tare.run.account import NOTHING_COMPARED, nothing_compared
 from tare.run.checking import check_arms, described, facts_of, plan_study
 from tare.run.room import assumed_memory, found_memory, require_room
 from tare.run.runhost.assumed import Believed, assumed_host, believed
@@ -162,6 +163,9 @@ def show_plan(outlook: Outlook, console: Console) -> None:
             console.print(Text(f"    ! {marked(study, name, said.verdict.mark)}", "yellow"))
     for line in _skips(outlook):
         console.print(line)
+    twins = {name: arm.twin_of for name, arm in study.arms.items()}
+    if plan.skipped and nothing_compared(twins, study.baseline, plan.arms):
+        console.print(Text(f"  ! {NOTHING_COMPARED}", "yellow"))
     _show_cells(plan, console)
     if not outlook.probed:
         console.print(

@@ -39,6 +39,8 @@ from tare.events import (
     SessionFinished,
     Skipped,
 )
+from tare.run.account import NOTHING_COMPARED, nothing_compared
+from tare.run.calibration_words import calibration_lines
 from tare.study.cells import cell_label
 from tare.study.quantities import format_duration
 
@@ -224,6 +226,12 @@ class ProgressView:
         """Say what is skipped, once it is known that no more comes; each reason has one line."""
         for line in skip_lines(self._skips):
             self._console.print(line, highlight=False)
+        whole = {skip.arm for skip in self._skips if not (skip.scenario or skip.workload)}
+        started = self.tally.fold.started
+        if whole and started is not None:
+            arms = {name: arm.get("twin_of") for name, arm in started.study["arms"].items()}
+            if nothing_compared(arms, started.study["baseline"], arms.keys() - whole):
+                self._console.print(Text(f"  ! {NOTHING_COMPARED}", "yellow"), highlight=False)
         self._skips.clear()
 
     def _render(self) -> RenderableType:
@@ -271,9 +279,8 @@ def _lines(event: Event, tally: Tally) -> list[Text]:
         case Preflight():
             return [_check_line(check) for check in event.checks if check.level != "ok"]
         case Calibrated():
-            where = f" on {event.host}" if event.host else ""
-            wrong = [each for each in event.found if each.level != "ok"]
-            return [Text(f"  ! {each.what}{where}: {each.found}", "yellow") for each in wrong]
+            wrong = calibration_lines(event, wrong_only=True)
+            return [Text(f"  {line}", "yellow") for line in wrong]
         case PlatformChecked() if event.usable:
             mark = " (emulated)" if event.emulated else ""
             lines = [Text(f"  ✓ {event.arm}{mark}: {event.reason}", "green")]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tare.errors import InputError, TareError
 from tare.events import Fold, Record
+from tare.hosts.leaving import Leaving
 from tare.hosts.ledger.cleanup import clean, clean_all
 from tare.hosts.ledger.ledger import Ledger, ledger_path, state_dir
 from tare.hosts.local import LocalHost
@@ -218,30 +219,38 @@ async def _afar(
     from tare.run.runhost.booted import running
     from tare.run.runhost.ssh import SshRunHost, remote_lock, ssh_options
 
-    agent = agent_path()
+    agent, leaving = agent_path(), Leaving()
     options = ssh_options(spec)
     async with AsyncExitStack() as held:
         if hold:
             held.enter_context(host_lock(run, state_dir() / f"lock-{_slug(options)}"))
-        host = await held.enter_async_context(SshHost(options, agent, tell=say))
-        if hold:
-            await _clear(host, say)
-        made = _ledger(ledger_name, lambda: host, say, afar=(host, way_of(options)))
-        ledger = await held.enter_async_context(made)
-        if hold:
-            await held.enter_async_context(remote_lock(host, ledger, run))
-        context = Context(
-            host=host, ledger=ledger, cache=cache_dir(), agent=agent, here=LocalHost(agent)
-        )
-        yield SshRunHost(
-            host,
-            context,
-            installed().platforms,
-            await facts_afar(host),
-            spec.boot,
-            await running(host),
-            say,
-        )
+        with leaving.if_cancelled():
+            host = await held.enter_async_context(
+                SshHost(options, agent, tell=say, leaving=leaving)
+            )
+            if hold:
+                await _clear(host, say)
+            made = _ledger(ledger_name, lambda: host, say, afar=(host, way_of(options)))
+            ledger = await held.enter_async_context(made)
+            if hold:
+                await held.enter_async_context(remote_lock(host, ledger, run))
+            context = Context(
+                host=host,
+                ledger=ledger,
+                cache=cache_dir(),
+                agent=agent,
+                here=LocalHost(agent),
+                leaving=leaving,
+            )
+            yield SshRunHost(
+                host,
+                context,
+                installed().platforms,
+                await facts_afar(host),
+                spec.boot,
+                await running(host),
+                say,
+            )
 
 
 @asynccontextmanager

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path, PurePosixPath
@@ -35,6 +36,7 @@ from tare.errors import InputError, MachineFault
 from tare.hosts.contract import Host
 from tare.hosts.interfaces import remove_network_part
 from tare.hosts.ledger.ledger import LAB, Entry, Ledger, LedgerInUse, all_ledgers
+from tare.hosts.ledger.nested import AFAR, entry_there
 from tare.hosts.ledger.settings import restore
 from tare.hosts.ledger.undoing import PREFIX, Refused, Undo
 from tare.hosts.loops import attached, detach
@@ -121,27 +123,37 @@ async def clean(
     """
     known = {**_UNDO, **undoers}
     told: list[str] = []
+    lost: Counter[str] = Counter()
     for entry in reversed(ledger.open_entries()):
         if entry.number < since:
             break
+        machine = str(entry.details["of"]) if entry.kind == AFAR else ""
+        if machine in lost:
+            # One attempt for all of them: a machine that is gone stays so for each.
+            lost[machine] += 1
+            continue
         if entry.kind not in known:
-            told.append(
-                f"Could not undo {entry.kind} {_named(entry)}: what made it is not installed."
-            )
+            told.append(f"Could not undo {_words(entry)}: what made it is not installed.")
             continue
         try:
             sentence = await known[entry.kind](host, entry)
         except Refused as refusal:
-            told.append(f"Left {entry.kind} {_named(entry)}: {refusal}.")
+            told.append(f"Left {_words(entry)}: {refusal}.")
             ledger.done(entry)
             continue
         except (OSError, MachineFault, InputError) as error:
-            told.append(f"Could not undo {entry.kind} {_named(entry)}: {error}.")
+            told.append(f"Could not undo {_words(entry)}: {error}.")
+            if machine and isinstance(error, MachineFault) and error.transient:
+                lost[machine] = 0
             continue
         ledger.done(entry)
         if sentence:
             told.append(sentence)
-    return told
+    return told + [
+        f"{count} more of {machine} were not tried: `tare clean` does once it is back."
+        for machine, count in lost.items()
+        if count
+    ]
 
 
 async def undo_one(host: Host, entry: Entry) -> str:
@@ -149,6 +161,12 @@ async def undo_one(host: Host, entry: Entry) -> str:
     if entry.kind not in _UNDO:
         raise Refused(f"nobody knows how {entry.kind} is undone")
     return await _UNDO[entry.kind](host, entry)
+
+
+def _words(entry: Entry) -> str:
+    if entry.kind == AFAR:
+        return f"{_words(entry_there(entry))} on {entry.details['of']}"
+    return f"{entry.kind} {_named(entry)}"
 
 
 def _named(entry: Entry) -> str:

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import errno
 import os
-import signal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -14,10 +13,12 @@ from typing import Any, Self
 
 from tare.errors import InputError, MachineFault
 from tare.hosts.contract import Completed, Host, Process
+from tare.hosts.leaving import Leaving
+from tare.hosts.ssh.opening import Opening
 from tare.hosts.ssh.options import SshOptions
+from tare.hosts.ssh.process import SshProcess
 from tare.hosts.ssh.session import Session, again
 from tare.hosts.ssh.streams import Incoming, Outgoing
-from tare.hosts.ssh.wire import Ended
 from tare.hosts.topology import SHOW_TOPOLOGY, read_topology
 from tare.study.placement import HostCpus
 
@@ -26,77 +27,6 @@ _PUT = 'cat > "$1.part" && chmod "$2" "$1.part" && mv -f "$1.part" "$1"'
 
 # The directory's name is in the keeper's command line, and in no other process's.
 _END_KEEPER = 'grep -qsF "$2" "/proc/$1/cmdline" && kill -9 "$1"; rm -rf "$2"'
-
-
-class SshProcess(Process):
-    """A process on a host reached over SSH; it ends when Tare does.
-
-    Args:
-        session: What holds it.
-        number: The id of the request that started it.
-    """
-
-    def __init__(self, session: Session, number: int) -> None:
-        self._session = session
-        self._number = number
-        self._ended = session.exit_of(number)
-        self._incoming = session.incoming(2 * number)
-        self._outgoing = session.outgoing(2 * number, whole=False)
-        self._pid = 0
-
-    async def begun(self, answer: asyncio.Future[dict[str, Any]]) -> Self:
-        """Wait until it runs; raises OSError where the host's kernel refuses."""
-        self._pid = int((await answer)["pid"])
-        return self
-
-    @property
-    def pid(self) -> int:
-        """The process id on its host."""
-        return self._pid
-
-    @property
-    def returncode(self) -> int | None:
-        """The exit status, negative for a signal; None while it runs."""
-        if not self._ended.done():
-            return None
-        return -signal.SIGKILL if self._ended.exception() else self._ended.result()
-
-    @property
-    def stdin(self) -> asyncio.StreamWriter:
-        """The stream that the process reads."""
-        return self._outgoing.writer
-
-    @property
-    def stdout(self) -> asyncio.StreamReader:
-        """The stream that the process writes."""
-        return self._incoming.reader
-
-    async def wait(self) -> int:
-        """Return the exit status once the process has ended.
-
-        Raises:
-            MachineFault: The host was lost.
-        """
-        return await asyncio.shield(self._ended)
-
-    async def terminate(self) -> None:
-        """Ask the process to end; nothing happens if it already has."""
-        await self._signal(signal.SIGTERM)
-
-    async def kill(self) -> None:
-        """End the process at once and reap it; nothing happens if it already ended.
-
-        Raises:
-            MachineFault: The host is lost, and the process may still run there for a while.
-        """
-        await self._signal(signal.SIGKILL)
-        with contextlib.suppress(Ended):
-            await self.wait()
-
-    async def _signal(self, number: signal.Signals) -> None:
-        if self.returncode is None:
-            with contextlib.suppress(Ended):
-                await self._session.request("signal", process=self._number, signal=int(number))
 
 
 class SshHost(Host):
@@ -110,6 +40,7 @@ class SshHost(Host):
         options: How the host is reached.
         agent: The ``tare-agent`` program for that host; it is copied there once.
         tell: Is called with a sentence when the connection breaks, comes back, or is lost.
+        leaving: Tells when Tare is to end.
     """
 
     def __init__(
@@ -118,13 +49,15 @@ class SshHost(Host):
         agent: Path,
         *,
         tell: Callable[[str], None] | None = None,
+        leaving: Leaving | None = None,
     ) -> None:
         self.name = options.name
-        self._options = options
-        self._agent = agent
         self._tell = tell or (lambda _: None)
         self._session: Session | None = None
         self._opening = asyncio.Lock()
+        self._sessions = Opening(self.name, lambda: Session(options, agent, self._tell))
+        if leaving is not None:
+            leaving.note(self)
         self._topology: HostCpus | None = None
 
     def __repr__(self) -> str:
@@ -149,7 +82,18 @@ class SshHost(Host):
             InputError: The host's key or the login is not right, or a file is missing.
             MachineFault: The host does not answer, or cannot run the agent.
         """
+        self._sessions.rested()
         await self._connected()
+
+    def leave(self) -> None:
+        """Wait no longer for a host that is lost: Tare is to end now.
+
+        While the host answers, everything is done as ever. Once it does not, it is given up after
+        :data:`tare.hosts.ssh.wire.LEAVING_S` seconds, for good.
+        """
+        self._sessions.leave()
+        if self._session is not None:
+            self._session.leave()
 
     async def close(self) -> None:
         """End all that was started on the host, and the connection."""
@@ -159,8 +103,7 @@ class SshHost(Host):
     async def _connected(self) -> Session:
         async with self._opening:
             if self._session is None or self._session.fault is not None:
-                session = Session(self._options, self._agent, self._tell)
-                await session.open()
+                session = await self._sessions.open()
                 before, self._session = self._session, session
                 if before is not None:
                     # What the lost session left need not wait for the end of its lease.
@@ -298,7 +241,7 @@ class SshHost(Host):
         number, answer = session.begin("read", path=str(path))
         content = session.incoming(2 * number, ends_with_error=True)
         try:
-            await answer
+            await session.answered("read", answer)
             return await content.reader.read()
         except ConnectionResetError as error:
             raise _fault(session, error) from None
@@ -312,11 +255,11 @@ class SshHost(Host):
         outgoing = session.outgoing(2 * number, whole=False)
         outgoing.write(data)
         try:
-            await answer
+            await session.answered("write", answer)
         except OSError as error:
             raise _named(error, path) from None
         finally:
-            session.over(2 * number)
+            outgoing.stop()
 
     async def put(self, local: Path, path: str | Path, *, mode: int = 0o644) -> None:
         """Copy a file of this computer to the host; it is there whole, or not at all.
@@ -373,7 +316,7 @@ class SshHost(Host):
         incoming: Incoming = session.incoming(2 * number)
         outgoing: Outgoing = session.outgoing(2 * number, whole=True)
         try:
-            await answer
+            await session.answered(op, answer)
         except OSError as error:
             raise _named(error, path) from None
         return incoming.reader, outgoing.writer

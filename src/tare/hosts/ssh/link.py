@@ -16,6 +16,11 @@ from typing import Any, NamedTuple
 CONTROL, MESSAGE, DATA = range(3)
 LONGEST = 4 << 20
 TELL_AFTER = 256 << 10
+STUCK = 8
+"""So often the other end may say what arrived while the oldest frame under way still did not.
+
+It is asked four times within the silence that a connection survives, so that as many answers may be
+on their way to which a new frame comes too late; this is twice that."""
 _LENGTH = struct.Struct("<I")
 _HEAD = struct.Struct("<BQ")
 _STREAM = struct.Struct("<I")
@@ -71,6 +76,7 @@ class Link:
         self._sent = 0
         self._received = 0
         self._untold = 0
+        self._unmoved = 0
         self._write: Callable[[bytes], None] | None = None
 
     def greeting(self) -> bytes:
@@ -80,6 +86,7 @@ class Link:
     def resume(self, write: Callable[[bytes], None], theirs: int) -> None:
         """Go on over a connection whose other end has received the frames up to ``theirs``."""
         self.arrived(theirs)
+        self._unmoved = 0
         self._write = write
         for _, data in self._kept:
             write(data)
@@ -87,6 +94,11 @@ class Link:
     def cut(self) -> None:
         """Note that the connection is gone: what is sent waits for the next."""
         self._write = None
+
+    @property
+    def connected(self) -> bool:
+        """Whether what is sent goes out at once."""
+        return self._write is not None
 
     def message(self, value: Mapping[str, Any]) -> None:
         """Send a JSON object."""
@@ -103,8 +115,18 @@ class Link:
 
     def arrived(self, theirs: int) -> None:
         """Forget what the other end has received."""
+        self._unmoved = self._unmoved + 1 if self._kept else 0
         while self._kept and self._kept[0][0] <= theirs:
             self._kept.popleft()
+            self._unmoved = 0
+
+    @property
+    def stuck(self) -> bool:
+        """Whether the other end answers, and takes nothing: a frame was lost on the way.
+
+        What it is asked comes behind the frames, so that each answer should tell of one more.
+        """
+        return self._unmoved >= STUCK
 
     def is_new(self, frame: Frame) -> bool:
         """Return whether a frame is the next one; it counts as received then."""

@@ -8,6 +8,7 @@ import errno
 import json
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,14 @@ from tare.hosts.ssh.streams import Incoming, Outgoing
 from tare.hosts.ssh.wire import Ended, Wire
 
 _FINISH_S = 5.0
+ANSWER_S = 60.0
+"""Seconds over a connection that lives after which a request is not waited for any more."""
+WORK_S = 600.0
+"""So many where it takes as long as its files are big."""
+_WORK = ("remove", "write")
+_AT_ONCE = ("start", "signal")
+"""What the keeper answers before it takes anything else: where it does not, it is of no use."""
+_LOOK_S = 1.0
 
 Fault = InputError | MachineFault
 
@@ -33,7 +42,8 @@ class Session:
     """
 
     def __init__(self, options: SshOptions, agent: Path, tell: Callable[[str], None]) -> None:
-        self._name = options.name
+        self.name = options.name
+        self._lease_s = options.lease_s
         self._tell = tell
         self._link = Link()
         self._wire = Wire(options, agent, self._link, self._take, tell)
@@ -78,7 +88,11 @@ class Session:
         self._task.cancel()
         await asyncio.wait([self._task])
         self._wire.close()
-        self._fail(Ended(f"the connection to {self._name} was closed"))
+        self._fail(Ended(f"the connection to {self.name} was closed"))
+
+    def leave(self) -> None:
+        """Give the host up soon where it does not answer."""
+        self._wire.leave()
 
     async def _live(self) -> None:
         try:
@@ -87,7 +101,7 @@ class Session:
             self._tell(f"{fault.message[0].upper()}{fault.message[1:]}.")
             self._fail(fault)
         except Exception as error:
-            self._fail(MachineFault(f"{self._name}: {error!r}", transient=True))
+            self._fail(MachineFault(f"{self.name}: {error!r}", transient=True))
             raise
         finally:
             self._wire.close()
@@ -121,9 +135,46 @@ class Session:
 
         Raises:
             OSError: The host's kernel refuses it.
-            MachineFault: The host is lost.
+            MachineFault: The host is lost, or its keeper does not answer.
         """
-        return await self.begin(op, **fields)[1]
+        return await self.answered(op, self.begin(op, **fields)[1])
+
+    async def answered(self, op: str, answer: asyncio.Future[dict[str, Any]]) -> dict[str, Any]:
+        """Return the answer to a request that was begun; raises as :meth:`request` does."""
+        limit_s = WORK_S if op in _WORK else ANSWER_S
+        try:
+            if await self.heard(answer, limit_s):
+                return answer.result()
+        finally:
+            answer.cancel()
+        fault = MachineFault(
+            f"{self.name} is connected, but what Tare started there to keep its processes did not "
+            f"answer `{op}` within {limit_s:g} s",
+            "look there for what hangs (dmesg, a disk, memory); what is left of Tare ends by "
+            f"itself {self._lease_s} s after the connection, and `tare clean` removes the rest",
+            transient=True,
+        )
+        if op in _AT_ONCE:
+            self._fail(fault)
+            if self._task is not None:
+                self._task.cancel()
+        raise again(fault)
+
+    async def heard(self, what: asyncio.Future[Any], limit_s: float) -> bool:
+        """Wait for something of the host's; returns whether it came.
+
+        Args:
+            what: What is waited for; it is left as it is.
+            limit_s: Seconds to wait, not counting those in which there is no connection: how long
+                it is tried again then is not decided here.
+        """
+        left = limit_s
+        while not what.done() and left > 0:
+            began = time.monotonic()
+            await asyncio.wait({what}, timeout=min(left, _LOOK_S))
+            if self._link.connected:
+                left -= time.monotonic() - began
+        return what.done()
 
     def kill(self, number: int) -> None:
         """Kill a process and what is in its group, without waiting; by its request's id."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from typing import Any, Protocol
 
@@ -79,6 +80,29 @@ class Incoming(asyncio.ReadTransport):
             self._owed = 0
 
 
+class _Writer(asyncio.StreamWriter):
+    """A writer that its loop closes where nobody did.
+
+    The collector finds it in any thread, and while something else is sent. Were it closed then and
+    there, as asyncio does, its last frame would come before its turn, and the keeper takes no more.
+    """
+
+    def __init__(
+        self,
+        transport: asyncio.WriteTransport,
+        protocol: asyncio.BaseProtocol,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        super().__init__(transport, protocol, None, loop)
+        self._soon = loop.call_soon_threadsafe
+
+    def __del__(self) -> None:
+        if not self.transport.is_closing():
+            # A loop that is closed sends nothing any more.
+            with contextlib.suppress(RuntimeError):
+                self._soon(self.transport.close)
+
+
 class Outgoing(asyncio.WriteTransport):
     """A stream to the host, written through ``writer``; it goes no faster than it is taken.
 
@@ -100,7 +124,7 @@ class Outgoing(asyncio.WriteTransport):
         self._loop = loop
         self._protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader())
         self._protocol.connection_made(self)
-        self.writer = asyncio.StreamWriter(self, self._protocol, None, loop)
+        self.writer: asyncio.StreamWriter = _Writer(self, self._protocol, loop)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send bytes as far as the other end takes them, and keep the rest for later."""

@@ -26,6 +26,8 @@ from tare.hosts.ssh.link import Decoder, Frame, Link
 from tare.hosts.ssh.options import SshOptions
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
+LEAVING_S = 10.0
+"""So long a broken connection is tried again where Tare is to end now."""
 _READ = 1 << 18
 _NO_KEEPER = "there is no keeper"
 _SUDO = ("sudo", "-n", "--")
@@ -68,6 +70,8 @@ class Wire:
         self._decoder = Decoder()
         self._door: Door | None = None
         self._front: Front | None = None
+        self._patience_s = options.patience_s
+        self._trying: asyncio.Timeout | None = None
         self.boot = ""
         self.keeper_pid = 0
 
@@ -129,6 +133,16 @@ class Wire:
         if self._door is not None:
             self._door.connection.abort()
 
+    def leave(self) -> None:
+        """Try a broken connection again for :data:`LEAVING_S` seconds at most, from now on."""
+        self._patience_s = min(self._patience_s, LEAVING_S)
+        if self._trying is None:
+            return
+        within = asyncio.get_running_loop().time() + self._patience_s
+        if (before := self._trying.when()) is None or within < before:
+            self._tell(f"{self._options.name} is waited for {self._patience_s:g} s more.")
+            self._trying.reschedule(within)
+
     async def live(self, closing: Callable[[], bool]) -> None:
         """Take what comes, over as many connections as that needs, until ``closing()``.
 
@@ -187,6 +201,9 @@ class Wire:
                     return "it was closed"
                 for frame in self._decoder.feed(data):
                     self._take(frame)
+                if self._link.stuck:
+                    # Over the next connection all is sent again.
+                    return "it takes nothing that is sent"
         except TimeoutError:
             return f"nothing came for {self._options.silence_s:g} s"
         except (OSError, asyncssh.Error) as error:
@@ -201,24 +218,28 @@ class Wire:
 
     async def _again(self, how: str) -> Front:
         self._opened.connection.abort()
-        deadline = time.monotonic() + self._options.patience_s
         pause = _FIRST_PAUSE_S
         last: Exception = Broken(how)
-        while (left := deadline - time.monotonic()) > 0:
-            try:
-                async with asyncio.timeout(left):
-                    return await self._try_again()
-            except (UnknownKey, Ended):
-                raise
-            # A host that comes up refuses connections, and then logins, for a while.
-            except (InputError, MachineFault, Broken, OSError, asyncssh.Error) as error:
-                last = error
-            await asyncio.sleep(min(pause, max(0.0, deadline - time.monotonic())))
-            pause = min(2 * pause, _LONGEST_PAUSE_S)
-        words = last.message if isinstance(last, TareError) else reason(last)
+        try:
+            # Told to leave, Tare cuts short even a login that is under way.
+            async with asyncio.timeout(self._patience_s) as self._trying:
+                while True:
+                    try:
+                        return await self._try_again()
+                    except (UnknownKey, Ended):
+                        raise
+                    # A host that comes up refuses connections, and then logins, for a while.
+                    except (InputError, MachineFault, Broken, OSError, asyncssh.Error) as error:
+                        last = error
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, _LONGEST_PAUSE_S)
+        except TimeoutError:
+            words = last.message if isinstance(last, TareError) else reason(last)
+        finally:
+            self._trying = None
         raise MachineFault(
             f"the connection to {self._options.name} broke ({how}) and did not come back within "
-            f"{self._options.patience_s:g} s: {words}",
+            f"{self._patience_s:g} s: {words}",
             f"what Tare started there ends by itself within {self._options.lease_s} s",
             transient=True,
         )

@@ -1,0 +1,20 @@
+"""Work that goes on when whoever asked for it waits no longer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def begun(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Begin work that each who waits for it shields; what it fails of is told to those alone.
+
+    A host may be lost when nobody waits any more. That is told of elsewhere, and no mistake whose
+    traceback a user should see.
+    """
+    task = asyncio.ensure_future(work)
+    task.add_done_callback(lambda it: it.cancelled() or it.exception())
+    return task

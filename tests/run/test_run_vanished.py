@@ -1,0 +1,122 @@
+"""Hosts and machines that fall silent: a run that is to stop does, and names what is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hosts.hosts_sshd import Sshd, keepers, serving
+from run.run_driving import Running, assert_no_ledger_is_left, assert_no_process_is_left, tare
+from run.test_run_ssh import under_way, written
+from run.test_run_standstill import descendants
+
+pytestmark = pytest.mark.slow
+STOPPED = """
+study: stopped
+baseline: bare
+blocks: {least: 2, most: 2}
+shape: {vcpus: 1, memory: 128MiB}
+arms:
+  bare: {platform: bare}
+scenarios:
+  contended:
+    subject: {cpus: pinned}
+    neighbours: [{load: cpu-load, cpus: same}, {load: cpu-load, cpus: same}]
+workloads:
+  numeric-sort: {duration: 60s}
+"""
+SOON_S = 60
+"""Ten seconds of silence, ten more of waiting, and the report; it was more than seven minutes."""
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sshd]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with serving(tmp_path / "sshd") as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("asked", "patience", "waited"),
+    [
+        pytest.param((signal.SIGTERM,), "5min", "10 s", id="sigterm"),
+        pytest.param((signal.SIGINT, signal.SIGINT), "5min", "10 s", id="ctrl-c-twice"),
+        # Once, it is the cell that decides how long the host is waited for.
+        pytest.param((signal.SIGINT,), "5s", "5 s", id="ctrl-c"),
+    ],
+)
+def test_a_run_whose_host_vanished_stops_soon_and_names_what_clears_up(
+    server: Sshd, tmp_path: Path, asked: tuple[signal.Signals, ...], patience: str, waited: str
+) -> None:
+    folder = tmp_path / "run"
+    study = written(server, tmp_path, duration="60s")
+    study.write_text(study.read_text().replace("patience: 5s", f"patience: {patience}"))
+    with Running(folder, "run", study, "--out", folder) as running:
+        running.wait_for(under_way)
+        server.freeze()
+        began = time.monotonic()
+        for number in asked:
+            running.process.send_signal(number)
+            time.sleep(0.5)
+        status, output = running.end(SOON_S * 4)
+    took_s = time.monotonic() - began
+    assert status == 130, output
+    assert took_s < SOON_S, output
+    name = f"127.0.0.1:{server.port}"
+    assert f"did not come back within {waited}" in output
+    last = output.splitlines()[-1]
+    assert name in last
+    assert last.endswith(f"goes with: tare clean; go on with: tare resume {folder}")
+    server.thaw()
+    cleaned = tare("clean")
+    assert cleaned.returncode == 0, cleaned.stderr
+    assert name in cleaned.stdout
+    assert_no_process_is_left(folder)
+    assert_no_ledger_is_left(tmp_path)
+
+
+def test_a_run_that_is_stopped_before_it_measures_leaves_nothing(
+    server: Sshd, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    lock = server.folder / "locks" / "tare-host.lock"
+    with Running(folder, "run", written(server, tmp_path), "--out", folder) as running:
+        deadline = time.monotonic() + 60
+        while not (lock.exists() and lock.read_text()):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        running.process.send_signal(signal.SIGTERM)
+        status, output = running.end(SOON_S)
+    assert status == 130, output
+    assert "Traceback" not in output
+    assert not keepers(server)
+    assert_no_ledger_is_left(tmp_path)
+
+
+def test_a_run_whose_machines_stand_still_stops_soon_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    folder, study = tmp_path / "run", tmp_path / "study.yaml"
+    study.write_text(STOPPED)
+    with Running(folder, "run", study, "--out", folder) as running:
+        running.wait_for(under_way)
+        time.sleep(2)
+        agents = descendants(running.process.pid)
+        assert len(agents) >= 3
+        for agent in agents:
+            os.kill(agent, signal.SIGSTOP)
+        began = time.monotonic()
+        running.process.send_signal(signal.SIGTERM)
+        status, output = running.end(SOON_S * 4)
+    assert status == 130, output
+    # Each of four agents was waited for in turn, for half a minute.
+    assert time.monotonic() - began < SOON_S, output
+    assert not [agent for agent in agents if Path(f"/proc/{agent}").exists()]
+    assert_no_process_is_left(folder)
+    assert_no_ledger_is_left(tmp_path)
