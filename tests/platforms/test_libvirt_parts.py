@@ -163,12 +163,6 @@ async def test_a_host_of_ovirt_s_is_left_to_its_engine(
     assert not verdict.usable and "vdsm" in verdict.reason and "ovirt" in verdict.hint
 
 
-async def test_a_host_that_is_far_away_is_refused(context: Context) -> None:
-    context.host.local = False
-    verdict = await Libvirt().check(context, LibvirtOptions())
-    assert "this computer only" in verdict.reason
-
-
 @pytest.fixture
 def driver() -> Iterator[str]:
     with embedded() as uri:
@@ -202,7 +196,7 @@ async def test_what_libvirt_refuses_is_told_and_nothing_is_left(
     assert context.ledger.open_entries() == ()
     assert not spec.workdir.exists()
     # What a Tare that was killed had defined is removed by the ledger's word, and only that.
-    connection = Connection(driver)
+    connection = Connection(driver, driver)
     await connection.open()
     try:
         shape, uuid = spec.shape, "087429f0-8653-4414-aac1-c8a394a85cd0"
@@ -222,14 +216,6 @@ async def test_what_libvirt_refuses_is_told_and_nothing_is_left(
         assert not await connection.remove(uuid, name)
     finally:
         await connection.close()
-
-
-async def test_a_ledger_of_another_host_is_left(context: Context) -> None:
-    context.host.local = False
-    context.ledger.record("libvirt-domain", uri="qemu:///system", name="tare-x", id="x")
-    (told,) = await clean(context.host, context.ledger, Libvirt.undoers)
-    assert "Could not undo" in told
-    assert len(context.ledger.open_entries()) == 1
 
 
 def test_an_arm_is_told_by_what_is_special_of_it() -> None:

@@ -82,6 +82,14 @@ def _backing(found: Found, part: ET.Element) -> None:
             found.leave(f"<memoryBacking> {each.tag}")
 
 
+def _nodes(found: Found, part: ET.Element) -> None:
+    for each in part:
+        if each.tag == "memory" and each.get("mode", "strict") == "strict":
+            found.bind_memory(each.get("nodeset", ""))
+        else:
+            found.leave(f"<numatune> {each.tag} {each.get('mode', '')}".rstrip())
+
+
 def _processor(found: Found, part: ET.Element) -> None:
     mode = part.get("mode", "custom")
     model = (part.findtext("model") or "").strip()
@@ -128,9 +136,11 @@ def _devices(found: Found, part: ET.Element) -> None:
             _disk(found, each)
         elif each.tag == "interface":
             model = each.find("model")
-            found.add_nic("rtl8139" if model is None else model.get("type", ""))
-            if (driver := each.find("driver")) is not None and driver.get("queues"):
-                found.leave(f"{driver.get('queues')} queues of the network interface")
+            driver = each.find("driver")
+            found.add_nic(
+                "rtl8139" if model is None else model.get("type", ""),
+                None if driver is None else whole(driver.get("queues")),
+            )
         elif each.tag == "controller" and each.get("type") == "scsi":
             if not (controller := each.get("model", "auto")).startswith("virtio"):
                 found.leave(f"disk controller {controller}", "virtio-scsi is taken")
@@ -148,8 +158,7 @@ def _disk(found: Found, disk: ET.Element) -> None:
     found.add_disk(bus, said.get("cache", ""), said.get("io", ""))
     if not first:
         return
-    if said.get("type", "raw") != "raw":
-        found.leave(f"disk format {said.get('type')}", "raw is taken")
+    found.disk_kept_as(said.get("type", "raw"))
     if queues := whole(said.get("queues")):
         found.options["disk_queues"] = queues
     if said.get("iothread"):
@@ -166,6 +175,7 @@ _PARTS: dict[str, Callable[[Found, ET.Element], None]] = {
     "vcpu": _vcpu,
     "cputune": _tune,
     "memoryBacking": _backing,
+    "numatune": _nodes,
     "cpu": _processor,
     "os": _system,
     "features": _features,

@@ -11,6 +11,7 @@ import yaml
 from pydantic import ValidationError
 
 from tare.errors import InputError
+from tare.platforms.imported.numbers import whole
 from tare.platforms.qemu.disk_options import DiskOptions
 from tare.platforms.qemu.options import QemuOptions
 from tare.study.quantities import format_size
@@ -20,7 +21,11 @@ LONGEST = 4 << 20
 """Bytes of a description; a larger file is none."""
 PARAVIRTUAL, EMULATED = "paravirtual", "emulated"
 NICS = {"virtio": PARAVIRTUAL, "e1000": EMULATED}
-"""The models that Tare's own machines have; another is named among what is left out."""
+"""The network cards that each kind of devices brings along."""
+OTHER_NICS = ("e1000e", "rtl8139", "vmxnet3", "tulip")
+"""Those that the option `nic` names; of what is none of these, nothing is carried over."""
+FORMATS = ("raw", "qcow2")
+"""What a disk's file can be, in the words of the option `disk-format`."""
 PARAVIRTUAL_BUSES = frozenset({"virtio", "scsi", "nvme"})
 BUSES = {
     "virtio": "virtio-blk",
@@ -114,20 +119,47 @@ class Found:
         self._one_of("disk_cache", cache, _CACHES)
         self._one_of("disk_aio", aio, _AIO)
 
-    def add_nic(self, model: str) -> None:
-        """Take a network interface: its model, as far as Tare's machines have it."""
+    def disk_kept_as(self, form: str) -> None:
+        """Take the format of the disk's file, such as ``qcow2``."""
+        if form in FORMATS:
+            if form != "raw":
+                self.options["disk_format"] = form
+        else:
+            self.leave(f"disk format {form}", "raw is taken")
+
+    def add_nic(self, model: str, queues: int | None = None) -> None:
+        """Take a network interface, as far as Tare's machines have it.
+
+        Args:
+            model: As QEMU calls it; ``virtio`` for all of its names.
+            queues: Its pairs of queues; None: not said.
+        """
         self._nics += 1
         if self._nics > 1:
             self.leave(f"network interface {self._nics} ({model})", "a machine of Tare's has one")
             return
         if model in NICS:
             self._card = NICS[model]
+        elif model in OTHER_NICS:
+            self.options["nic"] = model
         else:
-            self.leave(f"network interface {model}", "Tare has virtio and e1000")
+            known = ", ".join((*NICS, *OTHER_NICS))
+            self.leave(f"network interface {model}", f"Tare has {known}")
+        if queues is not None and queues > 1:
+            self.options["nic_queues"] = queues
+
+    def bind_memory(self, nodes: str) -> None:
+        """Take the NUMA nodes that the memory comes from, as a list such as ``0`` or ``0-1``."""
+        if (node := whole(nodes)) is not None:
+            self.options["numa_node"] = node
+        else:
+            self.leave(f"memory of the NUMA nodes {nodes}", "write `numa-node`, which is one")
 
     def settle(self) -> None:
         """Choose the kind of devices by the network card, and the disk's bus beside it."""
         if not self._bus and not self._card:
+            if "nic" in self.options:
+                self.options["devices"] = EMULATED
             return
         disk = PARAVIRTUAL if self._bus in PARAVIRTUAL_BUSES else EMULATED
         self.options["devices"] = self._card or disk

@@ -100,11 +100,10 @@ def _part(found: Found, key: str, value: str) -> None:
             for name in sorted(each for each in said if each.startswith(("mbps", "iops"))):
                 found.leave(f"disk {name}={said[name]}")
     elif _NIC.fullmatch(key):
-        first_pair = next(iter(pairs(value, "model").items()), ("", ""))
-        found.add_nic(first_pair[1] if first_pair[0] == "model" else first_pair[0])
         said = pairs(value, "model")
-        if "queues" in said:
-            found.leave(f"{said['queues']} queues of the network interface")
+        first_pair = next(iter(said.items()), ("", ""))
+        model = first_pair[1] if first_pair[0] == "model" else first_pair[0]
+        found.add_nic(model, whole(said.get("queues")))
         if "rate" in said:
             found.leave(f"network rate={said['rate']}")
     elif key not in IGNORED:

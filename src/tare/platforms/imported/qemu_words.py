@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 
 from tare.platforms.imported.model import Found
 from tare.platforms.imported.numbers import bytes_of, whole
@@ -22,7 +23,7 @@ SILENT = frozenset(
 ALONE = frozenset(
     {
         *("nodefaults", "no-user-config", "daemonize", "S", "nographic", "no-shutdown", "usb"),
-        *("no-reboot", "no-hpet", "enable-kvm", "no-acpi", "snapshot"),
+        *("no-reboot", "no-hpet", "enable-kvm", "no-acpi", "snapshot", "mem-prealloc"),
     }
 )
 """Options without a value."""
@@ -74,6 +75,7 @@ def read_words(text: str) -> Found:
     found = Found()
     found.options["accelerator"] = "tcg"
     backends: dict[str, dict[str, str]] = {}
+    queues = _queues_of(words)
     rest = iter(words[first + 1 :])
     for word in rest:
         name = word.lstrip("-")
@@ -87,12 +89,22 @@ def read_words(text: str) -> Found:
             if name == "drive" and said.get("media") != "cdrom" and said.get("if") != "none":
                 _drive(found, said.get("if", "ide"), said)
         elif name == "device":
-            _device(found, value, backends)
+            _device(found, value, backends, queues)
         elif name in _OPTIONS:
             _OPTIONS[name](found, value)
         elif name not in SILENT:
             found.leave(f"-{name} {value}".rstrip())
     return found
+
+
+def _queues_of(words: list[str]) -> dict[str, int | None]:
+    """Return the pairs of queues of each ``-netdev``, which its card need not follow."""
+    netdevs = (
+        pairs(value, "type")
+        for name, value in pairwise(words)
+        if name.lstrip("-") == "netdev" and name.startswith("-")
+    )
+    return {said.get("id", ""): whole(said.get("queues")) for said in netdevs}
 
 
 def pairs(value: str, first: str) -> dict[str, str]:
@@ -119,10 +131,23 @@ def _flat(value: object, name: str = "") -> Iterator[tuple[str, str]]:
     if isinstance(value, dict):
         for key, held in value.items():
             yield from _flat(held, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list):
+        for number, held in enumerate(value):
+            yield from _flat(held, f"{name}.{number}")
     elif isinstance(value, bool):
         yield name, "on" if value else "off"
     elif isinstance(value, str | int):
         yield name, str(value)
+
+
+def _whole_backend(name: str, backends: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """Return what is said of a disk: of its format, and of the file below it, as libvirt splits it.
+
+    What its format says goes before what its file says.
+    """
+    said = dict(backends.get(name, {}))
+    below = backends.get(said.get("file", ""), {})
+    return {**{key: value for key, value in below.items() if key != "driver"}, **said}
 
 
 def _drive(found: Found, bus: str, said: Mapping[str, str]) -> None:
@@ -132,26 +157,32 @@ def _drive(found: Found, bus: str, said: Mapping[str, str]) -> None:
     first = found.disks == 0
     found.add_disk(bus, cache, said.get("aio", said.get("file.aio", "")))
     form = said.get("format", said.get("driver", "raw"))
-    if first and form not in ("raw", "file", "host_device"):
-        found.leave(f"disk format {form}", "raw is taken")
+    if first:
+        found.disk_kept_as("raw" if form in ("file", "host_device") else form)
     for name in sorted(key for key in said if key.startswith("throttling")):
         found.leave(f"disk {name}={said[name]}")
 
 
-def _device(found: Found, value: str, backends: Mapping[str, Mapping[str, str]]) -> None:
+def _device(
+    found: Found,
+    value: str,
+    backends: Mapping[str, Mapping[str, str]],
+    queues: Mapping[str, int | None],
+) -> None:
     said = pairs(value, "driver")
     kind = said.get("driver", "")
     if kind in DISKS:
         first = found.disks == 0
-        _drive(found, DISKS[kind], backends.get(said.get("drive", ""), {}))
-        if first and (queues := whole(said.get("num-queues"))):
-            found.options["disk_queues"] = queues
+        _drive(found, DISKS[kind], _whole_backend(said.get("drive", ""), backends))
+        if first and (several := whole(said.get("num-queues"))):
+            found.options["disk_queues"] = several
         if first and said.get("iothread"):
             found.options["iothread"] = True
     elif _NIC.fullmatch(kind):
-        found.add_nic(NICS.get(kind, kind))
-        if said.get("mq") == "on":
-            found.leave("queues of the network interface")
+        pairs_of_queues = queues.get(said.get("netdev", ""))
+        found.add_nic(NICS.get(kind, kind), pairs_of_queues)
+        if said.get("mq") == "on" and pairs_of_queues is None:
+            found.leave("queues of the network interface", "write `nic-queues`")
     elif not _QUIET.fullmatch(kind):
         found.leave(f"-device {kind}")
 
@@ -213,11 +244,27 @@ def _object(found: Found, value: str) -> None:
             found.options["hugepages"] = True
         elif said.get("prealloc") in ("on", "yes"):
             found.options["prealloc"] = True
-        for name in ("host-nodes", "policy"):
-            if name in said:
-                found.leave(f"memory {name}={said[name]}")
+        nodes = said.get("host-nodes", said.get("host-nodes.0", ""))
+        if nodes and said.get("policy") == "bind" and "host-nodes.1" not in said:
+            found.bind_memory(nodes)
+        elif nodes or "policy" in said:
+            found.leave(f"memory host-nodes={nodes},policy={said.get('policy', '')}")
     elif kind not in ("iothread", "secret", "rng-random"):
         found.leave(f"-object {kind}")
+
+
+def _mem_path(found: Found, value: str) -> None:
+    if "hugepages" in value:
+        found.options["hugepages"] = True
+        found.options.pop("prealloc", None)
+    else:
+        found.leave(f"-mem-path {value}")
+
+
+def _mem_prealloc(found: Found, value: str) -> None:
+    # Tare touches huge pages in any case.
+    if "hugepages" not in found.options:
+        found.options["prealloc"] = True
 
 
 def _overcommit(found: Found, value: str) -> None:
@@ -258,6 +305,8 @@ _OPTIONS: dict[str, Callable[[Found, str], None]] = {
     "enable-kvm": _kvm,
     "cpu": _processor,
     "object": _object,
+    "mem-path": _mem_path,
+    "mem-prealloc": _mem_prealloc,
     "overcommit": _overcommit,
     "name": _name,
     "kernel": _kernel,

@@ -56,6 +56,9 @@ def import_bytes(content: bytes, source: str) -> Arm:
         text = content.decode()
     except UnicodeDecodeError:
         raise InputError(f"{source}: is no text", f"known: {KNOWN}") from None
+    if not text.strip():
+        # As a command leaves it that failed where its output was to go to a file.
+        raise InputError(f"{source}: is empty", f"known: {KNOWN}")
     try:
         found = _understood(text)
     except RecursionError:

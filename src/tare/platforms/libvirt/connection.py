@@ -38,14 +38,16 @@ def _say_nothing(*_: Any) -> None:
 
 
 class Connection:
-    """A connection to libvirt on this computer.
+    """A connection to libvirt.
 
     Args:
-        uri: Which.
+        uri: Which, as it is called on this computer.
+        name: What messages call it.
     """
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, name: str) -> None:
         self._uri = uri
+        self._name = name
         self._library = load()
         self._open: Any = None
 
@@ -59,7 +61,7 @@ class Connection:
             self._open = await self._call(self._library.open, self._uri)
         except MachineFault as fault:
             raise InputError(
-                f"libvirt does not answer at {self._uri}: {fault.message}",
+                f"libvirt does not answer at {self._name}: {fault.message}",
                 "is its daemon running? try: systemctl start libvirtd",
             ) from None
 

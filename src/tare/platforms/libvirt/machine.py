@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tare.agent.channel import StreamChannel
 from tare.agent.client import AgentClient
 from tare.errors import MachineFault, TareError
+from tare.hosts.begun import begun
 from tare.hosts.trace.threads import allowed_cpus, run_delay, threads_of
 from tare.platforms.contract import Context, Machine, Shape
 from tare.platforms.guest_hello import first_hello, last_line
@@ -294,7 +295,7 @@ class LibvirtMachine(Machine):
         """Ask the guest to power off, then destroy and undefine the domain; may be called again."""
         if self._stopping is None:
             # Shielded: a stop that was begun goes on when whoever asked for it is cancelled.
-            self._stopping = asyncio.ensure_future(self._stop())
+            self._stopping = begun(self._stop())
         await asyncio.shield(self._stopping)
 
     async def _stop(self) -> None:

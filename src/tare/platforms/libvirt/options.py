@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -10,6 +10,7 @@ from tare.platforms.linux.cpu_places import EmulatorCpus, cpus_in_words
 from tare.platforms.qemu.disk_options import AttachedDisk
 from tare.platforms.qemu.features import CpuFeatures
 from tare.platforms.qemu.options import HugePageSize, QemuOptions
+from tare.study.forms import WORD, Form
 from tare.study.quantities import Duration, format_duration, format_size
 
 CPU_MODES = ("host-passthrough", "host-model", "maximum")
@@ -18,15 +19,19 @@ PERIOD_US = 100_000
 LEAST_QUOTA_US = 1000
 """The least quota that libvirt takes (libvirt.org, "CPU Tuning")."""
 
+_URI = Form(
+    r"^qemu(\+unix)?:///\S*$",
+    "libvirt's own name of a connection on the host itself, such as `qemu:///system`",
+)
+
 
 class LibvirtOptions(AttachedDisk):
     """Options of the platform ``libvirt``."""
 
-    uri: str = Field(
+    uri: Annotated[str, _URI] = Field(
         default="qemu:///system",
-        pattern=r"^qemu(\+unix)?:///\S*$",
-        description="The connection to libvirt on this computer; `qemu:///session` is that of a "
-        "user without rights.",
+        description="The connection to libvirt, as it is called on the host itself; "
+        "`qemu:///session` is that of a user without rights, on this computer only.",
     )
     accelerator: Literal["tcg", "kvm"] = Field(
         default="tcg",
@@ -36,9 +41,8 @@ class LibvirtOptions(AttachedDisk):
     machine: Literal["q35", "pc"] = Field(
         default="q35", description="The mainboard: PCI Express (`q35`) or the older PCI (`pc`)."
     )
-    cpu: str | None = Field(
+    cpu: Annotated[str, WORD] | None = Field(
         default=None,
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
         description="The processor model: `host-passthrough`, `host-model`, `maximum`, or a name "
         "of libvirt's; by default `host-passthrough` with kvm and `maximum` with tcg.",
     )

@@ -9,10 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
-from tare.errors import InputError, MachineFault, TareError
+from tare.errors import MachineFault, TareError
 from tare.hosts.contract import Host
 from tare.hosts.ledger.ledger import Entry
 from tare.hosts.ledger.undoing import require_own
+from tare.images.ship import at_host
 from tare.platforms.contract import (
     ANY_BOOT,
     KVM_BOOT,
@@ -29,7 +30,8 @@ from tare.platforms.contract import (
     Verdict,
     Write,
 )
-from tare.platforms.libvirt.connection import Connection
+from tare.platforms.libvirt.carried import carried
+from tare.platforms.libvirt.connection import Connection, load
 from tare.platforms.libvirt.domain import Files, domain_xml
 from tare.platforms.libvirt.machine import LibvirtMachine
 from tare.platforms.libvirt.options import LibvirtOptions
@@ -50,30 +52,29 @@ COPY_S = 300.0
 DOMAIN = "libvirt-domain"
 VDSM = "/etc/vdsm/vdsm.conf"
 """What a computer has that is a host of oVirt's."""
-ELSEWHERE = "libvirt is driven on this computer only so far, and the host is another"
 # Of what is large and only read, a link does; what libvirt gives to QEMU's user is a copy.
 _COPY = 'cp --reflink=auto "$1" "$2" && chmod a+r "$2"'
 _LINK = '{ ln "$1" "$2" 2>/dev/null || cp --reflink=auto "$1" "$2"; } && chmod a+r "$2"'
 
 
 @asynccontextmanager
-async def connected(uri: str) -> AsyncIterator[Connection]:
-    """Hold a connection to libvirt; raises InputError where there is none to be had."""
-    connection = Connection(uri)
-    await connection.open()
-    try:
-        yield connection
-    finally:
-        await connection.close()
+async def connected(host: Host, uri: str) -> AsyncIterator[Connection]:
+    """Hold a connection to a host's libvirt; raises InputError where there is none to be had."""
+    load()
+    async with carried(host, uri) as way:
+        connection = Connection(way, uri if host.local else f"{uri} of {host.name}")
+        await connection.open()
+        try:
+            yield connection
+        finally:
+            await connection.close()
 
 
 async def undo_domain(host: Host, entry: Entry) -> str:
     """Destroy and undefine a domain; see :data:`tare.hosts.ledger.undoing.Undo`."""
     name = str(entry.details["name"])
     require_own(name)
-    if not host.local:
-        raise InputError(ELSEWHERE)
-    async with connected(str(entry.details["uri"])) as connection:
+    async with connected(host, str(entry.details["uri"])) as connection:
         removed = await connection.remove(str(entry.details["id"]), name)
     return f"Removed the domain {name}." if removed else ""
 
@@ -82,6 +83,7 @@ class Libvirt(Platform[LibvirtOptions]):
     """Guests that libvirt runs: domains of type `qemu` or `kvm`, made by its API."""
 
     name = "libvirt"
+    known_as = dict.fromkeys(("virsh", "virt-manager", "libvirtd"), "")
     options = LibvirtOptions
     variants = tuple(Variant(name, {"accelerator": name}) for name in ("tcg", "kvm"))
     undoers = MappingProxyType({DOMAIN: undo_domain, VOLUME: remove_volume})
@@ -151,13 +153,11 @@ class Libvirt(Platform[LibvirtOptions]):
         def refused(reason: str, hint: str) -> Verdict:
             return Verdict(False, reason, hint, self.emulated(options), versions, able)
 
-        if not context.host.local:
-            return refused(ELSEWHERE, "run Tare on that host, or take `platform: qemu`")
         if await context.host.exists(VDSM):
-            reason = "libvirt of this computer belongs to oVirt's vdsm, which undoes what others do"
+            reason = "libvirt of this host belongs to oVirt's vdsm, which undoes what others do"
             return refused(reason, "make its guests by its engine: `platform: ovirt`")
         try:
-            async with connected(options.uri) as connection:
+            async with connected(context.host, options.uri) as connection:
                 versions |= await connection.versions()
                 await connection.capabilities(options.machine, options.domain_type)
         except TareError as error:
@@ -179,7 +179,11 @@ class Libvirt(Platform[LibvirtOptions]):
         """Build or find the image; see :meth:`tare.platforms.qemu.platform.Qemu.prepare`."""
         kernel = context.kernel or ("rt" if realtime else "generic")
         image = await image_for(context, kernel, options.like_qemu.needs, shape)
-        return prepared_by(image, kernel=image.boot_kernel, initramfs=image.initramfs)
+        files = {"kernel": image.boot_kernel, "initramfs": image.initramfs}
+        # Machines that start at the same moment should not have to wait for it.
+        for file in files.values():
+            await at_host(context.host, file)
+        return prepared_by(image, **files)
 
     async def start(
         self, context: Context, options: LibvirtOptions, prepared: Prepared, spec: MachineSpec
@@ -217,7 +221,7 @@ class Libvirt(Platform[LibvirtOptions]):
                 disk_thread=thread if options.iothread else (),
                 link=link,
             )
-            connection = await held.enter_async_context(connected(options.uri))
+            connection = await held.enter_async_context(connected(host, options.uri))
             entry = context.ledger.record(DOMAIN, uri=options.uri, name=spec.name, id=uuid)
 
             async def remove() -> None:
@@ -256,9 +260,9 @@ async def _files(host: Host, prepared: Prepared, spec: MachineSpec, disk: Path |
         wanted["toolbox"] = spec.toolbox.image
     there: dict[str, Path] = {}
     for name, file in wanted.items():
-        there[name] = spec.workdir / name
+        there[name], brought = spec.workdir / name, await at_host(host, file)
         script = _LINK if name == "toolbox" else _COPY
-        await _ran(host, ["sh", "-c", script, "sh", str(file), str(there[name])])
+        await _ran(host, ["sh", "-c", script, "sh", str(brought), str(there[name])])
     return Files(
         kernel=there["kernel"],
         initramfs=there["initramfs"],
