@@ -12,10 +12,14 @@ from pathlib import Path
 import pytest
 
 from scripts import architecture as drawing
+from tare.run.catalog import build_catalog
+from tare.study.hosts_file import KnownHosts
+from tare.study.load import parse_study
 from tare.testing.conformance import PlatformCases
 
 ROOT = Path(__file__).parents[1]
 EXTENDING, ARCHITECTURE = ROOT / "docs" / "extending.md", ROOT / "docs" / "architecture.md"
+FENCED = re.compile(r"^```yaml[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^```\w+ (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -73,6 +77,26 @@ def test_what_the_pages_name_is_there(page: Path) -> None:
         importlib.import_module(name)
     for link in re.findall(r"\]\(([^)#:]+)(?:#\w+)?\)", text):
         assert (page.parent / link).exists(), link
+
+
+STUDIES = [
+    pytest.param(text, id=f"{page.stem}-{number}")
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    if page != EXTENDING  # Its study names what is made there.
+    for number, text in enumerate(FENCED.findall(page.read_text(encoding="utf-8")), 1)
+    if re.search(r"^study: ", text, re.MULTILINE)
+]
+
+
+@pytest.mark.parametrize("text", STUDIES)
+def test_a_study_that_a_page_shows_can_be_used(text: str) -> None:
+    assert parse_study(
+        text.encode(), "shown", build_catalog(), hosts=KnownHosts(Path("hosts"))
+    ).arms
+
+
+def test_pages_show_studies() -> None:
+    assert len(STUDIES) >= 8
 
 
 @pytest.mark.parametrize(("name", "where"), [("my-vm", "owning"), ("disk-aio", "disk")])

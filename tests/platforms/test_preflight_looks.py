@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tare.events import Check
 from tare.hosts import Completed, LocalHost
+from tare.platforms.linux.own_priority import own_priority
 from tare.platforms.linux.preflight import _ranges, preflight
 
 CPUS = "/sys/devices/system/cpu"
@@ -133,3 +134,20 @@ def test_ranges_name_exactly_the_cpus(cpus: set[int]) -> None:
         first, _, last = part.partition("-")
         named |= set(range(int(first), int(last or first) + 1))
     assert named == cpus
+
+
+async def test_what_tare_inherited_of_its_own_priority_is_told() -> None:
+    usual = ["nice", "-n", "0"]
+    assert (await _priority_under(usual)).level == "ok"
+    nicer = await _priority_under(["nice", "-n", "5"])
+    assert (nicer.level, "nice 5" in nicer.found) == ("bad", True)
+    batch = await _priority_under(["chrt", "--batch", "0"])
+    assert (batch.level, "policy batch" in batch.found) == ("bad", True)
+
+
+async def _priority_under(started_by: list[str]) -> Check:
+    class Under(LocalHost):
+        async def run(self, argv, **options):  # type: ignore[no-untyped-def]
+            return await super().run([*started_by, *argv], **options)
+
+    return await own_priority(Under())

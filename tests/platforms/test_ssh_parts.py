@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from hosts.hosts_sshd import Sshd, keepers
+from hosts.hosts_sshd import Sshd, keepers, serving
 from platforms.test_ssh_conformance import options_for
 from tare.errors import InputError, MachineFault
 from tare.hosts import Completed, Ledger, LocalHost
@@ -167,13 +167,8 @@ def test_an_arm_names_its_machine() -> None:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Sshd]:
-    (tmp_path / "sshd").mkdir()
-    server = Sshd(tmp_path / "sshd")
-    try:
-        server.start()
+    with serving(tmp_path / "sshd") as server:
         yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture

@@ -127,6 +127,8 @@ def test_a_password_has_no_place_in_a_study() -> None:
         VendorOptions.model_validate({"address": "a", "password": PLANTED})
     options = VendorOptions(address="a", credentials="/root/c")
     assert options.way() == {"address": "a", "port": None, "credentials": "/root/c", "ca": None}
+    # What was left is removed from any folder.
+    assert VendorOptions(address="a", ca="x.pem").way()["ca"] == str(Path.cwd() / "x.pem")
 
 
 def test_certificates_are_verified_against_the_ca_that_is_named(tmp_path: Path) -> None:

@@ -307,13 +307,20 @@ async def test_secrets_are_nowhere(there: Simulator, context: Context) -> None:
 
 
 async def test_what_a_killed_run_left_is_removed_by_the_ledger(
-    there: Simulator, context: Context
+    there: Simulator, context: Context, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    machine = await begun(context, there.options())
+    options = there.options()
+    assert options.ca is not None
+    monkeypatch.chdir(Path(options.ca).parent)
+    beside = options.model_copy(update={"ca": Path(options.ca).name})
+    machine = await begun(context, beside)
     assert there.left()
+    # Whoever cleans up may be anywhere.
+    monkeypatch.chdir(tmp_path)
     told = await clean(context.host, context.ledger, Vsphere.undoers)
     assert any("Removed the virtual machine" in line for line in told)
     assert there.left() == []
+    monkeypatch.chdir(Path(options.ca).parent)
     await machine.stop()
     nothing_left(there, context)
 

@@ -155,9 +155,15 @@ def test_each_study_has_an_arm_like_each_of_its_source_where_the_makers_are_at_h
     name: str, tmp_path: Path
 ) -> None:
     reference = load_reference(name)
-    makers = ("hyperv", "ovirt", "proxmox", "vsphere", "xenserver")
-    way = {maker: {"address": "server.example"} for maker in makers}
-    way["vsphere"]["datastore"] = "tare"
+    images = {
+        "hyperv": {"image": r"D:\tare\tare-live.iso"},
+        "ovirt": {"image": "tare-live.iso"},
+        "proxmox": {"image": "local:iso/tare-live.iso"},
+        "vsphere": {"datastore": "tare"},
+        "xenserver": {"image": "tare-live.iso"},
+    }
+    there = {"address": "server.example", "callback": "192.0.2.7:4460"}
+    way = {maker: {**there, **image} for maker, image in images.items()}
     hosts = KnownHosts(tmp_path / "h.yaml", {}, way)
     for study in reference.studies:
         loaded = load_study(shipped_studies()[study], build_catalog(), hosts=hosts)

@@ -87,6 +87,7 @@ CATALOG = Catalog(
     },
     neighbours_only=frozenset({"phased-load"}),
     roles=frozenset({"peer"}),
+    known_as={"metal": "bare", "kvm": "qemu, accelerator: kvm"},
 )
 KINDS = {name: FixedKind(model) for name, model in CATALOG.workloads.items()}
 ABLE = ArmFacts(usable=True, max_vcpus=4, pinning=True, boot_s=1.0)

@@ -63,6 +63,7 @@ def test_an_arm_takes_the_options_of_its_hypervisor_and_its_own_go_first() -> No
         ({"qemu": {"cpu-modl": "x"}}, "h.yaml: hypervisors.qemu.cpu-modl: unknown key"),
         ({"qemu": {"cpu-model": 3}}, "h.yaml: hypervisors.qemu.cpu-model: must be text"),
         ({"qemu": "vcenter"}, "h.yaml: hypervisors.qemu: must be keys with values"),
+        ({"qemuu": {}}, 'h.yaml: hypervisors.qemuu: there is no platform "qemuu"; did you mean'),
     ],
 )
 def test_what_is_wrong_there_is_told_with_that_file_and_key(
@@ -101,8 +102,16 @@ def test_studies_name_every_makers_hypervisor(name: str, tmp_path: Path) -> None
     path, catalog = shipped_studies()[name], build_catalog()
     without = load_study(path, catalog)
     assert len(set(without.left_out.values())) == 1
-    way: dict[str, Any] = {maker: {"address": "server.example"} for maker in MAKERS}
-    way["vsphere"]["datastore"] = "tare"
+    images = {"hyperv": r"D:\tare\live.iso", "proxmox": "local:iso/live.iso"}
+    way: dict[str, Any] = {
+        maker: {
+            "address": "server.example",
+            "callback": "192.0.2.9:7710",
+            "image": images.get(maker, "live.iso"),
+        }
+        for maker in MAKERS
+    }
+    way["vsphere"] |= {"datastore": "tare", "boot": "[tare] " + way["vsphere"].pop("image")}
     study = load_study(path, catalog, hosts=KnownHosts(tmp_path / "h.yaml", {}, way))
     assert not study.left_out
     assert set(study.arms) == {*without.arms, *without.left_out}

@@ -201,7 +201,7 @@ def test_a_byte_order_mark_is_no_matter() -> None:
 
 def test_a_missing_file_names_the_studies_that_are_there(tmp_path: Path) -> None:
     (tmp_path / "quick.yaml").write_text(GOOD)
-    with pytest.raises(InputError, match=r"there is no such file; studies there: .*quick.yaml"):
+    with pytest.raises(InputError, match=r"there is no such file; YAML files there: .*quick.yaml"):
         load_study(tmp_path / "quik.yaml", CATALOG)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +12,6 @@ from tare.cli.telling import tell
 
 if TYPE_CHECKING:
     from tare.analysis.rundata import RunData
-    from tare.events import Calibrated
 
 DAMAGED = 1
 
@@ -31,14 +29,16 @@ def verify(
 ) -> None:
     """Say whether a run's folder is as the run wrote it: no event or series changed or missing."""
     from tare.analysis.verify import verify_run
+    from tare.run.calibration_words import calibration_lines
     from tare.run.folder import open_folder
 
     found = verify_run(open_folder(directory).path, last)
     tell(f"{found.events} events, {found.series} series")
     if found.last:
         tell(f"last hash: {found.last}", wrapped=False)
-    for line in _calibration_lines(found.calibrated):
-        tell(line, wrapped=False)
+    for each in found.calibrated:
+        for line in calibration_lines(each):
+            tell(line, wrapped=False)
     for note in found.notes:
         tell(f"– {note}", wrapped=False)
     for sentence in found.damage:
@@ -46,21 +46,6 @@ def verify(
     if found.damage:
         raise typer.Exit(DAMAGED)
     tell("✓ as it was written", "green")
-
-
-def _calibration_lines(calibrated: Iterable[Calibrated]) -> Iterator[str]:
-    """Return what was told of the instrument before the first block, one line each."""
-    from tare.analysis.formatting import format_quantity
-
-    for each in calibrated:
-        where = f" on {each.host}" if each.host else ""
-        for one in each.found:
-            told = "" if one.own is None else f": {format_quantity(one.own, one.unit, digits=4)}"
-            if one.reference is not None:
-                other = format_quantity(one.reference, one.unit, digits=4)
-                told += f", {other} by {one.by}"
-            mark = "✓" if one.level == "ok" else "!"
-            yield f"{mark} calibrated{where}: {one.what}{told} ({one.found})"
 
 
 def loaded(directory: Path) -> RunData:

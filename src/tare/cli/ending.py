@@ -134,13 +134,17 @@ def _without_collection() -> Iterator[None]:
 def says_how_to_go_on(directory: Path) -> Iterator[None]:
     """Say how to go on where Ctrl-C comes while nothing listens for it: at the end, say.
 
+    SIGTERM and SIGHUP count as Ctrl-C there.
+
     Raises:
         typer.Exit: It came.
     """
     from tare.run.folder import RunFolder
+    from tare.run.interrupt import stopped_in_order
 
     try:
-        yield
+        with stopped_in_order():
+            yield
     except KeyboardInterrupt:
         # Before its first event there is no run to go on with.
         if RunFolder(directory).events.is_file():
@@ -155,7 +159,18 @@ def _going_on(directory: Path) -> str:
     ended = read_fold(RunFolder(directory).events).ended
     if ended is not None and ended.status == "complete":
         return f"interrupted; the run is complete, and its report comes by: tare report {directory}"
-    return f"interrupted; go on with: tare resume {directory}"
+    return f"interrupted; {_clearing(directory)}go on with: tare resume {directory}"
+
+
+def _clearing(directory: Path) -> str:
+    """Return what clears up what could not be undone of a run; empty where nothing is left."""
+    from tare.events import read_fold
+    from tare.hosts.ledger.left import left_on
+    from tare.run.folder import RunFolder
+
+    started = read_fold(RunFolder(directory).events).started
+    left = () if started is None else left_on(started.run)
+    return f"what is left on {' and '.join(left)} goes with: tare clean; " if left else ""
 
 
 def end(directory: Path, finished: RunFinished | Waiting | None) -> None:

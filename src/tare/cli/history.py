@@ -28,7 +28,7 @@ def history(
         list[str],
         typer.Argument(
             metavar="STUDY|DIR...",
-            help="The name of a study, whose runs here are found, or folders of runs.",
+            help="A study, by name or file, whose runs here are found; or folders of runs.",
         ),
     ],
     baseline: Annotated[
@@ -79,7 +79,7 @@ def _folders(said: Sequence[str], host: str) -> list[Path]:
         return [Path(each) for each in said]
     from tare.run.known_runs import is_there, known_runs, known_runs_file
 
-    (study,) = said
+    study = _name_in(Path(said[0])) if Path(said[0]).is_file() else said[0]
     known = [run for run in known_runs(study) if run.status == "complete"]
     there = [run for run in known if is_there(run) and (not host or host in run.hosts)]
     if not there:
@@ -98,3 +98,17 @@ def _folders(said: Sequence[str], host: str) -> list[Path]:
             "name one with --host, or folders of runs",
         )
     return [run.folder for run in there]
+
+
+def _name_in(file: Path) -> str:
+    """Return what a study's file calls it.
+
+    Raises:
+        InputError: It is no study.
+    """
+    from tare.study.yamltext import parse
+
+    name = parse(file.read_bytes(), str(file)).data.get("study")
+    if not isinstance(name, str):
+        raise InputError(f"{file} names no study", "name a study, its file, or folders of runs")
+    return name

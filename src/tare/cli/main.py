@@ -6,6 +6,7 @@ import atexit
 import dataclasses
 import gc
 import json
+import signal
 import sys
 import time
 from enum import StrEnum
@@ -154,10 +155,13 @@ def plan(
     import asyncio
 
     from tare.cli.resolving import what_it_can_tell
+    from tare.run.folder import open_folder
     from tare.run.planning import headlines_of, plan_here, show_plan
 
     changes = changes_of(host, arm, workload, scenario, blocks, values)
     wanted, source = read_study(study, changes, hosts)
+    if pilot is not None:
+        open_folder(pilot)
     outlook = asyncio.run(plan_here(wanted, source, seed, probe=probe))
     show_plan(outlook, piped_or_terminal())
     for sentence in what_it_can_tell(wanted, headlines_of(outlook.plan), pilot):
@@ -330,6 +334,9 @@ def main() -> int:
     """Run the command line; return its exit status."""
     # To look for garbage once more as the process ends took a tenth of a report's time.
     atexit.register(gc.freeze)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        # As what started this has it while the code is loaded.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         app(standalone_mode=True)
     except InputError as error:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tare.errors import InputError
+
 if TYPE_CHECKING:
     from tare.run.setup import StudySource
     from tare.study.changes import Changes
@@ -96,9 +98,9 @@ def changes_of(
 
     return Changes(
         host=host,
-        arms=_names(arms),
-        workloads=_names(workloads),
-        scenarios=_names(scenarios),
+        arms=_names("--arm", arms),
+        workloads=_names("--workload", workloads),
+        scenarios=_names("--scenario", scenarios),
         blocks=blocks,
         values=tuple(values or ()),
     )
@@ -116,14 +118,21 @@ def read_study(path: Path, changes: Changes, hosts: Path | None) -> tuple[Study,
         InputError: The study, the changes or the hosts file cannot be used.
     """
     from tare.run.catalog import build_catalog
+    from tare.run.floors import require_known_floors
     from tare.run.session import study_source
     from tare.study.hosts_file import load_hosts
     from tare.study.load import load_study
 
     study = load_study(path, build_catalog(), changes, load_hosts(hosts))
+    if study.floors:
+        require_known_floors(study, path)
     return study, study_source(path, changes.words)
 
 
-def _names(given: list[str] | None) -> tuple[str, ...]:
+def _names(option: str, given: list[str] | None) -> tuple[str, ...]:
     listed = (name.strip() for each in given or () for name in each.split(","))
-    return tuple(dict.fromkeys(filter(None, listed)))
+    names = tuple(dict.fromkeys(filter(None, listed)))
+    if given and not names:
+        # An empty variable of a script's, say, which would run the whole study.
+        raise InputError(f"{option} {given[0]!r} names nothing", "name one, or leave it out")
+    return names

@@ -56,6 +56,9 @@ class Bare(Platform[BareOptions]):
     """The host itself, without any hypervisor in between."""
 
     name = "bare"
+    known_as = dict.fromkeys(
+        ("native", "metal", "baremetal", "bare-metal", "physical", "host", "none"), ""
+    )
     options = BareOptions
 
     def describe(self, options: BareOptions) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from tare.hosts.leaving import Leaving
 from tare.platforms.machine import (
     SUBJECT,
     TRIAL,
@@ -111,6 +112,7 @@ class Context:
             ``disk``, ``network``.
         counted: Whether the host's time counts instructions.
         release: The distribution's release that the kernel's package is of; None: this computer's.
+        leaving: Tells the hosts that are reached from here when Tare is to end.
     """
 
     host: Host
@@ -122,6 +124,7 @@ class Context:
     needs: frozenset[str] = frozenset()
     counted: bool = False
     release: Release | None = None
+    leaving: Leaving = field(default_factory=Leaving, compare=False)
 
     @property
     def builder(self) -> Host:
@@ -142,6 +145,9 @@ class Platform(ABC, Generic[O]):
 
     name: ClassVar[str]
     """How studies name it."""
+    known_as: ClassVar[Mapping[str, str]] = {}
+    """Other words that people have for it, each to the options that it means besides the platform,
+    such as ``accelerator: kvm``; a study that says one is told what to write instead."""
     options: type[O]
     """The model of its options."""
     variants: ClassVar[tuple[Variant, ...]] = (Variant(),)

@@ -24,6 +24,11 @@ def build_catalog() -> Catalog:
         neighbours_only=frozenset(
             name for name, kind in parts.workloads.items() if kind.neighbour_only
         ),
+        known_as={
+            word: ", ".join(filter(None, (name, besides)))
+            for name, platform in parts.platforms.items()
+            for word, besides in platform.known_as.items()
+        },
         left_out={f"{part.kind}/{part.name}": part.because for part in parts.broken},
     )
 

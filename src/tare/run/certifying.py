@@ -41,7 +41,7 @@ from tare.run.foreground import carry_out as carry_study_out
 from tare.run.session import agent_path, cache_dir, study_source
 from tare.run.setup import Decision
 from tare.run.versions import agent_identity, tare_version
-from tare.study.checking import message_of
+from tare.study.checking import message_of, suggestion
 from tare.study.load import load_study
 from tare.study.model import Study
 
@@ -57,6 +57,10 @@ LEAST_BLOCKS, MOST_BLOCKS = 2, 100
 _DISK = "64MiB"
 _CHECK_S = 30.0
 _WORDS = 500
+
+
+DOCTOR = "`tare doctor` lists them"
+HAS = "docs/study.md has every option"
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,7 @@ def asked(name: str, values: Sequence[str], *, minutes: float, figures: bool) ->
     """
     known = installed().platforms
     if name not in known:
-        raise InputError(f"there is no platform {name}", f"there are {', '.join(known)}")
+        raise InputError(f"there is no platform {name}{suggestion(name, known)}", DOCTOR)
     given: dict[str, Any] = {}
     for value in values:
         key, equals, text = value.partition("=")
@@ -122,9 +126,13 @@ def asked(name: str, values: Sequence[str], *, minutes: float, figures: bool) ->
         )
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
+        if first["type"] == "extra_forbidden":
+            keys = [key.replace("_", "-") for key in platform.options.model_fields]
+            near = suggestion(first["loc"][0], keys)
+            raise InputError(f"{name} has no option {first['loc'][0]}{near}", HAS) from error
         place = ".".join(str(part) for part in first["loc"]).replace("_", "-")
         words = plain_line(f"{name}: {place}: {message_of(first)}", _WORDS)
-        raise InputError(words, "docs/study.md has every option") from error
+        raise InputError(words, HAS) from error
     if not platform.writes(options):
         raise InputError(
             f"{name} does not state what it makes, so that it cannot be certified",

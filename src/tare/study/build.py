@@ -86,7 +86,7 @@ class _Builder:
             for label, raw in sections["workloads"].items()
         }
         baseline = known.get("baseline")
-        if isinstance(baseline, str) and baseline not in sections["arms"]:
+        if arms and isinstance(baseline, str) and baseline not in sections["arms"]:
             self._findings.add(
                 ("baseline",), f"there is no arm {baseline!r}" + suggestion(baseline, arms)
             )
@@ -182,7 +182,9 @@ class _Builder:
             known_keys(anything, raw, path, self._style, findings)
             return None
         model = self._catalog.platforms[str(platform)]
-        known = known_keys([ArmFrame, model], raw, path, self._style, findings)
+        known = known_keys(
+            [ArmFrame, model], raw, path, self._style, findings, instead=model.instead
+        )
         common = {key: value for key, value in known.items() if key in ArmFrame.model_fields}
         if isinstance(common.get("shape"), Mapping):
             common["shape"] = {**shape.model_dump(), **common["shape"]}
@@ -191,6 +193,9 @@ class _Builder:
         options = checked(model, own, path, self._style, findings)
         if frame is None or options is None:
             return None
+        if self._style.kebab:
+            for option, fault in options.faults(self._style.folder is not None):
+                findings.add((*path, self._style.written(option)), fault)
         return Arm.model_validate({**frame.__dict__, "options": options})
 
     def _twin(
@@ -234,7 +239,7 @@ class _Builder:
             field = key.replace("-", "_") if self._style.kebab else key
             if field == "twin_of":
                 continue
-            ours, theirs = (_value_of(arm, field) for arm in (twin, original))
+            ours, theirs = (arm.value_of(field) for arm in (twin, original))
             if ours != theirs:
                 self._tell_difference(name, target, key, ours, theirs)
 
@@ -392,9 +397,3 @@ class _Builder:
             place = places.get(head, (self._style.written(head),) if head else ())
             self._findings.add((*path, *place, *rest), message)
         return point
-
-
-def _value_of(arm: Arm, field: str) -> Any:
-    holder = arm if field in ArmFrame.model_fields else arm.options
-    value = dict(holder).get(field)
-    return value.model_dump(mode="json") if isinstance(value, BaseModel) else value

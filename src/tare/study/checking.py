@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 import types
 import typing
 from collections.abc import Iterable, Mapping
 from pathlib import Path as FilePath
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -53,12 +55,18 @@ class KeyStyle:
         return name.replace("_", "-") if self.kebab else name
 
 
+def closest(word: object, known: Iterable[str]) -> str:
+    """Return what was probably meant, upper and lower case being one; empty if nothing is near."""
+    folded = {name.casefold(): name for name in known}
+    close = difflib.get_close_matches(str(word)[:80].casefold(), folded, n=1, cutoff=0.6)
+    return folded[close[0]] if close else ""
+
+
 def suggestion(word: object, known: Iterable[str]) -> str:
     """Return ``; did you mean 'X'?`` or the list of what is known."""
     names = sorted(known)
-    close = difflib.get_close_matches(str(word)[:80], names, n=1, cutoff=0.6)
-    if close:
-        return f"; did you mean {close[0]!r}?"
+    if close := closest(word, names):
+        return f"; did you mean {close!r}?"
     return f"; known: {', '.join(names)}" if names else ""
 
 
@@ -79,6 +87,7 @@ def known_keys(
     findings: Findings,
     *,
     without: Iterable[str] = (),
+    instead: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Return ``data`` with field names for keys, noting every key that no model has.
 
@@ -89,6 +98,7 @@ def known_keys(
         style: How its keys are written.
         findings: Takes the problems.
         without: Fields that are not written by users.
+        instead: Keys that are none though people write them, and what to write instead.
     """
     fields = {
         style.written(name): (name, info.annotation)
@@ -99,11 +109,19 @@ def known_keys(
     result: dict[str, Any] = {}
     for key, value in data.items():
         if key not in fields:
-            findings.add((*path, key), "unknown key" + suggestion(key, fields), key=True)
+            known = f"unknown key: {instead[key]}" if key in instead else _unknown(key, fields)
+            findings.add((*path, key), known, key=True)
             continue
         name, annotation = fields[key]
         result[name] = _inner(annotation, value, (*path, key), style, findings)
     return result
+
+
+def _unknown(key: str, known: Iterable[str]) -> str:
+    begun, colon, _ = key.partition(":")
+    if colon and begun in known:
+        return f"write a space behind `{begun}:`"
+    return "unknown key" + suggestion(key, known)
 
 
 def _inner(annotation: Any, value: Any, path: Path, style: KeyStyle, findings: Findings) -> Any:
@@ -209,7 +227,7 @@ def message_of(detail: ErrorDetails) -> str:
         return f"must be a short name (lower-case letters, digits, - _ .), not {shown(value)}"
     family, _, problem = kind.partition("_")
     if problem in ("type", "parsing", "from_float", "set_type") and family in _TYPES:
-        return f"must be {_TYPES[family]}, not {shown(value)}"
+        return f"must be {_TYPES[family]}, not {shown(value)}" + _as_share(family, value)
     bounds = {
         "greater_than_equal": ("at least", "ge"),
         "greater_than": ("more than", "gt"),
@@ -218,10 +236,26 @@ def message_of(detail: ErrorDetails) -> str:
     }
     if kind in bounds:
         words, name = bounds[kind]
-        return f"must be {words} {context[name]}, not {shown(value)}"
+        return f"must be {words} {context[name]}, not {shown(value)}" + _of_percent(context, value)
     return _form(kind, context, value) or (
         f"{detail['msg'].replace('Input should be', 'must be')}, not {shown(value)}"
     )
+
+
+def _as_share(family: str, value: object) -> str:
+    """Return how a percentage is written where a plain number is wanted; empty for others."""
+    told = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*%\s*", value) if isinstance(value, str) else None
+    if family != "float" or told is None:
+        return ""
+    return f"; write it as a share, {float(told[1]) / 100:g}"
+
+
+def _of_percent(context: Mapping[str, Any], value: object) -> str:
+    """Return the share that is meant by a number of percent where shares below 1 are wanted."""
+    most = context.get("lt", context.get("le", 2))
+    if most > 1 or not isinstance(value, int | float) or not 1 < value < 100:
+        return ""
+    return f"; {value:g} % is {value / 100:g}"
 
 
 def _form(kind: str, context: Mapping[str, Any], value: object) -> str:
@@ -249,5 +283,5 @@ def _form(kind: str, context: Mapping[str, Any], value: object) -> str:
 
 def _close_choice(value: object, expected: str) -> str:
     choices = [part.strip("' ") for part in expected.replace(" or ", ", ").split(",")]
-    close = difflib.get_close_matches(str(value)[:80], choices, n=1, cutoff=0.6)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    close = closest(value, choices)
+    return f"; did you mean {close!r}?" if close else ""

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from tare.study.forms import host_alone
 from tare.study.own_files import kernel_file, program_file, xen_file
 from tare.study.quantities import Duration, Size, format_size
 from tare.study.releases import Release
@@ -143,7 +144,7 @@ class HostSpec(Login):
     model_config = ConfigDict(json_schema_extra=_or_name)
 
     kind: Kind = Field("local", description="`ssh` where the key of that name is given.")
-    ssh: str | None = Field(
+    ssh: Annotated[str, AfterValidator(host_alone)] | None = Field(
         None, min_length=1, max_length=255, description="Name or address of the host."
     )
     patience: Duration = Field(
@@ -197,10 +198,11 @@ def _enough(value: int) -> int:
     return value
 
 
-_LABS: Mapping[str, Mapping[str, Any]] = {
+LABS: Mapping[str, Mapping[str, Any]] = {
     "deterministic": {"deterministic": True},
     "large": {"cpus": 4, "memory": 8 << 30},
 }
+"""Words that stand for a lab's keys."""
 
 
 class LabSpec(Part):
@@ -253,11 +255,11 @@ class LabSpec(Part):
     @classmethod
     def _from_word(cls, data: Any) -> Any:
         if isinstance(data, str):
-            if data not in _LABS:
+            if data not in LABS:
                 raise ValueError(
                     f"must be `deterministic`, `large` or keys with values, not {data!r}"
                 )
-            data = _LABS[data]
+            data = LABS[data]
         if isinstance(data, Mapping) and data.get("deterministic") is True and "cpus" not in data:
             data = {**data, "cpus": 1}
         return data

@@ -16,9 +16,11 @@ from tare.study.model import Catalog, Study
 from tare.study.named_hosts import name_hosts
 from tare.study.named_hypervisors import name_hypervisors
 from tare.study.sessions import without_arms
+from tare.study.shipped import shipped_studies
 from tare.study.spreading import with_spread_hosts
 from tare.study.yamltext import Document, Path, Problem, StudyError, parse
 
+MOST_NAMED = 10
 HINT = "every key is described in docs/study.md"
 
 
@@ -44,16 +46,23 @@ def load_study(
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        others = sorted(str(other) for other in path.parent.glob("*.y*ml"))
-        hint = f"studies there: {', '.join(others)}" if others else "name a YAML file"
+        hint = _yaml_files(path.parent) or "name a YAML file"
+        if path.stem in shipped_studies():
+            hint = f"the study that comes with Tare is called {path.stem}; {hint}"
         raise InputError(f"{path}: there is no such file", hint) from None
     except IsADirectoryError:
-        raise InputError(f"{path} is a folder", "name a YAML file in it") from None
+        raise InputError(f"{path} is a folder", _yaml_files(path) or "name a YAML file") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
     except ValueError as error:
         raise InputError(f"{path}: cannot be read: {error}") from None
     return parse_study(content, str(path), catalog, changes, hosts, path.parent.resolve())
+
+
+def _yaml_files(folder: FilePath) -> str:
+    found = sorted(str(each) for each in folder.glob("*.y*ml"))
+    more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    return f"YAML files there: {', '.join(found[:MOST_NAMED])}{more}" if found else ""
 
 
 def parse_study(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
 
@@ -48,6 +49,8 @@ class Catalog:
             (``workload/NAME``), for the reference.
         neighbours_only: Workloads that end when a subject does, so that none can be one.
         roles: The roles of further machines that some workload works with.
+        known_as: Other words that people have for platforms, to what stands behind ``platform:``
+            instead.
         left_out: Why a platform (``platform/NAME``) or workload (``workload/NAME``) that is
             installed cannot be named.
     """
@@ -57,6 +60,7 @@ class Catalog:
     summaries: Mapping[str, str] = field(default_factory=dict)
     neighbours_only: frozenset[str] = frozenset()
     roles: frozenset[str] = frozenset()
+    known_as: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
 
     def without(self, kind: Literal["platform", "workload"], name: object) -> str:
@@ -64,6 +68,8 @@ class Catalog:
         missing = f"there is no {kind} {shown(name)}"
         if reason := self.left_out.get(f"{kind}/{name}"):
             return f"{missing}: {reason}"
+        if kind == "platform" and (meant := self.known_as.get(str(name).lower())):
+            return f"{missing}; write {{platform: {meant}}}"
         return missing + suggestion(name, self.platforms if kind == "platform" else self.workloads)
 
 
@@ -139,6 +145,12 @@ class Arm(ArmFrame):
     options: SerializeAsAny[InstanceOf[PlatformOptions]] = Field(
         description="The platform's own options, written beside `platform`."
     )
+
+    def value_of(self, field: str) -> Any:
+        """Return the plain value of a field, its own or one of its options."""
+        holder = self if field in ArmFrame.model_fields else self.options
+        value = dict(holder).get(field)
+        return value.model_dump(mode="json") if isinstance(value, BaseModel) else value
 
 
 class WorkloadSpec(Part):
@@ -237,7 +249,9 @@ class StudyFrame(Spreadable):
         if not isinstance(data, dict):
             return data
         said = with_as_many(data)
-        return {**said, "title": said.get("title") or said["study"]} if "study" in said else said
+        # What is no name is told as that, and not of a title that nobody wrote.
+        named = isinstance(said.get("study"), str)
+        return {**said, "title": said.get("title") or said["study"]} if named else said
 
 
 class Study(StudyFrame):
@@ -312,6 +326,11 @@ class Study(StudyFrame):
                 "no A/A pair, so nothing says how far identical arms differ here: add an arm "
                 f"`{self.baseline}-again: {{twin-of: {self.baseline}}}`"
             )
+        found += [
+            f"{other} is {one} in everything: if that is meant, write `{other}: {{twin-of: {one}}}`"
+            for one, other in combinations(self.arms, 2)
+            if self.arms[one] == self.arms[other]
+        ]
         if self.sessions is not None:
             found += odd_rounds(self.sessions, self.blocks)
         labs = any(host.kind == "lab" for host in self.computers.values())

@@ -43,6 +43,7 @@ def name_hypervisors(
         return dict(data), {}
     kept: dict[str, Any] = {}
     left: dict[str, str] = {}
+    wrong: set[str] = set()
     for name, arm in arms.items():
         if not isinstance(arm, Mapping) or arm.get(YOURS) is not True:
             kept[name] = arm
@@ -52,16 +53,30 @@ def name_hypervisors(
             kept[name] = {key: value for key, value in arm.items() if key != YOURS}
         elif platform in known.hypervisors:
             own = _options(platform, known, catalog, name, findings)
+            if own is None:
+                wrong.add(name)
+                continue
             said = {key: value for key, value in arm.items() if key != YOURS}
             kept[name] = {**own, **said}
         else:
             left[name] = platform
+            for other in known.hypervisors:
+                if other not in catalog.platforms:
+                    where = f"{known.path}: {HYPERVISORS}.{other}"
+                    words = catalog.without("platform", other)
+                    findings.add(("arms", name, YOURS), f"{where}: {words}")
     for name, arm in list(kept.items()):
-        if isinstance(arm, Mapping) and (of := arm.get("twin-of")) in left:
+        of = arm.get("twin-of") if isinstance(arm, Mapping) else None
+        if not isinstance(of, str):
+            continue
+        if of in left:
             left[name] = left[of]
+        # Of what is wrong in the hosts file no more is told than that.
+        if of in left or of in wrong:
             del kept[name]
-    if data.get("baseline") in left:
-        findings.add(("baseline",), _reason({data["baseline"]: left[data["baseline"]]}))
+    baseline = data.get("baseline")
+    if isinstance(baseline, str) and baseline in left:
+        findings.add(("baseline",), _reason({baseline: left[baseline]}))
     reason = _reason(left)
     return {**data, "arms": kept}, dict.fromkeys(left, reason)
 
@@ -76,19 +91,23 @@ def _reason(left: Mapping[str, str]) -> str:
 
 def _options(
     platform: str, known: KnownHosts, catalog: Catalog, arm: str, findings: Findings
-) -> dict[str, Any]:
-    """Return the options that the hosts file has for a platform, checked by its own keys."""
+) -> dict[str, Any] | None:
+    """Return the options that the hosts file has for a platform, checked by its own keys.
+
+    None where one is wrong, which is told.
+    """
     said = known.hypervisors[platform]
     where = f"{known.path}: {HYPERVISORS}.{platform}"
     if not isinstance(said, Mapping):
         words = f"{where}: must be keys with values, like {{address: NAME}}, not {shown(said)}"
         findings.add(("arms", arm, YOURS), words)
-        return {}
+        return None
     own, style, model = Findings(), KeyStyle(kebab=True), catalog.platforms[platform]
-    checked(model, known_keys([model], said, (), style, own), (), style, own)
-    for path, message in own.found:
+    known_there = known_keys([model], said, (), style, own, instead=model.instead)
+    checked(model, known_there, (), style, own)
+    # What is missing there, each arm may say itself, and is asked of the arm.
+    told = [each for each in own.found if not each[1].startswith("is missing")]
+    for path, message in told:
         key = "".join(f".{part}" for part in path)
-        # What is missing there, each arm may say itself, and is asked of the arm.
-        if not message.startswith("is missing"):
-            findings.add(("arms", arm, YOURS), f"{where}{key}: {message}")
-    return dict(said)
+        findings.add(("arms", arm, YOURS), f"{where}{key}: {message}")
+    return None if told else dict(said)

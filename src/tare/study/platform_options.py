@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import ClassVar, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
+from tare.errors import InputError
 from tare.study.switching import Switching
 
 AUTO = "auto"
@@ -36,6 +38,20 @@ class PlatformOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    instead: ClassVar[Mapping[str, str]] = {}
+    """Keys that are no options though people write them, and what to write instead."""
+
+    def faults(self, look: bool) -> Iterable[tuple[str, str]]:
+        """Return what cannot be in an arm of a study file, though each option is right by itself.
+
+        Args:
+            look: Whether to look at the files of this computer that options name.
+
+        Returns:
+            The option that is to be changed, and a sentence that says why and to what.
+        """
+        return ()
+
     @property
     def wanted_devices(self) -> str:
         """The device models asked for, as the platform's capabilities name them; empty: any."""
@@ -60,3 +76,17 @@ class PlatformOptions(BaseModel):
     def neighbours_scheduling(self) -> WantedScheduling | None:
         """The same for each neighbour."""
         return None
+
+
+def fault_of(option: str, read: Callable[[], object]) -> list[tuple[str, str]]:
+    """Return why what an option names cannot be used, as :meth:`PlatformOptions.faults` does.
+
+    Args:
+        option: The option's name.
+        read: Reads what it names; raises InputError where it cannot.
+    """
+    try:
+        read()
+    except InputError as error:
+        return [(option, "; ".join(filter(None, (error.message, error.hint))))]
+    return []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, WithJsonSchema
@@ -77,6 +78,8 @@ def parse_size(value: object) -> int:
 
 
 def _parse(value: object, units: dict[str, Any], help_text: str) -> float:
+    if value is None:
+        raise ValueError(f"has no value; {help_text}")
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError(f"{_shown(value)} is not a quantity; {help_text}")
     if isinstance(value, int):
@@ -95,12 +98,26 @@ def _parse_text(text: str, units: dict[str, Any], help_text: str) -> float:
         raise ValueError(f"{_shown(text)} is not a quantity; {help_text}")
     number, unit = match.groups()
     if unit and unit not in units:
-        raise ValueError(f"{_shown(text)}: unknown unit {_shown(unit)}; {help_text}")
+        near = _near(unit, units)
+        meant = f"; did you mean '{number}{near}'?" if near else ""
+        raise ValueError(f"{_shown(text)}: unknown unit {_shown(unit)}; {help_text}{meant}")
     # Dividing by the exact inverse keeps "68us" equal to the literal 68e-6.
     scale = units[unit] if unit else 1
     if scale < 1:
         return float(number) / round(1 / scale)
     return float(number) * scale
+
+
+def _near(unit: str, units: Iterable[str]) -> str:
+    """Return the unit that was probably meant: ``MiB`` for ``mib`` and ``M``; empty if unclear."""
+    folded = unit.casefold()
+    same = [each for each in units if each.casefold() == folded]
+    longer = [each for each in units if each.casefold().startswith(folded)]
+    binary = [each for each in longer if each.endswith("iB")]
+    shorter = sorted((each for each in units if len(each) > 1 and unit.startswith(each)), key=len)
+    return next((each[-1] for each in (same, binary, shorter) if each), "") or (
+        longer[0] if len(longer) == 1 else ""
+    )
 
 
 def _shown(value: object) -> str:

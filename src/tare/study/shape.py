@@ -18,9 +18,10 @@ MOST_VCPUS = 4096
 
 def _enough_memory(value: int) -> int:
     if value < LEAST_MEMORY:
+        meant = f"; a number without a unit counts bytes: write {value}MiB" if value < 65536 else ""
         raise ValueError(
             f"{format_size(value)} is too little memory for any machine; "
-            f"give at least {format_size(LEAST_MEMORY)}"
+            f"give at least {format_size(LEAST_MEMORY)}{meant if value else ''}"
         )
     return value
 

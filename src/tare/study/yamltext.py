@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from tare.errors import InputError
+from tare.study.yamlwords import LOOKS_LIKE_A_SPACE, said_of, undecodable
 
 Path = tuple[str | int, ...]
 """Keys and list indices that lead to a value, as written in the file."""
@@ -166,7 +167,7 @@ def _composed(text: str, name: str, sort: Sort) -> yaml.Node | None:
         message = f"character {error.character!r} cannot stand in {sort.name}; is this a text file?"
         raise StudyError(name, [Problem(message, place=place)]) from None
     except yaml.MarkedYAMLError as error:
-        raise StudyError(name, [_syntax_problem(error)]) from None
+        raise StudyError(name, [_syntax_problem(error, text)]) from None
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         raise StudyError(name, [Problem(f"no YAML: {error}")]) from None
 
@@ -181,7 +182,7 @@ def _decode(content: bytes, name: str, sort: Sort) -> str:
         before = content[: error.start]
         line = before.count(b"\n") + 1
         column = error.start - (before.rfind(b"\n") + 1) + 1
-        message = f"no UTF-8 text; is this {sort.name}?"
+        message = undecodable(content, error)
         raise StudyError(name, [Problem(message, place=Place(line, column))]) from None
 
 
@@ -203,16 +204,9 @@ def _refuse_dangers(text: str, name: str) -> None:
         raise StudyError(name, [Problem(message, place=_place(event.start_mark))])
 
 
-def _syntax_problem(error: yaml.MarkedYAMLError) -> Problem:
-    mark = error.problem_mark or error.context_mark
-    what = error.problem or "cannot be understood"
-    if "\\t" in what:
-        what = "a tab; indent with spaces"
-    elif "mapping values are not allowed" in what:
-        what = "a second `:` in one line; quote the text, or begin a new line"
-    elif error.context:
-        what = f"{what} ({error.context})"
-    return Problem(f"no YAML: {what}", place=_place(mark) if mark else None)
+def _syntax_problem(error: yaml.MarkedYAMLError, text: str) -> Problem:
+    what, place = said_of(error, text)
+    return Problem(f"no YAML: {what}", place=Place(*place) if place else None)
 
 
 def _place(mark: Any) -> Place:
@@ -241,6 +235,12 @@ class _Reader:
             here = (*path, key)
             if unusable := next(_unusable_characters(key), None):
                 self._complain(f"character {unusable!r} cannot stand in a key", path, key_node)
+            elif odd := next((char for char in key if char in LOOKS_LIKE_A_SPACE), None):
+                words = f"character {odd!r} only looks like a space; write spaces instead"
+                self._complain(words, path, key_node)
+            elif key == "<<":
+                words = "merge keys (<<) are not used in a study; write the keys again"
+                self._complain(words, path, key_node)
             elif key in result:
                 first = self._document.keys[here].line
                 self._complain(f"written twice, first in line {first}; keep one", here, key_node)

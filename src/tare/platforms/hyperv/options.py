@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
 from tare.platforms.scheduled_options import ScheduledOptions, refused, subject_scheduling
 from tare.platforms.scheduling import Scheduling
-from tare.platforms.vendors.options import VendorOptions
+from tare.platforms.vendors.options import VendorOptions, unnamed
 
 KNOBS = frozenset({"weight", "cap", "reservation"})
 UNKNOWN = ("policy", "nice", "slice", "period")
@@ -101,6 +102,13 @@ class HypervOptions(VendorOptions, ScheduledOptions):
         if self.generation == 2 and self.image is not None and self.image.lower().endswith(".vhd"):
             raise ValueError("generation 2 takes no .vhd: convert it to a .vhdx (Convert-VHD)")
         return self
+
+    def faults(self, look: bool) -> Iterable[tuple[str, str]]:
+        """Return what no arm can do without, and what of it cannot be used."""
+        return (
+            *super().faults(look),
+            *unnamed(self.image, "`image: 'D:\\tare\\tare-live.iso'`"),
+        )
 
     @property
     def wanted_devices(self) -> str:

@@ -17,6 +17,7 @@ from tare.hosts.contract import Host
 from tare.hosts.ledger.ledger import LOCAL
 from tare.hosts.processes import stat_fields
 from tare.hosts.realtime import FAIR_SERVERS, RT_RUNTIME
+from tare.platforms.linux.own_priority import own_priority
 
 CPUS = "/sys/devices/system/cpu"
 CLOCKS = "/sys/devices/system/clocksource/clocksource0"
@@ -366,6 +367,7 @@ def _ranges(cpus: list[int]) -> str:
 
 
 _LOOKS: Mapping[str, Look] = {
+    "priority": own_priority,
     "governor": _governor,
     "turbo": _turbo,
     "smt": _smt,

@@ -15,6 +15,7 @@ from tare.agent.channel import StreamChannel
 from tare.agent.client import AgentClient, Hello
 from tare.errors import MachineFault, TareError
 from tare.hosts import Host, Ledger, OwnedProcess
+from tare.hosts.begun import begun
 from tare.hosts.processes import stat_fields
 from tare.hosts.trace.threads import run_delay, threads_of
 from tare.platforms.contract import Machine
@@ -187,7 +188,7 @@ class ProcessMachine(Machine):
     async def stop(self) -> None:
         """Ask the agent to end, then end it, and remove what it left; may be called again."""
         if self._stopping is None:
-            self._stopping = asyncio.ensure_future(self._stop())
+            self._stopping = begun(self._stop())
         await asyncio.shield(self._stopping)
 
     async def _stop(self) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from tare.platforms.live.medium import read_medium
 from tare.platforms.vendors.options import place_of
-from tare.study.platform_options import PlatformOptions
+from tare.study.platform_options import PlatformOptions, fault_of
 from tare.study.quantities import Duration
 
 ANY = "MEDIUM"
@@ -43,3 +46,9 @@ class LiveOptions(PlatformOptions):
         description="Take a virtual machine for the bare one, to try things out; its results are "
         "marked emulated. Otherwise a machine below which a hypervisor shows itself is refused.",
     )
+
+    def faults(self, look: bool) -> Iterable[tuple[str, str]]:
+        """Return why the medium's image cannot be used."""
+        if not look or self.medium == ANY:
+            return ()
+        return fault_of("medium", lambda: read_medium(Path(self.medium)))

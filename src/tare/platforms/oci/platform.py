@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from tare.errors import InputError, heard
 from tare.hosts import start_owned
@@ -88,6 +88,11 @@ class Oci(Platform[OciOptions]):
     """Containers through an OCI runtime."""
 
     name = "oci"
+    known_as: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("container", "docker", "podman", "containerd", "runc"), ""),
+        "crun": "runtime: crun",
+        **dict.fromkeys(("runsc", "gvisor"), "runtime: runsc"),
+    }
     options = OciOptions
     variants = (
         *(Variant(name, {"runtime": name}) for name in ("crun", "runc", "runsc")),

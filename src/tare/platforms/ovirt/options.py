@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 from pydantic import Field, model_validator
 
 from tare.platforms.scheduled_options import ScheduledOptions, refused, subject_scheduling
 from tare.platforms.scheduling import Scheduling
-from tare.platforms.vendors.options import VendorOptions
+from tare.platforms.vendors.options import VendorOptions, unnamed
 
 KNOBS = frozenset({"weight"})
 UNKNOWN = ("policy", "nice", "reservation", "slice", "period")
@@ -83,6 +84,10 @@ class OvirtOptions(VendorOptions, ScheduledOptions):
         if self.firmware == "uefi" and self.chipset != "q35":
             raise ValueError("oVirt boots by UEFI on q35 alone: write `chipset: q35`")
         return self
+
+    def faults(self, look: bool) -> Iterable[tuple[str, str]]:
+        """Return what no arm can do without, and what of it cannot be used."""
+        return (*super().faults(look), *unnamed(self.image, "`image: tare-live.iso`"))
 
     @property
     def wanted_devices(self) -> str:

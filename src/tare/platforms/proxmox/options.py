@@ -2,52 +2,52 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from collections.abc import Iterable
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from tare.platforms.scheduled_options import ScheduledOptions, refused, subject_scheduling
 from tare.platforms.scheduling import Scheduling
-from tare.platforms.vendors.options import VendorOptions
+from tare.platforms.vendors.options import VendorOptions, unnamed
+from tare.study.forms import NAME, WORD, Form
 
 MOST_CAP = 128
 """The most CPUs that ``cpulimit`` takes (PVE/QemuServer.pm)."""
 KNOBS = frozenset({"weight", "cap"})
 UNKNOWN = ("policy", "nice", "reservation", "slice", "period")
-_NAME = r"^[A-Za-z][A-Za-z0-9._-]*$"
+Name = Annotated[str, NAME]
+_IMAGE = Form(
+    r"^[A-Za-z][A-Za-z0-9._-]*:[^,\s]+$",
+    "`STORAGE:VOLUME`, as Proxmox names it, such as `local:iso/tare-live.iso`",
+)
 
 
 class ProxmoxOptions(VendorOptions, ScheduledOptions):
     """Options of the platform ``proxmox``."""
 
-    node: str | None = Field(
-        None, pattern=_NAME, description="The node that VMs run on; the only one when left out."
+    node: Name | None = Field(
+        None, description="The node that VMs run on; the only one when left out."
     )
-    storage: str = Field(
+    storage: Name = Field(
         "local",
-        pattern=_NAME,
         description="A storage with the content `iso`: each VM's tiny configuration CD is uploaded "
         "there, and removed with it. Nothing else of it is touched.",
     )
-    image: str | None = Field(
+    image: Annotated[str, _IMAGE] | None = Field(
         None,
         min_length=1,
-        pattern=r"^[A-Za-z][A-Za-z0-9._-]*:[^,\s]+$",
         description="What VMs boot, as Proxmox names it (`local:iso/tare-live.iso`, or with "
         "`disks` `local:import/tare-live.raw`): a live image, whose agent reads the configuration.",
     )
-    disks: str | None = Field(
+    disks: Name | None = Field(
         None,
-        pattern=_NAME,
         description="The storage that an `image` which is a disk is copied to, for each VM; an ISO "
         "needs none.",
     )
-    pool: str | None = Field(
-        None, pattern=_NAME, description="The resource pool that VMs are put in."
-    )
-    bridge: str = Field(
+    pool: Name | None = Field(None, description="The resource pool that VMs are put in.")
+    bridge: Name = Field(
         "vmbr0",
-        pattern=r"^[A-Za-z][A-Za-z0-9._-]*$",
         description="The bridge that agents dial back over.",
     )
     devices: Literal["paravirtual", "emulated"] = Field(
@@ -64,9 +64,8 @@ class ProxmoxOptions(VendorOptions, ScheduledOptions):
     machine: Literal["q35", "pc"] = Field(
         "q35", description="The mainboard: PCI Express (`q35`) or the older PCI (`pc`)."
     )
-    cpu: str = Field(
+    cpu: Annotated[str, WORD] = Field(
         "host",
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
         description="The processor model, as Proxmox names it.",
     )
     kvm: bool = Field(
@@ -91,6 +90,10 @@ class ProxmoxOptions(VendorOptions, ScheduledOptions):
         if self.cpu == "host" and not self.kvm:
             raise ValueError("`cpu: host` needs KVM: name a model, such as `max`")
         return self
+
+    def faults(self, look: bool) -> Iterable[tuple[str, str]]:
+        """Return what no arm can do without, and what of it cannot be used."""
+        return (*super().faults(look), *unnamed(self.image, "`image: 'local:iso/tare-live.iso'`"))
 
     @property
     def wanted_devices(self) -> str:

@@ -14,6 +14,7 @@ from tare.agent.channel import StreamChannel
 from tare.agent.client import AgentClient
 from tare.errors import MachineFault, TareError
 from tare.hosts import OwnedProcess, start_owned
+from tare.hosts.begun import begun
 from tare.hosts.trace.threads import run_delay, threads_of
 from tare.platforms.contract import Context, Machine, MachineSpec
 from tare.platforms.guest_hello import first_hello, last_line
@@ -158,7 +159,7 @@ class QemuMachine(Machine):
         """
         if self._stop is None:
             # Shielded: a stop that was begun goes on when whoever asked for it is cancelled.
-            self._stop = asyncio.ensure_future(self._end_and_remove())
+            self._stop = begun(self._end_and_remove())
         await asyncio.shield(self._stop)
 
     async def _end_and_remove(self) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from tare.errors import InputError, MachineFault, TareError
 from tare.hosts import Host
@@ -64,6 +65,11 @@ class Qemu(Platform[QemuOptions]):
     """QEMU: guests on the processor itself (KVM), or on one that QEMU emulates (TCG)."""
 
     name = "qemu"
+    known_as: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("kvm", "qemu-kvm"), "accelerator: kvm"),
+        **dict.fromkeys(("tcg", "emulated"), "accelerator: tcg"),
+        "microvm": "machine: microvm",
+    }
     options = QemuOptions
     variants = tuple(Variant(name, {"accelerator": name}) for name in ("tcg", "kvm"))
     undoers = MappingProxyType({VOLUME: remove_volume})

@@ -11,6 +11,7 @@ from typing import Any
 from tare.agent.client import Hello
 from tare.errors import TareError
 from tare.hosts import Host
+from tare.hosts.begun import begun
 from tare.hosts.trace.threads import run_delay, threads_of
 from tare.platforms.contract import Machine
 from tare.platforms.linux.process_machine import ProcessMachine
@@ -60,7 +61,7 @@ class SshMachine(Machine):
         """End the agent and take back its copy; the machine itself is left as it was."""
         if self._stopping is None:
             # Shielded: a stop that was begun goes on when whoever asked for it is cancelled.
-            self._stopping = asyncio.ensure_future(self._stop())
+            self._stopping = begun(self._stop())
         await asyncio.shield(self._stopping)
 
     async def _stop(self) -> None:

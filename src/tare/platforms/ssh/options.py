@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
-from typing import Annotated
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field
 
 from tare.hosts.ssh.options import SshOptions, options_for
+from tare.study.forms import host_alone
 from tare.study.hosting import Login
-from tare.study.platform_options import PlatformOptions
+from tare.study.platform_options import PlatformOptions, fault_of
 from tare.study.quantities import Duration
 
 ANY = "ADDRESS"
@@ -26,7 +28,7 @@ def _absolute(value: str) -> str:
 class SshArmOptions(PlatformOptions, Login):
     """Options of the platform ``ssh``."""
 
-    ssh: str = Field(
+    ssh: Annotated[str, AfterValidator(host_alone)] = Field(
         min_length=1, max_length=255, description="Name or address of the machine: it must exist."
     )
     patience: Duration = Field(
@@ -45,6 +47,23 @@ class SshArmOptions(PlatformOptions, Login):
     reboot_patience: Duration = Field(
         300.0, gt=0, description="With reboot: how long the machine may take to come back."
     )
+
+    instead: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("host", "address", "hostname"), "write `ssh`"),
+        "password": "it has no place in a study: write `password-env` or `password-file`",
+        "identity": "write `key`",
+        "on-host": "write `on`",
+    }
+
+    def faults(self, look: bool) -> Iterable[tuple[str, str]]:
+        """Return which file is not there, or whose password."""
+        if not look:
+            return ()
+        found: list[tuple[str, str]] = []
+        if self.key is not None and not Path(self.key).expanduser().is_file():
+            found.append(("key", f"there is no key file {self.key}"))
+        option = "password_env" if self.password_env is not None else "password_file"
+        return found + fault_of(option, self.way.password)
 
     @property
     def way(self) -> SshOptions:

@@ -57,6 +57,23 @@ class Ssh(Platform[SshArmOptions]):
     """A machine that exists and answers SSH: a cloud instance, a guest of any hypervisor."""
 
     name = "ssh"
+    known_as = dict.fromkeys(
+        (
+            "vm",
+            "machine",
+            "cloud",
+            "aws",
+            "azure",
+            "gcp",
+            "ec2",
+            "nutanix",
+            "openstack",
+            "kubevirt",
+            "incus",
+            "lxd",
+        ),
+        "",
+    )
     options = SshArmOptions
     variants = (Variant("", {"ssh": ANY}),)
     undoers = MappingProxyType(UNDOERS)

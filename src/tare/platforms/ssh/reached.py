@@ -55,7 +55,7 @@ async def reached(context: Context, way: SshOptions, folder: str) -> AsyncIterat
 
     place = Path(folder) / f"tare-agent-{secrets.token_hex(8)}"
     way = replace(way, agent_folder=place)
-    host = SshHost(way, context.agent)
+    host = SshHost(way, context.agent, leaving=context.leaving)
     known: list[SshHost] = []
     plain = {**way_of(way), "agent_folder": None}
     about = {"way": plain, "agent": str(context.agent), "folder": folder}

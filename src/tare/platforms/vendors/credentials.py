@@ -60,7 +60,10 @@ def _from_file(path: Path) -> Credentials:
             text = opened.read(MOST_BYTES).decode()
     except (OSError, UnicodeDecodeError) as error:
         said = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise InputError(f"the credentials file {path} cannot be read: {said}") from None
+        raise InputError(
+            f"the credentials file {path} cannot be read: {said}",
+            "write it with the lines `user=…` and `password=…`, for your eyes only (mode 600)",
+        ) from None
     if mode & 0o077:
         raise InputError(f"others may read the credentials file {path}", f"run: chmod 600 {path}")
     # No line is ever quoted: whatever is wrong with it, it may hold the password.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tare.agent.client import AgentClient
 from tare.errors import MachineFault, TareError
+from tare.hosts.begun import begun
 from tare.platforms.contract import Machine
 from tare.platforms.guest_hello import first_hello
 from tare.platforms.vendors.callback import DialledChannel
@@ -127,7 +128,7 @@ class VendorMachine(Machine):
         """Ask the guest to power off, then pull the plug and remove it; may be called again."""
         if self._stopping is None:
             # Shielded: a stop that was begun goes on when whoever asked for it is cancelled.
-            self._stopping = asyncio.ensure_future(self._stop())
+            self._stopping = begun(self._stop())
         await asyncio.shield(self._stopping)
 
     async def _stop(self) -> None:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field
 
-from tare.study.platform_options import PlatformOptions
+from tare.platforms.vendors.credentials import credentials
+from tare.platforms.vendors.tls import verifying
+from tare.study.forms import Form, host_alone
+from tare.study.platform_options import PlatformOptions, fault_of
 
 ANY = "ADDRESS"
 """What stands for the address where none is meant: in the docs and for the doctor."""
+
+_ADDRESS = Form(r"^[A-Za-z0-9.:_-]+$", "a name or an address alone, such as `pve.example`")
 
 
 @dataclass(frozen=True)
@@ -23,6 +30,12 @@ class Place:
 
     def __str__(self) -> str:
         return f"{self.address}:{self.port}"
+
+    @property
+    def loops(self) -> bool:
+        """Whether every computer means itself by it."""
+        address = ipaddress.IPv4Address(self.address)
+        return address.is_loopback or address.is_unspecified
 
 
 def place_of(text: str) -> Place:
@@ -45,6 +58,15 @@ def place_of(text: str) -> Place:
     return Place(address, number)
 
 
+def _is_address(text: str) -> str:
+    if "@" in text and "/" not in text:
+        raise ValueError(
+            f"must be a name or an address alone: write `{text.rpartition('@')[2]}`; who logs in "
+            "stands in the environment or in the file of `credentials`"
+        )
+    return host_alone(text)
+
+
 def _is_place(text: str) -> str:
     place_of(text)
     return text
@@ -53,10 +75,27 @@ def _is_place(text: str) -> str:
 class VendorOptions(PlatformOptions):
     """What every such platform's options begin with."""
 
-    address: str = Field(
+    instead: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("host", "server", "url", "endpoint", "hostname"), "write `address`"),
+        **dict.fromkeys(
+            ("user", "username", "password", "token", "secret"),
+            "it has no place in a study: set the environment's variables, or name a file of mode "
+            "600 by `credentials` (docs/owning.md)",
+        ),
+        **dict.fromkeys(
+            ("insecure", "verify", "verify-ssl", "verify-certs", "tls"),
+            "certificates are always verified: name the CA's, or the server's own, by `ca`",
+        ),
+        "template": "VMs are made anew: name what they boot by `image`",
+        **dict.fromkeys(("iso", "boot"), "write `image`"),
+        **dict.fromkeys(
+            ("cpus", "vcpus", "cores", "memory", "disk"), "write it within `shape: {…}`"
+        ),
+    }
+
+    address: Annotated[str, AfterValidator(_is_address), _ADDRESS] = Field(
         min_length=1,
         max_length=255,
-        pattern=r"^[A-Za-z0-9.:_-]+$",
         description="Name or address of the server whose API is used, as its certificate has it.",
     )
     port: int | None = Field(
@@ -89,10 +128,53 @@ class VendorOptions(PlatformOptions):
         return place_of(self.callback)
 
     def way(self) -> dict[str, Any]:
-        """Return how the server is reached again, without secrets: for the ledger."""
+        """Return how the server is reached again, without secrets: for the ledger.
+
+        Files are named by their whole paths: what was left is removed from any folder.
+        """
         return {
             "address": self.address,
             "port": self.port,
-            "credentials": self.credentials,
-            "ca": self.ca,
+            "credentials": _whole(self.credentials),
+            "ca": _whole(self.ca),
         }
+
+    def faults(self, look: bool) -> Iterable[tuple[str, str]]:
+        """Return that guests cannot reach this computer, or which file cannot be used."""
+        found: list[tuple[str, str]] = []
+        if self.place.loops and not _loops(self.address):
+            why = f"guests of {self.address} reach {self.place.address} in themselves: write"
+            said = why if "callback" in self.model_fields_set else "is missing; add"
+            found.append(
+                (
+                    "callback",
+                    f"{said} an address of this computer that guests can reach, and a port, such "
+                    "as 192.0.2.7:4460",
+                )
+            )
+        if look and self.credentials is not None:
+            found += fault_of("credentials", lambda: credentials("", self.credentials))
+        if look and self.ca is not None:
+            found += fault_of("ca", lambda: verifying(self.ca))
+        return found
+
+
+def unnamed(image: str | None, like: str) -> tuple[tuple[str, str], ...]:
+    """Return, as :meth:`PlatformOptions.faults` does, that an arm names nothing that boots.
+
+    Args:
+        image: What it names.
+        like: An example.
+    """
+    if image is not None:
+        return ()
+    return (("image", f"is missing; add what VMs boot, such as {like} (docs/owning.md)"),)
+
+
+def _whole(path: str | None) -> str | None:
+    return None if path is None else str(Path(path).expanduser().absolute())
+
+
+def _loops(address: str) -> bool:
+    """Whether an address is a computer's own, or stands for none."""
+    return address in (ANY, "localhost", "::1") or address.startswith("127.")

@@ -33,6 +33,7 @@ from tare.platforms.vendors.session import Session, opened
 from tare.platforms.vendors.virtual_machine import VirtualMachine
 
 HOST_DOWN = "start it, and have it take machines; or name another"
+SEE = "see that {address} is up and reached from here, and that `address` and `port` are right"
 V = TypeVar("V", bound=VendorOptions)
 S = TypeVar("S", bound=Session[Any])
 
@@ -181,7 +182,8 @@ class VendorPlatform(Platform[V], Generic[V, S]):
                 seen = await self.look(session, options, able)
         except TareError as error:
             lasting = isinstance(error, InputError)
-            return Verdict(False, error.message, error.hint, emulated, {}, able, lasting)
+            hint = error.hint or ("" if lasting else SEE.format(address=options.address))
+            return Verdict(False, error.message, hint, emulated, {}, able, lasting)
         return Verdict(
             True, seen.reason, "", emulated, seen.versions, seen.capabilities, shown=seen.shown
         )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -25,6 +26,12 @@ def _on_datastore(text: str) -> str:
 
 class VsphereOptions(VendorOptions):
     """Options of the platform ``vsphere``."""
+
+    instead: ClassVar[Mapping[str, str]] = {
+        **VendorOptions.instead,
+        "template": "VMs are made anew: name what they boot by `boot`",
+        **dict.fromkeys(("iso", "image"), "write `boot`, as `[DATASTORE] PATH`"),
+    }
 
     datastore: str = Field(
         min_length=1,

@@ -50,6 +50,7 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
     """Virtual machines of VMware ESXi, by its own API or by vCenter's."""
 
     name = "vsphere"
+    known_as = dict.fromkeys(("esxi", "esx", "vcenter", "vmware"), "")
     options = VsphereOptions
     variants = tuple(
         Variant(devices, {"address": ANY, "datastore": "DATASTORE", "devices": devices})

@@ -68,7 +68,9 @@ class VsphereVm(VirtualMachine):
         vim, options = self._vim, self._options
         self._pins = await self._session.call(lambda client: self._pinned(client, cpus))
         self._vcpus = shape.vcpus
-        entry = ledger.record(kind, name=self._name, options=options.model_dump(mode="json"))
+        # The way names files by their whole paths.
+        noted = {**options.model_dump(mode="json"), **options.way()}
+        entry = ledger.record(kind, name=self._name, options=noted)
         self._noted = (ledger, entry)
 
         def begin(client: Any) -> Any:

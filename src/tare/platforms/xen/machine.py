@@ -14,6 +14,7 @@ from tare.agent.channel import StreamChannel
 from tare.agent.client import AgentClient
 from tare.errors import MachineFault, TareError
 from tare.hosts import OwnedProcess, start_owned
+from tare.hosts.begun import begun
 from tare.hosts.trace.xentrace import Vcpus
 from tare.platforms.contract import Context, GivenOut, Machine, MachineSpec
 from tare.platforms.guest_hello import first_hello, last_line
@@ -170,7 +171,7 @@ class XenMachine(Machine):
         """
         if self._stop is None:
             # Shielded: a stop that was begun goes on when whoever asked for it is cancelled.
-            self._stop = asyncio.ensure_future(self._end_and_remove())
+            self._stop = begun(self._end_and_remove())
         await asyncio.shield(self._stop)
 
     # What launch() uses.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from tare.errors import InputError, MachineFault, TareError, heard
 from tare.hosts import Host
@@ -70,6 +70,13 @@ class Xen(Platform[XenOptions]):
     """Xen, driven by ``xl`` in its dom0."""
 
     name = "xen"
+    known_as: ClassVar[Mapping[str, str]] = {
+        "xl": "",
+        "dom0": "",
+        "xen-pv": "type: pv",
+        "xen-pvh": "type: pvh",
+        "xen-hvm": "type: hvm",
+    }
     options = XenOptions
     variants = tuple(Variant(name, {"type": name}) for name in ("pv", "pvh", "hvm"))
     undoers = MappingProxyType({"domain": xen.undo_domain, "xen-setting": xen.undo_setting})

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 from pydantic import Field
 
 from tare.platforms.scheduled_options import ScheduledOptions, refused, subject_scheduling
 from tare.platforms.scheduling import Scheduling
-from tare.platforms.vendors.options import VendorOptions
+from tare.platforms.vendors.options import VendorOptions, unnamed
 
 KNOBS = frozenset({"weight", "cap"})
 UNKNOWN = ("policy", "nice", "reservation", "slice", "period")
@@ -60,6 +61,10 @@ class XenserverOptions(VendorOptions, ScheduledOptions):
     def within(cls, wanted: Scheduling) -> Scheduling:
         """Refuse what XenAPI does not know."""
         return refused(wanted, UNKNOWN, "XenAPI knows")
+
+    def faults(self, look: bool) -> Iterable[tuple[str, str]]:
+        """Return what no arm can do without, and what of it cannot be used."""
+        return (*super().faults(look), *unnamed(self.image, "`image: tare-live.iso`"))
 
     @property
     def wanted_devices(self) -> str:

@@ -1,0 +1,115 @@
+"""Slips on command lines: each ends with one sentence, status 2, and before anything is done."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of, write_run
+from run.run_driving import tare
+
+ROOT = Path(__file__).parents[2]
+
+STUDY = """\
+study: slips
+baseline: bare
+blocks: {least: 2, most: 2}
+floors: {latency-median: 50.0e-9}
+arms:
+  bare: {platform: bare}
+workloads:
+  switch: {}
+"""
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    file = tmp_path / "slips.yaml"
+    file.write_text(STUDY)
+    return file
+
+
+def refused(*words: str | Path) -> str:
+    told = tare(*map(str, words))
+    assert (told.returncode, told.stdout) == (2, ""), told
+    assert "Traceback" not in told.stderr
+    return told.stderr
+
+
+def test_a_floor_that_is_about_no_metric_is_refused(study: Path) -> None:
+    assert tare("plan", str(study)).returncode == 0
+    study.write_text(STUDY.replace("latency-median", "latency-medain"))
+    message = refused("plan", study)
+    assert (
+        f"{study}:4:26: floors.latency-medain: there is no metric 'latency-medain'; did" in message
+    )
+    assert "did you mean 'latency-median'?" in message
+
+
+@pytest.mark.parametrize("option", ["--arm", "--workload", "--scenario"])
+def test_an_empty_name_does_not_run_everything(study: Path, option: str) -> None:
+    assert f"{option} '' names nothing" in refused("run", study, option, "")
+
+
+def test_a_pilot_is_looked_for_before_anything_is_told(study: Path, tmp_path: Path) -> None:
+    assert "holds no run" in refused("plan", study, "--pilot", tmp_path / "none")
+
+
+def test_a_file_of_a_run_is_answered_with_its_folder(tmp_path: Path) -> None:
+    events = tmp_path / "events.jsonl"
+    events.write_text("")
+    assert f"name the run's folder, as {tmp_path}" in refused("report", events)
+
+
+def test_an_empty_description_is_no_machine(tmp_path: Path) -> None:
+    empty = tmp_path / "web1.xml"
+    empty.write_text("\n")
+    assert f"{empty}: is empty" in refused("import", empty)
+
+
+def test_a_history_is_found_by_a_studys_file(study: Path) -> None:
+    assert "no complete run of slips is known here" in refused("history", study)
+    study.write_text("study: [a]\n")
+    assert "names no study" in refused("history", study)
+
+
+def test_a_platform_and_an_option_to_certify_are_suggested() -> None:
+    assert "did you mean 'qemu'?" in refused("certify", "qmeu")
+    wrong = refused("certify", "qemu", "--set", "accelerater=kvm", "--dry-run")
+    assert "qemu has no option accelerater; did you mean 'accelerator'?" in wrong
+
+
+@pytest.mark.parametrize("argv", [["-m", "tare"], [str(ROOT / "wheel" / "scripts" / "tare")]])
+def test_ctrl_c_while_the_code_is_loaded_shows_no_traceback(
+    tmp_path: Path, argv: list[str]
+) -> None:
+    wait = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(20)\n"
+    (tmp_path / "typer.py").write_text(wait)
+    found = os.pathsep.join([str(tmp_path), str(ROOT / "src")])
+    told = subprocess.run(
+        [sys.executable, *argv, "doctor"],
+        env={**os.environ, "PYTHONPATH": found},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (told.returncode, told.stdout, told.stderr) == (-signal.SIGINT, "", "")
+
+
+def test_a_comparison_in_the_terminal_says_that_a_run_has_not_ended(tmp_path: Path) -> None:
+    metric = SimulatedMetric("latency", {"bare": 1e-6, "box": 2e-6}, unit="s", workload="switch")
+    arms = {"bare": "bare", "box": "oci"}
+    runs = [
+        events_of(SimulatedRun([metric], arms=arms, blocks=6, seed=seed, run=f"r{seed}"))
+        for seed in (1, 2)
+    ]
+    ended = write_run(tmp_path / "ended", runs[0])
+    cut = write_run(tmp_path / "cut", [each for each in runs[1] if each.type != "run_finished"])
+    told = tare("compare", str(ended), str(cut))
+    assert told.returncode == 0, told.stderr
+    assert "Note: The second run is not complete." in told.stdout

@@ -1,0 +1,108 @@
+"""Slips that people make in studies: each is told as what it is, with what to write instead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from study.study_catalog import CATALOG, GOOD
+from tare.errors import InputError
+from tare.study.load import load_study, parse_study
+from tare.study.yamltext import StudyError
+
+
+def told(content: bytes) -> str:
+    with pytest.raises(StudyError) as caught:
+        parse_study(content, "s.yaml", CATALOG)
+    message: str = caught.value.message
+    return message
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (
+            b"a:\n  b: 1\n c: 2\n",
+            "3:2: no YAML: no line above is indented as this one: it begins in column 2, line 2 in "
+            "column 3",
+        ),
+        (b"a:\n  b: {c: d}\n    e: f\n", "3:5: no YAML: no line above is indented as this one"),
+        (b"a:\n  b: c\n    d: e\n", "3:6: no YAML: line 2 has a value already"),
+        (b"study:odd\nbaseline: bare\n", "2:9: no YAML: line 1 is no `key: value`; write `: `"),
+        (
+            b"study = odd\n\n# why\nbaseline: bare\n",
+            "4:1: no YAML: what stands above this is no `key: v",
+        ),
+        (b"title: What: now\n", "1:12: no YAML: a second `:` in one line"),
+        (b"title: @home\n", "1:8: no YAML: text that begins with '@' must stand in quotes"),
+        (b'study: "odd\nbaseline: bare\n', "1:8: no YAML: the text in quotes that begins here"),
+        (b"a:\n  b: {c: d\n  e: f\n", "3:4: no YAML: the `{` in line 2, column 6 is not closed"),
+        (b"a: [b, c\nd: e\n", "2:2: no YAML: the `[` in line 1, column 4 is not closed"),
+        (b"a:\n  b: c\n  d\ne: f\n", "3:3: no YAML: no `: ` follows this"),
+        (b"a: b\n<<<<<<< HEAD\nc: d\n", "2:1: no YAML: a mark of a merge"),
+        (b"```yaml\na: b\n```\n", "1:1: no YAML: a fence of Markdown"),
+        (b"study: Gr\xf6\xdfe\n", "1:10: no UTF-8 text: byte 0xf6; save the file as UTF-8"),
+        ("study: odd\n".encode("utf-16"), "1:1: no UTF-8 text but UTF-16; save the file as UTF-8"),
+        (b"\x7fELF\x00\xff", "no UTF-8 text but binary; name a YAML file"),
+    ],
+)
+def test_what_is_no_yaml_is_told_as_what_was_done(content: bytes, expected: str) -> None:
+    assert expected in told(content)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("baseline: bare", "baseline: [bare]", "2:11: baseline: must be text"),
+        ("twin-of: bare", "twin-of: [bare]", '5:25: arms.bare-again.twin-of: ["bare"] is no arm'),
+        ("platform: bare", "platform:bare", "write a space behind `platform:`"),
+        ("platform: bare", "<<: {platform: bare}", "4:10: arms.bare: merge keys (<<) are not used"),
+        ("platform: bare", "platform: BARE", "there is no platform \"BARE\"; did you mean 'bare'?"),
+        ("platform: bare", "platform: metal", 'no platform "metal"; write {platform: bare}'),
+        ("accelerator: tcg", "accelerator: TCG", "did you mean 'tcg'?"),
+        ("platform: qemu, ", "platform: kvm, ", "write {platform: qemu, accelerator: kvm}"),
+        ("memory: 512MiB", "memory: 512", "a number without a unit counts bytes: write 512MiB"),
+        ("memory: 512MiB", "memory: 512M", "did you mean '512MiB'?"),
+        ("memory: 512MiB", "memory: 2 gib", "did you mean '2GiB'?"),
+        ("memory: 512MiB", "memory:", "shape.memory: has no value; write bytes"),
+        ("busy: 100us", "busy: 1 seconds", "did you mean '1sec'?"),
+        ("baseline: bare", "baseline: bare\nmargin: 2 %", "write it as a share, 0.02"),
+        ("baseline: bare", "baseline: bare\nconfidence: 95", "not 95; 95 % is 0.95"),
+        (
+            "  bare-again:",
+            "\u00a0 bare-again:",
+            "5:1: no YAML: indented by what only looks like sp",
+        ),
+        ("platform: bare", "\u00a0: bare", "4:10: arms.bare: character '\\xa0' only looks like"),
+    ],
+)
+def test_a_wrong_word_is_told_with_the_right_one(old: str, new: str, expected: str) -> None:
+    assert GOOD.count(old) >= 1, old
+    assert expected in told(GOOD.replace(old, new, 1).encode())
+
+
+@pytest.mark.parametrize("name", ["2024", "", "[a]"])
+def test_a_name_that_is_no_text_is_not_told_as_a_title_too(name: str) -> None:
+    message = told(GOOD.replace("study: small", f"study: {name}", 1).encode())
+    assert "1:8: study: must be text" in message or "1:7: study: must be text" in message
+    assert "title" not in message
+
+
+@pytest.mark.parametrize("arms", ["arms: [bare, oci]", "arm: {bare: {platform: bare}}"])
+def test_without_arms_the_baseline_is_not_told_as_wrong_too(arms: str) -> None:
+    message = told(f"study: a\nbaseline: bare\n{arms}\nworkloads: {{switch: {{}}}}\n".encode())
+    assert "arms: " in message
+    assert "baseline" not in message
+
+
+def test_what_is_no_file_is_answered_with_those_there_are(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(GOOD)
+    for name, expected in (
+        ("quick.yaml", "the study that comes with Tare is called quick; YAML files there: "),
+        ("mien.yaml", f"YAML files there: {tmp_path / 'mine.yaml'}"),
+        (".", f"YAML files there: {tmp_path / 'mine.yaml'}"),
+    ):
+        with pytest.raises(InputError) as caught:
+            load_study(tmp_path / name, CATALOG)
+        assert expected in caught.value.hint
