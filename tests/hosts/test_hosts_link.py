@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.hosts.ssh.link import CONTROL, DATA, Decoder, Frame, Link, encode, split_data
+from tare.hosts.ssh.link import CONTROL, DATA, Decoder, Frame, Gap, Link, encode, split_data
 
 FRAMES = st.builds(Frame, st.integers(0, 2), st.integers(0, 2**64 - 1), st.binary(max_size=40))
 
@@ -91,3 +91,12 @@ def test_everything_arrives_once_and_in_order(steps: list[tuple[str, int]]) -> N
     ends["b"].receive(1000, ends["a"])
     assert ends["b"].taken == sent["a"]
     assert ends["a"].taken == sent["b"]
+
+
+def test_what_comes_behind_a_gap_is_never_taken_nor_passed_over_in_silence() -> None:
+    link = Link()
+    assert link.is_new(Frame(DATA, 1, b""))
+    with pytest.raises(Gap, match="frame 3 came where 2 was due"):
+        link.is_new(Frame(DATA, 3, b""))
+    assert link.is_new(Frame(DATA, 2, b""))
+    assert not link.is_new(Frame(DATA, 1, b""))

@@ -63,6 +63,26 @@ async def test_a_frame_that_is_lost_is_sent_again(
     assert "connected again" in told[1]
 
 
+async def test_a_keeper_that_misses_a_frame_ends_the_connection_at_once(
+    sshd: Sshd, agent_program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    # So patient that nothing but the keeper can notice.
+    options = sshd.options(silence_s=300.0)
+    async with SshHost(options, agent_program, tell=told.append) as host:
+        process = await host.start(["cat"])
+        with monkeypatch.context() as once:
+            once.setattr(Link, "_send", _lost)
+            signalling = asyncio.create_task(process.terminate())
+            await asyncio.sleep(0)
+        async with asyncio.timeout(20):
+            assert await host.read("/proc/version")
+            await signalling
+            assert await process.wait() == -15
+    assert "broke (it was closed)" in told[0]
+    assert "connected again" in told[1]
+
+
 _SEND = Link._send
 
 

@@ -136,10 +136,17 @@ impl Link {
         }
     }
 
-    /// Whether a frame is the next one; it counts as received then.
-    pub fn is_new(&self, frame: &Frame) -> bool {
+    /// Whether a frame is the next one, which counts as received then, or came before.
+    ///
+    /// One behind a gap is an error: what is missing comes again over the next connection alone.
+    pub fn is_new(&self, frame: &Frame) -> io::Result<bool> {
         let mut state = self.state.lock().unwrap();
-        let new = frame.number == state.received + 1;
+        let next = state.received + 1;
+        if frame.number > next {
+            let words = format!("frame {} came where {next} was due", frame.number);
+            return Err(io::Error::other(words));
+        }
+        let new = frame.number == next;
         if new {
             state.received = frame.number;
             state.untold += frame.payload.len();
@@ -147,7 +154,7 @@ impl Link {
                 state.tell();
             }
         }
-        new
+        Ok(new)
     }
 }
 
@@ -192,7 +199,21 @@ mod tests {
             number,
             payload: vec![],
         };
-        let taken = [1, 1, 2, 4, 3, 2].map(|number| link.is_new(&frame(number)));
-        assert_eq!(taken, [true, false, true, false, true, false]);
+        let taken = [1, 1, 2, 3, 2].map(|number| link.is_new(&frame(number)).unwrap());
+        assert_eq!(taken, [true, false, true, true, false]);
+    }
+
+    #[test]
+    fn what_comes_behind_a_gap_is_an_error() {
+        let link = Link::default();
+        let frame = |number| Frame {
+            kind: DATA,
+            number,
+            payload: vec![],
+        };
+        assert!(link.is_new(&frame(1)).unwrap());
+        let told = link.is_new(&frame(3)).unwrap_err().to_string();
+        assert_eq!(told, "frame 3 came where 2 was due");
+        assert!(link.is_new(&frame(2)).unwrap());
     }
 }

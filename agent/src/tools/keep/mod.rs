@@ -153,9 +153,11 @@ fn serve(orders: &Orders) -> io::Result<()> {
     // All processes start on this thread, which lives as long as the keeper: the kernel ties them
     // to the thread that started them.
     for connection in connections {
-        if let Err(error) = converse(connection, &session, &heard) {
+        if let Err(error) = converse(&connection, &session, &heard) {
             eprintln!("tare-agent: {error}");
         }
+        // Others hold it too, and the front waits for its end before it tries another.
+        let _ = connection.shutdown(Shutdown::Both);
     }
     Ok(())
 }
@@ -174,7 +176,7 @@ fn accept(listener: &UnixListener, current: &Current, connections: &Sender<UnixS
 }
 
 fn converse(
-    connection: UnixStream,
+    connection: &UnixStream,
     session: &Arc<Session>,
     heard: &Mutex<Instant>,
 ) -> io::Result<()> {
@@ -183,7 +185,7 @@ fn converse(
     while let Some(frame) = read_frame(&mut from)? {
         *heard.lock().unwrap() = Instant::now();
         if frame.kind != CONTROL {
-            if link.is_new(&frame) {
+            if link.is_new(&frame)? {
                 session.take(frame);
             }
             continue;

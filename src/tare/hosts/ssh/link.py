@@ -40,6 +40,10 @@ def encode(frame: Frame) -> bytes:
     return _LENGTH.pack(len(head) + len(frame.payload)) + head + frame.payload
 
 
+class Gap(Exception):
+    """A frame is missing; it comes again over the next connection."""
+
+
 class Decoder:
     """Cuts bytes, in pieces of any size, into frames."""
 
@@ -129,8 +133,15 @@ class Link:
         return self._unmoved >= STUCK
 
     def is_new(self, frame: Frame) -> bool:
-        """Return whether a frame is the next one; it counts as received then."""
-        if frame.number != self._received + 1:
+        """Return whether a frame is the next one, which counts as received then, or came before.
+
+        Raises:
+            Gap: One before it did not come.
+        """
+        due = self._received + 1
+        if frame.number > due:
+            raise Gap(f"frame {frame.number} came where {due} was due")
+        if frame.number < due:
             return False
         self._received = frame.number
         self._untold += len(frame.payload)

@@ -22,7 +22,7 @@ from tare.hosts.ssh.connect import (
     reason,
     take_back,
 )
-from tare.hosts.ssh.link import Decoder, Frame, Link
+from tare.hosts.ssh.link import Decoder, Frame, Gap, Link
 from tare.hosts.ssh.options import SshOptions
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
@@ -186,8 +186,11 @@ class Wire:
         hello = json.loads(frames[0].payload)
         self.boot, self.keeper_pid = hello["boot"], int(hello["pid"])
         self._link.resume(lambda data: _write(front, data), int(hello["received"]))
-        for frame in frames[1:]:
-            self._take(frame)
+        try:
+            for frame in frames[1:]:
+                self._take(frame)
+        except Gap as gap:
+            raise Broken(str(gap)) from gap
         return front
 
     async def _listen(self, front: Front) -> str:
@@ -206,6 +209,8 @@ class Wire:
                     return "it takes nothing that is sent"
         except TimeoutError:
             return f"nothing came for {self._options.silence_s:g} s"
+        except Gap as gap:
+            return str(gap)
         except (OSError, asyncssh.Error) as error:
             return reason(error)
         finally:
