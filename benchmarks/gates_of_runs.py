@@ -1,8 +1,8 @@
 """A gate over real runs: how often it fails where a tenth was planted, and where nothing was.
 
-A container beside the bare machine, twelve blocks of short cells each; run after run, in turn as it
-is and with a tenth of its CPU time taken away by a quota. Each is held against the plain run before
-it. See docs/benchmarks.md for the method.
+A container beside the bare machine, in blocks of short cells; run after run, in turn as it is and
+with a tenth of its CPU time taken away by a quota. Each is held against the plain run before it.
+See docs/benchmarks.md for the method.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import argparse
 import statistics
 import sys
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,31 +29,39 @@ NICE = {"nice": -20}
 """Above whatever else runs here: the show is about gates, not about a busy computer."""
 
 
-def study(duration: str, *, planted: bool) -> dict[str, Any]:
-    """Return the study of cells so long, with the tenth planted or without."""
+@dataclass(frozen=True)
+class Size:
+    """How much each run measures: blocks of two cells, and how long a cell is."""
+
+    blocks: int
+    cell: str
+
+
+def study(size: Size, *, planted: bool) -> dict[str, Any]:
+    """Return the study of that size, with the tenth planted or without."""
     scheduling = {**NICE, "cap": QUOTA, "period": "10ms"} if planted else {**NICE}
     return {
         "study": "gate",
         "baseline": "bare",
-        "blocks": {"least": 12, "most": 12, "position": False},
+        "blocks": {"least": size.blocks, "most": size.blocks, "position": False},
         "shape": {"vcpus": 1, "memory": "64MiB"},
         "arms": {
             "bare": {"platform": "bare", "scheduling": {**NICE}},
             "box": {"platform": "oci", "scheduling": scheduling},
         },
         "scenarios": {"pinned": {"subject": {"cpus": "pinned"}}},
-        "workloads": {"numeric-sort": {"duration": duration}},
+        "workloads": {"numeric-sort": {"duration": size.cell}},
     }
 
 
-def measured(number: int, duration: str, *, planted: bool) -> Comparison:
+def measured(number: int, size: Size, *, planted: bool) -> Comparison:
     """Carry one run out and return its effects."""
     found: list[Comparison] = []
 
     def look(folder: Path) -> None:
         found.append(compare_runs(load_run(folder)))
 
-    carry_out(study(duration, planted=planted), seed=number, look=look)
+    carry_out(study(size, planted=planted), seed=number, look=look)
     return found[0]
 
 
@@ -73,18 +82,20 @@ def main(argv: list[str] | None = None) -> int:
     """Measure, print and keep the result; return 1 when a goal was missed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gates_of_runs", description=__doc__)
     parser.add_argument("--pairs", type=int, default=20, help="pairs of each kind")
+    parser.add_argument("--blocks", type=int, default=24, help="blocks of each run")
     parser.add_argument("--cell", default="200ms", help="how long each cell is")
     wanted = parser.parse_args(argv)
+    size = Size(wanted.blocks, wanted.cell)
     machine = machine_facts()
     planted: Counter[str] = Counter()
     same: Counter[str] = Counter()
     spreads: list[float] = []
     why = ""
     try:
-        before = measured(0, wanted.cell, planted=False)
+        before = measured(0, size, planted=False)
         for number in range(1, wanted.pairs + 1):
-            slowed = measured(2 * number, wanted.cell, planted=True)
-            after = measured(2 * number + 1, wanted.cell, planted=False)
+            slowed = measured(2 * number, size, planted=True)
+            after = measured(2 * number + 1, size, planted=False)
             for kind, run, counts in (("planted", slowed, planted), ("same", after, same)):
                 found, change = outcome(before, run)
                 counts[found] += 1
@@ -113,7 +124,10 @@ def main(argv: list[str] | None = None) -> int:
             detail=why or f"{same['open']} open, {same['holds']} held",
         ),
     )
-    facts = (Fact("boots vary by, median of runs", statistics.median(spreads or [0.0]), "%"),)
+    facts = (
+        Fact("boots vary by, median of runs", statistics.median(spreads or [0.0]), "%"),
+        Fact("blocks of each run", size.blocks, ""),
+    )
     return finish(Result("gates_of_runs", goals, facts), machine)
 
 
