@@ -23,7 +23,7 @@ from tare.analysis.order import Order, orders, widened
 from tare.analysis.places import places_in_blocks
 from tare.analysis.places import taken_together as place_together
 from tare.analysis.proofs import proof_differences
-from tare.analysis.results import DECLARED, Effect, Family, Interval, Key
+from tare.analysis.results import DECLARED, Effect, Family, Interval, Key, cost_not_excluded
 from tare.analysis.rundata import RunData
 from tare.analysis.sessions import in_sessions
 from tare.analysis.settings import Settings
@@ -87,7 +87,7 @@ class Comparing:
                 arm,
                 emulated=arm in self.emulated,
                 confidence=settings.confidence,
-                session_of=self.sessions.session_of,
+                session_of=self.sessions.session_of if self.sessions.rounds else None,
             )
             for key, measured in self.measured.items()
             for arm in self.arms
@@ -291,7 +291,15 @@ class Comparing:
         verdict = judge(evidence)
         if verdict == "preliminary":
             evidence = replace(evidence, interval=None)
-        effect = Effect(
+        said = sentence(
+            evidence,
+            verdict,
+            cost_not_excluded(evidence.interval, pair.scale, evidence.better),
+            what=described(pair.key),
+            arm=marked(pair.arm, emulated=pair.arm in self.emulated),
+            baseline=marked(baseline, emulated=baseline in self.emulated),
+        )
+        return Effect(
             key=pair.key,
             arm=pair.arm,
             baseline=baseline,
@@ -319,20 +327,11 @@ class Comparing:
             noise_floor=floor,
             margin=evidence.margin,
             verdict=verdict,
-            sentence="",
-            flags=tuple(flags),
+            sentence=said,
+            flags=(*flags, *robust_flags(estimate, evidence.interval, pair.scale)),
             widened=wider,
             each=pair.each,
         )
-        said = sentence(
-            evidence,
-            verdict,
-            effect.not_excluded,
-            what=described(pair.key),
-            arm=marked(pair.arm, emulated=pair.arm in self.emulated),
-            baseline=marked(baseline, emulated=baseline in self.emulated),
-        )
-        return replace(effect, sentence=said, flags=(*effect.flags, *robust_flags(effect)))
 
     def _arm_verdicts(self, effects: Sequence[Effect]) -> tuple[ArmVerdict, ...]:
         compared = {effect.arm: effect.baseline for effect in effects}

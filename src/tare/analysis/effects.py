@@ -98,9 +98,7 @@ class Pair:
 
     def outward(self, difference: float) -> float:
         """Return a difference on the scale that is shown: a ratio, or in the metric's unit."""
-        if self.scale == "difference":
-            return difference
-        return math.exp(difference) if difference < 700 else math.inf
+        return difference if self.scale == "difference" else _ratio_of(difference)
 
     @property
     def hidden(self) -> float:
@@ -113,12 +111,14 @@ class Pair:
     def block_effects(self) -> tuple[BlockValue, ...]:
         """Return the effect of each shared block, on the scale that is shown."""
         arm, base = self.measured.arms[self.arm], self.measured.arms[self.baseline]
-        outward = self.outward
+        repeats = [min(len(arm[block]), len(base[block])) for block in self.blocks]
+        values: Iterable[float] = self.differences
+        if self.scale == "ratio":
+            values = map(_ratio_of, self.differences)
         return tuple(
             [
-                BlockValue(run, number, outward(value), min(len(arm[block]), len(base[block])))
-                for block, value in zip(self.blocks, self.differences, strict=True)
-                for run, number in [block]
+                BlockValue(run, number, value, count)
+                for (run, number), value, count in zip(self.blocks, values, repeats, strict=True)
             ]
         )
 
@@ -140,6 +140,11 @@ class Estimate:
     bootstrap: Interval | None
     order: Interval | None
     robust: Robust | None
+
+
+def _ratio_of(difference: float) -> float:
+    """Return the ratio that is a difference of logarithms."""
+    return math.exp(difference) if difference < 700 else math.inf
 
 
 Places = Mapping[BlockId, Mapping[str, float]]
@@ -339,7 +344,7 @@ def summarise_arm(
     *,
     emulated: bool,
     confidence: float,
-    session_of: Callable[[BlockId], Hashable] = lambda block: block,
+    session_of: Callable[[BlockId], Hashable] | None = None,
 ) -> ArmSummary:
     """Return one arm's values over all its blocks, whatever the other arms have.
 
@@ -349,7 +354,8 @@ def summarise_arm(
         arm: The arm.
         emulated: Whether the arm is.
         confidence: Nominal coverage of the interval.
-        session_of: What the blocks of one session have in common, which the interval rests on.
+        session_of: What the blocks of one session have in common, which the interval rests on;
+            None where each block stands for itself.
     """
     blocks = measured.arms[arm]
     means = measured.values(arm, logs=measured.positive((arm,)))
@@ -360,10 +366,7 @@ def summarise_arm(
             for ((run, number), block), value in zip(blocks.items(), sample, strict=True)
         ]
     )
-    sessions: dict[Hashable, list[float]] = defaultdict(list)
-    for block, value in means.items():
-        sessions[session_of(block)].append(value)
-    apart = [math.fsum(each) / len(each) for each in sessions.values()]
+    apart = sample if session_of is None else _by_session(means, session_of)
     typical = measured.kind == "typical"
     mean, median = math.fsum(sample) / len(sample), statistics.median(sample)
     interval, error = None, None
@@ -394,3 +397,13 @@ def summarise_arm(
         interval=interval,
         centre=mean if typical else median,
     )
+
+
+def _by_session(
+    means: Mapping[BlockId, float], session_of: Callable[[BlockId], Hashable]
+) -> list[float]:
+    """Return the mean of each session's blocks."""
+    sessions: dict[Hashable, list[float]] = defaultdict(list)
+    for block, value in means.items():
+        sessions[session_of(block)].append(value)
+    return [math.fsum(each) / len(each) for each in sessions.values()]

@@ -93,16 +93,16 @@ def _exchanged(pairs: Sequence[Pair], blocks: Sequence[BlockId], seed: int, leas
             # One of the baseline's boots was 0, and only both together have a ratio.
             sides = (pair.arm, pair.baseline)
         placed = pair.typical and bool(pair.later_by)
+        columns = [column[block] for block in pair.blocks]
         for side, arm in enumerate(sides):
             if arm not in pair.measured.arms:
                 continue
             values = pair.measured.values(arm, logs=ratio)
-            own = [block for block in pair.blocks if block in values]
-            told = [math.log(values[block]) if ratio else values[block] for block in own]
-            boots[side, row, [column[block] for block in own]] = told
+            told = [values.get(block, math.nan) for block in pair.blocks]
+            boots[side, row, columns] = list(map(math.log, told)) if ratio else told
             if placed:
                 stood = [pair.places.get(block, {}).get(arm, math.nan) for block in pair.blocks]
-                places[side, row, [column[block] for block in pair.blocks]] = stood
+                places[side, row, columns] = stood
     ranked = [not pair.typical for pair in pairs]
     known = None if np.isnan(places).all() else places
     return exchanged_p(boots, known, ranked=ranked, seed=seed, least=least)

@@ -40,7 +40,8 @@ class LostCells:
 
     def of_arm_alone(self, arm: str, others: Iterable[str], key: Key) -> frozenset[BlockId]:
         """Return the blocks in which an arm's cell was lost, and that of none of the others."""
-        return self.of(arm, key).difference(*(self.of(other, key) for other in others))
+        lost = self.of(arm, key)
+        return lost.difference(*(self.of(other, key) for other in others)) if lost else lost
 
 
 def slow_modes(

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tare.analysis.duets import LEAST_BESIDE, Cells
-from tare.analysis.effects import Pair
+from tare.analysis.effects import Estimate, Pair
 from tare.analysis.findings import LostCells, SlowBoots
 from tare.analysis.flattery import lost_alone
 from tare.analysis.order import Order
-from tare.analysis.results import Effect, Flag, Key
+from tare.analysis.results import Flag, Interval, Key, Scale
 from tare.analysis.series_data import SeriesKey
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.statistics.rates import mean_ratio
@@ -114,8 +114,8 @@ def _of_blocks(pair: Pair, baselines: tuple[str, ...], known: Known) -> list[Fla
         text = f"{_counted(blocks, pair.each)} shared; {least} are the least for a verdict"
         flags.append(Flag("few-blocks", text))
     for arm, other in ((pair.arm, pair.baseline), (pair.baseline, pair.arm)):
-        values = pair.measured.arms[arm]
-        missing = sum(block not in values for block in pair.measured.arms[other])
+        # What both have is what they share.
+        missing = len(pair.measured.arms[other]) - blocks
         if missing:
             name = pair.arm if arm == pair.arm else " and ".join(baselines)
             flags.append(
@@ -184,12 +184,18 @@ def _counted(count: int, each: str) -> str:
     return f"{count} {each}" if count == 1 else f"{count} {each}s"
 
 
-def robust_flags(effect: Effect) -> list[Flag]:
-    """Return that the mean and the robust estimate tell different things, where they do."""
-    robust, interval = effect.robust, effect.interval
-    if robust is None or interval is None or effect.scale != "ratio":
+def robust_flags(estimate: Estimate, interval: Interval | None, scale: Scale) -> list[Flag]:
+    """Return that the mean and the robust estimate tell different things, where they do.
+
+    Args:
+        estimate: Both.
+        interval: The mean's, as it is shown.
+        scale: What is estimated.
+    """
+    robust = estimate.robust
+    if robust is None or interval is None or scale != "ratio":
         return []
-    if robust.interval.holds(effect.estimate) and interval.holds(robust.estimate):
+    if robust.interval.holds(estimate.estimate) and interval.holds(robust.estimate):
         return []
     text = (
         f"a few boots move the mean: without their weight the ratio is {robust.estimate:.3g} "

@@ -281,20 +281,7 @@ class Effect:
         Infinite where no block has any difference, on the scale of differences: such as what was 0
         in every boot of both arms, of which that bounds nothing.
         """
-        if self.interval is None:
-            return None
-        low, high = self.interval.low, self.interval.high
-        if self.scale == "difference":
-            if low == high == 0:
-                return math.inf
-            ends = {"lower": (high,), "higher": (-low,), "neither": (high, -low)}[self.better]
-            return max(0.0, *ends)
-        ends = {
-            "lower": (high - 1,),
-            "higher": (_over(low) - 1,),
-            "neither": (high - 1, _over(low) - 1),
-        }[self.better]
-        return max(0.0, *ends)
+        return cost_not_excluded(self.interval, self.scale, self.better)
 
     def _cost(self, ratio: float) -> float | None:
         if self.scale != "ratio":
@@ -302,6 +289,24 @@ class Effect:
         if self.better == "higher":
             return 1 / ratio - 1 if ratio > 0 else float("inf")
         return ratio - 1
+
+
+def cost_not_excluded(interval: Interval | None, scale: Scale, better: Better) -> float | None:
+    """Return what `Effect.not_excluded` says of an interval."""
+    if interval is None:
+        return None
+    low, high = interval.low, interval.high
+    if scale == "difference":
+        if low == high == 0:
+            return math.inf
+        ends = {"lower": (high,), "higher": (-low,), "neither": (high, -low)}[better]
+        return max(0.0, *ends)
+    ends = {
+        "lower": (high - 1,),
+        "higher": (_over(low) - 1,),
+        "neither": (high - 1, _over(low) - 1),
+    }[better]
+    return max(0.0, *ends)
 
 
 def _over(value: float) -> float:

@@ -173,7 +173,7 @@ class RunData:
         """The arms in the study's order."""
         return tuple(platform.arm for platform in self.platforms)
 
-    @property
+    @cached_property
     def emulated_arms(self) -> frozenset[str]:
         """Arms whose results carry the mark of emulation."""
         return frozenset(p.arm for p in self.platforms if p.emulated)

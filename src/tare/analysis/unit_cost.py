@@ -80,14 +80,16 @@ def unit_costs(runs: Sequence[RunData], baseline: str, confidence: float) -> tup
     own = {arm: base for run in runs for arm, base in run.own_baselines.items()}
     emulated = frozenset[str]().union(*(run.emulated_arms for run in runs)) if runs else frozenset()
     for run in runs:
-        work = _work_of(run)
-        for cell in run.cells:
-            if cell.status == "ok" and isinstance(cell.facts.get(COST), Mapping):
-                for done in work.get(cell.cell) or [_Work("", "", 0.0)]:
-                    key = Key(cell.scenario, cell.workload, cell.parameters, SUBJECT, done.metric)
-                    units[key] = done.unit
-                    group = groups.setdefault(key, {}).setdefault(cell.arm, _Group())
-                    _take(group, cell, done)
+        told = [
+            done.result for done in run.counted if isinstance(done.result.facts.get(COST), Mapping)
+        ]
+        work = _work_of(run) if told else {}
+        for cell in told:
+            for done in work.get(cell.cell) or [_Work("", "", 0.0)]:
+                key = Key(cell.scenario, cell.workload, cell.parameters, SUBJECT, done.metric)
+                units[key] = done.unit
+                group = groups.setdefault(key, {}).setdefault(cell.arm, _Group())
+                _take(group, cell, done)
     return tuple(
         _cost(
             key,

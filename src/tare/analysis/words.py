@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import get_args
 
 from tare.analysis.comparison import ArmVerdict
@@ -19,11 +20,16 @@ from tare.study.notes import BY_RELEASE, ONE_KERNEL
 
 def described(key: Key) -> str:
     """Return what a key means to a reader: ``switch latency [threads=100] (pinned)``."""
-    parameters = json.loads(key.parameters) if key.parameters else {}
-    inside = ", ".join(f"{name}={value}" for name, value in parameters.items())
     role = "" if key.role == "subject" else f" of {key.role}"
-    brackets = f" [{inside}]" if inside else ""
-    return f"{key.workload} {key.metric}{brackets}{role} ({key.scenario})"
+    return f"{key.workload} {key.metric}{_brackets(key.parameters)}{role} ({key.scenario})"
+
+
+@lru_cache(maxsize=256)
+def _brackets(parameters: str) -> str:
+    """Return parameters, which many keys share, in brackets; nothing without any."""
+    told = json.loads(parameters) if parameters else {}
+    inside = ", ".join(f"{name}={value}" for name, value in told.items())
+    return f" [{inside}]" if inside else ""
 
 
 def marked(arm: str, *, emulated: bool) -> str:

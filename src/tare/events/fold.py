@@ -22,7 +22,6 @@ from tare.events.model import (
     MachineReady,
     MachineStarting,
     MachineStopped,
-    Observed,
     Planned,
     PlatformChecked,
     Preflight,
@@ -33,7 +32,7 @@ from tare.events.model import (
     SeriesSaved,
     Skipped,
 )
-from tare.events.observations import metric_of, possible
+from tare.events.observations import Seen, metric_of, possible
 from tare.events.opened import OpenCell, OpenMachine, machine_result, series_entry
 from tare.events.results import (
     Break,
@@ -152,13 +151,25 @@ class Fold:
     def take(self, record: Record) -> None:
         """Account for one more record."""
         event = record.event
-        if isinstance(event, Observed):
+        if event.type == "observation":
             self.observe(event.cell, Observation(metric_of(event), event.value))
             return
-        if isinstance(event, RunStarted | RunResumed):
+        if event.type in ("run_started", "run_resumed"):
             self._process_began = record.time - self.wall_s
         self.wall_s = max(self.wall_s, record.time - self._process_began)
+        # To find that a model is not of a class takes long: what there is most of comes first.
         match event:
+            case CellStarted():
+                self._open[event.cell] = OpenCell(event)
+            case CellFinished():
+                self._finish(event)
+            case MachineStarting() | MachineReady() | MachineStopped():
+                self._take_machine(event)
+            case SeriesSaved():
+                if event.cell in self._open:
+                    self._open[event.cell].saved.append(event)
+            case BlockStarted() | BlockFinished():
+                self.block.take(event, record.time)
             case RunStarted():
                 self.started, self.started_at = event, record.time
                 self.host, self.versions = event.host, event.versions
@@ -184,15 +195,6 @@ class Fold:
                     (event.arm, event.digest),
                     ImageUsed(event.arm, event.kernel, event.digest, event.cached, event.took_s),
                 )
-            case CellStarted():
-                self._open[event.cell] = OpenCell(event)
-            case SeriesSaved():
-                if event.cell in self._open:
-                    self._open[event.cell].saved.append(event)
-            case CellFinished():
-                self._finish(event)
-            case BlockStarted() | BlockFinished():
-                self.block.take(event, record.time)
             case SessionStarted() | SessionFinished() | Waiting():
                 self.sessions.take(event, record.time)
             case HostJoined():
@@ -203,13 +205,12 @@ class Fold:
                 self.arms_ended.append(event)
             case RunFinished():
                 self.ended = event
-            case MachineStarting() | MachineReady() | MachineStopped():
-                self._take_machine(event)
 
     def observe(self, cell: str, seen: Observation) -> None:
         """Account for one more value of a cell."""
-        if cell in self._open:
-            self._open[cell].observed.append(seen)
+        open_cell = self._open.get(cell)
+        if open_cell is not None:
+            open_cell.observed.append(seen)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -387,11 +388,12 @@ def read_fold(path: Path) -> Fold:
         UnreadableStream: As :func:`tare.events.read_events` says.
     """
     folded, chain = Fold(), Chain(read_seal(path))
+    observe = folded.observe
     for entry in read_entries(path, chain):
-        if isinstance(entry, Record):
-            folded.take(entry)
+        if isinstance(entry, Seen):
+            observe(entry.cell, entry.observation)
         else:
-            folded.observe(entry.cell, entry.observation)
+            folded.take(entry)
     now = (f"{path.name}: {doubt}" for doubt in chain.doubts())
     folded.doubts = tuple(dict.fromkeys((*folded.doubts, *now)))
     return folded

@@ -75,15 +75,16 @@ def read_entries(path: Path, chain: Chain | None = None) -> Iterator[Record | Se
     Raises:
         UnreadableStream: As of :func:`read_events`.
     """
-    reader = ObservationReader()
+    read = ObservationReader().read
     for number, line in _whole_lines(path):
         if chain is not None:
             chain.follow(line)
-        seen = reader.read(line)
+        seen = read(line)
         if seen is None:
             yield _record(path, number, line)
         else:
-            _require_place(path, number, seen.seq)
+            if seen.seq != number - 1:
+                raise _misplaced(path, number, seen.seq)
             yield seen
 
 
@@ -111,10 +112,12 @@ def _record(path: Path, number: int, line: bytes) -> Record:
         raise UnreadableStream(
             f"{path}: line {number}: {told}; the file is damaged there"
         ) from error
-    _require_place(path, number, record.seq)
-    if isinstance(record.event, RunStarted) and record.event.version > STREAM_VERSION:
+    if record.seq != number - 1:
+        raise _misplaced(path, number, record.seq)
+    event = record.event
+    if event.type == "run_started" and event.version > STREAM_VERSION:
         raise UnreadableStream(
-            f"{path}: line {number}: written by stream version {record.event.version}, "
+            f"{path}: line {number}: written by stream version {event.version}, "
             f"this Tare reads up to {STREAM_VERSION}; use a newer Tare"
         )
     return record
@@ -132,12 +135,10 @@ def _legible(line: bytes) -> Record:
     return Record.model_validate(value)
 
 
-def _require_place(path: Path, number: int, seq: int) -> None:
-    if seq != number - 1:
-        raise UnreadableStream(
-            f"{path}: line {number}: event {seq} where {number - 1} belongs; "
-            "lines were lost or edited"
-        )
+def _misplaced(path: Path, number: int, seq: int) -> UnreadableStream:
+    return UnreadableStream(
+        f"{path}: line {number}: event {seq} where {number - 1} belongs; lines were lost or edited"
+    )
 
 
 class EventLog:

@@ -9,23 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from tare.analysis.kernels import tick_rates
 from tare.analysis.model import Comparison, Effect, RunData
-from tare.analysis.monitoring import Monitor
-from tare.analysis.recording_cost import recording_costs
 from tare.errors import InputError
 from tare.outputs import PART, put, remedy
-from tare.report import course, fates, interference, mapreduce, monitoring
 from tare.report.arrange import arranged
-from tare.report.bus import bus_of
-from tare.report.course import courses_of
 from tare.report.drawing import Noted, draw
 from tare.report.explorer import explorer_data, pair_effects
 from tare.report.far_tails import far_tables
-from tare.report.fates import fates_of
 from tare.report.figures.overhead import overhead_figure, overview, shading_note
-from tare.report.interference import interference_of
 from tare.report.kernels import kernels_table
 from tare.report.leads import Leads
-from tare.report.load_balancer import load_balancer_of
 from tare.report.long_series import (
     Pooled,
     emulated_arms,
@@ -33,13 +25,12 @@ from tare.report.long_series import (
     series_figures,
     tails_table,
 )
-from tare.report.mapreduce import mapreduce_of
-from tare.report.monitoring import monitoring_of
 from tare.report.over_hosts import shared_table
 from tare.report.over_sessions import sessions_section
 from tare.report.page import Page, make_page
 from tare.report.pairs import PairsSection, pairs_section, pairs_table, ranking_table
 from tare.report.palette import looks
+from tare.report.rare import rare_parts
 from tare.report.rendering import SCRIPTS, filled
 from tare.report.results import (
     effects_table,
@@ -50,13 +41,13 @@ from tare.report.results import (
     summaries_table,
 )
 from tare.report.sections import Draft, WholeTables, drafts, finish, illustrated
-from tare.report.spikes import FIGURE, NOTE, spikes_of
 from tare.report.tables import Table
 from tare.report.unit_cost import by_part, costs_of, unit_cost_table
 from tare.report.words import counted
 
 if TYPE_CHECKING:
     from tare.analysis.course import PhaseEffect
+    from tare.analysis.monitoring import Monitor
     from tare.references.published import Reference
     from tare.report.palette import Look
     from tare.report.sources import Sources
@@ -116,7 +107,7 @@ def _build(
     style = looks(arms, comparison.baseline)
     overhead = overhead_figure(comparison, style)
     sections = drafts(comparison, style)
-    series, leads = pooled_series(comparison), Leads(comparison)
+    series, leads, rates = pooled_series(comparison), Leads(comparison), tick_rates(runs)
     of_series = {
         draft.part: series_figures(
             series.get(draft.part, {}),
@@ -124,20 +115,15 @@ def _build(
             emulated_arms(comparison),
             name=draft.name,
             stem=draft.stem,
-            rates=tick_rates(runs),
+            rates=rates,
             leads=leads,
             about=draft.part,
         )
         for draft in sections
     }
-    spikes = spikes_of(runs, recording_costs(runs, comparison), leads)
-    hurt = interference_of(runs, comparison, leads)
-    lost = fates_of(runs, comparison, leads)
-    memory = bus_of(runs, comparison)
-    balancer = load_balancer_of(runs, comparison, style, leads)
-    responses = courses_of(runs, comparison, leads)
-    jobs = mapreduce_of(runs, comparison, leads)
-    watched = monitoring_of(runs, leads)
+    rare = rare_parts(runs, comparison, style, leads)
+    spikes, hurt, balancer, responses = rare.spikes, rare.hurt, rare.balancer, rare.responses
+    jobs, watched = rare.jobs, rare.watched
     phases = responses.table.rows if responses else ()
     found = watched.found if watched else ()
     sources = _sources(comparison, references, style, series, phases, found, leads)
@@ -145,13 +131,7 @@ def _build(
         *([overhead] if overhead else []),
         *(figure for section in sections for figure in section.figures),
         *(figure for found in of_series.values() for figure, _ in found),
-        *([spikes.figure] if spikes and spikes.figure else []),
-        *([hurt.figure] if hurt else []),
-        *([lost.figure] if lost and lost.figure else []),
-        *(figure for figure, _ in (balancer.figures if balancer else ())),
-        *(responses.figures if responses else ()),
-        *(jobs.figures if jobs else ()),
-        *(watched.figures if watched else ()),
+        *rare.figures(),
         *(sources.figures() if sources else ()),
     ]
     costs = costs_of(comparison)
@@ -168,14 +148,7 @@ def _build(
         *of_pairs,
         *([shared] if shared else ()),
         *(turns.tables if turns else ()),
-        *(spikes.tables if spikes else ()),
-        *(watched.tables if watched else ()),
-        *([hurt.table] if hurt else ()),
-        *([lost.table] if lost else ()),
-        *(memory.tables if memory else ()),
-        *([responses.table] if responses else ()),
-        *(balancer.tables if balancer else ()),
-        *([jobs.table] if jobs else ()),
+        *rare.tables(),
     ]
     for table in [*tables, *own]:
         files += _write_table(table, tables_folder)
@@ -208,30 +181,30 @@ def _build(
         explorer=_explorer(comparison, whole.effects, sections, out, found),
         references=sources.sections(drawn) if sources else [],
         spikes=spikes.section if spikes else None,
-        spikes_figure=Noted(drawn[FIGURE], NOTE) if FIGURE in drawn else None,
+        spikes_figure=(
+            Noted(drawn[spikes.figure.name], spikes.note) if spikes and spikes.figure else None
+        ),
         interference=hurt.section if hurt else None,
-        interference_figure=Noted(drawn[hurt.figure.name], interference.NOTE) if hurt else None,
-        fates=fates.section_of(lost, drawn) if lost else None,
-        bus=memory.section if memory else None,
+        interference_figure=Noted(drawn[hurt.figure.name], hurt.note) if hurt else None,
+        fates=rare.lost.section(drawn) if rare.lost else None,
+        bus=rare.memory.section if rare.memory else None,
         balancer=balancer.section if balancer else None,
         balancer_figures=[
             Noted(drawn[figure.name], note)
             for figure, note in (balancer.figures if balancer else ())
         ],
         course=responses.section if responses else None,
-        course_figures=[
-            Noted(drawn[figure.name], course.NOTE)
-            for figure in (responses.figures if responses else ())
-        ],
+        course_figures=[Noted(drawn[figure.name], responses.note) for figure in responses.figures]
+        if responses
+        else [],
         mapreduce=jobs.section if jobs else None,
-        mapreduce_figures=[
-            Noted(drawn[figure.name], mapreduce.NOTE) for figure in (jobs.figures if jobs else ())
-        ],
+        mapreduce_figures=[Noted(drawn[figure.name], jobs.note) for figure in jobs.figures]
+        if jobs
+        else [],
         monitoring=watched.section if watched else None,
-        monitoring_figures=[
-            Noted(drawn[figure.name], monitoring.NOTE)
-            for figure in (watched.figures if watched else ())
-        ],
+        monitoring_figures=[Noted(drawn[figure.name], watched.note) for figure in watched.figures]
+        if watched
+        else [],
     )
     path = out / PAGE
     put(path, render(page))

@@ -51,6 +51,7 @@ class CourseParts:
     section: CourseSection
     figures: tuple[Figure, ...]
     table: Table[PhaseEffect]
+    note = NOTE
 
 
 def courses_of(

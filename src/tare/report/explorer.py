@@ -9,16 +9,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tare.analysis.model import Comparison, Effect, Key, RunData
-from tare.analysis.monitoring import Monitor
 from tare.report.anchors import anchor_of
-from tare.report.monitoring import means_told
 from tare.report.results import effects_table
 from tare.report.svg import legible
 from tare.report.tables import Table
 from tare.report.words import Part, cost, cost_interval, short
+
+if TYPE_CHECKING:
+    from tare.analysis.monitoring import Monitor
 
 MOST_VALUES = 20_000
 """With more values than these only those of headline metrics are told block by block."""
@@ -179,8 +180,10 @@ def counters_of(watched: Sequence[Monitor], runs: Sequence[RunData]) -> dict[str
 
     Of more cells than `MOST_COUNTED` none is told: the table of the counters' means has all.
     """
-    if len(watched) > MOST_COUNTED:
+    if not watched or len(watched) > MOST_COUNTED:
         return {}
+    from tare.report.monitoring import means_told
+
     places = {run.run: number for number, run in enumerate(runs)}
     found: dict[str, Any] = {}
     for monitor in watched:

@@ -40,6 +40,11 @@ class Fates:
     table: Table[Fate]
     figure: Figure | None
 
+    def section(self, drawn: Mapping[str, Drawn]) -> FatesSection:
+        """Return what the page shows, with the matrix as ``drawn``."""
+        figure = Noted(drawn[FIGURE], NOTE) if FIGURE in drawn else None
+        return FatesSection(self.table.shown(), figure)
+
 
 def fates_of(
     runs: Sequence[RunData], comparison: Comparison, leads: Leads | None = None
@@ -58,12 +63,6 @@ def fates_of(
     title = "What each machine lost"
     figure = heat_figure(square, name=FIGURE, title=title, leads=leads) if square else None
     return Fates(fates_table(found), figure)
-
-
-def section_of(found: Fates, drawn: Mapping[str, Drawn]) -> FatesSection:
-    """Return what the page shows, with the matrix as ``drawn``."""
-    figure = Noted(drawn[FIGURE], NOTE) if FIGURE in drawn else None
-    return FatesSection(found.table.shown(), figure)
 
 
 def fates_table(found: Sequence[Fate]) -> Table[Fate]:

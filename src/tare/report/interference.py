@@ -43,6 +43,7 @@ class Interference:
     section: InterferenceSection
     figure: Figure
     table: Table[Hurt]
+    note = NOTE
 
 
 def interference_of(

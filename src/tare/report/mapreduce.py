@@ -44,6 +44,7 @@ class MapReduce:
     section: MapReduceSection
     figures: tuple[Figure, ...]
     table: Table[PhaseUse]
+    note = NOTE
 
 
 def mapreduce_of(

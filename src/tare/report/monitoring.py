@@ -59,6 +59,7 @@ class Monitoring:
     figures: tuple[Figure, ...]
     tables: tuple[Table[Any], ...]
     found: tuple[Monitor, ...]
+    note = NOTE
 
 
 def monitoring_of(runs: Sequence[RunData], leads: Leads | None = None) -> Monitoring | None:

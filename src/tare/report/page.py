@@ -10,16 +10,9 @@ from typing import TYPE_CHECKING
 from tare.analysis.formatting import format_duration
 from tare.analysis.model import Comparison, RunData
 from tare.report.again import Again, again
-from tare.report.bus import BusSection
-from tare.report.course import CourseSection
 from tare.report.drawing import Drawn, Noted
-from tare.report.fates import FatesSection
-from tare.report.interference import InterferenceSection
 from tare.report.kernels import kernels_table
-from tare.report.load_balancer import LoadBalancerSection
-from tare.report.mapreduce import MapReduceSection
 from tare.report.method import method_of
-from tare.report.monitoring import MonitoringSection
 from tare.report.over_sessions import SessionsSection
 from tare.report.pairs import PairsSection
 from tare.report.palette import Look
@@ -42,14 +35,21 @@ from tare.report.results import (
     proof_table,
     skipped_groups_table,
 )
-from tare.report.spikes import SpikesSection
 from tare.report.svg import legible
 from tare.report.tables import Shown
 from tare.report.verdicts import ArmLine, arm_lines, lead
 from tare.report.words import EMULATED, counted, joined, marked
 
 if TYPE_CHECKING:
+    from tare.report.bus import BusSection
+    from tare.report.course import CourseSection
+    from tare.report.fates import FatesSection
+    from tare.report.interference import InterferenceSection
+    from tare.report.load_balancer import LoadBalancerSection
+    from tare.report.mapreduce import MapReduceSection
+    from tare.report.monitoring import MonitoringSection
     from tare.report.reference_section import ReferenceSection
+    from tare.report.spikes import SpikesSection
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,7 @@ class Spikes:
     section: SpikesSection
     figure: Figure | None
     tables: tuple[Table[Any], ...]
+    note = NOTE
 
 
 def spikes_of(

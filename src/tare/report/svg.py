@@ -19,7 +19,7 @@ _LEADING = re.compile(
 )
 _ARIA = re.compile(r"\s(?:aria-label|role)=\"[^\"]*\"")
 _FONT = re.compile(r"\sfont-family=\"[^\"]*\"")
-_PAINT = re.compile(r"\b(fill|stroke)=\"(#[0-9a-fA-F]{6})\"")
+_PAINT = re.compile(r"=\"(#[0-9a-fA-F]{6})\"")
 
 
 def legible(text: str) -> str:
@@ -69,5 +69,5 @@ _VARIABLES = variable_of_colour()
 
 
 def _themed(match: re.Match[str]) -> str:
-    attribute, colour = match.groups()
-    return f'{attribute}="{_VARIABLES.get(colour.lower(), colour)}"'
+    colour = match[1]
+    return f'="{_VARIABLES.get(colour.lower(), colour)}"'

@@ -130,8 +130,10 @@ class Table(Generic[Row]):
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow([column.key for column in self.columns])
+        raws = [column.raw for column in self.columns]
         for row in self.rows:
-            writer.writerow([_csv(column.raw(row)) for column in self.columns])
+            values = [raw(row) for raw in raws]
+            writer.writerow([v if isinstance(v, float) else _csv(v) for v in values])
         return out.getvalue()
 
     def latex(self) -> str:

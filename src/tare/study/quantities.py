@@ -233,6 +233,7 @@ Share = Annotated[
 """CPUs as a float; accepts ``0.5``, ``"50 %"`` of one CPU, ``"150%"``."""
 
 
+_LEAST_POWER, _MOST_POWER = -4, 5
 _PREFIXES = {-4: "p", -3: "n", -2: "µ", -1: "m", 0: "", 1: "k", 2: "M", 3: "G", 4: "T", 5: "P"}
 
 
@@ -268,8 +269,8 @@ def _scaled(value: float, digits: int) -> tuple[str, int]:
     # Rounding first lets 999.96 become 1.00 k and not 1000.
     rounded = float(f"{value:.{digits - 1}e}")
     exponent = math.floor(math.log10(abs(rounded)) + 1e-12)
-    power = min(max(exponent // 3, min(_PREFIXES)), max(_PREFIXES))
-    if abs(rounded) >= 1 and abs(rounded) < 1000:
+    power = min(max(exponent // 3, _LEAST_POWER), _MOST_POWER)
+    if 1 <= abs(rounded) < 1000:
         power = 0
     scaled = rounded / 1000.0**power
     whole = len(str(int(abs(scaled))))

@@ -16,6 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tare.analysis.statistics.quantiles import between_tails
+
 Floats = NDArray[np.float64]
 
 RESAMPLES = 2000
@@ -200,11 +202,11 @@ def _ends(
     whole = ~np.isnan(pivots).any(axis=1)
     below, above = np.zeros_like(mean), np.zeros_like(mean)
     if whole.any():
-        below[whole], above[whole] = np.quantile(pivots[whole], [tail, 1 - tail], axis=1)
+        below[whole], above[whole] = between_tails(pivots[whole], tail)
     for i in np.flatnonzero(~whole & (spread > 0)):
         usable = pivots[i][~np.isnan(pivots[i])]
         if usable.size:
-            below[i], above[i] = np.quantile(usable, [tail, 1 - tail])
+            below[i], above[i] = between_tails(usable, tail)
     error = spread / math.sqrt(n)
     low, high = mean - above * error, mean - below * error
     return np.minimum(low, mean), np.maximum(high, mean)

@@ -53,7 +53,7 @@ def error_of_mean(values: ArrayLike, confidence: float) -> float:
         confidence: Nominal coverage; seed 002 takes 0.99 for CPU and memory, 0.95 for disk
             and network.
     """
-    sample = [float(value) for value in np.asarray(values, dtype=np.float64)]
+    sample: list[float] = np.asarray(values, dtype=np.float64).tolist()
     n = len(sample)
     return t_quantile(confidence, n - 1) * deviation(sample) / math.sqrt(n)
 

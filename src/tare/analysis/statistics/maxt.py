@@ -58,6 +58,7 @@ def least_p(blocks: int) -> float:
     return 1.0 / (2 ** (blocks - 1) if blocks <= EXACT_BLOCKS else DRAWS + 1)
 
 
+@lru_cache(maxsize=8)
 def least_blocks(level: float) -> int:
     """Return how many blocks can reach a p below ``level``: 6 for 0.05."""
     return next(n for n in range(1, 64) if least_p(n) < level)

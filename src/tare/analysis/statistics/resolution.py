@@ -24,11 +24,11 @@ def grid_step(values: ArrayLike, finest: float = 0.0) -> float:
         finest: The step to take where all values are one and the same.
     """
     sample = np.asarray(values, dtype=np.float64)
+    if sample.size < 4 or 2 * len(set(sample.tolist())) > sample.size:
+        return 0.0
     # `np.unique` would load masked arrays, only to look whether this is one.
     steps = np.diff(np.sort(sample))
     steps = steps[steps > 0]
-    if sample.size < 4 or 2 * (steps.size + 1) > sample.size:
-        return 0.0
     if not steps.size:
         return finest
     least = float(sample.min())

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tare.analysis.statistics.logratio import t_quantile
+from tare.analysis.statistics.quantiles import between_tails
 
 Floats = NDArray[np.float64]
 
@@ -36,7 +37,7 @@ def median_interval(values: ArrayLike, confidence: float) -> tuple[float, float]
     Returns:
         The ends, or None when so few blocks cannot bound the median at that confidence.
     """
-    ordered = sorted(float(value) for value in np.asarray(values, dtype=np.float64))
+    ordered: list[float] = sorted(np.asarray(values, dtype=np.float64).tolist())
     n = len(ordered)
     found = _median_depth(n, confidence)
     if found is None:
@@ -87,7 +88,7 @@ def boot_level_interval(
     medians = (ordered[below] + ordered[above]) / 2
     # How likely a normal value lies beyond what one of Student's t lies beyond.
     tail = math.erfc(t_quantile(confidence, ordered.size - 1) / math.sqrt(2)) / 2
-    low, high = np.quantile(medians, [tail, 1 - tail])
+    low, high = between_tails(medians, tail)
     return float(low), float(high)
 
 
