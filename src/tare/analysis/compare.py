@@ -9,10 +9,11 @@ import numpy as np
 
 from tare.analysis import controls as controlled
 from tare.analysis.anytime import at_any_time
+from tare.analysis.arm_summaries import summarise_arm
 from tare.analysis.comparison import ArmVerdict, Comparison
 from tare.analysis.corrections import corrections
 from tare.analysis.duets import overlaps
-from tare.analysis.effects import Estimate, Pair, estimate_all, pair_up, summarise_arm
+from tare.analysis.effects import Estimate, Pair, estimate_all, pair_up
 from tare.analysis.families import Tested, tested
 from tare.analysis.findings import failure_rates, lost_cells, slow_modes
 from tare.analysis.flags import Known, doubts, flags_of, robust_flags

@@ -1,0 +1,54 @@
+"""Parts that few runs have are loaded only where a run has what they are made of."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from report.report_jobs import write_jobs_run
+from report.report_synthetic import write_run
+from tare.analysis import course, job_phases, load_balancer, monitoring
+from tare.events import host_schedule
+from tare.report import rare
+
+RARE = ("spikes", "interference", "fates", "bus", "load_balancer", "course", "mapreduce")
+SCRIPT = """
+import json, sys
+from tare.cli.main import main
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+print(json.dumps([name for name in {rare!r} if f"tare.report.{{name}}" in sys.modules]))
+"""
+
+
+def loaded(run: Path) -> list[str]:
+    """Of the rare parts, those that the run's report loads."""
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT.format(rare=(*RARE, "monitoring")), "report", str(run)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found: list[str] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_a_part_is_asked_for_by_the_names_that_it_reads() -> None:
+    assert rare.TRACE == host_schedule.FACTS
+    assert rare.PROXY == load_balancer.FACT
+    assert rare.JOB == job_phases.JOB
+    assert rare.RESPONSES == course.SERIES
+    assert rare.COUNTERS == monitoring.SERIES
+
+
+def test_a_report_loads_no_part_that_its_run_does_not_have(tmp_path: Path) -> None:
+    write_run(tmp_path / "plain", blocks=2, series=False)
+    assert set(loaded(tmp_path / "plain")) <= {"interference", "fates", "bus"}
+    (tmp_path / "jobs").mkdir()
+    found = loaded(write_jobs_run(tmp_path / "jobs"))
+    assert "mapreduce" in found
+    assert not {"spikes", "load_balancer", "course"} & set(found)
