@@ -110,3 +110,18 @@ def test_equal_and_unequal_are_never_told_without_an_interval_that_says_so(
     turned = {"higher": "lower", "lower": "higher", "neither": "neither"}[better]
     other = judge(replace(evidence, better=turned))  # type: ignore[arg-type]
     assert other == {"worse": "better", "better": "worse"}.get(verdict, verdict)
+
+
+@pytest.mark.parametrize("interval", [(0.97, 1.016), (0.98, 1.03), (0.7, 1.4)])
+def test_what_an_interval_excludes_is_said_with_what_speaks_against_it(
+    interval: tuple[float, float],
+) -> None:
+    """Half of the arm's cells failed: costs beyond the interval's end are not excluded of them."""
+    lost = "arm failed in 6 blocks in which base did not"
+    even = replace(
+        SURE, estimate=1.0, interval=Interval(*interval, "student-t", 0.95), adjusted_p=0.9
+    )
+    text = sentence(
+        replace(even, doubt=lost), "inconclusive", 0.1, what="w m (s)", arm="arm", baseline="base"
+    )
+    assert text.endswith(f". But {lost}.")

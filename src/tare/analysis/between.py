@@ -14,7 +14,13 @@ from statistics import median
 from tare.analysis.comparison import Comparison
 from tare.analysis.effects import clock_step
 from tare.analysis.results import Effect, Key
-from tare.analysis.statistics.between import Together, mean_shift, rank_shift, together
+from tare.analysis.statistics.between import (
+    Together,
+    mean_shift,
+    rank_shift,
+    seldom_shift,
+    together,
+)
 from tare.analysis.statistics.logratio import deviation
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.statistics.resolution import NANOSECOND, log_widening
@@ -63,6 +69,12 @@ class Change:
     def ratio(self) -> bool:
         """Whether ``change`` is a ratio."""
         return self.before.scale == "ratio" and self.after.scale == "ratio"
+
+    @property
+    def value(self) -> float:
+        """The arm's own value before, 0 or more; of what is often not there at all the mean."""
+        summary = self.before.arm_summary
+        return abs(summary.mean if self.before.seldom or self.after.seldom else summary.centre)
 
     @property
     def looks_worse(self) -> bool:
@@ -161,6 +173,9 @@ def _change(before: Effect, after: Effect, confidence: float, ranges: bool) -> C
     ratio = before.scale == after.scale == "ratio"
     samples = _sample(before, ratio), _sample(after, ratio)
     shift = mean_shift if before.kind == "typical" else rank_shift
+    if before.seldom or after.seldom:
+        # The median of what is not there in most boots is 0, however much there is in the rest.
+        shift = seldom_shift
     change, low, high = shift(*samples, confidence)
     fewest = min(before.blocks, after.blocks)
     ranged = ranges and 2 <= fewest < least_blocks(LEVEL)

@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tare.analysis.between import SPOILS, Change, changes
 from tare.analysis.comparison import Comparison
-from tare.analysis.results import VerdictWord
+from tare.analysis.results import Scale, VerdictWord
+from tare.analysis.settings import Settings
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.verdict import LEVEL
 
@@ -84,18 +85,22 @@ def changed(
         }
         for number, (change, family) in enumerate(zip(plain[name], families, strict=True)):
             wide = wider[family][number]
-            verdict, reason = _judged(change, wide, before[name].margin)
+            verdict, reason = _judged(change, wide, _margin(before[name], change))
             found.append(Changed(change, name, verdict, reason, family))
     return tuple(found)
+
+
+def _margin(before: Comparison, change: Change) -> float:
+    """Return the practical margin of a change: a share, or on a difference scale its unit's."""
+    settings = replace(Settings.of(before.runs), margin=before.margin)
+    scale: Scale = "ratio" if change.ratio else "difference"
+    return settings.margin_of(change.key, scale, change.value)
 
 
 def _judged(change: Change, wide: Change, margin: float) -> tuple[VerdictWord, str]:
     """Return the verdict, and what speaks against what the interval alone tells."""
     even = 1.0 if change.ratio else 0.0
-    value = abs(change.before.arm_summary.centre)
-    low_even, high_even = (
-        (1 / (1 + margin), 1 + margin) if change.ratio else (-margin * value, margin * value)
-    )
+    low_even, high_even = (1 / (1 + margin), 1 + margin) if change.ratio else (-margin, margin)
     if min(change.before.blocks, change.after.blocks) < least_blocks(LEVEL):
         return "preliminary", ""
     beyond = not low_even <= change.change <= high_even
@@ -105,7 +110,8 @@ def _judged(change: Change, wide: Change, margin: float) -> tuple[VerdictWord, s
         if change.flattered:
             return "inconclusive", change.flattered
         return ("worse" if change.looks_worse else "better"), ""
-    if low_even <= change.low and change.high <= high_even:
+    # What was 0 in every boot of both runs has no margin, and nothing bounds it.
+    if margin > 0 and low_even <= change.low and change.high <= high_even:
         reason = next(
             (
                 flag.text

@@ -5,7 +5,8 @@ and fails where it lies wholly beyond. Between the two it is open: more blocks w
 
 A limit with a unit is absolute. With a sign, ``switch latency-median < +200 ns``, it is on the
 change of what the arm costs beside the baseline; without, ``switch latency-median < 3 us``, on the
-arm's own value in the run after.
+arm's own value in the run after. What is counted, and what is a share, has the unit 1:
+``net lost < 10 1``.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Literal
 
 from tare.analysis.between import SPOILS, Change, changes
 from tare.analysis.comparison import Comparison
-from tare.analysis.results import ArmSummary, Effect, Interval
+from tare.analysis.results import Effect, Interval
 from tare.analysis.statistics.logratio import error_of_mean
 from tare.analysis.statistics.tails import median_interval
 from tare.errors import InputError
@@ -33,7 +34,7 @@ Outcome = Literal["holds", "fails", "open"]
 _GATE = re.compile(
     r"(?P<workload>[\w.-]+)\s+(?P<metric>[\w.%-]+)(?:\s+of\s+(?P<arm>\S+))?"
     r"(?:\s+in\s+(?P<scenario>\S+))?\s*(?P<side>[<>])\s*(?P<sign>[+-]?)(?P<limit>\d+(?:\.\d+)?)"
-    r"\s*(?P<unit>%|[^\s\d%]\S*)"
+    r"(?:\s*(?P<unit>%|[^\s\d%]\S*)|\s+(?P<counted>1))"
 )
 WRITE = (
     "write it as `switch latency-median < +5 %` or `… of ARM in SCENARIO < +5 %`; a limit in the "
@@ -127,11 +128,12 @@ def parse_gate(text: str, floor: float = 0.0, share: float = 0.0) -> Gate:
     if found is None:
         raise InputError(f"no gate: {text!r}", WRITE)
     size = float(f"{found['sign']}{found['limit']}")
-    unit, factor = _FACTORS.get(found["unit"], ("", 0.0))
-    if found["unit"] == "%":
+    written = found["unit"] or found["counted"]
+    unit, factor = _FACTORS.get(written, ("", 0.0))
+    if written == "%":
         unit, factor = "", 0.01
     elif not factor:
-        raise InputError(f"no gate: {text!r}: unknown unit {found['unit']!r}", WRITE)
+        raise InputError(f"no gate: {text!r}: unknown unit {written!r}", WRITE)
     if not unit and size <= -100:
         raise InputError(f"no gate: {text!r}: nothing can fall by 100 % or more", WRITE)
     return Gate(
@@ -264,11 +266,10 @@ def _doubt(checked: Checked) -> str:
 
 def _by_interval(gate: Gate, change: Change) -> Checked:
     if gate.value:
-        summary = change.after.arm_summary
-        interval = _own_interval(summary, change.confidence)
+        at, interval = _own(change.after, change.confidence)
         outcome = _outcome(gate, interval.low, interval.high, gate.limit)
-        return Checked(gate, change, gate.limit, outcome, interval, summary.centre)
-    value = abs(change.before.arm_summary.centre)
+        return Checked(gate, change, gate.limit, outcome, interval, at)
+    value = change.value
     even = 1.0 if change.ratio else 0.0
     # A ratio of effects tells a change as a share of the arm's value; so are absolute limits told.
     scale = (1 / value if value > 0 else math.inf) if change.ratio else 1.0
@@ -281,14 +282,19 @@ def _by_interval(gate: Gate, change: Change) -> Checked:
     return Checked(gate, change, limit, outcome, by_floor=by_floor)
 
 
-def _own_interval(summary: ArmSummary, confidence: float) -> Interval:
-    """Return the interval of an arm's own value; infinite where too few blocks bound it."""
+def _own(effect: Effect, confidence: float) -> tuple[float, Interval]:
+    """Return an arm's own value and its interval; infinite where too few blocks bound it."""
+    summary = effect.arm_summary
     values = [block.value for block in summary.blocks]
-    if summary.kind == "typical" and len(values) > 1:
+    # The median of what is not there at all in most boots is 0, whatever there is in the rest.
+    means = summary.kind == "typical" or effect.seldom
+    if means and len(values) > 1:
         error = error_of_mean(values, confidence)
-        return Interval(summary.mean - error, summary.mean + error, "student-t", confidence)
-    ends = None if summary.kind == "typical" else median_interval(values, confidence)
-    return Interval(*(ends or (-math.inf, math.inf)), "order-statistic", confidence)
+        ends = Interval(summary.mean - error, summary.mean + error, "student-t", confidence)
+        return summary.mean, ends
+    bounds = None if means else median_interval(values, confidence)
+    found = Interval(*(bounds or (-math.inf, math.inf)), "order-statistic", confidence)
+    return summary.centre, found
 
 
 def _outcome(gate: Gate, low: float, high: float, limit: float) -> Outcome:

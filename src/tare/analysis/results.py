@@ -254,6 +254,11 @@ class Effect:
         return 1.0 if self.scale == "ratio" else 0.0
 
     @property
+    def seldom(self) -> bool:
+        """Whether it counts what is often not there at all, so that means are compared."""
+        return any(flag.kind == "seldom" for flag in self.flags)
+
+    @property
     def overhead(self) -> float | None:
         """The relative cost against the baseline: 0.25 = a quarter worse, −0.1 = a tenth better.
 

@@ -182,7 +182,9 @@ def _why(evidence: Evidence) -> str:
         return f". What is left looks {looks}, but {evidence.flattered[looks]}"
     if evidence.surest is not None and evidence.doubt and _beyond_margin(evidence):
         return f". {evidence.doubt[:1].upper()}{evidence.doubt[1:]}"
-    return _resolved(evidence)
+    # What the interval excludes it excludes only where nothing speaks against it.
+    but = f". But {evidence.doubt}" if evidence.doubt else ""
+    return f"{_resolved(evidence)}{but}"
 
 
 def _resolved(evidence: Evidence) -> str:

@@ -118,8 +118,7 @@ def effects_table(
 
 def _compared(effect: Effect, summary: ArmSummary) -> float:
     """Return the value that the estimate is of: of what is often 0 the mean, as no median tells."""
-    seldom = any(flag.kind == "seldom" for flag in effect.flags)
-    return summary.mean if seldom else summary.centre
+    return summary.mean if effect.seldom else summary.centre
 
 
 def _tone(effect: Effect) -> str:

@@ -65,6 +65,29 @@ def mean_shift(first: Sequence[float], second: Sequence[float], confidence: floa
     return Shift(shift, shift - half, shift + half)
 
 
+def seldom_shift(first: Sequence[float], second: Sequence[float], confidence: float) -> Shift:
+    """Return the difference of two means of what is often not there at all.
+
+    A short run that has none of it by chance has no spread either, and Welch's interval takes it
+    for certain: of runs of 6 and 20 blocks that are alike, with something in one of five, it leaves
+    0 out in 15 % where it says 5. So it is never narrower than Student's, of one spread for both.
+
+    Args:
+        first: One value per block of the first run.
+        second: Of the second.
+        confidence: Nominal coverage.
+    """
+    welch = mean_shift(first, second, confidence)
+    counts = np.array([len(first), len(second)])
+    if counts.min() < 2:
+        return welch
+    squares = float(np.var(first) * counts[0] + np.var(second) * counts[1])
+    degrees = int(counts.sum()) - 2
+    error = math.sqrt(squares / degrees * float((1 / counts).sum()))
+    half = max(t_quantile(confidence, degrees) * error, welch.high - welch.shift)
+    return Shift(welch.shift, welch.shift - half, welch.shift + half)
+
+
 def rank_shift(first: Sequence[float], second: Sequence[float], confidence: float) -> Shift:
     """Return the median of all pairs' differences with the rank-sum test's exact interval.
 
