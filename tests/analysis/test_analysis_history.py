@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
+import re
+from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -10,10 +13,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of, write_run
 from run.run_driving import tare
 from tare.analysis.statistics import divisive
+from tare.analysis.statistics.change_place import place_ends
 from tare.analysis.statistics.divisive import LEAST_PART, changes_of
 
 
@@ -72,6 +77,48 @@ def test_changes_are_found_and_rarely_made_up(monkeypatch: pytest.MonkeyPatch) -
     assert placed >= 54
 
 
+@pytest.mark.parametrize("law", ["normal", "heavy", "exponential"])
+def test_a_place_is_told_with_the_runs_that_it_may_be_at(law: str) -> None:
+    """Twenty runs, a change by three deviations: the place is off at times, and that is said."""
+    rng = np.random.default_rng(4)
+    draw: dict[str, Callable[[], NDArray[np.float64]]] = {
+        "normal": lambda: rng.standard_normal(20),
+        "heavy": lambda: rng.standard_t(2.2, 20) / 1.5,
+        "exponential": lambda: rng.exponential(size=20) - 1,
+    }
+    covered, widths, exact, studies = 0, [], 0, 60
+    for study in range(studies):
+        row = draw[law]()
+        row[12:] += 3
+        rows = np.array([row])
+        place = int(divisive._energy(np.abs(rows[:, :, None] - rows[:, None, :]))[0].argmax())
+        first, last = place_ends(row, LEAST_PART + place, LEAST_PART, 0.95, study)
+        covered += first <= 12 <= last
+        exact += LEAST_PART + place == 12
+        widths.append(last - first + 1)
+    assert covered >= 0.95 * studies - 3 * math.sqrt(0.0475 * studies)
+    assert exact < 0.95 * studies
+    assert np.mean(widths) < 8
+    sure = np.repeat([0.0, 1.0], 30) + 1e-3 * rng.standard_normal(60)
+    assert place_ends(sure, 30, LEAST_PART, 0.95) == (30, 30)
+
+
+def test_a_change_is_placed_between_its_neighbours_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first of two is found among values beyond the second, which draw it there."""
+    monkeypatch.setattr(divisive, "DRAWS", 99)
+    rng = np.random.default_rng(5)
+    for study in range(12):
+        row = rng.standard_normal(40)
+        row[13:] += 3
+        row[27:] -= 3
+        starts = [change.start for change in changes_of([row], seed=study)]
+        for start, end, found in zip([0, *starts], [*starts[1:], 40], starts, strict=False):
+            part = row[start:end]
+            best = divisive._energy(np.abs(part[:, None] - part[None, :])[None])[0].argmax()
+            if found == starts[-1] or len(starts) < 3:
+                assert found == start + LEAST_PART + int(best)
+
+
 def test_each_part_is_searched_again() -> None:
     rng = np.random.default_rng(2)
     row = 0.01 * rng.standard_normal(36)
@@ -113,8 +160,40 @@ def test_the_command_tells_where_effects_changed(runs: list[Path], tmp_path: Pat
     assert same["changes"] == []
     (change,) = changed["changes"]
     assert (change["before"], change["after"]) == ("r5", "r6")
+    assert (change["earliest"], change["latest"]) == ("r6", "r6")
+    assert re.search(r" r6 \(\d{4}-\d\d-\d\d\) ", text.stdout), "no other run may be its place"
     assert change["low"] < 1.2 < change["high"]
     assert change["high"] / change["low"] < 1.1
+
+
+def test_a_place_that_is_not_sure_is_told_so_and_what_has_no_ratio(tmp_path: Path) -> None:
+    """Noise of a third of the change; and losses, which most runs have none of."""
+    folders, rng = [], np.random.default_rng(3)
+    for number in range(16):
+        cost = (1.03 if number < 9 else 1.06) * math.exp(0.01 * rng.standard_normal())
+        truth = {"bare": 1e-6, "vm": cost * 1e-6}
+        metrics = [
+            SimulatedMetric("latency", truth, workload="switch", spreads=(0.002, 0.0)),
+            SimulatedMetric("lost", {"bare": 1.0, "vm": float(number % 4 == 0)}, workload="net"),
+        ]
+        simulated = SimulatedRun(
+            metrics, arms={"bare": "bare", "vm": "qemu"}, seed=number, run=f"r{number:02d}"
+        )
+        folders.append(write_run(tmp_path / f"r{number:02d}", events_of(simulated)))
+    out = tmp_path / "history.json"
+    text = tare("history", *folders)
+    done = tare("history", *folders, "--format", "json", "--out", out)
+    assert done.returncode == text.returncode == 0, (done.stderr, text.stderr)
+    told = json.loads(out.read_text())
+    (latency,) = (each for each in told["effects"] if each["metric"] == "latency")
+    (change,) = latency["changes"]
+    assert change["earliest"] <= "r09" <= change["latest"]
+    assert change["earliest"] < change["latest"] < "r13"
+    assert f"; {change['earliest']} to {change['latest']})" in text.stdout
+    assert told["without_ratio"] == [
+        {"workload": "net", "metric": "lost", "arm": "vm", "scenario": "alone", "runs": 12}
+    ]
+    assert "net lost of vm in alone (12 of 16 runs)" in " ".join(text.stdout.split())
 
 
 def test_a_history_is_drawn(runs: list[Path], tmp_path: Path) -> None:

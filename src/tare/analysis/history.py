@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tare.analysis.between import require_same_baseline
@@ -11,7 +12,8 @@ from tare.analysis.comparison import Comparison
 from tare.analysis.results import Effect, Key
 from tare.analysis.statistics.between import mean_shift
 from tare.analysis.statistics.bootstrap import seed_from
-from tare.analysis.statistics.divisive import LEAST_VALUES, changes_of
+from tare.analysis.statistics.change_place import place_ends
+from tare.analysis.statistics.divisive import LEAST_PART, LEAST_VALUES, changes_of
 from tare.analysis.verdict import LEVEL
 from tare.errors import InputError
 
@@ -23,6 +25,8 @@ class Turn:
     Args:
         before: Identity of the last run before it.
         after: Of the first after it.
+        earliest: Of the first after it, if it was as early as the runs allow.
+        latest: If it was as late: the change is between these as often as ``History.confidence``.
         started_at: When that began, in seconds since the epoch.
         change: Ratio of the effects (geometric mean of runs) after and before, until the next one.
         low: Lower end of its interval, runs being the unit.
@@ -32,6 +36,8 @@ class Turn:
 
     before: str
     after: str
+    earliest: str
+    latest: str
     started_at: float
     change: float
     low: float
@@ -69,7 +75,9 @@ class History:
         runs: Identities of all runs, in order of time.
         lines: The headline effects.
         level: How often an arm of which nothing changed is told to have.
-        confidence: Of the changes' intervals.
+        confidence: Of the changes' intervals, and of their places.
+        without_ratio: Of headline effects in how many runs a value was 0, so that there is no
+            ratio: these runs are not looked at.
     """
 
     baseline: str
@@ -77,6 +85,7 @@ class History:
     lines: tuple[Line, ...]
     level: float
     confidence: float
+    without_ratio: Mapping[tuple[str, Key], int]
 
 
 def history(comparisons: Sequence[Comparison], level: float = LEVEL) -> History:
@@ -106,10 +115,15 @@ def history(comparisons: Sequence[Comparison], level: float = LEVEL) -> History:
         )
     require_same_baseline(ordered)
     effects: dict[tuple[str, Key], list[tuple[Comparison, Effect]]] = {}
+    zeros: Counter[tuple[str, Key]] = Counter()
     for comparison in ordered:
         for effect in comparison.effects:
-            if effect.headline and effect.scale == "ratio" and 0 < effect.estimate < math.inf:
+            if not effect.headline:
+                continue
+            if effect.scale == "ratio" and 0 < effect.estimate < math.inf:
                 effects.setdefault((effect.arm, effect.key), []).append((comparison, effect))
+            else:
+                zeros[effect.arm, effect.key] += 1
     # What the same runs have is shuffled together.
     families: dict[tuple[str, tuple[str, ...]], list[Key]] = {}
     for (arm, key), found in effects.items():
@@ -128,7 +142,8 @@ def history(comparisons: Sequence[Comparison], level: float = LEVEL) -> History:
             ratios = tuple(effect.estimate for _, effect in found)
             lines.append(Line(key, arm, emulated, runs, ratios, turns))
     everyone = tuple(comparison.runs[0].run for comparison in ordered)
-    return History(ordered[0].baseline, everyone, tuple(lines), level, ordered[0].confidence)
+    confidence = ordered[0].confidence
+    return History(ordered[0].baseline, everyone, tuple(lines), level, confidence, zeros)
 
 
 def _turns(
@@ -143,6 +158,13 @@ def _turns(
         first, at, last = places[i - 1 : i + 2]
         shift = mean_shift(logs[first:at], logs[at:last], confidence)
         change, low, high = (math.exp(max(min(end, 700.0), -700.0)) for end in shift)
+        ends = place_ends(logs[first:last], at - first, LEAST_PART, confidence, at)
+        earliest, latest = (found[first + end][0].runs[0].run for end in ends)
         before, after = found[at - 1][0].runs[0], found[at][0].runs[0]
-        turns.append(Turn(before.run, after.run, after.started_at, change, low, high, starts[at]))
+        turns.append(
+            Turn(
+                before.run, after.run, earliest, latest, after.started_at, change, low, high,
+                starts[at],
+            )
+        )  # fmt: skip
     return tuple(turns)

@@ -15,7 +15,7 @@ from tare.report.between import print_table, table_of
 from tare.report.figures.history import history_figure
 from tare.report.figures.vector import svg_of
 from tare.report.svg import TIP, legible
-from tare.report.words import Names, Part, marked, metric_name, ratio, ratio_interval
+from tare.report.words import Names, Part, joined, marked, metric_name, ratio, ratio_interval
 
 _STEPS = "▁▂▃▄▅▆▇█"
 
@@ -42,8 +42,21 @@ def render_history(history: History, console: Console) -> None:
         table,
         f"Change points by E-divisive; of an arm of which nothing changed any is told in at most "
         f"{100 * history.level:g} % of histories. {100 * history.confidence:.4g} % intervals, with "
-        "runs as the unit. Only effects are compared, never values of different runs.",
+        "runs as the unit; as surely the first run after the change is one of those named beside "
+        f"its day. Only effects are compared, never values of different runs.{_zeros(history)}",
     )
+
+
+def _zeros(history: History) -> str:
+    """Return of what the runs were left out in which there is no ratio."""
+    told = [
+        f"{key.workload} {key.metric} of {arm} in {key.scenario} ({zeros} of {len(history.runs)} "
+        "runs)"
+        for (arm, key), zeros in history.without_ratio.items()
+    ]
+    if not told:
+        return ""
+    return f" Where a value is 0 there is no ratio, and the run is left out: {joined(told)}."
 
 
 def _add(table: Table, names: Names, line: Line) -> None:
@@ -61,10 +74,17 @@ def _add(table: Table, names: Names, line: Line) -> None:
 
 def _turn(turn: Turn) -> Iterable[str]:
     day = time.strftime("%Y-%m-%d", time.gmtime(turn.started_at))
-    yield f"{legible(turn.after)} ({day})"
+    yield f"{legible(turn.after)} ({day}{_between(turn)})"
     yield ratio(turn.change)
     yield ratio_interval((turn.low, turn.high))
     yield f"{turn.p:.2g}"
+
+
+def _between(turn: Turn) -> str:
+    """Return between which runs the change may lie, where more than one is left."""
+    if turn.earliest == turn.latest:
+        return ""
+    return f"; {legible(turn.earliest)} to {legible(turn.latest)}"
 
 
 def _course(effects: tuple[float, ...]) -> str:
@@ -95,5 +115,17 @@ def history_json(history: History) -> str:
         }
         for line in history.lines
     ]
-    told = {"baseline": history.baseline, "runs": history.runs, "level": history.level}
+    told = {
+        "baseline": history.baseline,
+        "runs": history.runs,
+        "level": history.level,
+        "confidence": history.confidence,
+        "without_ratio": [
+            {
+                "workload": key.workload, "metric": key.metric, "arm": arm,
+                "scenario": key.scenario, "runs": zeros,
+            }
+            for (arm, key), zeros in history.without_ratio.items()
+        ],
+    }  # fmt: skip
     return json.dumps({**told, "effects": lines}, indent=2, ensure_ascii=False) + "\n"

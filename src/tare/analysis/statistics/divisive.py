@@ -9,6 +9,8 @@ one family are shuffled together, and each is held against the greatest of all (
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import zip_longest
 from typing import NamedTuple
 
 import numpy as np
@@ -60,7 +62,25 @@ def changes_of(values: ArrayLike, level: float = 0.05, seed: int = 0) -> tuple[C
                 splits.setdefault(start + int(place), []).append(member)
         for place, of_place in splits.items():
             parts += [(start, place, tuple(of_place)), (place, end, tuple(of_place))]
-    return tuple(sorted(found))
+    return tuple(sorted(_placed_anew(rows, found)))
+
+
+def _placed_anew(rows: Floats, found: Sequence[Change]) -> list[Change]:
+    """Return each change at the best place between its neighbours.
+
+    The first of several is found in all values, those beyond the next change among them.
+    """
+    placed = []
+    for member in dict.fromkeys(change.sequence for change in found):
+        own = sorted(change for change in found if change.sequence == member)
+        start = 0
+        for change, following in zip_longest(own, own[1:]):
+            end = following.start if following is not None else rows.shape[1]
+            part = rows[member, start:end]
+            place = _energy(np.abs(part[:, None] - part[None, :])[None])[0].argmax()
+            start += LEAST_PART + int(place)
+            placed.append(change._replace(start=start))
+    return placed
 
 
 def _of_part(rows: Floats, seed: int) -> tuple[NDArray[np.int64], Floats]:

@@ -34,7 +34,11 @@ def history_figure(history: History) -> Spec:
     title = f"{len(history.runs)} runs, each effect against {history.baseline}"
     canvas.text(0, 8, fitted(title, WIDTH), bold=True, size=14)
     canvas.text(
-        0, 26, "Dashed: where an effect changed. Bars: the mean between two changes.", ink=SOFT
+        0,
+        26,
+        "Dashed: where an effect changed; thick at its foot: where it may have, "
+        f"{100 * history.confidence:.4g} %. Bars: the mean between two changes.",
+        ink=SOFT,
     )
     top = HEADING
     for line in history.lines:
@@ -82,6 +86,10 @@ def _panel(plot: Plot, line: Line, place: dict[str, int], look: dict[str, Look])
         canvas.rule(left, y, right, y, TIE, size=3, opacity=0.6)
         if begin:
             canvas.rule(left, plot.top, left, plot.top + plot.height, TEXT, dashed=True)
+    for turn in line.turns:
+        first, last = (across(run) - room / 2 for run in (turn.earliest, turn.latest))
+        foot = plot.top + plot.height - 2
+        canvas.rule(first, foot, last, foot, TEXT, size=4, opacity=0.5)
     for run, effect in zip(line.runs, line.effects, strict=True):
         shape, tip = look[line.arm].shape, f"{run}: {ratio(effect)}"
         canvas.point(
