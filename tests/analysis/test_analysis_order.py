@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
+from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of
+from tare.analysis import compare_runs
+from tare.analysis.load import run_data
 from tare.analysis.order import SURE, order_of_each
-from tare.analysis.statistics.serial import serial
+from tare.analysis.statistics.serial import ranks, serial
+from tare.events import Observed, Record, fold_records
 
 STUDIES, BLOCKS, METRICS = 120, 8, 5
 
@@ -44,3 +51,35 @@ def test_few_blocks_tell_nothing() -> None:
     tests = serial(np.arange(10.0).reshape(2, 5))
     assert tests.together == 1.0
     assert not any(order.tells(0.05) for order in order_of_each(tests))
+
+
+def test_what_never_changes_does_not_drift() -> None:
+    """Losses that no boot has, beside a tail: their ranks have no order, and widen nothing."""
+    arms, declared, studies = {"bare": "bare", "vm": "qemu"}, 0, 20
+    slower = {"bare": 1e-6, "vm": 1.06e-6}
+    for seed in range(studies):
+        metrics = [
+            SimulatedMetric("latency", slower, "switch", spreads=(0.02, 0.0)),
+            SimulatedMetric("p99", slower, "tick", kind="tail", spreads=(0.05, 0.0)),
+            SimulatedMetric("lost", dict.fromkeys(arms, 1.0), "net", unit="1", kind="tail"),
+        ]
+        simulated = SimulatedRun(
+            metrics, arms=arms, emulated=frozenset(), blocks=10, seed=seed, run=f"r{seed}"
+        )
+        events = (
+            event.model_copy(update={"value": 0.0})
+            if isinstance(event, Observed) and event.metric == "lost"
+            else event
+            for event in events_of(simulated)
+        )
+        records = (Record(seq=i, time=float(i), event=event) for i, event in enumerate(events))
+        effects = compare_runs(run_data(Path("nowhere"), fold_records(records))).effects
+        by_name = {effect.key.metric: effect for effect in effects}
+        assert not [flag for flag in by_name["lost"].flags if flag.kind == "serial"]
+        declared += by_name["latency"].verdict == "worse"
+    assert declared >= 0.8 * studies
+
+
+def test_values_that_are_alike_share_their_rank() -> None:
+    rows = np.random.default_rng(1).integers(0, 4, size=(5, 11)).astype(float)
+    assert ranks(rows).tolist() == (stats.rankdata(rows, axis=1) - 1).tolist()

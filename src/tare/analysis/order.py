@@ -12,7 +12,7 @@ import numpy as np
 from tare.analysis.effects import Estimate, Pair
 from tare.analysis.results import Interval
 from tare.analysis.statistics.bootstrap import seed_from
-from tare.analysis.statistics.serial import LEAST_BLOCKS, Serial, serial, widening
+from tare.analysis.statistics.serial import LEAST_BLOCKS, Serial, ranks, serial, widening
 
 SURE = 0.01
 """Of so few arms whose blocks do not hang together are intervals widened: in each that is, a true
@@ -87,7 +87,7 @@ def orders(pairs: Sequence[Pair], seed: str, confidence: float) -> dict[int, Ord
         values = np.array([pairs[i].differences for i in whole])
         if not all(pairs[i].typical for i in whole):
             # Tails would let one boot decide: their ranks tell the order as well.
-            values = np.argsort(np.argsort(values, axis=1), axis=1).astype(np.float64)
+            values = ranks(values)
         tests = serial(values, seed_from(seed, "order", arm))
         told = order_of_each(tests)
         if any(one.tells(SURE) for one in told):

@@ -86,6 +86,22 @@ def serial(differences: ArrayLike, seed: int = 0) -> Serial:
     return Serial(lag, lag_p, drift, drift_p, together)
 
 
+def ranks(values: ArrayLike) -> Floats:
+    """Return each value's rank in its row, 0 for the least; of those that are alike the mean.
+
+    Ranks that broke ties by their order would make a drift of what never changes, such as losses
+    that no boot has.
+
+    Args:
+        values: Shape ``(metrics, blocks)``.
+    """
+    rows = np.asarray(values, dtype=np.float64)
+    below = (rows[:, None, :] < rows[:, :, None]).sum(axis=2)
+    alike = (rows[:, None, :] == rows[:, :, None]).sum(axis=2)
+    found: Floats = below + (alike - 1) / 2
+    return found
+
+
 def _lag(scaled: Floats) -> Floats:
     result: Floats = (scaled[..., 1:] * scaled[..., :-1]).sum(axis=-1)
     return result
