@@ -338,6 +338,27 @@ async def test_runs_of_several_agents_start_together() -> None:
         await client.close()
 
 
+async def test_a_run_that_has_begun_is_not_told_that_its_start_signals_answer_came() -> None:
+    # On its only CPU each message would take time from what is measured.
+    def answer(request: dict[str, Any]) -> list[dict[str, Any]]:
+        if request["op"] == "run":
+            return [{"type": "ready", "id": request["id"]}]
+        if request["op"] == "go":
+            result = {**done(request), "id": request["target"]}
+            asyncio.get_running_loop().call_later(0.1, lambda: agent.say(result))
+            return [done(request, found=True)]
+        return []
+
+    agent = ScriptedAgent(answer)
+    client = client_of(agent)
+    await client.run("w", {}, barrier=Barrier(1), deadline_s=5)
+    await asyncio.sleep(0)
+    assert [request["op"] for request in agent.requests] == ["run", "go", "ack"]
+    # What is acknowledged then is the signal's answer too.
+    assert agent.asked("ack")[0]["seq"] == 2
+    await client.close()
+
+
 async def test_a_run_that_cannot_start_releases_the_others() -> None:
     ready = ScriptedAgent(lambda r: [{"type": "ready", "id": r["id"]}] if r["op"] == "run" else [])
     broken = ScriptedAgent(

@@ -92,6 +92,16 @@ async def test_a_silent_agents_work_is_counted_by_its_cpu_time() -> None:
     assert machine.asked == count
 
 
+async def test_a_host_that_is_not_to_be_disturbed_is_not_asked_how_far_the_work_is() -> None:
+    told, machine = Told(), Machine()
+    watch = Watch(machine, told, 0.001, looks=False)
+    watch.hear(0.0, {**EXPECTED, "live": False})
+    await asyncio.sleep(0.01)
+    await watch.end()
+    assert told == [(0.0, {"left_s": 20.0})]
+    assert machine.asked == 0
+
+
 @pytest.mark.parametrize("machine", [Machine(threads=()), Machine(lost_after=2)])
 async def test_what_cannot_be_counted_harms_nothing(machine: Machine) -> None:
     told = Told()

@@ -53,7 +53,7 @@ class Request:
         self.id = id
         self.message = message
         self.repeat_s = repeat_s
-        self.accepted = False
+        self.accepted = self.signal = False
         self.answer: asyncio.Future[dict[str, Any]] = loop.create_future()
         self.ready: asyncio.Future[None] = loop.create_future()
         self.timer: asyncio.TimerHandle | None = None
@@ -160,8 +160,12 @@ class Connection:
         self._unattended(self.open(op, **fields))
 
     async def signal(self, op: str, **fields: Any) -> None:
-        """Send a request whose answer nobody waits for; return as soon as it has left."""
+        """Send a request whose answer nobody waits for; return as soon as it has left.
+
+        Its answer is not acknowledged by itself: work begins by it, and is not to be disturbed.
+        """
         request = self._make(op, None, fields)
+        request.signal = True
         await self._send(request.message)
         self._unattended(request)
         self._set_timer(request)
@@ -330,7 +334,7 @@ class Connection:
         elif kind == "ready" and request is not None and not request.ready.done():
             request.ready.set_result(None)
         self._on_message(message)
-        if kind in ("result", "error"):
+        if kind in ("result", "error") and not (request and request.signal):
             self.acknowledge()
 
     def acknowledge(self) -> None:

@@ -37,6 +37,7 @@ _DISK_LEAST = 2 * GIB
 _MEMORY_SPARE = 256 * MIB
 _CLOSE_S = 8.0
 _ENDLESS_S = 10**9
+_COUNTED_SILENCE_S = 600.0
 _WHICH = "cat /sys/hypervisor/type 2>/dev/null; [ -c /dev/kvm ] && echo kvm; true"
 
 _T = TypeVar("_T")
@@ -252,7 +253,8 @@ def ssh_options(places: Places, port: int, *, deterministic: bool = False) -> Ss
 
     Its CPUs are emulated and may all be busy, so it is given more time than a real host. Where its
     time counts instructions, minutes in which it is idle pass at once, so that its own patience
-    says nothing of Tare.
+    says nothing of Tare; and each sign of life that it is asked for takes time from what is
+    measured in it, more or less of them by how fast this computer is, so it is asked seldom.
     """
     return SshOptions(
         host="127.0.0.1",
@@ -261,7 +263,7 @@ def ssh_options(places: Places, port: int, *, deterministic: bool = False) -> Ss
         known_hosts=places.known_hosts,
         key=places.key,
         connect_s=60.0,
-        silence_s=30.0,
+        silence_s=_COUNTED_SILENCE_S if deterministic else 30.0,
         patience_s=60.0,
         lease_s=_ENDLESS_S if deterministic else 120,
     )

@@ -75,6 +75,10 @@ class CellContext:
     clocks: Clocks = field(default_factory=Clocks)
     tracing: HostTracing | None = None
     """What the host's side of cells is recorded with."""
+    hands_off: bool = False
+    """Whether nothing is asked of the machine's host while work is under way: where time counts
+    instructions, each answer takes time from the work, and how many there are hangs on how fast
+    this computer is."""
 
 
 @dataclass(frozen=True)
@@ -250,15 +254,19 @@ class Attempt:
             raise
         # Not where there would be no second sample to compare the first with.
         counted = not self.workload.realtime and self.cell.expected_s >= LEAST_COUNTED_S
-        counters = Counters(subject, self.watch, counted, cast.companions)
+        looks = not context.hands_off
+        counters = Counters(subject, self.watch, counted, cast.companions, looks=looks)
         await counters.begin(first)
         beginning = asyncio.ensure_future(loads.begin(barrier))
         began = time.monotonic()
         progress = Watch(
-            subject, lambda done, fields: context.on_progress(self.cell.id, done, fields)
+            subject,
+            lambda done, fields: context.on_progress(self.cell.id, done, fields),
+            looks=looks,
         )
         try:
-            standstill.begin()
+            if looks:
+                standstill.begin()
             outcome = await loads.while_all_run(self._work(barrier, progress))
             took_s = time.monotonic() - began
             if self.in_step is not None:

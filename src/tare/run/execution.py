@@ -157,6 +157,7 @@ class Execution:
             on_progress=self._setup.on_progress,
             tracing=tracing,
             clocks=Clocks(virtual=run_host.counts_instructions),
+            hands_off=run_host.counts_instructions,
         )
 
     async def _all_blocks(self, stop: StopRequest, runners: Mapping[str, BatchRunner]) -> None:

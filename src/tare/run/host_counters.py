@@ -94,12 +94,14 @@ class Counters:
         host: Where the host's are sampled; None: nowhere.
         wanted: Whether any are; not beside real-time work, in whose loop every wake-up would show.
         others: Further machines that work for the cell, by role.
+        looks: Whether the machine's cost is looked at meanwhile, for the most bytes it had.
     """
 
     subject: Machine
     host: HostSampler | None
     wanted: bool
     others: Mapping[str, Machine] = field(default_factory=dict)
+    looks: bool = True
     start_ns: int = 0
     """The common start, on the clock of this computer (CLOCK_MONOTONIC_RAW)."""
     resident: float = 0.0
@@ -120,7 +122,8 @@ class Counters:
         if not self.wanted:
             return
         await self.subject.agent.counters_start()
-        self._looking = asyncio.create_task(self._look())
+        if self.looks:
+            self._looking = asyncio.create_task(self._look())
         self._agents["subject"], self._clocks["subject"] = self.subject.agent, clock
         for role, machine in self.others.items():
             self._clocks[role] = await machine.agent.clock()

@@ -40,6 +40,7 @@ class Watch:
         machine: What measures.
         tell: Told the share done, and ``rate``, ``unit`` and ``left_s`` (seconds) as far as known.
         interval_s: Seconds between two looks.
+        looks: Whether the host may be asked how far the work is.
     """
 
     def __init__(
@@ -47,10 +48,13 @@ class Watch:
         machine: Watched,
         tell: Callable[[float, Mapping[str, Any]], None],
         interval_s: float = INTERVAL_S,
+        *,
+        looks: bool = True,
     ) -> None:
         self._machine = machine
         self._tell = tell
         self._interval_s = interval_s
+        self._looks = looks
         self._counting: asyncio.Task[None] | None = None
 
     def hear(self, done: float, fields: Mapping[str, Any]) -> None:
@@ -60,7 +64,7 @@ class Watch:
             self._tell(done, fields)
             return
         self._tell(0.0, {"left_s": float(expected_s)})
-        if fields.get("live") is False and self._counting is None:
+        if self._looks and fields.get("live") is False and self._counting is None:
             self._counting = asyncio.create_task(self._count(float(expected_s), dict(fields)))
 
     async def end(self) -> None:

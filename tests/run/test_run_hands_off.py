@@ -1,0 +1,121 @@
+"""While work is under way where time counts instructions, nothing is asked of its host."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any, cast
+
+import pytest
+
+from agent.agent_doubles import ScriptedAgent
+from tare.agent import AgentClient
+from tare.platforms.contract import Machine
+from tare.run import cell as cell_module
+from tare.run import host_counters
+from tare.run.believable import Clocks
+from tare.run.cast import Cast
+from tare.run.cell import Attempt, CellContext
+from tare.run.progress_estimate import Watch
+from tare.run.standstill import Standstill
+from tare.study.cells import Cell
+from tare.workloads import WORKLOADS, MachineFacts
+
+WORK_S = 0.2
+
+
+class Watched(Machine):
+    """A machine that notes what its host is asked while work is under way in it."""
+
+    name = "tare-a-1-subject"
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.at_work = False
+        self.said = ScriptedAgent(self._answer)
+        self.agent = AgentClient(self.said, name=self.name)
+
+    def _answer(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+        id = request.get("id", 0)
+        match request["op"]:
+            case "run":
+                self.work = id
+                hint = {"expected_s": 9.0, "live": False, "timed": True}
+                progress = {"type": "progress", "id": id, "done": 0.0, **hint}
+                return [{"type": "accepted", "id": id}, progress, {"type": "ready", "id": id}]
+            case "go":
+                self.at_work = True
+                asyncio.get_running_loop().call_later(WORK_S, self._finish)
+                return [{"type": "result", "id": id, "value": {"found": True}}]
+            case "ack" if self.at_work:
+                self.asked.append("ack")
+                return []
+            case "ack":
+                return []
+        return [{"type": "result", "id": id, "value": {"monotonic_raw_ns": 5, "tsc": 6}}]
+
+    def _finish(self) -> None:
+        self.at_work = False
+        value = {"iterations": 2, "iterations_per_s": 1.0}
+        self.said.say({"type": "result", "id": self.work, "value": value})
+
+    def _note(self, what: str) -> None:
+        if self.at_work:
+            self.asked.append(what)
+
+    async def ready(self, timeout_s: float) -> Any:
+        raise NotImplementedError
+
+    async def stop(self) -> None:
+        await self.agent.close()
+
+    async def host_cost(self) -> dict[str, float]:
+        self._note("host_cost")
+        return {"cpu_s": 1.0}
+
+    async def measuring_threads(self) -> tuple[int, ...]:
+        return (7,)
+
+    async def ran_s(self, threads: tuple[int, ...]) -> float:
+        self._note("ran_s")
+        return 1.0
+
+    async def stopped(self) -> bool:
+        self._note("stopped")
+        return False
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look at the host as often as a slow computer would during a short cell."""
+    monkeypatch.setattr(host_counters, "LOOK_S", 0.01)
+    monkeypatch.setattr(cell_module, "Standstill", partial(Standstill, look_s=0.01))
+    monkeypatch.setattr(cell_module, "Watch", partial(Watch, interval_s=0.01))
+
+
+async def asked_meanwhile(*, hands_off: bool) -> set[str]:
+    """Measure a cell; return what was asked while its work was under way."""
+    machine = Watched()
+    context = CellContext(
+        folder=cast(Any, None),
+        log=cast(Any, None),
+        workloads={"numeric-sort": WORKLOADS["numeric-sort"]},
+        on_progress=lambda *_: None,
+        clocks=Clocks(virtual=hands_off),
+        hands_off=hands_off,
+    )
+    cell = Cell("c", 1, "a", "alone", "s", "numeric-sort", {"duration": 3.0}, expected_s=3.0)
+    try:
+        await Attempt(context, cell, Cast(machine), MachineFacts())._measure()
+    finally:
+        await machine.stop()
+    return set(machine.asked)
+
+
+async def test_a_host_is_watched_while_work_is_under_way() -> None:
+    assert await asked_meanwhile(hands_off=False) == {"stopped", "host_cost", "ran_s"}
+
+
+async def test_a_host_whose_time_counts_instructions_is_asked_nothing() -> None:
+    # How much is asked hangs on how fast this computer is, and what is measured there pays for it.
+    assert await asked_meanwhile(hands_off=True) == set()
