@@ -187,7 +187,7 @@ def notes_on(runs: Sequence[RunData], blocks: int, level: float) -> tuple[str, .
         notes.append(
             "Emulated arms show behaviour and relative instruction cost, not hardware speed."
         )
-    return (*notes, *_between(runs))
+    return tuple(notes)
 
 
 def arms_ended(runs: Sequence[RunData]) -> tuple[str, ...]:
@@ -229,16 +229,3 @@ def one_kernel(runs: Sequence[RunData]) -> list[str]:
         for note in notes
         if note.startswith((ONE_KERNEL, BY_RELEASE))
     ]
-
-
-def _between(runs: Sequence[RunData]) -> list[str]:
-    notes = []
-    if len({run.study_sha256 for run in runs}) > 1:
-        notes.append("The runs are of different study files; only what they share is compared.")
-    hosts = {str(run.host.get("hostname", run.host.get("name", run.host))) for run in runs}
-    if len(hosts) > 1:
-        notes.append(
-            "The runs were made on different hosts: pairs are within blocks, but how far hosts "
-            "differ from each other is not in the intervals."
-        )
-    return notes

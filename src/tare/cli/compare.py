@@ -286,6 +286,7 @@ def _gate(
     from tare.analysis.gate_files import read_gates, with_floors
     from tare.analysis.gates import check, parse_gate, worst
     from tare.report.gates import FORMATS
+    from tare.report.run_doubts import doubts_of
 
     texts, path, floors = told
     asked = (*map(parse_gate, texts), *(read_gates(path) if path is not None else ()))
@@ -296,4 +297,7 @@ def _gate(
         console.print(text, markup=False, soft_wrap=True, end="")
     else:
         put_for_user(out, text.encode(), ELSEWHERE)
+    for doubt in doubts_of(before, after):
+        # Beside what other programs read, not in it.
+        print(f"tare: note: {doubt}", file=sys.stderr)
     return worst(checked)

@@ -75,7 +75,7 @@ def render_changes(before: Comparison, after: Comparison, console: Console) -> N
         "effects are compared, never values of different runs. With --gate all gates are one "
         "family." + (f" {FEW}, so shorter ones have no interval." if short else ""),
     )
-    for doubt in doubts_of(before.runs[0], after.runs[0]):
+    for doubt in doubts_of(before, after):
         console.print(Text(f"Note: {doubt}", "yellow"), soft_wrap=True)
     for one in found:
         if one.reason:

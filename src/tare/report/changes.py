@@ -96,7 +96,7 @@ def changes_page(pair: RunPair, found: Sequence[Changed], folder: Path) -> Chang
         title=f"{legible(comparison.title)}: two runs",
         subtitle=f"{_named(after)} against {_named(before)}; each effect against "
         f"{legible(pair.chosen)}",
-        alerts=doubts_of(before, after),
+        alerts=doubts_of(comparison, pair.after[pair.chosen]),
         lead=_lead(headlines),
         arms=_arms(headlines, comparison),
         wide=wide,
