@@ -144,3 +144,25 @@ def test_of_two_runs_verdicts_narrow_and_the_keyboard_opens(browser: Browser, tw
     browser.press("Escape", 27)
     browser.wait("document.getElementById('detail') === null")
     assert browser.run("location.hash") == ""
+
+
+@pytest.mark.parametrize("name", ["one", "two"])
+@pytest.mark.parametrize(
+    "address",
+    ["#arm=gone", "#base=gone", "#verdict=worst&workload=none", "#sort=nothing", "#%", "#a=%E0%A4"],
+)
+def test_a_link_to_what_is_not_there_shows_all_that_is(
+    browser: Browser, pages: dict[str, Path], name: str, address: str
+) -> None:
+    """Such as one of the study's last report, which had an arm that this one skipped."""
+    browser.complaints.clear()
+    browser.open(pages[name])
+    whole = browser.run(IDS)
+    assert whole
+    browser.open(pages[name], address)
+    assert browser.run(IDS) == whole
+    chosen = "[...document.querySelectorAll('#choose select')].map(e => e.selectedIndex)"
+    assert set(browser.run(chosen)) == {0}
+    browser.run("location.hash = 'arm=nobody'")
+    browser.wait(f"{IDS}.length === {len(whole)}")
+    assert browser.complaints == []

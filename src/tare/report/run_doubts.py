@@ -44,9 +44,9 @@ def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Return whether what is known of two hosts is alike, so far as another start leaves it so."""
     if any(one.get(name) != other.get(name) for name in FACTS):
         return False
-    sizes = [host.get("memory_bytes") for host in (one, other)]
+    sizes = [float(host.get("memory_bytes") or 0) for host in (one, other)]
     # Kernels leave a little more or less of the same memory.
-    return None in sizes or abs(sizes[0] - sizes[1]) <= 0.02 * max(sizes)
+    return not all(sizes) or max(sizes) <= 1.02 * min(sizes)
 
 
 def _alone(when: str, one: Comparison, other: Comparison) -> list[str]:

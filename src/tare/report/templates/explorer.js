@@ -46,7 +46,7 @@
   // What is chosen, and the page's address.
 
   function read() {
-    var hash = decodeURIComponent(location.hash.slice(1));
+    var hash = location.hash.slice(1);
     if (NAME.test(hash) && byName[hash]) {
       show(byName[hash]);
       state.open = hash;
@@ -57,6 +57,13 @@
     var given = new URLSearchParams(location.hash.slice(1));
     Object.keys(first).forEach(function (name) {
       state[name] = given.has(name) ? given.get(name) : first[name];
+    });
+    // A link may be of another report of the study, which had more: what this one lacks is not chosen.
+    FIELDS.forEach(function (name) {
+      var there = Array.prototype.some.call(form.elements[name].options, function (option) {
+        return option.value === state[name];
+      });
+      if (!there) { state[name] = first[name]; }
     });
     if (!byName[state.open]) { state.open = ""; }
     if (!state.open) { state.block = ""; }
