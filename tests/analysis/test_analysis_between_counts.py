@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from tare.analysis.load import run_data
 from tare.analysis.model import Comparison, Kind, VerdictWord
 from tare.analysis.statistics.between import mean_shift, seldom_shift
 from tare.events import Event, Observed, Record, RunStarted, fold_records
+from tare.report.changes import write_changes
 
 ARMS = {"bare": "bare", "vm": "qemu"}
 KINDS: tuple[Kind, ...] = ("typical", "tail", "maximum")
@@ -104,3 +106,16 @@ def test_a_run_that_has_none_by_chance_is_not_taken_for_certain() -> None:
     assert wrong["welch"] > 100
     assert wrong["seldom"] <= 50
     assert math.isinf(seldom_shift([1.0], [2.0, 3.0], 0.95).high)
+
+
+def test_a_change_that_is_left_open_says_what_cost_is_not_excluded(tmp_path: Path) -> None:
+    """In the metric's unit, where there is no ratio; nothing bounds what was 0 in all boots."""
+    before, some = lost([0.0] * 20), lost(in_some(20, 10), run="r2")
+    for after, cell, line in (
+        (some, r">\d+<", r"a cost up to \d+ more is not excluded"),
+        (lost([0.0] * 20, run="r3"), ">any<", "no cost is excluded"),
+    ):
+        page = tmp_path / "page.html"
+        write_changes({"bare": before}, {"bare": after}, "bare", page)
+        html = page.read_text()
+        assert re.search(cell, html) and re.search(f"1 inconclusive: {line}", html)

@@ -44,6 +44,20 @@ class Changed:
         return None if self.cost is None else max(0.0, self.cost[2] - 1)
 
     @property
+    def difference_not_excluded(self) -> float | None:
+        """The same where differences are compared, in the metric's unit; None of ratios.
+
+        Infinite of what was 0 in every boot of both runs, of which that bounds nothing.
+        """
+        one = self.change
+        if one.ratio:
+            return None
+        if one.low == one.high == 0:
+            return math.inf
+        ends = {"lower": (one.high,), "higher": (-one.low,), "neither": (one.high, -one.low)}
+        return max(0.0, *ends[one.before.better])
+
+    @property
     def cost(self) -> tuple[float, float, float] | None:
         """The change as a factor, more being worse, and its ends; None of differences."""
         one = self.change

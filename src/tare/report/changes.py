@@ -16,7 +16,14 @@ from tare.outputs import put_for_user
 from tare.report.anchors import anchor_of
 from tare.report.arrange import arranged
 from tare.report.changes_explorer import changes_data
-from tare.report.changes_table import RunPair, changes_table, environment_table, what_of
+from tare.report.changes_table import (
+    ANY,
+    RunPair,
+    changes_table,
+    environment_table,
+    open_cost,
+    what_of,
+)
 from tare.report.figures.changes import ChangeMark, changes_figure
 from tare.report.figures.vector import svg_of
 from tare.report.palette import looks
@@ -158,6 +165,15 @@ def _arms(headlines: Sequence[Changed], comparison: Comparison) -> tuple[ArmLine
             (one.not_excluded or 0.0 for one in own if one.verdict == "inconclusive"), default=0.0
         )
         more = f": a cost up to {percent(widest)} more is not excluded" if widest else ""
+        left = [o for o in own if o.verdict == "inconclusive" and o.difference_not_excluded]
+        if left and not widest:
+            # Differences of several metrics have no order: the first stands for them.
+            size = open_cost(left[0])
+            more = (
+                ": no cost is excluded"
+                if size == ANY
+                else f": a cost up to {size} more is not excluded"
+            )
         lines.append(
             ArmLine(marked(arm, emulated), f"{said}{more}.", emulated, style[arm].ink.role)
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -23,6 +24,9 @@ from tare.report.words import (
     ratio_interval,
     short,
 )
+
+ANY = "any"
+"""Told of costs that nothing bounds."""
 
 
 @dataclass(frozen=True)
@@ -76,10 +80,15 @@ def _interval(one: Changed) -> str:
     return " to ".join(format_quantity(end, one.change.before.unit) for end in ends)
 
 
-def _open(one: Changed) -> str:
-    if one.verdict != "inconclusive" or not one.not_excluded:
+def open_cost(one: Changed) -> str:
+    """Return what cost an inconclusive change leaves open; a dash where it leaves none."""
+    if one.verdict != "inconclusive":
         return "–"
-    return percent(one.not_excluded) if one.not_excluded < 1e6 else "any"
+    if apart := one.difference_not_excluded:
+        return format_quantity(apart, one.change.before.unit) if math.isfinite(apart) else ANY
+    if not one.not_excluded:
+        return "–"
+    return percent(one.not_excluded) if one.not_excluded < 1e6 else ANY
 
 
 def changes_table(own: Sequence[Changed], pair: RunPair) -> Table[Changed]:
@@ -116,7 +125,7 @@ def changes_table(own: Sequence[Changed], pair: RunPair) -> Table[Changed]:
         Column("change", lambda o: o.change.change, "After ÷ before", _change, True),
         Column("low", lambda o: o.change.low, "Interval", _interval, True),
         Column("verdict", lambda o: o.verdict, "Verdict"),
-        Column("not_excluded", lambda o: o.not_excluded, "Not excluded", _open, True),
+        Column("not_excluded", lambda o: o.not_excluded, "Not excluded", open_cost, True),
         Column("reason", lambda o: o.reason, "Why not told", lambda o: o.reason or "–"),
     )
     return Table(
