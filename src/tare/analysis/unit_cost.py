@@ -81,7 +81,9 @@ def unit_costs(runs: Sequence[RunData], baseline: str, confidence: float) -> tup
     emulated = frozenset[str]().union(*(run.emulated_arms for run in runs)) if runs else frozenset()
     for run in runs:
         told = [
-            done.result for done in run.counted if isinstance(done.result.facts.get(COST), Mapping)
+            cell
+            for cell in run.cells
+            if cell.status == "ok" and isinstance(cell.facts.get(COST), Mapping)
         ]
         work = _work_of(run) if told else {}
         for cell in told:
