@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from agent.agent_doubles import ScriptedAgent
+from run.run_hostile import TwistedMachine, honest, run_beside
 from tare.agent import AgentClient
 from tare.platforms.contract import Machine
 from tare.run import cell as cell_module
@@ -17,6 +19,7 @@ from tare.run.believable import Clocks
 from tare.run.cast import Cast
 from tare.run.cell import Attempt, CellContext
 from tare.run.progress_estimate import Watch
+from tare.run.runhost.contract import LocalRunHost
 from tare.run.standstill import Standstill
 from tare.study.cells import Cell
 from tare.workloads import WORKLOADS, MachineFacts
@@ -119,3 +122,20 @@ async def test_a_host_is_watched_while_work_is_under_way() -> None:
 async def test_a_host_whose_time_counts_instructions_is_asked_nothing() -> None:
     # How much is asked hangs on how fast this computer is, and what is measured there pays for it.
     assert await asked_meanwhile(hands_off=True) == set()
+
+
+@pytest.mark.parametrize("counts", [False, True])
+async def test_a_run_takes_its_hands_off_a_host_whose_time_counts_instructions(
+    counts: bool, tmp_path: Path, agent_program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: set[str] = set()
+
+    async def stopped(machine: TwistedMachine) -> bool:
+        looked.add(machine.name)
+        return False
+
+    monkeypatch.setattr(TwistedMachine, "stopped", stopped)
+    monkeypatch.setattr(LocalRunHost, "counts_instructions", counts)
+    fold = await run_beside(honest, tmp_path / "run", agent_program)
+    assert {result.status for result in fold.cell_results()} == {"ok"}
+    assert bool(looked) is not counts
