@@ -40,8 +40,8 @@ AT_MOST = {
 }
 """By what share guests' values differ at most, however their labs ran.
 
-Of labs one by one docs/lab.md has ranges of a few parts in 10⁹, 0.07 % and 0.02 %. What a question that is asked
-of a lab in the middle of a cell takes from a guest of KVM is 0.1 % and 0.2 %: so a single one shows."""
+Of labs one by one docs/lab.md has ranges of a few parts in 10⁹, 0.07 % and 0.02 %. One question
+that is asked of a lab in mid-cell takes 0.2 % of numeric-sort from a guest of KVM, and so shows."""
 
 
 @pytest.fixture(autouse=True)
