@@ -115,6 +115,14 @@ class AgentClient:
                 raise self._connection.nonsense("its answer to hello is none")
             return self._hello
 
+    def repeat_after(self, repeat_s: float) -> None:
+        """Send requests without any sign of arrival again only after so many seconds from now on.
+
+        Where time counts instructions an agent is slow by this computer's clock, and what is sent
+        again comes in the middle of the work. What was damaged is sent again at once all the same.
+        """
+        self._connection.repeat_s = repeat_s
+
     async def run(
         self,
         workload: str,

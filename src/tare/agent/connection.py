@@ -95,7 +95,7 @@ class Connection:
         self._channel = channel
         self._on_message = on_message
         self._on_series = on_series
-        self._repeat_s = repeat_s
+        self.repeat_s = self._look_again_s = repeat_s
         self._decoder = Decoder(on_text)
         self._order = Order()
         self._talk = Talk()
@@ -176,7 +176,7 @@ class Connection:
         self.start()
         self._last_id += 1
         message = {"op": op, "id": self._last_id, **fields}
-        request = Request(self._last_id, message, repeat_s or self._repeat_s)
+        request = Request(self._last_id, message, repeat_s or self.repeat_s)
         self.requests[request.id] = request
         return request
 
@@ -368,7 +368,7 @@ class Connection:
         """Look again later, if something is incomplete now; without a timer when all is well."""
         if self._tender is None and (self._decoder.partial or self._order.held):
             loop = asyncio.get_running_loop()
-            self._tender = loop.call_later(self._repeat_s, self._tend, self._received)
+            self._tender = loop.call_later(self._look_again_s, self._tend, self._received)
 
     def _tend(self, received: int) -> None:
         self._tender = None

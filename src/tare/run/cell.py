@@ -60,6 +60,8 @@ UNREADABLE = (
 )
 """What it raises to take a result for what it is not: the machine's fault, and no end of a run."""
 LEAST_COUNTED_S = 2.0
+HANDS_OFF_REPEAT_S = 60.0
+"""Until an agent whose time counts instructions is asked again, by this computer's clock."""
 DEADLINE_FACTOR = 20.0
 """An emulated machine may be that much slower than the hardware the estimate is made for."""
 
@@ -254,7 +256,8 @@ class Attempt:
             raise
         # Not where there would be no second sample to compare the first with.
         counted = not self.workload.realtime and self.cell.expected_s >= LEAST_COUNTED_S
-        looks = not context.hands_off
+        if not (looks := not context.hands_off):
+            subject.agent.repeat_after(HANDS_OFF_REPEAT_S)
         counters = Counters(subject, self.watch, counted, cast.companions, looks=looks)
         await counters.begin(first)
         beginning = asyncio.ensure_future(loads.begin(barrier))
