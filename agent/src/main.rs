@@ -48,7 +48,10 @@ fn main() -> ExitCode {
 /// Whether a container's first process is to be no init: it was given a command.
 fn serves_as_pid_1() -> bool {
     let word = std::env::args().nth(1);
-    matches!(word.as_deref(), Some("serve" | "run" | "exec" | "proof"))
+    matches!(
+        word.as_deref(),
+        Some("serve" | "dial" | "run" | "exec" | "proof")
+    )
 }
 
 fn command(mut parser: Parser) -> Result<(), Error> {
@@ -118,6 +121,10 @@ fn dial_back(words: &[String]) -> Result<(), Error> {
     let dial::Way::Dial(host) = told.way else {
         return Err("it names a serial port: `tare-agent serve --device` speaks on one".into());
     };
+    if std::process::id() == 1 {
+        // In a container without a network of its own nobody else brings up its loopback.
+        let _ = sys::raise_interface("lo");
+    }
     let dialled = dial::dial(&host, &told.key)?;
     let streams = dialled
         .stream()

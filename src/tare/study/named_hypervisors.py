@@ -18,6 +18,7 @@ PRODUCTS = {
     "xenserver": "XenServer",
     "ovirt": "oVirt",
     "proxmox": "Proxmox VE",
+    "incus": "Incus",
 }
 """What platforms are called by their makers."""
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import tempfile
 import urllib.parse
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
-from tare.errors import InputError, TareError
+from tare.errors import InputError
+from tare.hosts.carried import carried_socket
 from tare.hosts.contract import Host
 
 SOCKETS = ("/run/libvirt/virtqemud-sock", "/run/libvirt/libvirt-sock")
 """Where a host's daemons listen, the one of QEMU's own driver first (libvirt.org, "Daemons")."""
 SYSTEM = "/system"
-AT_ONCE = 1 << 16
 
 
 @asynccontextmanager
@@ -36,44 +32,9 @@ async def carried(host: Host, uri: str) -> AsyncIterator[str]:
     if host.local:
         yield uri
         return
-    there, tasks = await _socket(host, uri), set[asyncio.Task[None]]()
-
-    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            far_reader, far_writer = await host.connect_unix(there)
-        except (OSError, TareError):
-            # Libvirt's library is told that its connection broke, and tells.
-            writer.transport.abort()
-            return
-        for source, sink in ((reader, far_writer), (far_reader, writer)):
-            task = asyncio.create_task(_pass(source, sink))
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
-
-    with tempfile.TemporaryDirectory(prefix="tare-libvirt-") as folder:
-        here = Path(folder) / "socket"
-        server = await asyncio.start_unix_server(carry, here)
-        try:
-            yield f"qemu+unix://{SYSTEM}?socket={urllib.parse.quote(str(here))}"
-        finally:
-            server.close()
-            under_way = tuple(tasks)
-            for task in under_way:
-                task.cancel()
-            await asyncio.gather(*under_way, return_exceptions=True)
-
-
-async def _pass(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-    """Carry one direction to its end, and end the other side with it."""
-    try:
-        while data := await source.read(AT_ONCE):
-            sink.write(data)
-            await sink.drain()
-    except OSError:
-        return
-    finally:
-        with contextlib.suppress(OSError):
-            sink.close()
+    # Libvirt's library is told by a connection that breaks where there is no way, and tells.
+    async with carried_socket(host, await _socket(host, uri)) as here:
+        yield f"qemu+unix://{SYSTEM}?socket={urllib.parse.quote(here)}"
 
 
 async def _socket(host: Host, uri: str) -> str:

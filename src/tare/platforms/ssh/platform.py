@@ -69,8 +69,6 @@ class Ssh(Platform[SshArmOptions]):
             "nutanix",
             "openstack",
             "kubevirt",
-            "incus",
-            "lxd",
         ),
         "",
     )

@@ -58,7 +58,8 @@ def place_of(text: str) -> Place:
     return Place(address, number)
 
 
-def _is_address(text: str) -> str:
+def is_address(text: str) -> str:
+    """Return the name or address of a server alone; raises ValueError where more is said."""
     if "@" in text and "/" not in text:
         raise ValueError(
             f"must be a name or an address alone: write `{text.rpartition('@')[2]}`; who logs in "
@@ -93,7 +94,7 @@ class VendorOptions(PlatformOptions):
         ),
     }
 
-    address: Annotated[str, AfterValidator(_is_address), _ADDRESS] = Field(
+    address: Annotated[str, AfterValidator(is_address), _ADDRESS] = Field(
         min_length=1,
         max_length=255,
         description="Name or address of the server whose API is used, as its certificate has it.",
@@ -135,15 +136,25 @@ class VendorOptions(PlatformOptions):
         return {
             "address": self.address,
             "port": self.port,
-            "credentials": _whole(self.credentials),
-            "ca": _whole(self.ca),
+            "credentials": whole(self.credentials),
+            "ca": whole(self.ca),
         }
+
+    @property
+    def loops(self) -> bool:
+        """Whether who dials back means this computer by its loopback addresses."""
+        return _loops(self.address)
+
+    def known(self) -> object:
+        """Read the file of `credentials`; raises InputError where it cannot be used."""
+        return credentials("", self.credentials)
 
     def faults(self, look: bool) -> Iterable[tuple[str, str]]:
         """Return that guests cannot reach this computer, or which file cannot be used."""
         found: list[tuple[str, str]] = []
-        if self.place.loops and not _loops(self.address):
-            why = f"guests of {self.address} reach {self.place.address} in themselves: write"
+        if self.place.loops and not self.loops:
+            of = f" of {self.address}" if self.address else ""
+            why = f"guests{of} reach {self.place.address} in themselves: write"
             said = why if "callback" in self.model_fields_set else "is missing; add"
             found.append(
                 (
@@ -153,7 +164,7 @@ class VendorOptions(PlatformOptions):
                 )
             )
         if look and self.credentials is not None:
-            found += fault_of("credentials", lambda: credentials("", self.credentials))
+            found += fault_of("credentials", self.known)
         if look and self.ca is not None:
             found += fault_of("ca", lambda: verifying(self.ca))
         return found
@@ -171,7 +182,8 @@ def unnamed(image: str | None, like: str) -> tuple[tuple[str, str], ...]:
     return (("image", f"is missing; add what VMs boot, such as {like} (docs/owning.md)"),)
 
 
-def _whole(path: str | None) -> str | None:
+def whole(path: str | None) -> str | None:
+    """Return a file's whole path."""
     return None if path is None else str(Path(path).expanduser().absolute())
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from tare.errors import InputError, TareError
@@ -65,6 +66,7 @@ class Order(Generic[V]):
         configuration: What its agent is given, secret as a whole.
         ledger: Is told of everything before it is made.
         undo: What takes back what was made, last first, where no machine comes of it.
+        agent: The agent's program, on this computer.
     """
 
     options: V
@@ -72,6 +74,7 @@ class Order(Generic[V]):
     configuration: dict[str, Any] = field(repr=False)
     ledger: Ledger
     undo: AsyncExitStack
+    agent: Path
 
     @property
     def image(self) -> bytes:
@@ -130,6 +133,20 @@ class VendorPlatform(Platform[V], Generic[V, S]):
             InputError: The library, the credentials or the certificates are not there.
         """
 
+    @asynccontextmanager
+    async def logged_in(self, host: Host, way: Mapping[str, Any]) -> AsyncIterator[S]:
+        """Hold a session open; overridden where the server is reached by way of its host.
+
+        Args:
+            host: The host of the arm.
+            way: As :meth:`VendorOptions.way` returns it.
+
+        Raises:
+            TareError: The server does not answer, or does not let one in.
+        """
+        async with opened(self.session(way)) as session:
+            yield session
+
     @abstractmethod
     async def look(self, session: S, options: V, able: Capabilities) -> Seen:
         """Find all that the options name, and what the account may do; nothing is made.
@@ -171,7 +188,7 @@ class VendorPlatform(Platform[V], Generic[V, S]):
             if options.address == ANY:
                 reason = f"a study names a server, as in {self.example}"
                 return Verdict(False, reason, "", emulated, {}, able)
-            async with opened(self.session(options.way())) as session:
+            async with self.logged_in(context.host, options.way()) as session:
                 absent = ""
                 # What cannot be asked the look says better, as with all rights that are missing.
                 with suppress(TareError):
@@ -192,7 +209,7 @@ class VendorPlatform(Platform[V], Generic[V, S]):
         """Ask the server whether the host of the machines is up, and since when."""
         try:
             self.load()
-            async with opened(self.session(options.way())) as session:
+            async with self.logged_in(context.host, options.way()) as session:
                 return await self.host_presence(session, options)
         except TareError as error:
             return Presence(absent=error.message)
@@ -223,11 +240,18 @@ class VendorPlatform(Platform[V], Generic[V, S]):
             await held.enter_async_context(
                 owned_directory(context.host, context.ledger, spec.workdir)
             )
-            session = await held.enter_async_context(opened(self.session(options.way())))
+            session = await held.enter_async_context(self.logged_in(context.host, options.way()))
             door = await held.enter_async_context(self._doors.open(options.place))
             caller = held.enter_context(door.expected(spec.name))
             session.hide(caller.key)
-            order = Order(options, spec, caller.configuration, context.ledger, AsyncExitStack())
+            order = Order(
+                options,
+                spec,
+                caller.configuration,
+                context.ledger,
+                AsyncExitStack(),
+                context.agent,
+            )
             try:
                 vm = await self.make(session, order)
             except BaseException as error:

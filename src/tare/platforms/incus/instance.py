@@ -1,0 +1,290 @@
+"""One instance of Incus or LXD: how it is asked for, and what the server says of it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from tare.errors import InputError, MachineFault
+from tare.hosts.topology import cpu_list
+from tare.platforms.contract import MachineSpec
+from tare.platforms.incus.options import IncusOptions
+from tare.platforms.incus.parcels import AGENT_INSIDE, CONFIGURATION
+from tare.platforms.incus.server import KINDS, Facts, Server
+from tare.platforms.vendors.faults import Missing
+from tare.platforms.vendors.virtual_machine import VirtualMachine
+
+RUNNING = frozenset({"Running", "Starting", "Stopping", "Frozen", "Freezing", "Thawed", "Ready"})
+"""States in which an instance is, or is about to be, or just ends."""
+CALLBACK = "127.0.0.1:4460"
+"""Where a container's agent finds the server's proxy."""
+VOLUME = "tare-cfg"
+_EMULATED = {"raw.qemu": "-cpu max", "raw.qemu.conf": '[machine]\naccel = "tcg"\n'}
+
+
+def project_of(machine: str) -> str:
+    """Return the name of a machine's own project: short, for it is part of paths of sockets."""
+    return f"tare-{hashlib.sha256(machine.encode()).hexdigest()[:12]}"
+
+
+def pins_of(spec: MachineSpec) -> tuple[int, ...]:
+    """Return the host CPUs that a machine's vCPUs have, all together."""
+    vcpus = range(spec.shape.vcpus)
+    return tuple(sorted({spec.cpus[number % len(spec.cpus)] for number in vcpus}))
+
+
+def limits_of(options: IncusOptions, spec: MachineSpec) -> dict[str, str]:
+    """Return the limits of an instance, as its configuration has them.
+
+    Raises:
+        InputError: Two vCPUs of a VM are to share a host CPU, which the server cannot do.
+    """
+    pins = pins_of(spec) if spec.cpus else ()
+    if pins and not options.is_container and len(pins) != spec.shape.vcpus:
+        raise InputError(
+            f"Incus and LXD give each vCPU of a VM a CPU of its own: {spec.shape.vcpus} vCPUs are "
+            f"not pinned to {len(pins)} CPU(s)",
+            "give the shape fewer vCPUs, or the scenario more CPUs",
+        )
+    # A number alone says how many, a range which.
+    which = f"{pins[0]}-{pins[0]}" if len(pins) == 1 else ",".join(map(str, pins))
+    limits = {
+        "limits.cpu": which if pins else str(spec.shape.vcpus),
+        "limits.memory": str(spec.shape.memory),
+    }
+    if options.hugepages:
+        limits["limits.memory.hugepages"] = "true"
+    if options.is_container:
+        limits["limits.memory.swap"] = "false"
+    scheduled = options.scheduling_of(spec.role)
+    if scheduled.cap is not None:
+        period_ms = round(scheduled.period_s * 1000)
+        limits["limits.cpu.allowance"] = f"{round(scheduled.cap * period_ms)}ms/{period_ms}ms"
+    return limits
+
+
+def container(
+    options: IncusOptions, spec: MachineSpec, pool: str, image: str, callback: str
+) -> dict[str, Any]:
+    """Return a container, as the server is asked for it.
+
+    Args:
+        options: The arm's options.
+        spec: The machine.
+        pool: The pool of its root.
+        image: The fingerprint of its image.
+        callback: Where its agent's conversation is carried to, from the server's host.
+    """
+    config = {
+        **limits_of(options, spec),
+        "boot.autostart": "false",
+        "security.devlxd": "false",
+        "security.privileged": str(options.privileged).lower(),
+        "raw.lxc": f"lxc.init.cmd = {AGENT_INSIDE} dial {CONFIGURATION}",
+    }
+    devices = {
+        "root": {"type": "disk", "path": "/", "pool": pool},
+        "tare": {
+            "type": "proxy",
+            "bind": "instance",
+            "listen": f"tcp:{CALLBACK}",
+            "connect": f"tcp:{callback}",
+        },
+    }
+    return _asked(options, spec, image, config, devices)
+
+
+def virtual_machine(
+    options: IncusOptions, spec: MachineSpec, pool: str, image: str, nic: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return a virtual machine, as the server is asked for it.
+
+    Args:
+        options: The arm's options.
+        spec: The machine.
+        pool: The pool of its disk, and of the one with the agent's configuration.
+        image: The fingerprint of its image.
+        nic: Its network interface, a device.
+    """
+    config = {
+        **limits_of(options, spec),
+        "boot.autostart": "false",
+        "security.secureboot": str(options.secure_boot).lower(),
+        **(_EMULATED if options.accelerator == "tcg" else {}),
+    }
+    devices = {
+        "root": {"type": "disk", "path": "/", "pool": pool, "boot.priority": "10"},
+        "tare": {"type": "disk", "pool": pool, "source": VOLUME},
+        "eth0": dict(nic),
+    }
+    return _asked(options, spec, image, config, devices)
+
+
+def _asked(
+    options: IncusOptions,
+    spec: MachineSpec,
+    image: str,
+    config: Mapping[str, str],
+    devices: Mapping[str, Any],
+) -> dict[str, Any]:
+    own = dict(config)
+    for key, value in options.extra_config.items():
+        between = " " if key == "raw.qemu" else "\n"
+        own[key] = f"{own[key]}{between}{value}" if key in own else value
+    return {
+        "name": spec.name,
+        "type": KINDS[options.type],
+        "source": {"type": "image", "fingerprint": image},
+        "profiles": [],
+        "config": own,
+        "devices": devices,
+    }
+
+
+def differing(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    """Return what of an instance is not as was asked, in words; empty if nothing.
+
+    Args:
+        wanted: As it was asked for.
+        found: As the server tells it.
+    """
+    for part in ("config", "devices"):
+        there = found.get(f"expanded_{part}")
+        there = there if isinstance(there, Mapping) else {}
+        for key, value in wanted[part].items():
+            if there.get(key) != value:
+                said = there.get(key, "nothing")
+                return f"{key} was to be {value}, but the server says {said}"
+    return ""
+
+
+def cost_in(state: Mapping[str, Any]) -> dict[str, float]:
+    """Return what an instance has cost: ``cpu_s`` and ``rss_bytes``, where its state tells.
+
+    Args:
+        state: As the server tells it; of VMs older servers count nothing.
+    """
+    found = {}
+    for part, key, name, unit in (
+        ("cpu", "usage", "cpu_s", 1e-9),
+        ("memory", "usage", "rss_bytes", 1.0),
+    ):
+        told = state.get(part)
+        value = told.get(key) if isinstance(told, Mapping) else None
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            found[name] = value * unit
+    return found
+
+
+class IncusInstance(VirtualMachine):
+    """An instance that was made.
+
+    Args:
+        server: Where.
+        spec: What was asked for.
+        wanted: The same, as it was asked of the server.
+        facts: What the server said of itself.
+        gone: Removes it with its project, and notes that.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        spec: MachineSpec,
+        wanted: Mapping[str, Any],
+        facts: Facts,
+        gone: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._server = server
+        self._spec = spec
+        self._wanted = wanted
+        self._facts = facts
+        self._gone = gone
+        self._project = project_of(spec.name)
+        self._pid: int | None = None
+        self._is_container = wanted["type"] == KINDS["container"]
+
+    async def power_on(self) -> None:
+        """Start it, once it is known to be as was asked."""
+        found = await self._server.instance(self._project, self._spec.name)
+        if why := differing(self._wanted, found):
+            raise MachineFault(why)
+        await self._server.start(self._project, self._spec.name)
+
+    async def _state(self) -> Mapping[str, Any]:
+        return await self._server.state(self._project, self._spec.name)
+
+    async def why_off(self) -> str:
+        """Return why it does not run."""
+        try:
+            status = str((await self._state()).get("status"))
+        except Missing:
+            return f"it is gone from {self._server.name}"
+        return "" if status in RUNNING else f"{self._facts.product} says that it is {status}"
+
+    async def power_off(self) -> None:
+        """Stop it at once."""
+        await self._server.stop(self._project, self._spec.name)
+
+    async def remove(self) -> None:
+        """Remove it, and the project that is its own."""
+        await self._gone()
+
+    async def applied(self) -> Mapping[str, Any]:
+        """Return what the server says that it is."""
+        found = await self._server.instance(self._project, self._spec.name)
+        self._pid = _pid(await self._state())
+        config = found.get("expanded_config") or {}
+        scheduling: dict[str, Any] = {
+            key: config[key] for key in ("limits.cpu", "limits.cpu.allowance") if key in config
+        }
+        if self._spec.cpus:
+            words = ",".join(map(str, pins_of(self._spec)))
+            vcpus = map(str, range(self._spec.shape.vcpus))
+            scheduling["vcpus"] = dict.fromkeys(vcpus, words)
+        driver = "lxc" if self._is_container else "qemu"
+        hypervisor = {
+            "product": self._facts.product,
+            "build": self._facts.version,
+            driver: self._facts.drivers.get(driver, ""),
+            "kernel": self._facts.kernel,
+            "scheduler": "Linux",
+        }
+        return {"hypervisor": hypervisor, "scheduling": scheduling}
+
+    def unlike(self, proof: Mapping[str, Any]) -> str:
+        """Return whether a container may run elsewhere than on the CPUs that were asked for."""
+        if not self._is_container or not self._spec.cpus:
+            return ""
+        said = str(proof.get("confinement", {}).get("cpus_allowed") or "")
+        wanted = pins_of(self._spec)
+        try:
+            allowed = cpu_list(said)
+        except ValueError:
+            allowed = ()
+        if allowed == wanted:
+            return ""
+        return (
+            f"it was to be pinned to CPUs {list(wanted)}, but its kernel says {said or 'nothing'}"
+        )
+
+    async def cost(self) -> dict[str, float]:
+        """Return what the server's host has counted of it."""
+        return cost_in(await self._state())
+
+    async def disturbances(self) -> tuple[str, ...]:
+        """Return what befell it: snapshots, backups, and the end of its first process."""
+        try:
+            told = [*await self._server.befallen(self._project, self._spec.name)]
+            pid = _pid(await self._state())
+        except Missing:
+            return (f"it left {self._server.name}",)
+        if self._pid is not None and pid != self._pid:
+            told.append(f"it was started anew: process {pid}")
+        return tuple(told)
+
+
+def _pid(state: Mapping[str, Any]) -> int | None:
+    pid = state.get("pid")
+    return pid if isinstance(pid, int) and pid > 0 else None

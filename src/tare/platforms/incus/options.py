@@ -1,0 +1,232 @@
+"""What can be chosen about an instance of Incus or LXD."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from tare.errors import InputError
+from tare.platforms.scheduled_options import ScheduledOptions, refused, subject_scheduling
+from tare.platforms.scheduling import Scheduling
+from tare.platforms.vendors.options import VendorOptions, is_address, unnamed, whole
+from tare.platforms.vendors.tls import verifying
+from tare.study.forms import NAME, WORD, Form
+
+KNOBS = frozenset({"cap"})
+UNKNOWN = ("policy", "nice", "weight", "reservation", "slice")
+ON_THE_HOST = "auto"
+"""What stands for the socket that the server has on its host by default."""
+OWN_KEYS = frozenset(
+    {
+        *("limits.cpu", "limits.cpu.allowance", "limits.memory", "limits.memory.swap"),
+        *(
+            "limits.memory.hugepages",
+            "security.privileged",
+            "security.secureboot",
+            "boot.autostart",
+        ),
+    }
+)
+"""Configuration keys of instances that other options set."""
+Name = Annotated[str, NAME]
+_SOCKET = Form(r"^(auto|/\S*)$", "a whole path on the host, such as `/var/lib/lxd/unix.socket`")
+_ADDRESS = Form(r"^[A-Za-z0-9.:_-]*$", "a name or an address alone, such as `incus.example`")
+_KEY = Form(
+    r"^(raw|security|limits|boot|linux|migration|nvidia|agent)\.[a-z][a-z0-9._-]*$",
+    "a configuration key of an instance, such as `raw.qemu`",
+)
+
+
+def _is_none_or_address(text: str) -> str:
+    return is_address(text) if text else ""
+
+
+class IncusOptions(VendorOptions, ScheduledOptions):
+    """Options of the platform ``incus``."""
+
+    instead: ClassVar[Mapping[str, str]] = {
+        **VendorOptions.instead,
+        "project": "machines are in projects of their own: name where VMs boot from by `image`",
+        **dict.fromkeys(("remote", "endpoint"), "write `address` or `socket`"),
+        **dict.fromkeys(("bridge", "nic"), "write `network`"),
+        **dict.fromkeys(("storage", "datastore"), "write `pool`"),
+        **dict.fromkeys(("config", "raw"), "write `extra-config: {KEY: VALUE}`"),
+        "kvm": "write `accelerator`",
+    }
+
+    type: Literal["vm", "container"] = Field(
+        default="vm",
+        description="`vm`: a virtual machine, which boots the live image; `container`: a system "
+        "container on the host's own kernel, which holds the agent alone.",
+    )
+    socket: Annotated[str, _SOCKET] = Field(
+        default=ON_THE_HOST,
+        min_length=1,
+        max_length=255,
+        description="The server's unix socket, on the host that the arm runs on; `auto` is the "
+        "first that is there of `/var/lib/incus/unix.socket`, `/var/lib/lxd/unix.socket` and "
+        "`/var/snap/lxd/common/lxd/unix.socket`.",
+    )
+    address: Annotated[str, AfterValidator(_is_none_or_address), _ADDRESS] = Field(
+        default="",
+        max_length=255,
+        description="In place of the socket: name or address of a server that answers over HTTPS, "
+        "as its certificate has it.",
+    )
+    credentials: str | None = Field(
+        default=None,
+        min_length=1,
+        description="With `address`: a file for its owner's eyes only (mode 600), PEM, with the "
+        "certificate that the server trusts, and its key.",
+    )
+    image: Annotated[str, WORD] | None = Field(
+        default=None,
+        min_length=1,
+        description="What VMs boot: alias or fingerprint of an image of a VM in the server's "
+        "project `default`, made of the live image. Containers need none.",
+    )
+    pool: Name | None = Field(
+        default=None, description="The storage pool; the only one when left out."
+    )
+    network: Name | None = Field(
+        default=None,
+        description="The network of VMs, over which their agents dial back: one that the server "
+        "manages, or a bridge of its host; the only managed one when left out. Containers need "
+        "none: the server's own proxy carries their agents' conversation.",
+    )
+    accelerator: Literal["kvm", "tcg"] = Field(
+        default="kvm",
+        description="Of VMs: `kvm`, as the server does by itself, or `tcg`, which emulates the "
+        "processor (by `raw.qemu`) and shows behaviour but not hardware speed.",
+    )
+    secure_boot: bool = Field(
+        default=True, description="Whether a VM's firmware checks signatures: the image has them."
+    )
+    hugepages: bool = Field(
+        default=False,
+        description="Back a VM's memory by reserved huge pages of the host.",
+    )
+    privileged: bool = Field(
+        default=False,
+        description="A container whose root is the host's: without it nothing inside may have "
+        "real-time priority.",
+    )
+    extra_config: dict[Annotated[str, _KEY], str] = Field(
+        default_factory=dict,
+        max_length=32,
+        description="Further keys of the instance's configuration, such as `raw.qemu`. Tare does "
+        "not know what they do, and the report says that they were given.",
+    )
+    scheduling: Scheduling = subject_scheduling(
+        "How the server schedules a subject that is a container: cap (`limits.cpu.allowance`); see "
+        "`scheduling` below."
+    )
+
+    @classmethod
+    def within(cls, wanted: Scheduling) -> Scheduling:
+        """Refuse what the server does not know."""
+        return refused(wanted, UNKNOWN, "Incus and LXD know")
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        vm = self.type == "vm"
+        only_vm = {
+            "image": self.image is not None,
+            "network": self.network is not None,
+            "accelerator": self.accelerator == "tcg",
+            "hugepages": self.hugepages,
+        }
+        for name, given in only_vm.items():
+            if given and not vm:
+                raise ValueError(f"`{name}` is of VMs; containers (`type: container`) have none")
+        if vm and self.privileged:
+            raise ValueError("`privileged` is of containers (`type: container`)")
+        if vm and (self.scheduling.given or self.neighbour_scheduling.given):
+            raise ValueError("Incus and LXD cap containers only; remove `scheduling`")
+        if self.address and self.socket != ON_THE_HOST:
+            raise ValueError("a server has either an `address` or a `socket`: remove one")
+        with_address = {"credentials": self.credentials, "ca": self.ca, "port": self.port}
+        for name, value in with_address.items():
+            if value is not None and not self.address:
+                raise ValueError(f"`{name}` goes with an `address`; a socket needs none")
+        if twice := sorted(OWN_KEYS & set(self.extra_config)):
+            raise ValueError(f"{twice[0]} is set by Tare: it cannot stand in `extra-config`")
+        return self
+
+    @property
+    def is_container(self) -> bool:
+        """Whether machines are containers."""
+        return self.type == "container"
+
+    @property
+    def loops(self) -> bool:
+        """Whether who dials back means this computer by its loopback addresses.
+
+        A container's agent is carried by a process of the server's; a VM dials by itself.
+        """
+        return self.is_container and (not self.address or super().loops)
+
+    def known(self) -> object:
+        """Return the file of the client's certificate; raises InputError where it is none."""
+        return None if self.credentials is None else client_certificate(self.credentials)
+
+    def way(self) -> dict[str, Any]:
+        """Return how the server is reached again, without secrets: for the ledger."""
+        return {**super().way(), "socket": self.socket}
+
+    def faults(self, look: bool) -> Iterable[tuple[str, str]]:
+        """Return what no arm can do without, and what of it cannot be used."""
+        found = [*super().faults(look)]
+        if not self.is_container:
+            found += unnamed(self.image, "`image: tare-live`")
+        if self.address and self.credentials is None:
+            found.append(
+                (
+                    "credentials",
+                    "is missing; add a file (mode 600, PEM) with the certificate that the server "
+                    "trusts, and its key (docs/owning.md)",
+                )
+            )
+        return found
+
+    @property
+    def wanted_devices(self) -> str:
+        """The device models asked for."""
+        return "" if self.is_container else "paravirtual"
+
+
+def client_certificate(file: str, ca: str | None = None) -> ssl.SSLContext:
+    """Return what shows a client's certificate, and verifies the server's.
+
+    Args:
+        file: The client's certificate and key, PEM, for its owner's eyes only.
+        ca: A file of PEM certificates to trust instead of the system's; None: the system's.
+
+    Raises:
+        InputError: It cannot be read, others may read it, or it holds no certificate and key.
+    """
+    path = Path(whole(file) or "")
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise InputError(
+            f"the client's certificate {path} cannot be read: {error.strerror}",
+            "write the certificate and its key there, in PEM form, for your eyes only (mode 600)",
+        ) from None
+    if mode & 0o077:
+        raise InputError(f"others may read the key in {path}", f"run: chmod 600 {path}")
+    context = verifying(ca)
+    try:
+        # Without a password that is given, a key that has one would be asked for at the terminal.
+        context.load_cert_chain(path, password=lambda: "")
+    except (OSError, ValueError) as error:
+        said = error.strerror if not isinstance(error, ssl.SSLError | ValueError) else ""
+        raise InputError(
+            f"{path} is no client's certificate: {said or 'it holds no certificate with its key'}",
+            "write the certificate and its key there, both in PEM form, the key without a password",
+        ) from None
+    return context

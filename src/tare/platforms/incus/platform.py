@@ -1,0 +1,286 @@
+"""Incus and LXD as a platform."""
+
+from __future__ import annotations
+
+import json
+import platform as machines
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from tare.errors import InputError
+from tare.hosts.contract import Host
+from tare.hosts.ledger.ledger import Entry
+from tare.hosts.ledger.undoing import require_own
+from tare.platforms.contract import (
+    ANY_BOOT,
+    KVM_BOOT,
+    NO_HYPERVISOR,
+    Capabilities,
+    Context,
+    Statement,
+    Variant,
+    Verdict,
+    Write,
+)
+from tare.platforms.incus.instance import (
+    CALLBACK,
+    VOLUME,
+    IncusInstance,
+    container,
+    limits_of,
+    pins_of,
+    project_of,
+    virtual_machine,
+)
+from tare.platforms.incus.options import KNOBS, IncusOptions
+from tare.platforms.incus.parcels import container_image
+from tare.platforms.incus.server import DRIVERS, Facts, Server
+from tare.platforms.incus.session import IncusSession, logged_in
+from tare.platforms.linux.writes import FOLDER
+from tare.platforms.vendors.offer import CHANNEL, NOTES
+from tare.platforms.vendors.platform import Order, Seen, VendorPlatform, image_named, require_cpus
+
+PROJECT = "incus-project"
+MIN_MEMORY = {"vm": 256 << 20, "container": 32 << 20}
+UNPRIVILEGED = (
+    "nothing in a container without the host's root may have real-time priority; "
+    "`privileged: true` makes one with it"
+)
+MISSING_KNOBS = {
+    "reservation": "Incus and LXD have no reservation of CPU time",
+    "policy": "Incus and LXD know no scheduling policy",
+    "fifo": "Incus and LXD know no scheduling policy",
+    "nice": "Incus and LXD have `limits.cpu.allowance` instead",
+    "slice": "Incus and LXD leave time slices to the kernel",
+    "weight": "Incus and LXD have ten priorities instead of weights",
+}
+OF_VMS = "Incus and LXD cap containers only"
+
+
+async def undo_project(host: Host, entry: Entry) -> str:
+    """Remove a project with all in it; see :data:`tare.hosts.ledger.undoing.Undo`."""
+    name = str(entry.details["name"])
+    require_own(name)
+    async with logged_in(host, entry.details) as session:
+        removed = await Server(session).remove_project(project_of(name), name)
+    return f"Removed {name} and its project {project_of(name)}." if removed else ""
+
+
+class Incus(VendorPlatform[IncusOptions, IncusSession]):
+    """Incus and LXD: virtual machines and system containers, made and removed over REST."""
+
+    name = "incus"
+    known_as: ClassVar[Mapping[str, str]] = {
+        "lxd": "",
+        **dict.fromkeys(("lxc", "system-container"), "type: container"),
+    }
+    options = IncusOptions
+    variants = (
+        Variant("vm", {"type": "vm"}),
+        Variant("vm emulated", {"type": "vm", "accelerator": "tcg"}),
+        Variant("container", {"type": "container"}),
+    )
+    undoers = MappingProxyType({PROJECT: undo_project})
+    example = "{platform: incus, image: tare-live}"
+
+    def describe(self, options: IncusOptions) -> str:
+        """Return a phrase such as ``Incus or LXD container``."""
+        kind = "container" if options.is_container else "virtual machine"
+        extra = ", ".join(f"{key}: {value}" for key, value in options.extra_config.items())
+        told = {
+            "with the host's root": options.privileged,
+            "without KVM": options.accelerator == "tcg",
+            "huge pages": options.hugepages,
+            "without Secure Boot": not options.secure_boot,
+            options.scheduling.words(): bool(options.scheduling.words()),
+            f"keys that Tare does not know: {extra}": bool(extra),
+        }
+        return ", ".join((f"Incus or LXD {kind}", *(word for word, so in told.items() if so)))
+
+    def stated(self, options: IncusOptions) -> Statement:
+        """Return what instances offer; nothing is tried for it."""
+        return _stated_container(options) if options.is_container else _stated_vm(options)
+
+    def load(self) -> None:
+        """Import nothing: it is plain HTTP."""
+
+    def session(self, way: Mapping[str, Any]) -> IncusSession:
+        """Return a session of a server that has an address."""
+        return IncusSession(way, "", str(way["address"]))
+
+    @asynccontextmanager
+    async def logged_in(self, host: Host, way: Mapping[str, Any]) -> AsyncIterator[IncusSession]:
+        """Hold a session open, over the host's socket where there is no address."""
+        async with logged_in(host, way) as session:
+            yield session
+
+    async def check(self, context: Context, options: IncusOptions) -> Verdict:
+        """Ask the server what it is and has; nothing is made."""
+        far = not context.host.local and not options.address
+        if far and options.is_container and options.place.loops:
+            stated = self.stated(options)
+            reason = f"containers of {context.host.name} cannot reach {options.place} of this one"
+            hint = "name an address of this computer by `callback`: ADDRESS:PORT"
+            return Verdict(False, reason, hint, stated.emulated, {}, stated.capabilities)
+        return await super().check(context, options)
+
+    async def look(self, session: IncusSession, options: IncusOptions, able: Capabilities) -> Seen:
+        """See what the server runs, and find all that is named."""
+        server = Server(session)
+        facts = await server.facts()
+        await server.require(options.type, facts)
+        _require_same(facts, options)
+        await server.pool(options.pool)
+        if options.image is not None:
+            await server.image(options.image)
+            await server.nic(options.network)
+        driver = DRIVERS[options.type]
+        versions = {
+            facts.product.lower(): facts.version,
+            driver: facts.drivers[driver],
+            "linux": facts.kernel,
+        }
+        reason = f"{session.name} is {facts.product} {facts.version}"
+        return Seen(reason, versions, replace(able, max_vcpus=await server.cpus()))
+
+    def writes(self, options: IncusOptions) -> tuple[Write, ...]:
+        """Return what instances make at the server; docs/owning.md has the rights for it."""
+        inside = "images (the agent's own)" if options.is_container else "storage-pools/…/volumes"
+        return (
+            FOLDER,
+            Write(
+                PROJECT,
+                f"POST /1.0/projects (tare-…), and in it alone: {inside}, instances (tare-…), "
+                "instances/…/state",
+                "DELETE of all that is in that project, and of it",
+                f"storage pool {options.pool or '(the only one)'}",
+            ),
+        )
+
+    def boots(self, options: IncusOptions) -> str:
+        """Say whose kernel it is, and in which image, which must be named for VMs."""
+        if options.is_container:
+            return "the host's own"
+        return image_named(
+            options.image, "Incus and LXD", "say by `image` which, by its alias: tare-live"
+        )
+
+    async def make(self, session: IncusSession, order: Order[IncusOptions]) -> IncusInstance:
+        """Make a project, and in it what the instance needs, and the instance."""
+        options, spec, server = order.options, order.spec, Server(session)
+        limits_of(options, spec)
+        facts = await server.facts()
+        if spec.cpus:
+            instead = "plan on the host itself: `host: {ssh: HOST}`"
+            require_cpus(pins_of(spec), await server.cpus(), session.name, instead)
+        pool, project = await server.pool(options.pool), project_of(spec.name)
+
+        async def remove(name: str) -> bool:
+            return await server.remove_project(project_of(name), name)
+
+        gone = order.noted(PROJECT, remove)
+        own = str(options.is_container).lower()
+        await server.make_project(
+            project,
+            spec.name,
+            {
+                # VMs boot an image of the server's owner, containers one of Tare's.
+                "features.images": own,
+                "features.profiles": "true",
+                "features.storage.volumes": "true",
+            },
+        )
+        if options.is_container:
+            agent = container_image(order.agent.read_bytes(), facts.architecture)
+            image = await server.bring_image(project, agent)
+            wanted = container(options, spec, pool, image, order.configuration["callback"])
+            await server.make(project, wanted)
+            told = json.dumps({**order.configuration, "callback": CALLBACK}).encode()
+            await server.bring_configuration(project, spec.name, told)
+        else:
+            image = await server.image(str(options.image))
+            nic = await server.nic(options.network)
+            await server.bring_volume(project, pool, VOLUME, order.image)
+            wanted = virtual_machine(options, spec, pool, image, nic)
+            await server.make(project, wanted)
+        return IncusInstance(server, spec, wanted, facts, gone)
+
+
+def _require_same(facts: Facts, options: IncusOptions) -> None:
+    """See that the agent here runs in containers there."""
+    if options.is_container and facts.architecture != machines.machine():
+        raise InputError(
+            f"the server's processor is {facts.architecture}, and the agent here is for "
+            f"{machines.machine()}",
+            "run Tare on a computer like the server's host",
+        )
+
+
+def _stated_container(options: IncusOptions) -> Statement:
+    return Statement(
+        capabilities=Capabilities(
+            pinning=True,
+            max_vcpus=0,
+            min_memory=MIN_MEMORY["container"],
+            notes=(
+                *NOTES,
+                "a container that is not pinned is put on CPUs, as many as it has vCPUs, by the "
+                "server",
+            ),
+            knobs=KNOBS,
+            missing_knobs=MISSING_KNOBS,
+            no_realtime="" if options.privileged else UNPRIVILEGED,
+        ),
+        elsewhere=bool(options.address),
+        kernel="the host's own",
+        channel="TLS, dialled by the agent to a proxy of the server's, which carries it to "
+        "`callback`",
+        needs=("Incus, or LXD 5.0 or newer, with a storage pool", "who may use its socket"),
+        untested="Was run with LXD 5.0.2 of Debian 12, on a `dir` pool; never with Incus.",
+        confirmed="hardware",
+        host_boot=ANY_BOOT if options.address else NO_HYPERVISOR,
+        boot_s=2.0,
+        runs_as="its own product starts it; inside, root of a user namespace unless `privileged`",
+    )
+
+
+def _stated_vm(options: IncusOptions) -> Statement:
+    tcg = options.accelerator == "tcg"
+    return Statement(
+        capabilities=Capabilities(
+            pinning=True,
+            max_vcpus=0,
+            min_memory=MIN_MEMORY["vm"],
+            devices=frozenset({"paravirtual"}),
+            notes=(
+                *NOTES,
+                "VMs have virtio devices alone, and boot by UEFI",
+                "each vCPU that is pinned has a host CPU of its own; pins are what the server says",
+                "servers before Incus count no CPU time of VMs",
+                *(("the processor is emulated in software",) if tcg else ()),
+            ),
+            missing_knobs={**MISSING_KNOBS, "cap": OF_VMS},
+        ),
+        elsewhere=bool(options.address),
+        kernel="the live image's",
+        channel=CHANNEL,
+        needs=(
+            "Incus, or LXD 5.0 or newer, with a storage pool and a network",
+            "/dev/kvm, the module vhost_vsock, QEMU and OVMF on its host",
+            "an image of a VM in its project `default`, made of the live image",
+        ),
+        untested="Was run with LXD 5.0.2 of Debian 12 on a computer without vhost_vsock, whose "
+        "VMs it was led to run emulated."
+        if tcg
+        else "Never ran under KVM: VMs were made and booted by LXD 5.0.2, emulated.",
+        emulated=tcg,
+        confirmed="hardware" if tcg else "nowhere",
+        host_boot=KVM_BOOT if not tcg and not options.address else ANY_BOOT,
+        boots_image=False,
+        boot_s=30.0,
+        emulated_boot_s=120.0,
+        runs_as="its own product starts it: QEMU as a user of its own",
+    )

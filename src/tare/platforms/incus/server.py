@@ -1,0 +1,291 @@
+"""What Tare asks of a server: what it is and has, projects of Tare's own, and what is in them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from tare.errors import InputError, MachineFault
+from tare.platforms.incus.parcels import CONFIGURATION, volume_backup
+from tare.platforms.incus.session import IncusSession
+from tare.platforms.vendors.faults import Missing, Refused
+
+LOCK_S = 30.0
+"""Seconds that something is waited for which a server is still busy with."""
+STOP_S = 30
+OFF = "Stopped"
+OWNER = "user.tare"
+"""The key by which a project is known as Tare's own."""
+KINDS = {"vm": "virtual-machine", "container": "container"}
+DRIVERS = {"vm": "qemu", "container": "lxc"}
+_NOT_OPERATIONAL = "Instance type not operational"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a server says of itself.
+
+    Args:
+        product: ``Incus`` or ``LXD``.
+        version: Its version.
+        kernel: Its host's kernel.
+        drivers: What it can run, and in which version: ``lxc``, ``qemu``.
+        architecture: Of its host, such as ``x86_64``.
+        clustered: Whether it is one of several.
+    """
+
+    product: str
+    version: str
+    kernel: str
+    drivers: Mapping[str, str]
+    architecture: str
+    clustered: bool = False
+
+
+def facts_of(told: Any) -> Facts:
+    """Return what ``GET /1.0`` tells; what is not there is empty."""
+    env = told.get("environment") if isinstance(told, Mapping) else None
+    env = env if isinstance(env, Mapping) else {}
+
+    def parts(key: str) -> list[str]:
+        return [part.strip() for part in str(env.get(key) or "").split("|") if part.strip()]
+
+    versions = parts("driver_version")
+    drivers = {
+        name: versions[number] if number < len(versions) else ""
+        for number, name in enumerate(parts("driver"))
+    }
+    product = {"incus": "Incus", "lxd": "LXD"}.get(str(env.get("server")), "Incus or LXD")
+    return Facts(
+        product,
+        str(env.get("server_version") or "unknown"),
+        str(env.get("kernel_version") or ""),
+        drivers,
+        str(env.get("kernel_architecture") or "x86_64"),
+        env.get("server_clustered") is True,
+    )
+
+
+class Server:
+    """A server, by a session that is open.
+
+    Args:
+        session: The session.
+    """
+
+    def __init__(self, session: IncusSession) -> None:
+        self.session = session
+        self.name = session.name
+
+    async def facts(self) -> Facts:
+        """Return what it says of itself."""
+        return facts_of(await self.session.ask("GET", "/1.0"))
+
+    async def cpus(self) -> int:
+        """Return how many CPUs its host has; 0: it does not say."""
+        told = await self.session.ask("GET", "/1.0/resources")
+        cpu = told.get("cpu") if isinstance(told, Mapping) else None
+        total = cpu.get("total") if isinstance(cpu, Mapping) else None
+        return total if isinstance(total, int) else 0
+
+    async def require(self, kind: str, facts: Facts) -> None:
+        """See that it runs machines of a kind.
+
+        Raises:
+            InputError: It does not, and why, as far as it says.
+        """
+        if DRIVERS[kind] in facts.drivers:
+            return
+        why = [
+            str(each.get("last_message"))
+            for each in await self.session.ask("GET", "/1.0/warnings?recursion=1") or ()
+            if each.get("type") == _NOT_OPERATIONAL and each.get("status") != "resolved"
+        ]
+        words = "virtual machines" if kind == "vm" else "containers"
+        raise InputError(
+            f"{self.name} runs no {words}: {'; '.join(why) or 'it has no driver for them'}",
+            "VMs need /dev/kvm, the module vhost_vsock, QEMU and OVMF on its host (apt-get install "
+            "qemu-system-x86 ovmf)"
+            if kind == "vm"
+            else "",
+        )
+
+    async def pool(self, wanted: str | None) -> str:
+        """Return the pool that is named, or the only one; raises InputError where there is none."""
+        names = _names(await self.session.ask("GET", "/1.0/storage-pools"))
+        return _chosen(self.name, "storage pool", "pool", wanted, names)
+
+    async def nic(self, wanted: str | None) -> dict[str, str]:
+        """Return a device that is connected to a network, which is named or the only managed one.
+
+        Raises:
+            InputError: There is none.
+        """
+        listed = [
+            each
+            for each in await self.session.ask("GET", "/1.0/networks?recursion=1") or ()
+            if each.get("managed") or each.get("type") == "bridge"
+        ]
+        names = [str(each["name"]) for each in listed if wanted or each.get("managed")]
+        name = _chosen(self.name, "network", "network", wanted, names)
+        if any(each["name"] == name and each.get("managed") for each in listed):
+            return {"type": "nic", "network": name}
+        return {"type": "nic", "nictype": "bridged", "parent": name}
+
+    async def image(self, wanted: str) -> str:
+        """Return the fingerprint of a VM's image of the project ``default``.
+
+        Raises:
+            InputError: There is none of that alias or fingerprint.
+        """
+        listed = await self.session.ask("GET", "/1.0/images?recursion=1") or ()
+        for each in listed:
+            aliases = [alias.get("name") for alias in each.get("aliases") or ()]
+            if wanted in aliases or str(each["fingerprint"]).startswith(wanted):
+                if each.get("type") == KINDS["vm"]:
+                    return str(each["fingerprint"])
+                raise InputError(f"{wanted} at {self.name} is the image of a container, not a VM's")
+        raise InputError(
+            f"{self.name} has no image {wanted}",
+            "make one of the live image (docs/owning.md), or correct `image`",
+        )
+
+    async def make_project(self, name: str, owner: str, config: Mapping[str, str]) -> None:
+        """Make a project that is known as a machine's own."""
+        body = {"name": name, "description": "made by Tare", "config": {OWNER: owner, **config}}
+        await self.session.ask("POST", "/1.0/projects", body)
+
+    async def bring_image(self, project: str, content: bytes) -> str:
+        """Bring an image into a project; returns its fingerprint."""
+        told = await self.session.ask("POST", _in(project, "images"), content)
+        return str(told["fingerprint"])
+
+    async def bring_volume(self, project: str, pool: str, name: str, content: bytes) -> None:
+        """Bring a block volume with some content into a project."""
+        path = _in(project, f"storage-pools/{quote(pool, '')}/volumes/custom")
+        headers = {f"X-{product}-name": name for product in ("LXD", "Incus")}
+        await self.session.ask("POST", path, volume_backup(name, pool, content), headers)
+
+    async def make(self, project: str, instance: Mapping[str, Any]) -> None:
+        """Make an instance."""
+        await self.session.ask("POST", _in(project, "instances"), instance)
+
+    async def bring_configuration(self, project: str, instance: str, content: bytes) -> None:
+        """Write the agent's configuration into a container."""
+        path = _in(project, f"instances/{instance}/files", f"&path={quote(CONFIGURATION, '')}")
+        said = {"uid": "0", "gid": "0", "mode": "0400", "type": "file"}
+        headers = {f"X-{made}-{key}": said[key] for made in ("LXD", "Incus") for key in said}
+        await self.session.ask("POST", path, content, headers)
+
+    async def instance(self, project: str, name: str) -> Mapping[str, Any]:
+        """Return what an instance is; raises Missing where it is gone."""
+        return dict(await self.session.ask("GET", _in(project, f"instances/{name}")))
+
+    async def state(self, project: str, name: str) -> Mapping[str, Any]:
+        """Return how an instance is; raises Missing where it is gone."""
+        return dict(await self.session.ask("GET", _in(project, f"instances/{name}/state")))
+
+    async def befallen(self, project: str, name: str) -> Sequence[str]:
+        """Return the snapshots and backups that were made of an instance, sorted by name."""
+        found: list[str] = []
+        for kind in ("snapshots", "backups"):
+            listed = await self.session.ask("GET", _in(project, f"instances/{name}/{kind}"))
+            found += [f"{kind[:-1]} {each}" for each in sorted(_names(listed))]
+        return found
+
+    async def start(self, project: str, name: str) -> None:
+        """Start an instance."""
+        body = {"action": "start", "timeout": -1}
+        await self.session.ask("PUT", _in(project, f"instances/{name}/state"), body)
+
+    async def stop(self, project: str, name: str) -> None:
+        """Stop an instance at once; of one that does not run, or is gone, nothing happens."""
+        body = {"action": "stop", "timeout": STOP_S, "force": True}
+        with suppress(Missing):
+            if await self._is_off(project, name):
+                return
+            try:
+                await self.session.ask("PUT", _in(project, f"instances/{name}/state"), body)
+            except MachineFault:
+                # One that ended meanwhile is not stopped, but refused.
+                if not await self._is_off(project, name):
+                    raise
+
+    async def _is_off(self, project: str, name: str) -> bool:
+        return (await self.state(project, name)).get("status") == OFF
+
+    async def remove_project(self, name: str, owner: str) -> bool:
+        """Remove a project of Tare's own with all that is in it; what is busy is waited for.
+
+        Args:
+            name: The project.
+            owner: The machine that it was made for.
+
+        Returns:
+            Whether there was one.
+
+        Raises:
+            MachineFault: It cannot be removed.
+        """
+        path, deadline = f"/1.0/projects/{quote(name, '')}", time.monotonic() + LOCK_S
+        while True:
+            try:
+                found = await self.session.ask("GET", path)
+                if found.get("config", {}).get(OWNER) != owner:
+                    return False
+                await self._empty(name)
+                await self.session.ask("DELETE", path)
+                return True
+            except Missing:
+                return False
+            except Refused:
+                if time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(0.5)
+
+    async def _empty(self, project: str) -> None:
+        for name in _names(await self.session.ask("GET", _in(project, "instances"))):
+            await self.stop(project, name)
+            await self._delete(project, f"instances/{quote(name, '')}")
+        for pool in _names(await self.session.ask("GET", "/1.0/storage-pools")):
+            volumes = f"storage-pools/{quote(pool, '')}/volumes/custom"
+            for name in _names(await self.session.ask("GET", _in(project, volumes))):
+                await self._delete(project, f"{volumes}/{quote(name, '')}")
+        for name in _names(await self.session.ask("GET", _in(project, "images"))):
+            await self._delete(project, f"images/{name}")
+
+    async def _delete(self, project: str, path: str) -> None:
+        try:
+            await self.session.ask("DELETE", _in(project, path))
+        except Missing:
+            return
+
+
+def _in(project: str, path: str, more: str = "") -> str:
+    return f"/1.0/{path}?project={quote(project, '')}{more}"
+
+
+def _names(paths: Any) -> list[str]:
+    """Return the names at the ends of paths such as ``/1.0/images/NAME?project=…``."""
+    return [str(path).partition("?")[0].rpartition("/")[2] for path in paths or ()]
+
+
+def _chosen(server: str, thing: str, option: str, wanted: str | None, names: list[str]) -> str:
+    if wanted in names:
+        return str(wanted)
+    listed = ", ".join(sorted(names)) or "none"
+    if wanted is not None:
+        raise InputError(f"{server} has no {thing} {wanted}", f"it has: {listed}; name one")
+    if len(names) == 1:
+        return names[0]
+    raise InputError(
+        f"{server} has {len(names)} {thing}s",
+        f"say by `{option}` which: {listed}"
+        if names
+        else f"make one there: incus {'storage' if option == 'pool' else option} create, or lxc …",
+    )

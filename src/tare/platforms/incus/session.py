@@ -1,0 +1,151 @@
+"""A session with Incus or LXD: over its unix socket, or over TLS with a client's certificate."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from tare.errors import InputError, MachineFault, TareError
+from tare.hosts.carried import carried_socket
+from tare.hosts.contract import Host
+from tare.platforms.incus.client import Answer, Client, ended
+from tare.platforms.incus.options import ON_THE_HOST, client_certificate
+from tare.platforms.vendors.session import Session, opened
+
+PORT = 8443
+SOCKETS = (
+    "/var/lib/incus/unix.socket",
+    "/var/lib/lxd/unix.socket",
+    "/var/snap/lxd/common/lxd/unix.socket",
+)
+"""Where servers listen: Incus, Debian's LXD, and the snap's."""
+TRUSTED = "trusted"
+OPERATION_S = 600.0
+STEP_S = 20
+"""Seconds after which a server that is waited for is asked anew."""
+
+
+class IncusSession(Session[Client]):
+    """A server that lets Tare in.
+
+    Args:
+        way: As :meth:`tare.platforms.incus.options.IncusOptions.way` returns it.
+        socket: The server's socket on this computer; empty: it has an address.
+        name: How messages name the server.
+
+    Raises:
+        InputError: There is no certificate, neither the client's nor the server's.
+    """
+
+    def __init__(self, way: Mapping[str, Any], socket: str, name: str) -> None:
+        super().__init__(name)
+        self._way = dict(way)
+        if socket:
+            self._client_of = Client(socket=socket)
+            return
+        self._client_of = Client(
+            address=str(way["address"]), port=int(way["port"] or PORT), tls=_shown(way)
+        )
+
+    def log_in(self) -> Client:
+        """Return what asks the server, once it has said that it trusts Tare."""
+        try:
+            told = self._client_of.ask("GET", "/1.0").content
+        except ssl.SSLCertVerificationError as error:
+            raise InputError(
+                f"the certificate of {self.name} is not trusted: {error.verify_message}",
+                "name the server's own certificate by `ca` (on it: /var/lib/incus/server.crt)",
+            ) from None
+        except OSError as error:
+            if not self._client_of.socket:
+                raise
+            raise InputError(
+                f"nothing answers at {self.name}: {error.strerror or error}",
+                "is its daemon running, and may you use it? try: incus info, or lxc info",
+            ) from None
+        if not isinstance(told, Mapping) or told.get("auth") != TRUSTED:
+            raise InputError(
+                f"{self.name} does not trust Tare's certificate",
+                "on the server: incus config trust add-certificate FILE, or lxc config trust add",
+            )
+        return self._client_of
+
+    def log_out(self, client: Client) -> None:
+        """Do nothing: each request has a connection of its own."""
+
+    def fault(self, error: Exception) -> TareError:
+        """Return what an error of a connection means."""
+        said = getattr(error, "strerror", None) or type(error).__name__
+        return MachineFault(f"the connection to {self.name} broke: {said}")
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Return what the server answers; what goes on is waited for.
+
+        Raises:
+            MachineFault: It refuses, or did not end in time.
+        """
+        answer: Answer = await self.call(lambda client: client.ask(method, path, body, headers))
+        if not answer.operation:
+            return answer.content
+        deadline = time.monotonic() + OPERATION_S
+        wait = f"{answer.operation}/wait?timeout={STEP_S}"
+        while True:
+            told = (await self.call(lambda client: client.ask("GET", wait))).content
+            if ended(told):
+                return told.get("metadata")
+            if time.monotonic() > deadline:
+                raise MachineFault(f"{self.name} did not end within {OPERATION_S:g} s: {path}")
+            await asyncio.sleep(0.1)
+
+
+def _shown(way: Mapping[str, Any]) -> ssl.SSLContext:
+    if way["credentials"] is None:
+        raise InputError(
+            f"nothing shows {way['address']} who Tare is",
+            "name a file (mode 600, PEM) with the client's certificate and key by `credentials`",
+        )
+    return client_certificate(way["credentials"], way["ca"])
+
+
+@asynccontextmanager
+async def logged_in(host: Host, way: Mapping[str, Any]) -> AsyncIterator[IncusSession]:
+    """Hold a session open.
+
+    Args:
+        host: Where the socket is, if the server is reached by one.
+        way: How it is reached.
+
+    Raises:
+        TareError: It does not answer, or does not let Tare in.
+    """
+    if way["address"]:
+        async with opened(IncusSession(way, "", str(way["address"]))) as session:
+            yield session
+        return
+    there = await _socket(host, str(way["socket"]))
+    name = there if host.local else f"{there} of {host.name}"
+    async with carried_socket(host, there) as here, opened(IncusSession(way, here, name)) as found:
+        yield found
+
+
+async def _socket(host: Host, wanted: str) -> str:
+    if wanted != ON_THE_HOST:
+        return wanted
+    for path in SOCKETS:
+        if await host.exists(path):
+            return path
+    where = "here" if host.local else f"on {host.name}"
+    raise InputError(
+        f"neither Incus nor LXD listens {where}: there is no {SOCKETS[0]} or {SOCKETS[1]}",
+        "apt-get install incus (Debian 13) or lxd (Debian 12), or name its `socket` or `address`",
+    )
