@@ -41,6 +41,14 @@ os.execvp(sys.argv[1], sys.argv[1:])
 """
 
 
+# Elsewhere anybody may open it, such as a VM's QEMU; here it is so for the server alone.
+_TUN = """
+mknod -m 666 "$0/tun" c 10 200
+mount --bind "$0/tun" /dev/net/tun
+exec "$@"
+"""
+
+
 def asked(way: dict[str, Any], method: str, path: str, body: Any = None) -> Any:
     """Return what a server answers."""
 
@@ -82,7 +90,7 @@ def served(*, led: bool = False) -> Iterator[Path]:
             play.write_text("#!/bin/sh\n")
             play.chmod(0o755)
             environment["PATH"] = f"{name}:{environment['PATH']}"
-            command = [sys.executable, "-c", _LED, *command]
+            command = ["sh", "-ec", _TUN, name, sys.executable, "-c", _LED, *command]
         # Mounts that it leaves end with its name space.
         process = subprocess.Popen(
             ["unshare", "--mount", "--propagation", "private", "--", *command],

@@ -47,6 +47,7 @@ class Containers(PlatformCases):
         await asyncio.to_thread(asked, dict(self.way), "PUT", path, body)
 
 
+@pytest.mark.acceptance
 class TestIncusContainers(Containers):
     platform = Incus()
 
