@@ -42,8 +42,11 @@ JSON = st.recursive(
     max_leaves=8,
 )
 KEYS = st.sampled_from(
-    "type metadata operation error error_code status status_code err environment driver "
-    "driver_version server cpu memory usage pid expanded_config expanded_devices".split()
+    [
+        *("type", "metadata", "operation", "error", "error_code", "status", "status_code", "err"),
+        *("environment", "driver", "driver_version", "server", "cpu", "memory", "usage", "pid"),
+        *("expanded_config", "expanded_devices"),
+    ]
 )
 ANSWERS = st.dictionaries(
     KEYS,

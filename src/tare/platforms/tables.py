@@ -247,9 +247,6 @@ sender knows more. *Cases* are those of the conformance suite, *cells* those of 
 _NOT_DRIVEN = """\
 ## Not driven yet
 
-- VMs of Incus and LXD: Debian 12 has no package `incus` outside its backports. Its package `lxd`
-  (5.0.2) speaks the same REST API over a socket, and is not driven either. A VM of theirs that
-  exists is measured by `platform: ssh`.
 - Windows guests, Firecracker and Cloud Hypervisor: see [owning.md](owning.md).
 """
 
