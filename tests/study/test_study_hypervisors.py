@@ -28,7 +28,7 @@ arms:
   mine-again: {twin-of: mine}
 workloads: {tick: {samples: 10}}
 """
-MAKERS = ("vsphere", "hyperv", "xenserver", "ovirt", "proxmox")
+MAKERS = ("vsphere", "hyperv", "xenserver", "ovirt", "proxmox", "incus")
 
 
 def owned(hypervisors: Mapping[str, Any], text: str = STUDY) -> Study:
@@ -111,6 +111,8 @@ def test_studies_name_every_makers_hypervisor(name: str, tmp_path: Path) -> None
         }
         for maker in MAKERS
     }
+    # Its socket is on the host itself.
+    way["incus"] = {"callback": "192.0.2.9:7710", "image": "tare-live"}
     way["vsphere"] |= {"datastore": "tare", "boot": "[tare] " + way["vsphere"].pop("image")}
     study = load_study(path, catalog, hosts=KnownHosts(tmp_path / "h.yaml", {}, way))
     assert not study.left_out
