@@ -18,6 +18,7 @@ from tare.identity import identity
 from tare.platforms.contract import Context, MachineSpec, Shape
 from tare.platforms.incus.instance import project_of
 from tare.platforms.incus.options import IncusOptions
+from tare.platforms.incus.parcels import container_image
 from tare.platforms.incus.platform import PROJECT, Incus
 
 SHAPE = Shape(1, 64 << 20)
@@ -49,6 +50,14 @@ def over_https(folder: Path, here: Path) -> dict[str, Any]:
     return {**said, "credentials": str(shown)}
 
 
+def owned(folder: Path) -> tuple[str, str]:
+    """Make an image and a volume of the server's owner; returns their paths."""
+    way, volumes = way_of(folder), f"/1.0/storage-pools/{POOL}/volumes/custom"
+    made = asked(way, "POST", "/1.0/images", container_image(b"an owner's", "x86_64"))
+    asked(way, "POST", volumes, {"name": "owners", "content_type": "block", "config": {}})
+    return f"/1.0/images/{made['fingerprint']}", f"{volumes}/owners"
+
+
 @pytest.mark.slow
 @pytest.mark.boots
 async def test_a_container_over_https_is_made_measured_and_what_is_left_of_one_is_cleaned(
@@ -69,17 +78,22 @@ async def test_a_container_over_https_is_made_measured_and_what_is_left_of_one_i
     finally:
         await machine.stop()
     assert context.ledger.open_entries() == ()
-    # What a Tare that was killed had made goes by the ledger's word, and nothing but that.
+    # What a Tare that was killed had made goes by the ledger's word, and nothing but that: not
+    # the images and volumes that a project shares with the server's owner.
     way = options.way()
+    kept = await asyncio.to_thread(owned, folder)
     own = project_of(name)
+    shared = {"features.images": "false", "features.storage.volumes": "false"}
     for project, owner in ((own, name), (project_of("tare-another"), "somebody")):
-        body = {"name": project, "config": {"user.tare": owner}}
+        body = {"name": project, "config": {"user.tare": owner, **shared}}
         await asyncio.to_thread(asked, way_of(folder), "POST", "/1.0/projects", body)
     for noted in (name, "tare-another", "not-of-tare"):
         context.ledger.record(PROJECT, **way, name=noted)
     told = await clean(context.host, context.ledger, platform.undoers)
     assert f"Removed {name} and its project {own}." in told
     assert any("does not begin with tare-" in line for line in told)
+    assert await asyncio.to_thread(asked, way_of(folder), "GET", "/1.0/images") == [kept[0]]
+    await asyncio.to_thread(asked, way_of(folder), "DELETE", kept[1])
     path = f"/1.0/projects/{project_of('tare-another')}"
     await asyncio.to_thread(asked, way_of(folder), "DELETE", path)
 

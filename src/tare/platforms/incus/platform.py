@@ -37,7 +37,7 @@ from tare.platforms.incus.instance import (
 )
 from tare.platforms.incus.options import KNOBS, IncusOptions
 from tare.platforms.incus.parcels import container_image
-from tare.platforms.incus.server import DRIVERS, Facts, Server
+from tare.platforms.incus.server import DRIVERS, IMAGES, VOLUMES, Facts, Server
 from tare.platforms.incus.session import IncusSession, logged_in
 from tare.platforms.linux.writes import FOLDER
 from tare.platforms.vendors.offer import CHANNEL, NOTES
@@ -188,9 +188,9 @@ class Incus(VendorPlatform[IncusOptions, IncusSession]):
             spec.name,
             {
                 # VMs boot an image of the server's owner, containers one of Tare's.
-                "features.images": own,
+                IMAGES: own,
                 "features.profiles": "true",
-                "features.storage.volumes": "true",
+                VOLUMES: "true",
             },
         )
         if options.is_container:

@@ -21,6 +21,8 @@ STOP_S = 30
 OFF = "Stopped"
 OWNER = "user.tare"
 """The key by which a project is known as Tare's own."""
+IMAGES, VOLUMES = "features.images", "features.storage.volumes"
+"""Keys by which a project has images and volumes of its own, and lists none of others."""
 KINDS = {"vm": "virtual-machine", "container": "container"}
 DRIVERS = {"vm": "qemu", "container": "lxc"}
 _NOT_OPERATIONAL = "Instance type not operational"
@@ -235,10 +237,10 @@ class Server:
         path, deadline = f"/1.0/projects/{quote(name, '')}", time.monotonic() + LOCK_S
         while True:
             try:
-                found = await self.session.ask("GET", path)
-                if found.get("config", {}).get(OWNER) != owner:
+                config = (await self.session.ask("GET", path)).get("config") or {}
+                if config.get(OWNER) != owner:
                     return False
-                await self._empty(name)
+                await self._empty(name, config)
                 await self.session.ask("DELETE", path)
                 return True
             except Missing:
@@ -248,16 +250,19 @@ class Server:
                     raise
             await asyncio.sleep(0.5)
 
-    async def _empty(self, project: str) -> None:
+    async def _empty(self, project: str, config: Mapping[str, Any]) -> None:
+        """Remove what is in a project: what it shares with others is theirs."""
         for name in _names(await self.session.ask("GET", _in(project, "instances"))):
             await self.stop(project, name)
             await self._delete(project, f"instances/{quote(name, '')}")
-        for pool in _names(await self.session.ask("GET", "/1.0/storage-pools")):
-            volumes = f"storage-pools/{quote(pool, '')}/volumes/custom"
-            for name in _names(await self.session.ask("GET", _in(project, volumes))):
-                await self._delete(project, f"{volumes}/{quote(name, '')}")
-        for name in _names(await self.session.ask("GET", _in(project, "images"))):
-            await self._delete(project, f"images/{name}")
+        if config.get(VOLUMES) == "true":
+            for pool in _names(await self.session.ask("GET", "/1.0/storage-pools")):
+                volumes = f"storage-pools/{quote(pool, '')}/volumes/custom"
+                for name in _names(await self.session.ask("GET", _in(project, volumes))):
+                    await self._delete(project, f"{volumes}/{quote(name, '')}")
+        if config.get(IMAGES) == "true":
+            for name in _names(await self.session.ask("GET", _in(project, "images"))):
+                await self._delete(project, f"images/{name}")
 
     async def _delete(self, project: str, path: str) -> None:
         try:

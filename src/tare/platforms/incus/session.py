@@ -79,7 +79,7 @@ class IncusSession(Session[Client]):
 
     def fault(self, error: Exception) -> TareError:
         """Return what an error of a connection means."""
-        said = getattr(error, "strerror", None) or type(error).__name__
+        said = (isinstance(error, OSError) and error.strerror) or type(error).__name__
         return MachineFault(f"the connection to {self.name} broke: {said}")
 
     async def ask(
