@@ -57,6 +57,15 @@ MISSING_KNOBS = {
     "slice": "Incus and LXD leave time slices to the kernel",
     "weight": "Incus and LXD have ten priorities instead of weights",
 }
+EMULATED = "the processor is emulated in software"
+TRIED_CONTAINERS = (
+    "containers were tried with LXD 5.0.2 of Debian 12 on a `dir` pool: by its socket, also over "
+    "SSH, and over HTTPS; never with Incus"
+)
+TRIED_VMS = (
+    "VMs were tried with LXD 5.0.2 of Debian 12, on a computer where the vhost_vsock that it asks "
+    "for was played; never with Incus"
+)
 OF_VMS = "Incus and LXD cap containers only"
 
 
@@ -229,6 +238,7 @@ def _stated_container(options: IncusOptions) -> Statement:
                 *NOTES,
                 "a container that is not pinned is put on CPUs, as many as it has vCPUs, by the "
                 "server",
+                TRIED_CONTAINERS,
             ),
             knobs=KNOBS,
             missing_knobs=MISSING_KNOBS,
@@ -239,7 +249,6 @@ def _stated_container(options: IncusOptions) -> Statement:
         channel="TLS, dialled by the agent to a proxy of the server's, which carries it to "
         "`callback`",
         needs=("Incus, or LXD 5.0 or newer, with a storage pool", "who may use its socket"),
-        untested="Was run with LXD 5.0.2 of Debian 12, on a `dir` pool; never with Incus.",
         confirmed="hardware",
         host_boot=ANY_BOOT if options.address else NO_HYPERVISOR,
         boot_s=2.0,
@@ -260,7 +269,7 @@ def _stated_vm(options: IncusOptions) -> Statement:
                 "VMs have virtio devices alone, and boot by UEFI",
                 "each vCPU that is pinned has a host CPU of its own; pins are what the server says",
                 "servers before Incus count no CPU time of VMs",
-                *(("the processor is emulated in software",) if tcg else ()),
+                *((EMULATED, TRIED_VMS) if tcg else ()),
             ),
             missing_knobs={**MISSING_KNOBS, "cap": OF_VMS},
         ),
@@ -272,10 +281,10 @@ def _stated_vm(options: IncusOptions) -> Statement:
             "/dev/kvm, the module vhost_vsock, QEMU and OVMF on its host",
             "an image of a VM in its project `default`, made of the live image",
         ),
-        untested="Was run with LXD 5.0.2 of Debian 12 on a computer without vhost_vsock, whose "
-        "VMs it was led to run emulated."
+        untested=""
         if tcg
-        else "Never ran under KVM: VMs were made and booted by LXD 5.0.2, emulated.",
+        else "Never ran under KVM: LXD 5.0.2 of Debian 12 made, pinned and booted VMs emulated, and "
+        "Incus was never asked.",
         emulated=tcg,
         confirmed="hardware" if tcg else "nowhere",
         host_boot=KVM_BOOT if not tcg and not options.address else ANY_BOOT,
