@@ -283,8 +283,8 @@ def _stated_vm(options: IncusOptions) -> Statement:
         ),
         untested=""
         if tcg
-        else "Never ran under KVM: LXD 5.0.2 of Debian 12 made, pinned and booted VMs emulated, and "
-        "Incus was never asked.",
+        else "Never ran under KVM: LXD 5.0.2 of Debian 12 made, pinned and booted VMs emulated, "
+        "and Incus was never asked.",
         emulated=tcg,
         confirmed="hardware" if tcg else "nowhere",
         host_boot=KVM_BOOT if not tcg and not options.address else ANY_BOOT,
