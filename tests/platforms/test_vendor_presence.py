@@ -198,7 +198,7 @@ async def test_a_server_that_does_not_answer_is_not_up(
 
 def test_each_maker_s_platform_asks_for_itself() -> None:
     ours = [each for each in installed().platforms.values() if isinstance(each, VendorPlatform)]
-    assert len(ours) == 5
+    assert len(ours) == 6
     default = VendorPlatform.host_presence
     assert not [each.name for each in ours if type(each).host_presence is default]
 

@@ -20,6 +20,7 @@ from tare.platforms.contract import (
     NO_HYPERVISOR,
     Capabilities,
     Context,
+    Presence,
     Statement,
     Variant,
     Verdict,
@@ -154,6 +155,10 @@ class Incus(VendorPlatform[IncusOptions, IncusSession]):
         }
         reason = f"{session.name} is {facts.product} {facts.version}"
         return Seen(reason, versions, replace(able, max_vcpus=await server.cpus()))
+
+    async def host_presence(self, session: IncusSession, options: IncusOptions) -> Presence:
+        """Return that the host is up, whose server answers; of its boots the API tells nothing."""
+        return Presence()
 
     def writes(self, options: IncusOptions) -> tuple[Write, ...]:
         """Return what instances make at the server; docs/owning.md has the rights for it."""
