@@ -45,7 +45,7 @@ from tare.platforms.vendors.offer import CHANNEL, NOTES
 from tare.platforms.vendors.platform import Order, Seen, VendorPlatform, image_named, require_cpus
 
 PROJECT = "incus-project"
-MIN_MEMORY = {"vm": 256 << 20, "container": 32 << 20}
+MIN_MEMORY = {"vm": 384 << 20, "container": 32 << 20}
 UNPRIVILEGED = (
     "nothing in a container without the host's root may have real-time priority; "
     "`privileged: true` makes one with it"
