@@ -6,10 +6,12 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of
 from tare.analysis import compare_runs
@@ -19,6 +21,7 @@ from tare.analysis.load import run_data
 from tare.analysis.model import Comparison, Kind, VerdictWord
 from tare.analysis.statistics.between import mean_shift, seldom_shift
 from tare.events import Event, Observed, Record, RunStarted, fold_records
+from tare.report.between import render_together
 from tare.report.changes import write_changes
 
 ARMS = {"bare": "bare", "vm": "qemu"}
@@ -68,6 +71,28 @@ def test_losses_in_a_quarter_of_the_boots_are_no_dead_heat(kind: Kind) -> None:
     assert verdict(before, few) == "inconclusive"
     (value,) = check(before, few, [parse_gate("net lost < 10 1")])
     assert (value.outcome, value.at) == ("open", 300)
+
+
+def test_a_share_of_nothing_is_no_limit_and_is_told_so() -> None:
+    """More blocks would never tell: 5 % of 0 is 0, and nothing lies below it."""
+    before, after = lost([0.0] * 20), lost([0.0] * 20, run="r2")
+    (one,) = check(before, after, [parse_gate("net lost < +5 %")])
+    assert one.outcome == "open"
+    assert one.reason.startswith("it was 0 before") and "--floor 'lost=1'" in one.reason
+    (floored,) = check(before, after, [parse_gate("net lost < +5 %", floor=1.0)])
+    assert (floored.outcome, floored.reason) == ("holds", "")
+    (value,) = check(before, after, [parse_gate("net lost < 10 1")])
+    assert (value.outcome, value.reason) == ("holds", "")
+
+
+def test_what_many_runs_cannot_say_together_is_told() -> None:
+    """Random effects are of ratios of what is typical: a count that is often 0 has none."""
+    text = StringIO()
+    runs = [lost(in_some(20, 4), run=f"r{number}") for number in range(3)]
+    render_together(runs, Console(file=text, width=200))
+    assert "Left out: 1 headline effect without a typical ratio" in " ".join(
+        text.getvalue().split()
+    )
 
 
 def test_what_is_0_in_every_boot_of_both_runs_is_equal_only_by_a_floor() -> None:

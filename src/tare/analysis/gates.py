@@ -239,19 +239,24 @@ def _checked(gate: Gate, change: Change) -> Checked:
 
 
 def _doubt(checked: Checked) -> str:
-    """Return what forbids to trust the interval, as it forbids to tell an effect as equivalent.
+    """Return why its interval decides nothing, or why it may not.
 
     A gate does not hold where failed cells may have been the slow ones, where an arm has slow
     boots, or where blocks hang together. It does not fail where lost cells may have made the
     change look so: the arm's in the run before, or the baseline's in the run after.
     """
-    change = checked.change
-    if checked.outcome == "fails" and not checked.gate.value:
+    change, gate = checked.change, checked.gate
+    if checked.outcome == "fails" and not gate.value:
         return change.flattered
+    if checked.outcome == "open" and not (change.ratio or change.value or gate.unit or gate.floor):
+        return (
+            "it was 0 before, and a share of 0 is no limit: give it a floor, such as "
+            f"--floor '{gate.metric}=1', or a limit in its unit"
+        )
     if checked.outcome != "holds":
         return ""
     runs, kinds = [("after", change.after), ("before", change.before)], SPOILS
-    if checked.gate.value:
+    if gate.value:
         runs, kinds = runs[:1], SPOILS - {"baseline-failures"}
     return next(
         (

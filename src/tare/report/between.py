@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Sequence, Set
 
 from rich import box
 from rich.console import Console
@@ -12,7 +13,7 @@ from rich.text import Text
 
 from tare.analysis.between import Change, pooled, require_same_baseline
 from tare.analysis.changed import changed
-from tare.analysis.model import Comparison, Effect
+from tare.analysis.model import Comparison, Effect, Key
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.verdict import LEVEL
 from tare.errors import InputError
@@ -23,6 +24,7 @@ from tare.report.words import (
     NONE,
     Names,
     Part,
+    counted,
     marked,
     metric_name,
     percent,
@@ -91,9 +93,8 @@ def render_together(comparisons: Sequence[Comparison], console: Console) -> None
         console: Where to.
     """
     first = arranged(comparisons[0])
-    found = [
-        p for p in pooled([first, *comparisons[1:]], first.confidence) if p.effects[0].headline
-    ]
+    every = [first, *comparisons[1:]]
+    found = [p for p in pooled(every, first.confidence) if p.effects[0].headline]
     names = Names(Part.of(each.key) for each in found)
     table = table_of(
         "What", "Arm", "Runs", "Ratio", "Interval", "Between runs", "I²", plain=console
@@ -113,7 +114,25 @@ def render_together(comparisons: Sequence[Comparison], console: Console) -> None
         f"{len(comparisons)} runs together, each effect against {first.baseline}",
         table,
         f"Random effects: {100 * first.confidence:.4g} % intervals cover the typical run, with "
-        "what differs between runs in them; I² is the share of that which is more than chance.",
+        "what differs between runs in them; I² is the share of that which is more than chance."
+        + _left_out(every, {(p.key, p.effects[0].arm) for p in found}),
+    )
+
+
+def _left_out(comparisons: Sequence[Comparison], told: Set[tuple[Key, str]]) -> str:
+    """Return how many headline effects of several runs have no such mean, and where they are."""
+    runs_with = Counter(
+        (effect.key, effect.arm)
+        for comparison in comparisons
+        for effect in comparison.effects
+        if effect.headline
+    )
+    left = sum(runs > 1 and what not in told for what, runs in runs_with.items())
+    if not left:
+        return ""
+    return (
+        f" Left out: {counted(left, 'headline effect')} without a typical ratio (tails, maxima, "
+        "differences); tare compare of two runs has them."
     )
 
 
