@@ -136,6 +136,14 @@ def test_reasons_are_counted_whichever_machine_they_name() -> None:
     assert list(account(PLAN, course.fold).reasons) == ["the subject died"]
 
 
+def test_reasons_that_differ_by_a_processs_number_alone_are_one() -> None:
+    course = Course()
+    told = ["[ALERT] (1924) : limit is 2000", "[ALERT] (77) : limit is 2000", "limit is 2001"]
+    for block, reason in enumerate(told, 1):
+        course.block(block, {"bare": "failed"}, reason=reason)
+    assert list(account(PLAN, course.fold).reasons) == [told[0], told[2]]
+
+
 def test_the_baselines_end_ends_the_run_and_with_strict_any_arms() -> None:
     ended = ArmEnded(arm="oci", block=2, tried=4, failed=4, reason="no runtime")
     require_worth([ended], "bare", strict=False)

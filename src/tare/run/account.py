@@ -23,6 +23,8 @@ BLOCKS = 2
 NOTHING_COMPARED = "nothing is compared: every arm but the baseline is skipped"
 _MACHINE = re.compile(r"tare-[0-9a-f]+(?:-[0-9a-f]+)?-\d+-([a-z][a-z0-9-]*)")
 """A machine's name: the run's identity, a number, its role."""
+_PROCESS = re.compile(r"(?<=\()\d+(?=\))|(?<=\[)\d+(?=\])|(?<=\bpid )\d+")
+"""A process's number as programs tell it: ``haproxy (1924)``, ``sshd[1924]``, ``pid 1924``."""
 
 
 @dataclass(frozen=True)
@@ -81,12 +83,14 @@ def tallied(cells: Iterable[CellResult], planned: int, baseline: str, skipped: i
     counts = dict.fromkeys(("ok", "failed", "withheld", "skipped", "left"), 0)
     counts["skipped"] = skipped
     reasons: Counter[str] = Counter()
+    first: dict[str, str] = {}
     compared = False
     for cell in cells:
         counts[cell.status] += 1
         compared |= cell.arm == baseline and cell.status == "ok"
         if cell.status != "ok":
-            reasons[_without_names(cell.reason)] += 1
+            reason = _without_names(cell.reason)
+            reasons[first.setdefault(_PROCESS.sub("", reason), reason)] += 1
     counts["left"] = max(planned - sum(counts.values()), 0)
     return Account(planned, counts, dict(reasons.most_common()), compared)
 
