@@ -135,3 +135,24 @@ def test_a_scenario_is_skipped_where_its_loads_cannot_run(load: str, capability:
     found = lacking_loads(WORKLOADS, study, "bare", without(capability))
     assert set(found) == {"crowded"}
     assert found["crowded"].startswith(f"its neighbours' {load.partition(',')[0]} needs a ")
+
+
+@pytest.mark.parametrize(
+    ("master", "who"), [("apart", "a slave, with 2"), ("with-first", "the master too, with 2")]
+)
+def test_a_cluster_of_slaves_with_too_little_memory_is_skipped_by_plan_already(
+    master: str, who: str
+) -> None:
+    def told(memory: str) -> str:
+        text = (
+            "study: few\nbaseline: bare\narms: {bare: {platform: bare}}\n"
+            "shape: {memory: 1GiB, disk: 1GiB}\nworkloads: {terasort: {}}\n"
+            f"scenarios: {{one: {{cluster: {{master: {master}, memory: {memory}}}}}}}\n"
+        )
+        study = parse_study(text.encode(), "few.yaml", build_catalog())
+        return lacking_loads(WORKLOADS, study, "bare", ABLE).get("one", "")
+
+    few = told("512MiB")
+    assert f"{who} tasks at a time" in few
+    size = few.rpartition("memory: ")[2].partition("`")[0]
+    assert told(size) == ""

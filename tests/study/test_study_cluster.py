@@ -61,6 +61,20 @@ def test_a_cluster_has_as_many_machines_as_slaves_and_a_master(slaves: int, mast
     assert placed.cluster == wanted.cluster
 
 
+def test_a_master_that_is_a_slave_too_has_a_slaves_size(tmp_path: Path) -> None:
+    study = loaded(
+        tmp_path,
+        STUDY.replace("slaves: 2", "slaves: 2, memory: 2GiB, vcpus: 2, master: with-first"),
+    )
+    first = study.scenarios["two"]
+    placed = place(first, HostCpus(tuple(range(8))), 2, True)
+    assert study.vcpus_of("bare", "two", 8) == 2
+    assert placed.subject_memory == 2 << 30 == placed.companions[0].memory
+    apart = place(scenario(slaves=2, memory="2GiB"), HostCpus(tuple(range(8))), 1, True)
+    assert apart.subject_memory is None
+    assert study.vcpus_of("bare", "alone", 8) == 1
+
+
 @given(st.integers(1, 8), st.integers(1, 3), st.integers(2, 16))
 def test_slaves_have_cpus_of_their_own_as_far_as_there_are_enough(
     slaves: int, vcpus: int, online: int

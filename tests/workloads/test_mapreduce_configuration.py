@@ -36,7 +36,6 @@ from tare.workloads.mapreduce.sizes import (
     LEAST_TASK_HEAP,
     MIB,
     needed,
-    of_master,
     sizes_for,
 )
 
@@ -99,9 +98,9 @@ def test_no_more_memory_is_given_than_there_is(memory: int, tasks: int) -> None:
 @given(st.integers(1, 8))
 def test_a_master_beside_a_slave_leaves_the_slave_what_it_needs(tasks: int) -> None:
     least = needed(tasks, master=True)
-    assert sizes_for(least, tasks, taken=of_master()).task >= LEAST_TASK_HEAP
+    assert sizes_for(least, tasks, master=True).task >= LEAST_TASK_HEAP
     with pytest.raises(InputError):
-        sizes_for(least - MIB, tasks, taken=of_master())
+        sizes_for(least - MIB, tasks, master=True)
 
 
 @given(st.integers(1, 16), st.integers(4 << 30, 64 << 30))

@@ -225,13 +225,14 @@ class BatchRunner:
 
     async def _cast(self, place: Place, bridged: bool, watch: HostSampler | None) -> Cast:
         """Boot the machines of all roles; ``bridged``: some cell has the subject between two."""
-        subject = await self._boot(place, place.batch.placement.subject, SUBJECT)
+        placed = place.batch.placement
+        subject = await self._boot(place, placed.subject, SUBJECT, placed.subject_memory)
         neighbours = await self._boot_neighbours(place)
         companions = {
             each.role: await self._boot(
                 place, each.cpus, each.role, each.memory, each.vcpus, place.abroad.get(each.host)
             )
-            for each in place.batch.placement.companions
+            for each in placed.companions
         }
         own = place.outside() if bridged else {}
         peer = await self._peer(place, subject, companions.get(PEER), own.get("client", ()))

@@ -79,7 +79,8 @@ def machines_of(study: Study, batch: Batch) -> dict[str, list[int]]:
     """Return the memory of each machine that a batch boots at once, in bytes, by host."""
     own = study.shape_of(batch.arm).memory
     sizes: dict[str, list[int]] = defaultdict(list)
-    sizes[batch.host] = [own, *(each.memory or own for each in batch.placement.neighbours)]
+    subject = batch.placement.subject_memory or own
+    sizes[batch.host] = [subject, *(each.memory or own for each in batch.placement.neighbours)]
     for each in batch.placement.companions:
         sizes[each.host or batch.host].append(each.memory or own)
     return sizes

@@ -365,9 +365,12 @@ class Study(StudyFrame):
             scenario: Name of the scenario, which goes before any shape.
             host_cpus: How many CPUs the host has, for `all`.
         """
-        wanted = self.scenarios[scenario].subject.vcpus
+        placed = self.scenarios[scenario]
+        wanted = placed.subject.vcpus
         if wanted == "all":
             return host_cpus
+        if wanted is None and placed.cluster is not None and placed.cluster.begins_with_subject:
+            wanted = placed.cluster.vcpus
         return wanted or self.shape_of(arm).vcpus
 
     def records_host(self, arm: str, scenario: str) -> bool:

@@ -87,6 +87,13 @@ class Placement:
     cluster: Cluster | None = None
     link: float | None = None
 
+    @property
+    def subject_memory(self) -> int | None:
+        """The subject's own main memory, in bytes; None: as the arm's shape has."""
+        if self.cluster is None or not self.cluster.begins_with_subject:
+            return None
+        return self.cluster.memory
+
 
 def place(
     scenario: Scenario, cpus: HostCpus, vcpus: int, can_pin: bool, host: str = ""

@@ -126,10 +126,14 @@ class Cluster(Part):
         "hosts file; the arm's own when left out.",
     )
     vcpus: Annotated[int, Field(ge=1, le=MOST_VCPUS)] | None = Field(
-        None, description="How many vCPUs a slave has; the shape's when left out."
+        None,
+        description="How many vCPUs a slave has, with `with-first` the subject too; the shape's "
+        "when left out.",
     )
     memory: Memory | None = Field(
-        None, description="A slave's main memory; the shape's when left out."
+        None,
+        description="A slave's main memory, with `with-first` the subject's too; the shape's when "
+        "left out.",
     )
     replication: int = Field(
         3, ge=1, le=16, description="How many copies of each block are wanted where a job says "
@@ -164,11 +168,16 @@ class Cluster(Part):
         return self
 
     @property
+    def begins_with_subject(self) -> bool:
+        """Whether the subject is its first slave, and not only its master."""
+        return self.external is None and self.master == "with-first"
+
+    @property
     def roles(self) -> tuple[str, ...]:
         """The roles of its machines beside the subject."""
         if self.external is not None:
             return ()
-        first = 1 if self.master == "apart" else 2
+        first = 2 if self.begins_with_subject else 1
         return tuple(f"slave-{number}" for number in range(first, self.slaves + 1))
 
 

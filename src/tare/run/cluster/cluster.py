@@ -33,7 +33,7 @@ from tare.workloads.mapreduce.daemons import (
     format_command,
 )
 from tare.workloads.mapreduce.job import FOLDER as OWN_FOLDER
-from tare.workloads.mapreduce.sizes import of_master, sizes_for
+from tare.workloads.mapreduce.sizes import sizes_for
 
 if TYPE_CHECKING:
     from tare.agent.client import LoadHandle
@@ -247,7 +247,7 @@ def layout_for(
     names = {own: addresses["subject"], **{role: addresses[role] for role in wanted.roles}}
     slaves = wanted.roles if apart else (own, *wanted.roles)
     try:
-        sizes = sizes_for(memory, wanted.tasks, taken=0 if apart else of_master())
+        sizes = sizes_for(memory, wanted.tasks, master=not apart)
     except InputError as error:
         raise MachineFault(error.message, error.hint) from error
     return Layout(

@@ -81,24 +81,41 @@ def of_master() -> int:
     return (heaps + (_MASTER_DAEMONS + 1) * BEYOND_HEAP) * MIB
 
 
-def sizes_for(memory: int, tasks: int, *, taken: int = 0) -> Sizes:
+def too_little(memory: int, tasks: int, *, master: bool) -> str:
+    """Return that a slave's memory is too little, and what to write; empty: it is enough.
+
+    Args:
+        memory: The machine's, in bytes.
+        tasks: How many tasks it runs at a time.
+        master: Whether the cluster's master is on the same machine.
+    """
+    least = needed(tasks, master=master)
+    if memory >= least:
+        return ""
+    what = "a slave that is the master too" if master else "a slave"
+    at_once = "1 task" if tasks == 1 else f"{tasks} tasks"
+    return (
+        f"{what}, with {at_once} at a time, needs {format_size(least)} of memory, "
+        f"not {format_size(memory)}: write `memory: {-(-least // MIB)}MiB` in the scenario's "
+        "`cluster`, or fewer `tasks`"
+    )
+
+
+def sizes_for(memory: int, tasks: int, *, master: bool = False) -> Sizes:
     """Share out a slave's memory.
 
     Args:
         memory: The machine's, in bytes.
         tasks: How many tasks it runs at a time, beside an application master.
-        taken: Bytes that others need there: the cluster's master, where it is on the same machine.
+        master: Whether the cluster's master is on the same machine.
 
     Raises:
         InputError: It is too little.
     """
-    least = needed(tasks, master=False) + taken
-    if memory < least:
-        raise InputError(
-            f"a slave with {tasks} tasks at a time needs {format_size(least)} of memory, "
-            f"not {format_size(memory)}",
-            "write `shape: {memory: 1GiB}`, or fewer `tasks`",
-        )
+    if few := too_little(memory, tasks, master=master):
+        told, _, write = few.partition(": ")
+        raise InputError(told, write)
+    taken = of_master() if master else 0
     fixed = _SLAVE_DAEMONS * (DAEMON_HEAP + BEYOND_HEAP) + MANAGER_HEAP + BEYOND_HEAP + SPARE
     task = ((memory - taken) // MIB - fixed) // tasks - BEYOND_HEAP
     return Sizes(
