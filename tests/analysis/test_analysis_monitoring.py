@@ -39,6 +39,8 @@ def columns(samples: int = 5) -> dict[str, np.ndarray]:
         "disk.vda1.io_ms": steps * 250,
         "net.eth0.rx_bytes": steps * 1500,
         "net.eth0.tx_bytes": steps * 500,
+        "net.eth0.rx_packets": steps * 3,
+        "net.eth0.tx_packets": steps * 0,
         "net.lo.rx_bytes": steps * 1e6,
         "net.lo.tx_bytes": steps * 1e6,
     }
@@ -62,6 +64,10 @@ def test_rates_are_per_second_and_shares_of_all_time() -> None:
             "disk-queue": 1.5,
             "net-received": 1500.0,
             "net-sent": 500.0,
+            "net-packets-received": 3.0,
+            "net-packets-sent": 0.0,
+            "net-size-received": 500.0,
+            "net-size-sent": None,
         }
     )
 

@@ -38,10 +38,18 @@ QUANTITIES: Mapping[str, str] = {
     "disk-queue": "1",
     "net-received": "B/s",
     "net-sent": "B/s",
+    "net-packets-received": "1/s",
+    "net-packets-sent": "1/s",
+    "net-size-received": "B",
+    "net-size-sent": "B",
 }
-"""Each quantity's unit: shares of all CPUs' time, of one disk's time, bytes and requests.
+"""Each quantity's unit: shares of all CPUs' time, of one disk's time, bytes, requests, packets.
 
-``disk-queue`` is how many requests are under way on average (weighted time in iostats.rst)."""
+``disk-queue`` is how many requests are under way on average (weighted time in iostats.rst). A size
+is that of one packet as the network's device counts it; where segments are put together, of
+those."""
+SIZES = {f"net-size-{way}": (f"net-{way}", f"net-packets-{way}") for way in ("received", "sent")}
+"""Each size by the quantities that it is the quotient of: 0 where no packet passed."""
 COUNTS = frozenset({"disk-queue"})
 """Those whose unit is 1 and that are no shares."""
 
@@ -80,6 +88,9 @@ class Track:
 
     def mean(self, quantity: str) -> float | None:
         """Return a quantity's mean over the cell; None where it is missing."""
+        if quantity in SIZES:
+            volume, packets = map(self.mean, SIZES[quantity])
+            return volume / packets if volume is not None and packets else None
         found = self.values.get(quantity)
         return fmean(found) if found else None
 
@@ -295,13 +306,17 @@ def _network(columns: Mapping[str, Column], seconds: Column) -> dict[str, Column
             if name.startswith("net.") and name.endswith(suffix) and not _OTHER_END.match(name)
         ]
 
-    received, sent = of(".rx_bytes"), of(".tx_bytes")
-    if not received:
-        return {}
-    return {
-        "net-received": _sum(columns, received) / seconds,
-        "net-sent": _sum(columns, sent) / seconds,
-    }
+    found: dict[str, Column] = {}
+    for way, end in (("received", "rx"), ("sent", "tx")):
+        if volumes := of(f".{end}_bytes"):
+            found[f"net-{way}"] = _sum(columns, volumes) / seconds
+        if packets := of(f".{end}_packets"):
+            found[f"net-packets-{way}"] = _sum(columns, packets) / seconds
+    for size, (volume, number) in SIZES.items():
+        if volume in found and number in found:
+            of_one = np.zeros(len(seconds))
+            found[size] = np.divide(found[volume], found[number], of_one, where=found[number] > 0)
+    return found
 
 
 def _sum(columns: Mapping[str, Column], names: Sequence[str]) -> Column:

@@ -19,6 +19,8 @@ _SHOWN: tuple[tuple[str, str, str, Callable[[Step, float], float]], ...] = (
     ("response-time", "Median response time", "s", lambda step, _: step.median_s),
     ("p99-time", "99th percentile of response times", "s", lambda step, _: step.p99_s),
 )
+"""Figures over the seconds of a load; their bandwidth, packets and the sizes of these are among the
+counters of each machine (`tare.report.monitoring`)."""
 
 
 def course_figures(

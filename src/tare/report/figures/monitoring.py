@@ -16,6 +16,8 @@ from tare.report.words import marked
 WIDE, NARROW = 720.0, 360.0
 LEFT, GAP, HEIGHT, SPACE = 62.0, 14.0, 64.0, 54.0
 MOST_POINTS = 160
+LEAST_PACKETS = 50.0
+"""So many a second, and a machine's network is at work: below that is what networks say anyway."""
 ROLES = ("subject", "slave-1", "host")
 WORDS = {"subject": "the machine", "slave-1": "the first slave", "host": "its host"}
 
@@ -29,6 +31,8 @@ class Panel:
     lines: tuple[tuple[str, str, Ink], ...]
     whole: float | None = None
     """The axis' end, where the quantity has one."""
+    networked: bool = False
+    """Whether it is about single packets, and told only where a machine's network is at work."""
 
 
 def _cpu(kind: str, title: str) -> Panel:
@@ -54,6 +58,18 @@ PANELS = (
         "Network",
         "B/s",
         (("net-received", "received", ARMS[0]), ("net-sent", "sent", ARMS[1])),
+    ),
+    Panel(
+        "Packets",
+        "1/s",
+        (("net-packets-received", "received", ARMS[0]), ("net-packets-sent", "sent", ARMS[1])),
+        networked=True,
+    ),
+    Panel(
+        "Mean packet",
+        "B",
+        (("net-size-received", "received", ARMS[0]), ("net-size-sent", "sent", ARMS[1])),
+        networked=True,
     ),
 )
 
@@ -81,11 +97,19 @@ def monitoring_figure(monitor: Monitor, *, name: str, leads: Leads | None = None
 
 
 def _moved(monitor: Monitor, panel: Panel) -> bool:
+    if panel.networked and _packets(monitor) < LEAST_PACKETS:
+        return False
     return any(
         any(track.values.get(quantity, ()))
         for track in monitor.tracks
         for quantity, *_ in panel.lines
     )
+
+
+def _packets(monitor: Monitor) -> float:
+    """Return the most packets that a machine received a second on average; its host's aside."""
+    machines = (track for track in monitor.tracks if track.role != "host")
+    return max((track.mean("net-packets-received") or 0.0 for track in machines), default=0.0)
 
 
 def _told(monitor: Monitor, panel: Panel) -> str:
