@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from run.run_driving import Event, Running, assert_no_ledger_is_left, of_type
+from run.run_driving import TARE, Event, Running, assert_no_ledger_is_left, of_type
 from tare.agent.client import Outcome
 from tare.errors import WorkloadFault
 from tare.run.peers import shared_out
@@ -134,6 +135,39 @@ def test_requests_go_through_haproxy_and_an_origin_that_dies_is_named(
     assert values["response-offered-median"]["value"] > 0
     # The probe's requests come beside the load's own.
     assert values["packet-out"]["value"] > 60
+    assert_no_ledger_is_left(tmp_path)
+
+
+FEW_FILES = 1000
+MANY = """
+study: refused
+baseline: bare
+blocks: {least: 2, most: 2}
+arms: {bare: {platform: bare}}
+workloads:
+  proxy: {size: 5000B, most-connections: 2000, step: 500ms, duration: 1s, offered: 20}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="networks need root")
+def test_an_haproxy_that_refuses_its_configuration_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It wants a descriptor for each end of each connection, more than it may have here."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    study, folder = tmp_path / "refused.yaml", tmp_path / "run"
+    study.write_text(MANY)
+    limited = ["prlimit", f"--nofile={FEW_FILES}", TARE, "run", study, "--out", folder]
+    done = subprocess.run(limited, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    ended = of_type(folder, "cell_finished")
+    assert {cell["status"] for cell in ended} == {"failed"}
+    for cell in ended:
+        assert "haproxy ended before it listened; it said last: " in cell["reason"]
+        assert f"limit is {FEW_FILES}" in cell["reason"]
+    (told,) = of_type(folder, "run_finished")
+    assert list(told["reasons"].values()) == [len(ended)]
     assert_no_ledger_is_left(tmp_path)
 
 
