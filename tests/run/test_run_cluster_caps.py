@@ -68,10 +68,18 @@ def capped_group() -> Iterator[Path]:
         group.rmdir()
 
 
-def cap(group: Path, memory: Path, device: str) -> None:
-    """Let the processes of a memory control group read and write no faster than that."""
+def slow_down(group: Path, device: str) -> None:
+    """Let the processes of a group read and write a device no faster than that.
+
+    Told once: the kernel begins to count anew each time (`tg_conf_updated` in blk-throttle.c), and
+    what is larger than it lets pass until the next time would wait for ever.
+    """
     for way in ("read", "write"):
         (group / f"blkio.throttle.{way}_bps_device").write_text(f"{device} {BYTES_S}")
+
+
+def join(group: Path, memory: Path) -> None:
+    """Have the processes of a memory control group in the capped one too."""
     with suppress(OSError):
         for pid in (memory / "cgroup.procs").read_text().split():
             with suppress(OSError):
@@ -86,7 +94,7 @@ def test_a_planted_cpu_cap_and_a_planted_disk_cap_are_named_in_the_right_phase(
     study, folder = tmp_path / "caps.yaml", tmp_path / "run"
     study.write_text(STUDY.replace("ARM", platform))
     mounts = asyncio.run(cgroup_mounts(LocalHost(agent_program)))
-    capped = 0
+    capped: set[str] = set()
     with capped_group() as group, Running(folder, "run", study, "--out", folder) as running:
         while running.process.poll() is None:
             time.sleep(LOOK_S)
@@ -98,9 +106,11 @@ def test_a_planted_cpu_cap_and_a_planted_disk_cap_are_named_in_the_right_phase(
             machine = begun[-1]["machines"][SLAVE]
             memory, device = mounts.of("memory", machine), disk_of(machine)
             assert memory is not None and device is not None, (memory, device)
+            if machine not in capped:
+                slow_down(group, device)
+                capped.add(machine)
             # Tasks that are started later are born into it.
-            cap(group, memory, device)
-            capped += 1
+            join(group, memory)
         code, output = running.end()
     assert code == 0, output
     assert capped
