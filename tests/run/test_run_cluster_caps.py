@@ -44,6 +44,7 @@ workloads:
 """
 BYTES_S = 3 << 20
 LOOK_S = 0.2
+GONE_S = 20.0
 SLAVE = "slave-1"
 MOUNTED = re.compile(r"^\d+ \d+ (\d+:\d+) / (\S+)", re.MULTILINE)
 """A file system with its device (proc_pid_mountinfo(5))."""
@@ -62,10 +63,16 @@ def capped_group() -> Iterator[Path]:
     try:
         yield group
     finally:
-        for pid in (group / "cgroup.procs").read_text().split():
+        until = time.monotonic() + GONE_S
+        while group.is_dir():
+            for pid in (group / "cgroup.procs").read_text().split():
+                with suppress(OSError):
+                    (BLKIO / "cgroup.procs").write_text(pid)
+            # What is just ending is in no list any more, and still in the group.
             with suppress(OSError):
-                (BLKIO / "cgroup.procs").write_text(pid)
-        group.rmdir()
+                group.rmdir()
+            assert time.monotonic() < until, "the capped group cannot be removed"
+            time.sleep(LOOK_S)
 
 
 def slow_down(group: Path, device: str) -> None:
