@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from lab.lab_inside import OWN, PATIENCE_S, SHAPE, Inside, inside
+from lab.lab_inside import OWN, PATIENCE_S, SHAPE, Inside, inside, require_hardware_guests
 from tare.errors import MachineFault
 from tare.hosts.ledger.cleanup import clean
 from tare.lab.options import GIB, MIB, LabOptions
@@ -82,12 +82,19 @@ class TestPv(XenCases):
     options = XenOptions(type="pv", scheduler="credit")
 
 
+@pytest.fixture(scope="class")
+def hardware_guests() -> None:
+    require_hardware_guests()
+
+
 @pytest.mark.acceptance
+@pytest.mark.usefixtures("hardware_guests")
 class TestPvh(XenCases):
     options = XenOptions(type="pvh", scheduler="credit")
 
 
 @pytest.mark.acceptance
+@pytest.mark.usefixtures("hardware_guests")
 class TestHvm(XenCases):
     options = XenOptions(type="hvm", scheduler="credit")
 
@@ -209,6 +216,7 @@ async def test_a_guest_in_a_pool_of_its_own_goes_by_the_scheduler_of_that_pool(
 
 # It takes minutes.
 @pytest.mark.acceptance
+@pytest.mark.usefixtures("hardware_guests")
 @pytest.mark.parametrize(("devices", "disk"), [("paravirtual", "xvde"), ("emulated", "sda")])
 async def test_an_hvm_guest_boots_with_either_kind_of_devices(
     xen_lab: Inside, devices: str, disk: str

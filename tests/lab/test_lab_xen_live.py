@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from images.test_live_boots import make
-from lab.lab_inside import PATIENCE_S, Inside, inside
+from lab.lab_inside import PATIENCE_S, Inside, inside, require_hardware_guests
 from tare.images.ship import at_host
 from tare.lab.options import GIB, MIB, LabOptions
 from tare.platforms.vendors.configuration import picture
@@ -70,6 +70,7 @@ def guest(machine: XenMachine, image: Path, told: Path) -> str:
 async def test_the_live_image_boots_as_an_hvm_guest(
     xen_lab: Inside, agent_program: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
+    require_hardware_guests()
     folder = tmp_path_factory.mktemp("live")
     # What makes it runs a loop of its own.
     image = await asyncio.to_thread(make, agent_program, folder, None)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from lab.lab_inside import PATIENCE_S, SHAPE, Inside, inside
+from lab.lab_inside import PATIENCE_S, SHAPE, Inside, inside, require_hardware_guests
 from tare.agent.barrier import Barrier
 from tare.agent.client import Outcome
 from tare.agent.clocktrust import ClockReading
@@ -177,6 +177,8 @@ async def test_rtds_grants_its_budget_and_what_it_holds_back_is_told_as_that(
 
 @pytest.mark.parametrize("kind", ["pv", "pvh"])
 async def test_a_neighbour_of_known_pattern_is_found_again(xen_lab: Inside, kind: str) -> None:
+    if kind != "pv":
+        require_hardware_guests()
     subject = await started(xen_lab, kind, "subject")
     try:
         neighbour = await started(xen_lab, "pv", "neighbour-1")

@@ -59,6 +59,10 @@ def asked(way: dict[str, Any], method: str, path: str, body: Any = None) -> Any:
     return asyncio.run(ask())
 
 
+SERVICE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Where services find programs. A newer QEMU that tests are given is none that this LXD knows."""
+
+
 def way_of(folder: Path) -> dict[str, Any]:
     """Return how the server in a folder is reached."""
     socket = str(folder / "unix.socket")
@@ -84,6 +88,7 @@ def served(*, led: bool = False) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="lxd-") as name:
         folder = Path(name)
         environment = {**os.environ, "LXD_DIR": name, "LXD_OVMF_PATH": "/usr/share/OVMF"}
+        environment["PATH"] = SERVICE_PATH
         command = [lxd, "--group", "root"]
         if led:
             play = folder / "modprobe"

@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 import yaml
 
+from lab.lab_inside import require_hardware_guests
 from run.run_driving import Running, assert_no_ledger_is_left, events, tare
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,6 +66,7 @@ def gaps_between(folder: Path, arm: str, least_ms: float, most_ms: float) -> int
 @pytest.mark.acceptance
 @pytest.mark.timeout(1500)
 def test_xens_time_slice_is_what_a_contended_subject_loses(home: Path) -> None:
+    require_hardware_guests()
     folder = home / "run"
     study = ROOT / "studies" / "hypervisors-short.yaml"
     outcome = tare("run", study, "--out", folder, limit_s=1400)
