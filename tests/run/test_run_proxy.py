@@ -158,7 +158,8 @@ def test_an_haproxy_that_refuses_its_configuration_says_why(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     study, folder = tmp_path / "refused.yaml", tmp_path / "run"
     study.write_text(MANY)
-    limited = ["prlimit", f"--nofile={FEW_FILES}", TARE, "run", study, "--out", folder]
+    words = ("prlimit", f"--nofile={FEW_FILES}", TARE, "run", study, "--out", folder)
+    limited = [str(word) for word in words]
     done = subprocess.run(limited, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
     ended = of_type(folder, "cell_finished")
