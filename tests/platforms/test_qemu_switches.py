@@ -259,6 +259,9 @@ async def test_a_real_qemu_says_that_all_is_as_asked(
                 died: asyncio.Future[MachineFault] = asyncio.get_running_loop().create_future()
                 monitor = Monitor("x", await reached(host, root.qmp, died))
                 await monitor.open()
+                # QEMU 10 asks the kernel for native I/O with the first request, not before.
+                read = f'qemu-io {DISK_NODE} "read 0 512"'
+                await monitor.execute("human-monitor-command", **{"command-line": read})
                 asked = Asked("x", wanted, shape, monitor, disk)
                 told = await asked.proven(host, process.pid, await monitor.vcpu_threads(), ())
                 await monitor.close()
