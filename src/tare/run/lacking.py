@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tare.errors import InputError
 from tare.platforms.linux.network import ALONE, chosen_way
 from tare.study.quantities import format_size
-from tare.workloads.mapreduce.sizes import too_little
+from tare.workloads.mapreduce.sizes import sizes_for
 from tare.workloads.needs import needs_of, needs_of_loads
 
 if TYPE_CHECKING:
@@ -61,9 +61,10 @@ def lacking_loads(
             )
         if cluster is not None and cluster.external is None:
             memory = cluster.memory or study.shape_of(arm).memory
-            few = too_little(memory, cluster.tasks, master=cluster.begins_with_subject)
-            if few:
-                found[name] = few
+            try:
+                sizes_for(memory, cluster.tasks, master=cluster.begins_with_subject)
+            except InputError as error:
+                found[name] = f"{error.message}: {error.hint}"
         for wanted in scenario.neighbours:
             needs = needs_of_loads(workloads, [wanted])
             if reason := unmet(study, arm, offered, needs):

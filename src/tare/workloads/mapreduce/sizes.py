@@ -81,26 +81,6 @@ def of_master() -> int:
     return (heaps + (_MASTER_DAEMONS + 1) * BEYOND_HEAP) * MIB
 
 
-def too_little(memory: int, tasks: int, *, master: bool) -> str:
-    """Return that a slave's memory is too little, and what to write; empty: it is enough.
-
-    Args:
-        memory: The machine's, in bytes.
-        tasks: How many tasks it runs at a time.
-        master: Whether the cluster's master is on the same machine.
-    """
-    least = needed(tasks, master=master)
-    if memory >= least:
-        return ""
-    what = "a slave that is the master too" if master else "a slave"
-    at_once = "1 task" if tasks == 1 else f"{tasks} tasks"
-    return (
-        f"{what}, with {at_once} at a time, needs {format_size(least)} of memory, "
-        f"not {format_size(memory)}: write `memory: {-(-least // MIB)}MiB` in the scenario's "
-        "`cluster`, or fewer `tasks`"
-    )
-
-
 def sizes_for(memory: int, tasks: int, *, master: bool = False) -> Sizes:
     """Share out a slave's memory.
 
@@ -112,9 +92,15 @@ def sizes_for(memory: int, tasks: int, *, master: bool = False) -> Sizes:
     Raises:
         InputError: It is too little.
     """
-    if few := too_little(memory, tasks, master=master):
-        told, _, write = few.partition(": ")
-        raise InputError(told, write)
+    least = needed(tasks, master=master)
+    if memory < least:
+        what = "a slave that is the master too" if master else "a slave"
+        at_once = "1 task" if tasks == 1 else f"{tasks} tasks"
+        raise InputError(
+            f"{what}, with {at_once} at a time, needs {format_size(least)} of memory, "
+            f"not {format_size(memory)}",
+            f"write `memory: {-(-least // MIB)}MiB` in the scenario's `cluster`, or fewer `tasks`",
+        )
     taken = of_master() if master else 0
     fixed = _SLAVE_DAEMONS * (DAEMON_HEAP + BEYOND_HEAP) + MANAGER_HEAP + BEYOND_HEAP + SPARE
     task = ((memory - taken) // MIB - fixed) // tasks - BEYOND_HEAP
