@@ -87,8 +87,12 @@ def served(*, led: bool = False) -> Iterator[Path]:
     # Its name is short, for sockets have their place in it.
     with tempfile.TemporaryDirectory(prefix="lxd-") as name:
         folder = Path(name)
-        environment = {**os.environ, "LXD_DIR": name, "LXD_OVMF_PATH": "/usr/share/OVMF"}
-        environment["PATH"] = SERVICE_PATH
+        environment = {
+            **os.environ,
+            "PATH": SERVICE_PATH,
+            "LXD_DIR": name,
+            "LXD_OVMF_PATH": "/usr/share/OVMF",
+        }
         command = [lxd, "--group", "root"]
         if led:
             play = folder / "modprobe"
