@@ -1,4 +1,4 @@
-"""What QEMU's own user and filter of system calls cost: the same guest with and without, in pairs.
+"""What QEMU's own user and filter of system calls cost: guests with and without, by turns.
 
 See docs/benchmarks.md for the method.
 """
@@ -6,93 +6,160 @@ See docs/benchmarks.md for the method.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import math
 import statistics
 import sys
+import tempfile
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 from scipy import stats
 
 from benchmarks._pairs import Pairs
 from benchmarks._results import Fact, Goal, Result, finish, machine_facts
-from benchmarks._runs import Unmeasured, carry_out
-from tare.events import Record
+from benchmarks._runs import Unmeasured
+from tare.errors import TareError
+from tare.hosts import Ledger, LocalHost
+from tare.images.cache import default_cache
+from tare.platforms.contract import Context, Machine, Shape
+from tare.platforms.qemu.options import QemuOptions
+from tare.platforms.qemu.platform import Qemu
+from tare.platforms.scheduling import Scheduling
+from tare.run.session import agent_path
+from tare.testing.machines import Machines, Running
+from tare.workloads import WORKLOADS, MachineFacts, fitted
 
+Accelerator = Literal["tcg", "kvm"]
+MIB = 1 << 20
 MARGIN = 0.02
 LEVEL = 0.05
 """Of each of the two one-sided tests: equivalence is the interval of 1 - 2 × LEVEL within."""
 FIGURES: Mapping[str, tuple[str, str]] = {
     "numeric-sort": ("rate", "calculating, which makes no system call of QEMU's"),
     "memory-bandwidth": ("triad-f64", "memory"),
-    "random-read": ("operations", "a disk: system calls of QEMU's for each operation"),
+    "filebench": ("operations", "a disk: system calls of QEMU's for each operation"),
 }
 """Workload to its metric, and what it stands for."""
+ARMS: Mapping[str, bool] = {"open": False, "open-again": False, "confined": True}
+"""Whether QEMU is confined."""
+SHAPE = Shape(1, 256 * MIB, 128 * MIB)
+# As nice as can be, so that it does not ask for an idle computer.
+NICE = Scheduling(nice=-20)
+PATIENCE_S = 120.0
+GUEST = MachineFacts(emulated=True, memory=SHAPE.memory, vcpus=SHAPE.vcpus)
 
 
-def study(blocks: int, repeats: int, seconds: float, accelerator: str) -> dict[str, Any]:
-    """Return the study: a guest as it comes, one with all rights, and that one once more."""
+def works(seconds: float) -> dict[str, dict[str, Any]]:
+    """Return what each guest does in its turn, with the parameters that a study gives.
 
-    def guest(**more: Any) -> dict[str, Any]:
-        # As nice as can be, so that it does not ask for an idle computer.
-        nice = {"scheduling": {"nice": -20}}
-        return {"platform": "qemu", "accelerator": accelerator, **nice, **more}
-
-    duration = f"{seconds}s"
-    read = {"work": "random-read", "io-size": "4KiB", "total": "16MiB", "duration": duration}
+    Args:
+        seconds: Of one turn.
+    """
+    read = {"work": "random-read", "io_size": "4KiB", "total": "16MiB"}
     return {
-        "study": "confinement-cost",
-        "baseline": "open",
-        "blocks": {"least": blocks, "most": blocks},
-        "shape": {"vcpus": 1, "memory": "256MiB", "disk": "128MiB"},
-        "arms": {
-            "open": guest(confined=False),
-            "open-again": {"twin-of": "open"},
-            "confined": guest(),
-        },
-        "scenarios": {"pinned": {"subject": {"cpus": "pinned"}}},
-        "workloads": {
-            "numeric-sort": {"duration": duration, "repeats": repeats},
-            "memory-bandwidth": {
-                "array": "8MiB",
-                "duration": f"{seconds / 8}s",
-                "repeats": repeats,
-            },
-            "random-read": {"workload": "filebench", **read, "repeats": repeats},
-        },
+        "numeric-sort": {"duration": seconds},
+        "memory-bandwidth": {"array": "8MiB", "duration": seconds / 4},
+        "filebench": {**read, "duration": seconds},
     }
 
 
-def values(records: Sequence[Record]) -> Mapping[tuple[str, str], tuple[float, ...]]:
-    """Return each workload's figure by arm: the geometric mean of a block's repeats, in order.
+async def turn(machine: Machine, name: str, given: Mapping[str, Any]) -> float:
+    """Let a guest work once; return what it did a second."""
+    workload = WORKLOADS[name]
+    asked = workload.parameters.model_validate(dict(given))
+    request = fitted(workload, workload.request(asked), GUEST)
+    outcome = await machine.agent.run(workload.agent_name, request, deadline_s=PATIENCE_S)
+    return float(workload.observe(asked, outcome.value)[FIGURES[name][0]])
+
+
+@asynccontextmanager
+async def guests(
+    context: Context, accelerator: Accelerator
+) -> AsyncIterator[Mapping[str, Running]]:
+    """Hold a freshly booted guest of each arm, all on the last CPU: who is not asked is idle.
 
     Raises:
-        Unmeasured: A machine of the confined arm was not.
+        Unmeasured: The confined one is not.
     """
-    cells: dict[str, tuple[str, str, int]] = {}
-    arms: dict[str, str] = {}
-    found: dict[tuple[str, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for record in records:
-        event = record.event
-        if event.type == "machine_starting":
-            arms[event.machine] = event.arm
-        elif event.type == "machine_ready" and arms[event.machine] == "confined":
-            runs_as = event.placement.get("runs_as", {})
-            if not (runs_as.get("sandbox") and runs_as.get("uid")):
-                raise Unmeasured(f"QEMU could not be confined: {runs_as.get('reason') or runs_as}")
-        elif event.type == "cell_started":
-            cells[event.cell] = (event.workload, event.arm, event.block)
-        elif event.type == "observation" and event.role == "subject":
-            workload, arm, block = cells[event.cell]
-            if event.metric == FIGURES[workload][0]:
-                found[workload, arm][block].append(math.log(event.value))
-    return {
-        key: tuple(math.exp(statistics.fmean(blocks[block])) for block in sorted(blocks))
-        for key, blocks in found.items()
-    }
+    cpus = context.host.topology().online[-1:]
+    held: list[Machines] = []
+    booted: dict[str, Running] = {}
+    try:
+        for arm, confined in ARMS.items():
+            options = QemuOptions(accelerator=accelerator, confined=confined, scheduling=NICE)
+            machines = Machines(
+                Qemu(), options, context, shape=SHAPE, cpus=cpus, patience_s=PATIENCE_S
+            )
+            held.append(machines)
+            booted[arm] = await machines.subject()
+        require_confined(booted["confined"].machine.applied)
+        yield booted
+    finally:
+        for machines in held:
+            await machines.close()
+
+
+def require_confined(applied: Mapping[str, Any]) -> None:
+    """Raise Unmeasured where a guest's QEMU has neither a filter nor a user of its own."""
+    runs_as = applied.get("runs_as", {})
+    if not (runs_as.get("sandbox") and runs_as.get("uid")):
+        raise Unmeasured(f"QEMU could not be confined: {runs_as.get('reason') or runs_as}")
+
+
+def order(block: int, number: int) -> tuple[str, ...]:
+    """Return the arms in the order of one round: each is first, second and last as often."""
+    arms = tuple(ARMS)
+    first = (block + number) % len(arms)
+    turned = arms[first:] + arms[:first]
+    return turned if number // len(arms) % 2 else turned[::-1]
+
+
+async def by_turns(
+    booted: Mapping[str, Running], block: int, rounds: int, seconds: float
+) -> dict[tuple[str, str], float]:
+    """Return each work's figure by arm: the geometric mean over rounds, after one that counts not.
+
+    Args:
+        booted: The guests.
+        block: Its number, which decides who begins.
+        rounds: How often each guest has its turn at each work.
+        seconds: Of one turn.
+    """
+    logs: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for name, given in works(seconds).items():
+        for number in range(rounds + 1):
+            for arm in order(block, number):
+                value = await turn(booted[arm].machine, name, given)
+                if number:
+                    logs[name, arm].append(math.log(value))
+    return {key: math.exp(statistics.fmean(each)) for key, each in logs.items()}
+
+
+async def measured(
+    blocks: int, rounds: int, seconds: float, accelerator: Accelerator
+) -> dict[tuple[str, str], tuple[float, ...]]:
+    """Boot the guests anew for each block, and return each figure by work and arm."""
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    agent = agent_path()
+    with (
+        tempfile.TemporaryDirectory(prefix="tare-bench-") as folder,
+        Ledger(Path(folder) / "ledger") as ledger,
+    ):
+        context = Context(LocalHost(agent), ledger, default_cache(), agent)
+        for block in range(blocks):
+            async with guests(context, accelerator) as booted:
+                told = await by_turns(booted, block, rounds, seconds)
+            for key, value in told.items():
+                found[key].append(value)
+            cost = {name: f"{told[name, 'confined'] / told[name, 'open']:.3f}" for name in FIGURES}
+            print(f"  block {block + 1}/{blocks}: {cost}", flush=True)
+    return {key: tuple(values) for key, values in found.items()}
 
 
 @dataclass(frozen=True)
@@ -132,7 +199,7 @@ def result(found: Mapping[tuple[str, str], tuple[float, ...]], accelerator: str)
     goals, facts = [], []
     samples: dict[str, Sequence[float]] = {}
     for workload, (metric, what) in FIGURES.items():
-        sides = {arm: found.get((workload, arm), ()) for arm in ("open", "open-again", "confined")}
+        sides = {arm: found.get((workload, arm), ()) for arm in ARMS}
         if not sides["open"] or len({len(side) for side in sides.values()}) != 1:
             raise Unmeasured(f"{workload} lacks blocks")
         cost = ratio(Pairs("confined", "open", sides["confined"], sides["open"]))
@@ -160,16 +227,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.confinement_cost", description=__doc__
     )
-    parser.add_argument("--blocks", type=int, default=16, help="at least 2")
-    parser.add_argument("--repeats", type=int, default=4, help="of each cell in a boot")
-    parser.add_argument("--seconds", type=float, default=0.4, help="of each cell")
+    parser.add_argument("--blocks", type=int, default=16, help="fresh boots; at least 2")
+    parser.add_argument("--rounds", type=int, default=12, help="turns at each work in a boot")
+    parser.add_argument("--seconds", type=float, default=0.2, help="of a turn")
     parser.add_argument("--accelerator", choices=("tcg", "kvm"), default="tcg")
     wanted = parser.parse_args(argv)
     machine = machine_facts()
-    asked = study(wanted.blocks, wanted.repeats, wanted.seconds, wanted.accelerator)
+    asked = (wanted.blocks, wanted.rounds, wanted.seconds, wanted.accelerator)
     try:
-        told = result(values(carry_out(asked).records), wanted.accelerator)
-    except Unmeasured as why:
+        told = result(asyncio.run(measured(*asked)), wanted.accelerator)
+    except (Unmeasured, TareError) as why:
         peer = "the same guest with all rights"
         missed = Goal("confined differs by", peer, MARGIN * 100, None, "%", detail=str(why))
         told = Result("confinement_cost", (missed,), ())

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
-import yaml
 
 from benchmarks import confinement_cost
 from benchmarks._pairs import Pairs
 from benchmarks._runs import Unmeasured
-from tare.events import (
-    CellStarted,
-    Event,
-    MachineReady,
-    MachineStarting,
-    Observed,
-    Record,
-)
-from tare.run.catalog import build_catalog
-from tare.study.load import parse_study
+from tare.workloads import WORKLOADS
 
 
 def told(cost: float, spread: float, blocks: int = 16) -> dict[tuple[str, str], tuple[float, ...]]:
@@ -32,12 +24,25 @@ def told(cost: float, spread: float, blocks: int = 16) -> dict[tuple[str, str], 
     }
 
 
-def test_the_study_is_one() -> None:
-    text = yaml.safe_dump(confinement_cost.study(4, 2, 0.2, "tcg"))
-    study = parse_study(text.encode(), "confinement.yaml", build_catalog())
-    assert set(study.workloads) == set(confinement_cost.FIGURES)
-    confined = {name: arm.options.model_dump()["confined"] for name, arm in study.arms.items()}
-    assert confined == {"open": False, "open-again": False, "confined": True}
+def test_each_guest_begins_and_ends_a_round_as_often_as_the_others() -> None:
+    rounds = [confinement_cost.order(block, number) for block in (0, 1) for number in range(6)]
+    for place in range(3):
+        assert set(Counter(each[place] for each in rounds).values()) == {4}
+
+
+def test_what_guests_do_is_what_is_compared() -> None:
+    assert list(confinement_cost.works(0.2)) == list(confinement_cost.FIGURES)
+    for name, given in confinement_cost.works(0.2).items():
+        asked = WORKLOADS[name].parameters.model_validate(given)
+        named = [metric.name for metric in WORKLOADS[name].metrics_for(asked)]
+        assert confinement_cost.FIGURES[name][0] in named
+
+
+def test_a_guest_that_is_not_confined_is_none() -> None:
+    refused = {"runs_as": {"uid": None, "reason": "its user may not", "sandbox": True}}
+    with pytest.raises(Unmeasured, match="its user may not"):
+        confinement_cost.require_confined(refused)
+    confinement_cost.require_confined({"runs_as": {"uid": 70001, "sandbox": True}})
 
 
 def test_equal_arms_are_equivalent_and_others_or_uncertain_ones_are_not() -> None:
@@ -55,34 +60,3 @@ def test_the_interval_is_that_of_two_one_sided_tests() -> None:
     assert np.log(found.high) == pytest.approx(6.3138 * 0.0953102, rel=1e-4)
     with pytest.raises(Unmeasured):
         confinement_cost.ratio(Pairs("a", "b", (1.0,), (1.0,)))
-
-
-def records(*events: Event) -> list[Record]:
-    return [Record(seq=n, time=float(n), event=event) for n, event in enumerate(events)]
-
-
-def test_repeats_of_a_block_are_one_value_and_a_guest_that_is_not_confined_is_none() -> None:
-    def cell(name: str) -> CellStarted:
-        return CellStarted(
-            cell=name,
-            block=1,
-            arm="open",
-            scenario="pinned",
-            workload="numeric-sort",
-            parameters={},
-        )
-
-    def rate(name: str, value: float) -> Observed:
-        return Observed(cell=name, metric="rate", unit="1/s", better="higher", value=value)
-
-    found = confinement_cost.values(
-        records(cell("a"), rate("a", 100.0), cell("b"), rate("b", 400.0))
-    )
-    assert found["numeric-sort", "open"] == pytest.approx((200.0,))
-    starting = MachineStarting(
-        machine="m", block=1, arm="confined", scenario="pinned", role="subject"
-    )
-    refused = {"runs_as": {"uid": None, "reason": "its user may not", "sandbox": True}}
-    ready = MachineReady(machine="m", boot_s=1.0, proof={}, placement=refused)
-    with pytest.raises(Unmeasured, match="its user may not"):
-        confinement_cost.values(records(starting, ready))
