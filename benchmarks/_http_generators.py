@@ -202,7 +202,7 @@ def _h2load() -> Generator:
         count = max(connections, round(rates.get(target, H2LOAD_FIRST) * seconds))
         argv = [program, "--h1", "-t1", f"-c{connections}", f"-n{count}"]
         argv += ["-H", "Connection: close", target.url]
-        rates[target] = _rate(argv, r"finished in [\d.]+m?s, ([\d.]+) req/s", seconds, cpu)
+        rates[target] = _rate(argv, r"finished in \S+, ([\d.]+) req/s", seconds, cpu)
         return rates[target], count
 
     return Generator("h2load", _first_line([program, "--version"]), measure)
@@ -237,7 +237,7 @@ def _rate(argv: list[str], pattern: str, seconds: float, cpu: int | None) -> flo
     said = _output(kept_to(cpu, argv), seconds + SLACK_S)
     found = re.search(pattern, said)
     if found is None or not float(found[1]):
-        raise Unmeasured(f"{argv[0]} told no rate: {said[-300:]!r}")
+        raise Unmeasured(f"{argv[0]} told no rate: {said.strip()[-1000:]!r}")
     return float(found[1])
 
 
