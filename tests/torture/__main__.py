@@ -1,6 +1,6 @@
 """Disturb short runs at random; print, and write into docs/testing.md, what became of them.
 
-usage: python -m torture [--faults N] [--seed S] [--only FAULT] [--write PAGE]
+usage: python -m torture [--faults N] [--seed S] [--only FAULT] [--at-once N] [--write PAGE]
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
@@ -142,6 +143,20 @@ def _one(fault: str, seed: int, number: str) -> Verdict:
     return verdict
 
 
+def _all(todo: Sequence[tuple[str, int]], at_once: int) -> Iterator[Verdict]:
+    """Carry out trials, some of them at once, and yield what became of each in their order."""
+    with ThreadPoolExecutor(at_once) as pool:
+        begun = [
+            pool.submit(_one, fault, seed, f"{number}/{len(todo)}")
+            for number, (fault, seed) in enumerate(todo, start=1)
+        ]
+        try:
+            for each in begun:
+                yield each.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
 def main() -> int:
     """Disturb runs; return 1 if anything was lost, left or told wrongly."""
     parser = argparse.ArgumentParser(prog="torture", description=__doc__.splitlines()[0])
@@ -151,6 +166,7 @@ def main() -> int:
     parser.add_argument(
         "--again", type=int, metavar="SEED", help="one trial of --only, by its seed"
     )
+    parser.add_argument("--at-once", type=int, default=1, metavar="N", help="trials side by side")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="the page that takes the table")
     asked = parser.parse_args()
     todo = drawn(asked.seed, asked.faults, asked.only)
@@ -161,8 +177,8 @@ def main() -> int:
     verdicts: list[Verdict] = []
     with suppress(KeyboardInterrupt):
         # What was done until then is told all the same.
-        for number, (fault, seed) in enumerate(todo, start=1):
-            verdicts.append(_one(fault, seed, f"{number}/{len(todo)}"))
+        for verdict in _all(todo, asked.at_once):
+            verdicts.append(verdict)
     text = table(verdicts, asked.seed, time.monotonic() - began)
     print(text)
     if asked.write is not None:
