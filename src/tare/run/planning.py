@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -221,8 +222,7 @@ def _show_cells(plan: Plan, console: Console) -> None:
             console.print(Text(line, "bold" if line.startswith("swap") else "dim"), soft_wrap=True)
     else:
         for number in range(1, min(BLOCKS_SHOWN, study.blocks.most) + 1):
-            order = ", ".join(f"{batch.arm}/{batch.scenario}" for batch in plan.block(number))
-            console.print(Text(f"block {number}: {order}", "dim"))
+            console.print(Text(f"block {number}: {_order(plan.block(number))}", "dim"))
     blocks = _range(str(study.blocks.least), str(study.blocks.most))
     whole = _range(format_duration(plan.least_s), format_duration(plan.most_s))
     cells = sum(len(batch.cells) for batch in plan.batches)
@@ -232,6 +232,12 @@ def _show_cells(plan: Plan, console: Console) -> None:
         f"{blocks} blocks of {cells} cells; about {format_duration(plan.block_s)} each{in_all}; "
         f"seed {plan.seed}"
     )
+
+
+def _order(batches: Iterable[Batch]) -> str:
+    """Say in which order a block's machines are booted, a scenario's together where they are."""
+    runs = groupby(batches, lambda batch: batch.scenario)
+    return "; ".join(f"{name} on {', '.join(each.arm for each in run)}" for name, run in runs)
 
 
 def _range(least: str, most: str) -> str:
