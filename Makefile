@@ -24,9 +24,11 @@ test:  ## set up what is missing and run all tests
 	$(PYTEST) -n 2 --dist loadfile -m "slow and boots and not acceptance"; boots=$$?; \
 	$(PYTEST) -m "slow and not boots and not acceptance" && exit $$((quick + boots))
 
-acceptance:  ## what takes longer than test: a newer QEMU, Debian 13, the least Rust
+PARTS :=
+
+acceptance:  ## what takes longer than test, some hours; PARTS="labs debian-13" for some of it
 	@scripts/setup test
-	@.venv/bin/python tests/acceptance.py
+	@.venv/bin/python tests/acceptance.py $(PARTS)
 
 lint:  ## types, style, layers, formats
 	@scripts/setup quick

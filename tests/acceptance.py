@@ -103,12 +103,37 @@ def script(name: str) -> Outcome:
     return Outcome("passed")
 
 
+ENGINES = ROOT / "tests/run/test_run_engines.py"
+CLUSTERS = [ENGINES, *sorted(ROOT.glob("tests/run/test_run_cluster*.py"))]
+LABS = [ROOT / "tests/lab", ROOT / "tests/fleet", *sorted(ROOT.glob("tests/run/test_run_lab*.py"))]
+SIDE_BY_SIDE = ("-n", "2", "--dist", "loadfile")
+"""Of what boots and judges no figure, two files at a time."""
+
+
+def long_tests(*selected: str | Path) -> Outcome:
+    """Run those of some tests that only acceptance runs."""
+    return run_tests("-m", "acceptance", *map(str, selected))
+
+
+def all_but(*paths: Path) -> list[str]:
+    """Return what has pytest take all tests but those of some files and folders."""
+    return [f"--ignore={path}" for path in paths]
+
+
 PARTS = (
-    Part("long", "what only acceptance runs", lambda: run_tests("-m", "acceptance")),
+    Part(
+        "platforms",
+        "each platform in full, images, faults",
+        lambda: long_tests(*all_but(*LABS, *CLUSTERS)),
+    ),
+    Part("labs", "KVM and Xen in labs", lambda: long_tests(*LABS)),
+    Part("clusters", "Hadoop and Spark on clusters", lambda: long_tests(*CLUSTERS)),
     Part(
         "newer-qemu",
-        "guests and labs with a newer QEMU",
-        lambda: with_newer_qemu("-m", "guest"),
+        "QEMU's guests and the lab with a newer QEMU",
+        lambda: with_newer_qemu(
+            *SIDE_BY_SIDE, "-m", "guest and not acceptance", "tests/platforms", "tests/lab"
+        ),
     ),
     Part(
         "newer-options",
