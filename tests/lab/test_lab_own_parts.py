@@ -94,6 +94,8 @@ def test_a_kernel_of_ones_own_needs_its_modules(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no modules of 6\.6\.1"):
         _stage(replace(kernel, modules=None), tmp_path / "other")
     assert _digest((), (), kernel) != _digest((), (), replace(kernel, digest="two"))
+    # A package that is asked for is kept whole, so its being named is part of the image.
+    assert _digest((), (), kernel) != _digest((), (), kernel, ("lvm2",))
 
 
 async def test_a_qemu_of_ones_own_is_asked_what_it_is(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from tare.lab.options import GIB, MIB, LabOptions
 from tare.lab.packages import PackageFile, needed, parse_uris
 from tare.lab.seed import initramfs, make_keys
 from tare.lab.tree import _extract, aliases, dependencies, place
+from tare.study.lab_nodes import Uneven, cpus_by_node, node_of_each
 
 IMAGE = LabImage(Path("/cache/labs/x"), "x", "6.1", "4.17", {}, ("virtio",), True, 0.0)
 
@@ -42,6 +43,9 @@ def value_after(argv: list[str], flag: str) -> list[str]:
         ({"hypervisor": "xen", "dom0_cpus": 3}, "dom0"),
         ({"hypervisor": "xen", "memory": GIB}, "leave nothing"),
         ({"deterministic": True}, "one CPU"),
+        ({"nodes": 0}, "0 NUMA nodes"),
+        ({"cpus": 3, "nodes": 2}, "3 CPUs of a lab cannot be dealt evenly to 2 NUMA nodes"),
+        ({"packages": ("lvm2", "--purge")}, "must be a package's name"),
     ],
 )
 def test_options_that_cannot_work_are_refused(wrong: dict[str, Any], word: str) -> None:
@@ -73,6 +77,38 @@ def test_the_base_disk_is_never_written_to_and_nothing_listens_beyond_loopback()
         assert "restrict=on" in network
         assert "hostfwd=tcp:127.0.0.1:0-:22" in network
         assert not {"-vnc", "-spice", "-gdb"} & set(argv)
+
+
+def test_nodes_have_cpus_and_memory_each_and_one_node_changes_nothing() -> None:
+    places = Places(Path("/a"))
+    two = command(LabOptions("kvm", cpus=4, memory=GIB + MIB, nodes=2), IMAGE, places, "x")
+    assert value_after(two, "-smp") == ["4,sockets=2,cores=2,threads=1"]
+    assert value_after(two, "-m") == ["1025M"]
+    assert value_after(two, "-object") == [
+        "memory-backend-ram,id=node0,size=512M",
+        "memory-backend-ram,id=node1,size=513M",
+    ]
+    assert value_after(two, "-numa") == [
+        "node,nodeid=0,cpus=0-1,memdev=node0",
+        "node,nodeid=1,cpus=2-3,memdev=node1",
+    ]
+    one = command(LabOptions("kvm"), IMAGE, places, "x")
+    assert value_after(one, "-smp") == ["2,sockets=1,cores=2,threads=1"]
+    assert not {"-numa", "-object"} & set(one)
+
+
+@given(st.integers(1, 64), st.integers(1, 64))
+def test_every_cpu_is_on_one_node_and_all_nodes_have_as_many(cpus: int, nodes: int) -> None:
+    if cpus % nodes:
+        with pytest.raises(Uneven) as error:
+            cpus_by_node(cpus, nodes)
+        asked = int(error.value.hint.split()[2])
+        assert asked % nodes == 0 and asked > cpus
+        return
+    dealt = cpus_by_node(cpus, nodes)
+    assert [cpu for own in dealt for cpu in own] == list(range(cpus))
+    assert {len(own) for own in dealt} == {cpus // nodes}
+    assert node_of_each(cpus, nodes)[cpus - 1] == nodes - 1
 
 
 @given(st.text("abc, ", min_size=1, max_size=8))
@@ -119,6 +155,8 @@ def test_what_a_lab_has_no_use_for_is_not_fetched() -> None:
     names = ("libpython3.11-minimal", "udev", "libc6", "xen-utils-4.17", "perl-base", "libxenmisc4")
     files = [PackageFile(f"{name}_1_amd64.deb", "") for name in names]
     assert [part.name for part in needed(files)] == ["libc6", "xen-utils-4.17", "libxenmisc4"]
+    # What is asked for by its name is wanted, whatever it is.
+    assert "udev" in {part.name for part in needed(files, ("udev",))}
 
 
 TCG = "usr/lib/x86_64-linux-gnu/qemu/accel-tcg-x86_64.so"
@@ -142,6 +180,8 @@ TCG = "usr/lib/x86_64-linux-gnu/qemu/accel-tcg-x86_64.so"
 )
 def test_each_member_of_a_package_goes_to_its_place(name: str, path: str | None) -> None:
     assert place(name) == path
+    # Of a package that was asked for everything is kept, but what would lie elsewhere.
+    assert (place(name, whole=True) is None) == (".." in name or name == "./")
 
 
 def test_a_package_is_unpacked_without_owners_devices_or_setuid(tmp_path: Path) -> None:

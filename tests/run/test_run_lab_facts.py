@@ -19,7 +19,7 @@ from tare.registry import installed
 from tare.report.provenance import flat
 from tare.run.runhost.assumed import assumed_host
 from tare.run.runhost.booted import mark_of, marks
-from tare.run.runhost.lab import lab_crowding, lab_facts, lab_grown, lab_name
+from tare.run.runhost.lab import lab_cpus, lab_crowding, lab_facts, lab_grown, lab_name
 from tare.study.hosting import HostSpec, LabSpec
 from tare.study.placement import HostCpus
 from tare.study.releases import RELEASES
@@ -58,6 +58,14 @@ def test_the_lab_is_emulated_by_its_own_qemu_and_boots_its_own_xen(tmp_path: Pat
     argv = command(options, image, Places(tmp_path), "tare-a")
     assert argv[0] == "/opt/qemu"
     assert argv[argv.index("-kernel") + 1] == str(tmp_path / "mine")
+
+
+def test_nodes_and_packages_are_in_a_labs_name_and_facts_where_there_are_any() -> None:
+    more = lab(cpus=4, nodes=2, packages=["lvm2", "attr"])
+    assert lab_name(more) == "lab of 4 CPUs, 4 GiB, 2 NUMA nodes, with attr, lvm2"
+    assert (lab_facts(more)["nodes"], lab_facts(more)["packages"]) == (2, ["attr", "lvm2"])
+    # Plans place machines by the nodes that its kernel will tell of.
+    assert lab_cpus(more).nodes == {0: 0, 1: 0, 2: 1, 3: 1}
 
 
 @given(st.integers(1, 64), st.integers(1, 64))

@@ -85,6 +85,7 @@ def test_a_host_over_ssh_with_a_boot_menu() -> None:
         "",
         "host: lab\nlab: deterministic\n",
         "host: lab\nlab: {xen: rtds, qemu: /bin/sh}\n",
+        "host: lab\nlab: {nodes: 2, packages: [lvm2, g++]}\n",
         "host: {ssh: a, boot: {xen: {entry: X}}}\n",
     ],
 )
@@ -108,6 +109,9 @@ def test_a_stored_study_knows_its_host(host: str) -> None:
         ("host: lab\nlab: {xen: /none/xen}\n", "s.yaml:3:12: lab.xen: there is no file /none/xen"),
         ("host: lab\nlab: {kernel: generic}\n", "lab.kernel: there is no file generic"),
         ("host: lab\nlab: {qemu: /etc/passwd}\n", "lab.qemu: /etc/passwd may not be executed"),
+        ("host: lab\nlab: {cpus: 4, nodes: 3}\n", "evenly to 3 NUMA nodes; give it 6 CPUs"),
+        ("host: lab\nlab: {nodes: 0}\n", "lab.nodes: must be at least 1"),
+        ("host: lab\nlab: {packages: [lvm2, LVM]}\n", "lab.packages[1]: must be a package's name"),
         ("host: 7\n", "host: must be"),
     ],
 )

@@ -148,8 +148,8 @@ def test_the_agent_is_asked_as_for_any_program() -> None:
         ({"check": {"sha256": "0" * 64}}, "write `file` too"),
         ({"check": {"file": "/tmp/../etc"}}, "no file that a run can write"),
         ({"check": {"regex": "("}}, "no regular expression"),
-        ({"toolbox": {"packages": ["zstd; rm"]}}, "pattern"),
-        ({"toolbox": {"packages": ["-o"]}}, "pattern"),
+        ({"toolbox": {"packages": ["zstd; rm"]}}, "must be a package's name"),
+        ({"toolbox": {"packages": ["-o"]}}, "must be a package's name"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(wrong: dict[str, Any], words: str) -> None:

@@ -46,6 +46,7 @@ def up(
     cpus: Annotated[
         int | None, typer.Option(help="How many CPUs it has: 2, or 1 with --deterministic.")
     ] = None,
+    nodes: Annotated[int, typer.Option(help="How many NUMA nodes it has.")] = 1,
     memory: Annotated[str, typer.Option(help="How much memory it has.")] = "4GiB",
     scheduler: Annotated[SchedulerName | None, typer.Option(help="Xen's scheduler.")] = None,
     deterministic: Annotated[
@@ -63,6 +64,9 @@ def up(
     release: Annotated[
         ReleaseName | None, typer.Option(help="The Debian that it is made of.")
     ] = None,
+    packages: Annotated[
+        str, typer.Option(metavar="NAME,...", help="Further packages that it holds.")
+    ] = "",
 ) -> None:
     """Boot a lab; it stays until `tare lab down`."""
     import time
@@ -87,6 +91,8 @@ def up(
         kernel=own.get("kernel", "generic"),
         qemu=own.get("qemu", ""),
         release=None if release is None else release.value,
+        nodes=nodes,
+        packages=tuple(name.strip() for name in packages.split(",")) if packages else (),
     )
     began = time.monotonic()
     background.up(options, agent_path(), cache_dir(), print)

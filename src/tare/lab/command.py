@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tare.lab.emulator import EAGER_FPU, NO_AVX, Emulator
 from tare.lab.image import LabImage
+from tare.lab.nodes import node_arguments, topology_arguments
 from tare.lab.options import CPU_MODEL, MIB, LabOptions
 from tare.platforms import counted_time as counting
 
@@ -139,8 +140,9 @@ def command(
         *("-machine", "q35,smm=off,vmport=off,usb=off"),
         *clock_arguments(options),
         *("-cpu", cpu_model(options, emulator)),
-        *("-smp", f"{options.cpus},sockets=1,cores={options.cpus},threads=1"),
+        *topology_arguments(options.cpus, options.nodes),
         *("-m", f"{options.memory // MIB}M"),
+        *node_arguments(options.cpus, options.memory, options.nodes),
         *_boot(options, image, places, emulator),
         *("-chardev", f"socket,id=qmp,path={escaped(places.qmp)},server=on,wait=off"),
         *("-mon", "chardev=qmp,mode=control"),

@@ -212,7 +212,9 @@ async def _up(
 ) -> Lab:
     here = context.builder
     await check_room(here, options, workdir.parent)
-    image = await build_lab_image(here, options.kernel, context.cache, options.release)
+    image = await build_lab_image(
+        here, options.kernel, context.cache, options.release, options.packages
+    )
     image = await with_own_xen(here, options, image, context.cache, tell)
     places = Places(workdir)
     entry = context.ledger.record("directory", path=str(workdir))

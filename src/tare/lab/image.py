@@ -42,7 +42,7 @@ LATE = (
     *("kvm_amd", "kvm_intel", "vhost_net", "vhost_vsock", "msr"),
     *("xen_evtchn", "xen_gntdev", "xen_gntalloc", "xen_privcmd", "xenfs"),
     *("xen_netback", "xen_blkback", "xen_acpi_processor"),
-    *("sch_tbf", "sch_netem", "br_netfilter", "e1000", "ahci", "sd_mod"),
+    *("sch_tbf", "sch_netem", "br_netfilter", "e1000", "ahci", "sd_mod", "dm_mod"),
 )
 """Modules that are loaded when something asks for them."""
 
@@ -110,7 +110,11 @@ class LabImage:
 
 
 async def build_lab_image(
-    host: Host, kernel: str, cache: Path, release: Release | None = None
+    host: Host,
+    kernel: str,
+    cache: Path,
+    release: Release | None = None,
+    packages: tuple[str, ...] = (),
 ) -> LabImage:
     """Find the lab's image in the cache, or build it.
 
@@ -119,6 +123,7 @@ async def build_lab_image(
         kernel: ``generic``, ``rt``, a package's name, or a file with its modules beside it.
         cache: Directory to keep things in; see :func:`tare.images.cache.default_cache`.
         release: The distribution's release that it is made of; None: this computer's own.
+        packages: Further packages that it is to hold, which are kept whole.
 
     Raises:
         InputError: apt cannot find or fetch the packages, mkfs.ext4 is missing, or the cache
@@ -128,13 +133,15 @@ async def build_lab_image(
     own = await find_kernel(host, kernel, cache) if is_file_name(kernel) else None
     archive = await archive_of(host, release, cache)
     called = f"file-{own.digest}" if own is not None else kernel
+    if packages:
+        called += f"+{store.key_of({'packages': sorted(packages)})[:16]}"
     remembered = cache / "labs" / archive.note(called)
     digest = _recall(remembered, archive.state())
     facts = await _load(cache, digest) if digest else None
     cached = facts is not None
     if digest is None or facts is None:
-        system, linux = await _packages(host, kernel if own is None else None, archive)
-        digest = _digest(system, linux, own)
+        system, linux = await _packages(host, kernel if own is None else None, archive, packages)
+        digest = _digest(system, linux, own, packages)
         facts = await _load(cache, digest)
         cached = facts is not None
         async with store.exclusive(cache) as draft:
@@ -142,7 +149,8 @@ async def build_lab_image(
                 work = draft / "work"
                 if own is not None:
                     await asyncio.to_thread(_stage, own, work / "linux")
-                facts = await _build(host, system, linux, work, draft / "kept", archive)
+                parts = _Parts(system, linux, packages)
+                facts = await _build(host, parts, work, draft / "kept", archive)
                 await asyncio.to_thread(
                     store.publish, draft / "kept", cache / "labs" / digest, facts
                 )
@@ -192,45 +200,60 @@ def _stage(own: Kernel, root: Path) -> None:
 
 
 async def _packages(
-    host: Host, kernel: str | None, archive: Archive
+    host: Host, kernel: str | None, archive: Archive, named: tuple[str, ...]
 ) -> tuple[tuple[PackageFile, ...], tuple[Package, ...]]:
     linux = await kernel_packages(host, kernel, archive) if kernel is not None else ()
     with tempfile.TemporaryDirectory(prefix="tare-apt-") as folder:
         try:
-            system = await resolve(host, (*SYSTEM, *HYPERVISORS), Path(folder), archive)
+            wanted = (*SYSTEM, *HYPERVISORS, *named)
+            system = await resolve(host, wanted, Path(folder), archive)
         except InputError as error:
             if "there is no command" in error.message:
                 raise InputError(
                     "there is no apt here, and the lab is built from Debian's packages",
                     "use a computer with Debian or Ubuntu",
                 ) from error
+            if named:
+                hint = f"correct `packages` ({', '.join(named)}), or {error.hint}"
+                raise InputError(error.message, hint) from error
             raise
-    return needed(system), linux
+    return needed(system, named), linux
 
 
-def _digest(system: tuple[PackageFile, ...], linux: tuple[Package, ...], own: Kernel | None) -> str:
+def _digest(
+    system: tuple[PackageFile, ...],
+    linux: tuple[Package, ...],
+    own: Kernel | None,
+    named: tuple[str, ...] = (),
+) -> str:
     return store.key_of(
         {
             **_RECIPE,
+            **({"named": sorted(named)} if named else {}),
             "packages": {part.file: part.digest for part in system},
             "linux": sorted(part.sha256 for part in linux) if own is None else [own.digest],
         }
     )
 
 
+@dataclass(frozen=True)
+class _Parts:
+    """What an image is made of: packages, and which of them are kept whole."""
+
+    system: tuple[PackageFile, ...]
+    linux: tuple[Package, ...]
+    named: tuple[str, ...]
+
+
 async def _build(
-    host: Host,
-    system: tuple[PackageFile, ...],
-    linux: tuple[Package, ...],
-    work: Path,
-    kept: Path,
-    archive: Archive,
+    host: Host, parts: _Parts, work: Path, kept: Path, archive: Archive
 ) -> dict[str, Any]:
     for folder in (work / "debs", work / "linux", kept / "early"):
         folder.mkdir(parents=True, exist_ok=True)
     tree = work / "tree"
-    await unpack(host, await fetch(host, system, work / "debs", archive), tree)
-    for package in linux:
+    debs = await fetch(host, parts.system, work / "debs", archive)
+    await unpack(host, debs, tree, parts.named)
+    for package in parts.linux:
         deb = await download(host, package, work / "debs", archive)
         done = await host.run(["dpkg-deb", "-x", str(deb), str(work / "linux")], timeout_s=_MAKE_S)
         if not done.ok:
@@ -241,8 +264,12 @@ async def _build(
     await host.run(["dpkg-deb", "-x", str(hypervisor), str(work / "xen")], timeout_s=_MAKE_S)
     version, xen, early = await asyncio.to_thread(_keep, work, tree, kept)
     await make_file_system(host, kept / "disk", tree=tree)
-    versions = {part.name: part.version for part in system if _matters(part.name)}
-    versions |= {part.name: part.version for part in linux}
+    versions = {
+        part.name: part.version
+        for part in parts.system
+        if part.name in parts.named or _matters(part.name)
+    }
+    versions |= {part.name: part.version for part in parts.linux}
     return {"kernel": version, "xen": xen, "early": early, "versions": versions}
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from tare.errors import InputError
+from tare.study.forms import PACKAGE
+from tare.study.lab_nodes import Uneven, cpus_by_node
 from tare.study.releases import Release
 
 Hypervisor = Literal["kvm", "xen", "none"]
@@ -43,6 +45,8 @@ class LabOptions:
         xen_arguments: Further arguments of Xen's command line.
         kernel_arguments: Further arguments of Linux's command line.
         release: The distribution's release whose packages it is made of; None: this computer's.
+        nodes: NUMA nodes, to which CPUs and memory are dealt evenly.
+        packages: Further packages that its disk holds, by name.
 
     Raises:
         InputError: A value that cannot work.
@@ -62,6 +66,8 @@ class LabOptions:
     xen_arguments: tuple[str, ...] = ()
     kernel_arguments: tuple[str, ...] = ()
     release: Release | None = None
+    nodes: int = 1
+    packages: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.hypervisor not in get_args(Hypervisor):
@@ -80,6 +86,7 @@ class LabOptions:
                 f"a deterministic lab has one CPU, not {self.cpus}",
                 "ask for one CPU, or for a lab that is not deterministic",
             )
+        self._check_nodes_and_packages()
         if self.memory < _LEAST_MEMORY:
             raise InputError(
                 f"a lab with {self.memory // MIB} MiB of memory does not boot",
@@ -92,6 +99,24 @@ class LabOptions:
             )
         if self.hypervisor == "xen":
             self._check_xen()
+
+    def _check_nodes_and_packages(self) -> None:
+        if self.nodes < 1:
+            raise InputError(
+                f"a lab with {self.nodes} NUMA nodes is not possible",
+                "use 1, or more that share its CPUs evenly",
+            )
+        try:
+            cpus_by_node(self.cpus, self.nodes)
+        except Uneven as error:
+            raise InputError(str(error), error.hint) from None
+        for name in self.packages:
+            try:
+                PACKAGE.require(name)
+            except ValueError as error:
+                raise InputError(
+                    f"a package of the lab {error}", "name packages of its release, such as lvm2"
+                ) from None
 
     def _check_xen(self) -> None:
         if self.scheduler not in (None, *get_args(Scheduler)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,9 +59,11 @@ class PackageFile:
         return self.file.split("_")[1].replace("%3a", ":")
 
 
-def needed(packages: Sequence[PackageFile]) -> tuple[PackageFile, ...]:
-    """Return those packages that a lab's disk holds."""
-    return tuple(part for part in packages if not _NOT_NEEDED.fullmatch(part.name))
+def needed(packages: Sequence[PackageFile], named: Collection[str] = ()) -> tuple[PackageFile, ...]:
+    """Return those packages that a lab's disk holds; of what it has no use for, only the named."""
+    return tuple(
+        part for part in packages if part.name in named or not _NOT_NEEDED.fullmatch(part.name)
+    )
 
 
 async def resolve(

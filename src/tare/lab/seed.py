@@ -34,7 +34,7 @@ MaxStartups 100
 MaxSessions 100
 PidFile /run/sshd.pid
 LogLevel ERROR
-SetEnv PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin
+SetEnv PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin DM_DISABLE_UDEV=1
 """
 
 

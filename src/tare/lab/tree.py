@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from tare.errors import InputError
@@ -60,10 +60,18 @@ _LINKS = {
 }
 
 
-async def unpack(host: Host, packages: Iterable[Path], tree: Path) -> None:
+async def unpack(
+    host: Host, packages: Iterable[Path], tree: Path, whole: Collection[str] = ()
+) -> None:
     """Unpack packages below ``tree``, without what :data:`_NOT_KEPT` names.
 
     Everything belongs to whoever unpacks, and nothing is run: no root is needed.
+
+    Args:
+        host: This computer.
+        packages: Their files.
+        tree: The folder.
+        whole: Names of packages of which everything is kept.
 
     Raises:
         InputError: A package is damaged, or the disk is full.
@@ -76,7 +84,8 @@ async def unpack(host: Host, packages: Iterable[Path], tree: Path) -> None:
                 f"{package.name} could not be unpacked: {held.words()}",
                 "remove the cache directory and try again",
             )
-        await asyncio.to_thread(_extract, held.stdout, tree)
+        entire = package.name.partition("_")[0] in whole
+        await asyncio.to_thread(_extract, held.stdout, tree, entire)
     for path, text in _TEXTS.items():
         (tree / path).write_text(text)
     for path, target in _LINKS.items():
@@ -94,7 +103,7 @@ def _skeleton(tree: Path) -> None:
         (tree / name).mkdir(parents=True, exist_ok=True)
 
 
-def place(name: str) -> str | None:
+def place(name: str, whole: bool = False) -> str | None:
     """Return where a package's member goes, relative to the root; None where nowhere.
 
     Programs and libraries go below ``usr``, as on an installed system, where the directories
@@ -106,13 +115,13 @@ def place(name: str) -> str | None:
     if parts[0] in _MERGED:
         parts.insert(0, "usr")
     path = "/".join(parts)
-    return None if _NOT_KEPT.match(path) else path
+    return None if _NOT_KEPT.match(path) and not whole else path
 
 
-def _extract(archive: bytes, tree: Path) -> None:
+def _extract(archive: bytes, tree: Path, whole: bool = False) -> None:
     with tarfile.open(fileobj=io.BytesIO(archive)) as members:
         for member in members:
-            path = place(member.name)
+            path = place(member.name, whole)
             if path is None or member.isdev():
                 continue
             target = tree / path
@@ -125,7 +134,7 @@ def _extract(archive: bytes, tree: Path) -> None:
             target.unlink(missing_ok=True)
             if member.issym():
                 target.symlink_to(member.linkname)
-            elif member.islnk() and (first := place(member.linkname)) is not None:
+            elif member.islnk() and (first := place(member.linkname, whole)) is not None:
                 os.link(tree / first, target)
             elif member.isfile() and (content := members.extractfile(member)) is not None:
                 with target.open("wb") as file:

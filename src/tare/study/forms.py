@@ -48,6 +48,13 @@ WORD = Form(
 )
 
 
+PACKAGE = Form(
+    r"^[a-z0-9][a-z0-9+.-]{1,99}$",
+    "a package's name (lower-case letters, digits, `+`, `-`, `.`; a letter or digit comes first)",
+)
+"""Debian Policy 5.6.1; never an option of apt's."""
+
+
 def host_alone(text: str) -> str:
     """Return a name or address of a computer; raises ValueError where more is said than that.
 

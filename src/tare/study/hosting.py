@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from tare.study.forms import host_alone
+from tare.study.forms import PACKAGE, host_alone
+from tare.study.lab_nodes import Uneven, cpus_by_node
 from tare.study.own_files import kernel_file, program_file, xen_file
 from tare.study.quantities import Duration, Size, format_size
 from tare.study.releases import Release
@@ -220,6 +221,12 @@ class LabSpec(Part):
         le=MOST_LAB_CPUS,
         description="How many CPUs it has; a deterministic one has 1, and that is its default.",
     )
+    nodes: int = Field(
+        1,
+        ge=1,
+        le=MOST_LAB_CPUS,
+        description="How many NUMA nodes it has: CPUs and memory are dealt to them evenly.",
+    )
     memory: Annotated[Size, AfterValidator(_enough)] = Field(
         4 << 30, description="How much memory it has, for the hypervisor and all its machines."
     )
@@ -245,6 +252,12 @@ class LabSpec(Part):
         None,
         description="An emulator of your own for the lab: the file of a `qemu-system-x86_64`.",
     )
+    packages: tuple[Annotated[str, PACKAGE], ...] = Field(
+        (),
+        max_length=100,
+        description="Further packages of its release, for what a driver needs there: `[lvm2]`. "
+        "They are unpacked and not installed: no script of theirs runs, no service is started.",
+    )
     deterministic: bool = Field(
         False,
         description="Time that counts instructions, not the computer's: slower, on one CPU of "
@@ -262,6 +275,9 @@ class LabSpec(Part):
             data = LABS[data]
         if isinstance(data, Mapping) and data.get("deterministic") is True and "cpus" not in data:
             data = {**data, "cpus": 1}
+        # What comes from here is no JSON any more, of which a list would do for a tuple.
+        if isinstance(data, Mapping) and isinstance(named := data.get("packages"), list):
+            data = {**data, "packages": tuple(named)}
         return data
 
     @model_validator(mode="after")
@@ -269,4 +285,12 @@ class LabSpec(Part):
         if self.deterministic and self.cpus != 1:
             # See tare.lab.options: with more, Linux does not boot in counted time.
             raise ValueError(f"a deterministic lab has one CPU, not {self.cpus}")
+        return self
+
+    @model_validator(mode="after")
+    def _nodes_are_alike(self) -> Self:
+        try:
+            cpus_by_node(self.cpus, self.nodes)
+        except Uneven as error:
+            raise ValueError(f"{error}; {error.hint}") from None
         return self

@@ -18,6 +18,7 @@ from tare.platforms.contract import ANY_BOOT, KVM_BOOT, NO_HYPERVISOR, TAKES_HOS
 from tare.platforms.linux.process_machine import temporary_folder
 from tare.run.runhost.contract import no_tracing
 from tare.run.runhost.lab_bare import LabBare
+from tare.study.lab_nodes import node_of_each
 from tare.study.placement import HostCpus
 from tare.study.quantities import format_size
 from tare.study.releases import release_words
@@ -40,7 +41,9 @@ def lab_name(spec: LabSpec) -> str:
     own = (("Xen", spec.xen), ("Linux", spec.kernel), ("QEMU", spec.qemu))
     words = [
         *(["deterministic"] if spec.deterministic else []),
+        *([f"{spec.nodes} NUMA nodes"] if spec.nodes > 1 else []),
         *([release_words(spec.release)] if spec.release else []),
+        *([f"with {', '.join(sorted(spec.packages))}"] if spec.packages else []),
         *(f"{what} {file}" for what, file in own if file is not None),
     ]
     return ", ".join([f"lab of {spec.cpus} CPUs", format_size(spec.memory), *words])
@@ -54,7 +57,9 @@ def lab_facts(spec: LabSpec) -> dict[str, Any]:
         "cpus": spec.cpus,
         "memory": spec.memory,
         "deterministic": spec.deterministic,
+        **({"nodes": spec.nodes} if spec.nodes > 1 else {}),
         **({"release": spec.release} if spec.release else {}),
+        **({"packages": sorted(spec.packages)} if spec.packages else {}),
     }
     for what, file in (("xen", spec.xen), ("kernel", spec.kernel), ("qemu", spec.qemu)):
         if file is not None and "/" in file:
@@ -72,7 +77,7 @@ def lab_crowding(spec: LabSpec, here: HostCpus) -> str:
 
 def lab_cpus(spec: LabSpec) -> HostCpus:
     """Return the CPUs of a lab."""
-    return HostCpus(online=tuple(range(spec.cpus)))
+    return HostCpus(online=tuple(range(spec.cpus)), nodes=node_of_each(spec.cpus, spec.nodes))
 
 
 def lab_platforms(
@@ -204,6 +209,8 @@ class LabRunHost:
             xen=self._spec.xen or "",
             qemu=self._spec.qemu or "",
             release=cast("Release", release) if release else None,
+            nodes=self._spec.nodes,
+            packages=self._spec.packages,
         )
         self._say(f"booting the lab with {_words(boot)}")
         folder = temporary_folder(self.context.host) / f"tare-lab-{secrets.token_hex(4)}"

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tare.errors import MachineFault
+from tare.lab.nodes import node_arguments, topology_arguments
 from tare.lab.options import CPU_MODEL
 from tare.platforms.bare import BareOptions
 from tare.platforms.contract import (
@@ -118,6 +119,8 @@ class LabBare(Platform[BareOptions]):
         qemu = self._options
         if self._spec.deterministic:
             qemu = qemu.model_copy(update={"clock": "instructions"})
+        if self._spec.nodes > 1:
+            qemu = qemu.model_copy(update={"extra_args": _nodes(self._spec)})
         machine = await launch(
             context,
             qemu,
@@ -127,6 +130,14 @@ class LabBare(Platform[BareOptions]):
         )
         self._guest = _Guest(machine, self._spec.cpus)
         return self._guest.place(spec)
+
+
+def _nodes(spec: LabSpec) -> tuple[str, ...]:
+    # What QEMU is told later holds: the machine has the same sockets and nodes as the lab.
+    return (
+        *topology_arguments(spec.cpus, spec.nodes),
+        *node_arguments(spec.cpus, spec.memory, spec.nodes),
+    )
 
 
 @dataclass

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
 from tare.errors import WorkloadFault
+from tare.study.forms import PACKAGE
 from tare.study.quantities import Duration
 from tare.study.study_path import StudyPath, folder_of
 from tare.workloads.additions import Additions
@@ -49,7 +50,7 @@ def _number(value: object) -> object:
 
 
 Place = Annotated[str, Field(max_length=1024), AfterValidator(_in_a_room)]
-Package = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+.-]{1,99}$")]
+Package = Annotated[str, PACKAGE]
 
 
 class CommandToolbox(Parameters):
