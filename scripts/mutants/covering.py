@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 
 from coverage import CoverageData
@@ -14,6 +15,22 @@ from coverage import CoverageData
 OPTIONS = ("-q", "--no-header", "-p", "no:cacheprovider", "-m", "not slow and not acceptance")
 
 
+_PLUGIN = "mutants_contexts"
+_CONTEXTS = """\
+import coverage
+import pytest
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    coverage.Coverage.current().switch_context(item.nodeid)
+    try:
+        return (yield)
+    finally:
+        coverage.Coverage.current().switch_context("")
+"""
+"""Has each line know the test that runs it. Coverage's own way goes by the name of the outermost
+function, and takes a property test for a function of hypothesis."""
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/[^\s\[]+::[^\s\[]+)", re.MULTILINE)
 
 
@@ -38,14 +55,14 @@ def run_tests(
     paths = os.pathsep.join(str(tree / part) for part in ("src", "tests", ""))
     environment = {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
     watched: list[str] = []
+    more = ["-x"]
     if covered is not None:
         settings = tree / ".coveragerc"
-        settings.write_text(
-            f"[run]\ndynamic_context = test_function\ndata_file = {covered}\nsource = src/tare\n"
-        )
+        settings.write_text(f"[run]\ndata_file = {covered}\nsource = src/tare\n")
+        (tree / f"{_PLUGIN}.py").write_text(_CONTEXTS)
         watched = ["-m", "coverage", "run", f"--rcfile={settings}"]
-    until = () if watched else ("-x",)
-    command = [sys.executable, *watched, "-m", "pytest", *OPTIONS, *until, *tests]
+        more = ["-p", _PLUGIN]
+    command = [sys.executable, *watched, "-m", "pytest", *OPTIONS, *more, *tests]
     try:
         told = subprocess.run(
             command, cwd=tree, env=environment, capture_output=True, text=True,
@@ -68,21 +85,19 @@ class Covering:
         self._data = CoverageData(str(data))
         self._data.read()
         self._tree = tree
-        self._files = {path.stem: path for path in (tree / "tests").rglob("test_*.py")}
 
     def tests_of(self, path: Path, line: int) -> list[str]:
         """Return the tests that run a line, by pytest's names.
+
+        No test runs a line that is run where its module is read, such as a constant's; then it is
+        for all tests that run anything of the file.
 
         Args:
             path: The file, as seen from the tree's root.
             line: From 1 on.
         """
         lines = self._data.contexts_by_lineno(str(self._tree / path))
-        names = {self._named(each) for each in lines.get(line, ())}
-        return sorted(names - {"", *self.failed})
+        return self._tests(lines.get(line, ())) or self._tests(chain(*lines.values()))
 
-    def _named(self, context: str) -> str:
-        """Turn a function's full name into that of a test; empty for what is none."""
-        module, _, function = context.rpartition(".")
-        path = self._files.get(module.rpartition(".")[2])
-        return f"{path.relative_to(self._tree)}::{function}" if path else ""
+    def _tests(self, contexts: Iterable[str]) -> list[str]:
+        return sorted({each.partition("[")[0] for each in contexts} - {"", *self.failed})
