@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.signal import lfilter
-from scipy.stats import binom, norm
+from scipy.stats import binom, norm, t
 
 from tare.analysis.series_quantiles import quantiles_of
 from tare.analysis.statistics.dependence import (
@@ -146,6 +146,14 @@ def test_any_shares_give_ends_around_the_share(
     assert 0 <= known.size <= 10_000
     low, high = share_ends(share, known._replace(size=max(known.size, 1e-6)), confidence)
     assert 0 <= low <= share + 1e-9 and share - 1e-9 <= high <= 1
+
+
+@pytest.mark.parametrize(("degrees", "counted"), [(0.7, 1), (1.9, 1), (2.0, 2), (17.3, 17)])
+def test_a_size_that_is_not_well_known_counts_as_less(degrees: float, counted: int) -> None:
+    # Korn & Graubard 1998: the squared ratio of the normal's quantile to Student's.
+    less = (norm.ppf(0.975) / t.ppf(0.975, counted)) ** 2
+    found = share_ends(0.9, Share(200, degrees), 0.95)
+    assert found == pytest.approx(share_ends(0.9, Share(200 * less, math.inf), 0.95))
 
 
 def test_independent_samples_give_clopper_and_pearsons_ends() -> None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of, write_run
 from run.run_driving import tare
-from tare.analysis.statistics import divisive
+from tare.analysis.statistics import change_place, divisive
 from tare.analysis.statistics.change_place import place_ends
 from tare.analysis.statistics.divisive import LEAST_PART, changes_of
 
@@ -101,6 +101,43 @@ def test_a_place_is_told_with_the_runs_that_it_may_be_at(law: str) -> None:
     assert np.mean(widths) < 8
     sure = np.repeat([0.0, 1.0], 30) + 1e-3 * rng.standard_normal(60)
     assert place_ends(sure, 30, LEAST_PART, 0.95) == (30, 30)
+
+
+def walked(row: NDArray[np.float64], place: int, least: int, step: int) -> int:
+    """Go from a place outward until three in a row are refused, or no values are left."""
+    near = row - row.mean()
+    places = np.arange(least, row.size - least + 1)
+    parts = (near[:place], near[place:])
+    off = [(part - part.mean()) * math.sqrt(part.size / (part.size - 1)) for part in parts]
+    shuffles = np.random.default_rng(0).random((change_place.DRAWS, row.size)).argsort(axis=1)
+    noise, fits = np.concatenate(off)[shuffles], change_place._fits(near, places)
+    farthest, refused, tried = place, 0, place + step
+    while refused < 3 and least <= tried <= row.size - least:
+        gain = float(fits.max() - fits[tried - least])
+        if change_place._chance(near, tried, gain, noise, places) > 0.025:
+            farthest, refused = tried, 0
+        else:
+            refused += 1
+        tried += step
+    return farthest
+
+
+@pytest.mark.parametrize("change", [0.0, 1.0, 2.0, 4.0, 8.0])
+@pytest.mark.parametrize("missed_by", [-1, 0, 1])
+def test_ends_are_the_outermost_places_that_are_not_refused(change: float, missed_by: int) -> None:
+    rng = np.random.default_rng(6)
+    for least in (2, LEAST_PART):
+        for place in (least, 6, 14 - least):
+            row = rng.standard_normal(14)
+            row[place - missed_by :] += change
+            ends = (walked(row, place, least, -1), walked(row, place, least, 1))
+            assert place_ends(row, place, least, 0.95) == ends
+
+
+def test_where_it_changed_does_not_hang_on_the_level() -> None:
+    row = np.random.default_rng(7).standard_normal(20)
+    row[12:] += 3
+    assert place_ends(row + 1e9, 12, LEAST_PART, 0.95) == place_ends(row, 12, LEAST_PART, 0.95)
 
 
 def test_a_change_is_placed_between_its_neighbours_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from tare.events import (
     UnreadableStream,
     read_events,
 )
-from tare.events.chain import seal_path
+from tare.events.chain import Sealer, seal_path
 from tare.events.observations import Seen, metric_of
 from tare.events.results import Observation
 from tare.events.stream import read_entries
@@ -120,6 +120,16 @@ def test_a_lost_line_is_noticed(tmp_path: Path) -> None:
     path.write_bytes(lines[0] + lines[2])
     with pytest.raises(UnreadableStream, match="line 2: event 2 where 1 belongs"):
         read_events(path)
+
+
+def test_a_seal_is_as_long_for_the_last_number_as_for_the_first(tmp_path: Path) -> None:
+    """Else a longer one would leave its end behind a shorter one that is written over it."""
+    stream = tmp_path / "events.jsonl"
+    sealer = Sealer(stream)
+    for number in (10**18, 0):
+        sealer.keep(number, "ab" * 32)
+        assert seal_path(stream).read_text() == f"{number} {'ab' * 32}".ljust(84) + "\n"
+    sealer.close()
 
 
 def test_a_newer_stream_is_refused(tmp_path: Path) -> None:
