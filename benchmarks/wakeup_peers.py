@@ -144,7 +144,7 @@ def result(
 def main(argv: list[str] | None = None) -> int:
     """Measure; return 0 when every goal was met."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.wakeup_peers", description=__doc__)
-    parser.add_argument("--blocks", type=int, default=7)
+    parser.add_argument("--blocks", type=int, default=16)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--arm", action="append", choices=list(ARMS), help="only these")
     options = parser.parse_args(argv)
