@@ -105,7 +105,7 @@ def test_the_shape_at_every_threshold_is_shown() -> None:
     assert tail.chosen is not None
     assert [each.at for each in tail.thresholds] == sorted(each.at for each in tail.thresholds)
     assert all(each.low <= each.shape <= each.high for each in tail.thresholds)
-    assert tail.misses is not None and tail.misses < 0.1
+    assert tail.misses is not None and 0.001 < tail.misses < 0.1
     assert [level.one_in for level in tail.levels] == [1e6, 1e7]
 
 

@@ -6,8 +6,10 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 from scipy.signal import lfilter
 
+from tare.analysis.statistics import unsteady
 from tare.analysis.statistics.warmup import courses
 from tare.analysis.steadiness import steady_flags
 
@@ -44,6 +46,16 @@ def test_what_boots_do_again_is_told() -> None:
     assert "of 8 series became slower" in steady_flags(slow, range(8))[0].text
     assert [flag.kind for flag in steady_flags(late, range(8))] == ["no-steady-state"]
     assert [flag.kind for flag in steady_flags(warm[:1], [0])] == ["warm-up"]
+
+
+@pytest.mark.parametrize(("beyond", "told"), [(0.99, False), (1.01, True)])
+def test_boots_are_believed_from_the_level_on(beyond: float, told: bool) -> None:
+    # Two starts and two directions share 1 %: Student's t at 0.25 % of one side, six boots.
+    spread = np.array([-1.0, -1.0, 0.0, 0.0, 1.0, 1.0])
+    bound = stats.t.isf(0.0025, 5) * spread.std(ddof=1) / math.sqrt(6)
+    assert unsteady._told(spread + beyond * bound, slower=True) is told
+    assert unsteady._told(-spread - beyond * bound, slower=False) is told
+    assert not unsteady._told(spread + beyond * bound, slower=False)
 
 
 def test_threads_of_a_boot_are_one_boot() -> None:
