@@ -48,7 +48,7 @@ def slow_boots(logs: ArrayLike) -> NDArray[np.bool_]:
     given = np.asarray(logs, dtype=np.float64)
     there = ~np.isnan(given)
     found = np.zeros(given.shape, dtype=np.bool_)
-    if given.size == 0 or not there.any():
+    if not there.any():
         return found
     typical = np.array([_middle(row[t]) if t.any() else np.nan
                         for row, t in zip(given, there, strict=True)])  # fmt: skip
