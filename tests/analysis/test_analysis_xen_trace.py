@@ -18,8 +18,8 @@ import pytest
 
 from tare.analysis.host_track import Cause
 from tare.analysis.spike_cells import SpikeCell, match_cell
-from tare.hosts.trace.xen_records import Change, Runstate, records
-from tare.hosts.trace.xen_schedule import domain_of, schedule
+from tare.platforms.xen.trace.records import Change, Runstate, records
+from tare.platforms.xen.trace.schedule import domain_of, schedule
 from tare.run.xen_side import watched
 
 FOLDER = Path(__file__).resolve().parents[1] / "fixtures" / "xentrace"

@@ -15,9 +15,9 @@ other     u32   SWITCH: the thread that ran until now; WAKEUP: the CPU it is to 
 runnable  u8    SWITCH: how the thread that ran until now left (:class:`Left`); 0 otherwise
 ========= ===== ==============================================================================
 
-Thread 0 is the CPU's idle task. Names of threads and interrupts are in the cell's facts. On a Xen
-host the threads are vCPUs (:func:`tare.hosts.trace.xen_schedule.vcpu_id`), and times are those of
-the host's cycle counter since the recording began.
+Thread 0 is the CPU's idle task. Names of threads and interrupts are in the cell's facts. On a host
+of Xen's the threads are vCPUs (:func:`tare.platforms.xen.trace.schedule.vcpu_id`), and times are
+those of the host's cycle counter since the recording began.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from tare.errors import MachineFault
 
 if TYPE_CHECKING:
     from tare.agent.client import AgentClient, Hello
-    from tare.hosts.trace.xentrace import Vcpus
     from tare.platforms.linux.network import Network
+    from tare.platforms.xen.trace.tracer import Vcpus
 
 SUBJECT = "subject"
 """The role of the machine that is measured."""

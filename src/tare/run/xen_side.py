@@ -12,8 +12,8 @@ from tare.agent.series import Series
 from tare.errors import TareError
 from tare.events.host_schedule import SERIES, HostEvent
 from tare.hosts.trace.tracefs import NoTracing
-from tare.hosts.trace.xen_schedule import XenSchedule, schedule, vcpu_name
-from tare.hosts.trace.xentrace import PROGRAM, Vcpus, XenTracer
+from tare.platforms.xen.trace.schedule import XenSchedule, schedule, vcpu_name
+from tare.platforms.xen.trace.tracer import PROGRAM, Vcpus, XenTracer
 from tare.run.host_clock import EXACT, Bounds, counter_offset, host_agent, readings
 from tare.run.host_record import HostRecord
 

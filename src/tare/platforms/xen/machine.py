@@ -15,7 +15,6 @@ from tare.agent.client import AgentClient
 from tare.errors import MachineFault, TareError
 from tare.hosts import OwnedProcess, start_owned
 from tare.hosts.begun import begun
-from tare.hosts.trace.xentrace import Vcpus
 from tare.platforms.contract import Context, GivenOut, Machine, MachineSpec
 from tare.platforms.guest_hello import first_hello, last_line
 from tare.platforms.linux.disk import forget_file
@@ -28,6 +27,7 @@ from tare.platforms.xen.disk import GuestDisks, guest_disks
 from tare.platforms.xen.given_out import cpus_of, device_threads, given
 from tare.platforms.xen.options import XenOptions
 from tare.platforms.xen.scheduling import held_settings, told_by_xen
+from tare.platforms.xen.trace.tracer import Vcpus
 
 if TYPE_CHECKING:
     from tare.agent.client import Hello

@@ -13,8 +13,8 @@ from tare.hosts.contract import Host
 from tare.hosts.ledger.ledger import Ledger
 from tare.hosts.processes import OwnedProcess, start_owned
 from tare.hosts.trace.tracefs import NoTracing
-from tare.hosts.trace.xen_records import SCHED_MIN, Change, Lost, records
-from tare.hosts.trace.xen_schedule import vcpu_id
+from tare.platforms.xen.trace.records import SCHED_MIN, Change, Lost, records
+from tare.platforms.xen.trace.schedule import vcpu_id
 
 PROGRAM = "xentrace"
 PAGES = 256

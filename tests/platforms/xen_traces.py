@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from tare.hosts.trace.xen_records import IDLE_DOMAIN, Change, Runstate
+from tare.platforms.xen.trace.records import IDLE_DOMAIN, Change, Runstate
 
 HZ = 1_000_000_000
 

@@ -7,11 +7,11 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hosts.xen_traces import HZ, STAYS, Stay, changes
+from platforms.xen_traces import HZ, STAYS, Stay, changes
 from tare.analysis.host_track import Cause, Names, follow
 from tare.events.host_schedule import IDLE, HostEvent, Left
-from tare.hosts.trace.xen_records import IDLE_DOMAIN, Change, Lost, Runstate
-from tare.hosts.trace.xen_schedule import domain_of, schedule, vcpu_id, vcpu_name
+from tare.platforms.xen.trace.records import IDLE_DOMAIN, Change, Lost, Runstate
+from tare.platforms.xen.trace.schedule import domain_of, schedule, vcpu_id, vcpu_name
 
 SUBJECT, OTHER = vcpu_id(1, 0), vcpu_id(2, 0)
 NAMES = Names(

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tare.events.host_schedule import IDLE, HostEvent, Left
 from tare.hosts.trace.rows import Row, as_columns
-from tare.hosts.trace.xen_records import IDLE_DOMAIN, Change, Lost, Runstate
+from tare.platforms.xen.trace.records import IDLE_DOMAIN, Change, Lost, Runstate
 
 _MOST_VCPUS = 1 << 16
 _AGAIN_NS = 1_000_000
@@ -118,7 +118,7 @@ class _Reader:
 def schedule(
     told: Iterable[Change | Lost], hz: float, origin: int, *, capped: bool = False
 ) -> XenSchedule:
-    """Return the series of what :func:`tare.hosts.trace.xen_records.records` told.
+    """Return the series of what :func:`tare.platforms.xen.trace.records.records` told.
 
     Times are the cycle counter's since ``origin``, in nanoseconds: whatever else is to be compared
     with them has to be on that clock.

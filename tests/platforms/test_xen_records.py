@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hosts.xen_traces import of_change, record, window
-from tare.hosts.trace.xen_records import Change, Lost, Runstate, records
+from platforms.xen_traces import of_change, record, window
+from tare.platforms.xen.trace.records import Change, Lost, Runstate, records
 
 CHANGES = st.builds(
     Change,
