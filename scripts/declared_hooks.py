@@ -12,8 +12,10 @@ import ast
 import importlib
 import pkgutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import tare
@@ -22,8 +24,10 @@ from tare.platforms.contract import Machine, Platform
 from tare.registry import installed
 from tare.workloads.contract import Workload
 
-ROOMS = ("run", "study", "platforms", "hosts", "workloads", "lab", "images")
+WITHOUT_PARTS = ("analysis", "events", "references", "report")
+"""Rooms that know events alone, as import-linter sees to: there is no part that they could ask."""
 ALLOWED = {
+    ("cli/manual.py", "hasattr(command, 'commands')"): "a command of the command line's library",
     ("images/toolbox/expected.py", "scimark"): "the one program that may be missing",
     ("lab/", "xen"): "the hypervisor that a lab boots, not a platform",
     ("platforms/imported/libvirt_xml.py", "hyperv"): "an element of libvirt's, not a platform",
@@ -31,6 +35,8 @@ ALLOWED = {
     ("run/session.py", "ssh"): "how a host is reached, not a platform",
     ("study/hosting.py", "ssh"): "how a host is reached, not a platform",
     ("study/hosting.py", "getattr(spec, name)"): "spec is a pydantic model, name one of its fields",
+    ("testing/conformance.py", "numeric-sort"): "what an agent says it can do",
+    ("testing/refusing.py", "program"): "the one of the test's own workloads that needs arguments",
 }
 """File or folder, and the name or words there; why it is no probing of a part."""
 SOURCE = Path(tare.__file__).parent
@@ -41,11 +47,17 @@ def main() -> int:
     parts = installed()
     names = frozenset(parts.platforms) | frozenset(parts.workloads)
     homes = concrete_classes()
+    sources = {
+        path: path.read_text(encoding="utf-8")
+        for path in sorted(SOURCE.rglob("*.py"))
+        if path.relative_to(SOURCE).parts[0] not in WITHOUT_PARTS
+    }
+    constants = constants_of(sources.values(), names)
     used: set[tuple[str, str]] = set()
     found = 0
-    for path in sorted(path for room in ROOMS for path in (SOURCE / room).rglob("*.py")):
+    for path, source in sources.items():
         place = str(path.relative_to(SOURCE))
-        for line, what, why in probes(path.read_text(encoding="utf-8"), place, names, homes):
+        for line, what, why in probes(source, place, names, homes, constants):
             allowed = {key for key in ALLOWED if place.startswith(key[0]) and what == key[1]}
             used |= allowed
             if allowed:
@@ -61,7 +73,7 @@ def main() -> int:
 def concrete_classes() -> dict[str, str]:
     """Return the folder or file of every class that is a part, by the class's name."""
     for module in pkgutil.walk_packages([str(SOURCE)], "tare."):
-        if module.name.split(".")[1] in ROOMS:
+        if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
     homes: dict[str, str] = {}
     waiting: list[type[Any]] = [Platform, Workload, Machine, Host]
@@ -73,6 +85,27 @@ def concrete_classes() -> dict[str, str]:
     return homes
 
 
+def constants_of(sources: Iterable[str], names: frozenset[str]) -> dict[str, str]:
+    """Return the constants of modules that hold a part's name, each with that name.
+
+    Args:
+        sources: The texts of all modules: a constant may be compared in another than its own.
+        names: The names of all platforms and workloads.
+    """
+    found: dict[str, str] = {}
+    for node in chain.from_iterable(ast.parse(source).body for source in sources):
+        if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+            continue
+        values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            aims = target.elts if isinstance(target, ast.Tuple) else [target]
+            for aim, value in zip(aims, values, strict=False):
+                name = value.value if isinstance(value, ast.Constant) else None
+                if isinstance(aim, ast.Name) and aim.id.isupper() and name in names:
+                    found[aim.id] = str(name)
+    return found
+
+
 def home_of(module: str) -> str:
     """Return where a part lives: its own folder, or the file where it has no folder of its own."""
     parts = module.split(".")[1:]
@@ -80,7 +113,11 @@ def home_of(module: str) -> str:
 
 
 def probes(
-    source: str, place: str, names: frozenset[str], homes: dict[str, str]
+    source: str,
+    place: str,
+    names: frozenset[str],
+    homes: dict[str, str],
+    constants: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[tuple[int, str, str]]:
     """Give each probing in a module: its line, its words or the name, and what is wrong with it.
 
@@ -89,12 +126,13 @@ def probes(
         place: Its path below ``tare``.
         names: The names of all platforms and workloads.
         homes: The classes of parts, each with the place in which it may be known.
+        constants: What else stands for such a name, as :func:`constants_of` finds it.
     """
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             yield from _calls(node, node.func.id, place, homes)
         elif isinstance(node, ast.Compare):
-            yield from _comparisons(node, place, names)
+            yield from _comparisons(node, place, names, constants)
 
 
 def _calls(
@@ -112,15 +150,15 @@ def _calls(
 
 
 def _comparisons(
-    node: ast.Compare, place: str, names: frozenset[str]
+    node: ast.Compare, place: str, names: frozenset[str], constants: Mapping[str, str]
 ) -> Iterator[tuple[int, str, str]]:
-    constants = {
-        part.value
-        for side in (node.left, *node.comparators)
-        for part in ast.walk(side)
-        if isinstance(part, ast.Constant) and isinstance(part.value, str)
-    }
-    for name in sorted(constants & names):
+    found: set[str] = set()
+    for part in chain.from_iterable(map(ast.walk, (node.left, *node.comparators))):
+        if isinstance(part, ast.Constant) and part.value in names:
+            found.add(str(part.value))
+        elif isinstance(part, ast.Name | ast.Attribute):
+            found.add(constants.get(ast.unparse(part).rpartition(".")[2], ""))
+    for name in sorted(found - {""}):
         if not place.startswith(f"platforms/{name}"):
             yield node.lineno, name, f"ask for what it states: {ast.unparse(node)}"
 

@@ -50,6 +50,20 @@ def test_what_is_no_probing_is_left_alone(source: str, place: str) -> None:
     assert list(lint.probes(source, place, NAMES, {"QemuMachine": "platforms/qemu/"})) == []
 
 
+@pytest.mark.parametrize(
+    "constant", ["BARE = 'bare'", "BARE: Final = 'bare'", "OTHER, BARE = 'subject', 'bare'"]
+)
+def test_a_name_is_found_behind_a_constant_of_any_module(constant: str) -> None:
+    constants = lint.constants_of([constant, "LOUD = 'loud'\nbare = 'bare'"], NAMES)
+    assert constants == {"BARE": "bare"}
+    for source in ("platform.name != BARE", "arm.platform in (names.BARE, 'x')"):
+        ((_, name, _),) = lint.probes(source, "run/x.py", NAMES, {}, constants)
+        assert name == "bare"
+    assert (
+        list(lint.probes("platforms[BARE]; bare is None", "run/x.py", NAMES, {}, constants)) == []
+    )
+
+
 def test_the_parts_of_tare_are_known_with_their_homes() -> None:
     homes = lint.concrete_classes()
     assert homes["Bare"] == "platforms/bare.py"

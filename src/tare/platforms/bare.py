@@ -87,6 +87,7 @@ class Bare(Platform[BareOptions]):
             channel="pipes of the agent's process",
             confirmed="hardware",
             host_boot=NO_HYPERVISOR,
+            is_host=True,
             network=NetworkWays(
                 rooted=frozenset({"bridge", "loopback"}), unprivileged=frozenset({"loopback"})
             ),

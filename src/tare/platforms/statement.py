@@ -107,6 +107,7 @@ class Statement:
             a kernel that is there, and an arm's ``kernel`` is refused.
         realtime_kernel: Whether its machines run dependably on a PREEMPT_RT kernel. Where one of
             a study's arms does not, all boot a general one, and are compared on one kernel.
+        is_host: Whether its machine is the host itself, which others are compared with.
         elsewhere: Whether its machines are on another computer than the host that drives them.
         only_measures: Whether it can only measure a machine that exists, and creates none.
         boots_each: Whether the whole computer is booted for each batch, so that a study in sessions
@@ -127,6 +128,7 @@ class Statement:
     host_boot: str = ANY_BOOT
     boots_image: bool = False
     realtime_kernel: bool = True
+    is_host: bool = False
     elsewhere: bool = False
     only_measures: bool = False
     boots_each: bool = False

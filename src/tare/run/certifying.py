@@ -175,7 +175,7 @@ def _written(order: Order) -> list[Written]:
 def _has_bare(order: Order) -> bool:
     """Return whether the machines are on this computer, so that it is the baseline."""
     stated = order.platform.stated(order.options)
-    return not stated.elsewhere and order.platform.name != BARE
+    return not stated.elsewhere and not stated.is_host
 
 
 async def carry_out(order: Order, file: Path, console: Console, suite: Suite) -> Certificate:
