@@ -1,7 +1,7 @@
 """The least Rust that is promised is enough for all that is locked.
 
-That Tare's own code asks nothing newer of Rust's library is clippy's lint `incompatible_msrv`, which
-`make lint` denies; with exactly that compiler `make acceptance` builds the agent.
+That Tare's own code asks nothing newer of Rust's library is seen by clippy's `incompatible_msrv`,
+which `make lint` denies; with exactly that compiler `make acceptance` builds the agent.
 """
 
 from __future__ import annotations
