@@ -74,7 +74,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Beside:
+class PairedTable:
     """One published table with the run's rows below, or alone when the run has none.
 
     Args:
@@ -104,22 +104,22 @@ class SideBySide:
     """All tables of one reference beside one comparison, whose bare arm is ``baseline``."""
 
     reference: Reference
-    tables: tuple[Beside, ...]
+    tables: tuple[PairedTable, ...]
     baseline: str = ""
 
     @property
-    def matched(self) -> tuple[Beside, ...]:
+    def matched(self) -> tuple[PairedTable, ...]:
         """The tables for which the run has values."""
         return tuple(table for table in self.tables if table.has_own)
 
 
 def set_beside(comparison: Comparison, reference: Reference) -> SideBySide:
     """Return the tables of ``reference``, each with what the compared runs have for it."""
-    tables = tuple(_beside(comparison, reference, table) for table in reference.tables)
+    tables = tuple(_paired(comparison, reference, table) for table in reference.tables)
     return SideBySide(reference, tables, comparison.baseline)
 
 
-def _beside(comparison: Comparison, reference: Reference, table: PublishedTable) -> Beside:
+def _paired(comparison: Comparison, reference: Reference, table: PublishedTable) -> PairedTable:
     scenario = reference.scenarios.get(table.scenario) if table.scenario else None
     matched = matching(comparison.runs, table.scenario or "", scenario) if scenario else ""
     keys = tuple(
@@ -132,7 +132,7 @@ def _beside(comparison: Comparison, reference: Reference, table: PublishedTable)
     notes += [f"No value of {reference.arms[arm].label}: {why}." for arm, why in table.lost.items()]
     if own and scenario is not None:
         notes += [*words, *_notes(comparison, scenario, matched, keys)]
-    return Beside(table, scenario, matched, keys, (*published, *own), tuple(notes))
+    return PairedTable(table, scenario, matched, keys, (*published, *own), tuple(notes))
 
 
 def measured_keys(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tare.references.arms import Like
-from tare.references.pairing import Beside, SideBySide
+from tare.references.pairing import PairedTable, SideBySide
 from tare.report.paper import PaperDraft
 from tare.report.tables import Column, Table
 from tare.report.words import NONE, joined, ratio
@@ -66,7 +66,7 @@ def _range(ends: Range | None) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _glance(side: SideBySide, draft: PaperDraft, one: Beside | None) -> Glance:
+def _glance(side: SideBySide, draft: PaperDraft, one: PairedTable | None) -> Glance:
     published = own = None
     if one is not None:
         published = _ends(side, one, published=True)
@@ -75,7 +75,7 @@ def _glance(side: SideBySide, draft: PaperDraft, one: Beside | None) -> Glance:
     return Glance(draft.exhibit.name, shows, published, own, _here(draft))
 
 
-def _ends(side: SideBySide, one: Beside, *, published: bool) -> Range | None:
+def _ends(side: SideBySide, one: PairedTable, *, published: bool) -> Range | None:
     """Return the range over all machines but the bare ones."""
     baseline = side.reference.baseline
     bare = baseline if published else side.baseline

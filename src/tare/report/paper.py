@@ -16,7 +16,7 @@ from tare.analysis.results import ArmSummary, Key
 from tare.analysis.series_data import SeriesSummary
 from tare.analysis.statistics.logratio import error_of_mean
 from tare.references.exhibits import Exhibit
-from tare.references.pairing import Beside, SideBySide, measured_keys, shown_value
+from tare.references.pairing import PairedTable, SideBySide, measured_keys, shown_value
 from tare.references.scenarios import matching
 from tare.references.stated import Stated
 from tare.report.drawing import Drawn, Noted
@@ -27,7 +27,7 @@ from tare.report.long_series import Pooled, blocks_of, emulated_arms
 from tare.report.palette import Look
 from tare.report.paper_jobs import NOTE as JOBS_NOTE
 from tare.report.paper_jobs import bars_of, counters_of
-from tare.report.published import beside_table
+from tare.report.published import published_table
 from tare.report.stated import statement
 from tare.report.svg import legible
 from tare.report.tables import Column, Shown, Table
@@ -222,7 +222,7 @@ def _remarks(exhibit: Exhibit) -> tuple[str, ...]:
     return (exhibit.remark,) if exhibit.remark else ()
 
 
-def _written(side: SideBySide, exhibit: Exhibit, one: Beside) -> PaperDraft:
+def _written(side: SideBySide, exhibit: Exhibit, one: PairedTable) -> PaperDraft:
     empty = ""
     if not one.has_own:
         empty = f"this run has no {one.table.workload} " + (
@@ -230,7 +230,7 @@ def _written(side: SideBySide, exhibit: Exhibit, one: Beside) -> PaperDraft:
             if one.table.scenario
             else "to set beside it: it belongs to no scenario of the source"
         )
-    table = beside_table(side, one)
+    table = published_table(side, one)
     return PaperDraft(exhibit, table.caption, table=table.shown(), notes=one.notes, empty=empty)
 
 

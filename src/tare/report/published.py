@@ -11,7 +11,7 @@ from tare.analysis.formatting import format_quantity
 from tare.analysis.model import Interval
 from tare.outputs import put
 from tare.references.pairing import (
-    Beside,
+    PairedTable,
     Row,
     SideBySide,
     Value,
@@ -30,7 +30,7 @@ from tare.report.words import (
 )
 
 
-def beside_table(side: SideBySide, one: Beside) -> Table[Row]:
+def published_table(side: SideBySide, one: PairedTable) -> Table[Row]:
     """Return one table in the layout of its source: an arm per row, a column per parameter."""
     columns: list[Column[Row]] = [
         Column("source", _whose, "Source"),
@@ -50,7 +50,7 @@ def beside_table(side: SideBySide, one: Beside) -> Table[Row]:
     return Table(name, caption, tuple(columns), one.rows, tone=_tone)
 
 
-def _columns(one: Beside, index: int, heading: str) -> list[Column[Row]]:
+def _columns(one: PairedTable, index: int, heading: str) -> list[Column[Row]]:
     unit = one.table.unit
     # Beside several columns there is no room on a page; the CSV file has it.
     same_load = "÷ bare, same load, over blocks" if len(one.table.columns) == 1 else ""
@@ -126,7 +126,7 @@ def _tone(row: Row) -> str:
 class TidyRow:
     """One value of one source for the CSV file; ``why`` says what it lacks one for."""
 
-    one: Beside
+    one: PairedTable
     column: int
     row: Row | None
     arm: str
@@ -192,7 +192,7 @@ def _tidy_rows(side: SideBySide) -> Iterator[TidyRow]:
                 yield TidyRow(one, column, None, arm, side.reference.arms[arm].label, why)
 
 
-def write_beside(side: SideBySide, folder: Path) -> list[str]:
+def write_published(side: SideBySide, folder: Path) -> list[str]:
     """Write one CSV file with all values and one LaTeX file with the tables that have both.
 
     Args:
@@ -206,7 +206,7 @@ def write_beside(side: SideBySide, folder: Path) -> list[str]:
         OSError: A file cannot be written.
     """
     tidy = tidy_table(side)
-    latex = [beside_table(side, one).latex() for one in side.matched]
+    latex = [published_table(side, one).latex() for one in side.matched]
     put(folder / f"{tidy.name}.csv", tidy.csv())
     put(folder / f"{tidy.name}.tex", "\n".join(latex))
     return [f"tables/{tidy.name}.{extension}" for extension in ("csv", "tex")]

@@ -12,7 +12,7 @@ from tare.references.scenarios import describe_scenario
 from tare.references.stated import Stated
 from tare.report.glance import Glance
 from tare.report.paper import PaperItem
-from tare.report.published import beside_table
+from tare.report.published import published_table
 from tare.report.svg import legible
 from tare.report.tables import Shown, Table
 from tare.report.words import joined, slug
@@ -75,7 +75,7 @@ def reference_section(
         source=legible(_source(reference)),
         about=tuple(legible(line) for line in about if line),
         tables=tuple(
-            ShownBeside(beside_table(side, one).shown(), tuple(map(legible, one.notes)))
+            ShownBeside(published_table(side, one).shown(), tuple(map(legible, one.notes)))
             for one in (() if items else side.matched)
         ),
         items=tuple(items),

@@ -16,7 +16,7 @@ from tare.report.drawing import Drawn
 from tare.report.figures.frame import Figure
 from tare.report.glance import arms_table, glance_table
 from tare.report.paper import PaperDraft, RunFindings, figures_of, paper_drafts, paper_items
-from tare.report.published import write_beside
+from tare.report.published import write_published
 from tare.report.reference_section import ReferenceSection, reference_section
 from tare.report.stated import stated_table
 from tare.report.tables import Table
@@ -49,7 +49,7 @@ class Sources:
 
     def write(self, folder: Path) -> list[str]:
         """Write their tables into ``folder`` and return the names of the files."""
-        files = [name for side in self._sides for name in write_beside(side, folder)]
+        files = [name for side in self._sides for name in write_published(side, folder)]
         for table in self._tables():
             put(folder / f"{table.name}.csv", table.csv())
             put(folder / f"{table.name}.tex", table.latex())

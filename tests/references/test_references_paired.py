@@ -18,10 +18,10 @@ from report.report_page_reader import read
 from tare.analysis.model import Comparison
 from tare.cli.ending import EXIT_INPUT
 from tare.cli.main import main
-from tare.references.pairing import Beside, Row, SideBySide, set_beside
+from tare.references.pairing import PairedTable, Row, SideBySide, set_beside
 from tare.references.published import load_reference
 from tare.report import build_report
-from tare.report.published import beside_table, tidy_table
+from tare.report.published import published_table, tidy_table
 
 
 @pytest.fixture(scope="module")
@@ -39,11 +39,11 @@ def side(comparison: Comparison) -> SideBySide:
     return set_beside(comparison, load_reference("fayyad2013"))
 
 
-def table(side: SideBySide, number: int) -> Beside:
+def table(side: SideBySide, number: int) -> PairedTable:
     return next(one for one in side.tables if one.table.table == number)
 
 
-def row(one: Beside, arm: str, *, published: bool = False) -> Row:
+def row(one: PairedTable, arm: str, *, published: bool = False) -> Row:
     return next(r for r in one.rows if (r.arm, r.published) == (arm, published))
 
 
@@ -159,7 +159,7 @@ def test_what_the_source_lost_is_said(side: SideBySide) -> None:
 
 
 def test_a_table_looks_as_its_source_does(side: SideBySide) -> None:
-    shown = beside_table(side, table(side, 3)).shown()
+    shown = published_table(side, table(side, 3)).shown()
     assert [cell.text for cell in shown.headings] == [
         "Source",
         "Arm",
@@ -176,7 +176,7 @@ def test_a_table_looks_as_its_source_does(side: SideBySide) -> None:
         "135 µs",
     ]
     assert shown.rows[-1][1].text == "vm (emulated)"
-    assert beside_table(side, table(side, 6)).shown().rows[5][2].text == "281.71 ms"
+    assert published_table(side, table(side, 6)).shown().rows[5][2].text == "281.71 ms"
     assert shown.caption.startswith("Table 3 (section 6.3.1): switch latency max, scenario 1")
 
 
