@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from collections.abc import Iterator
@@ -57,6 +59,19 @@ def asked(way: dict[str, Any], method: str, path: str, body: Any = None) -> Any:
             return await session.ask(method, path, body)
 
     return asyncio.run(ask())
+
+
+def image_of(disk: Path, folder: Path) -> bytes:
+    """Return the image of a VM as a server imports it, see docs/owning.md."""
+    made = folder / "rootfs.img"
+    subprocess.run(["qemu-img", "convert", "-O", "qcow2", str(disk), str(made)], check=True)
+    out, metadata = io.BytesIO(), b"architecture: x86_64\ncreation_date: 1\n"
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        info = tarfile.TarInfo("metadata.yaml")
+        info.size = len(metadata)
+        archive.addfile(info, io.BytesIO(metadata))
+        archive.add(made, "rootfs.img")
+    return out.getvalue()
 
 
 SERVICE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -6,11 +6,8 @@ What this computer may lack of what LXD wants for VMs is played; see :mod:`platf
 from __future__ import annotations
 
 import asyncio
-import io
 import os
 import shutil
-import subprocess
-import tarfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,7 +15,7 @@ from typing import Any, ClassVar
 import pytest
 import pytest_asyncio
 
-from platforms.incus_daemon import POOL, asked, left_in, served, way_of
+from platforms.incus_daemon import POOL, asked, image_of, left_in, served, way_of
 from platforms.vendor_served import started
 from tare.hosts import LocalHost
 from tare.hosts.trace.threads import allowed_cpus
@@ -46,19 +43,6 @@ pytestmark = [
         reason="xorriso, mtools, qemu-utils or dnsmasq-base is not installed",
     ),
 ]
-
-
-def image_of(disk: Path, folder: Path) -> bytes:
-    """Return the image of a VM as a server imports it, see docs/owning.md."""
-    made = folder / "rootfs.img"
-    subprocess.run(["qemu-img", "convert", "-O", "qcow2", str(disk), str(made)], check=True)
-    out, metadata = io.BytesIO(), b"architecture: x86_64\ncreation_date: 1\n"
-    with tarfile.open(fileobj=out, mode="w") as archive:
-        info = tarfile.TarInfo("metadata.yaml")
-        info.size = len(metadata)
-        archive.addfile(info, io.BytesIO(metadata))
-        archive.add(made, "rootfs.img")
-    return out.getvalue()
 
 
 @pytest.fixture(scope="module")

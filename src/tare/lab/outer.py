@@ -185,9 +185,12 @@ class Outer:
             return f"its kernel panicked: {self._console.panic}"
         if code < 0:
             known = {number.value: number.name for number in signal.Signals}
-            return f"its QEMU was killed by {known.get(-code, f'signal {-code}')}"
+            # Where it gave itself up, it said why.
+            said = await self._errors() if -code == signal.SIGABRT else ""
+            why = f": {said}" if said else ""
+            return f"its QEMU was killed by {known.get(-code, f'signal {-code}')}{why}"
         if code:
-            return f"its QEMU ended with code {code}: {await self._errors()}"
+            return f"its QEMU ended with code {code}: {await self._errors() or 'it gave no reason'}"
         ended = self._monitor.ended_by if self._monitor is not None else ""
         words = {"guest-shutdown": "it powered itself off", "guest-reset": "it restarted itself"}
         return words.get(ended, "its QEMU ended by itself")
@@ -197,7 +200,7 @@ class Outer:
             lines = (await self._host.read(self._places.errors)).decode(errors="replace")
             if said := [line for line in lines.splitlines() if "warning:" not in line][-3:]:
                 return "; ".join(line.removeprefix("qemu-system-x86_64: ") for line in said)
-        return "it gave no reason"
+        return ""
 
     async def stop(self) -> None:
         """Ask QEMU to quit, then kill it; may be called again."""
