@@ -31,6 +31,7 @@ ALLOWED = {
     ("images/toolbox/expected.py", "scimark"): "the one program that may be missing",
     ("lab/", "xen"): "the hypervisor that a lab boots, not a platform",
     ("platforms/imported/libvirt_xml.py", "hyperv"): "an element of libvirt's, not a platform",
+    ("platforms/ssh/shown.py", "xen"): "the hypervisor that a machine shows, not a platform",
     ("run/runhost/", "xen"): "the hypervisor that a host is booted with, not a platform",
     ("run/session.py", "ssh"): "how a host is reached, not a platform",
     ("study/hosting.py", "ssh"): "how a host is reached, not a platform",
@@ -96,14 +97,29 @@ def constants_of(sources: Iterable[str], names: frozenset[str]) -> dict[str, str
     for node in chain.from_iterable(ast.parse(source).body for source in sources):
         if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
             continue
-        values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-            aims = target.elts if isinstance(target, ast.Tuple) else [target]
-            for aim, value in zip(aims, values, strict=False):
-                name = value.value if isinstance(value, ast.Constant) else None
-                if isinstance(aim, ast.Name) and aim.id.isupper() and name in names:
-                    found[aim.id] = str(name)
+            pairs = [(target, node.value)]
+            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                pairs = list(zip(target.elts, node.value.elts, strict=False))
+            for aim, value in pairs:
+                held = sorted(_strings(value) & names)
+                if isinstance(aim, ast.Name) and aim.id.isupper() and held:
+                    found[aim.id] = held[0]
     return found
+
+
+def _strings(value: ast.expr) -> set[str]:
+    """Return the strings that a constant is, or that a comparison with it asks for."""
+    match value:
+        case ast.Constant(value=str(text)):
+            return {text}
+        case ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.Set(elts=parts):
+            return set().union(*map(_strings, parts))
+        case ast.Call(func=ast.Name(id="frozenset" | "set"), args=[held]):
+            return _strings(held)
+        case ast.Dict(keys=keys):
+            return set().union(*(_strings(key) for key in keys if key is not None))
+    return set()
 
 
 def home_of(module: str) -> str:

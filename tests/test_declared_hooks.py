@@ -51,7 +51,15 @@ def test_what_is_no_probing_is_left_alone(source: str, place: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "constant", ["BARE = 'bare'", "BARE: Final = 'bare'", "OTHER, BARE = 'subject', 'bare'"]
+    "constant",
+    [
+        "BARE = 'bare'",
+        "BARE: Final = 'bare'",
+        "OTHER, BARE = 'subject', 'bare'",
+        "BARE = frozenset({'bare', 'x'})",
+        "BARE = ('x', 'bare')",
+        "BARE = {'bare': 'Bare', **MORE}",
+    ],
 )
 def test_a_name_is_found_behind_a_constant_of_any_module(constant: str) -> None:
     constants = lint.constants_of([constant, "LOUD = 'loud'\nbare = 'bare'"], NAMES)

@@ -76,7 +76,7 @@ def test_published_rows_come_first_as_printed(side: SideBySide) -> None:
     assert all(v is not None and v.effect is None and v.summary is None for v in xen.values)
 
 
-def test_a_source_without_a_bare_machine_has_no_ratios(comparison: Comparison) -> None:
+def test_values_that_no_bare_machines_stand_beside_have_no_ratios(comparison: Comparison) -> None:
     side = set_beside(comparison, load_reference("hwang2013"))
     rows = [each for one in side.tables for each in one.rows]
     assert rows and all(v is not None and v.ratio is None for each in rows for v in each.values)

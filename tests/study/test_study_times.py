@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
@@ -64,13 +63,13 @@ def test_a_studys_own_header_tells_no_time(name: str) -> None:
     assert not TIME.search(header)
 
 
-@pytest.mark.parametrize(
-    "document", sorted((ROOT / "docs").glob("*.md")), ids=lambda path: path.stem
-)
-def test_no_other_document_promises_the_time_of_a_study(document: Path) -> None:
-    promises = [
-        line
+def test_no_other_document_promises_the_time_of_a_study() -> None:
+    runs = re.compile(rf"^tare run (?:studies/)?({'|'.join(NAMES)})(?:\.yaml)?\b")
+    lines = [
+        f"{document.name}: {line}"
+        for document in sorted((ROOT / "docs").glob("*.md"))
         for line in document.read_text(encoding="utf-8").splitlines()
-        if re.search(r"tare run studies/", line) and TIME.search(line)
+        if runs.search(line)
     ]
-    assert promises == []
+    assert len(lines) > 10
+    assert [line for line in lines if re.search(r"\d+ (min|minutes?|h|hours?)\b", line)] == []

@@ -21,7 +21,7 @@ from tare.run.cost import MEMORY, CellCost
 from tare.run.disk_facts import disk_facts
 from tare.run.host_counters import Counted, Counters, HostSampler
 from tare.run.host_record import HostRecord
-from tare.run.host_trace import WATCHED, HostTracing, host_side
+from tare.run.host_trace import HostTracing, host_side
 from tare.run.hypervisor_side import HypervisorSide
 from tare.run.memory_traffic import MemoryTraffic
 from tare.run.neighbours import LoadReport, Loads
@@ -223,7 +223,7 @@ class Attempt:
         context, subject, cast = self.context, self.cast.subject, self.cast
         loads = Loads(cast.neighbours, context.workloads, self.facts, cast.peer)
         side = host_side(
-            context.tracing if self.host_trace and self.cell.kind in WATCHED else None,
+            context.tracing if self.host_trace and self.workload.logs_gaps else None,
             subject,
             {neighbour.role: neighbour.machine for neighbour in cast.neighbours},
         )

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from tare.hosts import Host
     from tare.platforms.contract import Context, Machine
 
-WATCHED = frozenset({"tick"})
-"""The workloads that log when time was taken from them."""
 _OFF = "recording was not asked for"
 
 

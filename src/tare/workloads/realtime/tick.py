@@ -94,6 +94,7 @@ class Tick(Workload[TickParameters]):
         "A real-time thread of highest priority times a busy loop without a gap; what exceeds the "
         "undisturbed duration is an interrupt, or the hypervisor having taken the CPU away."
     )
+    logs_gaps = True
     parameters = TickParameters
     realtime = True
     from_machine = ("allow_untrusted_tsc",)
