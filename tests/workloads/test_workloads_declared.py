@@ -99,6 +99,24 @@ def test_a_load_that_is_measured_itself_ends(load: str) -> None:
     assert WORKLOADS["tick"].ending(TickParameters()) == TickParameters()
 
 
+@ALL
+def test_what_is_counted_and_how_many_threads_load_is_declared(workload: Workload[Any]) -> None:
+    asked = parameters_of(workload.name)
+    counting = "counters" in workload.parameters.model_fields
+    assert not workload.counts_memory(asked)
+    if counting:
+        assert workload.counts_memory(asked.model_copy(update={"counters": True}))
+    assert counting == (workload.name in ("tick", "memory-bandwidth"))
+    assert workload.logs_gaps == (workload.name == "tick")
+    assert workload.threads_for(asked) == workload.request(asked).get("threads")
+
+
+def test_a_load_wants_as_many_cpus_as_it_has_threads() -> None:
+    load = WORKLOADS["cpu-load"]
+    assert load.threads_for(load.parameters.model_validate({"threads": 3})) == 3
+    assert load.threads_for(load.parameters.model_validate({})) is None
+
+
 def test_tick_speaks_nanoseconds_to_the_agent() -> None:
     tick = WORKLOADS["tick"]
     request = tick.request(

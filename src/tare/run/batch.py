@@ -170,7 +170,9 @@ class BatchRunner:
                     watch=watch,
                     unaltered=partial(held_unaltered, context.host, context.ledger),
                     in_step=None if side is None else InStep(side, index),
-                    memory_of=arm.own_memory_of(context, cell.parameters),
+                    memory_of=arm.own_memory_of(
+                        context, self.cells.workloads[cell.kind], cell.parameters
+                    ),
                 )
                 fault = await attempt.carry_out()
                 self.stop.cell_over()

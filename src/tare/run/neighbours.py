@@ -200,7 +200,7 @@ class Loads:
             raise await _why_ended(neighbour, handle)
         load = self.workloads[neighbour.load]
         parameters = load.parameters.model_validate(dict(neighbour.parameters))
-        threads = load.request(parameters).get("threads") or len(neighbour.machine.inner_cpus)
+        threads = load.threads_for(parameters) or len(neighbour.machine.inner_cpus)
         # Before it is asked for its result: what stands still does not answer.
         share: dict[str, Any] = {"ran_share": None, "wanted_share": None}
         if load.keeps_busy:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from tare.errors import MachineFault
 from tare.platforms.contract import Context, Platform, PlatformOptions, Prepared, Shape
-from tare.workloads.hardware import COUNTERS
 
 if TYPE_CHECKING:
     from tare.hosts import Host
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from tare.study.cells import Batch
     from tare.study.releases import Release
     from tare.workloads import MachineFacts
+    from tare.workloads.contract import Workload
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,12 @@ class ReadyArm:
         """Return where its machines are started: with the kernel and the release that it names."""
         return replace(context, kernel=self.kernel, release=self.release)
 
-    def own_memory_of(self, context: Context, parameters: Mapping[str, Any]) -> Host | None:
+    def own_memory_of(
+        self, context: Context, workload: Workload[Any], given: Mapping[str, Any]
+    ) -> Host | None:
         """Return the host whose memory its machines use, where a cell wants that counted."""
-        if not parameters.get(COUNTERS) or self.platform.stated(self.options).elsewhere:
+        asked = workload.parameters.model_validate(dict(given))
+        if not workload.counts_memory(asked) or self.platform.stated(self.options).elsewhere:
             return None
         return context.host
 

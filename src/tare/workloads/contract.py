@@ -172,6 +172,15 @@ class Workload(ABC, Generic[P]):
         """Return the least vCPUs of a machine that carries it with these parameters."""
         return 1
 
+    def threads_for(self, parameters: P) -> int | None:
+        """Return how many CPUs it wants as a neighbour's load; None: as many as its machine has."""
+        asked = self.request(parameters).get("threads")
+        return None if asked is None else max(1, int(asked))
+
+    def counts_memory(self, parameters: P) -> bool:
+        """Return whether what the host's memory moves meanwhile is to be counted beside it."""
+        return False
+
     def metrics_for(self, parameters: P) -> tuple[Metric, ...]:
         """Return what a cell with these parameters tells, in the order of reports."""
         return self.metrics

@@ -7,8 +7,6 @@ from typing import Any
 
 from tare.workloads.values import shortened
 
-COUNTERS = "counters"
-"""The parameter by which a workload's processor, and its host's memory, are counted."""
 HARDWARE = "hardware"
 """Where the agent's result, and a cell's record, hold what was counted."""
 SUMMARY = (

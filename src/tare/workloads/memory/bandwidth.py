@@ -87,6 +87,10 @@ class MemoryBandwidth(Workload[MemoryBandwidthParameters]):
         """Return the seconds that the clock ends."""
         return parameters.duration * len(self.metrics)
 
+    def counts_memory(self, parameters: MemoryBandwidthParameters) -> bool:
+        """Return whether a study asks for counters."""
+        return parameters.counters
+
     def facts(
         self, parameters: MemoryBandwidthParameters, result: Mapping[str, Any]
     ) -> Mapping[str, Any]:

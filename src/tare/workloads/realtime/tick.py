@@ -187,6 +187,10 @@ class Tick(Workload[TickParameters]):
             return parameters.duration
         return (parameters.samples or DEFAULT_SAMPLES) * parameters.loop
 
+    def counts_memory(self, parameters: TickParameters) -> bool:
+        """Return whether a study asks for counters."""
+        return parameters.counters
+
     def facts(self, parameters: TickParameters, result: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return what the processor counted, if it was asked to.
 
