@@ -140,6 +140,8 @@ def test_every_command_tells_of_what_is_left_out(install: Install, tmp_path: Pat
     platforms = told["properties"]["arms"]["additionalProperties"]["properties"]["platform"]
     assert "mine" in platforms["enum"]
     assert "theirs" not in platforms["enum"]
+    listed = tare(tmp_path, "platforms").stdout
+    assert "mine" in listed and "theirs" not in listed
 
 
 def test_an_output_that_cannot_be_written_is_told(tmp_path: Path) -> None:
@@ -149,13 +151,19 @@ def test_an_output_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.boots
-def test_the_doctor_tells_of_what_is_left_out(install: Install, tmp_path: Path) -> None:
+def test_the_doctor_tells_of_all_that_is_installed_and_of_what_is_left_out(
+    install: Install, tmp_path: Path
+) -> None:
     install("tare-theirs", "import nothing_of_the_kind")
+    install("tare-mine", GOOD, name="mine")
     told = json.loads(tare(tmp_path, "doctor", "--json").stdout)
+    (mine,) = [each for each in told["platforms"] if each["platform"] == "mine"]
+    assert mine["usable"]
     (left,) = told["left_out"]
     assert (left["name"], left["package"]) == ("theirs", "tare-theirs")
     shown = tare(tmp_path, "doctor")
     assert shown.returncode == 0, shown.stderr
+    assert "✓ mine: " in shown.stdout
     assert "✗ platform theirs: it is installed by tare-theirs but left out" in shown.stdout
     assert "pip uninstall tare-theirs" in shown.stdout
 

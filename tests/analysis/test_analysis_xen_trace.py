@@ -20,7 +20,7 @@ from tare.analysis.host_track import Cause
 from tare.analysis.spike_cells import SpikeCell, match_cell
 from tare.platforms.xen.trace.records import Change, Runstate, records
 from tare.platforms.xen.trace.schedule import domain_of, schedule
-from tare.run.xen_side import watched
+from tare.run.xen_trace import watched
 
 FOLDER = Path(__file__).resolve().parents[1] / "fixtures" / "xentrace"
 CULPRIT = Cause("preempted", "neighbour-1 (vCPU 0)")

@@ -19,7 +19,7 @@ from tare.hosts import (
     clean_all,
     ledger_path,
 )
-from tare.hosts.ledger.cleanup import remove_cgroup
+from tare.hosts.control_groups import remove_cgroup
 from tare.hosts.processes import find_by_token, start_time
 from tare.platforms.oci.leftovers import undo_container
 

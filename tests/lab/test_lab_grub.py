@@ -23,6 +23,7 @@ from tare.lab.options import GIB, MIB, LabOptions
 from tare.lab.outer import Outer
 from tare.lab.seed import Keys, initramfs, make_keys
 from tare.platforms.contract import Context
+from tare.platforms.host_hypervisor import hypervisors_of
 from tare.registry import installed
 from tare.run.runhost.booted import running
 from tare.run.runhost.ssh import SshRunHost
@@ -202,12 +203,15 @@ async def test_a_host_is_rebooted_by_grub_into_what_an_arm_needs(
         assert host.boot_id() == first, "what runs already needs no reboot"
         await run_host.under("xen:credit", 1)
         assert host.boot_id() != first
-        assert await running(host) == run_host._now
-        assert run_host._now.scheduler == "credit"
+        known = hypervisors_of(run_host.platforms.values())
+        assert await running(host, known) == run_host._now
+        assert run_host._now.details.scheduler == "credit"
         assert run_host.cpus.online == (0, 1)
         await run_host.under("none", 2)
-        assert (await running(host)).hypervisor == "none"
-        with pytest.raises(MachineFault, match="rebooted for xen and came back with no Xen"):
+        assert (await running(host, known)).below is None
+        with pytest.raises(
+            MachineFault, match="rebooted for xen and came back with a kernel with no"
+        ):
             await run_host.under("xen", 2)
     assert any("rebooting" in sentence for sentence in told)
     assert not ledger.open_entries()

@@ -26,7 +26,7 @@ from tare.lab.options import GIB, MIB, LabOptions, Scheduler
 from tare.platforms.xen.machine import XenMachine
 from tare.platforms.xen.options import XenOptions
 from tare.platforms.xen.platform import Xen, launch
-from tare.run.xen_side import XenSide
+from tare.run.xen_trace import XenTrace
 from tare.workloads import WORKLOADS, MachineFacts, fitted
 
 pytestmark = [
@@ -38,9 +38,11 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
 ]
 
-HOG = {"period_ns": 100_000_000, "length_ns": 20_000_000, "count": 80, "priority": 98}
+HOG = {"period_ns": 100_000_000, "length_ns": 20_000_000, "priority": 98}
 """Shorter than Xen's time slice, so that it has the CPU at one stretch once it is woken."""
-TICK_S = 9.0
+TICK_S = {"pv": 9.0, "pvh": 27.0}
+"""Of a PVH guest's time a third only lies between two stretches of its neighbour's that are seen
+whole: an emulated processor takes long to enter and to leave such a guest."""
 CULPRIT = Cause("preempted", "neighbour-1 (vCPU 0)")
 
 
@@ -76,21 +78,24 @@ class Disturbed:
 
 
 async def measured(
-    subject: XenMachine, neighbour: XenMachine | None, load: Mapping[str, Any] = HOG
+    subject: XenMachine, neighbour: XenMachine | None, tick_s: float
 ) -> tuple[SpikeCell, Mapping[str, Any], Outcome, Outcome | None]:
     below = subject.traced_below()
     assert below is not None
-    side = XenSide(below, subject, {"neighbour-1": neighbour} if neighbour else {})
+    side = XenTrace(below, subject, {"neighbour-1": neighbour} if neighbour else {})
     await side.open()
     barrier = Barrier(2 if neighbour else 1, side.begin)
     tick = WORKLOADS["tick"]
-    asked = tick.parameters.model_validate({"duration": TICK_S, "log": 1_000_000})
+    asked = tick.parameters.model_validate({"duration": tick_s, "log": 1_000_000})
     facts = MachineFacts(
         emulated=True, memory=SHAPE.memory, last_level_cache=1 << 20, caches=1 << 20
     )
     request = fitted(tick, tick.request(asked), facts)
     running = [subject.agent.run("tick", request, barrier=barrier, deadline_s=PATIENCE_S)]
     if neighbour is not None:
+        # A second less, so that it ends before what it disturbs does.
+        count = round((tick_s - 1.0) * 1e9 / HOG["period_ns"])
+        load = {**HOG, "count": count}
         running.append(neighbour.agent.run("hog", load, barrier=barrier, deadline_s=PATIENCE_S))
     try:
         outcome, *others = await asyncio.gather(*running)
@@ -113,9 +118,9 @@ async def tightest(machine: XenMachine) -> ClockReading:
     return min(readings, key=lambda each: each.host_after_ns - each.host_before_ns)
 
 
-async def disturbed(subject: XenMachine, neighbour: XenMachine) -> Disturbed:
+async def disturbed(subject: XenMachine, neighbour: XenMachine, tick_s: float) -> Disturbed:
     first = await tightest(neighbour)
-    cell, kept, outcome, hog = await measured(subject, neighbour)
+    cell, kept, outcome, hog = await measured(subject, neighbour, tick_s)
     assert hog is not None
     # A PV guest's counter is the host's, so the hog's own stamps can be placed without Xen's trace:
     # between two readings of its clock with its counter, before and after it all.
@@ -161,7 +166,7 @@ async def test_rtds_grants_its_budget_and_what_it_holds_back_is_told_as_that(
             assert shown.split()[-3:] == ["20000", "6000", "no"]
             granted = machine.applied["scheduling"]["granted"]
             assert granted == {"period_us": 20_000, "budget_us": 6_000, "extra_time": False}
-            cell, facts, outcome, _ = await measured(machine, None)
+            cell, facts, outcome, _ = await measured(machine, None, TICK_S["pv"])
         finally:
             await machine.stop()
     took: dict[str, int] = {}
@@ -182,7 +187,7 @@ async def test_a_neighbour_of_known_pattern_is_found_again(xen_lab: Inside, kind
     try:
         neighbour = await started(xen_lab, "pv", "neighbour-1")
         try:
-            done = await disturbed(subject, neighbour)
+            done = await disturbed(subject, neighbour, TICK_S[kind])
         finally:
             await neighbour.stop()
     finally:

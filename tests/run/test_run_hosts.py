@@ -5,7 +5,8 @@ A reboot needs a computer of its own, so here the host is a double that answers 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pytest
@@ -14,16 +15,21 @@ from tare.errors import InputError, MachineFault
 from tare.hosts.contract import Completed
 from tare.hosts.ssh.host import SshHost
 from tare.hosts.ssh.options import options_of, way_of
-from tare.platforms.contract import Context
+from tare.platforms.bare import Bare, BareOptions
+from tare.platforms.contract import Context, Platform, Statement
+from tare.platforms.host_hypervisor import Details, HostHypervisor, hypervisors_of
+from tare.platforms.xen.below import XEN
 from tare.registry import installed
 from tare.run.runhost import ssh as sshstation
-from tare.run.runhost.booted import IN_DOM0, Running, mark_of, running
+from tare.run.runhost.booted import Running, mark_of, running
 from tare.run.runhost.ssh import SshRunHost, ssh_options
 from tare.study.hosting import Boot, HostSpec
 from tare.study.placement import HostCpus
 
 MENU = {"kvm": {"entry": "plain"}, "xen": {"entry": "xen"}, "xen_credit": {"entry": "credit"}}
 SCHEDULERS = {"xen": "credit2", "credit": "credit"}
+ACRN_SIGN = "/sys/devices/virtual/misc/acrn_hsm/name"
+ACRN = HostHypervisor("acrn", "ACRN", {ACRN_SIGN: "ACRN"}, "in ACRN's service VM")
 
 
 @dataclass
@@ -45,6 +51,12 @@ class Rebooting:
 
     async def read(self, path: str) -> bytes:
         if self.boots == "plain":
+            raise FileNotFoundError(path)
+        if self.boots == "acrn":
+            if path != ACRN_SIGN:
+                raise FileNotFoundError(path)
+            return b"ACRN\n"
+        if path == ACRN_SIGN:
             raise FileNotFoundError(path)
         return b"xen\n" if path == "/sys/hypervisor/type" else b"control_d\n"
 
@@ -74,12 +86,17 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sshstation, "TRY_EVERY_S", 0.0)
 
 
-async def run_host(host: Rebooting, menu: dict[str, Any] | None = None) -> SshRunHost:
+async def run_host(
+    host: Rebooting,
+    menu: dict[str, Any] | None = None,
+    platforms: Mapping[str, Platform[Any]] | None = None,
+) -> SshRunHost:
+    platforms = installed().platforms if platforms is None else platforms
     real = cast(SshHost, host)
     boot = None if menu is None else Boot.model_validate({**menu, "patience": 5.0})
     context = cast(Context, object())
-    now = await running(real)
-    return SshRunHost(real, context, installed().platforms, {}, boot, now, lambda _: None)
+    now = await running(real, hypervisors_of(platforms.values()))
+    return SshRunHost(real, context, platforms, {}, boot, now, lambda _: None)
 
 
 def boot_of(where: SshRunHost, platform: str, **options: Any) -> str:
@@ -100,18 +117,19 @@ async def test_arms_share_the_boots_that_they_can() -> None:
 def mark(where: SshRunHost, platform: str, **options: Any) -> str:
     asked = installed().platforms[platform]
     model = asked.options.model_validate(options)
-    return mark_of(asked, model, where.boot_of(asked, model), where.hypervisor)
+    known = hypervisors_of(where.platforms.values())
+    return mark_of(asked, model, where.boot_of(asked, model), where.hypervisor, known)
 
 
 async def test_without_a_kernel_that_runs_without_xen_the_baseline_runs_in_dom0() -> None:
     beside_xen = await run_host(Rebooting(boots="xen"))
     assert boot_of(beside_xen, "bare") == "any"
     assert await beside_xen.under("any", 1) is beside_xen.context
-    assert mark(beside_xen, "bare") == mark(beside_xen, "oci") == IN_DOM0
+    assert mark(beside_xen, "bare") == mark(beside_xen, "oci") == XEN.mark
     assert mark(beside_xen, "xen") == mark(beside_xen, "qemu") == ""
     only_xen = await run_host(Rebooting(), {"xen": {"entry": "xen"}})
     assert boot_of(only_xen, "bare") == "xen"
-    assert mark(only_xen, "bare") == IN_DOM0
+    assert mark(only_xen, "bare") == XEN.mark
 
 
 async def test_a_baseline_without_xen_below_bears_no_mark() -> None:
@@ -164,13 +182,17 @@ async def test_without_a_boot_menu_what_is_missing_is_said() -> None:
     where = await run_host(Rebooting())
     with pytest.raises(InputError) as caught:
         await where.under("xen:credit", 0)
-    assert "needs Xen with sched=credit, and root@x runs no Xen" in caught.value.message
+    needed, runs = caught.value.message.split(", and ")
+    assert needed == "needs Xen with its scheduler credit"
+    assert runs == "root@x runs a kernel with no hypervisor below it"
     assert "xen-credit: {entry" in caught.value.hint
 
 
 async def test_a_host_that_comes_back_otherwise_is_told() -> None:
     where = await run_host(Rebooting(menu={"plain": "plain", "xen": "plain"}), MENU)
-    with pytest.raises(MachineFault, match="was rebooted for xen and came back with no Xen"):
+    with pytest.raises(
+        MachineFault, match="was rebooted for xen and came back with a kernel with no"
+    ):
         await where.under("xen", 1)
 
 
@@ -186,7 +208,7 @@ async def test_a_reboot_by_others_is_noticed() -> None:
     where = await run_host(host)
     await where.under("xen", 1)
     host.boots, host.number = "plain", 2
-    with pytest.raises(InputError, match="runs no Xen"):
+    with pytest.raises(InputError, match="runs a kernel with no hypervisor below it"):
         await where.under("xen", 1)
     assert await where.under("any", 1) is where.context
 
@@ -199,11 +221,77 @@ async def test_a_lost_host_is_waited_for() -> None:
 
 
 def test_what_is_no_hypervisor_of_the_hosts_own_does_not_count() -> None:
-    assert Running("none").is_("kvm")
-    assert not Running("none").is_("xen")
-    assert Running("xen", "credit2").is_("xen")
-    assert not Running("xen", "credit2").is_("xen:credit")
-    assert not Running("xen", "credit2").is_("none")
+    assert Running().is_("kvm")
+    assert not Running().is_("xen")
+    xen = Running(XEN, Details("credit2"))
+    assert xen.is_("xen")
+    assert not xen.is_("xen:credit")
+    assert not xen.is_("none")
+    assert not xen.is_("acrn")
+
+
+class Acrn(Bare):
+    """A platform of somebody's own, whose machines need a hypervisor that Tare does not know."""
+
+    name = "acrn"
+    host_hypervisors = (ACRN,)
+
+    def stated(self, options: BareOptions) -> Statement:
+        """Return what it offers, on a host that is booted with it."""
+        return replace(super().stated(options), host_boot="acrn")
+
+
+def with_acrn(**more: Platform[Any]) -> dict[str, Platform[Any]]:
+    return {**installed().platforms, "acrn": Acrn(), **more}
+
+
+async def test_a_hypervisor_of_somebodys_own_is_booted_and_recognised() -> None:
+    host = Rebooting(menu={"plain": "plain", "with acrn": "acrn"})
+    menu = {"none": {"entry": "plain"}, "others": {"acrn": {"entry": "with acrn"}}}
+    where = await run_host(host, menu, with_acrn())
+    assert where.boot_of(Acrn(), BareOptions()) == "acrn"
+    await where.under("acrn", 1)
+    assert (host.number, host.boots, where.hypervisor) == (2, "acrn", "ACRN")
+    await where.under("acrn", 1)
+    assert host.number == 2
+    await where.under("none", 2)
+    assert (host.number, host.boots, where.hypervisor) == (3, "plain", "")
+
+
+async def test_what_runs_above_a_hypervisor_of_somebodys_own_is_marked() -> None:
+    where = await run_host(Rebooting(boots="acrn"), None, with_acrn())
+    known = hypervisors_of(where.platforms.values())
+    bare = Bare()
+    assert where.boot_of(bare, BareOptions()) == "any"
+    assert mark_of(bare, BareOptions(), "any", where.hypervisor, known) == ACRN.mark
+    assert mark_of(bare, BareOptions(), "acrn", "", known) == ACRN.mark
+    assert mark_of(Acrn(), BareOptions(), "any", where.hypervisor, known) == ""
+
+
+async def test_a_hypervisor_without_an_entry_is_told_where_to_name_one() -> None:
+    with pytest.raises(InputError) as caught:
+        await (await run_host(Rebooting(), MENU, with_acrn())).under("acrn", 1)
+    assert "needs ACRN, and root@x runs a kernel with no hypervisor" in caught.value.message
+    assert "host: {boot: {others.acrn: {entry: …}}}" in caught.value.hint
+
+
+async def test_a_hypervisor_that_no_platform_tells_how_to_recognise_is_refused() -> None:
+    host = Rebooting()
+    menu = {"others": {"jailhouse": {"entry": "plain"}}}
+    with pytest.raises(InputError, match="no platform says how that is recognised"):
+        await (await run_host(host, menu)).under("jailhouse", 1)
+    assert not host.asked
+
+
+@pytest.mark.parametrize("word", ["", "kvm", "none", "any", "itself", "xen:credit", "a b"])
+def test_a_hypervisors_word_is_one_that_a_boot_can_begin_with(word: str) -> None:
+    with pytest.raises(ValueError, match="names no hypervisor"):
+        HostHypervisor(word, "Mine", {"/x": ""}, "above it")
+
+
+def test_a_hypervisor_without_a_sign_is_refused() -> None:
+    with pytest.raises(ValueError, match="has no sign"):
+        HostHypervisor("mine", "Mine", {}, "above it")
 
 
 def test_the_way_to_a_host_holds_no_secret_and_is_found_again() -> None:

@@ -8,26 +8,30 @@ from pathlib import Path
 import pytest
 
 from tare.hosts import LocalHost
+from tare.registry import installed
 from tare.run.folder import RunFolder
 from tare.run.outputs import MOST_LOG_BYTES, save_logs, save_output
 
+WORKLOADS = installed().workloads
+FILEBENCH = WORKLOADS["filebench"]
 CELL = "b001/qemu-pv/one-cpu/fio[mode=random-read]#2"
 
 
 @pytest.mark.parametrize("said", [{"jobs": [{"read": {"bw": 1}}]}, "plain µ\ud800 text\n"])
 def test_a_programs_words_are_kept_with_the_cell(tmp_path: Path, said: object) -> None:
     folder = RunFolder(tmp_path)
-    key = "fio" if isinstance(said, dict) else "output"
-    path = tmp_path / save_output(folder, CELL, {key: said, "wall_s": 1.0})
+    workload = WORKLOADS["fio"] if isinstance(said, dict) else FILEBENCH
+    key = workload.own_words
+    path = tmp_path / save_output(folder, CELL, workload, {key: said, "wall_s": 1.0})
     assert path.parent == folder.outputs
     kept = path.read_text()
     assert json.loads(kept) == said if isinstance(said, dict) else kept == "plain µ? text\n"
-    other = save_output(folder, CELL.replace("#2", ""), {key: said})
+    other = save_output(folder, CELL.replace("#2", ""), workload, {key: said})
     assert tmp_path / other != path
 
 
 def test_where_no_program_wrote_anything_nothing_is_kept(tmp_path: Path) -> None:
-    assert save_output(RunFolder(tmp_path), CELL, {"wall_s": 1.0, "output": ""}) == ""
+    assert save_output(RunFolder(tmp_path), CELL, FILEBENCH, {"wall_s": 1.0, "output": ""}) == ""
     assert list(tmp_path.iterdir()) == []
 
 

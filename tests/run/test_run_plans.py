@@ -20,13 +20,13 @@ from run.run_driving import TARE, tare
 from tare.errors import InputError
 from tare.hosts.local import LocalHost
 from tare.platforms.contract import Verdict
+from tare.platforms.xen.below import XEN
 from tare.registry import installed
 from tare.run import remembered
 from tare.run.catalog import build_catalog
 from tare.run.planning import Outlook, plan_here, show_plan
 from tare.run.remembered import RememberedHost, keep, question, recall
 from tare.run.runhost.assumed import AssumedHost, assumed_host, at_best
-from tare.run.runhost.booted import IN_DOM0, XEN
 from tare.run.setup import StudySource
 from tare.study.load import load_study, parse_study
 from tare.study.model import Study
@@ -183,15 +183,15 @@ def test_a_memory_that_is_torn_is_no_memory(state: Path) -> None:
 
 async def test_beside_xen_a_baseline_runs_in_dom0_and_is_told_of() -> None:
     study = small("{ssh: xen1.example}")
-    remember(study, {}, hypervisor=XEN, cpus=HostCpus((0, 1, 2)))
+    remember(study, {}, hypervisor=XEN.name, cpus=HostCpus((0, 1, 2)))
     outlook = await planned(study)
-    assert f"the baseline bare runs {IN_DOM0}, and all ratios are to that" in shown(outlook)
+    assert f"the baseline bare runs {XEN.mark}, and all ratios are to that" in shown(outlook)
     assert outlook.believed["kvm"].verdict.mark == ""
 
 
 async def test_a_boot_menu_with_xen_alone_makes_dom0_the_baseline() -> None:
     outlook = await planned(small(MENU))
-    assert outlook.believed["bare"].verdict.mark == IN_DOM0
+    assert outlook.believed["bare"].verdict.mark == XEN.mark
     assert {batch.boot for batch in outlook.plan.batches if batch.arm == "bare"} == {"xen"}
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from tare.errors import MachineFault
 from tare.hosts.contract import Host
+from tare.hosts.ledger.ledger import Entry
+from tare.hosts.ledger.undoing import PREFIX, Refused, Undo
 
 _IP_S = 20.0
 
@@ -30,3 +33,17 @@ async def remove_network_part(host: Host, kind: str, name: str) -> bool:
     if not done.ok and await host.exists(Path(there)):
         raise MachineFault(done.words())
     return True
+
+
+async def _undo_network(host: Host, entry: Entry) -> str:
+    name = str(entry.details["name"])
+    if not name.startswith(PREFIX) or "/" in name:
+        raise Refused(f"its name does not begin with {PREFIX}")
+    if entry.boot != host.boot_id():
+        return ""
+    what = "network namespace" if entry.kind == "netns" else "network interface"
+    removed = await remove_network_part(host, entry.kind, name)
+    return f"Removed {what} {name}." if removed else ""
+
+
+UNDOERS: Mapping[str, Undo] = {"link": _undo_network, "netns": _undo_network}

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
 
-from tare.errors import InputError
+from tare.errors import InputError, MachineFault
 from tare.hosts.contract import Completed, Host
+from tare.hosts.ledger.ledger import Entry
+from tare.hosts.ledger.undoing import PREFIX, Refused, Undo
 
 _TRIES = 20
 _PAUSE_S = 0.1
@@ -67,3 +70,18 @@ async def _run(host: Host, program: str, *arguments: str) -> Completed:
         return await host.run(["sh", "-c", script, "sh", program, *arguments], timeout_s=60)
     except InputError as error:
         return Completed(127, b"", error.message.encode())
+
+
+async def _undo_loop(host: Host, entry: Entry) -> str:
+    path = PurePosixPath(str(entry.details["path"]))
+    ours = any(part.startswith(PREFIX) for part in path.parts)
+    if not path.is_absolute() or ".." in path.parts or not ours:
+        raise Refused(f"no part of the path is named {PREFIX}…")
+    if entry.boot != host.boot_id() or not await attached(host, Path(path)):
+        return ""
+    if not await detach(host, Path(path)):
+        raise MachineFault("it is in use")
+    return f"Detached the loop device of {path}."
+
+
+UNDOERS: Mapping[str, Undo] = {"loop": _undo_loop}

@@ -8,9 +8,11 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tare.errors import MachineFault
 from tare.hosts.begun import begun
 from tare.hosts.contract import Host, Process
 from tare.hosts.ledger.ledger import Entry, Ledger
+from tare.hosts.ledger.undoing import Undo
 
 TOKEN_VARIABLE = "TARE_TOKEN"
 _FIND = f'grep -lszxF "{TOKEN_VARIABLE}=$1" /proc/[0-9]*/environ'
@@ -150,3 +152,29 @@ async def kill_and_wait(host: Host, pids: Sequence[int], timeout_s: float = 5.0)
             break
         await asyncio.sleep(0.02)
     return tuple(left)
+
+
+async def _undo_process(host: Host, entry: Entry) -> str:
+    if entry.boot != host.boot_id():
+        return ""
+    killed: set[int] = set()
+    # Again, for what began to run while the others were killed.
+    while pids := await _pids(host, entry):
+        killed |= pids
+        if left := await kill_and_wait(host, sorted(pids)):
+            raise MachineFault(f"process {left[0]} does not end")
+    if not killed:
+        return ""
+    ids = ", ".join(map(str, sorted(killed)))
+    return f"Killed {entry.details.get('command', 'process')} (process {ids})."
+
+
+async def _pids(host: Host, entry: Entry) -> set[int]:
+    pids = set(await find_by_token(host, str(entry.details["token"])))
+    pid, began = entry.details.get("pid"), entry.details.get("starttime")
+    if pid is not None and began is not None and await start_time(host, int(pid)) == began:
+        pids.add(int(pid))
+    return pids
+
+
+UNDOERS: Mapping[str, Undo] = {"process": _undo_process}

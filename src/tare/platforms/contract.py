@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from tare.hosts.leaving import Leaving
+from tare.platforms.host_hypervisor import HostHypervisor
 from tare.platforms.machine import (
     SUBJECT,
     TRIAL,
@@ -145,6 +146,8 @@ class Platform(ABC, Generic[O]):
 
     name: ClassVar[str]
     """How studies name it."""
+    product: ClassVar[str] = ""
+    """What its makers call it, where that is another word; empty: as studies name it."""
     known_as: ClassVar[Mapping[str, str]] = {}
     """Other words that people have for it, each to the options that it means besides the platform,
     such as ``accelerator: kvm``; a study that says one is told what to write instead."""
@@ -152,6 +155,9 @@ class Platform(ABC, Generic[O]):
     """The model of its options."""
     variants: ClassVar[tuple[Variant, ...]] = (Variant(),)
     """The ways to use it that are worth telling apart."""
+    host_hypervisors: ClassVar[tuple[HostHypervisor, ...]] = ()
+    """Those that a host must be booted with for its machines, below the host's kernel; what
+    :meth:`stated` asks for under ``host_boot`` begins with the word of one."""
     undoers: ClassVar[Mapping[str, Undo]] = {}
     """How what its machines leave on a host is undone, by the kind of the ledger's entry.
 

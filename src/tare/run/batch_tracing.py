@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tare.platforms.host_hypervisor import hypervisor_of
 from tare.run.host_trace import host_tracing
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ async def traced_cells(
         context: Where its machines are.
         held: Gives the recorder back.
     """
-    # Xen's own trace serves its machines: dom0's kernel would tell nothing of them.
-    if not batch.host_trace or context.host.local or batch.boot.startswith("xen"):
+    # A kernel above a hypervisor tells nothing of the machines that run beside it.
+    if not batch.host_trace or context.host.local or hypervisor_of(batch.boot):
         return cells
     return replace(cells, tracing=await held.enter_async_context(host_tracing(context)))

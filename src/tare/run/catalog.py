@@ -24,6 +24,9 @@ def build_catalog() -> Catalog:
         neighbours_only=frozenset(
             name for name, kind in parts.workloads.items() if kind.neighbour_only
         ),
+        products={
+            name: platform.product for name, platform in parts.platforms.items() if platform.product
+        },
         known_as={
             word: ", ".join(filter(None, (name, besides)))
             for name, platform in parts.platforms.items()

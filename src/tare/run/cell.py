@@ -21,7 +21,7 @@ from tare.run.cost import MEMORY, CellCost
 from tare.run.disk_facts import disk_facts
 from tare.run.host_counters import Counted, Counters, HostSampler
 from tare.run.host_record import HostRecord
-from tare.run.host_trace import HostTracing, host_side
+from tare.run.host_trace import HostTracing, trace_of_cell
 from tare.run.hypervisor_side import HypervisorSide
 from tare.run.memory_traffic import MemoryTraffic
 from tare.run.neighbours import LoadReport, Loads
@@ -196,7 +196,7 @@ class Attempt:
             if self.unaltered is not None:
                 await self.unaltered()
             result = measured.outcome.value
-            if said := save_output(self.context.folder, self.cell.id, result):
+            if said := save_output(self.context.folder, self.cell.id, self.workload, result):
                 self.logs = (*self.logs, said)
             values = self.workload.observe(self.parameters, result)
             measured = replace(measured, told=self.workload.facts(self.parameters, result))
@@ -222,7 +222,7 @@ class Attempt:
     async def _measure(self) -> _Measured:
         context, subject, cast = self.context, self.cast.subject, self.cast
         loads = Loads(cast.neighbours, context.workloads, self.facts, cast.peer)
-        side = host_side(
+        side = trace_of_cell(
             context.tracing if self.host_trace and self.workload.logs_gaps else None,
             subject,
             {neighbour.role: neighbour.machine for neighbour in cast.neighbours},

@@ -19,6 +19,7 @@ from tare.platforms.contract import (
     ToolboxFiles,
     Verdict,
 )
+from tare.platforms.host_hypervisor import hypervisors_of
 from tare.platforms.linux.network import lacking_switch, offered_network, with_network
 from tare.run.arm_facts import recorded
 from tare.run.lacking import lacking, lacking_loads
@@ -129,6 +130,7 @@ async def _check_booted(
                     study.arms[name].options,
                     boot,
                     run_host.hypervisor,
+                    hypervisors_of(run_host.platforms.values()),
                 ),
                 run_host.crowding,
             ),

@@ -22,7 +22,7 @@ from tare.hosts.trace.threads import (
 from tare.platforms.oci.cgroups import cgroup_mounts
 from tare.run.host_clock import clock_offset, host_agent, on_the_host, readings
 from tare.run.host_record import HostRecord
-from tare.run.xen_side import XenSide
+from tare.run.xen_trace import XenTrace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,18 +58,18 @@ async def host_tracing(context: Context) -> AsyncIterator[HostTracing]:
         yield HostTracing(context.host, recorder, context=context)
 
 
-def host_side(
+def trace_of_cell(
     tracing: HostTracing | None, subject: Machine, others: Mapping[str, Machine]
-) -> HostSide | XenSide:
-    """Return what records the host's side of one cell; for the arguments see :class:`HostSide`."""
+) -> HostTrace | XenTrace:
+    """Return what records the host's side of one cell; for the arguments see :class:`HostTrace`."""
     below = subject.traced_below()
     if tracing is None or below is None:
-        return HostSide(tracing, subject, others)
-    return XenSide(below, subject, others)
+        return HostTrace(tracing, subject, others)
+    return XenTrace(below, subject, others)
 
 
 @dataclass
-class HostSide:
+class HostTrace:
     """Records the host's side of one cell.
 
     Args:

@@ -14,35 +14,36 @@ from tare.run.series import file_stem
 if TYPE_CHECKING:
     from tare.hosts import Host
     from tare.run.folder import RunFolder
+    from tare.workloads.contract import Workload
 
 MOST_LOG_BYTES = 4 << 20
 """Of each log; what a guest says without end is kept from its end."""
-SAID = ("fio", "output")
-"""The keys of an agent's result that hold a program's own words: JSON, or text."""
 
 
-def save_output(folder: RunFolder, cell: str, result: Mapping[str, Any]) -> str:
+def save_output(
+    folder: RunFolder, cell: str, workload: Workload[Any], result: Mapping[str, Any]
+) -> str:
     """Write what the program of a cell wrote into the run's folder.
 
     Args:
         folder: The run's folder.
         cell: The cell's identity.
+        workload: What the cell measured; it says where a result has its program's own words.
         result: The agent's result.
 
     Returns:
         The file's path relative to the folder; empty where no program wrote anything.
     """
-    for key in SAID:
-        said = result.get(key)
-        if not said:
-            continue
-        plain = isinstance(said, str)
-        path = folder.outputs / f"{file_stem(cell, 'subject', key)}.{'txt' if plain else 'json'}"
-        path.parent.mkdir(exist_ok=True)
-        text = said if plain else json.dumps(said, indent=1)
-        put(path, str(text).encode(errors="replace"))
-        return folder.relative(path)
-    return ""
+    key = workload.own_words
+    said = result.get(key)
+    if not said:
+        return ""
+    plain = isinstance(said, str)
+    path = folder.outputs / f"{file_stem(cell, 'subject', key)}.{'txt' if plain else 'json'}"
+    path.parent.mkdir(exist_ok=True)
+    text = said if plain else json.dumps(said, indent=1)
+    put(path, str(text).encode(errors="replace"))
+    return folder.relative(path)
 
 
 async def save_logs(host: Host, workdir: Path, kept: Path) -> None:

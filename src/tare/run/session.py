@@ -21,6 +21,7 @@ from tare.hosts.ledger.ledger import Ledger, ledger_path, state_dir
 from tare.hosts.local import LocalHost
 from tare.hosts.lock import host_lock
 from tare.platforms.contract import Context
+from tare.platforms.host_hypervisor import hypervisors_of
 from tare.platforms.linux.preflight import preflight, watch_load
 from tare.registry import installed
 from tare.run.calibrating import calibrate
@@ -242,13 +243,14 @@ async def _afar(
                 here=LocalHost(agent),
                 leaving=leaving,
             )
+            platforms = installed().platforms
             yield SshRunHost(
                 host,
                 context,
-                installed().platforms,
+                platforms,
                 await facts_afar(host),
                 spec.boot,
-                await running(host),
+                await running(host, hypervisors_of(platforms.values())),
                 say,
             )
 

@@ -17,11 +17,11 @@ LEAST_LAB_MEMORY = 1 << 30
 """Bytes; a Xen host alone takes the best part of it."""
 MOST_LAB_CPUS = 64
 
+BOOT_KEY = r"^[a-z0-9]{1,30}(-[a-z0-9]{1,30})?$"
+"""A hypervisor's word and, behind a dash, its scheduler."""
 Kind = Literal["local", "ssh", "lab"]
 ALWAYS = ("local", "lab")
 """The names of hosts that are always there: this computer, and an emulated one."""
-BOOTS = ("none", "kvm", "xen", "xen-credit", "xen-rtds")
-"""What a host can be booted with; ``none`` is a kernel without a hypervisor below it."""
 
 
 class Part(BaseModel):
@@ -73,21 +73,41 @@ class Boot(Part):
     xen_rtds: GrubEntry | None = Field(
         None, description="Xen with `sched=rtds`, built with it; where arms ask for that."
     )
+    others: dict[Annotated[str, Field(pattern=BOOT_KEY)], GrubEntry] = Field(
+        default_factory=dict,
+        description="Hypervisors that a platform of your own needs below the kernel, each by the "
+        "word that the platform states: `{acrn: {entry: …}}`.",
+    )
     patience: Duration = Field(
         600.0, gt=0, description="How long the host may take to come back; with a unit or in s."
     )
 
     def entry_of(self, boot: str) -> str | None:
         """Return the entry for a boot such as ``xen:credit``; None where there is none."""
-        named: dict[str, GrubEntry | None] = {
+        found = self._entries.get(boot)
+        return found.entry if found else None
+
+    @property
+    def boots(self) -> tuple[str, ...]:
+        """What the host can be booted with, what has no hypervisor below its kernel first."""
+        return tuple(boot for boot, entry in self._entries.items() if entry)
+
+    @property
+    def _entries(self) -> dict[str, GrubEntry | None]:
+        return {
             "none": self.none or self.kvm,
             "kvm": self.kvm or self.none,
             "xen": self.xen or self.xen_credit or self.xen_rtds,
             "xen:credit": self.xen_credit,
             "xen:rtds": self.xen_rtds,
+            **{key.replace("-", ":", 1): entry for key, entry in self.others.items()},
         }
-        found = named.get(boot)
-        return found.entry if found else None
+
+
+def menu_key(boot: str) -> str:
+    """Return where an entry for a boot such as ``xen:credit`` is named in the menu."""
+    key = boot.replace(":", "-")
+    return key if key.replace("-", "_") in Boot.model_fields else f"others.{key}"
 
 
 def _or_name(schema: dict[str, Any]) -> None:

@@ -49,6 +49,7 @@ class Catalog:
             (``workload/NAME``), for the reference.
         neighbours_only: Workloads that end when a subject does, so that none can be one.
         roles: The roles of further machines that some workload works with.
+        products: What the makers of a platform call it, where that is not its name.
         known_as: Other words that people have for platforms, to what stands behind ``platform:``
             instead.
         left_out: Why a platform (``platform/NAME``) or workload (``workload/NAME``) that is
@@ -60,6 +61,7 @@ class Catalog:
     summaries: Mapping[str, str] = field(default_factory=dict)
     neighbours_only: frozenset[str] = frozenset()
     roles: frozenset[str] = frozenset()
+    products: Mapping[str, str] = field(default_factory=dict)
     known_as: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
 

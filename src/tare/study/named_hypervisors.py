@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tare.study.checking import Findings, KeyStyle, checked, known_keys, shown
@@ -12,15 +12,6 @@ if TYPE_CHECKING:
     from tare.study.model import Catalog
 
 YOURS = "yours"
-PRODUCTS = {
-    "vsphere": "vSphere",
-    "hyperv": "Hyper-V",
-    "xenserver": "XenServer",
-    "ovirt": "oVirt",
-    "proxmox": "Proxmox VE",
-    "incus": "Incus",
-}
-"""What platforms are called by their makers."""
 
 
 def name_hypervisors(
@@ -77,13 +68,13 @@ def name_hypervisors(
             del kept[name]
     baseline = data.get("baseline")
     if isinstance(baseline, str) and baseline in left:
-        findings.add(("baseline",), _reason({baseline: left[baseline]}))
-    reason = _reason(left)
+        findings.add(("baseline",), _reason([left[baseline]], catalog))
+    reason = _reason(left.values(), catalog)
     return {**data, "arms": kept}, dict.fromkeys(left, reason)
 
 
-def _reason(left: Mapping[str, str]) -> str:
-    products = dict.fromkeys(PRODUCTS.get(platform, platform) for platform in left.values())
+def _reason(left: Iterable[str], catalog: Catalog) -> str:
+    products = dict.fromkeys(catalog.products.get(platform, platform) for platform in left)
     return (
         f"no {', '.join(products)} is named under `{HYPERVISORS}` in the hosts file "
         "(docs/owning.md)"

@@ -38,7 +38,9 @@ from tare.platforms.contract import (
     Shape,
     Verdict,
 )
+from tare.platforms.host_hypervisor import hypervisor_of, hypervisors_of
 from tare.platforms.linux.network import chosen_way, offered_network, with_network
+from tare.registry import installed
 from tare.run.peers import connected, require_network, started_peer
 from tare.run.session import agent_path
 from tare.testing.hosts import Elsewhere, second_host
@@ -163,6 +165,9 @@ class PlatformCases:
         assert stated == self.platform.stated(self.options)
         assert self.platform.name and self.platform.describe(self.options)
         assert stated.kernel and stated.channel
+        if word := hypervisor_of(stated.host_boot):
+            known = hypervisors_of([self.platform, *installed().platforms.values()])
+            assert word in known, "`host_hypervisors` says how its host's hypervisor is recognised"
         assert (type(self.platform).__doc__ or "").strip(), (
             "its docstring is its summary in the docs"
         )

@@ -131,6 +131,8 @@ class Workload(ABC, Generic[P]):
     """Whether it is a job on a cluster of Hadoop, which a scenario makes: see :meth:`job`."""
     neighbour_only: bool = False
     """Whether it ends when a subject does, so that it cannot be measured itself."""
+    own_words: str = "output"
+    """Where the agent's result has what its program itself wrote, to be kept: JSON, or text."""
     logs_gaps: bool = False
     """Whether it logs when time was taken from it, so that the host's side of that is recorded."""
     keeps_busy: bool = True

@@ -24,30 +24,33 @@ Everything may be undone twice. What does not look like Tare's own is left, and 
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 from typing import Any
 
 from tare.errors import InputError, MachineFault
+from tare.hosts import control_groups, interfaces, loops, paths, processes
 from tare.hosts.contract import Host
-from tare.hosts.interfaces import remove_network_part
+from tare.hosts.ledger import settings
 from tare.hosts.ledger.ledger import LAB, Entry, Ledger, LedgerInUse, all_ledgers
 from tare.hosts.ledger.nested import AFAR, entry_there
-from tare.hosts.ledger.settings import restore
-from tare.hosts.ledger.undoing import PREFIX, Refused, Undo
-from tare.hosts.loops import attached, detach
-from tare.hosts.processes import find_by_token, kill_and_wait, start_time
-from tare.hosts.trace.tracefs import INSTANCES, remove_instance
+from tare.hosts.ledger.undoing import Refused, Undo
+from tare.hosts.trace import tracefs
 
-GROUP_S = 10.0
-"""So long the kernel may take to let a control group go whose processes have ended."""
-
-CGROUPS = PurePosixPath("/sys/fs/cgroup")
-
+OF_EVERY_HOST: Mapping[str, Undo] = MappingProxyType(
+    {
+        **processes.UNDOERS,
+        **control_groups.UNDOERS,
+        **paths.UNDOERS,
+        **settings.UNDOERS,
+        **loops.UNDOERS,
+        **interfaces.UNDOERS,
+        **tracefs.UNDOERS,
+    }
+)
+"""How each kind is undone that is made on hosts whatever the platform: stated where it is made."""
 
 Reach = Callable[[Mapping[str, Any]], AbstractAsyncContextManager[Host]]
 """Opens another host by what a ledger says of the way to it."""
@@ -121,7 +124,7 @@ async def clean(
     Returns:
         What was done and what was left, one sentence each.
     """
-    known = {**_UNDO, **undoers}
+    known = {**OF_EVERY_HOST, **undoers}
     told: list[str] = []
     lost: Counter[str] = Counter()
     for entry in reversed(ledger.open_entries()):
@@ -158,9 +161,9 @@ async def clean(
 
 async def undo_one(host: Host, entry: Entry) -> str:
     """Undo one entry of a kind that every host has; see :data:`tare.hosts.ledger.undoing.Undo`."""
-    if entry.kind not in _UNDO:
+    if entry.kind not in OF_EVERY_HOST:
         raise Refused(f"nobody knows how {entry.kind} is undone")
-    return await _UNDO[entry.kind](host, entry)
+    return await OF_EVERY_HOST[entry.kind](host, entry)
 
 
 def _words(entry: Entry) -> str:
@@ -174,154 +177,3 @@ def _named(entry: Entry) -> str:
         if key in entry.details:
             return str(entry.details[key])
     return f"number {entry.number}"
-
-
-async def _undo_process(host: Host, entry: Entry) -> str:
-    if entry.boot != host.boot_id():
-        return ""
-    killed: set[int] = set()
-    # Again, for what began to run while the others were killed.
-    while pids := await _pids(host, entry):
-        killed |= pids
-        if left := await kill_and_wait(host, sorted(pids)):
-            raise MachineFault(f"process {left[0]} does not end")
-    if not killed:
-        return ""
-    ids = ", ".join(map(str, sorted(killed)))
-    return f"Killed {entry.details.get('command', 'process')} (process {ids})."
-
-
-async def _pids(host: Host, entry: Entry) -> set[int]:
-    pids = set(await find_by_token(host, str(entry.details["token"])))
-    pid, began = entry.details.get("pid"), entry.details.get("starttime")
-    if pid is not None and began is not None and await start_time(host, int(pid)) == began:
-        pids.add(int(pid))
-    return pids
-
-
-async def _undo_cgroup(host: Host, entry: Entry) -> str:
-    path = PurePosixPath(str(entry.details["path"]))
-    if not path.is_relative_to(CGROUPS) or not path.name.startswith(PREFIX) or ".." in path.parts:
-        raise Refused(f"it is not a cgroup named {PREFIX}…")
-    return f"Removed cgroup {path}." if await remove_cgroup(host, path) else ""
-
-
-async def remove_cgroup(host: Host, path: str | PurePosixPath) -> bool:
-    """Kill what is left in a cgroup and those below it, and remove them.
-
-    Returns:
-        Whether there was anything to remove.
-
-    Raises:
-        MachineFault: It is still there.
-    """
-    if not await host.exists(Path(path)):
-        return False
-    listed = await host.run(["find", str(path), "-depth", "-type", "d"], timeout_s=10)
-    for folder in listed.stdout.decode().splitlines():
-        await _remove_group(host, folder)
-    return True
-
-
-async def _undo_path(host: Host, entry: Entry) -> str:
-    path = PurePosixPath(str(entry.details["path"]))
-    ours = any(part.startswith(PREFIX) for part in path.parts)
-    if not path.is_absolute() or ".." in path.parts or not ours:
-        raise Refused(f"no part of the path is named {PREFIX}…")
-    if not await host.exists(Path(path)):
-        return ""
-    mounts = (await host.read("/proc/self/mountinfo")).decode().splitlines()
-    below = [where for where in (line.split()[4] for line in mounts) if _within(where, path)]
-    if below:
-        raise MachineFault(f"{below[0]} is mounted there; unmount it: umount {below[0]}")
-    await host.remove(Path(path))
-    return f"Removed {path}."
-
-
-def _within(where: str, path: PurePosixPath) -> bool:
-    # mountinfo writes spaces and the like as octal escapes, proc(5).
-    plain = where.encode().decode("unicode_escape")
-    return PurePosixPath(plain).is_relative_to(path)
-
-
-async def _undo_setting(host: Host, entry: Entry) -> str:
-    if entry.boot != host.boot_id() and str(entry.details["path"]).startswith(("/proc/", "/sys/")):
-        return ""
-    if not await host.exists(Path(str(entry.details["path"]))):
-        return ""
-    return await restore(host, entry)
-
-
-async def _undo_mount(host: Host, entry: Entry) -> str:
-    path = PurePosixPath(str(entry.details["path"]))
-    if not path.is_absolute() or ".." in path.parts or not path.name.startswith(PREFIX):
-        raise Refused(f"it is not a directory named {PREFIX}…")
-    mounts = (await host.read("/proc/self/mountinfo")).decode().splitlines()
-    if entry.boot != host.boot_id() or str(path) not in (line.split()[4] for line in mounts):
-        return ""
-    done = await host.run(["umount", str(path)], timeout_s=30)
-    if not done.ok:
-        raise MachineFault(done.words())
-    return f"Unmounted {path}."
-
-
-async def _undo_loop(host: Host, entry: Entry) -> str:
-    path = PurePosixPath(str(entry.details["path"]))
-    ours = any(part.startswith(PREFIX) for part in path.parts)
-    if not path.is_absolute() or ".." in path.parts or not ours:
-        raise Refused(f"no part of the path is named {PREFIX}…")
-    if entry.boot != host.boot_id() or not await attached(host, Path(path)):
-        return ""
-    if not await detach(host, Path(path)):
-        raise MachineFault("it is in use")
-    return f"Detached the loop device of {path}."
-
-
-async def _undo_trace(host: Host, entry: Entry) -> str:
-    path = PurePosixPath(str(entry.details["path"]))
-    if path.parent.name != INSTANCES or not path.name.startswith(PREFIX):
-        raise Refused(f"it is not an instance named {PREFIX}…")
-    if entry.boot != host.boot_id():
-        return ""
-    return f"Removed trace instance {path.name}." if await remove_instance(host, Path(path)) else ""
-
-
-async def _undo_network(host: Host, entry: Entry) -> str:
-    name = str(entry.details["name"])
-    if not name.startswith(PREFIX) or "/" in name:
-        raise Refused(f"its name does not begin with {PREFIX}")
-    if entry.boot != host.boot_id():
-        return ""
-    what = "network namespace" if entry.kind == "netns" else "network interface"
-    removed = await remove_network_part(host, entry.kind, name)
-    return f"Removed {what} {name}." if removed else ""
-
-
-_UNDO: Mapping[str, Undo] = {
-    "process": _undo_process,
-    "cgroup": _undo_cgroup,
-    "directory": _undo_path,
-    "file": _undo_path,
-    "setting": _undo_setting,
-    "mount": _undo_mount,
-    "loop": _undo_loop,
-    "trace": _undo_trace,
-    "link": _undo_network,
-    "netns": _undo_network,
-}
-
-
-async def _remove_group(host: Host, folder: str) -> None:
-    """Kill what is left in one group, and remove it once its last process has left it."""
-    deadline = time.monotonic() + GROUP_S
-    while True:
-        members = await host.run(["cat", f"{folder}/cgroup.procs"])
-        if pids := [int(pid) for pid in members.stdout.split()]:
-            await kill_and_wait(host, pids)
-        gone = await host.run(["rmdir", folder])
-        if gone.ok or not await host.exists(Path(folder)):
-            return
-        # A process that is not listed any more may still be giving its memory back.
-        if time.monotonic() > deadline:
-            raise MachineFault(gone.words())
-        await asyncio.sleep(0.1)

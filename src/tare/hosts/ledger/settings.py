@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tare.errors import MachineFault
 from tare.hosts.contract import Host
 from tare.hosts.ledger.ledger import Entry, Ledger
+from tare.hosts.ledger.undoing import Undo
 
 
 @asynccontextmanager
@@ -121,3 +122,14 @@ async def restore(host: Host, entry: Entry) -> str:
         return f"{path} is {now}, which is neither what Tare set ({value}) nor what it was: left."
     await host.write(path, f"{before}\n".encode())
     return f"{path} is {before} again; Tare had set {value}."
+
+
+async def _undo_setting(host: Host, entry: Entry) -> str:
+    if entry.boot != host.boot_id() and str(entry.details["path"]).startswith(("/proc/", "/sys/")):
+        return ""
+    if not await host.exists(Path(str(entry.details["path"]))):
+        return ""
+    return await restore(host, entry)
+
+
+UNDOERS: Mapping[str, Undo] = {"setting": _undo_setting}

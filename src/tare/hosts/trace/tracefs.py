@@ -9,15 +9,15 @@ from __future__ import annotations
 import os
 import secrets
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from tare.errors import MachineFault
 from tare.hosts.contract import Host
-from tare.hosts.ledger.ledger import Ledger
+from tare.hosts.ledger.ledger import Entry, Ledger
+from tare.hosts.ledger.undoing import PREFIX, Refused, Undo
 
-PREFIX = "tare-"
 INSTANCES = "instances"
 _DONE_S = 30.0
 
@@ -132,3 +132,15 @@ async def remove_instance(host: Host, instance: Path) -> bool:
     if not gone.ok and await host.exists(instance):
         raise MachineFault(gone.words())
     return True
+
+
+async def _undo_trace(host: Host, entry: Entry) -> str:
+    path = PurePosixPath(str(entry.details["path"]))
+    if path.parent.name != INSTANCES or not path.name.startswith(PREFIX):
+        raise Refused(f"it is not an instance named {PREFIX}…")
+    if entry.boot != host.boot_id():
+        return ""
+    return f"Removed trace instance {path.name}." if await remove_instance(host, Path(path)) else ""
+
+
+UNDOERS: Mapping[str, Undo] = {"trace": _undo_trace}

@@ -47,6 +47,7 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
     """Hyper-V of Windows Server and Windows: VMs made and removed by its cmdlets, over WinRM."""
 
     name = "hyperv"
+    product = "Hyper-V"
     known_as = dict.fromkeys(("hyper-v", "windows"), "")
     options = HypervOptions
     variants = (

@@ -83,6 +83,7 @@ class Incus(VendorPlatform[IncusOptions, IncusSession]):
     """Incus and LXD: virtual machines and system containers, made and removed over REST."""
 
     name = "incus"
+    product = "Incus"
     known_as: ClassVar[Mapping[str, str]] = {
         "lxd": "",
         **dict.fromkeys(("lxc", "system-container"), "type: container"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tare.hosts.contract import Host
-from tare.hosts.ledger.cleanup import remove_cgroup
+from tare.hosts.control_groups import remove_cgroup
 from tare.hosts.ledger.ledger import Ledger
 from tare.platforms.oci.bundle import RealtimeShare
 

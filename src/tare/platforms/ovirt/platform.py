@@ -53,6 +53,7 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
     """VMs of oVirt and Red Hat Virtualization, made and removed over the engine's REST API."""
 
     name = "ovirt"
+    product = "oVirt"
     known_as = dict.fromkeys(("rhv", "rhev", "olvm", "vdsm"), "")
     options = OvirtOptions
     variants = (Variant("", {"address": ANY}),)

@@ -72,6 +72,7 @@ class Proxmox(VendorPlatform[ProxmoxOptions, ProxmoxSession]):
     """Proxmox VE: VMs on a node, made and removed over its API."""
 
     name = "proxmox"
+    product = "Proxmox VE"
     known_as = dict.fromkeys(("pve", "proxmox-ve"), "")
     options = ProxmoxOptions
     variants = (Variant("", {"address": ANY}),)

@@ -50,6 +50,7 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
     """Virtual machines of VMware ESXi, by its own API or by vCenter's."""
 
     name = "vsphere"
+    product = "vSphere"
     known_as = dict.fromkeys(("esxi", "esx", "vcenter", "vmware"), "")
     options = VsphereOptions
     variants = tuple(

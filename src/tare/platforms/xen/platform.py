@@ -33,6 +33,7 @@ from tare.platforms.linux.tickless import require_tickless, tickless_arguments, 
 from tare.platforms.linux.writes import PROCESS_MACHINE
 from tare.platforms.xen import output as xen_output
 from tare.platforms.xen import toolstack as xen
+from tare.platforms.xen.below import XEN
 from tare.platforms.xen.guest import Boots, guest_file, kernel_arguments
 from tare.platforms.xen.machine import XenMachine
 from tare.platforms.xen.options import CREDIT_SCHEDULERS, WITH_SLICE, XenOptions
@@ -79,6 +80,7 @@ class Xen(Platform[XenOptions]):
     }
     options = XenOptions
     variants = tuple(Variant(name, {"type": name}) for name in ("pv", "pvh", "hvm"))
+    host_hypervisors = (XEN,)
     undoers = MappingProxyType({"domain": xen.undo_domain, "xen-setting": xen.undo_setting})
 
     def describe(self, options: XenOptions) -> str:

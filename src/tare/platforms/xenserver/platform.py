@@ -52,6 +52,7 @@ class Xenserver(VendorPlatform[XenserverOptions, XenSession]):
     """XenServer and XCP-ng: HVM guests of a pool, made and removed over XenAPI."""
 
     name = "xenserver"
+    product = "XenServer"
     known_as = dict.fromkeys(("xcp-ng", "xcpng", "xcp", "citrix", "xapi"), "")
     options = XenserverOptions
     variants = (Variant("", {"address": ANY}),)

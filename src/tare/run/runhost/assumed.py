@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tare.platforms.contract import Verdict
+from tare.platforms.host_hypervisor import hypervisors_of
 from tare.run.remembered import RememberedHost, question, recall
 from tare.run.runhost.booted import AS_IT_IS, booted_here, mark_of, marks
 from tare.run.runhost.lab import (
@@ -82,7 +83,7 @@ def assumed_host(
             known=recall(name),
         )
     if spec.kind == "local":
-        hypervisor = booted_here()
+        hypervisor = booted_here(hypervisors_of(platforms.values()))
         known = recall(spec.kind)
         return AssumedHost(
             spec.kind, platforms, here, lambda *_: AS_IT_IS, hypervisor=hypervisor, known=known
@@ -153,6 +154,7 @@ def at_best(host: PlannedHost, study: Study, arm: str) -> Verdict:
         network=stated.network.rooted | stated.network.unprivileged,
     )
     boot = host.boot_of(platform, asked.options, study.release_of(arm))
+    known = hypervisors_of(host.platforms.values())
     return Verdict(
         usable=True,
         reason="assumed",
@@ -161,7 +163,7 @@ def at_best(host: PlannedHost, study: Study, arm: str) -> Verdict:
         versions={},
         capabilities=capabilities,
         mark=marks(
-            mark_of(platform, asked.options, boot, host.hypervisor),
+            mark_of(platform, asked.options, boot, host.hypervisor, known),
             host.crowding,
         ),
     )

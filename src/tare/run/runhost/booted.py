@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from tare.errors import InputError
 from tare.platforms.contract import ANY_BOOT, NO_HYPERVISOR
+from tare.platforms.host_hypervisor import (
+    NO_DETAILS,
+    Details,
+    HostHypervisor,
+    hypervisor_of,
+)
 from tare.study.releases import release_words
 
 if TYPE_CHECKING:
@@ -17,71 +21,91 @@ if TYPE_CHECKING:
     from tare.platforms.contract import Platform
     from tare.study.releases import Release
 
-XEN = "Xen"
 AS_IT_IS = ""
 """The boot of a host that is never booted otherwise."""
-IN_DOM0 = "in dom0 under Xen, not on the bare machine"
-"""The mark of an arm that should run without a hypervisor below it, and cannot here."""
-ASK_S = 30.0
-_TYPE, _FEATURES = "/sys/hypervisor/type", "/proc/xen/capabilities"
 
 
 @dataclass(frozen=True)
 class Running:
-    """What a host was seen to be booted with: ``none`` or ``xen``, and Xen's scheduler."""
+    """What a host was seen to be booted with.
 
-    hypervisor: str
-    scheduler: str = ""
-    cpus: int = 0
+    Args:
+        below: The hypervisor below its kernel; None: there is none.
+        details: What that says of itself.
+    """
+
+    below: HostHypervisor | None = None
+    details: Details = NO_DETAILS
 
     @property
     def words(self) -> str:
         """The hypervisor below the host's kernel; empty: none."""
-        return XEN if self.hypervisor == "xen" else ""
+        return self.below.name if self.below else ""
 
     def is_(self, boot: str) -> bool:
         """Return whether machines that need ``boot`` can run now."""
         if boot == ANY_BOOT:
             return True
-        kind, _, scheduler = boot.partition(":")
-        if kind != "xen":
-            return self.hypervisor == "none"
-        return self.hypervisor == "xen" and scheduler in ("", self.scheduler)
+        wanted = hypervisor_of(boot)
+        _, _, scheduler = boot.partition(":")
+        if self.below is None or not wanted:
+            return self.below is None and not wanted
+        return self.below.word == wanted and scheduler in ("", self.details.scheduler)
 
     def __str__(self) -> str:
-        if self.hypervisor == "none":
-            return "no Xen"
-        return f"Xen (scheduler {self.scheduler or 'unknown'})"
+        if self.below is None:
+            return WITHOUT
+        return f"{self.words} (scheduler {self.details.scheduler or 'unknown'})"
 
 
-async def running(host: Host) -> Running:
-    """Find out which hypervisor lies below the host's kernel, and how Xen schedules."""
+WITHOUT = "a kernel with no hypervisor below it"
+
+
+def boot_words(boot: str, known: Mapping[str, HostHypervisor]) -> str:
+    """Return in words what a host must be booted with.
+
+    Args:
+        boot: As a statement asks for it.
+        known: The hypervisors that there are, by their word.
+    """
+    word = hypervisor_of(boot)
+    if not word:
+        return WITHOUT
+    name = known[word].name if word in known else word
+    _, _, scheduler = boot.partition(":")
+    return f"{name} with its scheduler {scheduler}" if scheduler else name
+
+
+async def running(host: Host, known: Mapping[str, HostHypervisor]) -> Running:
+    """Find out which hypervisor lies below the host's kernel, and what that says of itself.
+
+    Args:
+        host: The host.
+        known: The hypervisors that can be recognised, by their word.
+    """
+    for each in known.values():
+        if await _shows(host, each.signs):
+            return Running(each, await each.details(host))
+    return Running()
+
+
+async def _shows(host: Host, signs: Mapping[str, str]) -> bool:
     try:
-        kind = (await host.read(_TYPE)).decode()
-        features = (await host.read(_FEATURES)).decode() if kind.strip() == "xen" else ""
+        return all([words.encode() in await host.read(file) for file, words in signs.items()])
     except OSError:
-        return Running("none")
-    if not _is_dom0(kind, features):
-        return Running("none")
+        return False
+
+
+def booted_here(known: Mapping[str, HostHypervisor]) -> str:
+    """Return the name of the hypervisor below the kernel of this computer; empty: none."""
+    return next((each.name for each in known.values() if _shows_here(each.signs)), "")
+
+
+def _shows_here(signs: Mapping[str, str]) -> bool:
     try:
-        said = (await host.run(["xl", "info"], timeout_s=ASK_S)).stdout.decode(errors="replace")
-    except InputError:
-        said = ""
-    told = dict(re.findall(r"^(\w+)\s*: *(.*)$", said, re.MULTILINE))
-    return Running("xen", told.get("xen_scheduler", ""), int(told.get("nr_cpus") or 0))
-
-
-def booted_here() -> str:
-    """Return the hypervisor whose first domain this computer's kernel is; empty: none."""
-    with contextlib.suppress(OSError):
-        if _is_dom0(Path(_TYPE).read_text(), Path(_FEATURES).read_text()):
-            return XEN
-    return ""
-
-
-def _is_dom0(kind: str, features: str) -> bool:
-    # A guest of Xen is a host without a hypervisor of its own.
-    return kind.strip() == "xen" and "control_d" in features
+        return all(words.encode() in Path(file).read_bytes() for file, words in signs.items())
+    except OSError:
+        return False
 
 
 def marks(*of: str) -> str:
@@ -89,7 +113,13 @@ def marks(*of: str) -> str:
     return " and ".join(filter(None, of))
 
 
-def mark_of(platform: Platform[Any], options: Any, boot: str, hypervisor: str) -> str:
+def mark_of(
+    platform: Platform[Any],
+    options: Any,
+    boot: str,
+    hypervisor: str,
+    known: Mapping[str, HostHypervisor],
+) -> str:
     """Return how an arm is marked on a host; empty where it runs as it should.
 
     Args:
@@ -97,6 +127,7 @@ def mark_of(platform: Platform[Any], options: Any, boot: str, hypervisor: str) -
         options: The arm's options.
         boot: How the host is booted for the arm.
         hypervisor: The hypervisor below the host's kernel, where it is not booted for the arm.
+        known: The hypervisors that there are, by their word.
     """
     stated = platform.stated(options)
     _, _, release = boot.partition("@")
@@ -105,5 +136,7 @@ def mark_of(platform: Platform[Any], options: Any, boot: str, hypervisor: str) -
         return f"on the emulator of {words}, whose own speed is part of what is found"
     if stated.host_boot != NO_HYPERVISOR:
         return ""
-    in_dom0 = boot.startswith("xen") or (boot in (ANY_BOOT, AS_IT_IS) and hypervisor == XEN)
-    return IN_DOM0 if in_dom0 else ""
+    below = known.get(hypervisor_of(boot))
+    if boot in (ANY_BOOT, AS_IT_IS):
+        below = next((each for each in known.values() if each.name == hypervisor), None)
+    return below.mark if below else ""

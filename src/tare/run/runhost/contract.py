@@ -9,6 +9,7 @@ A platform states in ``host_boot`` what the host must be booted with for its mac
 ``xen``        Xen
 ``xen:credit`` Xen whose scheduler is the older credit scheduler (``sched=credit``)
 ``xen:rtds``   Xen whose scheduler is RTDS (``sched=rtds``), which Debian's is built without
+other words    a hypervisor that some platform declares as its host's
 ``itself``     nothing: the machine takes the host's place
 ============== ==================================================================
 """
@@ -21,6 +22,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tare.hosts.ledger.ledger import LOCAL
+from tare.platforms.host_hypervisor import hypervisors_of
 from tare.run.runhost.booted import AS_IT_IS, booted_here
 
 if TYPE_CHECKING:
@@ -169,7 +171,7 @@ class LocalRunHost:
         self.context = context
         self.platforms = platforms
         self.facts = facts
-        self.hypervisor = booted_here()
+        self.hypervisor = booted_here(hypervisors_of(platforms.values()))
         self._lost: asyncio.Future[MachineFault] | None = None
 
     @property

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from tare.errors import MachineFault, TareError
+from tare.errors import InputError, MachineFault, TareError
 from tare.hosts.ledger.ledger import Ledger
 from tare.platforms.contract import ANY_BOOT, KVM_BOOT, NO_HYPERVISOR, TAKES_HOST
 from tare.platforms.linux.process_machine import temporary_folder
@@ -34,6 +34,13 @@ if TYPE_CHECKING:
 LAB_MACHINE_S = 300.0
 """Seconds for a machine in an emulated host: a Xen HVM guest takes 60 on an idle computer."""
 LAB_BOOT_S = 20.0
+BOOTED: Mapping[str, str] = {
+    "kvm": "KVM",
+    "xen": "Xen",
+    "xen:credit": "Xen and its credit scheduler",
+    "xen:rtds": "Xen and its real-time scheduler RTDS",
+}
+"""What a lab can be booted with, in words."""
 
 
 def lab_name(spec: LabSpec) -> str:
@@ -199,6 +206,11 @@ class LabRunHost:
 
         booted, _, release = boot.partition("@")
         kind, _, scheduler = booted.partition(":")
+        if booted not in BOOTED:
+            raise InputError(
+                f"needs a host booted with {booted}, and a lab is booted with KVM or Xen",
+                "run it on a host over SSH that is booted so, see docs/hosts.md",
+            )
         options = LabOptions(
             hypervisor=cast(Literal["kvm", "xen", "none"], kind),
             cpus=self._spec.cpus,
@@ -285,11 +297,6 @@ def lab_grown(known: Mapping[str, Any], release: str, image: LabImage) -> dict[s
 
 def _words(boot: str) -> str:
     booted, _, release = boot.partition("@")
-    hypervisor = {
-        "kvm": "KVM",
-        "xen": "Xen",
-        "xen:credit": "Xen and its credit scheduler",
-        "xen:rtds": "Xen and its real-time scheduler RTDS",
-    }[booted]
+    hypervisor = BOOTED[booted]
     of = f" of {release_words(cast('Release', release))}" if release else ""
     return f"{hypervisor}{of}"

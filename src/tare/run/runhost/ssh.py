@@ -14,8 +14,10 @@ from tare.hosts.lock import HELD, LOCK_AFAR, holder, taken
 from tare.hosts.processes import start_owned
 from tare.hosts.ssh.options import SshOptions, options_for
 from tare.platforms.contract import ANY_BOOT, KVM_BOOT, NO_HYPERVISOR
-from tare.run.runhost.booted import Running, running
+from tare.platforms.host_hypervisor import hypervisor_of, hypervisors_of
+from tare.run.runhost.booted import Running, boot_words, running
 from tare.run.runhost.contract import AFAR_BOOT_S, no_tracing
+from tare.study.hosting import menu_key
 from tare.study.placement import HostCpus
 
 if TYPE_CHECKING:
@@ -43,8 +45,9 @@ def ssh_options(spec: HostSpec) -> SshOptions:
 def boot_afar(platform: Platform[Any], options: Any, menu: Boot | None) -> str:
     """Return how a host over SSH has to be booted for a platform's machines.
 
-    Without a boot menu that only Xen is told apart. With one that has no kernel without Xen, what
-    should run without it takes dom0, see :func:`tare.run.runhost.booted.mark_of`.
+    Without a boot menu hypervisors below the kernel alone are told apart. With one that has no
+    kernel without such, what should run without it runs above the first that there is, see
+    :func:`tare.run.runhost.booted.mark_of`.
 
     Args:
         platform: The platform.
@@ -56,9 +59,7 @@ def boot_afar(platform: Platform[Any], options: Any, menu: Boot | None) -> str:
         return KVM_BOOT if kvm_apart(menu) else NO_HYPERVISOR
     if wanted not in (ANY_BOOT, NO_HYPERVISOR):
         return wanted
-    if menu is None:
-        return ANY_BOOT
-    return next((boot for boot in (NO_HYPERVISOR, "xen") if menu.entry_of(boot)), ANY_BOOT)
+    return next(iter(menu.boots), ANY_BOOT) if menu else ANY_BOOT
 
 
 def kvm_apart(menu: Boot | None) -> bool:
@@ -99,6 +100,7 @@ class SshRunHost:
         self.platforms = platforms
         self.facts = facts
         self.name = host.name
+        self._hypervisors = hypervisors_of(platforms.values())
         self.boot_s = REBOOT_S if boot else 0.0
         self._host = host
         self._menu = boot
@@ -111,9 +113,9 @@ class SshRunHost:
 
     @property
     def cpus(self) -> HostCpus:
-        """The host's CPUs; under Xen those of the computer, not of the first domain."""
-        if self._now.hypervisor == "xen" and self._now.cpus:
-            return HostCpus(online=tuple(range(self._now.cpus)))
+        """The host's CPUs; above a hypervisor those of the computer, as far as that tells."""
+        if cpus := self._now.details.cpus:
+            return HostCpus(online=tuple(range(cpus)))
         return self._host.topology()
 
     @property
@@ -150,8 +152,8 @@ class SshRunHost:
         return self.context
 
     def _runs(self, boot: str) -> bool:
-        # Two kernels without Xen look alike, so only a boot of Tare's own tells which one runs.
-        told_apart = boot in ("none", "kvm") and kvm_apart(self._menu)
+        # Two kernels with nothing below look alike: only a boot of Tare's own tells which one runs.
+        told_apart = boot in (NO_HYPERVISOR, KVM_BOOT) and kvm_apart(self._menu)
         return self._now.is_(boot) and (not told_apart or self._booted == boot)
 
     def tracing(self) -> AbstractAsyncContextManager[HostTracing]:
@@ -179,7 +181,7 @@ class SshRunHost:
                 await asyncio.sleep(TRY_EVERY_S)
         self._given_up = False
         if self._host.boot_id() != self._known_boot:
-            self._now, self._booted = await running(self._host), ""
+            self._now, self._booted = await running(self._host, self._hypervisors), ""
             self._known_boot = self._host.boot_id()
 
     @property
@@ -187,12 +189,19 @@ class SshRunHost:
         return self._menu.patience if self._menu else RETURN_S
 
     async def _reboot(self, boot: str) -> None:
+        word = hypervisor_of(boot)
+        if word and word not in self._hypervisors:
+            raise InputError(
+                f"needs a host booted with {word}, and no platform says how that is recognised",
+                "its platform states it under `host_hypervisors`, see docs/extending.md",
+            )
         entry = self._menu.entry_of(boot) if self._menu else None
         if entry is None:
-            kind = boot.replace(":", "-")
             raise InputError(
-                f"needs {_words(boot)}, and {self._host.name} runs {self._now}",
-                f"boot it so, or name the entry: host: {{boot: {{{kind}: {{entry: …}}}}}}",
+                f"needs {boot_words(boot, self._hypervisors)}, and {self._host.name} runs "
+                f"{self._now}",
+                f"boot it so, or name the entry: host: {{boot: {{{menu_key(boot)}: "
+                "{entry: …}}}",
             )
         self._say(f"rebooting {self._host.name} into {entry!r}")
         before = self._host.boot_id()
@@ -219,13 +228,6 @@ class SshRunHost:
             raise MachineFault(
                 f"{self._host.name} did not reboot within {self._patience_s:g} s", transient=True
             )
-
-
-def _words(boot: str) -> str:
-    kind, _, scheduler = boot.partition(":")
-    if kind != "xen":
-        return "a kernel without Xen"
-    return f"Xen with sched={scheduler}" if scheduler else "Xen"
 
 
 @asynccontextmanager

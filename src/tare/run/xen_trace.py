@@ -26,8 +26,8 @@ _TICK = ("clock", "seconds", "tsc_hz", "undisturbed_s", "gaps", "samples")
 
 
 @dataclass
-class XenSide:
-    """Records the host's side of one cell by ``xentrace``, as ``HostSide`` does by the kernel.
+class XenTrace:
+    """Records the host's side of one cell by ``xentrace``, as ``HostTrace`` does by the kernel.
 
     Times of the recording are the processor's cycle counter. A PV guest reads the same; where a
     guest has a counter of its own, dom0's is read beside it before and after the cell.
