@@ -188,6 +188,14 @@ async def test_without_a_boot_menu_what_is_missing_is_said() -> None:
     assert "xen-credit: {entry" in caught.value.hint
 
 
+async def test_where_only_the_scheduler_is_another_the_one_that_runs_is_offered() -> None:
+    where = await run_host(Rebooting(boots="xen"))
+    with pytest.raises(InputError) as caught:
+        await where.under("xen:credit", 0)
+    assert caught.value.message.endswith("root@x runs Xen (scheduler credit2)")
+    assert "--set arms.ARM.scheduler=credit2" in caught.value.hint
+
+
 async def test_a_host_that_comes_back_otherwise_is_told() -> None:
     where = await run_host(Rebooting(menu={"plain": "plain", "xen": "plain"}), MENU)
     with pytest.raises(

@@ -70,13 +70,15 @@ def test_a_host_over_ssh_with_a_boot_menu() -> None:
     host = parsed(
         "host: {ssh: x.example, user: me, known-hosts: k, password-env: PW,\n"
         "       boot: {kvm: {entry: Debian}, xen-credit: {entry: 'Advanced>Xen'},\n"
-        "              xen-rtds: {entry: RT}}}\n"
+        "              xen-rtds: {entry: RT}, others: {acrn-part: {entry: ACRN}}}}\n"
     ).host
     assert (host.kind, host.ssh, host.user, host.password_env) == ("ssh", "x.example", "me", "PW")
     assert host.boot is not None
     assert host.boot.entry_of("none") == host.boot.entry_of("kvm") == "Debian"
     assert host.boot.entry_of("xen") == host.boot.entry_of("xen:credit") == "Advanced>Xen"
     assert host.boot.entry_of("xen:rtds") == "RT"
+    assert host.boot.entry_of("acrn:part") == "ACRN"
+    assert host.boot.boots == ("none", "kvm", "xen", "xen:credit", "xen:rtds", "acrn:part")
 
 
 @pytest.mark.parametrize(
@@ -86,7 +88,7 @@ def test_a_host_over_ssh_with_a_boot_menu() -> None:
         "host: lab\nlab: deterministic\n",
         "host: lab\nlab: {xen: rtds, qemu: /bin/sh}\n",
         "host: lab\nlab: {nodes: 2, packages: [lvm2, g++]}\n",
-        "host: {ssh: a, boot: {xen: {entry: X}}}\n",
+        "host: {ssh: a, boot: {xen: {entry: X}, others: {acrn: {entry: Y}}}}\n",
     ],
 )
 def test_a_stored_study_knows_its_host(host: str) -> None:
@@ -104,6 +106,8 @@ def test_a_stored_study_knows_its_host(host: str) -> None:
         ("host: {ssh: a, password-env: A, password-file: b}\n", "not both"),
         ("host: {ssh: a, boot: {kvm: {}}}\n", "host.boot.kvm.entry: is missing"),
         ("host: {ssh: a, boot: {esxi: {entry: X}}}\n", "host.boot.esxi: unknown key"),
+        ("host: {ssh: a, boot: {others: {acrn: X}}}\n", "host.boot.others.acrn: must be keys"),
+        ("host: {ssh: a, boot: {others: {A_b: {entry: X}}}}\n", "host.boot.others.A_b: "),
         ("host: lab\nlab: fast\n", "lab: must be `deterministic`, `large` or keys with values"),
         ("host: lab\nlab: {memory: 1MiB}\n", "too little for a hypervisor"),
         ("host: lab\nlab: {xen: /none/xen}\n", "s.yaml:3:12: lab.xen: there is no file /none/xen"),
@@ -111,6 +115,7 @@ def test_a_stored_study_knows_its_host(host: str) -> None:
         ("host: lab\nlab: {qemu: /etc/passwd}\n", "lab.qemu: /etc/passwd may not be executed"),
         ("host: lab\nlab: {cpus: 4, nodes: 3}\n", "evenly to 3 NUMA nodes; give it 6 CPUs"),
         ("host: lab\nlab: {nodes: 0}\n", "lab.nodes: must be at least 1"),
+        ("host: lab\nlab: {dom0-cpus: 3}\n", "dom0 cannot have 3 of 2 CPUs"),
         ("host: lab\nlab: {packages: [lvm2, LVM]}\n", "lab.packages[1]: must be a package's name"),
         ("host: 7\n", "host: must be"),
     ],

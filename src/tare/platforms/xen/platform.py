@@ -333,7 +333,8 @@ async def _look(host: Host, options: XenOptions) -> _Found:
         found,
         problem=f"Xen's {pool.name} runs the scheduler {pool.scheduler}, not {wanted}",
         hint=f"boot Xen with sched={wanted} on its command line{built}, or name a CPU pool that "
-        f"runs {wanted} by `cpupool:`",
+        f"runs {wanted} by `cpupool:`; or measure with the scheduler that runs: "
+        f"--set arms.ARM.scheduler={pool.scheduler}",
     )
 
 

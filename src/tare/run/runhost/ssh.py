@@ -184,6 +184,13 @@ class SshRunHost:
             self._now, self._booted = await running(self._host, self._hypervisors), ""
             self._known_boot = self._host.boot_id()
 
+    def _instead(self, word: str) -> str:
+        """Return how the scheduler that runs is measured, where another is all that lacks."""
+        scheduler = self._now.details.scheduler
+        if self._now.below is None or self._now.below.word != word or not scheduler:
+            return ""
+        return f"; or measure with the scheduler that runs: --set arms.ARM.scheduler={scheduler}"
+
     @property
     def _patience_s(self) -> float:
         return self._menu.patience if self._menu else RETURN_S
@@ -201,7 +208,7 @@ class SshRunHost:
                 f"needs {boot_words(boot, self._hypervisors)}, and {self._host.name} runs "
                 f"{self._now}",
                 f"boot it so, or name the entry: host: {{boot: {{{menu_key(boot)}: "
-                "{entry: …}}}",
+                f"{{entry: …}}}}}}{self._instead(word)}",
             )
         self._say(f"rebooting {self._host.name} into {entry!r}")
         before = self._host.boot_id()
