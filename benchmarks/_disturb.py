@@ -21,7 +21,7 @@ from tare.analysis.spike_cells import SpikeCell, match_cell
 from tare.errors import TareError
 from tare.platforms.contract import Context, Machine, MachineSpec, Prepared, Shape
 from tare.registry import installed
-from tare.run.host_trace import HostSide, HostTracing
+from tare.run.host_trace import HostTrace, HostTracing
 from tare.workloads import WORKLOADS, MachineFacts, fitted
 
 MEMORY = 256 << 20
@@ -197,7 +197,7 @@ async def _measure(
     cpu: int,
 ) -> Disturbed:
     others = {"hog": disturber[0]} if disturber else {}
-    side = HostSide(tracing, machine, others)
+    side = HostTrace(tracing, machine, others)
     await side.open()
     account = QuotaAccount()
 

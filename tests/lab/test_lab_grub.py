@@ -194,16 +194,17 @@ async def test_a_host_is_rebooted_by_grub_into_what_an_arm_needs(
     told: list[str] = []
     async with computer(context, grub, tmp_path / "tare-grub") as host:
         await furnish(host, grub)
-        now = await running(host)
-        assert now.hypervisor == "none"
+        platforms = installed().platforms
+        known = hypervisors_of(platforms.values())
+        now = await running(host, known)
+        assert now.below is None
         afar = replace(context, host=host, here=here)
-        run_host = SshRunHost(host, afar, installed().platforms, {}, menu, now, told.append)
+        run_host = SshRunHost(host, afar, platforms, {}, menu, now, told.append)
         first = host.boot_id()
         await run_host.under("none", 1)
         assert host.boot_id() == first, "what runs already needs no reboot"
         await run_host.under("xen:credit", 1)
         assert host.boot_id() != first
-        known = hypervisors_of(run_host.platforms.values())
         assert await running(host, known) == run_host._now
         assert run_host._now.details.scheduler == "credit"
         assert run_host.cpus.online == (0, 1)

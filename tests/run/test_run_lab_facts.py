@@ -64,6 +64,8 @@ def test_nodes_and_packages_are_in_a_labs_name_and_facts_where_there_are_any() -
     more = lab(cpus=4, nodes=2, packages=["lvm2", "attr"])
     assert lab_name(more) == "lab of 4 CPUs, 4 GiB, 2 NUMA nodes, with attr, lvm2"
     assert (lab_facts(more)["nodes"], lab_facts(more)["packages"]) == (2, ["attr", "lvm2"])
+    assert lab_name(lab(dom0_cpus=2)) == "lab of 2 CPUs, 4 GiB, 2 CPUs for dom0"
+    assert lab_facts(lab(dom0_cpus=2))["dom0_cpus"] == 2
     # Plans place machines by the nodes that its kernel will tell of.
     assert lab_cpus(more).nodes == {0: 0, 1: 0, 2: 1, 3: 1}
 
@@ -100,11 +102,11 @@ def test_a_lab_is_booted_anew_for_another_release_and_bare_is_not() -> None:
 def test_an_emulator_of_another_release_is_a_mark_and_a_hypervisor_is_none() -> None:
     qemu, xen = (installed().platforms[name] for name in ("qemu", "xen"))
     emulated, boots = qemu.options.model_validate({"accelerator": "tcg"}), "kvm@trixie"
-    assert "emulator of Debian 13 (trixie)" in mark_of(qemu, emulated, boots, "")
-    assert mark_of(qemu, emulated, "kvm", "") == ""
+    assert "emulator of Debian 13 (trixie)" in mark_of(qemu, emulated, boots, "", {})
+    assert mark_of(qemu, emulated, "kvm", "", {}) == ""
     for other in ({"accelerator": "kvm"}, None):
         where, options = (xen, xen.options()) if other is None else (qemu, qemu.options(**other))
-        assert mark_of(where, options, boots, "") == ""
+        assert mark_of(where, options, boots, "", {}) == ""
 
 
 def test_what_was_booted_of_each_release_is_in_the_facts_that_the_report_shows() -> None:
