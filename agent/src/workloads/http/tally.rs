@@ -23,7 +23,11 @@ pub enum Trouble {
     /// The server closed before its response was whole.
     CutShort,
     Malformed,
-    /// This computer has no port or descriptor left to connect from.
+    /// This computer has no port left to connect from.
+    NoPort,
+    /// This process, or this computer, has no descriptor left.
+    NoDescriptor,
+    /// The kernel has no memory left for one more connection.
     Exhausted,
     Unreachable,
     /// The server's certificate, version or cipher is not what was agreed.
@@ -32,7 +36,7 @@ pub enum Trouble {
 }
 
 /// The names of all troubles, in the order of their numbers.
-pub const TROUBLES: [&str; 11] = [
+pub const TROUBLES: [&str; 13] = [
     "refused",
     "reset",
     "timeout",
@@ -40,6 +44,8 @@ pub const TROUBLES: [&str; 11] = [
     "wrong_length",
     "cut_short",
     "malformed",
+    "no_port",
+    "no_descriptor",
     "exhausted",
     "unreachable",
     "handshake",
@@ -53,9 +59,9 @@ impl Trouble {
             Some(libc::ECONNREFUSED) => Self::Refused,
             Some(libc::ECONNRESET | libc::EPIPE | libc::ECONNABORTED) => Self::Reset,
             Some(libc::ETIMEDOUT) => Self::TimedOut,
-            Some(libc::EADDRNOTAVAIL | libc::EMFILE | libc::ENFILE | libc::ENOBUFS) => {
-                Self::Exhausted
-            }
+            Some(libc::EADDRNOTAVAIL) => Self::NoPort,
+            Some(libc::EMFILE | libc::ENFILE) => Self::NoDescriptor,
+            Some(libc::ENOBUFS | libc::ENOMEM) => Self::Exhausted,
             Some(libc::EHOSTUNREACH | libc::ENETUNREACH | libc::ENETDOWN) => Self::Unreachable,
             _ => Self::Other,
         }
@@ -337,6 +343,25 @@ mod tests {
         }
         assert_eq!((tally.handshake.len(), tally.handshake.max()), (2, 12));
         assert_eq!((tally.resumed, tally.suite.as_str()), (1, "S"));
+    }
+
+    #[test]
+    fn ports_descriptors_and_memory_that_run_out_are_told_apart() {
+        for (code, name) in [
+            (libc::EADDRNOTAVAIL, "no_port"),
+            (libc::EMFILE, "no_descriptor"),
+            (libc::ENFILE, "no_descriptor"),
+            (libc::ENOBUFS, "exhausted"),
+            (libc::ENOMEM, "exhausted"),
+            (libc::ECONNREFUSED, "refused"),
+            (libc::EPIPE, "reset"),
+        ] {
+            let trouble = Trouble::of(&io::Error::from_raw_os_error(code));
+            assert_eq!(TROUBLES[trouble as usize], name);
+        }
+        // Numbers and names go together to the last.
+        assert_eq!(TROUBLES.len(), Trouble::Other as usize + 1);
+        assert_eq!(TROUBLES[Trouble::Other as usize], "other");
     }
 
     #[test]
