@@ -22,7 +22,12 @@ RATES = {"bare": 40_000.0, "kvm": 20_000.0, "tcg": 1000.0}
 LIMIT = "client used 98 % of their CPU time"
 """In the first block; in each that follows it is one percent less."""
 SPENT: dict[str, tuple[tuple[str, str, float], ...]] = {
-    "bare": (("host", "haproxy kernel", 0.4), ("host", "idle", 0.6), ("inside", "system", 1.0)),
+    "bare": (
+        ("host", "haproxy kernel", 0.34),
+        ("host", "haproxy user", 0.06),
+        ("host", "idle", 0.6),
+        ("inside", "system", 1.0),
+    ),
     "kvm": (
         ("host", "netback", 0.5),
         ("host", "the machine’s vCPUs", 0.2),
@@ -31,6 +36,12 @@ SPENT: dict[str, tuple[tuple[str, str, float], ...]] = {
     ),
     "tcg": (("host", "the machine’s vCPUs", 1.0), ("inside", "user", 1.0)),
 }
+
+
+INFO = "Name: HAProxy\nNbthread: 2\nIdle_pct: 3\nNode: n\n"
+"""What HAProxy says of itself in each cell."""
+OFFERED_S = {"bare": 0.001, "kvm": 0.002, "tcg": 0.02}
+"""How long an answer takes at the rate that all are offered."""
 
 
 def write_proxied_run(folder: Path, limited: tuple[str, ...] = (), **about: Any) -> Path:
@@ -85,9 +96,11 @@ def _cell(
         "packets-out": (5 * rate, "1/s"),
         "packet-out": (size / 5 + 60, "B"),
         "cpu-per-request": (1 / rate, "s"),
+        "response-offered-median": (OFFERED_S[arm] * (1 + 0.1 * block), "s"),
     }
     for metric, (value, unit) in values.items():
         better = "neither" if least or metric not in ("requests", "bandwidth") else "higher"
+        better = "lower" if metric.startswith("response") else better
         told: dict[str, Any] = {"metric": metric, "unit": unit, "better": better, "value": value}
         headline = metric in ("requests", "cpu-per-request")
         log.append(Observed(cell=cell, role="subject", kind="typical", headline=headline, **told))
@@ -95,10 +108,17 @@ def _cell(
         {"where": where, "who": who, "share": share, "per_request_s": share / rate}
         for where, who, share in SPENT[arm]
     ]
-    account = {"spent": spent, "cpus": 2}
+    account = {"spent": spent, "cpus": 2, "softirq": 0.1 / rate, "hardirq": 0.01 / rate}
     limits = [LIMIT.replace("98", str(99 - block))] * limited
     facts = {
-        "proxy": {"size": size, "limits": limits, "account": account, **about},
+        "proxy": {
+            "size": size,
+            "limits": limits,
+            "account": account,
+            "said": {"show info": INFO},
+            "offered": {"per_s": 50.0, "overloaded": False},
+            **about,
+        },
         "host_cost": {},
     }
     log.append(CellFinished(cell=cell, status="ok", measured_s=1.0, facts=facts))

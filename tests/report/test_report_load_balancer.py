@@ -16,13 +16,15 @@ from report.invented import BLOCKS
 from report.report_proxied import LIMIT, write_proxied_run
 from tare.analysis import load_run
 from tare.analysis.compare import compare
+from tare.analysis.formatting import format_quantity
 from tare.analysis.load_balancer import Through, through
 from tare.events.results import SeriesEntry
 from tare.report import build_report
 from tare.report.balancer_courses import course_figures
 from tare.report.balancer_findings import findings
 from tare.report.figures.over_size import NOTHING, Mark, _ticks, over_size_figure
-from tare.report.load_balancer import families, load_balancer_of
+from tare.report.figures.time_spent import time_figures
+from tare.report.load_balancer import _bars, families, load_balancer_of
 from tare.report.palette import looks
 
 ARMS = ("bare", "kvm", "tcg")
@@ -85,9 +87,90 @@ def test_each_arms_finding_names_the_part_that_was_the_limit(tmp_path: Path) -> 
     # Half of two CPUs, which one thread has.
     assert "The limit was netback, which used 1.00 of a CPU." in words["kvm"]
     assert "The machine’s own CPUs were the limit: 100 % user." in words["tcg"]
-    assert "HAProxy itself used 0.80 CPUs: 0 % user, 100 % kernel." in words["bare"]
+    assert "HAProxy itself used 0.80 CPUs: 15 % user, 85 % kernel." in words["bare"]
     assert "HAProxy itself" not in words["tcg"]
     assert "link" not in words["kvm"]
+
+
+def test_where_capacity_is_not_known_loss_is_told_in_cpu_time_and_in_latency(
+    tmp_path: Path,
+) -> None:
+    told = found(tmp_path, "kvm")
+    kvm = told["kvm", 0]
+    # Half the requests for the same CPUs, and twice as long for each, in every block.
+    assert kvm.cpu.ratio == pytest.approx(2.0)
+    assert kvm.latency.ratio == pytest.approx(2.0)
+    assert kvm.latency.interval is not None
+    assert kvm.latency.interval.high == pytest.approx(2.0)
+    assert told["bare", 0].cpu.ratio is None
+    bare, limited, tcg = findings(tuple(told.values()))
+    assert "A request takes 2.00× the baseline’s CPU time." in limited
+    assert kvm.latency_s is not None
+    took = format_quantity(kvm.latency_s, "s")
+    assert f"At 50 requests/s, which every arm is offered, an answer takes {took}, " in limited
+    assert limited.count("2.00× the baseline’s") == 2
+    # Their capacity says it.
+    assert "A request takes" not in bare + tcg
+
+
+def test_latency_beyond_what_an_arm_carries_is_no_loss_but_overload(tmp_path: Path) -> None:
+    offered = {"per_s": 500.0, "overloaded": True}
+    run = load_run(write_proxied_run(tmp_path, ("kvm",), offered=offered))
+    told = {each.arm: each for each in through([run], ARMS, "bare", 0.95) if each.size == 0}
+    assert told["kvm"].latency.ratio is None
+    assert told["kvm"].latency_s is not None
+    assert told["kvm"].cpu.ratio == pytest.approx(2.0)
+    words = findings(tuple(told.values()))[1]
+    assert "At 500 requests/s, which every arm is offered, it was overloaded" in words
+    assert "an answer takes" not in words
+
+
+def test_the_hosts_interrupts_and_haproxys_own_words_stand_beside_its_time(tmp_path: Path) -> None:
+    run = load_run(write_proxied_run(tmp_path))
+    section = load_balancer_of([run], compare([run]), looks(list(ARMS), "bare"))
+    assert section is not None
+    told = {each.arm: each for each in through([run], ARMS, "bare", 0.95) if each.size == 0}
+    soft, hard = told["kvm"].softirq_s, told["kvm"].hardirq_s
+    assert soft is not None and hard is not None
+    assert soft == pytest.approx(10 * hard)
+    words = section.section.findings[1]
+    assert f"software interrupts took {format_quantity(soft, 's')} a request" in words
+    assert f"hardware interrupts {format_quantity(hard, 's')}." in words
+    assert "HAProxy says of itself that it waited for 3 % of the time (2 threads)." in words
+    (figure,) = (f for f, _ in section.figures if f.name == "load-balancer-time")
+    assert f"of it 10 %, {format_quantity(soft, 's')} a request: software interrupts" in (
+        figure.description
+    )
+    assert "HAProxy of itself: the one of its 2 threads asked waited for 3 % of" in (
+        figure.description
+    )
+    names, *rows = (row.split(",") for row in section.tables[1].csv().splitlines())
+    (row,) = (r for r in rows if r[names.index("arm")] == "kvm" and r[names.index("size")] == "0")
+    assert float(row[names.index("host_hardirq_s")]) == pytest.approx(hard)
+    assert float(row[names.index("haproxy_idle")]) == pytest.approx(0.03)
+
+
+def test_no_arm_is_left_out_of_where_the_time_goes(tmp_path: Path) -> None:
+    run = load_run(write_proxied_run(tmp_path))
+    kvm = next(t for t in through([run], ARMS, "bare", 0.95) if (t.arm, t.size) == ("kvm", 0))
+    arms = [f"arm-{number}" for number in range(20)]
+    bars = _bars([replace(kvm, arm=arm) for arm in arms], None)
+    figures = time_figures("load-balancer-time", bars)
+    assert [figure.name for figure in figures] == [
+        "load-balancer-time",
+        "load-balancer-time-2",
+        "load-balancer-time-3",
+    ]
+    assert [figure.title.rpartition(" (")[2] for figure in figures] == [
+        "1 of 3)",
+        "2 of 3)",
+        "3 of 3)",
+    ]
+    for arm in arms:
+        (own,) = (f for f in figures if f"{arm}, 0 B, on the host: netback 50 %" in f.description)
+        assert f"{arm}, 0 B, inside the machine: " in own.description
+    (whole,) = time_figures("load-balancer-time", bars[:8])
+    assert "of 1" not in whole.title
 
 
 def test_several_workloads_have_findings_of_their_own(tmp_path: Path) -> None:
@@ -173,6 +256,9 @@ def test_the_page_has_the_figures_the_findings_and_both_tables(tmp_path: Path) -
     assert len(leads) > 1 and all(f'id="{name}"' in page for name in leads), "to effects by size"
     rows = (tmp_path / "out" / "tables" / "load-balancer.csv").read_text().splitlines()
     assert len(rows) == 1 + 6
+    costs = (tmp_path / "out" / "tables" / "load-balancer-cost.csv").read_text().splitlines()
+    assert len(costs) == 1 + 6
+    assert "What a request cost, and how long it took" in page
     assert "netback" in (tmp_path / "out" / "tables" / "where-the-time-goes.csv").read_text()
 
 

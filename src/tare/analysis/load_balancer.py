@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import statistics
 from collections import defaultdict
@@ -10,14 +9,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tare.analysis.proxied_cells import (
+    COST,
+    FACT,
+    HOST,
+    LEAST,
+    NOTHING,
+    OFFERED,
+    Against,
+    ProxiedCell,
+    Proxys,
+    against,
+    geometric,
+    haproxys_own,
+    mean,
+)
 from tare.analysis.results import Interval
 from tare.analysis.rundata import RunData
-from tare.analysis.statistics.logratio import mean_interval
-from tare.events.results import CellResult, PlatformResult
+from tare.events.results import PlatformResult
 
-FACT, SUBJECT = "proxy", "subject"
-HOST, INSIDE, IDLE = "host", "inside", "idle"
-LEAST = "-at-least"
+SUBJECT = "subject"
+INSIDE, IDLE = "inside", "idle"
 FULL = 0.93
 """A link that carries this share of its bits is full: acknowledgements and gaps have the rest."""
 FRAME, AROUND_FRAME = 1514, 24
@@ -73,6 +85,17 @@ class Through:
         link: Bits per second of the link outside the machine; None: as fast as the host can.
         wire: Bits per second of its busier direction; None: not known.
         no_cycles: Why cycles are not known; empty: they are, or it was not recorded.
+        cpu: CPU time per request against the baseline's of the same block, wherever both are
+            known: also where client or origin was the limit.
+        latency_s: Median time of a request at the rate that all arms are offered, geometric mean;
+            None: none was offered.
+        latency: It against the baseline's of the same block, where neither was overloaded.
+        offered: That rate, in requests per second; None: not recorded.
+        overloaded: Whether in some cell it was more than what the proxy carries.
+        softirq_s: Seconds of the host's software interrupts per request, which are part of what
+            they interrupted, mean; None: not recorded.
+        hardirq_s: The same for hardware interrupts.
+        own: What HAProxy said of itself while it was full.
     """
 
     scenario: str
@@ -97,6 +120,14 @@ class Through:
     link: float | None = None
     wire: float | None = None
     no_cycles: str = ""
+    cpu: Against = NOTHING
+    latency_s: float | None = None
+    latency: Against = NOTHING
+    offered: float | None = None
+    overloaded: bool = False
+    softirq_s: float | None = None
+    hardirq_s: float | None = None
+    own: Proxys | None = None
 
     @property
     def link_full(self) -> bool:
@@ -110,26 +141,6 @@ class Through:
         return max(busy, key=lambda each: each.share, default=None)
 
 
-@dataclass(frozen=True)
-class _Cell:
-    cell: CellResult
-    values: Mapping[str, float]
-    about: Mapping[str, Any]
-
-    @property
-    def limited(self) -> bool:
-        return bool(self.about.get("limits"))
-
-    @property
-    def account(self) -> Mapping[str, Any]:
-        account = self.about.get("account")
-        return account if isinstance(account, Mapping) else {}
-
-    @property
-    def requests(self) -> float:
-        return self.values.get("requests", self.values.get(f"requests{LEAST}", 0.0))
-
-
 def through(
     runs: Sequence[RunData], arms: Sequence[str], baseline: str, confidence: float
 ) -> tuple[Through, ...]:
@@ -141,7 +152,7 @@ def through(
         baseline: The arm that losses are against.
         confidence: Nominal coverage of intervals.
     """
-    groups: dict[tuple[str, str, int, str], list[_Cell]] = {}
+    groups: dict[tuple[str, str, int, str], list[ProxiedCell]] = {}
     emulated = frozenset[str]().union(*(run.emulated_arms for run in runs)) if runs else frozenset()
     for run in runs:
         cells = [
@@ -151,19 +162,24 @@ def through(
         for cell in cells:
             about = cell.facts[FACT]
             key = (cell.scenario, cell.workload, int(about.get("size", 0)), cell.arm)
-            groups.setdefault(key, []).append(_Cell(cell, values.get(cell.cell, {}), about))
+            groups.setdefault(key, []).append(ProxiedCell(cell, values.get(cell.cell, {}), about))
     families = {each.arm: _family(each) for run in runs for each in run.platforms}
     own = {arm: base for run in runs for arm, base in run.own_baselines.items()}
     found = []
     for (scenario, workload, size, arm), members in groups.items():
         base = own.get(arm, baseline)
         others = groups.get((scenario, workload, size, base), []) if base != arm else []
-        loss, interval = _loss(members, others, confidence)
         usable = [each for each in members if each.requests > 0]
         if usable:
             of = (scenario, workload, arm, arm in emulated, size)
-            told = _through(of, usable, loss, interval)
-            found.append(replace(told, family=families.get(arm, "")))
+            told = _through(of, usable, *_loss(members, others, confidence))
+            told = replace(
+                told,
+                cpu=against(members, others, ProxiedCell.cost, confidence),
+                latency=against(members, others, ProxiedCell.latency, confidence),
+                family=families.get(arm, ""),
+            )
+            found.append(told)
     places = {arm: place for place, arm in enumerate(arms)}
     return tuple(
         sorted(
@@ -186,7 +202,7 @@ def _values(run: RunData) -> dict[str, dict[str, float]]:
     return found
 
 
-def _limits(cells: Sequence[_Cell]) -> tuple[str, ...]:
+def _limits(cells: Sequence[ProxiedCell]) -> tuple[str, ...]:
     """Return each kind of limit that cells had, in the words of the first cell that had it."""
     found: dict[str, str] = {}
     for each in cells:
@@ -197,30 +213,30 @@ def _limits(cells: Sequence[_Cell]) -> tuple[str, ...]:
 
 def _through(
     of: tuple[str, str, str, bool, int],
-    cells: Sequence[_Cell],
+    cells: Sequence[ProxiedCell],
     loss: float | None,
     interval: Interval | None,
 ) -> Through:
     scenario, workload, arm, emulated, size = of
     straight = [each.values.get("straight", 0.0) for each in cells]
     wires = [wire for each in cells if (wire := _wire(each.values)) is not None]
-    costs = [each.values["cpu-per-request"] for each in cells if "cpu-per-request" in each.values]
+    latencies = [each.values.get(OFFERED, 0.0) for each in cells]
     return Through(
         scenario=scenario,
         workload=workload,
         arm=arm,
         emulated=emulated,
         size=size,
-        requests=_geometric([each.requests for each in cells]),
+        requests=geometric([each.requests for each in cells]),
         limited=any(each.limited for each in cells),
         limits=_limits(cells),
-        direct=_geometric([each.values.get("direct", 0.0) for each in cells]),
-        straight=_geometric(straight) if all(straight) else None,
+        direct=geometric([each.values.get("direct", 0.0) for each in cells]),
+        straight=geometric(straight) if all(straight) else None,
         bandwidth=statistics.fmean(
             each.values.get("bandwidth", each.values.get(f"bandwidth{LEAST}", 0.0))
             for each in cells
         ),
-        cpu_s=statistics.fmean(costs) if costs else None,
+        cpu_s=mean(each.values.get(COST) for each in cells),
         loss=loss,
         interval=interval,
         spent=_spent(cells),
@@ -230,6 +246,12 @@ def _through(
         link=next((link for each in cells if (link := _link(each.about)) is not None), None),
         wire=statistics.fmean(wires) if wires else None,
         no_cycles=next((why for each in cells if (why := each.account.get("no_cycles"))), ""),
+        latency_s=geometric(latencies) if all(latencies) else None,
+        offered=next((rate for each in cells if (rate := each.offered) is not None), None),
+        overloaded=any(each.overloaded for each in cells),
+        softirq_s=mean(each.account.get("softirq") for each in cells),
+        hardirq_s=mean(each.account.get("hardirq") for each in cells),
+        own=haproxys_own(cells),
     )
 
 
@@ -254,7 +276,7 @@ def _wire(values: Mapping[str, float]) -> float | None:
     return max(found)
 
 
-def _faults(cells: Sequence[_Cell]) -> dict[str, int]:
+def _faults(cells: Sequence[ProxiedCell]) -> dict[str, int]:
     found: dict[str, int] = {}
     for each in cells:
         for fault in each.about.get("faults", ()):
@@ -264,36 +286,19 @@ def _faults(cells: Sequence[_Cell]) -> dict[str, int]:
     return found
 
 
-def _geometric(values: Sequence[float]) -> float:
-    above = [value for value in values if value > 0]
-    return math.exp(statistics.fmean(map(math.log, above))) if above else 0.0
-
-
 def _loss(
-    cells: Sequence[_Cell], others: Sequence[_Cell], confidence: float
+    cells: Sequence[ProxiedCell], others: Sequence[ProxiedCell], confidence: float
 ) -> tuple[float | None, Interval | None]:
-    base = {
-        (each.cell.run, each.cell.block): each.requests
-        for each in others
-        if not each.limited and each.requests > 0
-    }
-    logs = [
-        math.log(each.requests / base[block])
-        for each in cells
-        for block in [(each.cell.run, each.cell.block)]
-        if block in base and not each.limited and each.requests > 0
-    ]
-    if not logs:
+    kept = against(cells, others, ProxiedCell.capacity, confidence)
+    if kept.ratio is None:
         return None, None
-    loss = 1 - math.exp(statistics.fmean(logs))
-    if len(logs) < 2:
-        return loss, None
-    ends = mean_interval(logs, confidence)
-    low, high = 1 - math.exp(ends.high), 1 - math.exp(ends.low)
-    return loss, Interval(low, high, "student-t", confidence)
+    if kept.interval is None:
+        return 1 - kept.ratio, None
+    ends = kept.interval
+    return 1 - kept.ratio, replace(ends, low=1 - ends.high, high=1 - ends.low)
 
 
-def _spent(cells: Sequence[_Cell]) -> tuple[Spent, ...]:
+def _spent(cells: Sequence[ProxiedCell]) -> tuple[Spent, ...]:
     sums: dict[tuple[str, str], list[float]] = {}
     named: dict[str, dict[str, None]] = {}
     cycles: defaultdict[tuple[str, str], float] = defaultdict(float)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tare.analysis.course import Course, Step, courses
-from tare.analysis.load_balancer import FACT
+from tare.analysis.proxied_cells import FACT
 from tare.analysis.rundata import RunData
 from tare.report.figures.frame import Figure
 from tare.report.figures.over_time import Line, over_time_figure

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tare.analysis.formatting import format_quantity, format_size
-from tare.analysis.load_balancer import HOST, IDLE, INSIDE, Through
+from tare.analysis.load_balancer import IDLE, INSIDE, Through
+from tare.analysis.proxied_cells import HOST
 from tare.report.svg import legible
-from tare.report.words import counted, marked, percent
+from tare.report.words import counted, marked, percent, ratio
 
 SERVER = "haproxy"
 FULL = 0.9
@@ -28,10 +29,13 @@ def findings(found: Sequence[Through]) -> tuple[str, ...]:
         small = own[0]
         parts = [
             _rate(small, several),
+            _interrupts(small),
             _part(small),
             _split(small),
+            _own_words(small),
             _link(own),
             _loss(own),
+            _instead(small),
             _faults(own),
         ]
         said.append(legible(" ".join(part for part in parts if part)))
@@ -48,6 +52,41 @@ def _rate(small: Through, several: bool) -> str:
     if small.cpu_s is not None:
         text += f", each for {format_quantity(small.cpu_s, 's')} of the host’s CPU time"
     return f"{text}."
+
+
+def _interrupts(small: Through) -> str:
+    """Return how much of the host's CPU time for a request was interrupts'."""
+    if small.softirq_s is None or small.hardirq_s is None:
+        return ""
+    soft, hard = (format_quantity(each, "s") for each in (small.softirq_s, small.hardirq_s))
+    return f"The host’s software interrupts took {soft} a request, its hardware interrupts {hard}."
+
+
+def _own_words(small: Through) -> str:
+    """Return what HAProxy says of itself."""
+    if small.own is None:
+        return ""
+    waited, threads = percent(small.own.idle), counted(small.own.threads, "thread")
+    return f"HAProxy says of itself that it waited for {waited} of the time ({threads})."
+
+
+def _instead(small: Through) -> str:
+    """Return what is lost where capacity does not tell: in CPU time and at the offered rate."""
+    if small.loss is not None:
+        return ""
+    words = []
+    if small.cpu.ratio is not None:
+        words.append(f"A request takes {ratio(small.cpu.ratio)} the baseline’s CPU time.")
+    if small.offered is None or small.latency_s is None:
+        return " ".join(words)
+    rate = f"At {small.offered:g} requests/s, which every arm is offered,"
+    took = format_quantity(small.latency_s, "s")
+    if small.overloaded:
+        words.append(f"{rate} it was overloaded, and how long answers took ({took}) tells that.")
+    elif small.latency.ratio is not None:
+        against = f"{ratio(small.latency.ratio)} the baseline’s"
+        words.append(f"{rate} an answer takes {took}, {against}.")
+    return " ".join(words)
 
 
 def _part(small: Through) -> str:

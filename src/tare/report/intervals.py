@@ -15,7 +15,9 @@ Row = TypeVar("Row")
 
 
 def interval_columns(
-    interval: Callable[[Row], Interval | None], blocks: Callable[[Row], int | None]
+    interval: Callable[[Row], Interval | None],
+    blocks: Callable[[Row], int | None],
+    prefix: str = "",
 ) -> tuple[Column[Row], ...]:
     """Return the ends of a ratio's interval for files, and its method; people read it as one.
 
@@ -25,6 +27,7 @@ def interval_columns(
     Args:
         interval: A row's interval; None where it has none.
         blocks: The blocks that it is made of.
+        prefix: What the names of the columns in files begin with, where a table has several.
     """
 
     def told(row: Row) -> Interval | None:
@@ -38,7 +41,7 @@ def interval_columns(
         return ratio_interval((found.low, found.high) if found else None)
 
     return (
-        Column("low", end("low")),
-        Column("high", end("high")),
-        Column("method", end("method"), "Interval", read),
+        Column(f"{prefix}low", end("low")),
+        Column(f"{prefix}high", end("high")),
+        Column(f"{prefix}method", end("method"), "Interval", read),
     )

@@ -7,21 +7,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tare.analysis.formatting import format_quantity, format_size
-from tare.analysis.load_balancer import HOST, INSIDE, LEAST, Spent, Through, through
+from tare.analysis.load_balancer import INSIDE, Spent, Through, through
 from tare.analysis.model import Comparison
+from tare.analysis.proxied_cells import HOST, LEAST
 from tare.analysis.rundata import RunData
 from tare.report.balancer_courses import course_figures
 from tare.report.balancer_findings import findings
+from tare.report.balancer_tables import costs_table, rates_table, spent_table
 from tare.report.figures.frame import Figure
 from tare.report.figures.over_size import Mark, over_size_figure
-from tare.report.figures.time_spent import Bar, Part, time_figure
-from tare.report.intervals import interval_columns
+from tare.report.figures.time_spent import Bar, Part, time_figures
 from tare.report.leads import Leads
 from tare.report.palette import Look
-from tare.report.tables import Column, Shown, Table
-from tare.report.words import NONE, marked, percent
+from tare.report.tables import Shown, Table
+from tare.report.words import marked, percent
 
-MOST_BARS = 16
 RATE_NOTE = (
     "One request a connection unless the study says otherwise. Hollow: client or origin may have "
     "been the limit, so the proxy can at least as many, and no loss is computed from it."
@@ -40,6 +40,7 @@ class LoadBalancerSection:
 
     findings: tuple[str, ...]
     rates: Shown
+    costs: Shown
     spent: Shown
 
 
@@ -49,7 +50,7 @@ class LoadBalancer:
 
     section: LoadBalancerSection
     figures: tuple[tuple[Figure, str], ...]
-    tables: tuple[Table[Through], Table[tuple[Through, Spent]]]
+    tables: tuple[Table[Through], Table[Through], Table[tuple[Through, Spent]]]
 
 
 def load_balancer_of(
@@ -69,16 +70,18 @@ def load_balancer_of(
     found = through(runs, comparison.arms, comparison.baseline, comparison.confidence)
     if not found:
         return None
-    rates, spent = rates_table(found), spent_table(found)
+    rates, costs, spent = rates_table(found), costs_table(found), spent_table(found)
     same = [
         name for name in ("scenario", "workload") if len({getattr(t, name) for t in found}) == 1
     ]
-    section = LoadBalancerSection(findings(found), rates.shown(hide=same), spent.shown(hide=same))
+    section = LoadBalancerSection(
+        findings(found), *(table.shown(hide=same) for table in (rates, costs, spent))
+    )
     figures = (
         *_figures(found, looks, comparison.baseline, leads),
         *course_figures(runs, comparison.arms, looks, leads),
     )
-    return LoadBalancer(section, figures, (rates, spent))
+    return LoadBalancer(section, figures, (rates, costs, spent))
 
 
 def _figures(
@@ -105,7 +108,8 @@ def _figures(
         if losses:
             title = f"Loss against the baseline over the size of objects{where}"
             figures.append((over_size_figure(f"{stem}-loss", title, losses, looks, "%"), LOSS_NOTE))
-        figures.append((time_figure(f"{stem}-time", _bars(own, leads)), _time_note(own)))
+        drawn = time_figures(f"{stem}-time", _bars(own, leads), where)
+        figures += [(figure, _time_note(own)) for figure in drawn]
     return tuple(figures)
 
 
@@ -153,14 +157,18 @@ def _time_note(own: Sequence[Through]) -> str:
     return f"{TIME_NOTE} No cycles: the host’s CPUs show no counters ({why})." if why else TIME_NOTE
 
 
-def _bars(own: Sequence[Through], leads: Leads | None) -> list[Bar]:
+def _bars(own: Sequence[Through], leads: Leads | None) -> list[tuple[Bar, ...]]:
     """Return two bars an arm, of the smallest objects: there each request counts most."""
     least = {arm: min(t.size for t in own if t.arm == arm) for arm in {t.arm for t in own}}
-    bars = []
+    arms = []
     for each in own:
         if each.size != least[each.arm]:
             continue
-        for where, words in ((HOST, "on the host"), (INSIDE, "inside the machine")):
+        bars = []
+        for where, words, more in (
+            (HOST, "on the host", _interrupts(each)),
+            (INSIDE, "inside the machine", _haproxys(each)),
+        ):
             parts = [
                 Part(s.who, s.share, s.per_request_s, s.cycles)
                 for s in each.spent
@@ -169,103 +177,26 @@ def _bars(own: Sequence[Through], leads: Leads | None) -> list[Bar]:
             name = f"{marked(each.arm, each.emulated)}, {format_size(each.size)}, {words}"
             if parts:
                 to = _lead(each, leads, "cpu-per-request")
-                bars.append(Bar(name, each.emulated, tuple(parts), to))
-    return bars[:MOST_BARS]
+                bars.append(Bar(name, each.emulated, tuple(parts), to, more))
+        if bars:
+            arms.append(tuple(bars))
+    return arms
 
 
-def rates_table(found: Sequence[Through]) -> Table[Through]:
-    """Return what each arm let through, one row an arm and size."""
-    columns: tuple[Column[Through], ...] = (
-        Column("scenario", lambda t: t.scenario, "Scenario"),
-        Column("workload", lambda t: t.workload, "Workload"),
-        Column("arm", lambda t: t.arm, "Arm", lambda t: marked(t.arm, t.emulated)),
-        Column("emulated", lambda t: t.emulated),
-        Column("size", lambda t: t.size, "Object", lambda t: format_size(t.size), numeric=True),
-        Column("at_least", lambda t: t.limited),
-        Column(
-            "requests_per_s",
-            lambda t: t.requests,
-            "Requests/s",
-            lambda t: f"{'at least ' * t.limited}{t.requests:.0f}",
-            numeric=True,
-        ),
-        Column(
-            "direct_per_s",
-            lambda t: t.direct,
-            "Without proxy",
-            lambda t: f"{t.direct:.0f}",
-            numeric=True,
-        ),
-        Column(
-            "straight_per_s",
-            lambda t: t.straight,
-            "Straight",
-            lambda t: NONE if t.straight is None else f"{t.straight:.0f}",
-            numeric=True,
-        ),
-        Column(
-            "bytes_per_s",
-            lambda t: t.bandwidth,
-            "Bandwidth",
-            lambda t: format_quantity(t.bandwidth, "B/s"),
-            numeric=True,
-        ),
-        Column(
-            "cpu_per_request_s",
-            lambda t: t.cpu_s,
-            "CPU a request",
-            lambda t: NONE if t.cpu_s is None else format_quantity(t.cpu_s, "s"),
-            numeric=True,
-        ),
-        Column(
-            "loss",
-            lambda t: t.loss,
-            "Loss",
-            lambda t: NONE if t.loss is None else percent(t.loss),
-            numeric=True,
-        ),
-        *interval_columns(lambda t: t.interval, lambda t: t.blocks),
-        Column("link_full", lambda t: t.link_full if t.link is not None else None),
-        Column("faults", lambda t: ", ".join(f"{n} {what}" for what, n in t.faults.items())),
-        Column("limits", lambda t: "; ".join(t.limits)),
-        Column("blocks", lambda t: t.blocks, "Blocks", numeric=True),
+def _interrupts(one: Through) -> tuple[str, ...]:
+    """Return how much of the host's time was interrupts', of those that it is told among."""
+    whole = sum(each.per_request_s for each in one.spent if each.where == HOST)
+    kinds = (("software", one.softirq_s), ("hardware", one.hardirq_s))
+    known = [(kind, spent) for kind, spent in kinds if spent is not None and whole > 0]
+    return tuple(
+        f"of it {percent(each / whole)}, {format_quantity(each, 's')} a request: {kind} interrupts"
+        for kind, each in known
     )
-    caption = "What went through the proxy, by the size of objects"
-    return Table("load-balancer", caption, columns, tuple(found), tone=_tone)
 
 
-def spent_table(found: Sequence[Through]) -> Table[tuple[Through, Spent]]:
-    """Return all CPU time by owner, one row an arm, size and owner."""
-    rows = tuple((each, spent) for each in found for spent in each.spent)
-    columns: tuple[Column[tuple[Through, Spent]], ...] = (
-        Column("scenario", lambda r: r[0].scenario, "Scenario"),
-        Column("workload", lambda r: r[0].workload, "Workload"),
-        Column("arm", lambda r: r[0].arm, "Arm", lambda r: marked(r[0].arm, r[0].emulated)),
-        Column("emulated", lambda r: r[0].emulated),
-        Column(
-            "size", lambda r: r[0].size, "Object", lambda r: format_size(r[0].size), numeric=True
-        ),
-        Column("where", lambda r: r[1].where, "Where"),
-        Column("who", lambda r: r[1].who, "Who"),
-        Column("share", lambda r: r[1].share, "Share", lambda r: percent(r[1].share), numeric=True),
-        Column(
-            "per_request_s",
-            lambda r: r[1].per_request_s,
-            "A request",
-            lambda r: format_quantity(r[1].per_request_s, "s"),
-            numeric=True,
-        ),
-        Column(
-            "cycles",
-            lambda r: r[1].cycles,
-            "Cycles a request",
-            lambda r: NONE if r[1].cycles is None else f"{r[1].cycles:,.0f}",
-            numeric=True,
-        ),
-    )
-    caption = "Where the time went while the proxy was full"
-    return Table("where-the-time-goes", caption, columns, rows, tone=lambda r: _tone(r[0]))
-
-
-def _tone(row: Through) -> str:
-    return "emulated" if row.emulated else ""
+def _haproxys(one: Through) -> tuple[str, ...]:
+    """Return what HAProxy says of itself beside what the kernel says of it."""
+    if one.own is None:
+        return ()
+    of = "its thread" if one.own.threads == 1 else f"the one of its {one.own.threads} threads asked"
+    return (f"HAProxy of itself: {of} waited for {percent(one.own.idle)} of the time",)

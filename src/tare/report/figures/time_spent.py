@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tare.analysis.formatting import format_quantity
@@ -15,6 +15,9 @@ WIDE, NARROW = 720.0, 360.0
 BAR, LINE, GAP, KEY = 20.0, 15.0, 12.0, 10.0
 LEAST = 0.005
 """Shares below this are not drawn; the table has them."""
+MOST_ARMS = 8
+"""So many arms one figure has; those after them are in the next."""
+TITLE = "Where the time goes while the proxy is full"
 
 
 @dataclass(frozen=True)
@@ -29,28 +32,45 @@ class Part:
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar: what it is of, its parts, and what it leads to on the page."""
+    """One bar: what it is of, its parts, what it leads to on the page, and what else is said."""
 
     name: str
     emulated: bool
     parts: tuple[Part, ...]
     to: str = ""
+    more: tuple[str, ...] = ()
 
 
-def time_figure(name: str, bars: Sequence[Bar]) -> Figure:
-    """Return the figure; at least one bar."""
-    return Figure(
-        name=name,
-        title="Where the time goes while the proxy is full",
-        description="; ".join(
-            f"{bar.name}: " + ", ".join(f"{p.who} {100 * p.share:.0f} %" for p in bar.parts)
-            for bar in bars
-        ),
-        spec=_drawn(bars, WIDE),
-        narrow=_drawn(bars, NARROW),
-        emulated=any(bar.emulated for bar in bars),
-        panels=len(bars),
-    )
+def time_figures(name: str, arms: Sequence[Sequence[Bar]], where: str = "") -> tuple[Figure, ...]:
+    """Return figures that hold the bars of all arms, so many arms each; an owner has one colour.
+
+    Args:
+        name: Of the first figure; those after it have a number behind it.
+        arms: The bars of each arm, at least one.
+        where: What the title adds.
+    """
+    inks = _inks([bar for bars in arms for bar in bars])
+    parts = [arms[first : first + MOST_ARMS] for first in range(0, len(arms), MOST_ARMS)]
+    figures = []
+    for number, part in enumerate(parts, 1):
+        bars = [bar for own in part for bar in own]
+        figures.append(
+            Figure(
+                name=name if number == 1 else f"{name}-{number}",
+                title=f"{TITLE}{where}{f' ({number} of {len(parts)})' * (len(parts) > 1)}",
+                description="; ".join(map(_told, bars)),
+                spec=_drawn(bars, WIDE, inks),
+                narrow=_drawn(bars, NARROW, inks),
+                emulated=any(bar.emulated for bar in bars),
+                panels=len(bars),
+            )
+        )
+    return tuple(figures)
+
+
+def _told(bar: Bar) -> str:
+    shares = (f"{part.who} {100 * part.share:.0f} %" for part in bar.parts)
+    return f"{bar.name}: {', '.join((*shares, *bar.more))}"
 
 
 def _inks(bars: Sequence[Bar]) -> dict[str, Ink]:
@@ -62,8 +82,8 @@ def _inks(bars: Sequence[Bar]) -> dict[str, Ink]:
     return found
 
 
-def _drawn(bars: Sequence[Bar], width: float) -> Spec:
-    canvas, inks, top = Canvas(width), _inks(bars), 8.0
+def _drawn(bars: Sequence[Bar], width: float, inks: Mapping[str, Ink]) -> Spec:
+    canvas, top = Canvas(width), 8.0
     for bar in bars:
         canvas.text(0, top, short(bar.name, int(width / 6.4)), bold=True, size=12)
         top += LINE
@@ -81,6 +101,9 @@ def _drawn(bars: Sequence[Bar], width: float) -> Spec:
                 each += f" or {part.cycles:,.0f} cycles"
             told = f"{100 * part.share:.1f} %, {each} a request: {part.who}"
             canvas.text(KEY + 8, top, short(told, int(width / 6.0)), size=11)
+            top += LINE
+        for line in bar.more:
+            canvas.text(KEY + 8, top, short(line, int(width / 6.0)), size=11)
             top += LINE
         canvas.area(0, begins - LINE, width, top - 2, bar.to)
         canvas.rule(0, top - 2, width, top - 2, RULE)

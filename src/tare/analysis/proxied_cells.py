@@ -1,0 +1,161 @@
+"""Cells of a load balancer, and what each is against the baseline's of the same block."""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tare.analysis.results import Interval
+from tare.analysis.statistics.logratio import mean_interval
+from tare.events.results import CellResult
+
+FACT = "proxy"
+HOST = "host"
+LEAST = "-at-least"
+COST, OFFERED = "cpu-per-request", "response-offered-median"
+_LINE = re.compile(r"^(\w+):\s*(\d{1,9})\s*$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Against:
+    """A value against the baseline's of the same block.
+
+    Args:
+        ratio: Geometric mean of the ratios over blocks; None: no block has both.
+        interval: Student's t over their logarithms; None with fewer than two blocks.
+    """
+
+    ratio: float | None = None
+    interval: Interval | None = None
+
+
+NOTHING = Against()
+
+
+@dataclass(frozen=True)
+class Proxys:
+    """What HAProxy says of itself over its socket, while it is full.
+
+    Args:
+        idle: Share of the last second for which the thread that answers waited, mean over cells.
+        threads: How many threads it runs, of the first cell.
+    """
+
+    idle: float
+    threads: int
+
+
+@dataclass(frozen=True)
+class ProxiedCell:
+    """One cell: what was measured (``values`` by metric), and its record (``about``)."""
+
+    cell: CellResult
+    values: Mapping[str, float]
+    about: Mapping[str, Any]
+
+    @property
+    def block(self) -> tuple[str, int]:
+        """The run and its block, in which arms are compared."""
+        return self.cell.run, self.cell.block
+
+    @property
+    def limited(self) -> bool:
+        """Whether something besides the proxy may have been the limit."""
+        return bool(self.about.get("limits"))
+
+    @property
+    def account(self) -> Mapping[str, Any]:
+        """Who used the CPUs."""
+        return self._part("account")
+
+    @property
+    def requests(self) -> float:
+        """Requests per second, or how many at least."""
+        return self.values.get("requests", self.values.get(f"requests{LEAST}", 0.0))
+
+    @property
+    def offered(self) -> float | None:
+        """The rate that all arms are offered; None: none, or it was not recorded."""
+        rate = self._part("offered").get("per_s")
+        return float(rate) if isinstance(rate, int | float) else None
+
+    @property
+    def overloaded(self) -> bool:
+        """Whether that is more than this one carries."""
+        return bool(self._part("offered").get("overloaded"))
+
+    def capacity(self) -> float | None:
+        """Return the requests per second, where nothing else was the limit."""
+        return None if self.limited else self.requests
+
+    def cost(self) -> float | None:
+        """Return the host's CPU seconds for a request."""
+        return self.values.get(COST)
+
+    def latency(self) -> float | None:
+        """Return the median seconds at the offered rate, where that does not overload it."""
+        return None if self.overloaded else self.values.get(OFFERED)
+
+    def _part(self, name: str) -> Mapping[str, Any]:
+        part = self.about.get(name)
+        return part if isinstance(part, Mapping) else {}
+
+
+def geometric(values: Sequence[float]) -> float:
+    """Return the geometric mean of those above 0; 0: there are none."""
+    above = [value for value in values if value > 0]
+    return math.exp(statistics.fmean(map(math.log, above))) if above else 0.0
+
+
+def mean(values: Iterable[Any]) -> float | None:
+    """Return the mean of those that are numbers; None: none is."""
+    known = [float(value) for value in values if isinstance(value, int | float)]
+    return statistics.fmean(known) if known else None
+
+
+def against(
+    cells: Sequence[ProxiedCell],
+    others: Sequence[ProxiedCell],
+    value: Callable[[ProxiedCell], float | None],
+    confidence: float,
+) -> Against:
+    """Return what a value is against that of others of the same block.
+
+    Args:
+        cells: An arm's cells.
+        others: The baseline's.
+        value: Returns a cell's value; None or 0: it has none that may be compared.
+        confidence: Nominal coverage of the interval.
+    """
+    base = {each.block: found for each in others if (found := value(each))}
+    logs = [
+        math.log(found / base[each.block])
+        for each in cells
+        if each.block in base and (found := value(each))
+    ]
+    if not logs:
+        return NOTHING
+    ratio = math.exp(statistics.fmean(logs))
+    if len(logs) < 2:
+        return Against(ratio)
+    ends = mean_interval(logs, confidence)
+    interval = Interval(math.exp(ends.low), math.exp(ends.high), "student-t", confidence)
+    return Against(ratio, interval)
+
+
+def haproxys_own(cells: Sequence[ProxiedCell]) -> Proxys | None:
+    """Return what HAProxy said of itself (its management guide, 9.3, ``show info``); or None."""
+    found = []
+    for each in cells:
+        said = each.about.get("said")
+        text = str(said.get("show info", "")) if isinstance(said, Mapping) else ""
+        told = dict(_LINE.findall(text))
+        if "Idle_pct" in told and "Nbthread" in told:
+            found.append((int(told["Idle_pct"]) / 100, int(told["Nbthread"])))
+    if not found:
+        return None
+    return Proxys(statistics.fmean(idle for idle, _ in found), found[0][1])
