@@ -33,6 +33,7 @@ pytestmark = [
     pytest.mark.guest,
     pytest.mark.slow,
     pytest.mark.boots,
+    pytest.mark.acceptance,
     pytest.mark.timeout(900),
 ]
 
