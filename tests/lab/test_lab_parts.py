@@ -21,6 +21,7 @@ from tare.lab.options import GIB, MIB, LabOptions
 from tare.lab.packages import PackageFile, needed, parse_uris
 from tare.lab.seed import initramfs, make_keys
 from tare.lab.tree import _extract, aliases, dependencies, place
+from tare.platforms.qemu.carrier import is_of
 from tare.study.lab_nodes import Uneven, cpus_by_node, node_of_each
 
 IMAGE = LabImage(Path("/cache/labs/x"), "x", "6.1", "4.17", {}, ("virtio",), True, 0.0)
@@ -119,8 +120,24 @@ def test_commas_in_a_folder_do_not_split_an_option(name: str) -> None:
         assert str(folder).replace(",", ",,") in word
 
 
+def test_a_labs_firmware_says_which_it_is_and_only_one_that_may_boots_again() -> None:
+    one, other = (
+        command(LabOptions("none"), IMAGE, Places(Path(folder)), "x")
+        for folder in ("/tmp/tare-a", "/tmp/tare-b")
+    )
+    (first,), (second,) = (value_after(argv, "-uuid") for argv in (one, other))
+    assert first != second
+    # As Tare looks for the process that carries a machine.
+    assert is_of(one, first) and not is_of(other, first)
+    assert "-no-reboot" in one
+    assert "-no-reboot" not in command(
+        LabOptions("none", reboots=True), IMAGE, Places(Path("/tmp/tare-a")), "x"
+    )
+
+
 def test_a_deterministic_lab_takes_no_time_from_the_outside() -> None:
     argv = command(LabOptions("kvm", cpus=1, deterministic=True), IMAGE, Places(Path("/a")), "x")
+    assert "-uuid" not in argv
     assert value_after(argv, "-icount")[0].startswith("shift=")
     assert "clock=vm" in value_after(argv, "-rtc")[0]
     assert value_after(argv, "-accel") == ["tcg,thread=single"]

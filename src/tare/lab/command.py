@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,6 +65,11 @@ class Places:
     def errors(self) -> Path:
         """What QEMU itself said."""
         return self.folder / "errors"
+
+    @property
+    def identity(self) -> str:
+        """What its firmware says it is, by which its QEMU is told from others of this computer."""
+        return str(uuid.uuid5(uuid.NAMESPACE_URL, str(self.folder)))
 
 
 def cpu_model(options: LabOptions, emulator: Emulator) -> str:
@@ -136,7 +142,10 @@ def command(
     return [
         options.qemu or PROGRAM,
         *("-name", f"{name},debug-threads=on"),
-        *("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"),
+        *("-nodefaults", "-no-user-config", "-display", "none"),
+        *(() if options.reboots else ("-no-reboot",)),
+        # Linux stirs what firmware says into its random numbers, which are to be the same there.
+        *(() if options.deterministic else ("-uuid", places.identity)),
         *("-machine", "q35,smm=off,vmport=off,usb=off"),
         *clock_arguments(options),
         *("-cpu", cpu_model(options, emulator)),

@@ -47,6 +47,7 @@ class LabOptions:
         release: The distribution's release whose packages it is made of; None: this computer's.
         nodes: NUMA nodes, to which CPUs and memory are dealt evenly.
         packages: Further packages that its disk holds, by name.
+        reboots: Whether it boots again where its Linux asks for that; its end otherwise.
 
     Raises:
         InputError: A value that cannot work.
@@ -68,6 +69,7 @@ class LabOptions:
     release: Release | None = None
     nodes: int = 1
     packages: tuple[str, ...] = ()
+    reboots: bool = False
 
     def __post_init__(self) -> None:
         if self.hypervisor not in get_args(Hypervisor):
