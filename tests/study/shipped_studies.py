@@ -27,8 +27,11 @@ def shipped_plan(name: str, cpus: int = 2) -> Plan:
     """Plan a study for a host of so many CPUs with an emulator, and without KVM or Xen."""
     study = shipped(name)
     facts = {arm: assumed(study, arm, cpus) for arm in study.arms}
-    host_boot_s = LAB_BOOT_S if study.host.kind == "lab" else 0.0
-    hosts = {"": HostFacts(HostCpus(tuple(range(cpus))), host_boot_s)}
+    # Each host that a study names is one of these.
+    hosts = {
+        name: HostFacts(HostCpus(tuple(range(cpus))), LAB_BOOT_S if host.kind == "lab" else 0.0)
+        for name, host in study.computers.items()
+    }
     return make_plan(study, 1, facts, hosts, WORKLOADS)
 
 

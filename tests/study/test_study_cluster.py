@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from study.shipped_studies import shipped_plan
 from tare.run.catalog import build_catalog
 from tare.study.load import load_study
 from tare.study.model import Study
@@ -97,6 +99,38 @@ def test_slaves_take_turns_on_the_hosts_that_are_named() -> None:
     assert [each.host for each in placed.companions] == ["", "there", ""]
     first, abroad, third = (each.cpus for each in placed.companions)
     assert abroad == () and len({*first, *third}) == 2
+
+
+def test_what_is_not_done_on_other_hosts_is_noted() -> None:
+    cpus = HostCpus((0, 1, 2, 3))
+    own = place(scenario(slaves=3, cpus="own", hosts=["here", "b", "c"]), cpus, 1, True, "here")
+    assert own.notes == (
+        "slaves on b, c are bound to no CPUs: those are the arm's own host's",
+        "of hosts the arm's own alone is sampled every second, and not b, c",
+    )
+    anywhere = place(scenario(slaves=2, hosts=["here", "b"]), cpus, 1, True, "here")
+    assert [note for note in anywhere.notes if "slaves" in note] == []
+    assert "sampled every second, and not b" in anywhere.notes[-1]
+    assert place(scenario(slaves=2, hosts=["here"]), cpus, 1, True, "here").notes == ()
+
+
+def test_the_study_of_two_hosts_has_as_many_slaves_on_one_as_on_both() -> None:
+    plan = shipped_plan("mapreduce-hosts", 8)
+    assert not [skip for skip in plan.skipped if skip.arm in ("bare", "oci")], plan.skipped
+    where = {
+        batch.scenario: Counter(each.host or "here" for each in batch.placement.companions)
+        for batch in plan.batches
+    }
+    assert where == {
+        "two": {"here": 2},
+        "two-apart": {"here": 1, "there": 1},
+        "four": {"here": 4},
+        "four-apart": {"here": 2, "there": 2},
+    }
+    # One host and two differ in nothing else: no machine has a CPU to itself.
+    assert not any(each.cpus for batch in plan.batches for each in batch.placement.companions)
+    assert {cell.kind for batch in plan.batches for cell in batch.cells} == {"dfsio"}
+    assert any("and not there" in note for note in plan.notes)
 
 
 def test_jobs_run_on_clusters_and_nothing_else_does(tmp_path: Path) -> None:

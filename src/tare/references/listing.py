@@ -35,7 +35,8 @@ VIEWS = {
     "counters": "a figure of counters' means with intervals, an arm a bar",
     "job-phases": "the time of each phase, an arm a bar (*Jobs of Hadoop, phase by phase*)",
 }
-COURSE = "figures/course-1.svg"
+ELSEWHERE = {"course": "figures/course-1.svg", "job-phases": "tables/job-phases.csv"}
+"""Views that a part of the report shows which is there for all runs, and its file."""
 NOTHING = "–"
 
 
@@ -70,8 +71,8 @@ def file_of(reference: Reference, exhibit: Exhibit) -> str:
         return file_of(reference, next(same))
     if exhibit.view is None:
         return ""
-    if exhibit.view == "course":
-        return COURSE
+    if exhibit.view in ELSEWHERE:
+        return ELSEWHERE[exhibit.view]
     stem = exhibit.stem(reference.reference)
     return (
         f"figures/{stem}.svg" if exhibit.view in ("samples", "close-up") else f"tables/{stem}.csv"

@@ -58,6 +58,9 @@ class PublishedScenario(Part):
         ge=1,
         description="How many the subject had, where the source compares such numbers.",
     )
+    slaves: int | None = Field(
+        default=None, ge=1, description="How many a cluster on one host had, where it was one."
+    )
     neighbours: PublishedNeighbours | None = None
     remark: str = ""
 

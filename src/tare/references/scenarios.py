@@ -37,6 +37,8 @@ def matching(runs: Sequence[RunData], name: str, wanted: PublishedScenario) -> s
 def _is_like(scenario: Mapping[str, Any], wanted: PublishedScenario) -> bool:
     if subject_of(scenario) != wanted.subject and not wanted.any_place:
         return False
+    if _slaves_of(scenario) != (wanted.slaves or 0):
+        return False
     neighbours = [mapping(one) for one in scenario.get("neighbours") or ()]
     if wanted.neighbours is None:
         return not neighbours
@@ -49,6 +51,15 @@ def _is_like(scenario: Mapping[str, Any], wanted: PublishedScenario) -> bool:
         and one.get("cpus", "any") == wanted.neighbours.cpus
         and one.get("count", 1) in counts
     )
+
+
+def _slaves_of(scenario: Mapping[str, Any]) -> int | None:
+    """Return how many slaves a run's cluster has on one host, 0 of none; None: another one."""
+    cluster = mapping(scenario.get("cluster"))
+    if not cluster:
+        return 0
+    slaves, elsewhere = cluster.get("slaves"), cluster.get("hosts") or cluster.get("external")
+    return slaves if isinstance(slaves, int) and not elsewhere else None
 
 
 def subject_of(scenario: Mapping[str, Any]) -> str:
@@ -96,6 +107,8 @@ def describe_scenario(scenario: PublishedScenario) -> str:
     words = ["subject pinned" if scenario.subject == "pinned" else "subject on any CPU"]
     if scenario.vcpus is not None:
         words.append(f"{scenario.vcpus} vCPU{'s' * (scenario.vcpus > 1)}")
+    if scenario.slaves is not None:
+        words.append(f"a cluster of {scenario.slaves} slave{'s' * (scenario.slaves > 1)}")
     if scenario.neighbours is not None:
         many = scenario.neighbours
         where = {"same": "on the same CPU", "other": "on other CPUs", "any": "on any CPU"}

@@ -87,4 +87,6 @@ def _unmeasured(reference: Reference, fact: Fact) -> str:
     where = " and ".join(
         f"{name} ({describe_scenario(reference.scenarios[name])})" for name in wanted
     )
-    return f"this run measured no {fact.workload} {fact.metric}" + (f" in {where}" if where else "")
+    given = ", ".join(f"{name}: {value}" for name, value in fact.parameters.items())
+    what = f"{fact.workload} {fact.metric}" + (f" with {given}" if given else "")
+    return f"this run measured no {what}" + (f" in {where}" if where else "")

@@ -205,13 +205,15 @@ def _jobs(side: SideBySide, run: RunFindings, plain: PaperDraft) -> PaperDraft:
     if exhibit.view == "job-phases":
         told = any(key.metric in exhibit.metrics for key in _measured(found))
         return replace(plain, above=JOBS) if told else replace(plain, empty=_unmeasured(exhibit))
-    name = slug(f"paper {side.reference.reference} {exhibit.name}")
+    name = exhibit.stem(side.reference.reference)
     made = (
         bars_of(found, run.looks, exhibit, name, run.leads)
         if exhibit.view == "bars"
         else counters_of(found, run.watched, run.looks, exhibit, name, run.leads)
     )
-    return replace(plain, figure=made.figure, table=made.table, note=JOBS_NOTE, empty=made.empty)
+    shown = made.table.shown() if made.table else None
+    said = replace(plain, figure=made.figure, note=JOBS_NOTE, empty=made.empty)
+    return replace(said, table=shown, whole=made.table)
 
 
 def _measured(comparison: Comparison) -> Iterator[Key]:

@@ -19,7 +19,7 @@ from tare.report.figures.bars import SHARE, Bar, bars_figure
 from tare.report.figures.frame import Figure
 from tare.report.leads import Leads
 from tare.report.palette import Look
-from tare.report.tables import Column, Shown, Table
+from tare.report.tables import Column, Table
 from tare.report.words import NONE, Names, Part, marked, metric_name, slug
 
 NOTE = "Means over the blocks; lines are their intervals by Student’s t."
@@ -31,7 +31,7 @@ class JobsExhibit:
     """What stands for a figure: it drawn, its values as a table, or why there is nothing."""
 
     figure: Figure | None = None
-    table: Shown | None = None
+    table: Table[JobRow] | None = None
     empty: str = ""
 
 
@@ -270,7 +270,7 @@ def _made(
         if arm in row.arms
     ]
     figure = bars_figure(bars[:MOST_BARS], looks, unit, name=name, title=exhibit.shows)
-    return JobsExhibit(figure, _table(comparison, exhibit, name, rows, names, emulated).shown())
+    return JobsExhibit(figure, _table(comparison, exhibit, name, rows, names, emulated))
 
 
 def _group(names: Names, row: JobRow, several: bool) -> str:
@@ -339,7 +339,7 @@ def _table(
         for arm in comparison.arms
         if any(arm in row.arms for row in rows)
     ]
-    return Table(slug(f"{name} values"), exhibit.shows, tuple(columns), tuple(rows))
+    return Table(name, exhibit.shows, tuple(columns), tuple(rows))
 
 
 def _column(arm: str, title: str) -> Column[JobRow]:

@@ -165,6 +165,10 @@ def _slaves(
     here = sum(not slave.host for slave in found)
     if pool and here * each > len(pool):
         notes.append(f"{here} slaves with {each} vCPUs each share {_cpus(len(pool))}")
+    if far := ", ".join(dict.fromkeys(slave.host for slave in found if slave.host)):
+        if pool:
+            notes.append(f"slaves on {far} are bound to no CPUs: those are the arm's own host's")
+        notes.append(f"of hosts the arm's own alone is sampled every second, and not {far}")
     return tuple(found)
 
 

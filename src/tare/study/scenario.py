@@ -113,7 +113,7 @@ class Cluster(Part):
     cpus: Literal["any", "own"] = Field(
         "any",
         description="`own`: each slave's vCPUs are bound to host CPUs, its own as far as there are "
-        "enough; the subject must be pinned too.",
+        "enough; the subject must be pinned too. Slaves on other hosts than the arm's are not.",
     )
     placement: Literal["together", "apart"] | None = Field(
         None,
