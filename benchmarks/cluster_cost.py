@@ -1,4 +1,4 @@
-"""What a cluster of Hadoop costs beside its jobs: its start, Tare's share, and the monitoring.
+"""What a cluster of Hadoop costs beside its jobs: its start, Tare's share, monitoring, memory.
 
 See docs/benchmarks.md for the method.
 """
@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import re
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -24,8 +27,13 @@ from tare.events import Record
 SHARE, CORE = 0.02, 0.01
 START_S = {1: 20.0, 4: 45.0}
 """Seconds to a usable cluster, by its slaves."""
+GIB = 1 << 30
+MEMORY = 8 * GIB
+"""Bytes that a study of clusters of up to four slaves of 1 GiB may take, its master's beside."""
 WATCH_S = 30.0
+LOOK_S = 0.5
 HELLO_S = 20.0
+_LEFT = re.compile(r"^(?:MemAvailable|SwapFree):\s+(\d+) kB$", re.MULTILINE)
 
 
 def study(slaves: Sequence[int], blocks: int) -> dict[str, Any]:
@@ -125,6 +133,70 @@ def cpu_s(pid: int) -> float:
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) * 1e-9
 
 
+@dataclass
+class Taken:
+    """How much memory was taken at most since it was first looked at; bytes.
+
+    Args:
+        before: What was available then.
+        least: The least that was available since.
+    """
+
+    before: int
+    least: int
+
+    @property
+    def most(self) -> int:
+        """What everything on this computer took together, beyond what it had then."""
+        return self.before - self.least
+
+
+def available(told: Path = Path("/proc/meminfo")) -> int:
+    """Return the bytes of memory and swap space that programs can still have (proc_meminfo(5)).
+
+    Page cache counts as available where it can be given up; what is in a tmpfs does not, nor what
+    was swapped out.
+
+    Raises:
+        Unmeasured: The kernel does not tell.
+    """
+    found = _LEFT.findall(told.read_text())
+    if len(found) != 2:
+        raise Unmeasured(f"{told} does not tell of MemAvailable and SwapFree")
+    return sum(int(kib) << 10 for kib in found)
+
+
+@contextmanager
+def taking(look: Callable[[], int] = available, every_s: float = LOOK_S) -> Iterator[Taken]:
+    """Look at the available memory again and again meanwhile; yield what was found."""
+    first = look()
+    taken, ended = Taken(first, first), threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(every_s):
+            taken.least = min(taken.least, look())
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield taken
+    finally:
+        ended.set()
+        watcher.join()
+
+
+def memory_goal(taken: Taken) -> Goal:
+    """Return the goal of what a whole run took of memory."""
+    return Goal(
+        "memory that a study of clusters of up to 4 slaves of 1 GiB takes",
+        "what was available before",
+        MEMORY / GIB,
+        taken.most / GIB,
+        "GiB",
+        detail=f"the least that was available, of looks every {LOOK_S:g} s",
+    )
+
+
 def run_goals(run: CarriedOut) -> list[Goal]:
     """Return the goals that a run of :func:`study` meets or misses."""
     if why := [reason for reason in reasons(run.records) if "skipped" not in reason]:
@@ -181,9 +253,10 @@ def main(argv: list[str] | None = None) -> int:
     detail = f"{WATCH_S:.0f} s on this computer"
     try:
         core = asyncio.run(watching(agent_of(wanted), WATCH_S)) * 100
-        run = carry_out(study(tuple(START_S), wanted.blocks))
-        goals = run_goals(run)
-        facts += facts_of(run)
+        with taking() as taken:
+            run = carry_out(study(tuple(START_S), wanted.blocks))
+        goals = [*run_goals(run), memory_goal(taken)]
+        facts += (*facts_of(run), Fact("memory available before", taken.before / GIB, "GiB"))
     except Unmeasured as why:
         detail = str(why)
         goals = goals or [Goal("a job on a cluster", "itself", 0.0, None, "s", detail=detail)]

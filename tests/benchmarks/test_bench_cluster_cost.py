@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,17 @@ import pytest
 import yaml
 
 from benchmarks._runs import CarriedOut, Unmeasured
-from benchmarks.cluster_cost import facts_of, run_goals, spent, starts, study, watching
+from benchmarks.cluster_cost import (
+    available,
+    facts_of,
+    memory_goal,
+    run_goals,
+    spent,
+    starts,
+    study,
+    taking,
+    watching,
+)
 from tare.events import CellFinished, CellStarted, ClusterReady, EventLog, Record, read_events
 from tare.run.catalog import build_catalog
 from tare.study.load import load_study
@@ -64,6 +75,36 @@ def test_a_run_that_failed_measures_nothing(tmp_path: Path) -> None:
         log.append(CellFinished(cell="c", status="failed", reason="lost", measured_s=1.0))
     with pytest.raises(Unmeasured):
         run_goals(CarriedOut(0.0, 1.0, tuple(read_events(path))))
+
+
+def test_memory_that_was_taken_meanwhile_is_told_after_it_was_given_back() -> None:
+    gib, dipped = 1 << 30, threading.Event()
+    left = iter([16 * gib, 7 * gib, 15 * gib])
+
+    def look() -> int:
+        found = next(left, None)
+        if found is None:
+            dipped.set()
+        return 15 * gib if found is None else found
+
+    with taking(look, 0.001) as taken:
+        assert dipped.wait(20)
+    goal = memory_goal(taken)
+    assert (goal.found, goal.met) == (9.0, False)
+    with taking(lambda: 16 * gib, 0.001) as none:
+        pass
+    assert memory_goal(none).met and none.most == 0
+
+
+def test_what_was_swapped_out_is_not_available(tmp_path: Path) -> None:
+    told = tmp_path / "meminfo"
+    text = "MemTotal:   9 kB\nMemAvailable:   4 kB\nSwapTotal: 9 kB\nSwapFree:   2 kB\n"
+    told.write_text(text)
+    assert available(told) == 6 << 10
+    told.write_text(text.replace("MemAvailable", "MemFree"))
+    with pytest.raises(Unmeasured, match="does not tell"):
+        available(told)
+    assert available() > 0
 
 
 def test_its_study_can_be_read(tmp_path: Path) -> None:
