@@ -155,10 +155,12 @@ async def test_lost_frames_are_asked_for_and_put_in_order() -> None:
     def answer(request: dict[str, Any]) -> list[dict[str, Any]]:
         if request["op"] == "run":
             agent.say({"type": "accepted", "id": request["id"]})
-            header = {"id": request["id"], "name": "s", "rows": 2, "columns": [["v", "u8"]]}
-            for offset, value in enumerate((7, 9)):
-                place = {"offset": offset, "total": 2}
-                chunks.append(agent.series_frame({**header, **place}, bytes([value])))
+            header = {"id": request["id"], "name": "raw", "rows": 2}
+            header["columns"] = [["duration_ns", "u32"]]
+            for number, value in enumerate((7, 9)):
+                place = {"offset": 4 * number, "total": 8}
+                data = value.to_bytes(4, "little")
+                chunks.append(agent.series_frame({**header, **place}, data))
             agent.put(chunks[0][:-1] + bytes([chunks[0][-1] ^ 1]))
             agent.put(chunks[1])
             agent.say(done(request))
@@ -169,8 +171,8 @@ async def test_lost_frames_are_asked_for_and_put_in_order() -> None:
 
     agent = ScriptedAgent(answer)
     client = client_of(agent)
-    outcome = await client.run("w", {}, deadline_s=5)
-    np.testing.assert_array_equal(outcome.series[0].columns["v"], [7, 9])
+    outcome = await client.run("tick", {}, deadline_s=5)
+    np.testing.assert_array_equal(outcome.series[0].columns["duration_ns"], [7, 9])
     assert agent.asked("resend")[0]["seqs"] == [1]
     await asyncio.sleep(0)
     assert agent.asked("ack")[-1]["seq"] == 3

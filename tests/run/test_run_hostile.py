@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,12 +16,16 @@ from hypothesis import strategies as st
 
 from run.run_hostile import Message, Says, Twist, raw, run_beside
 from tare.analysis import compare_runs, load_run
+from tare.analysis.verify import verify_run
 from tare.report import build_report
 from tare.run import alive
 
+NAN = math.nan
 DEEP = "[" * 900 + "]" * 900
 PROVING = '{"type":"hello","protocol":1,"proof":HERE}'
-SERIES = {"name": "s", "rows": 1, "columns": [["v", "u8"]], "offset": 0, "total": 1}
+COLUMNS = [["thread", "u64"], ["time_ns", "u64"], ["iteration_ns", "f64"]]
+SERIES = {"name": "iterations", "rows": 1, "columns": COLUMNS, "offset": 0, "total": 24}
+"""As the work that the tests measure sends it."""
 
 
 def when(is_it: Callable[[Message], bool], then: Callable[[Message], list[Says]]) -> Twist:
@@ -63,11 +69,23 @@ def raw_value(text: str) -> Twist:
     return when(is_outcome, raw('{"type":"result","id":ID,"value":HERE}'.replace("HERE", text)))
 
 
-def series(data: bytes = b"\1", **changes: Any) -> Twist:
+def row(thread: int = 0, time_ns: int = 1, iteration_ns: float = 2.5) -> bytes:
+    return struct.pack("<QQd", thread, time_ns, iteration_ns)
+
+
+def series(data: bytes = row(), **changes: Any) -> Twist:
     def first(message: Message) -> list[Says]:
         return [({**SERIES, "id": message["id"], **changes}, data), message]
 
     return when(is_outcome, first)
+
+
+def columns_of(name: str, kinds: str, **columns: Any) -> Twist:
+    """A series of one row under a name of its own; ``kinds`` as :mod:`struct` takes them."""
+    types = {"Q": "u64", "d": "f64", "I": "u32", "q": "i64"}
+    told = [[column, types[kind]] for column, kind in zip(columns, kinds, strict=True)]
+    data = struct.pack(f"<{kinds}", *columns.values())
+    return series(data, name=name, columns=told, total=len(data))
 
 
 FATAL: dict[str, Twist] = {
@@ -138,10 +156,39 @@ FATAL: dict[str, Twist] = {
     "series: name of half a character": series(name="\ud800"),
     "series: column with a NUL": series(columns=[["\0", "u8"]]),
     "series: column named twice": series(columns=[["v", "u8"]] * 2, total=2, data=b"12"),
+    "series: one that this work has not": series(name="gaps"),
+    "series: as Tare's own are called": columns_of("counters", "QQ", time_ns=1, x=2),
+    "series: as the host's are called": columns_of("host-sched", "Q", time_ns=1),
+    "series: two columns of durations": columns_of(
+        "iterations", "dd", iteration_ns=1.0, duration_ns=1.0
+    ),
+    "series: responses of a load that is none": columns_of(
+        "responses",
+        "dddddddd",
+        time_ns=0.0,
+        completed=NAN,
+        failed=1.0,
+        mean_ns=1.0,
+        median_ns=1.0,
+        p99_ns=1.0,
+        max_ns=1.0,
+        due=1.0,
+    ),
+    "series: a histogram of nobody": columns_of(
+        "histogram", "ddQ", low_ns=1.0, width_ns=1.0, count=1 << 63
+    ),
+    "series: columns in another order": series(columns=[*COLUMNS[1:], COLUMNS[0]]),
+    "series: columns of other types": series(columns=[[name, "u64"] for name, _ in COLUMNS]),
+    "series: NaN": series(row(iteration_ns=NAN)),
+    "series: infinite": series(row(iteration_ns=math.inf)),
+    "series: below zero": series(row(iteration_ns=-1.0)),
+    "series: beyond 63 bits": series(row(time_ns=1 << 63)),
+    "series: more than such work sends": series(rows=1 << 25, total=24 << 25),
     "series: no columns": series(columns=[], rows=0, total=0, data=b""),
     "series: column of 10,000 characters": series(columns=[["v" * 10_000, "u8"]]),
-    "series: half of it": series(rows=2, total=2),
-    "series: 8 GiB": series(rows=8 << 30, total=8 << 30),
+    "series: half of it": series(rows=2, total=48),
+    "series: twice": when(is_outcome, lambda m: [*[({**SERIES, "id": m["id"]}, row())] * 2, m]),
+    "series: 8 GiB": series(rows=1 << 30, total=24 << 30),
     "series: rows 10^400": series(rows=10**400),
     "series: rows a fraction": series(rows=1.5),
     "series: an id that is none": series(id="x"),
@@ -158,6 +205,7 @@ HARMLESS: dict[str, Twist] = {
     "result: warnings null": value(warnings=None),
     "progress: done 1e308": when(is_progress, lambda m: [{**m, "done": 1e308, "rate": 1e308}]),
     "progress: escapes": when(is_progress, lambda m: [{**m, "rate": 1, "unit": "\x1b[2J"}]),
+    "series: as it is honest": series(),
     "series: of a run that is none": series(id=999),
     "a message of an unknown type": when(is_progress, lambda m: [{"type": "zzz", "x": 1}, m]),
 }
@@ -187,15 +235,31 @@ async def test_what_is_odd_but_harmless_costs_nothing(
     fold = await run_beside(twist, tmp_path / "run", agent_program)
     assert {result.status for result in fold.cell_results()} == {"ok"}
     assert_written(tmp_path / "run")
-    load_run(tmp_path / "run")
-
-
-async def test_a_run_with_a_hostile_guest_reports(tmp_path: Path, agent_program: Path) -> None:
-    folder = tmp_path / "run"
-    await run_beside(HARMLESS["hello: proof of other kinds"], folder, agent_program)
-    data = load_run(folder)
-    page = build_report([data], compare_runs([data]), folder, [], ())
+    data = load_run(tmp_path / "run")
+    page = build_report([data], compare_runs([data]), tmp_path / "run", [], ())
     assert "\x1b" not in page.read_text()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "series: as Tare's own are called",
+        "series: two columns of durations",
+        "series: responses of a load that is none",
+        "series: a histogram of nobody",
+        "series: NaN",
+        "series: beyond 63 bits",
+        "series: twice",
+    ],
+)
+async def test_a_run_whose_guest_sent_odd_series_reports(
+    said: str, tmp_path: Path, agent_program: Path
+) -> None:
+    folder = tmp_path / "run"
+    await run_beside(FATAL[said], folder, agent_program)
+    data = load_run(folder)
+    build_report([data], compare_runs([data]), folder, [], ())
+    assert verify_run(folder).damage == ("study.yaml: No such file or directory",)
 
 
 def assert_written(folder: Path) -> None:
@@ -246,7 +310,7 @@ async def test_no_word_of_a_guest_ends_a_run(
 ) -> None:  # fmt: skip
     def twist(message: Message) -> list[Says]:
         if place == "series" and is_outcome(message):
-            return [({**SERIES, "id": message["id"], key: instead}, b"\1"), message]
+            return [({**SERIES, "id": message["id"], key: instead}, row()), message]
         if place in ("value", "proof", "timing") and isinstance(message.get(place), dict):
             return [{**message, place: {**message[place], key: instead}}]
         return [{**message, key: instead}] if message["type"] == place else [message]

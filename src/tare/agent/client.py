@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,8 +13,10 @@ from tare.agent.barrier import Barrier
 from tare.agent.channel import Channel
 from tare.agent.clocktrust import ClockReading
 from tare.agent.connection import REPEAT_S, Connection, NoiseStats, Request, reason_of
+from tare.agent.forms import OF_COUNTERS, forms_of
 from tare.agent.message import Nonsense, whole
 from tare.agent.series import Assembler, read_chunk
+from tare.agent.spool import spool_folder
 from tare.errors import MachineFault, WorkloadFault
 from tare.plaintext import plain_line
 
@@ -237,7 +238,7 @@ class AgentClient:
     async def counters_stop(self, timeout_s: float = 30.0) -> Outcome:
         """End sampling; the outcome's one series ``counters`` has a column per counter."""
         with self._asking("counters", action="stop") as request:
-            self._series[request.id] = Assembler()
+            self._series[request.id] = Assembler(forms=OF_COUNTERS)
             answer = await self._answer(request, timeout_s)
             return self._outcome(request, "counters", answer)
 
@@ -272,7 +273,7 @@ class AgentClient:
         request = self._connection.open(
             "run", workload=workload, params=dict(params), cpus=list(cpus), barrier=barrier
         )
-        self._series[request.id] = Assembler()
+        self._series[request.id] = Assembler(forms=forms_of(workload, params))
         if on_progress is not None:
             self._progress[request.id] = on_progress
         return _Held(self, request, stop=True)
@@ -332,7 +333,7 @@ class AgentClient:
     def _no_room(self, error: OSError) -> MachineFault:
         return MachineFault(
             f"the series of {self.name} cannot be kept: {error.strerror or error}",
-            f"make room in {tempfile.gettempdir()}, or set TMPDIR",
+            f"make room in {spool_folder()}, or set TMPDIR",
         )
 
     def _on_message(self, message: dict[str, Any]) -> None:

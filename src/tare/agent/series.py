@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, cast
 
+from tare.agent.forms import MOST_BYTES, Forms, require_numbers
 from tare.agent.message import column, name, read_json, whole
+from tare.agent.spool import spool_folder
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-MOST_BYTES = 4 << 30
-"""Of all series of a run together: four times what `tick` with its fullest log brings."""
 MOST_SERIES = 64
 HELD_BYTES = 4 << 20
 """A longer series waits in a file for its end; a machine must not fill the host's memory."""
@@ -101,11 +101,13 @@ class Assembler:
 
     Args:
         most_bytes: Bytes that all of them together may have.
+        forms: What may come, and how much of it; None: any series.
     """
 
-    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, most_bytes: int = MOST_BYTES, forms: Forms | None = None) -> None:
         self._parts: dict[str, _Part] = {}
-        self._most_bytes = most_bytes
+        self._forms = forms
+        self._most_bytes = most_bytes if forms is None else forms.most_bytes
         self._promised = 0
 
     def add(self, chunk: Chunk) -> None:
@@ -117,6 +119,8 @@ class Assembler:
         """
         part = self._parts.get(chunk.name)
         if part is None:
+            if self._forms is not None:
+                self._forms.require(chunk.name, chunk.columns)
             self._promised += chunk.total
             if len(self._parts) >= MOST_SERIES or self._promised > self._most_bytes:
                 raise ValueError(
@@ -130,7 +134,7 @@ class Assembler:
         """Return all series.
 
         Raises:
-            ValueError: One is not whole.
+            ValueError: One is not whole, or holds what cannot be.
         """
         return tuple(part.finish() for part in self._parts.values())
 
@@ -144,7 +148,9 @@ class _Part:
     def __init__(self, first: Chunk) -> None:
         self._first = first
         self._got = 0
-        self._data = tempfile.SpooledTemporaryFile(max_size=HELD_BYTES)  # noqa: SIM115
+        self._data = tempfile.SpooledTemporaryFile(  # noqa: SIM115
+            max_size=HELD_BYTES, dir=spool_folder()
+        )
 
     def add(self, chunk: Chunk) -> None:
         first = self._first
@@ -174,6 +180,7 @@ class _Part:
         for name_, kind in first.columns:
             columns[name_] = np.frombuffer(held, _TYPES[kind], first.rows, offset)
             offset += columns[name_].nbytes
+            require_numbers(first.name, name_, columns[name_])
         return Series(first.name, columns)
 
     def close(self) -> None:

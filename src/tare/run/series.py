@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 from typing import IO, TYPE_CHECKING
 
+from tare.errors import WorkloadFault
 from tare.events import SeriesSaved
 from tare.outputs import aside
+from tare.run.folder import LEAST_FREE_BYTES
 
 if TYPE_CHECKING:
     import polars as pl
 
     from tare.agent.series import Series
     from tare.run.folder import RunFolder
+
+LARGE_BYTES = 64 << 20
 
 
 def save_series(folder: RunFolder, cell: str, role: str, series: Series) -> SeriesSaved:
@@ -27,6 +32,7 @@ def save_series(folder: RunFolder, cell: str, role: str, series: Series) -> Seri
 
     Raises:
         OSError: It cannot be written, as on a full disk.
+        WorkloadFault: It is large, and would leave the run no room.
 
     Returns:
         Path (relative to the folder), columns with their types, rows and SHA-256 of the file.
@@ -35,6 +41,7 @@ def save_series(folder: RunFolder, cell: str, role: str, series: Series) -> Seri
     import polars as pl
 
     path = folder.series / f"{file_stem(cell, role, series.name)}.parquet"
+    _require_room(folder, series)
     frame = pl.DataFrame(series.columns)
     with aside(path) as file:
         digest = _write(frame, file)
@@ -47,6 +54,18 @@ def save_series(folder: RunFolder, cell: str, role: str, series: Series) -> Seri
         rows=frame.height,
         sha256=digest,
     )
+
+
+def _require_room(folder: RunFolder, series: Series) -> None:
+    """See that what a machine sends does not end the run by filling its disk."""
+    size = sum(column.nbytes for column in series.columns.values())
+    free = shutil.disk_usage(folder.series).free
+    if size > LARGE_BYTES and free - size < LEAST_FREE_BYTES:
+        raise WorkloadFault(
+            f"its series {series.name} has {size >> 20} MiB, and {free >> 20} MiB are free for "
+            "the run",
+            f"make room in {folder.path}, or ask for fewer samples",
+        )
 
 
 class _Hashed:
