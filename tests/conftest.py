@@ -9,11 +9,36 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.database import (
+    DirectoryBasedExampleDatabase,
+    MultiplexedDatabase,
+    ReadOnlyDatabase,
+)
 
-# `make fuzz` sets TARE_FUZZ: many more examples, and no limit on the time of one.
-settings.register_profile("test", deadline=None)
+
+class Kept(DirectoryBasedExampleDatabase):
+    """Examples of what once failed, which stay when that is mended."""
+
+    def delete(self, key: bytes, value: bytes) -> None:
+        """Keep it."""
+
+
+CORPORA = Path(__file__).parent / "corpora"
+"""What fuzzing found is kept here, in the repository, and tried first by everybody."""
+FOUND = Kept(CORPORA / "hypothesis")
+OWN = DirectoryBasedExampleDatabase(Path(".hypothesis") / "examples")
+
+# `make fuzz` sets TARE_FUZZ: many more examples, and no limit on the time of one. What fails is
+# written to the corpora then; `make test` only reads them.
 settings.register_profile(
-    "fuzz", deadline=None, max_examples=10_000, suppress_health_check=list(HealthCheck)
+    "test", deadline=None, database=MultiplexedDatabase(OWN, ReadOnlyDatabase(FOUND))
+)
+settings.register_profile(
+    "fuzz",
+    deadline=None,
+    max_examples=10_000,
+    suppress_health_check=list(HealthCheck),
+    database=MultiplexedDatabase(OWN, FOUND),
 )
 # A worker's tests run one after the other, and beside those of other workers and whoever measures.
 _WORKER = os.environ.get("PYTEST_XDIST_WORKER", f"alone-{os.getpid()}")

@@ -11,91 +11,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analysis.analysis_written import CELLS, STUDY, make_run
 from run.run_driving import tare
-from tare.agent.series import Series
 from tare.analysis import compare_runs, load_run
 from tare.analysis.parquet import UnreadableSeries
 from tare.analysis.series_file import read_series
 from tare.analysis.verify import verify_run
 from tare.errors import InputError
-from tare.events import (
-    BlockFinished,
-    BlockStarted,
-    CellFinished,
-    CellStarted,
-    Event,
-    EventLog,
-    Observed,
-    PlatformChecked,
-    RunFinished,
-    RunStarted,
-    SeriesSaved,
-    read_fold,
-)
+from tare.events import BlockFinished, EventLog, SeriesSaved, read_fold
 from tare.events.chain import read_seal, seal_path
 from tare.report import build_report
-from tare.run.folder import RunFolder
-from tare.run.series import save_series
 
 RUNS = Path(__file__).parent.parent / "fixtures" / "runs"
-STUDY = b"study: small\n"
-CELLS = [(block, arm) for block in (1, 2, 3) for arm in ("bare", "oci")]
-
-
-def name_of(block: int, arm: str) -> str:
-    return f"b{block:03d}/{arm}/alone/tick"
-
-
-def observed(block: int, arm: str, value: float) -> Event:
-    return Observed(
-        cell=name_of(block, arm), metric="excess-max", unit="s", better="lower", kind="maximum",
-        headline=True, value=value,
-    )  # fmt: skip
-
-
-def make_run(path: Path, value: float = 1.0) -> Path:
-    folder = RunFolder(path)
-    folder.series.mkdir(parents=True)
-    folder.study.write_bytes(STUDY)
-    digest = hashlib.sha256(STUDY).hexdigest()
-    study: dict[str, Any] = {
-        "title": "small", "baseline": "bare", "aa": [], "confidence": 0.95, "margin": 0.05,
-        "arms": {arm: {"platform": arm} for arm in ("bare", "oci")},
-        "blocks": {"least": 2, "most": 3},
-    }  # fmt: skip
-    with EventLog(folder.events) as log:
-        log.append(
-            RunStarted(
-                run="r", study=study, study_path="s.yaml", study_sha256=digest, seed=1, host={},
-                versions={},
-            )
-        )  # fmt: skip
-        for arm in ("bare", "oci"):
-            log.append(PlatformChecked(arm=arm, platform=arm, options={}, usable=True))
-        for block, arm in CELLS:
-            cell = name_of(block, arm)
-            if arm == "bare":
-                log.append(BlockStarted(block=block, order=()))
-            log.append(
-                CellStarted(
-                    cell=cell, block=block, arm=arm, scenario="alone", workload="tick",
-                    parameters={},
-                )
-            )  # fmt: skip
-            log.append(observed(block, arm, value * (1 + block / 10)))
-            series = Series("raw", {"excess_ns": np.arange(100, dtype="<u4") + block})
-            log.append(save_series(folder, cell, "subject", series))
-            log.append(CellFinished(cell=cell, status="ok"))
-            if arm == "oci":
-                log.append(BlockFinished(block=block))
-        log.append(RunFinished(status="complete"))
-    return path
 
 
 @pytest.fixture

@@ -155,6 +155,8 @@ def _course(cell: CellResult, entry: SeriesEntry, emulated: frozenset[str]) -> C
     if any(name not in table for name in _COLUMNS) or len(table["time_ns"]) < 2:
         return None
     times = floats(table["time_ns"]) * 1e-9
+    if not np.all(np.diff(times) > 0):
+        return None
     steps = tuple(
         Step(begin * 1e-9, int(completed), int(failed), *(float(value) * 1e-9 for value in rest))
         for begin, completed, failed, *rest in zip(

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tare.analysis.known_facts import known_facts, known_placement, require_study
 from tare.analysis.rundata import RunData
 from tare.analysis.verify import series_doubts
 from tare.errors import InputError
 from tare.events import Fold, RunStarted, read_fold
+from tare.events.results import CellResult, MachineResult
+
+_LAST_DAY = 253402300799.0
+"""The end of the year 9999, beyond which there is no date."""
 
 
 def load_run(folder: Path) -> RunData:
@@ -67,7 +73,9 @@ def run_data(folder: Path, fold: Fold) -> RunData:
             f"{folder}: the events do not begin with the start of a run",
             "the file is incomplete; restore it, or start the run anew",
         )
+    require_study(started.study, str(folder))
     ended = fold.ended
+    cells = {cell.cell: _known(cell) for cell in fold.cell_results()}
     return RunData(
         folder=folder,
         run=started.run,
@@ -77,7 +85,7 @@ def run_data(folder: Path, fold: Fold) -> RunData:
         seed=started.seed,
         host=_hosts(started, fold),
         versions=started.versions,
-        started_at=fold.started_at,
+        started_at=min(max(fold.started_at, 0.0), _LAST_DAY),
         resumed=fold.resumed,
         checks=fold.checks,
         calibrated=tuple(fold.calibrated.values()),
@@ -85,9 +93,11 @@ def run_data(folder: Path, fold: Fold) -> RunData:
         platforms=fold.platform_results(),
         skipped=tuple(fold.skipped),
         images=tuple(fold.images.values()),
-        machines=fold.machine_results(),
-        cells=fold.cell_results(),
-        counted=fold.counted_cells(),
+        machines=tuple(map(_placed, fold.machine_results())),
+        cells=tuple(cells.values()),
+        counted=tuple(
+            replace(done, result=cells[done.result.cell]) for done in fold.counted_cells()
+        ),
         series=fold.series(folder),
         blocks_finished=tuple(fold.block.finished),
         decisions=tuple((each.block, each.go_on, each.reason) for each in fold.decisions),
@@ -108,12 +118,27 @@ def run_data(folder: Path, fold: Fold) -> RunData:
     )
 
 
+def _known(cell: CellResult) -> CellResult:
+    facts = known_facts(cell.facts)
+    return cell if facts is cell.facts else replace(cell, facts=facts)
+
+
+def _placed(machine: MachineResult) -> MachineResult:
+    placement = known_placement(machine.placement)
+    return machine if placement is machine.placement else replace(machine, placement=placement)
+
+
 def _hosts(started: RunStarted, fold: Fold) -> Mapping[str, Any]:
     """Return what identifies the host, or each of those that share the run."""
     joined = {
-        name: {**started.host.get(name, {}), **each.facts} for name, each in fold.joined.items()
+        name: {**_mapping(started.host.get(name)), **each.facts}
+        for name, each in fold.joined.items()
     }
     return {**started.host, **joined, **_of_boots(fold)}
+
+
+def _mapping(told: object) -> Mapping[str, Any]:
+    return told if isinstance(told, Mapping) else {}
 
 
 def _of_boots(fold: Fold) -> Mapping[str, Any]:

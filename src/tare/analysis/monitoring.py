@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tare.analysis.cores import Core, apart, bound_cpus, cores_of, grown, shares, together
-from tare.analysis.parquet import UnreadableSeries, floats
+from tare.analysis.parquet import UnreadableSeries, floats, understood
 from tare.analysis.rundata import RunData
 from tare.analysis.series_file import read_series
 from tare.events.results import CellResult, SeriesEntry
@@ -224,10 +224,11 @@ def missing_host(cell: CellResult) -> str:
 def _read(entry: SeriesEntry, origin_ns: int | None) -> Track | None:
     try:
         table = read_series(entry)
+        with understood(entry.path):
+            columns = {name: floats(column) for name, column in table.items()}
+            return track_of(entry.role, columns, origin_ns)
     except UnreadableSeries:
         return None
-    columns = {name: floats(column) for name, column in table.items()}
-    return track_of(entry.role, columns, origin_ns)
 
 
 def track_of(

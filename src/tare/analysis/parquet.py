@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,8 +15,60 @@ Columns = dict[str, NDArray[Any]]
 """Columns of equal length by name."""
 
 
+GREATEST = float(1 << 62)
+"""Beyond it, sums are no more what they say; in nanoseconds it is 146 years."""
+_NEVER_NEGATIVE = frozenset(
+    {"count", "samples", "first", "completed", "failed", "low_ns", "width_ns", "time_ns"}
+)
+_SUMMED = frozenset({"count", "samples", "completed", "failed"})
+STRANGE = (LookupError, ValueError, TypeError, AttributeError, ArithmeticError)
+"""What it raises to take numbers for what they are not."""
+
+
 class UnreadableSeries(Exception):
     """A file of a series is missing, is not what was recorded, or cannot be read; says which."""
+
+
+@contextmanager
+def understood(path: Path) -> Iterator[None]:
+    """Take what goes wrong with the contents of a series for a series that cannot be read.
+
+    Args:
+        path: Its file, for the message.
+
+    Raises:
+        UnreadableSeries: Something did.
+    """
+    try:
+        yield
+    except STRANGE as error:
+        raise UnreadableSeries(
+            f"{path}: it does not hold what its columns are called ({type(error).__name__})"
+        ) from error
+
+
+def require_numbers(path: Path, columns: Columns) -> None:
+    """See that columns hold numbers that can be reckoned with.
+
+    Args:
+        path: The file, for the message.
+        columns: What is in it.
+
+    Raises:
+        UnreadableSeries: One does not.
+    """
+    for name, values in columns.items():
+        if values.ndim != 1 or values.dtype.kind not in "uif":
+            raise UnreadableSeries(f"{path}: {name} holds no numbers")
+        if values.size == 0:
+            continue
+        least, greatest = float(values.min()), float(values.max())
+        if not (math.isfinite(least) and math.isfinite(greatest)):
+            raise UnreadableSeries(f"{path}: {name} holds what is no number")
+        if name in _SUMMED:
+            greatest = max(greatest, float(values.sum(dtype=np.float64)))
+        if max(-least, greatest) >= GREATEST or (least < 0 and name in _NEVER_NEGATIVE):
+            raise UnreadableSeries(f"{path}: {name} is from {least:g} to {greatest:g}")
 
 
 @contextmanager
@@ -42,9 +95,11 @@ def read_columns(path: Path, names: Sequence[str] | None = None) -> Columns:
     # It takes long to load, and a run without series needs none of it.
     import polars as pl
 
-    with _told():
+    with understood(path), _told():
         table = pl.read_parquet(path, columns=None if names is None else list(names), glob=False)
-    return {column.name: column.to_numpy() for column in table}
+        found = {column.name: column.to_numpy() for column in table}
+    require_numbers(path, found)
+    return found
 
 
 def read_slices(path: Path, name: str, rows: int, step: int) -> Iterator[NDArray[Any]]:
@@ -64,8 +119,11 @@ def read_slices(path: Path, name: str, rows: int, step: int) -> Iterator[NDArray
     with _told():
         lazy = pl.scan_parquet(path, glob=False).select(name)
     for start in range(0, rows, step):
-        with _told():
+        with understood(path), _told():
             piece = lazy.slice(start, step).collect().to_series().to_numpy()
+        require_numbers(path, {name: piece})
+        if not piece.size:
+            raise UnreadableSeries(f"{path}: it has fewer rows than were recorded")
         yield piece
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tare.analysis.parquet import UnreadableSeries, floats
+from tare.analysis.parquet import UnreadableSeries, floats, understood
 from tare.analysis.results import Flag
 from tare.analysis.rundata import RunData
 from tare.analysis.series_data import Quantile, SeriesKey, SeriesSummary
@@ -102,7 +102,8 @@ def summarise_series(
     most_bins = BINS_OF_ALL // max(1, len(cells))
     for of_cell in cells.values():
         try:
-            cell = _read_cell(of_cell)
+            with understood(of_cell[0].path):
+                cell = _read_cell(of_cell)
         except UnreadableSeries:
             missing.append(of_cell[0].cell)
             continue
@@ -223,6 +224,10 @@ def raw_column(entry: SeriesEntry) -> str | None:
 
 def _read_histogram(entry: SeriesEntry) -> Histogram:
     table = read_series(entry)
+    held = table["count"] > 0
+    table = {name: values[held] for name, values in table.items()}
+    if not np.all(table["width_ns"] > 0):
+        raise UnreadableSeries(f"{entry.path}: it has bins of no width")
     order = np.argsort(table["low_ns"], kind="stable")
     return Histogram(
         floats(table["low_ns"][order]),

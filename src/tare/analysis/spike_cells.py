@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tare.analysis.host_track import Cause, Episode, Names, Track, follow
-from tare.analysis.parquet import UnreadableSeries
+from tare.analysis.parquet import STRANGE, UnreadableSeries
 from tare.analysis.quota import THROTTLED, Quota, blame_quota
 from tare.analysis.rundata import RunData
 from tare.analysis.series_file import read_series
@@ -193,7 +193,7 @@ def _read(
         return match_cell(whose, facts, host, logged)
     except UnreadableSeries as error:
         why = str(error)
-    except (KeyError, TypeError, ValueError) as error:
+    except STRANGE as error:
         why = repr(error)
     return SpikeCell(**whose, matched=None, reason=f"the recording cannot be read: {why}")
 

@@ -64,7 +64,9 @@ def steady_flags(series: Sequence[np.ndarray], boots: Sequence[Hashable]) -> tup
 def _courses(entry: SeriesEntry) -> Iterator[np.ndarray]:
     """Yield the durations of each thread or kernel of a cell, in order of time."""
     column = next(name for name in ITERATIONS if name in entry.columns)
-    label = next(name for name in entry.columns if name not in ITERATIONS)
+    label = next((name for name in entry.columns if name not in ITERATIONS), None)
+    if label is None:
+        return
     try:
         table = read_series(entry, (label, column))
     except UnreadableSeries:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,8 +31,12 @@ from tare.events.model import (
 from tare.events.observations import ObservationReader, Seen, steers
 from tare.events.session_events import SessionFinished, Waiting
 from tare.plaintext import plain_json
+from tare.refusals import message_of
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+_ODD = re.compile(rb"[0-9]{20}|[eE]\+?[0-9]{3}|Infinity|NaN")
+"""What a number may be that no machine counts with; nearly no line has any of it."""
+_GREATEST_WHOLE = 1 << 64
 DURABLE = (
     RunStarted,
     CellFinished,
@@ -88,6 +94,27 @@ def read_entries(path: Path, chain: Chain | None = None) -> Iterator[Record | Se
             yield seen
 
 
+class BeyondAllBounds(Exception):
+    """A number is none that any machine counts with."""
+
+
+def bounded(value: object) -> bool:
+    """Return whether all numbers in a value of JSON are finite, and whole ones of 64 bits."""
+    left = [value]
+    while left:
+        each = left.pop()
+        if isinstance(each, dict):
+            left += each.values()
+        elif isinstance(each, list):
+            left += each
+        elif isinstance(each, float):
+            if not math.isfinite(each):
+                return False
+        elif isinstance(each, int) and abs(each) >= _GREATEST_WHOLE:
+            return False
+    return True
+
+
 def _whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield the lines with their numbers from 1, without their ends and without a torn last one."""
     number, torn = 0, False
@@ -105,10 +132,14 @@ def _whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 def _record(path: Path, number: int, line: bytes) -> Record:
     try:
         record = _legible(line)
+    except BeyondAllBounds:
+        raise UnreadableStream(
+            f"{path}: line {number}: a number beyond all bounds; the file is damaged there"
+        ) from None
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        told = f"{where}: {first['msg']}" if where else first["msg"]
+        told = f"{where}: {message_of(first)}" if where else f"the line {message_of(first)}"
         raise UnreadableStream(
             f"{path}: line {number}: {told}; the file is damaged there"
         ) from error
@@ -125,13 +156,16 @@ def _record(path: Path, number: int, line: bytes) -> Record:
 
 def _legible(line: bytes) -> Record:
     """Return the record of a line, with texts that can be shown wherever they came from."""
-    if not steers(line):
+    odd = _ODD.search(line) is not None
+    if not odd and not steers(line):
         return Record.model_validate_json(line)
     try:
         value = plain_json(json.loads(line.decode()))
     except (ValueError, RecursionError):
         # The model says what is wrong with it.
         return Record.model_validate_json(line)
+    if odd and not bounded(value):
+        raise BeyondAllBounds
     return Record.model_validate(value)
 
 

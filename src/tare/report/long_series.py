@@ -85,7 +85,12 @@ def series_figures(
         about: The part.
     """
     figures = []
-    over_time = {arm: s for arm, s in series.items() if s.envelope_block is not None}
+    # On an axis of orders of magnitude there is no place for what took no time at all.
+    over_time = {
+        arm: s
+        for arm, s in series.items()
+        if s.envelope_block is not None and max(s.envelope_greatest_ns, default=0.0) > 0
+    }
     whole: dict[str, str] = {}
     blocks: dict[str, str] = {}
     if leads is not None and about is not None:

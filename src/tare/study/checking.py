@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import json
-import re
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -13,8 +11,11 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
 
+from tare.refusals import closest as closest
+from tare.refusals import message_of as message_of
+from tare.refusals import shown as shown
+from tare.refusals import suggestion as suggestion
 from tare.study.study_path import FOLDER
 from tare.study.yamltext import Path
 
@@ -53,30 +54,6 @@ class KeyStyle:
     def written(self, name: str) -> str:
         """Return the key a user writes for a model's field."""
         return name.replace("_", "-") if self.kebab else name
-
-
-def closest(word: object, known: Iterable[str]) -> str:
-    """Return what was probably meant, upper and lower case being one; empty if nothing is near."""
-    folded = {name.casefold(): name for name in known}
-    close = difflib.get_close_matches(str(word)[:80].casefold(), folded, n=1, cutoff=0.6)
-    return folded[close[0]] if close else ""
-
-
-def suggestion(word: object, known: Iterable[str]) -> str:
-    """Return ``; did you mean 'X'?`` or the list of what is known."""
-    names = sorted(known)
-    if close := closest(word, names):
-        return f"; did you mean {close!r}?"
-    return f"; known: {', '.join(names)}" if names else ""
-
-
-def shown(value: object) -> str:
-    """Return a value as a user wrote it, shortened."""
-    try:
-        text = json.dumps(value, ensure_ascii=False, default=str)
-    except (TypeError, ValueError):
-        text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def known_keys(
@@ -194,94 +171,3 @@ def _written_path(loc: tuple[str | int, ...], style: KeyStyle) -> Path:
     # Of a mapping's key that is wrong, pydantic tells the key and this word.
     named = loc[:-1] if loc[-1:] == ("[key]",) else loc
     return tuple(style.written(part) if isinstance(part, str) else part for part in named)
-
-
-_TYPES = {
-    "int": "a whole number",
-    "float": "a number",
-    "bool": "true or false",
-    "string": "text (in quotes when it looks like a number)",
-    "path": "a path",
-    "list": "a list, like [a, b]",
-    "tuple": "a list, like [a, b]",
-    "set": "a list, like [a, b]",
-    "frozen": "a list, like [a, b]",
-    "model": "keys with values, like {key: value}",
-    "dict": "keys with values, like {key: value}",
-}
-
-
-def message_of(detail: ErrorDetails) -> str:
-    """Return a validation error in the words of this project, with the value found."""
-    kind, value, context = detail["type"], detail.get("input"), detail.get("ctx", {})
-    if kind == "missing":
-        return "is missing; add it"
-    if kind in ("value_error", "assertion_error"):
-        return str(context.get("error", detail["msg"]))
-    if kind in ("literal_error", "enum"):
-        return f"must be {context['expected']}, not {shown(value)}" + _close_choice(
-            value, str(context["expected"])
-        )
-    pattern = str(context.get("pattern"))
-    if kind == "string_pattern_mismatch" and "a-z0-9" in pattern and "A-Z" not in pattern:
-        return f"must be a short name (lower-case letters, digits, - _ .), not {shown(value)}"
-    family, _, problem = kind.partition("_")
-    if problem in ("type", "parsing", "from_float", "set_type") and family in _TYPES:
-        return f"must be {_TYPES[family]}, not {shown(value)}" + _as_share(family, value)
-    bounds = {
-        "greater_than_equal": ("at least", "ge"),
-        "greater_than": ("more than", "gt"),
-        "less_than_equal": ("at most", "le"),
-        "less_than": ("less than", "lt"),
-    }
-    if kind in bounds:
-        words, name = bounds[kind]
-        return f"must be {words} {context[name]}, not {shown(value)}" + _of_percent(context, value)
-    return _form(kind, context, value) or (
-        f"{detail['msg'].replace('Input should be', 'must be')}, not {shown(value)}"
-    )
-
-
-def _as_share(family: str, value: object) -> str:
-    """Return how a percentage is written where a plain number is wanted; empty for others."""
-    told = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*%\s*", value) if isinstance(value, str) else None
-    if family != "float" or told is None:
-        return ""
-    return f"; write it as a share, {float(told[1]) / 100:g}"
-
-
-def _of_percent(context: Mapping[str, Any], value: object) -> str:
-    """Return the share that is meant by a number of percent where shares below 1 are wanted."""
-    most = context.get("lt", context.get("le", 2))
-    if most > 1 or not isinstance(value, int | float) or not 1 < value < 100:
-        return ""
-    return f"; {value:g} % is {value / 100:g}"
-
-
-def _form(kind: str, context: Mapping[str, Any], value: object) -> str:
-    """Return what is wrong with the length or the form of a value; empty for anything else."""
-    match kind:
-        case "string_too_short" | "too_short" if context["min_length"] == 1:
-            return f"must not be empty, as {shown(value)} is"
-        case "string_too_short":
-            return f"must have {context['min_length']} characters or more, not {shown(value)}"
-        case "string_too_long":
-            return f"must have {context['max_length']} characters or fewer, not {shown(value)}"
-        case "too_short":
-            return f"must have {context['min_length']} entries or more, not {shown(value)}"
-        case "too_long":
-            return f"must have {context['max_length']} entries or fewer, not {shown(value)}"
-        case "string_pattern_mismatch" if context["pattern"] == r"^/":
-            return f"must be a whole path, from / on, not {shown(value)}"
-        case "string_pattern_mismatch":
-            return f"must have the form {context['pattern']}, not {shown(value)}"
-        case "finite_number":
-            return f"must be a finite number, not {shown(value)}"
-        case _:
-            return ""
-
-
-def _close_choice(value: object, expected: str) -> str:
-    choices = [part.strip("' ") for part in expected.replace(" or ", ", ").split(",")]
-    close = closest(value, choices)
-    return f"; did you mean {close!r}?" if close else ""
