@@ -33,6 +33,11 @@ def plain(text: str) -> str:
     return _UNSAFE.sub(lambda found: _shown(ord(found[0])), text)
 
 
+def steering(text: str) -> tuple[str, ...]:
+    """Return the characters of a text that steer, hide or turn around, each as often as it is."""
+    return tuple(_UNSAFE.findall(text))
+
+
 def plain_line(text: str, longest: int) -> str:
     """Return ``text`` as one line of at most ``longest`` characters."""
     line = " ".join(plain(text[: 2 * longest]).split())

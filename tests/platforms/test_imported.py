@@ -293,7 +293,7 @@ def test_commands_of_tares_own_come_back_as_they_were(wanted: dict[str, Any], sh
         (b"qemu-system-x86_64 -m '1", "No closing quotation"),
         (b"x" * ((4 << 20) + 1), "too long"),
         (b"<Envelope/>", "describes no virtual machine"),
-        (b"<domain type='kvm'><vcpu>1000000</vcpu></domain>", "vcpus|less than"),
+        (b"<domain type='kvm'><vcpu>1000000</vcpu></domain>", "vcpus|at most"),
     ],
 )
 def test_what_is_no_description_is_refused(content: bytes, words: str) -> None:

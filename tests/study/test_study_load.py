@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from study.study_catalog import CATALOG, GOOD, Qemu
 from tare.errors import InputError
-from tare.study.checking import message_of
+from tare.events import UnreadableStream, read_fold
+from tare.platforms.certificates.model import Certificate, read_certificate
+from tare.refusals import FORMS, message_of
+from tare.registry import installed
 from tare.study.load import load_study, parse_study, restore_study
 from tare.study.model import Study
 from tare.study.yamltext import StudyError
@@ -151,6 +155,9 @@ def test_a_stored_study_of_another_catalog_is_refused_with_a_reason() -> None:
         ("{platform: bare}", "!!python/object:os.system {}", "the tag "),
         ("{platform: bare}", "!mine {platform: bare}", "the tag !mine is not used"),
         ("study: small", 'study: small\ntitle: "a\\u0007b"', "cannot stand in a study"),
+        ("study: small", 'study: small\ntitle: "a\\u202eb"', "cannot stand in a study"),
+        ("study: small", 'study: small\ntitle: "a\\x9b2Jb"', "cannot stand in a study"),
+        ("study: small", 'study: small\ndescription: "a\\u2028b"', "cannot stand in a study"),
     ],
 )  # fmt: skip
 def test_an_error_names_place_and_key_and_what_to_write(old: str, new: str, expected: str) -> None:
@@ -253,8 +260,8 @@ def test_a_kernel_is_a_name_and_never_an_option(name: str) -> None:
         ({"min_length": 3}, "ab", 'must have 3 characters or more, not "ab"'),
         ({"max_length": 1}, "ab", 'must have 1 characters or fewer, not "ab"'),
         ({"pattern": "^/"}, "ab", 'must be a whole path, from / on, not "ab"'),
-        ({"pattern": "^[A-Za-z0-9]+$"}, "-x", 'must have the form ^[A-Za-z0-9]+$, not "-x"'),
-        ({"pattern": "^[a-z0-9]+$"}, "-x", "must be a short name"),
+        ({"pattern": "^[A-Za-z0-9]+$"}, "-x", "must have another form, as its description says"),
+        ({"pattern": "^[a-z0-9][a-z0-9._-]{0,39}$"}, "-x", "must be a short name"),
         ({"min_length": 1}, [], "must not be empty, as [] is"),
         ({"min_length": 2}, [1], "must have 2 entries or more, not [1]"),
         ({"max_length": 1}, [1, 2], "must have 1 entries or fewer, not [1, 2]"),
@@ -274,3 +281,61 @@ def test_no_word_of_a_library_is_in_a_message(
     assert message.startswith(words), message
     for word in ("should", "String", "Tuple", "List", "Input", "pattern"):
         assert word not in message
+
+
+def test_every_form_that_is_asked_for_has_words() -> None:
+    """A regular expression is no answer to somebody who wrote a study."""
+    known = installed()
+    models: list[type[BaseModel]] = [Study, Certificate]
+    models += [workload.parameters for workload in known.workloads.values()]
+    models += [platform.options for platform in known.platforms.values()]
+    patterns = {each for model in models for each in patterns_in(model.model_json_schema())}
+    assert len(patterns) >= 8
+    assert patterns <= FORMS.keys(), patterns - FORMS.keys()
+
+
+def patterns_in(schema: Any) -> Iterator[str]:
+    if isinstance(schema, list):
+        for each in schema:
+            yield from patterns_in(each)
+    elif isinstance(schema, dict):
+        # What is written with a unit is read by code of ours, which says what is wrong with it.
+        if isinstance(schema.get("pattern"), str) and "[0-9._eE+-]+" not in schema["pattern"]:
+            yield schema["pattern"]
+        yield from schema.get("patternProperties", {})
+        for key, each in schema.items():
+            if key not in ("description", "default", "examples"):
+                yield from patterns_in(each)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b"{", "line 1: the line is no JSON"),
+        (b'{"seq":0,"time":1,"event":{"type":"nothing"}}', "of an unknown kind"),
+        (b'{"seq":0,"time":1,"event":{"type":"planned"}}', "is missing; add it"),
+        (b'{"seq":0,"time":"late","event":{"type":"skipped","arm":"a","reason":"b"}}',
+         "must be a number"),
+        (b'{"seq":0,"time":1,"x":5,"event":{"type":"skipped","arm":"a","reason":"b"}}',
+         "is not known here"),
+    ],
+)  # fmt: skip
+def test_a_damaged_stream_is_told_in_words_of_ours(line: bytes, words: str, tmp_path: Path) -> None:
+    stream = tmp_path / "events.jsonl"
+    stream.write_bytes(line + b"\n")
+    with pytest.raises(UnreadableStream, match=words) as refused:
+        read_fold(stream)
+    for word in ("should", "Input", "Field", "Invalid", "permitted", "tag"):
+        assert word not in str(refused.value)
+
+
+@pytest.mark.parametrize("content", [b"{", b"{}", b'{"made": "today"}', b"[1]"])
+def test_a_file_that_is_no_certificate_is_told_so_in_words_of_ours(
+    content: bytes, tmp_path: Path
+) -> None:
+    file = tmp_path / "c.json"
+    file.write_bytes(content)
+    with pytest.raises(InputError) as refused:
+        read_certificate(file)
+    for word in ("should", "Input", "Field", "Invalid", "permitted", "pattern"):
+        assert word not in refused.value.message

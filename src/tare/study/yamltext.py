@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
 
 from tare.errors import InputError
+from tare.plaintext import steering
 from tare.study.yamlwords import LOOKS_LIKE_A_SPACE, said_of, undecodable
 
 Path = tuple[str | int, ...]
@@ -233,7 +233,7 @@ class _Reader:
                 continue
             key = key_node.value
             here = (*path, key)
-            if unusable := next(_unusable_characters(key), None):
+            if unusable := next(iter(steering(key)), None):
                 self._complain(f"character {unusable!r} cannot stand in a key", path, key_node)
             elif odd := next((char for char in key if char in LOOKS_LIKE_A_SPACE), None):
                 words = f"character {odd!r} only looks like a space; write spaces instead"
@@ -277,7 +277,7 @@ class _Reader:
             except KeyError:
                 self._complain(f"{text!r} is neither true nor false", path, node)
                 return None
-        if unusable := next(_unusable_characters(text), None):
+        if unusable := next(iter(steering(text)), None):
             self._complain(f"character {unusable!r} cannot stand in a study", path, node)
             return None
         return text
@@ -303,11 +303,3 @@ def _misleading(text: str) -> bool:
     """Whether YAML 1.1 would read a number that nobody meant: base 60, or octal."""
     digits = text.lstrip("+-")
     return ":" in text or (digits.startswith("0") and digits.isdigit() and len(digits) > 1)
-
-
-def _unusable_characters(text: str) -> Iterator[str]:
-    return (
-        char
-        for char in text
-        if (ord(char) < 32 and char not in "\n\t") or char == "\x7f" or 0xD800 <= ord(char) < 0xE000
-    )

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tare.errors import InputError
 from tare.plaintext import plain_line
+from tare.refusals import message_of
 
 LARGEST = 16 << 20
 """Bytes of the largest file that is read: a stranger may have written it."""
@@ -232,7 +233,7 @@ def read_certificate(file: Path) -> Certificate:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "its beginning"
-        words = plain_line(f"{file} is no certificate: {place}: {first['msg']}", _WORDS)
+        words = plain_line(f"{file} is no certificate: {place}: {message_of(first)}", _WORDS)
         raise InputError(words, "`tare certify PLATFORM` writes one") from error
 
 

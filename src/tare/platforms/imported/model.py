@@ -14,6 +14,7 @@ from tare.errors import InputError
 from tare.platforms.imported.numbers import whole
 from tare.platforms.qemu.disk_options import DiskOptions
 from tare.platforms.qemu.options import QemuOptions
+from tare.refusals import message_of
 from tare.study.quantities import format_size
 from tare.study.shape import Shape
 
@@ -74,6 +75,7 @@ class Found:
         """
         # Its words are an outsider's: they are shown on one line, without control characters.
         plain = _UNPRINTABLE.sub(" ", what).strip()[:200]
+        why = "".join(char if char.isprintable() else " " for char in why)
         said = f"{plain}: {why}" if why else plain
         if said not in self.left:
             self.left.append(said)
@@ -261,7 +263,7 @@ def _blamed(error: ValidationError, options: Mapping[str, Any]) -> str | None:
 
 
 def _first(error: ValidationError) -> str:
-    return str(error.errors()[0]["msg"]).removeprefix("Value error, ")
+    return message_of(error.errors()[0])
 
 
 def _size(value: int) -> str | int:
