@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import subprocess
+import sys
 import unicodedata
 
 import pytest
@@ -66,3 +70,44 @@ def test_errors_are_told_in_plain_text() -> None:
     fault = MachineFault("qemu: \x1b[2Jgone\u202e", "try \x1b[5mthis", console_tail=("\x1b[1mx",))
     assert (str(fault), fault.console_tail) == ("qemu: gone\ufffd; try this", ("x",))
     assert str(InputError("a\x9b2Jb")) == "ab"
+
+
+STEERS = "a\x1b[2J\x1b]0;t\x07b\x9b1mc\u202ed"
+TELLING = f"""
+from rich.table import Table
+from rich.text import Text
+from tare.cli.telling import piped_or_terminal, tell
+odd = {STEERS!r}
+tell(odd, "bold")
+console = piped_or_terminal()
+console.print(Text(odd, "red"))
+console.print(odd, markup=False)
+table = Table(odd)
+table.add_row(odd)
+console.print(table)
+"""
+
+
+def test_on_a_terminal_only_tares_own_escapes_are_written() -> None:
+    own, given = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "80"}
+    with subprocess.Popen(
+        [sys.executable, "-c", TELLING], stdout=given, stderr=given, env=environment
+    ) as process:
+        os.close(given)
+        said = b""
+        while True:
+            try:
+                part = os.read(own, 4096)
+            except OSError:
+                break
+            if not part:
+                break
+            said += part
+        assert process.wait(30) == 0, said
+    os.close(own)
+    text = said.decode()
+    assert "\x1b[1m" in text, "it did not take the terminal for one"
+    assert text.count("bc") >= 5
+    for steering in ("\x1b[2J", "\x1b]0;", "\x07", "\x9b", "\u202e"):
+        assert steering not in text

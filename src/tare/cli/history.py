@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from tare.cli.compare import effects_of
+from tare.cli.telling import cleaning
 from tare.errors import InputError
 
 
@@ -57,7 +58,7 @@ def history(
     if form is As.text:
         from rich.console import Console
 
-        render_history(found, Console(highlight=False))
+        render_history(found, cleaning(Console(highlight=False)))
         return
     text = history_json(found) if form is As.json else history_svg(found)
     if out is None:

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from tare.plaintext import plain
+
 image_app = typer.Typer(
     help="What machines are given: the toolbox with the applications, and the live image that "
     "boots anywhere.",
@@ -49,7 +51,7 @@ def list_images() -> None:
         kind = f"{box.kind}+" if box.adds else box.kind
         print(f"{kind:9} {box.digest[:12]}  {size}  {len(box.packages)} packages")
         for note in box.notes:
-            print(f"          {note}")
+            print(f"          {plain(note)}")
     if not found:
         print("no toolbox is cached; one is built by the first study that needs it")
 
@@ -74,14 +76,14 @@ def build(
     began = time.monotonic()
 
     def say(sentence: str) -> None:
-        print(f"{time.monotonic() - began:6.1f} s  {sentence}", flush=True)
+        print(f"{time.monotonic() - began:6.1f} s  {plain(sentence)}", flush=True)
 
     agent = agent_path()
     box = asyncio.run(
         prepare_toolbox(LocalHost(agent), kind.value, agent=agent, cache=cache_dir(), say=say)
     )
     for note in box.notes:
-        print(note)
+        print(plain(note))
     found = "was cached" if box.cached else f"was built in {box.took_s:.0f} s"
     print(f"toolbox {box.kind} {box.digest[:12]} {found}: {box.image}")
 
@@ -98,7 +100,7 @@ def verify() -> None:
         problems = verify_toolbox(box)
         print(f"toolbox {box.kind} {box.digest[:12]}: {'damaged' if problems else 'intact'}")
         for problem in problems:
-            print(f"    {problem}")
+            print(f"    {plain(problem)}")
         if problems:
             damaged = True
             discard_toolbox(box)
@@ -180,7 +182,7 @@ def live(
     began = time.monotonic()
 
     def say(sentence: str) -> None:
-        print(f"{time.monotonic() - began:6.1f} s  {sentence}", flush=True)
+        print(f"{time.monotonic() - began:6.1f} s  {plain(sentence)}", flush=True)
 
     agent = agent_path()
     made = asyncio.run(

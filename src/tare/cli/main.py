@@ -47,6 +47,7 @@ from tare.cli.study_options import (
 from tare.cli.telling import piped_or_terminal, tell
 from tare.errors import InputError, TareError
 from tare.outputs import unusable
+from tare.plaintext import plain
 
 app = typer.Typer(
     name="tare",
@@ -321,7 +322,7 @@ def clean() -> None:
     with host_lock("clean"):
         done = asyncio.run(clean_all(LocalHost(agent_path()), all_undoers(), reach))
     for sentence in done:
-        print(sentence)
+        print(plain(sentence))
     print("clean" if not done else f"{len(done)} things cleaned")
 
 
