@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -13,17 +14,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from run.run_driving import of_type, tare
-from tare.agent.client import AgentClient
+from tare.agent.client import AgentClient, Outcome
 from tare.agent.clocktrust import ClockReading, judge
 from tare.errors import MachineFault
 from tare.platforms.contract import Machine
 from tare.run import believable, neighbours
-from tare.run.believable import Clocks, impossible, unmoved
+from tare.run.believable import Clocks, all_impossible, impossible, unmoved
+from tare.run.cast import Cast
 from tare.run.neighbours import Loads, Neighbour
 from tare.workloads import WORKLOADS, MachineFacts, Metric
 from tare.workloads.applications.command import CommandMetric
 from tare.workloads.contract import DiskClaim
 from workloads.workloads_results import result_of
+
+MB = 1e6
 
 
 class Hours:
@@ -37,6 +41,8 @@ class Hours:
 
     def monotonic(self) -> float:
         return self.now_s
+
+    gather = staticmethod(asyncio.gather)
 
 
 @pytest.fixture(autouse=True)
@@ -108,6 +114,89 @@ async def test_where_time_is_virtual_no_clock_is_judged_or_waited_for(hours: Hou
     assert remote.asked == 2
 
 
+class Clocked:
+    """A machine of a cell, of which only the agent's clock matters here."""
+
+    def __init__(self, name: str, hours: Hours, rate: float) -> None:
+        self.name, self.agent = name, Remote(hours, 0.0001, rate)
+
+
+@pytest.mark.parametrize("wrong", ["subject", "neighbour-1", "peer", "slave-1"])
+async def test_every_clock_that_values_are_taken_with_is_judged(hours: Hours, wrong: str) -> None:
+    made = {
+        role: cast(Machine, Clocked(role, hours, 1.2 if role == wrong else 1.0))
+        for role in ("subject", "neighbour-1", "peer", "slave-1")
+    }
+    among = Cast(
+        made["subject"],
+        (Neighbour("neighbour-1", made["neighbour-1"], "cpu-load", {}),),
+        cast(Any, SimpleNamespace(machine=made["peer"])),
+        companions={"slave-1": made["slave-1"]},
+    )
+    clocks = Clocks()
+    first = await clocks.begin_all(among)
+    await hours.sleep(5.0)
+    trust, others = await clocks.end_all(among, first)
+    assert trust.trusted == (wrong != "subject")
+    if wrong in ("neighbour-1", "peer"):
+        assert others.startswith(f"the clock of the {wrong} is not to be trusted")
+    else:
+        # What a slave's clock says is no part of any value.
+        assert others == ""
+
+
+def test_the_values_of_every_machine_must_be_possible() -> None:
+    metrics = {
+        "subject": WORKLOADS["numeric-sort"].metrics,
+        "neighbour-1": WORKLOADS["cpu-load"].metrics,
+    }
+    whole = {"subject": {"rate": 5.0}, "neighbour-1": {"rate": 7.0}}
+    assert all_impossible(metrics, whole) == ""
+    for value in (0.0, -1047.0):
+        said = all_impossible(metrics, {**whole, "neighbour-1": {"rate": value}})
+        assert said.startswith(f"neighbour-1: rate is {value:g} ")
+        assert all_impossible(metrics, {**whole, "subject": {"rate": value}}).startswith("rate is")
+
+
+class DiskNeighbour:
+    """A neighbour whose disk moved so much while its load told of that."""
+
+    def __init__(self, moved: float) -> None:
+        self.inner_cpus, self._counts = (0,), [0.0, moved]
+
+    async def disk_moved(self) -> dict[str, float]:
+        count = self._counts.pop(0)
+        return {"read": count, "written": count}
+
+
+class Ended:
+    """A load that has told what it did."""
+
+    ended = False
+
+    async def stop(self) -> Outcome:
+        told = {"seconds": 1.0, "bytes": 400 * MB, "bytes_per_s": 400 * MB, "warnings": []}
+        return Outcome({**told, "threads": 1})
+
+
+@pytest.mark.parametrize(("moved", "believed"), [(200 * MB, True), (1 * MB, False)])
+async def test_a_disk_load_that_never_reached_its_disk_was_none(
+    moved: float, believed: bool
+) -> None:
+    machine = DiskNeighbour(moved)
+    one = Neighbour("neighbour-1", cast(Machine, machine), "disk-load", {})
+    loads = Loads((one,), WORKLOADS, MachineFacts())
+    loads._moved[one.role] = await machine.disk_moved()
+    loads._under_way[one.role] = cast(Any, Ended())
+    loads._began = time.monotonic() - 1.0
+    (report,) = await loads.end()
+    if believed:
+        assert report.doubt == ""
+    else:
+        assert report.doubt.startswith("neighbour-1: it told of")
+        assert "a cache was measured and not the disk" in report.doubt
+
+
 @given(
     rate=st.floats(1.02, 3.0) | st.floats(0.1, 0.98),
     answer_ns=st.integers(0, 10**10),
@@ -156,9 +245,6 @@ def test_a_studys_own_figure_may_be_below_zero_unless_a_ratio_is_taken() -> None
     assert headline.of("score").impossible(0.0)
 
 
-MB = 1e6
-
-
 def test_what_never_reached_the_disk_is_told_with_what_to_write() -> None:
     claim = DiskClaim(written=24_000 * MB, instead="write `direct: true`")
     inside = {"disk": {"seconds": 1.0, "read_bytes_per_s": 0.0, "write_bytes_per_s": 54 * MB}}
@@ -199,6 +285,12 @@ def test_a_disk_that_moved_as_much_or_more_is_believed(
         ("filebench", {"work": "sequential-write", "cached": True}, False),
         ("filebench", {"work": "varmail"}, True),
         ("filebench", {"work": "fileserver"}, False),
+        ("bonnie", {}, True),
+        ("bonnie", {"direct": True, "chars": False}, True),
+        ("bonnie", {"cached": True}, False),
+        ("disk-load", {}, True),
+        # Hadoop's own files are of many machines, and read through their page caches by design.
+        ("dfsio", {}, False),
     ],
 )
 def test_what_says_that_a_disk_moved_it_is_held_to_it(
@@ -206,8 +298,24 @@ def test_what_says_that_a_disk_moved_it_is_held_to_it(
 ) -> None:
     workload = WORKLOADS[name]
     parameters = workload.parameters.model_validate(given)
-    result = {**result_of(name, 3.0), "seconds": 1.0}
+    result = {**result_of(name, 3.0), "seconds": 1.0, "bytes": 9.0}
     assert (workload.disk_claim(parameters, result).written is not None) == claims
+
+
+def test_what_bonnie_told_of_a_file_in_the_cache_is_withheld() -> None:
+    bonnie = WORKLOADS["bonnie"]
+    result = result_of("bonnie", 3.0)
+
+    def doubt(moved: float, **given: Any) -> str:
+        parameters = bonnie.parameters.model_validate({"size": 1 << 30, **given})
+        claim = bonnie.disk_claim(parameters, result)
+        return unmoved(claim, {}, {"read": moved, "written": moved}, 10.0)
+
+    assert "write `direct: true` and `chars: false`" in doubt(64 * MB)
+    assert doubt(1.2e9) == ""
+    assert doubt(1.2e9, direct=True, chars=False)
+    assert doubt(2.2e9, direct=True, chars=False) == ""
+    assert doubt(0.0, cached=True) == ""
 
 
 def test_microbenchmarks_go_past_the_page_cache_unless_told_otherwise() -> None:

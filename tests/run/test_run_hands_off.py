@@ -20,7 +20,7 @@ from tare.run.cast import Cast
 from tare.run.cell import Attempt, CellContext
 from tare.run.progress_estimate import Watch
 from tare.run.runhost.contract import LocalRunHost
-from tare.run.standstill import Standstill
+from tare.run.standstill import Standstills
 from tare.study.cells import Cell
 from tare.workloads import WORKLOADS, MachineFacts
 
@@ -97,7 +97,7 @@ class Watched(Machine):
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look at the host as often as a slow computer would during a short cell."""
     monkeypatch.setattr(host_counters, "LOOK_S", 0.01)
-    monkeypatch.setattr(cell_module, "Standstill", partial(Standstill, look_s=0.01))
+    monkeypatch.setattr(cell_module, "Standstills", partial(Standstills, look_s=0.01))
     monkeypatch.setattr(cell_module, "Watch", partial(Watch, interval_s=0.01))
 
 

@@ -14,7 +14,7 @@ import pytest
 from run.run_driving import Running, of_type
 from tare.errors import MachineFault
 from tare.run import standstill
-from tare.run.standstill import Standstill
+from tare.run.standstill import Standstill, Standstills
 
 STUDY = """
 study: stopped
@@ -62,6 +62,43 @@ async def test_what_cannot_be_looked_at_marks_nothing() -> None:
     watch.begin()
     await asyncio.sleep(0.05)
     assert await watch.end() == ""
+
+
+async def test_what_stands_beside_the_subject_is_told_with_its_role(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(standstill, "LEAST_S", 0.1)
+    roles = ("subject", "neighbour-1", "peer", "slave-2")
+    for stopped in roles:
+        machines = {role: Scripted(False, *[role == stopped] * 10) for role in roles}
+        watch = Standstills(machines, 0.02)
+        watch.begin()
+        await asyncio.sleep(0.3)
+        whose = "the machine" if stopped == "subject" else f"the machine of the {stopped}"
+        told = await watch.end()
+        assert told.startswith(f"{whose} was stopped for") and ";" not in told
+
+
+async def test_one_that_is_lost_keeps_nobody_from_looking_at_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(standstill, "LEAST_S", 0.1)
+
+    class Lost:
+        async def stopped(self) -> bool:
+            raise MachineFault("it is gone")
+
+    watch = Standstills({"subject": Lost(), "peer": Scripted(*[True] * 10)}, 0.02)
+    watch.begin()
+    await asyncio.sleep(0.3)
+    assert "the machine of the peer was stopped" in await watch.end()
+
+
+async def test_that_the_computer_slept_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = Standstills({"subject": Scripted(), "peer": Scripted()}, 0.01)
+    before = standstill.slept_s()
+    monkeypatch.setattr(standstill, "slept_s", lambda: before + 8.0)
+    assert (await watch.end()).count("suspended") == 1
 
 
 async def test_a_suspended_computer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,12 +11,17 @@ from typing import TYPE_CHECKING, Any
 from tare.agent.clocktrust import ClockReading, ClockTrust, judge
 from tare.errors import MachineFault
 from tare.events.results import IMPOSSIBLE
+from tare.platforms.contract import SUBJECT
 from tare.study.quantities import format_size
 from tare.workloads.values import number
 
 if TYPE_CHECKING:
     from tare.agent.client import AgentClient
+    from tare.platforms.contract import Machine
+    from tare.run.cast import Cast
     from tare.workloads.contract import DiskClaim, Metric
+
+Readings = dict[str, ClockReading]
 
 DRIFT_LIMIT_PPM = 500.0
 """The adjustment an NTP daemon may make to a healthy clock (adjtimex(2), MAXFREQ)."""
@@ -48,6 +53,21 @@ def impossible(metrics: Sequence[Metric], values: Mapping[str, float]) -> str:
     """Return which values no machine can have had, in SI units; empty if there are none."""
     found = (each.impossible(values[each.name]) for each in metrics if each.name in values)
     return "; ".join(filter(None, found))
+
+
+def all_impossible(
+    metrics: Mapping[str, Sequence[Metric]], values: Mapping[str, Mapping[str, float]]
+) -> str:
+    """Return which values no machine of a cell can have had; empty if there are none.
+
+    Args:
+        metrics: What each role tells.
+        values: What it told, in SI units.
+    """
+    found = {role: impossible(metrics[role], told) for role, told in values.items()}
+    return "; ".join(
+        why if role == SUBJECT else f"{role}: {why}" for role, why in found.items() if why
+    )
 
 
 def unmoved(
@@ -127,9 +147,41 @@ class Clocks:
         self._last[machine] = last
         return trust
 
-    def doubt(self, trust: ClockTrust) -> str:
+    async def begin_all(self, cast: Cast) -> Readings:
+        """Return readings of all clocks that a cell's values are taken with, by role.
+
+        Raises:
+            MachineFault: An agent is lost.
+        """
+        measuring = self._measuring(cast)
+        read = (self.begin(each.name, each.agent) for each in measuring.values())
+        return dict(zip(measuring, await asyncio.gather(*read), strict=True))
+
+    async def end_all(self, cast: Cast, first: Readings) -> tuple[ClockTrust, str]:
+        """Judge them; return what is known of the subject's, and why others are not trusted.
+
+        Raises:
+            MachineFault: An agent is lost.
+        """
+        measuring = self._measuring(cast)
+        judged = (self.end(each.name, each.agent, first[role]) for role, each in measuring.items())
+        trusts = dict(zip(measuring, await asyncio.gather(*judged), strict=True))
+        doubts = (
+            self.doubt(trust, f"the clock of the {role}")
+            for role, trust in trusts.items()
+            if role != SUBJECT
+        )
+        return trusts[SUBJECT], "; ".join(filter(None, doubts))
+
+    def _measuring(self, cast: Cast) -> Mapping[str, Machine]:
+        """Return the machines whose clocks values are taken with; slaves only work."""
+        if self.virtual:
+            return {SUBJECT: cast.subject}
+        return {role: each for role, each in cast.machines.items() if role not in cast.companions}
+
+    def doubt(self, trust: ClockTrust, whose: str = "the machine's clock") -> str:
         """Return why a clock is not to be trusted; empty if it is."""
         if self.virtual or trust.trusted:
             return ""
         why = "" if trust.certain else ", which is too uncertain: its answers are too slow"
-        return f"the machine's clock is not to be trusted: {trust}{why}"
+        return f"{whose} is not to be trusted: {trust}{why}"

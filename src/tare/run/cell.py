@@ -15,7 +15,7 @@ from tare.events import CellFinished
 from tare.events.host_schedule import FACTS as HOST_FACTS
 from tare.platforms.contract import SUBJECT
 from tare.run.alive import ANSWER_S, REMOVED_S, while_alive
-from tare.run.believable import Clocks, impossible, unmoved
+from tare.run.believable import Clocks, all_impossible, unmoved
 from tare.run.cluster.jobs import ClusterJob, job_facts
 from tare.run.cost import MEMORY, CellCost
 from tare.run.disk_facts import disk_facts
@@ -28,7 +28,7 @@ from tare.run.neighbours import LoadReport, Loads
 from tare.run.outputs import save_output
 from tare.run.progress_estimate import Watch
 from tare.run.series import save_series
-from tare.run.standstill import Standstill
+from tare.run.standstill import Standstills
 from tare.run.telling import observed, tell_failed, tell_started, texts, warnings
 from tare.workloads import MachineFacts, fitted
 from tare.workloads.mapreduce.job import moved
@@ -244,13 +244,13 @@ class Attempt:
             counters.start_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
 
         cost, traffic = CellCost(subject), MemoryTraffic(self.memory_of)
-        standstill = Standstill(subject)
+        standstill = Standstills(cast.machines)
         barrier = Barrier(1 + len(cast.neighbours), begin)
         hypervisor = HypervisorSide(subject)
         await side.open()
         try:
             await hypervisor.begin()
-            first = await context.clocks.begin(subject.name, subject.agent)
+            first = await context.clocks.begin_all(cast)
         except BaseException:
             await side.abandon()
             raise
@@ -259,7 +259,7 @@ class Attempt:
         if not (looks := not context.hands_off):
             subject.agent.repeat_after(HANDS_OFF_REPEAT_S)
         counters = Counters(subject, self.watch, counted, cast.companions, looks=looks)
-        await counters.begin(first)
+        await counters.begin(first[SUBJECT])
         beginning = asyncio.ensure_future(loads.begin(barrier))
         began = time.monotonic()
         progress = Watch(
@@ -292,7 +292,7 @@ class Attempt:
             await progress.end()
             stood = await standstill.end()
         await hypervisor.end()
-        trust = await context.clocks.end(subject.name, subject.agent, first)
+        trust, others = await context.clocks.end_all(cast, first)
         started_ns = barrier.skew_ns if cast.neighbours else None
         skew_s = None if started_ns is None else started_ns * 1e-9
         spent = cost.of(outcome, counters.resident)
@@ -308,7 +308,7 @@ class Attempt:
             taken,
             forgotten,
             moved,
-            stood,
+            "; ".join(filter(None, (stood, others, *(each.doubt for each in reports)))),
             hypervisor,
             traffic,
         )
@@ -373,9 +373,9 @@ class Attempt:
         if measured.host.series is not None:
             saved.append(("host", measured.host.series))
         told += [save_series(context.folder, cell.id, role, series) for role, series in saved]
-        impossible_values = impossible(metrics[SUBJECT], values)
-        clock = context.clocks.doubt(measured.trust)
-        doubts = (clock, measured.stood, measured.hypervisor.doubt, impossible_values, stayed)
+        found = {SUBJECT: values, **{each.role: each.values for each in measured.loads}}
+        clock, beyond = context.clocks.doubt(measured.trust), all_impossible(metrics, found)
+        doubts = (clock, measured.stood, measured.hypervisor.doubt, beyond, stayed)
         why = "; ".join(filter(None, doubts))
         told.append(
             CellFinished(

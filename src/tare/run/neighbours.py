@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tare.errors import MachineFault, TareError, WorkloadFault
 from tare.run.alive import ANSWER_S, given_up
+from tare.run.believable import unmoved
 from tare.workloads import MachineFacts, Metric, Parameters, Workload, fitted
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class LoadReport:
         busy: How many of them the load should have kept busy.
         phases: ``name``, ``begin_s`` and ``end_s`` of what it did in turn, since its start.
         warnings: What it says itself that should be known.
+        doubt: Why it was no load of that kind; empty if it was.
     """
 
     role: str
@@ -82,6 +84,7 @@ class LoadReport:
     busy: int = 1
     phases: tuple[Mapping[str, Any], ...] = ()
     warnings: tuple[str, ...] = ()
+    doubt: str = ""
 
 
 @dataclass
@@ -103,6 +106,7 @@ class Loads:
     _partners: dict[str, LoadHandle] = field(default_factory=dict)
     _under_way: dict[str, LoadHandle] = field(default_factory=dict)
     _before: dict[str, Mapping[str, float]] = field(default_factory=dict)
+    _moved: dict[str, Mapping[str, float]] = field(default_factory=dict)
     _began: float = 0.0
 
     async def begin(self, barrier: Barrier) -> None:
@@ -128,6 +132,8 @@ class Loads:
         request = fitted(load, load.request(parameters), facts)
         if "network" in load.needs_for(parameters):
             request["at"] = await self._meet_partner(neighbour, load, parameters)
+        if "disk" in load.needs_for(parameters):
+            self._moved[neighbour.role] = await neighbour.machine.disk_moved()
         try:
             handle = await neighbour.machine.agent.start_load(
                 load.agent_name, request, cpus=neighbour.machine.inner_cpus, barrier=barrier
@@ -206,10 +212,18 @@ class Loads:
         if load.keeps_busy:
             share = await self._proven(neighbour, max(1, threads))
         outcome = await handle.stop()
+        after: Mapping[str, float] = {}
+        if (before := self._moved.pop(neighbour.role, None)) is not None:
+            after = await neighbour.machine.disk_moved()
+            after = {what: count - before.get(what, 0.0) for what, count in after.items()}
         if share["wanted_share"] is None:
             share["wanted_share"] = wanted_as_guests_see(share["ran_share"], outcome.timing)
         try:
             values = load.observe(parameters, outcome.value)
+            claim = load.disk_claim(parameters, outcome.value)
+            lasted_s = max(time.monotonic() - self._began, 1e-3)
+            doubt = unmoved(claim, outcome.value, after, lasted_s)
+            doubt = f"{neighbour.role}: {doubt}" if doubt else ""
         except (KeyError, ValueError, TypeError) as error:
             words = error.args[0] if isinstance(error, ValueError) else repr(error)
             raise WorkloadFault(f"{neighbour.role} did not load as it should: {words}") from error
@@ -222,6 +236,7 @@ class Loads:
                 for phase in outcome.value.get("phases") or ()
             ),
             warnings=tuple(str(text) for text in outcome.value.get("warnings") or ()),
+            doubt=doubt,
             **share,
         )
 

@@ -6,9 +6,13 @@ import asyncio
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tare.errors import TareError
+from tare.platforms.contract import SUBJECT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 LOOK_S = 1.0
 """As seldom as progress is looked at: more would itself disturb what shares a CPU with Tare."""
@@ -48,8 +52,12 @@ class Standstill:
         """Begin to look."""
         self._looking = asyncio.create_task(self._look())
 
-    async def end(self) -> str:
-        """Look no more, and return why what was measured meanwhile is of no use; empty if it is."""
+    async def end(self, what: str = "the machine") -> str:
+        """Look no more, and return why what was measured meanwhile is of no use; empty if it is.
+
+        Args:
+            what: What to call it.
+        """
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
@@ -57,7 +65,7 @@ class Standstill:
         if slept >= LEAST_S:
             return f"this computer was suspended for {slept:.1f} s meanwhile"
         if self.stood_s >= LEAST_S:
-            return f"the machine was stopped for {self.stood_s:.1f} s meanwhile, as its host saw"
+            return f"{what} was stopped for {self.stood_s:.1f} s meanwhile, as its host saw"
         return ""
 
     async def _look(self) -> None:
@@ -70,3 +78,29 @@ class Standstill:
                     self.stood_s += now - since
                 since = now if stopped else None
                 await asyncio.sleep(self.look_s)
+
+
+class Standstills:
+    """The same of all machines of a cell: what stands beside a subject has its part in it.
+
+    Args:
+        machines: The machines by role.
+        look_s: Seconds between two looks.
+    """
+
+    def __init__(self, machines: Mapping[str, Stoppable], look_s: float = LOOK_S) -> None:
+        self._watched = {role: Standstill(each, look_s) for role, each in machines.items()}
+
+    def begin(self) -> None:
+        """Begin to look."""
+        for each in self._watched.values():
+            each.begin()
+
+    async def end(self) -> str:
+        """Look no more, and return which stood still, and for how long; empty if none did."""
+        told = [
+            await each.end("the machine" if role == SUBJECT else f"the machine of the {role}")
+            for role, each in self._watched.items()
+        ]
+        # That the computer slept is said by all of them.
+        return "; ".join(dict.fromkeys(filter(None, told)))

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from tare.study.quantities import Duration, Size
-from tare.workloads.contract import Metric, Parameters, Workload
+from tare.workloads.contract import NO_CLAIM, DiskClaim, Metric, Parameters, Workload
 from tare.workloads.disk.fio import FOLDER
 from tare.workloads.disk.metrics import DISK_METRICS, disk_values
 from tare.workloads.values import words
@@ -47,6 +47,10 @@ _LATENCY = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)(ns|us|ms|s)?")
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 _MIB = 1 << 20
 PREPARATION_S = 1.0
+INSTEAD = (
+    "write `direct: true` and `chars: false`, or a `size` of twice the memory; or state it by "
+    "`cached: true`"
+)
 _RATE = 50e6
 _CHARS = 1e6
 
@@ -88,6 +92,11 @@ class BonnieParameters(Parameters):
         "`size`, and on small files of their own. Rates are those of all together.",
     )
     direct: bool = Field(default=False, description="Go past the page cache (O_DIRECT).")
+    cached: bool = Field(
+        default=False,
+        description="State that the page cache is what is to be measured: else a result of which "
+        "the disk did less than half is withheld.",
+    )
     timeout: Duration = Field(
         default=1800.0, gt=0, le=86_400, description="Time after which it is given up."
     )
@@ -96,6 +105,10 @@ class BonnieParameters(Parameters):
     def _agrees(self) -> BonnieParameters:
         if self.direct and self.chars:
             raise ValueError("bytes cannot go past the page cache: write `chars: false`")
+        if self.direct and self.cached:
+            raise ValueError(
+                "nothing is cached past the page cache: leave out `cached` or `direct`"
+            )
         if self.chars and "char_size" in self.model_fields_set and self.char_size > self.size:
             raise ValueError("`char-size` is a part of the file: at most its `size`")
         return self
@@ -162,6 +175,26 @@ class Bonnie(Workload[BonnieParameters]):
 
     def _chars(self, parameters: BonnieParameters) -> int:
         return min(parameters.char_size, parameters.size)
+
+    def disk_claim(self, parameters: BonnieParameters, result: Mapping[str, Any]) -> DiskClaim:
+        """Return what the phases in blocks that are rated moved: the file, once each.
+
+        Through the page cache it is half of that: of a file of twice the memory, which Bonnie++
+        holds to be enough, no pass can find more than half in the cache.
+
+        Raises:
+            KeyError: Something is missing.
+            ValueError: What Bonnie++ wrote is not its CSV.
+        """
+        if parameters.cached:
+            return NO_CLAIM
+        rated = bonnie_values(words(result, "output"))
+        each = parameters.size * (1.0 if parameters.direct else 0.5)
+        read, written = (
+            each * sum(phase in rated for phase in phases)
+            for phases in (("rewrite", "get-block"), ("put-block", "rewrite"))
+        )
+        return DiskClaim(read, written, INSTEAD)
 
     def observe(self, parameters: BonnieParameters, result: Mapping[str, Any]) -> dict[str, float]:
         """Return what each phase reached; phases too quick for Bonnie++ to rate are left out.
