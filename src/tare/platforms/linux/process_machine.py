@@ -30,6 +30,9 @@ WORKING = "tare-"
 """How the agent's names of threads that carry a workload begin, as does its main one's."""
 MAIN = "tare-agent"
 GRACE_S = 2.0
+MOST_SAID_BYTES = 64 << 20
+"""Beside its channel; an honest agent says next to nothing there, and the host's disk is finite."""
+LOG_LOOK_S = 0.5
 
 
 class ProcessMachine(Machine):
@@ -86,13 +89,36 @@ class ProcessMachine(Machine):
         self._answered = False
         self._stopping: asyncio.Task[None] | None = None
         self._tail: tuple[str, ...] = ()
+        self._flooded: MachineFault | None = None
         self._watcher = asyncio.create_task(self._watch(), name=f"{name} watcher")
+        self._listener = asyncio.create_task(self._listen(), name=f"{name} listener")
+
+    async def _listen(self) -> None:
+        """End the machine where it says so much beside its channel that the disk would fill."""
+        if not self._host.local or self._force is None:
+            # What needs no force to end is the agent of the host itself. Afar each look would be
+            # a command beside what is measured.
+            return
+        size = 0
+        while size <= MOST_SAID_BYTES:
+            await asyncio.sleep(LOG_LOOK_S)
+            with contextlib.suppress(OSError):
+                size = self._log.stat().st_size
+        self._flooded = MachineFault(
+            f"{self.name}: it wrote more than {MOST_SAID_BYTES >> 20} MiB beside its channel, "
+            "which no agent does"
+        )
+        await self._force()
+        await self._process.kill()
 
     async def _watch(self) -> None:
         try:
             code = await self._process.wait()
+            self._listener.cancel()
             if self._stopping is not None:
                 return
+            if self._flooded is not None:
+                raise self._flooded
             reason = await self._explain(code)
             await self._read_tail()
             # Somebody's signal before it spoke says nothing of the next one.
@@ -198,6 +224,7 @@ class ProcessMachine(Machine):
             await self._watcher
             await self.agent.close()
         finally:
+            self._listener.cancel()
             await self._read_tail()
             await self._held.aclose()
 
