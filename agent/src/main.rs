@@ -8,10 +8,15 @@ use std::process::ExitCode;
 use tare_agent::boot::{init, network};
 use tare_agent::channel::dial;
 use tare_agent::channel::serve::{Origin, Role, Server};
-use tare_agent::measure::proof;
+use tare_agent::measure::{proof, scratch};
 use tare_agent::sys;
 use tare_agent::tools::{arguments, keep, launch, reach, sched, tap, toolbox};
 use tare_agent::workloads::by_hand;
+
+/// Why a machine has no disk of its own that was to be formatted.
+const NOT_LIVE: &str =
+    "its host gave it an empty one, which only the live image formats: boot that \
+                        (`tare image live`)";
 
 const USAGE: &str = "\
 tare-agent serve [--device PATH]        serve a host on stdin and stdout, or on a device
@@ -118,6 +123,10 @@ fn dial_back(words: &[String]) -> Result<(), Error> {
         _ => return Err(USAGE.into()),
     };
     let told = dial::read(&path)?;
+    if told.scratch.is_some() {
+        // A process is nobody to format disks of the machine that it runs in.
+        scratch::be_absent(NOT_LIVE);
+    }
     let dial::Way::Dial(host) = told.way else {
         return Err("it names a serial port: `tare-agent serve --device` speaks on one".into());
     };

@@ -5,18 +5,20 @@
 //! (with commas between, or `-`), and its aliases, with blanks between.
 
 use crate::sys;
+use crate::tools::toolbox;
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::path::Path;
 
 /// The list; only a live image has it.
-pub const LIST: &str = "/etc/tare/drivers";
+pub const LIST: &str = toolbox::OWN_LIVE;
 const DEVICES: &str = "/sys/bus";
 
 struct Driver {
     path: String,
     needs: Vec<String>,
     aliases: Vec<String>,
+    parameters: String,
     done: bool,
 }
 
@@ -28,10 +30,13 @@ pub struct Drivers {
 
 impl Drivers {
     pub fn read() -> Self {
-        Self::parse(&fs::read_to_string(LIST).unwrap_or_default())
+        let told = fs::read_to_string("/proc/cmdline").unwrap_or_default();
+        Self::parse(&fs::read_to_string(LIST).unwrap_or_default(), &told)
     }
 
-    fn parse(list: &str) -> Self {
+    /// Read the list, and which parameters the kernel's command line has for a module of it: those
+    /// the kernel leaves to whoever loads the module (Documentation/admin-guide/kernel-parameters.rst).
+    fn parse(list: &str, told: &str) -> Self {
         let mut all = Vec::new();
         let mut by_name = HashMap::new();
         for line in list.lines() {
@@ -43,6 +48,7 @@ impl Drivers {
             let needs = needs.split(',').filter(|name| *name != "-");
             all.push(Driver {
                 needs: needs.map(String::from).collect(),
+                parameters: parameters_of(&name_of(&path), told),
                 path,
                 aliases: words.collect(),
                 done: false,
@@ -86,7 +92,7 @@ impl Drivers {
                 self.load(needed, notes);
             }
         }
-        notes.extend(load(&self.all[at].path, ""));
+        notes.extend(load(&self.all[at].path, &self.all[at].parameters));
     }
 
     /// Load one module by its name, whether a device asks for it or not.
@@ -96,7 +102,8 @@ impl Drivers {
             .get(name)
             .ok_or_else(|| format!("the image has no module {name}"))?;
         self.all[at].done = true;
-        load(&self.all[at].path, parameters).map_or(Ok(()), Err)
+        let parameters = format!("{} {parameters}", self.all[at].parameters);
+        load(&self.all[at].path, parameters.trim()).map_or(Ok(()), Err)
     }
 }
 
@@ -104,6 +111,16 @@ fn load(path: &str, parameters: &str) -> Option<String> {
     let loaded = File::open(path).and_then(|file| sys::load_module(&file, parameters));
     let error = loaded.err()?;
     Some(format!("module {path}: {error}"))
+}
+
+/// The parameters of a module on the kernel's command line: `NAME.KEY=VALUE` as `KEY=VALUE`.
+fn parameters_of(name: &str, told: &str) -> String {
+    let found = told.split_whitespace().filter_map(|word| {
+        let (module, parameter) = word.split_once('.')?;
+        // What comes before the dot may be a value, as in `a=b.c`, which is no module's name.
+        (module.replace('-', "_") == name).then_some(parameter)
+    });
+    found.collect::<Vec<_>>().join(" ")
 }
 
 fn name_of(path: &str) -> String {
@@ -206,7 +223,10 @@ mod tests {
             "/lib/modules/virtio-ring.ko - \n\
              /lib/modules/virtio_net.ko virtio_ring,failover virtio:d00000001v*\n\
              nonsense\n",
+            "quiet virtio-net.napi_tx=0 virtio_net.csum=1 virtio_network.x=1 a=virtio_net.b",
         );
+        assert_eq!(drivers.all[0].parameters, "");
+        assert_eq!(drivers.all[1].parameters, "napi_tx=0 csum=1");
         assert_eq!(drivers.all.len(), 2);
         assert_eq!(drivers.all[1].needs, ["virtio_ring", "failover"]);
         assert_eq!(drivers.by_name["virtio_ring"], 0);
@@ -216,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_module_that_is_not_there_is_told_once() {
-        let mut drivers = Drivers::parse("/no/such/a.ko b x:y\n/no/such/b.ko a -\n");
+        let mut drivers = Drivers::parse("/no/such/a.ko b x:y\n/no/such/b.ko a -\n", "");
         let mut notes = Vec::new();
         drivers.load(0, &mut notes);
         drivers.load(0, &mut notes);

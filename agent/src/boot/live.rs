@@ -2,10 +2,11 @@
 //! TARE-CFG tells it which host to reach, and with which key.
 
 use super::drivers::Drivers;
-use super::{dhcp, medium};
-use crate::channel::dial::{self, Configuration, Dialled, Host, Stated, Way};
-use crate::measure::proof;
+use super::{blank, dhcp, medium};
+use crate::channel::dial::{self, Blank, Configuration, Dialled, Host, Stated, Way};
+use crate::measure::{proof, scratch};
 use crate::sys;
+use crate::tools::toolbox;
 use rustix::mount::MountFlags;
 use serde_json::{json, Value};
 use std::fs::{self, File, OpenOptions};
@@ -25,6 +26,12 @@ const LOOK: Duration = Duration::from_secs(1);
 const REMIND: Duration = Duration::from_secs(60);
 /// How long the disk or CD with the toolbox may take to appear.
 const MEDIUM_WAIT: Duration = Duration::from_secs(20);
+/// How long the machine's own disk may take to appear.
+const DISK_WAIT: Duration = Duration::from_secs(20);
+/// Why an image has no toolbox that was made without one.
+const WITHOUT: &str =
+    "the live image was made without one: boot one of `tare image live`, which has \
+                       the toolbox `base` unless told otherwise (`--toolbox`)";
 /// How long a link may take to come up before the next interface is tried.
 const LINK_WAIT: Duration = Duration::from_secs(5);
 
@@ -79,7 +86,13 @@ pub fn prepare(with_toolbox: bool, events: Option<&OwnedFd>) -> Ready {
     let toolbox = if with_toolbox {
         machine.toolbox()
     } else {
-        json!({"on": Value::Null, "reason": "the image was made without one"})
+        toolbox::be_absent(WITHOUT);
+        json!({"on": Value::Null, "reason": WITHOUT})
+    };
+    // The toolbox has what formats it.
+    let scratch = match &told.scratch {
+        Some(wanted) => machine.own_disk(wanted, &device),
+        None => Value::Null,
     };
     let network = match &told.way {
         Way::Dial(_) => machine.network(told.network.as_ref()),
@@ -88,6 +101,7 @@ pub fn prepare(with_toolbox: bool, events: Option<&OwnedFd>) -> Ready {
     let about = json!({
         "configuration": device,
         "toolbox": toolbox,
+        "scratch": scratch,
         "network": network,
         "lockdown": lockdown(),
     });
@@ -164,6 +178,40 @@ impl Machine<'_> {
             say(&format!("no toolbox: {reason}"));
         }
         brought
+    }
+
+    /// Format and mount the empty disk that the host gave; tells which it is, or why there is none.
+    fn own_disk(&mut self, wanted: &Blank, configuration: &str) -> Value {
+        let mounted = self
+            .empty_disk(wanted.bytes, configuration)
+            .and_then(|name| blank::format_and_mount(&name, &wanted.format).map(|()| name));
+        match mounted {
+            Ok(name) => json!({"device": name}),
+            Err(reason) => {
+                say(&format!("no disk of its own: {reason}"));
+                scratch::be_absent(&reason);
+                json!({"device": Value::Null, "reason": reason})
+            }
+        }
+    }
+
+    fn empty_disk(&mut self, bytes: u64, configuration: &str) -> Result<String, String> {
+        let since = Instant::now();
+        loop {
+            let found = blank::find(bytes, configuration);
+            if found.is_ok() {
+                break;
+            }
+            if since.elapsed() > DISK_WAIT {
+                return found;
+            }
+            self.pause();
+            self.look_for_devices();
+        }
+        // A second one may appear a moment later, and nothing would tell the two apart.
+        self.pause();
+        self.look_for_devices();
+        blank::find(bytes, configuration)
     }
 
     fn network(&mut self, stated: Option<&Stated>) -> Value {

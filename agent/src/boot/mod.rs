@@ -1,5 +1,6 @@
 //! A machine's beginning and end, where the agent is its init.
 
+mod blank;
 mod dhcp;
 mod drivers;
 pub mod init;

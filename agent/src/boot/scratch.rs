@@ -32,6 +32,11 @@ pub fn mount(label: &str) -> Result<(), String> {
         }
         std::thread::sleep(Duration::from_millis(2));
     };
+    mount_device(&device)
+}
+
+/// Mount the file system on a device as the machine's own disk.
+pub fn mount_device(device: &Path) -> Result<(), String> {
     fs::create_dir_all(PLACE).map_err(|error| format!("{PLACE}: {error}"))?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
     let source = device.display().to_string();

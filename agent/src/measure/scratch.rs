@@ -7,11 +7,28 @@ use serde_json::{json, Value};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// Where a machine of its own has its disk.
 pub const PLACE: &str = "/scratch";
 /// What tells a process of the host where the disk is.
 pub const VARIABLE: &str = "TARE_SCRATCH";
+
+/// Why this machine has none, where it was to have one.
+static ABSENT: OnceLock<String> = OnceLock::new();
+
+/// Say why this machine has no disk of its own, though it was to have one.
+pub fn be_absent(reason: &str) {
+    let _ = ABSENT.set(reason.into());
+}
+
+/// Where the machine's own disk is, or why it has none.
+pub fn required() -> Result<PathBuf, String> {
+    path().ok_or_else(|| match ABSENT.get() {
+        Some(reason) => format!("this machine has no disk of its own: {reason}"),
+        None => "this machine has no disk of its own: give its shape one (`disk: 1GiB`)".into(),
+    })
+}
 
 /// Where the machine's own disk is; `None` where it has none.
 pub fn path() -> Option<PathBuf> {

@@ -23,6 +23,8 @@ pub const VARIABLE: &str = "TARE_TOOLBOX";
 const ABOUT: &str = "etc/tare/toolbox.json";
 /// The list that only a machine of its own holds.
 const OWN_MACHINE: &str = "/etc/tare/modules";
+/// The list that only a live image holds, whose toolbox is what it was made with.
+pub const OWN_LIVE: &str = "/etc/tare/drivers";
 /// How long the disk's device may take to appear.
 const DEVICE_WAIT: Duration = Duration::from_secs(10);
 /// Where erofs has its superblock, its magic number and UUID in that (the kernel's
@@ -108,6 +110,11 @@ fn furnish(root: &Path, names: &[&str]) -> io::Result<()> {
         mount_bind_recursive(format!("/{name}"), root.join(name))?;
     }
     Ok(())
+}
+
+/// Let the programs see the machine's own disk, where that was mounted after the toolbox.
+pub fn show_scratch() -> io::Result<()> {
+    furnish(Path::new(PLACE), &["scratch"])
 }
 
 fn find() -> Result<PathBuf, String> {
@@ -236,7 +243,11 @@ impl Toolbox {
 
     fn lacking(&self, name: &str, of: &str) -> Failure {
         let kind = self.about["kind"].as_str().unwrap_or("?");
-        let instead = if of.is_empty() {
+        let instead = if Path::new(OWN_LIVE).exists() {
+            "it is the live image's own, and what a study adds is not in it; \
+             `tare image live --toolbox` makes one with another toolbox"
+                .into()
+        } else if of.is_empty() {
             instead_of(name)
         } else {
             "`tare image verify` looks through it".into()

@@ -39,8 +39,7 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
     let params: Params = params::parse(context.params)?;
     let threads = params.threads.unwrap_or(1);
     params::require((1..=64).contains(&threads), "threads: 1 to 64")?;
-    let disk =
-        scratch::path().ok_or("this machine has no disk of its own; give its shape a disk")?;
+    let disk = scratch::required()?;
     let size = match params.file_bytes {
         0 => 64 << 20,
         given => given,
@@ -126,7 +125,7 @@ mod tests {
         if scratch::path().is_none() {
             let (result, _) = run_with(run, &json!({"seconds": 0.05}), &[]);
             let reason = result["error"].as_str().unwrap_or_default();
-            assert!(reason.contains("give its shape a disk"), "{result}");
+            assert!(reason.contains("give its shape one"), "{result}");
         }
     }
 

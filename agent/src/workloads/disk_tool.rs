@@ -85,9 +85,7 @@ fn run(context: &Context) -> Result<Done, Failure> {
         params.timeout_s > 0.0 && params.timeout_s <= 1e6,
         "timeout_s: above 0, at most 1000000",
     )?;
-    let scratch = scratch::path().ok_or_else(|| {
-        Failure::from("this machine has no disk of its own: give its shape one (`disk: 1GiB`)")
-    })?;
+    let scratch = scratch::required()?;
     let toolbox = toolbox::open()?;
     let folder = Folder::make(&scratch, FOLDER)?;
     let space = sys::space(&scratch)?;

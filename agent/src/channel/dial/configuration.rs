@@ -25,6 +25,17 @@ pub struct Configuration {
     pub network: Option<Stated>,
     /// Whether the machine starts anew when the host is done with it, and does not switch itself off.
     pub again: bool,
+    /// The empty disk that the host has given it, which is to be formatted.
+    pub scratch: Option<Blank>,
+}
+
+/// A disk that a host made for this machine alone, with nothing on it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Blank {
+    /// Its size, by which it is known.
+    pub bytes: u64,
+    /// What `mkfs.ext4` is told beside the device.
+    pub format: Vec<String>,
 }
 
 /// How the host is reached.
@@ -77,11 +88,28 @@ impl Configuration {
             Value::Null => None,
             stated => Some(Stated::parse(stated).ok_or("'network' has no ADDRESS/PREFIX")?),
         };
+        let scratch = match &value["scratch"] {
+            Value::Null => None,
+            told => Some(Blank::parse(told).ok_or("'scratch' has no size and format of a disk")?),
+        };
         Ok(Self {
             way,
             key,
             network,
             again: value["again"] == true,
+            scratch,
+        })
+    }
+}
+
+impl Blank {
+    fn parse(value: &Value) -> Option<Self> {
+        let words = value["format"].as_array()?.iter();
+        Some(Self {
+            bytes: value["bytes"].as_u64().filter(|bytes| *bytes > 0)?,
+            format: words
+                .map(|word| word.as_str().map(String::from))
+                .collect::<Option<_>>()?,
         })
     }
 }
@@ -205,6 +233,32 @@ mod tests {
         assert_eq!(found.way, Way::Dial(host));
         assert_eq!(found.key, "00ff");
         assert_eq!((found.network, found.again), (None, false));
+        assert_eq!(found.scratch, None);
+    }
+
+    #[test]
+    fn a_disk_is_formatted_only_where_its_size_and_format_are_told() {
+        let of = |scratch: &str| {
+            let whole = text("00ff").replace('}', &format!(r#","scratch":{scratch}}}"#));
+            Configuration::parse(whole.as_bytes())
+        };
+        let blank = of(r#"{"bytes":50331648,"format":["-q","-t","ext4"]}"#)
+            .unwrap()
+            .scratch
+            .unwrap();
+        assert_eq!(blank.bytes, 48 << 20);
+        assert_eq!(blank.format, ["-q", "-t", "ext4"]);
+        for wrong in [
+            "{}",
+            "true",
+            r#"{"bytes":0,"format":[]}"#,
+            r#"{"bytes":-1,"format":[]}"#,
+            r#"{"bytes":50331648}"#,
+            r#"{"bytes":50331648,"format":[1]}"#,
+            r#"{"format":["-q"]}"#,
+        ] {
+            assert!(of(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 mod configuration;
 mod relay;
 
-pub use configuration::{find, read, Configuration, Host, Stated, Way};
+pub use configuration::{find, read, Blank, Configuration, Host, Stated, Way};
 
 use crate::tools::pinned;
 use rustls::crypto::ring;

@@ -76,9 +76,7 @@ pub fn over(limit: &Limit) -> Result<(), End> {
 
 pub fn run(context: &Context) -> Result<Value, Failure> {
     let plan = params::plan(context.params)?;
-    let scratch = scratch::path().ok_or_else(|| {
-        Failure::from("this machine has no disk of its own: give its shape one (`disk: 1GiB`)")
-    })?;
+    let scratch = scratch::required()?;
     let folder = Folder::make(&scratch, FOLDER)?;
     let began = Instant::now();
     let space = sys::space(&scratch)?;
