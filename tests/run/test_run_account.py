@@ -144,6 +144,14 @@ def test_reasons_that_differ_by_a_processs_number_alone_are_one() -> None:
     assert list(account(PLAN, course.fold).reasons) == [told[0], told[2]]
 
 
+def test_reasons_that_differ_by_the_moment_in_a_kernels_words_alone_are_one() -> None:
+    course = Course()
+    told = [f"it restarted itself; last console line: [{at}] sysrq" for at in ("   9.5", "16.123")]
+    for block, reason in enumerate(told, 1):
+        course.block(block, {"bare": "failed"}, reason=reason)
+    assert list(account(PLAN, course.fold).reasons) == [told[0]]
+
+
 def test_the_baselines_end_ends_the_run_and_with_strict_any_arms() -> None:
     ended = ArmEnded(arm="oci", block=2, tried=4, failed=4, reason="no runtime")
     require_worth([ended], "bare", strict=False)

@@ -23,8 +23,9 @@ BLOCKS = 2
 NOTHING_COMPARED = "nothing is compared: every arm but the baseline is skipped"
 _MACHINE = re.compile(r"tare-[0-9a-f]+(?:-[0-9a-f]+)?-\d+-([a-z][a-z0-9-]*)")
 """A machine's name: the run's identity, a number, its role."""
-_PROCESS = re.compile(r"(?<=\()\d+(?=\))|(?<=\[)\d+(?=\])|(?<=\bpid )\d+")
-"""A process's number as programs tell it: ``haproxy (1924)``, ``sshd[1924]``, ``pid 1924``."""
+_PASSING = re.compile(r"(?<=\()\d+(?=\))|(?<=\[)\d+(?=\])|(?<=\bpid )\d+|(?<=\[) *\d+\.\d+(?=\])")
+"""What is another at each try: a process's number as programs tell it (``haproxy (1924)``,
+``sshd[1924]``, ``pid 1924``), and the seconds before a kernel's words (``[   16.123591]``)."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ def tallied(cells: Iterable[CellResult], planned: int, baseline: str, skipped: i
         compared |= cell.arm == baseline and cell.status == "ok"
         if cell.status != "ok":
             reason = _without_names(cell.reason)
-            reasons[first.setdefault(_PROCESS.sub("", reason), reason)] += 1
+            reasons[first.setdefault(_PASSING.sub("", reason), reason)] += 1
     counts["left"] = max(planned - sum(counts.values()), 0)
     return Account(planned, counts, dict(reasons.most_common()), compared)
 
