@@ -12,14 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from tare.errors import MachineFault
 from tare.platforms.contract import TRIAL, MachineSpec, Shape
 from tare.platforms.linux.network import Link
 from tare.platforms.xen.disk import entry
+from tare.platforms.xen.given_out import within
 from tare.platforms.xen.guest import Boots, guest_file, kernel_arguments
 from tare.platforms.xen.options import XenOptions
 from tare.platforms.xen.platform import _capabilities, _host_boot
 from tare.platforms.xen.rtds import Rtds, granted
-from tare.platforms.xen.scheduling import listed, wanted_parameters
+from tare.platforms.xen.scheduling import kept_on, listed, wanted_parameters
 
 BOOTS = Boots(Path("/c/vmlinux"), Path("/c/initramfs"))
 SPEC = MachineSpec("tare-t-1-subject", Shape(3, 192 << 20), (1, 2), Path("/tmp/tare-t"), True)
@@ -277,6 +279,22 @@ def test_cpus_are_written_as_xen_writes_them(cpus: set[int], all_cpus: int) -> N
         # Two runs that touch are one.
         assert int(first) - 1 not in found
     assert found == sorted(cpus)
+
+
+@given(st.sets(st.integers(0, 40)), st.integers(1, 40))
+def test_cpus_that_xen_writes_are_read_again(cpus: set[int], all_cpus: int) -> None:
+    there = sorted(cpu for cpu in cpus if cpu < all_cpus)
+    assert within([listed(there, all_cpus)], all_cpus) == tuple(there)
+    # One vCPU of several that may run elsewhere takes its host's kernel there.
+    assert within([listed(there, all_cpus), "all"], all_cpus) == tuple(range(all_cpus))
+    assert within(["none", "-", "1-", "x-3"], 1) == ()
+
+
+def test_dom0_is_kept_on_cpus_that_the_host_has() -> None:
+    assert kept_on(options(dom0_cpus=[0, 1]), 4) == "0-1"
+    with pytest.raises(MachineFault, match="the host has no CPU 2, only 2 CPUs") as fault:
+        kept_on(options(dom0_cpus=[0, 2]), 2)
+    assert fault.value.hint == "name CPUs from 0 to 1"
 
 
 def test_runs_of_cpus_are_one_word() -> None:

@@ -28,8 +28,9 @@ other                      5   192     2     -b----      0.5 32345678-1234-1234-
 
 
 def test_the_machines_time_is_told_apart_from_dom0s_and_from_others() -> None:
-    found = given(domains(LISTED), 3, "tare-1-", 4, (61,))
-    assert found == GivenOut(3, 4, 9.2, 61.5, {"neighbour-1": 4.0, "other": 0.5}, (61,))
+    found = given(domains(LISTED), 3, "tare-1-", 4, (61,), (0, 1))
+    others = {"neighbour-1": 4.0, "other": 0.5}
+    assert found == GivenOut(3, 4, 9.2, 61.5, others, (61,), host_on=(0, 1))
 
 
 @pytest.mark.parametrize(("own", "listed", "lacks"), [(4, LISTED, "4"), (3, LISTED[:72], "0")])
@@ -59,7 +60,7 @@ async def test_only_what_was_used_in_the_while_counts() -> None:
         [
             GivenOut(3, 4, 1.0, 50.0, {"ended": 2.0}),
             GivenOut(3, 4, 2.0, 60.0, {"ended": 3.0, "other": 1.0}, (61,)),
-            GivenOut(3, 4, 2.1, 60.3, {"other": 1.2}, (61, 62)),
+            GivenOut(3, 4, 2.1, 60.3, {"other": 1.2}, (61, 62), (0, 1)),
         ]
     )
     began = time.monotonic()
@@ -73,6 +74,7 @@ async def test_only_what_was_used_in_the_while_counts() -> None:
     # A domain that ended meanwhile took its time with it.
     assert found["below"]["others"] == {"other": pytest.approx(0.2 / took_s, rel=0.1)}
     assert (found["below"]["domain"], found["below"]["cpus"]) == (3, 4)
+    assert found["below"]["host_on"] == [0, 1]
     assert found["threads"] == [61, 62]
 
 

@@ -99,3 +99,24 @@ def told(rate: float = 100.0, direct: float = 1000.0, **more: Any) -> dict[str, 
         "shared": True,
         **more,
     }
+
+
+def under_xen(**more: Any) -> dict[str, Any]:
+    """Return what is told of a Xen guest on four CPUs, of which dom0's kernel sees two.
+
+    For 10 s dom0 had 1.3 CPUs, of which its threads show 1.2, the guest 0.5, another domain 0.2.
+    """
+    below = {"domain": 3, "cpus": 4, "machine": 0.5, "host": 1.3, "others": {"neighbour-1": 0.2}}
+    found = told(shared=False, below={**below, **more})
+    found["owners"] = {"machine": [61], "client": [20], "origin": [30], "tare": [5]}
+    found["cost"] = {"cpu_s": 5.0, "wall_s": 10.0}
+    busy = {"user": 200, "system": 400, "idle": 300, "steal": 100}
+    found["accounts"]["host"]["after"]["/proc/stat"] = stat(busy, {**busy, "idle": 400})
+    found["accounts"]["host"]["tasks"] = [
+        task(20, "tare-agent", 2.0),
+        task(31, "nginx", 1.0),
+        task(90, "vif3.0-q0-guest-rx"[:15], 6.0),
+        task(91, "vif9.0-q0-guest-rx"[:15], 1.0),
+        task(60, "qemu-system-i38", 2.0, tid=61),
+    ]
+    return found

@@ -93,6 +93,20 @@ def test_a_single_step_without_a_rise_does_not_end_it() -> None:
     assert next_connections({4: 100.0, 8: 300.0}, 8) is None
 
 
+def test_the_courses_of_open_loops_are_kept_and_those_of_the_search_are_not() -> None:
+    stages = carried_out(ProxyParameters(offered=7.0), 100.0)
+    assert [name for name in stages if stages[name].kept] == ["at-50", "at-70", "at-90", "offered"]
+
+
+@pytest.mark.parametrize(("most", "taken"), [(64, 4096), (16_384, 2 * 16_384 + 64)])
+def test_the_origin_takes_as_many_connections_as_are_made_to_it(most: int, taken: int) -> None:
+    ends = WORKLOAD.ends(ProxyParameters(most_connections=most))
+    assert ends is not None
+    assert ends.through is not None
+    (text,) = ends.through.origin.params["files"].values()
+    assert f"worker_connections {taken};" in text
+
+
 def test_steps_are_told_apart_by_their_path() -> None:
     done = {"direct-4": {"requests_per_s": 1.0}, "proxied-8": {"requests_per_s": 2.0}, "full": {}}
     assert steps_of("direct", done) == {4: 1.0}

@@ -32,11 +32,12 @@ def seen(**more: Any) -> dict[str, int]:
 def test_every_kind_of_error_is_named_with_its_stage() -> None:
     result = told()
     result["stages"]["proxied-4"]["errors"] = {"reset": 3, "wrong_status": 2, "timeout": 0}
-    result["stages"]["full"]["errors"] = {"exhausted": 9}
+    result["stages"]["full"]["errors"] = {"no_port": 9, "no_descriptor": 4}
     assert summed(result)["faults"] == [
         {"where": "client", "stage": "proxied-4", "what": "reset", "count": 3},
         {"where": "client", "stage": "proxied-4", "what": "wrong_status", "count": 2},
-        {"where": "client", "stage": "full", "what": "exhausted", "count": 9},
+        {"where": "client", "stage": "full", "what": "no_port", "count": 9},
+        {"where": "client", "stage": "full", "what": "no_descriptor", "count": 4},
     ]
     assert summed(told())["faults"] == []
 
@@ -74,6 +75,16 @@ def test_what_connection_tracking_lost_is_counted_over_all_cpus() -> None:
     before = {kernel.TRACKED: TRACKED + row.format("00000001") + row.format("00000000")}
     after = {kernel.TRACKED: TRACKED + row.format("0000000b") + row.format("00000010")}
     assert seen(before=before, after=after) == {"machine insert_failed": 26}
+
+
+def test_what_a_switchs_connection_tracking_lost_is_a_fault_and_told_once() -> None:
+    lost = {"drop": 7, "insert_failed": 0}
+    result = told(network={"tracked": {"count": 9, "most": 10, "lost": lost}})
+    assert summed(result)["faults"] == [
+        {"where": "switch", "stage": "", "what": "drop", "count": 7}
+    ]
+    # The switch's own words come with the rest of what is told.
+    assert summed(result)["warnings"] == []
 
 
 def test_a_listener_whose_queue_was_full_is_named() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,6 +51,34 @@ def test_the_record_says_what_was_lost_and_where_interrupts_went() -> None:
 def test_a_kernel_that_tells_nothing_has_nothing_in_the_record() -> None:
     told = preparation.prepared({"client": {"before": {}, "after": {}}}, {})
     assert told["client"] == {"ports": {}, "time_wait": None, "lost": {}}
+
+
+def test_what_ports_last_for_is_told_beside_what_is_needed() -> None:
+    told = preparation.prepared({"machine": account(0)}, {})
+    assert preparation.budget(told, 4, 9000.0) == {
+        "lasting_per_s": pytest.approx(4 * 64_512 / 60),
+        "needed_per_s": 9000.0,
+    }
+    assert preparation.budget({"machine": {"ports": {}}}, 4, 1.0) == {}
+
+
+@pytest.mark.parametrize(
+    ("role", "waits", "warned"),
+    [
+        ("client", 58_100, True),
+        ("client", 58_000, False),
+        ("machine", 64_000, False),
+    ],
+)
+def test_a_client_that_has_few_ports_left_is_told_of_before_any_request_fails(
+    role: str, waits: int, warned: bool
+) -> None:
+    sockets = SOCKSTAT.replace("tw 321", f"tw {waits}")
+    told = preparation.prepared({role: account(0, **{kernel.SOCKETS: sockets})}, {})
+    words = preparation.scarce(told)
+    assert bool(words) == warned
+    if warned:
+        assert "58100 of the client's 64512 ports" in words[0]
 
 
 @given(text=st.text(max_size=200))

@@ -19,7 +19,8 @@ async def given_out_meanwhile(subject: Machine, window: tuple[float, float]) -> 
 
     Returns:
         ``below``: the machine's number (``domain``), how many ``cpus`` there are, and how many of
-        them the ``machine``, the ``host``'s kernel and each of the ``others`` had. ``threads``:
+        them the ``machine``, the ``host``'s kernel and each of the ``others`` had; ``host_on``,
+        which CPUs the host's kernel is kept on, as far as that is known. ``threads``:
         those of the host that emulate devices for it. Empty where nothing is below its kernel.
 
     Raises:
@@ -41,6 +42,7 @@ async def given_out_meanwhile(subject: Machine, window: tuple[float, float]) -> 
             "cpus": last.cpus,
             "machine": (last.machine_s - first.machine_s) / took_s,
             "host": (last.host_s - first.host_s) / took_s,
+            "host_on": list(last.host_on),
             "others": {
                 name: (spent - first.others.get(name, 0.0)) / took_s
                 for name, spent in last.others.items()

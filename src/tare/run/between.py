@@ -53,15 +53,17 @@ async def stood_between(
         if PEER not in companions:
             mtu = peer.network.links[origin.name].mtu
             straight = await straight_path(context.host, peer.network, origin.name, mtu)
-    cpus = {"subject": place.batch.placement.subject, **own}
-    for role, name in ((PEER, "client"), (ORIGIN, "origin")):
-        if role in companions:
-            cpus[name] = ()
+    placement = place.batch.placement
+    cpus = {"subject": placement.subject, **own}
+    names = {PEER: "client", ORIGIN: "origin"}
+    cpus |= {names[each.role]: each.cpus for each in placement.companions if each.role in names}
+    elsewhere = frozenset(
+        names[each.role] for each in placement.companions if each.host and each.role in names
+    )
     home = place.home.context
     tare = (os.getpid(),) if home.host.local else await processes_of(home.host, home.host_agent)
-    return Between(
-        subject, peer.machine, origin, peer.network, cpus, watch, tare, straight=straight
-    )
+    network = peer.network
+    return Between(subject, peer.machine, origin, network, cpus, watch, tare, straight, elsewhere)
 
 
 async def processes_of(host: Host, program: Path) -> tuple[int, ...]:

@@ -290,8 +290,17 @@ def outside_cpus(context: Context, like: MachineSpec) -> tuple[int, ...]:
     return tuple(cpu for cpu in online if cpu not in like.cpus) or online
 
 
-def shared_out(cpus: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the CPUs of the client and those of the origin: of their own, if there are enough."""
+def shared_out(
+    cpus: tuple[int, ...], *, spare: bool = False
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the CPUs of the client and those of the origin: of their own, if there are enough.
+
+    Args:
+        cpus: Those that the machine leaves.
+        spare: Whether the last of them is left to the host's kernel, if it is not the only one.
+    """
+    if spare and len(cpus) > 1:
+        cpus = cpus[:-1]
     half = (len(cpus) + 1) // 2
     return (cpus[:half], cpus[half:]) if len(cpus) > 1 else (cpus, cpus)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tare.errors import MachineFault
 from tare.platforms.contract import SUBJECT, MachineSpec
+from tare.platforms.host_hypervisor import hypervisor_of
 from tare.run.peers import Connection, outside_cpus, shared_out
 from tare.run.sites import ReadyArm, Site
 
@@ -40,8 +41,14 @@ class Place:
     specs: dict[str, MachineSpec] = field(default_factory=dict)
 
     def outside(self) -> dict[str, tuple[int, ...]]:
-        """Return the CPUs of a client and of an origin that are processes beside the subject."""
-        client, origin = shared_out(outside_cpus(self.home.context, self.specs[SUBJECT]))
+        """Return the CPUs of a client and of an origin that are processes beside the subject.
+
+        Where a hypervisor is below the host's kernel, that kernel carries all packets of machines,
+        on CPUs of which it has only some: it keeps one for that.
+        """
+        boot = self.arm.platform.stated(self.arm.options).host_boot
+        free = outside_cpus(self.home.context, self.specs[SUBJECT])
+        client, origin = shared_out(free, spare=bool(hypervisor_of(boot)))
         return {"client": client, "origin": origin}
 
     @property

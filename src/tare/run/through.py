@@ -18,6 +18,7 @@ from tare.workloads.network.ends import ORIGIN_PORT, Ends, Stage, Through
 if TYPE_CHECKING:
     from tare.agent.barrier import Barrier
     from tare.agent.client import AgentClient, LoadHandle, ProgressCallback
+    from tare.agent.series import Series
     from tare.platforms.contract import Machine
     from tare.platforms.linux.network import Network
     from tare.run.host_counters import HostSampler
@@ -45,6 +46,8 @@ class Between:
         tare: The processes of that host that conduct it all.
         straight: Under which address the client reaches the origin with nothing between them;
             empty: there is always something.
+        elsewhere: Which of ``client`` and ``origin`` run on another host than the subject, where
+            a thread's number says nothing about this one's.
     """
 
     subject: Machine
@@ -55,6 +58,31 @@ class Between:
     watch: HostSampler | None
     tare: tuple[int, ...] = ()
     straight: str = ""
+    elsewhere: frozenset[str] = frozenset()
+
+    @property
+    def outside(self) -> Mapping[str, Machine]:
+        """Both that are outside the subject, by name."""
+        return {"client": self.client, "origin": self.origin}
+
+    async def outside_threads(self) -> dict[str, list[int]]:
+        """Return the threads of the subject's host that are the client's and the origin's.
+
+        Raises:
+            MachineFault: One of them has ended.
+        """
+        return {
+            name: [] if name in self.elsewhere else sorted(await machine.threads())
+            for name, machine in self.outside.items()
+        }
+
+    def with_own_kernel(self) -> list[str]:
+        """Return which of both tell by ``/proc/stat`` of CPUs that the subject's host has not."""
+        return [
+            name
+            for name, machine in self.outside.items()
+            if name in self.elsewhere or not machine.shares_clock
+        ]
 
     async def carry_out(
         self,
@@ -107,12 +135,13 @@ class Between:
             "network": network,
             "origins": list(origins),
             "warnings": [*outcome.value.get("warnings", ()), *lost_by_tracking(network)],
-            "outside": {role: list(self.cpus.get(role, ())) for role in ("client", "origin")},
+            "outside": {role: list(self.cpus.get(role, ())) for role in self.outside},
+            "elsewhere": sorted(self.elsewhere),
+            "own_kernel": self.with_own_kernel(),
             "cpus": list(self.cpus.get("subject", ())),
             "shared": self.subject.shares_clock,
             "offloads": {
-                role: each.applied.get("network", {})
-                for role, each in (("client", self.client), ("origin", self.origin))
+                role: each.applied.get("network", {}) for role, each in self.outside.items()
             },
         }
         try:
@@ -149,6 +178,7 @@ class _Course:
     barrier: Barrier
     on_progress: ProgressCallback
     done: dict[str, dict[str, Any]] = field(default_factory=dict)
+    beside: list[Series] = field(default_factory=list)
 
     async def carry_out(self) -> Outcome:
         counts: Outcome | None = None
@@ -158,13 +188,17 @@ class _Course:
             if stage.account is None:
                 # What stands beside the machine begins with the first load, and loads them all.
                 barrier = None if self.done else self.barrier
-                self.done[stage.name] = (await self._client(stage, barrier)).value
+                found = await self._client(stage, barrier)
+                self.done[stage.name] = found.value
+                if stage.kept:
+                    self.beside += _renamed(found, stage.name)
             else:
                 counts = await self._counted(stage, stage.account)
         if counts is None:
             raise WorkloadFault("no load of the course counts")
         told = {"stages": self.done, "warnings": _warnings(self.done)}
-        return replace(counts, value={**counts.value, **told})
+        series = (*counts.series, *self.beside)
+        return replace(counts, value={**counts.value, **told}, series=series)
 
     async def _client(self, stage: Stage, barrier: Barrier | None = None) -> Outcome:
         # The agent gives itself up long before; the course as a whole has a limit.
@@ -209,14 +243,13 @@ class _Course:
         self.done[stage.name] = client.value
         if stage.probe is not None:
             self.done[PROBE] = found[5].value
-            client = _with_probes(client, found[5])
+            self.beside += _renamed(found[5], PROBE)
         machine_tids = {**threads, **await subject.threads()}
         vcpus = await subject.vcpu_threads()
         owners = {
             "machine": sorted({*machine_tids, *given.get("threads", ())}),
             "vcpus": list(vcpus),
-            "client": sorted(await between.client.threads()),
-            "origin": sorted(await between.origin.threads()),
+            **await between.outside_threads(),
             "tare": list(between.tare),
             "server": self.through.server if subject.shares_clock else "",
         }
@@ -230,14 +263,13 @@ class _Course:
         return replace(client, value=value)
 
 
-def _with_probes(client: Outcome, probe: Outcome) -> Outcome:
-    """Return what a client found, with its probe's course under a name of its own."""
-    beside = (
-        replace(series, name=f"{PROBE}-{series.name}")
-        for series in probe.series
+def _renamed(found: Outcome, stage: str) -> list[Series]:
+    """Return the course of a stage under a name of its own, beside that of the load that counts."""
+    return [
+        replace(series, name=f"{stage}-{series.name}")
+        for series in found.series
         if series.name == RESPONSES
-    )
-    return replace(client, series=(*client.series, *beside))
+    ]
 
 
 def _limit(params: Mapping[str, Any]) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tare.errors import MachineFault
 from tare.hosts.contract import Host
 from tare.hosts.trace.threads import threads_of
@@ -14,7 +16,12 @@ DOM0 = 0
 
 
 def given(
-    domains: tuple[Domain, ...], own: int, batch: str, cpus: int, threads: tuple[int, ...]
+    domains: tuple[Domain, ...],
+    own: int,
+    batch: str,
+    cpus: int,
+    threads: tuple[int, ...],
+    host_on: tuple[int, ...] = (),
 ) -> GivenOut:
     """Return what each had of the CPUs, from the lines of ``xl list``.
 
@@ -24,6 +31,7 @@ def given(
         batch: What the names of the machines that were started with it begin with.
         cpus: How many CPUs Xen has.
         threads: Those of dom0 that emulate devices for the machine.
+        host_on: The CPUs that dom0 is kept on.
 
     Raises:
         MachineFault: The machine, or dom0, is not among them.
@@ -36,7 +44,7 @@ def given(
         if each.id not in (own, DOM0):
             name = each.name.removeprefix(batch) or str(each.id)
             others[name] = others.get(name, 0.0) + each.cpu_s
-    return GivenOut(own, cpus, spent[own], spent[DOM0], others, threads)
+    return GivenOut(own, cpus, spent[own], spent[DOM0], others, threads, host_on)
 
 
 async def cpus_of(host: Host) -> int:
@@ -49,6 +57,34 @@ async def cpus_of(host: Host) -> int:
     if not said.isdecimal() or not int(said):
         raise MachineFault(f"{host.name}: `xl info` tells of no CPUs (nr_cpus is {said!r})")
     return int(said)
+
+
+async def dom0s_cpus(host: Host, cpus: int) -> tuple[int, ...]:
+    """Return the computer's CPUs that dom0's vCPUs may run on.
+
+    Args:
+        host: The host.
+        cpus: How many the computer has.
+
+    Raises:
+        MachineFault: Xen's toolstack does not answer.
+    """
+    return within((await xen.pinned_cpus(host)).values(), cpus)
+
+
+def within(listed: Iterable[str], cpus: int) -> tuple[int, ...]:
+    """Return the CPUs of some lists as ``xl vcpu-list`` writes them: ``0-1,3``, or ``all``.
+
+    What is no such list has none.
+    """
+    found: set[int] = set()
+    for part in (part for text in listed for part in text.split(",")):
+        first, _, last = part.partition("-")
+        if part == "all":
+            found |= set(range(cpus))
+        elif first.isdecimal() and (last or first).isdecimal() and len(part) < 12:
+            found |= set(range(int(first), min(int(last or first), cpus - 1) + 1))
+    return tuple(sorted(found))
 
 
 async def device_threads(host: Host, domain: int) -> tuple[int, ...]:

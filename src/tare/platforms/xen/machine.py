@@ -24,7 +24,7 @@ from tare.platforms.xen import output as xen_output
 from tare.platforms.xen import toolstack as xen
 from tare.platforms.xen.console import ConsoleChannel
 from tare.platforms.xen.disk import GuestDisks, guest_disks
-from tare.platforms.xen.given_out import cpus_of, device_threads, given
+from tare.platforms.xen.given_out import cpus_of, device_threads, dom0s_cpus, given
 from tare.platforms.xen.options import XenOptions
 from tare.platforms.xen.scheduling import held_settings, told_by_xen
 from tare.platforms.xen.trace.tracer import Vcpus
@@ -66,6 +66,8 @@ class XenMachine(Machine):
         """The domain's number; 0 while it is not built."""
         self._cpus = 0
         """How many CPUs Xen has; 0 until somebody asks."""
+        self._host_on: tuple[int, ...] = ()
+        """Those of them that dom0 is kept on, which is held while machines run."""
         self._options = options
         self._spec = spec
         self._context = context
@@ -129,10 +131,12 @@ class XenMachine(Machine):
             MachineFault: It has ended, or Xen's toolstack does not answer.
         """
         self._cpus = self._cpus or await cpus_of(self._host)
+        self._host_on = self._host_on or await dom0s_cpus(self._host, self._cpus)
         threads = await device_threads(self._host, self.id)
         batch = self.name.removesuffix(self._spec.role)
         # Last, so that the caller's clock is close to it.
-        return given(await xen.all_domains(self._host), self.id, batch, self._cpus, threads)
+        told = (self.id, batch, self._cpus, threads, self._host_on)
+        return given(await xen.all_domains(self._host), *told)
 
     def traced_below(self) -> Vcpus | None:
         """Return its vCPUs, which are no threads of dom0's."""
@@ -150,6 +154,15 @@ class XenMachine(Machine):
             raw_counter=self._options.type == "pv",
             limit=self._options.limit_of(spec.role),
         )
+
+    async def stopped(self) -> bool:
+        """Return whether the domain is paused, as by ``xl pause``.
+
+        Raises:
+            MachineFault: Xen's toolstack does not answer.
+        """
+        known = {domain.id: domain for domain in await xen.all_domains(self._host)}
+        return self.id in known and known[self.id].paused
 
     async def forget_disk(self) -> Mapping[str, Any]:
         """Make the host forget what it caches of the machine's disk; see ``docs/disk.md``."""

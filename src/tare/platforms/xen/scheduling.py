@@ -77,7 +77,7 @@ async def held_settings(
             )
         if options.dom0 == "pinned":
             vcpus = await xen.pinned_cpus(host)
-            cpus = listed(options.dom0_cpus, await _cpus(host)) if options.dom0_cpus else "0"
+            cpus = kept_on(options, await _cpus(host)) if options.dom0_cpus else "0"
             told["dom0"] = await held.enter_async_context(
                 xen.changed(host, ledger, dict.fromkeys(vcpus, cpus), what="pin")
             )
@@ -97,6 +97,20 @@ async def _dom0s_scheduler(host: Host) -> str:
     if scheduler not in CREDIT_SCHEDULERS:
         raise MachineFault(f"dom0's scheduler {scheduler or 'here'} has no weight that can be set")
     return scheduler
+
+
+def kept_on(options: XenOptions, all_cpus: int) -> str:
+    """Return the CPUs that dom0 is to be kept on, as Xen writes them.
+
+    Raises:
+        MachineFault: The host has not all of them.
+    """
+    if lacking := [cpu for cpu in options.dom0_cpus if cpu >= all_cpus]:
+        raise MachineFault(
+            f"`dom0-cpus`: the host has no CPU {lacking[0]}, only {all_cpus} CPUs",
+            f"name CPUs from 0 to {all_cpus - 1}",
+        )
+    return listed(options.dom0_cpus, all_cpus)
 
 
 def listed(cpus: Sequence[int], all_cpus: int) -> str:

@@ -81,6 +81,7 @@ class Stage:
         probe: What the client carries out beside it, to time single requests; None: nothing.
         account: Seconds for which it is taken down who used the CPUs, and after how many seconds
             of the stage that begins; None: not. The stage with an account is the one that counts.
+        kept: Whether its course second by second is kept, under its own name.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Stage:
     to: Literal["machine", "origin", "straight"] = "machine"
     probe: End | None = None
     account: tuple[float, float] | None = None
+    kept: bool = False
 
 
 Results = Mapping[str, Mapping[str, Any]]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from tare.workloads.network.ends import End
 
 FOLDER = "/tmp/tare-nginx"
+LEAST_CONNECTIONS = 4096
+"""So many connections a worker takes in any case."""
 
 CONFIGURATION = """\
 daemon off;
@@ -12,7 +14,7 @@ user root;
 worker_processes {workers};
 pid {folder}/nginx.pid;
 error_log stderr error;
-events {{ worker_connections 4096; }}
+events {{ worker_connections {connections}; }}
 http {{
     access_log off;
     sendfile on;
@@ -36,15 +38,20 @@ It stays the user it is: a container lacks what changing to another would take.
 """
 
 
-def nginx(size: int, port: int, workers: int | None = None) -> End:
+def nginx(size: int, port: int, workers: int | None = None, connections: int = 0) -> End:
     """Return a server of one file, ``/file``.
 
     Args:
         size: The file's bytes; it may be empty.
         port: Where it listens, at the address it is given.
         workers: Its processes; None: one for each CPU that it may use.
+        connections: How many each of them has to take at once, at least.
     """
-    configuration = CONFIGURATION.format(folder=FOLDER, workers=workers or "auto")
+    configuration = CONFIGURATION.format(
+        folder=FOLDER,
+        workers=workers or "auto",
+        connections=max(LEAST_CONNECTIONS, connections),
+    )
     return End(
         "serve-program",
         {

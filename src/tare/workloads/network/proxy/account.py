@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,12 +28,8 @@ from tare.workloads.values import finite, number, shortened
 HOST, INSIDE = "host", "inside"
 NOT_OF_MACHINE = frozenset({CLIENT, ORIGIN, TARE, KSOFTIRQD, SWITCH})
 """Owners whose time is no cost of the machine's; that of its network threads is."""
-BUSY = 0.9
-"""A client or origin that uses more of its CPUs than this may have been the limit."""
 SLOW_LOOK = 0.1
 """Who takes a greater part of the time to read all threads tells less of those read last."""
-HEADROOM = 1.5
-"""The direct path has to be that much faster than the proxied one."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +90,7 @@ class Below:
         cpus: How many CPUs there are.
         machine, host: What the machine and the host's kernel had.
         others: What each other machine had, by its name.
+        host_on: Which CPUs the host's kernel is kept on; empty: it is not known.
     """
 
     domain: int
@@ -101,6 +98,7 @@ class Below:
     machine: float
     host: float
     others: Mapping[str, float]
+    host_on: tuple[int, ...] = ()
 
     @property
     def idle(self) -> float:
@@ -119,7 +117,8 @@ def below_in(result: Mapping[str, Any]) -> Below | None:
     if not isinstance(others, Mapping):
         raise ValueError(f"what other machines had is {shortened(others)}, not a number for each")
     named = {str(name): finite(spent, f"others {name}") for name, spent in others.items()}
-    return Below(domain, cpus, machine, host, named)
+    host_on = tuple(int(cpu) for cpu in told.get("host_on", ()))
+    return Below(domain, cpus, machine, host, named, host_on)
 
 
 def owners_in(told: Mapping[str, Any]) -> Owners:
@@ -282,48 +281,3 @@ def _machines(
 def shares(found: Account, where: str) -> dict[str, float]:
     """Return the share of each owner or kind in one place."""
     return {each.who: each.share for each in found.spent if each.where == where}
-
-
-def limits(
-    result: Mapping[str, Any],
-    found: Account,
-    direct: float,
-    proxied: float,
-    straight: float | None = None,
-) -> list[str]:
-    """Return what besides the proxy may have been the limit, in words; nothing: nothing was.
-
-    Args:
-        result: Has the CPUs that the client and the origin may use (``outside``: lists by role).
-        found: Who used the CPUs.
-        direct: Requests per second without the proxy, through the same switching.
-        proxied: Requests per second through it.
-        straight: Requests per second with nothing between client and origin; None: not measured.
-    """
-    words = []
-    if straight is not None and straight < HEADROOM * proxied:
-        words.append(
-            f"client and origin make {straight:.0f} requests/s with nothing between them, "
-            f"{straight / proxied:.2f} times as many as the proxied path ({HEADROOM} are asked for)"
-        )
-    elif direct < HEADROOM * proxied:
-        words.append(
-            f"the direct path makes {direct:.0f} requests/s, {direct / proxied:.2f} times as many "
-            f"as the proxied one ({HEADROOM} are asked for)"
-        )
-    used_cpus = {who: share * found.cpus for who, share in shares(found, HOST).items()}
-    outside = {role: tuple(own) for role, own in result["outside"].items()}
-    for roles in _sharing(outside):
-        busy = sum(used_cpus.get(role, 0.0) for role in roles) / max(1, len(outside[roles[0]]))
-        if busy > BUSY:
-            words.append(f"{' and '.join(roles)} used {100 * busy:.0f} % of their CPU time")
-    return words
-
-
-def _sharing(outside: Mapping[str, Sequence[int]]) -> list[list[str]]:
-    """Return the roles in groups that have the same CPUs."""
-    groups: dict[tuple[int, ...], list[str]] = {}
-    for role, cpus in outside.items():
-        if cpus:
-            groups.setdefault(tuple(cpus), []).append(role)
-    return list(groups.values())

@@ -75,13 +75,18 @@ def next_connections(rates: Mapping[int, float], most: int) -> int | None:
         rates: Rate by number of connections so far, in the order in which they were tried.
         most: The greatest number that may be tried.
     """
+    if steps_without(rates) >= STEPS_WITHOUT or most in rates:
+        return None
+    return min(most, 2 * max(rates)) if rates else FEWEST
+
+
+def steps_without(rates: Mapping[int, float]) -> int:
+    """Return how many of the last steps in a row were without a rise."""
     best, still = 0.0, 0
     for rate in rates.values():
         still = 0 if rate >= best * RISES else still + 1
         best = max(best, rate)
-    if still >= STEPS_WITHOUT or most in rates:
-        return None
-    return min(most, 2 * max(rates)) if rates else FEWEST
+    return still
 
 
 def following(
@@ -157,7 +162,7 @@ def _timed(parameters: ProxyParameters, name: str, rate: float) -> Stage:
         seconds=parameters.duration,
         warmup_s=parameters.warmup,
     )
-    return Stage(name, client)
+    return Stage(name, client, kept=True)
 
 
 def _full(parameters: ProxyParameters, connections: int, rate: float) -> Stage:

@@ -9,10 +9,9 @@ from typing import Any
 
 from tare.workloads.network.ends import ORIGIN
 from tare.workloads.network.proxy import kernel_text as kernel
+from tare.workloads.network.proxy.preparation import SCARCE
 
-CLIENT, MACHINE, PROXY = "client", "machine", "haproxy"
-SCARCE = 0.9
-"""So large a share of all ports in TIME_WAIT leaves too few to connect from."""
+CLIENT, MACHINE, PROXY, SWITCH = "client", "machine", "haproxy", "switch"
 _WORDS = {
     "ListenOverflows": "connections that found the queue of a listener full",
     "TCPReqQFullDrop": "connections that found no room for their first packet",
@@ -31,7 +30,10 @@ _SERVER, _FRONTEND = ("econ", "eresp"), ("hrsp_5xx",)
 
 
 def faults_of(
-    stages: Mapping[str, Mapping[str, Any]], machine: Mapping[str, Any], grew: Mapping[str, int]
+    stages: Mapping[str, Mapping[str, Any]],
+    machine: Mapping[str, Any],
+    grew: Mapping[str, int],
+    network: Mapping[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
     """Return each fault: ``where`` it was seen, ``stage``, ``what`` it is, and its ``count``.
 
@@ -42,6 +44,7 @@ def faults_of(
         stages: What the client found, by stage.
         machine: The account of the machine.
         grew: By how much the counters of its kernel grew meanwhile.
+        network: What the machines are on: what its switch tracked and lost (``tracked``).
     """
     found = [
         _fault(CLIENT, name, what, count)
@@ -66,15 +69,25 @@ def faults_of(
     fronts = [row for row in rows if row.get("svname") == "FRONTEND"]
     for asked, columns in ((origins, _SERVER), (fronts, _FRONTEND)):
         found += [_fault(PROXY, "", what, _sum(asked, what)) for what in columns]
+    found += [_fault(SWITCH, "", what, count) for what, count in _lost(network or {}).items()]
     return [each for each in found if each["count"] > 0]
 
 
+def _lost(network: Mapping[str, Any]) -> dict[str, int]:
+    """Return the packets that a switch's connection tracking lost, by the reason's name."""
+    tracked = network.get("tracked")
+    return _counts(tracked.get("lost")) if isinstance(tracked, Mapping) else {}
+
+
 def told_faults(faults: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return in words what the machine's kernel and HAProxy counted; clients tell their own."""
+    """Return in words what the machine's kernel and HAProxy counted.
+
+    Clients and switches tell of their own in words of theirs.
+    """
     return [
         f"{each['where']}: {each['count']} {_WORDS.get(each['what'], each['what'])}"
         for each in faults
-        if each["where"] != CLIENT
+        if each["where"] not in (CLIENT, SWITCH)
     ]
 
 

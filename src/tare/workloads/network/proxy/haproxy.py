@@ -55,8 +55,7 @@ def haproxy(parameters: ProxyParameters, shown: Identity | None = None) -> End:
         shown: The key and certificate by which it ends TLS, where it does.
     """
     kept = parameters.requests == "keep-alive"
-    # Client and origin have a descriptor each, and a rest is needed for itself.
-    maxconn = 2 * parameters.most_connections + 64
+    maxconn = most_at_once(parameters)
     servers = (
         f"server {name} {{{name}}}:{ORIGIN_PORT} maxconn {maxconn}"
         for name in origin_names(parameters.origin_addresses)
@@ -80,6 +79,15 @@ def haproxy(parameters: ProxyParameters, shown: Identity | None = None) -> End:
             "files": {TOLD: configuration, **({} if shown is None else {SITE: shown.pem})},
         },
     )
+
+
+def most_at_once(parameters: ProxyParameters) -> int:
+    """Return how many connections it takes at once, and the origin as many.
+
+    Twice what the client has at most, as those that are being closed count too, and a rest for
+    itself.
+    """
+    return 2 * parameters.most_connections + 64
 
 
 def _sealed(parameters: ProxyParameters) -> str:

@@ -7,6 +7,8 @@ from typing import Any
 
 from tare.workloads.network.proxy import kernel_text as kernel
 
+SCARCE = 0.9
+"""So large a share of all ports in TIME_WAIT leaves too few to connect from."""
 TIME_WAIT_S = 60.0
 """So long a port is kept after its side closed first (include/net/tcp.h, TCP_TIMEWAIT_LEN)."""
 LOST = (
@@ -21,7 +23,7 @@ MOST_INTERRUPTS = 12
 _RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
 _CLOSED = "/proc/sys/net/ipv4/tcp_tw_reuse"
 FILES = (
-    *(kernel.SNMP, kernel.NETSTAT, kernel.SOCKETS, _RANGE, _CLOSED),
+    *(kernel.STAT, kernel.SNMP, kernel.NETSTAT, kernel.SOCKETS, _RANGE, _CLOSED),
     "/proc/sys/net/ipv4/ip_local_reserved_ports",
     "/proc/sys/net/ipv4/tcp_max_tw_buckets",
     "/proc/sys/net/ipv4/tcp_max_syn_backlog",
@@ -60,6 +62,43 @@ def prepared(accounts: Mapping[str, Any], offloads: Mapping[str, Any]) -> dict[s
             }
         found[role] = facts
     return found
+
+
+def budget(found: Mapping[str, Any], addresses: int, rate: float) -> dict[str, float]:
+    """Return for how many connections a second towards the origin the machine's ports last.
+
+    Args:
+        found: What :func:`prepared` returned.
+        addresses: Under how many addresses the origin is asked: all ports are there towards each.
+        rate: Connections per second that are made towards the origin, at most: its requests.
+
+    Returns:
+        ``lasting_per_s``, where HAProxy closes first, as otherwise it needs none of them longer
+        than a request lasts; ``needed_per_s``. Empty where the machine does not tell its ports.
+    """
+    own = found.get("machine", {}).get("ports", {})
+    if "lasting_per_s" not in own or not addresses:
+        return {}
+    return {"lasting_per_s": own["lasting_per_s"] * addresses, "needed_per_s": rate}
+
+
+def scarce(found: Mapping[str, Any]) -> list[str]:
+    """Return a warning where the client had too few ports left, even if no request failed of that.
+
+    The client listens on nothing, so that each of its connections in TIME_WAIT takes a port; of the
+    machine's the kernel counts those on HAProxy's own port too, which take none.
+
+    Args:
+        found: What :func:`prepared` returned.
+    """
+    client = found.get("client", {})
+    count, waits = client.get("ports", {}).get("count", 0), client.get("time_wait") or 0
+    if not count or waits < SCARCE * count:
+        return []
+    return [
+        f"{waits} of the client's {count:.0f} ports were in TIME_WAIT at the end: what it asks may "
+        "have been held up for want of ports; ask for a shorter `duration`"
+    ]
 
 
 def ports(text: str) -> dict[str, float]:

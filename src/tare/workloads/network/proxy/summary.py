@@ -8,37 +8,45 @@ from typing import Any
 
 from tare.workloads.network.proxy import course
 from tare.workloads.network.proxy import kernel_text as kernel
-from tare.workloads.network.proxy.account import Account, account_of, limits, slow_look
+from tare.workloads.network.proxy.account import Account, account_of, slow_look
 from tare.workloads.network.proxy.faults import faults_of, told_faults
-from tare.workloads.network.proxy.preparation import prepared
+from tare.workloads.network.proxy.limits import limits, unended
+from tare.workloads.network.proxy.parameters import ProxyParameters
+from tare.workloads.network.proxy.preparation import budget, prepared, scarce
 from tare.workloads.values import mapping, number
 
 PACKETS = ("packets-in", "packets-out", "packet-in", "packet-out")
 RECORDED = (
     "account", "limits", "straight", "direct", "proxied", "errors", "faults", "configuration",
     "version", "said", "origins", "outside", "settings", "kernel", "network", "tls", "preparation",
+    "offered", "below",
 )  # fmt: skip
 """What a cell's record keeps."""
+CARRIED = 0.9
+"""A rate that is offered is within what a proxy can up to this share of it; the latencies beyond
+are those of a queue."""
 
 
-def summed(told: Mapping[str, Any]) -> dict[str, Any]:
+def summed(told: Mapping[str, Any], asked: ProxyParameters | None = None) -> dict[str, Any]:
     """Return what the course found, from what the agents told.
 
     Args:
         told: The ``stages`` by name, the ``accounts`` of ``host`` and ``machine``, whose the host's
             threads are (``owners``), the ``interface`` and CPUs of the machine, and how it was set
             up.
+        asked: What was asked for; without it nothing is said of where the search ended, nor of
+            the rate that was offered.
 
     Raises:
         KeyError, ValueError, TypeError: Something is missing, or is not what the agent tells.
     """
     try:
-        return _summed(told)
+        return _summed(told, asked)
     except (AttributeError, IndexError, ArithmeticError) as error:
         raise ValueError(f"an account is not what the agent tells: {error}") from error
 
 
-def _summed(told: Mapping[str, Any]) -> dict[str, Any]:
+def _summed(told: Mapping[str, Any], asked: ProxyParameters | None) -> dict[str, Any]:
     stages = mapping(told, "stages")
     found = account_of(told)
     rate = number(stages, [course.FULL, "requests_per_s"])
@@ -46,10 +54,18 @@ def _summed(told: Mapping[str, Any]) -> dict[str, Any]:
     direct = course.best_of(rates["direct"])[1]
     straight = course.best_of(rates["straight"])[1] if rates["straight"] else None
     limited = limits(told, found, direct, rate, straight)
+    warnings: list[str] = []
+    if asked is not None:
+        limited += unended(rates["proxied"], asked.most_connections)
+        warnings += _unended_without(rates, asked.most_connections)
+    offered = _offered(stages, asked, rate)
     machine = told["accounts"]["machine"]
     grew = [kernel.counted(machine["before"], machine["after"], path) for path in kernel.TABLES]
     kernel_counts = {name: value for table in grew for name, value in table.items()}
-    faults = faults_of(stages, machine, kernel_counts)
+    network = dict(told.get("network", {}))
+    faults = faults_of(stages, machine, kernel_counts, network)
+    origins = list(told.get("origins", ()))
+    preparation = prepared(told["accounts"], told.get("offloads", {}))
     return {
         "stages": dict(stages),
         "direct_per_s": direct,
@@ -65,7 +81,7 @@ def _summed(told: Mapping[str, Any]) -> dict[str, Any]:
         "configuration": str(told.get("configuration", "")),
         "version": str(told.get("version", "")),
         "said": dict(machine.get("said", {})),
-        "origins": list(told.get("origins", ())),
+        "origins": origins,
         "outside": {role: list(cpus) for role, cpus in told["outside"].items()},
         "settings": {
             path: machine["after"][path]
@@ -73,14 +89,47 @@ def _summed(told: Mapping[str, Any]) -> dict[str, Any]:
             if path in machine["after"]
         },
         "kernel": kernel_counts,
-        "network": dict(told.get("network", {})),
-        "preparation": prepared(told["accounts"], told.get("offloads", {})),
+        "network": network,
+        "preparation": {**preparation, "budget": budget(preparation, len(origins), rate)},
+        "offered": offered,
+        "below": dict(told.get("below") or {}),
         "warnings": [
             *told.get("warnings", ()),
             *slow_look(told["accounts"]["host"]),
             *told_faults(faults),
+            *scarce(preparation),
+            *warnings,
+            *_overloaded(offered, rate),
         ],
     }
+
+
+def _unended_without(rates: Mapping[course.Path, Mapping[int, float]], most: int) -> list[str]:
+    """Return where the paths without the proxy may be faster than was found."""
+    return [
+        f"{path}: {words}"
+        for path, found in rates.items()
+        if path != "proxied"
+        for words in unended(found, most)
+    ]
+
+
+def _offered(
+    stages: Mapping[str, Any], asked: ProxyParameters | None, rate: float
+) -> dict[str, Any]:
+    """Return the rate that all arms are offered, and whether it is more than this one carries."""
+    if asked is None or asked.offered is None or course.OFFERED not in stages:
+        return {}
+    return {"per_s": asked.offered, "overloaded": asked.offered > CARRIED * rate}
+
+
+def _overloaded(offered: Mapping[str, Any], rate: float) -> list[str]:
+    if not offered.get("overloaded"):
+        return []
+    return [
+        f"{offered['per_s']:g} requests/s were offered, and {rate:.0f} requests/s are what goes "
+        "through: the latency there is that of overload; offer less"
+    ]
 
 
 def _tls(full: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,14 @@ from tare.workloads.network.ends import (
 from tare.workloads.network.nginx import nginx
 from tare.workloads.network.proxy import course, preparation
 from tare.workloads.network.proxy import kernel_text as kernel
-from tare.workloads.network.proxy.haproxy import PROGRAM, QUESTIONS, SOCKET, VERSION, haproxy
+from tare.workloads.network.proxy.haproxy import (
+    PROGRAM,
+    QUESTIONS,
+    SOCKET,
+    VERSION,
+    haproxy,
+    most_at_once,
+)
 from tare.workloads.network.proxy.parameters import ProxyParameters
 from tare.workloads.network.proxy.summary import PACKETS, RECORDED, summed
 from tare.workloads.values import listed, mapping, number
@@ -90,8 +97,9 @@ class Proxy(Workload[ProxyParameters]):
             "requests-at-least",
             "1/s",
             "neither",
-            "Requests answered per second where client or origin may have been the limit: the "
-            "proxy can at least as many, and no loss is computed from it.",
+            "Requests answered per second where client or origin may have been the limit, or where "
+            "the rate was still rising at `most-connections`: the proxy can at least as many, and "
+            "no loss is computed from it.",
         ),
         Metric("bandwidth", "B/s", "higher", "Bytes of objects per second, as `requests`."),
         Metric(
@@ -156,19 +164,27 @@ class Proxy(Workload[ProxyParameters]):
         def following(done: Results, straight: bool) -> Stage | None:
             return course.following(parameters, done, straight, certificate)
 
+        def result(told: Mapping[str, Any]) -> Mapping[str, Any]:
+            return summed(told, parameters)
+
         return Ends(
             port=HTTP_PORT,
             server=haproxy(parameters, shown),
             client=first.client,
             through=Through(
-                origin=nginx(parameters.size, ORIGIN_PORT, parameters.origin_workers),
+                origin=nginx(
+                    parameters.size,
+                    ORIGIN_PORT,
+                    parameters.origin_workers,
+                    most_at_once(parameters),
+                ),
                 following=following,
                 ask={"socket": SOCKET, "words": list(QUESTIONS)},
                 server=PROGRAM,
                 version=VERSION,
                 files=kernel.FILES,
                 outside_files=preparation.FILES,
-                summed=summed,
+                summed=result,
                 origin_addresses=parameters.origin_addresses,
             ),
         )

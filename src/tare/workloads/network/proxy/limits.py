@@ -1,0 +1,140 @@
+"""What besides the proxy may have been the limit of a cell: its client, its origin, or the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from tare.workloads.network.proxy import course
+from tare.workloads.network.proxy import kernel_text as kernel
+from tare.workloads.network.proxy.account import (
+    HOST,
+    Account,
+    Below,
+    below_in,
+    shares,
+)
+from tare.workloads.values import mapping, number
+
+BUSY = 0.9
+"""A client or origin that uses more of its CPUs than this may have been the limit."""
+HEADROOM = 1.5
+"""The direct path has to be that much faster than the proxied one."""
+
+
+def limits(
+    result: Mapping[str, Any],
+    found: Account,
+    direct: float,
+    proxied: float,
+    straight: float | None = None,
+) -> list[str]:
+    """Return what besides the proxy may have been the limit, in words; nothing: nothing was.
+
+    Args:
+        result: Has the CPUs that the client and the origin may use (``outside``: lists by role;
+            an empty one: any), which of them are on another host (``elsewhere``) or have a kernel
+            of their own (``own_kernel``), the machine's own CPUs (``cpus``; empty: it may run
+            anywhere), and the ``accounts`` of all.
+        found: Who used the CPUs.
+        direct: Requests per second without the proxy, through the same switching.
+        proxied: Requests per second through it.
+        straight: Requests per second with nothing between client and origin; None: not measured.
+    """
+    words = []
+    if straight is not None and straight < HEADROOM * proxied:
+        words.append(
+            f"client and origin make {straight:.0f} requests/s with nothing between them, "
+            f"{straight / proxied:.2f} times as many as the proxied path ({HEADROOM} are asked for)"
+        )
+    elif direct < HEADROOM * proxied:
+        words.append(
+            f"the direct path makes {direct:.0f} requests/s, {direct / proxied:.2f} times as many "
+            f"as the proxied one ({HEADROOM} are asked for)"
+        )
+    outside = {role: tuple(own) for role, own in result["outside"].items()}
+    apart = frozenset(result.get("own_kernel", ()))
+    hosted = {role: cpus for role, cpus in outside.items() if role not in apart}
+    used = {who: share * found.cpus for who, share in shares(found, HOST).items()}
+    for roles in _sharing(hosted):
+        busy = sum(used.get(role, 0.0) for role in roles) / max(1, len(outside[roles[0]]))
+        if busy > BUSY:
+            words.append(f"{' and '.join(roles)} used {100 * busy:.0f} % of their CPU time")
+    words += _by_their_own_kernels(result["accounts"], apart & outside.keys())
+    machine = {int(cpu) for cpu in result.get("cpus", ())}
+    below, elsewhere = below_in(result), frozenset(result.get("elsewhere", ()))
+    here = {role: cpus for role, cpus in outside.items() if role not in elsewhere}
+    if below is not None:
+        words += _below(below, machine, {role: here[role] for role in here if role not in apart})
+        here = {role: here[role] for role in here if role in apart}
+    return words + _on_the_machines(here, machine)
+
+
+def unended(rates: Mapping[int, float], most: int) -> list[str]:
+    """Return that a search for the highest rate ended before it had stopped rising; or nothing.
+
+    Args:
+        rates: Rate by number of requests under way, in the order in which they were tried.
+        most: The greatest number that might be tried.
+    """
+    if most not in rates or course.steps_without(rates) > 0:
+        return []
+    return [f"the rate had not stopped rising at {most} requests at once: raise `most-connections`"]
+
+
+def _sharing(outside: Mapping[str, Sequence[int]]) -> list[list[str]]:
+    """Return the roles in groups that have the same CPUs."""
+    groups: dict[tuple[int, ...], list[str]] = {}
+    for role, cpus in outside.items():
+        if cpus:
+            groups.setdefault(tuple(cpus), []).append(role)
+    return list(groups.values())
+
+
+def _by_their_own_kernels(accounts: Mapping[str, Any], roles: Iterable[str]) -> list[str]:
+    """Return which of those whose CPU time the host does not tell were busy, by their kernels."""
+    words = []
+    for role in sorted(roles):
+        account = mapping(accounts, role)
+        before, after = (mapping(account, when) for when in ("before", "after"))
+        spent = kernel.cpu_seconds(before, after, number(account, "hertz")).values()
+        total = sum(sum(each.values()) for each in spent)
+        idle = sum(each["idle"] + each["iowait"] for each in spent)
+        if total > 0 and 1 - idle / total > BUSY:
+            words.append(f"the {role}’s own computer was busy {100 * (1 - idle / total):.0f} %")
+    return words
+
+
+def _below(below: Below, machine: set[int], here: Mapping[str, Sequence[int]]) -> list[str]:
+    """Return what the host's kernel kept from client and origin, where it is a guest itself.
+
+    Its CPUs are not those of the computer: of as many as it is kept on, one that neither client nor
+    origin has is left for what carries the machine's packets.
+    """
+    own = set(below.host_on)
+    if not own or not here:
+        return []
+    who = " and ".join(here)
+    if not machine or own & machine:
+        return [
+            f"the host’s kernel, and with it {who}, may run on the machine’s own CPUs: keep it "
+            "off them (`dom0-cpus`)"
+        ]
+    theirs = {cpu for cpus in here.values() for cpu in cpus}
+    if len(theirs) >= len(own) and below.host > BUSY:
+        return [
+            f"the host’s kernel used {below.host:.2f} of its {len(own)} CPUs, which {who} share "
+            "with what carries the machine’s packets: give it one more (`dom0-cpus`)"
+        ]
+    return []
+
+
+def _on_the_machines(here: Mapping[str, Sequence[int]], machine: set[int]) -> list[str]:
+    """Return which of client and origin may have run on the machine's own CPUs."""
+    roles = [role for role, cpus in here.items() if not machine or not cpus or machine & set(cpus)]
+    if not roles:
+        return []
+    who = f"{' and '.join(roles)} may run on the machine’s own CPUs"
+    if not machine:
+        return [f"{who}, as it is kept to none: write `subject: {{cpus: pinned}}`"]
+    return [f"{who}: leave some to them, as by `--set shape.vcpus=1`"]
