@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,12 @@ PHASES = {"map": 20.0, "shuffle": 5.0, "sort": 1.0, "reduce": 14.0}
 START_AND_END_S = 4.0
 
 
-def write_jobs_run(folder: Path) -> Path:
+Caches = Mapping[str, Sequence[Mapping[str, Any]]]
+"""By arm: what was told of the page caches of its machines."""
+DROPPED = {"dropped": "all caches of files"}
+
+
+def write_jobs_run(folder: Path, caches: Caches | None = None) -> Path:
     """Write a run in which TeraSort takes half as long again in ``kvm``, on one slave and two."""
     folder.mkdir(parents=True, exist_ok=True)
     with EventLog(folder / "events.jsonl") as log:
@@ -44,13 +50,15 @@ def write_jobs_run(folder: Path) -> Path:
             log.append(BlockStarted(block=block, order=()))
             for arm in SLOWER:
                 for scenario in SLAVES:
-                    _cell(log, block, arm, scenario)
+                    _cell(log, block, arm, scenario, (caches or {}).get(arm, [DROPPED]))
             log.append(BlockFinished(block=block))
         log.append(RunFinished(status="complete", wall_s=9.0))
     return folder
 
 
-def _cell(log: EventLog, block: int, arm: str, scenario: str) -> None:
+def _cell(
+    log: EventLog, block: int, arm: str, scenario: str, caches: Sequence[Mapping[str, Any]]
+) -> None:
     cell = f"b{block:03d}/{arm}/{scenario}/terasort[size={SIZE}]"
     where: dict[str, Any] = {"block": block, "arm": arm, "scenario": scenario}
     log.append(CellStarted(cell=cell, workload="terasort", parameters={"size": SIZE}, **where))
@@ -64,5 +72,8 @@ def _cell(log: EventLog, block: int, arm: str, scenario: str) -> None:
     for name, value, unit in (("written", 3.0 * SIZE, "B"), ("copies", 1.0, "1")):
         told = {"metric": name, "unit": unit, "value": value}
         log.append(Observed(cell=cell, role="subject", better="neither", **told))
-    facts = {"job": {"written_bytes": 3 * SIZE, "replication": 1}}
+    # What prepares and what verifies has no job, and is as warm as it happens to be.
+    put = {"took_s": 1.0, "caches": []}
+    steps = {"put": put, "sort": {"took_s": whole, "job": {}, "caches": list(caches)}}
+    facts = {"job": {"written_bytes": 3 * SIZE, "replication": 1, "steps": steps}}
     log.append(CellFinished(cell=cell, status="ok", measured_s=whole, facts=facts))

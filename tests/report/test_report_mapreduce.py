@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from report.report_jobs import DROPPED, SLOWER, Caches, write_jobs_run
+from tare.analysis import load_run
+from tare.analysis.compare import compare
 from tare.analysis.cores import STATES, Core, together
 from tare.analysis.job_phases import PhaseUse, limit_of, use_of
 from tare.analysis.model import Effect, Key
 from tare.analysis.monitoring import Monitor, Phase, Track
+from tare.report.figures.monitoring import LEFT, WIDE, monitoring_figure
 from tare.report.figures.phases import PhaseBar, phases_figure
-from tare.report.mapreduce import cross_checks, finding, uses_table
+from tare.report.mapreduce import cross_checks, finding, mapreduce_of, uses_table
+from tare.report.palette import MARGIN
 
 SHARES = st.none() | st.floats(0, 1)
 PHASES = (
@@ -118,6 +125,39 @@ def test_the_disk_without_hadoop_stands_beside_testdfsio() -> None:
     )
 
 
+def lead_of(folder: Path, caches: Caches | None = None) -> str:
+    run = load_run(write_jobs_run(folder / "run", caches))
+    found = mapreduce_of([run], compare([run]))
+    assert found is not None
+    return found.section.lead
+
+
+def test_caches_that_were_dropped_are_told_and_so_are_few_blocks(tmp_path: Path) -> None:
+    lead = lead_of(tmp_path)
+    told = "Page caches of the machines and their hosts were dropped before each measured step."
+    assert told in lead
+    assert lead.endswith("3 blocks are few: all this is preliminary.")
+
+
+def test_caches_that_were_left_are_told_with_their_steps(tmp_path: Path) -> None:
+    left = "Page caches were left as they were before terasort sort"
+    every = lead_of(tmp_path / "every", {arm: [] for arm in SLOWER})
+    assert f"{left}: what is read there may come from memory." in every
+    assert "dropped" not in every
+    some = lead_of(tmp_path / "some", {"kvm": []})
+    assert f"{left} in some cells: " in some and "were dropped before terasort sort." in some
+
+
+def test_caches_that_could_not_be_dropped_are_told_with_arm_and_reason(tmp_path: Path) -> None:
+    kept = [{"guest": "not dropped: Read-only file system", "dropped": "nothing"}, DROPPED]
+    lead = lead_of(tmp_path, {"kvm": kept})
+    assert (
+        "On kvm some could not be dropped: a machine's own, not dropped: Read-only file system; "
+        "its host's, which does not tell why."
+    ) in lead
+    assert "On bare" not in lead
+
+
 @pytest.mark.parametrize(
     ("busy", "iowait", "steal", "disk", "limit"),
     [
@@ -146,6 +186,21 @@ def test_idle_time_never_counts_as_use(
     assert (limit == "") == (busy is None)
     if busy is not None and busy + (steal or 0.0) < 0.85:
         assert "CPU" not in limit
+
+
+def test_phases_are_shaded_where_they_lie_behind_every_panel() -> None:
+    watched = monitor(cpu_until=11.0, disk_from=12.0)
+    figure = monitoring_figure(watched, name="m")
+    assert figure.spec is not None and watched.length_s == 24.0
+    ends = Counter(
+        (round(mark["x"], 3), round(mark["x2"], 3))
+        for mark in figure.spec.marks["rect"]
+        if mark["c"] == MARGIN.light
+    )
+    room = WIDE - LEFT
+    at = [tuple(round(LEFT + s / 24 * room, 3) for s in (p.begin_s, p.end_s)) for p in PHASES]
+    # One column: of the machines the first slave alone is drawn, since the master only waits.
+    assert ends == dict.fromkeys(at, figure.panels)
 
 
 def test_the_table_has_every_phase_with_its_shares() -> None:

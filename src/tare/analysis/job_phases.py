@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, Literal
@@ -53,7 +53,20 @@ class PhaseUse:
 
 @dataclass(frozen=True)
 class JobCell:
-    """What one cell's job wrote, and with how many copies."""
+    """What one cell's job wrote, and what was done with page caches before it.
+
+    Args:
+        cell: Its id.
+        arm: Its arm.
+        scenario: Its scenario.
+        workload: Its workload, as the study calls it.
+        parameters: What that was told.
+        written_bytes: Of all machines together.
+        copies: Of each block of its output.
+        cold: The measured steps before which page caches were dropped.
+        warm: Those before which they were left as they were.
+        undropped: Which of them could not be dropped, with the reason.
+    """
 
     cell: str
     arm: str
@@ -62,6 +75,9 @@ class JobCell:
     parameters: str
     written_bytes: float
     copies: int
+    cold: tuple[str, ...] = ()
+    warm: tuple[str, ...] = ()
+    undropped: tuple[str, ...] = ()
 
 
 def job_cells(runs: Iterable[RunData]) -> tuple[JobCell, ...]:
@@ -76,6 +92,13 @@ def job_cells(runs: Iterable[RunData]) -> tuple[JobCell, ...]:
 
 
 def _job_cell(cell: CellResult, told: Mapping[str, Any]) -> JobCell:
+    # Of the steps that a client carries out, the measured ones have a job.
+    dropped = {
+        name: step["caches"]
+        for name, step in told.get("steps", {}).items()
+        if "job" in step and "caches" in step
+    }
+    kept = (why for each in dropped.values() for machine in each for why in _undropped(machine))
     return JobCell(
         cell.cell,
         cell.arm,
@@ -84,7 +107,18 @@ def _job_cell(cell: CellResult, told: Mapping[str, Any]) -> JobCell:
         cell.parameters,
         float(told.get("written_bytes", 0)),
         int(told.get("replication", 0)),
+        tuple(name for name, each in dropped.items() if each),
+        tuple(name for name, each in dropped.items() if not each),
+        tuple(dict.fromkeys(kept)),
     )
+
+
+def _undropped(machine: Mapping[str, Any]) -> Iterator[str]:
+    """Return which page caches of one machine and its host were not dropped, and why."""
+    if (guest := str(machine.get("guest", ""))).startswith("not dropped"):
+        yield f"a machine's own, {guest}"
+    if machine.get("dropped") == "nothing":
+        yield f"its host's, {machine.get('reason') or 'which does not tell why'}"
 
 
 def phase_uses(runs: Sequence[RunData]) -> tuple[PhaseUse, ...]:

@@ -118,7 +118,7 @@ def _bar(name: str, arm: str, told: Mapping[str, ArmSummary], leads: Leads | Non
 
 def _lead(uses: Sequence[PhaseUse], cells: Sequence[JobCell], comparison: Comparison) -> str:
     parts = [finding(uses)] if uses else ["No counters were sampled, so nothing says what limits."]
-    parts += [*_copies(cells), *cross_checks(comparison.effects)]
+    parts += [*_copies(cells), *_caches(cells), *cross_checks(comparison.effects)]
     if comparison.blocks < FEW_BLOCKS:
         parts.append(
             f"{counted(comparison.blocks, 'block')} are few: all this is preliminary."
@@ -208,6 +208,31 @@ def _copies(cells: Sequence[JobCell]) -> list[str]:
                 f"{workload} did not write the same everywhere: {joined(told)}; "
                 "times of these compare with that in mind only."
             )
+    return sentences
+
+
+def _caches(cells: Sequence[JobCell]) -> list[str]:
+    """Return what was done with page caches before measured steps, and where it failed."""
+    cold = list(dict.fromkeys(f"{cell.workload} {step}" for cell in cells for step in cell.cold))
+    warm = list(dict.fromkeys(f"{cell.workload} {step}" for cell in cells for step in cell.warm))
+    sentences = []
+    if cold:
+        when = joined(cold) if warm else "each measured step"
+        sentences.append(f"Page caches of the machines and their hosts were dropped before {when}.")
+    if warm:
+        told = [f"{step} in some cells" if step in cold else step for step in warm]
+        sentences.append(
+            f"Page caches were left as they were before {joined(told)}: what is read there may "
+            "come from memory."
+        )
+    by_arm: dict[str, dict[str, None]] = {}
+    for cell in cells:
+        by_arm.setdefault(cell.arm, {}).update(dict.fromkeys(cell.undropped))
+    sentences += [
+        f"On {arm} some could not be dropped: {'; '.join(reasons)}."
+        for arm, reasons in by_arm.items()
+        if reasons
+    ]
     return sentences
 
 

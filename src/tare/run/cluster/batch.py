@@ -138,11 +138,11 @@ async def _outside(cast: Cast, home: Context, wanted: Cluster, *, emulated: bool
 
 
 async def _keep(cluster: HadoopCluster, context: CellContext) -> tuple[str, ...]:
-    """Write the daemons' logs into the run's folder; return where, relative to it."""
+    """Write logs and notes into the run's folder; return where, relative to it."""
     kept: list[str] = []
     folder = context.folder.machines / cluster.master.machine.name
     with suppress(TareError, OSError):
-        for name, text in (await cluster.logs()).items():
+        for name, text in {**await cluster.logs(), **cluster.notes}.items():
             if text:
                 folder.mkdir(parents=True, exist_ok=True)
                 put(folder / name, text.encode(errors="replace"))

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from tare.errors import InputError, MachineFault, TareError, WorkloadFault
 from tare.run.cluster.contract import HadoopCluster
-from tare.run.cluster.member import Member
+from tare.run.cluster.member import SHORT_S, Member
 from tare.run.cluster.state import lacking, ready_for_history, telling
 from tare.workloads.mapreduce.configuration import (
+    DATA,
     DATANODE_WEB,
     HISTORY_WEB,
     MANAGER_WEB,
@@ -44,16 +45,27 @@ UP_S = 300.0
 EMULATED = 15.0
 """How many times longer an emulated one may take."""
 LOOK_S = 0.2
+"""Seconds from an answer that the cluster is not up to the next question."""
+ANSWER_S = 5.0
 STOP_S = 60.0
 LOG_BYTES = 200_000
+TASK_LOG_BYTES = 20_000
 MASTER = "master"
+ASKED = 3
 # One program asks all three, since the CPUs that it takes are those that the daemons start on.
 _ASK = (
-    "curl -sS -m 5 "
+    'curl -sS -m "$2" '
     f'"http://$1:{NAMENODE_WEB}/jmx?qry=Hadoop:service=NameNode,name=NameNodeInfo" '
     f'"http://$1:{MANAGER_WEB}/ws/v1/cluster/metrics" '
     f'"http://$1:{HISTORY_WEB}/ws/v1/history/info"; :'
 )
+# Each container of the newest application, the one that was written to last at the end.
+_TASKS = f"""newest=$(ls -td {DATA}/containers/application_* 2>/dev/null | head -n 1)
+[ -n "$newest" ] || exit 0
+{{ for log in $(ls -tr "$newest"/*/syslog "$newest"/*/stdout "$newest"/*/stderr 2>/dev/null); do
+  [ -s "$log" ] && echo "=== ${{log#{DATA}/containers/}}" && tail -c {TASK_LOG_BYTES} "$log"
+done; }} | tail -c {LOG_BYTES}
+"""
 
 
 @dataclass
@@ -75,6 +87,7 @@ class RunningCluster(HadoopCluster):
     """Set with its name and machine when a daemon ends that nobody asked to."""
     took_s: float = 0.0
     """Seconds from machines that are ready to a cluster that is."""
+    notes: dict[str, str] = field(default_factory=dict)
     _daemons: dict[tuple[str, str], LoadHandle] = field(default_factory=dict)
     _stopping: bool = False
     folder = OWN_FOLDER
@@ -152,8 +165,13 @@ class RunningCluster(HadoopCluster):
 
     async def _until_up(self, until: float) -> None:
         history = False
+        # Emulated daemons start on the CPU that a question takes, and are slow to answer it.
+        answer_s = self.patience(ANSWER_S)
+        patience_s = SHORT_S + ASKED * answer_s
         while True:
-            said = await self.master.output(_ASK, self.master.address)
+            said = await self.master.output(
+                _ASK, self.master.address, f"{answer_s:.0f}", timeout_s=patience_s
+            )
             reason = lacking(said, len(self.layout.slaves))
             if not reason:
                 return
@@ -167,7 +185,7 @@ class RunningCluster(HadoopCluster):
                 raise MachineFault(
                     f"the cluster is not up after {waited:.0f} s: {reason}{await self.why(reason)}"
                 )
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(self.patience(LOOK_S))
 
     async def why(self, reason: str = "") -> str:
         """Return what the log says that has most to do with a fault, to go behind a sentence."""
@@ -192,6 +210,15 @@ class RunningCluster(HadoopCluster):
             f"{machine}-{which}.log": await self.log(machine, which)
             for machine, which in self._daemons
         }
+
+    async def note_tasks(self) -> None:
+        """Keep in :attr:`notes` the last of what the newest application's containers logged."""
+
+        async def note(slave: Member) -> None:
+            with suppress(TareError):
+                self.notes[f"{slave.name}-containers.log"] = await slave.output(_TASKS)
+
+        await asyncio.gather(*map(note, self.slaves))
 
     async def stop(self) -> None:
         """End all daemons, the slaves' first."""

@@ -29,6 +29,8 @@ class HadoopCluster(ABC):
     """As whom HDFS knows what is done."""
     outside: bool
     """Whether it was there before, and its machines have nothing of Tare's."""
+    notes: dict[str, str]
+    """What else is kept with its logs, by file name: all that a job that failed had to say."""
 
     @property
     @abstractmethod
@@ -73,6 +75,10 @@ class HadoopCluster(ABC):
     @abstractmethod
     async def logs(self) -> dict[str, str]:
         """Return the last of every log that can be had, by file name."""
+
+    @abstractmethod
+    async def note_tasks(self) -> None:
+        """Keep in :attr:`notes` the last of what the newest job's tasks logged."""
 
     @abstractmethod
     async def stop(self) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tare.errors import MachineFault
+from tare.run.cluster.member import SHORT_S
 from tare.run.cluster.state import objects_in
 from tare.workloads.mapreduce.history import (
     PHASES,
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 LOOK_S = 0.2
 AT_ONCE = 40
 """Tasks that are asked for at once: more would not fit into one answer."""
-_GET = 'curl -sS -m 20 -H "Accept: application/json" "$@"'
+ANSWER_S = 20.0
+_GET = 'wait=$1; shift; curl -sS -m "$wait" -H "Accept: application/json" "$@"'
 
 
 async def history_of(cluster: HadoopCluster, job: str, patience_s: float) -> dict[str, Any]:
@@ -97,4 +99,7 @@ async def _get(
 
 async def _ask(cluster: HadoopCluster, paths: Sequence[str]) -> str:
     base = f"http://{cluster.history}/ws/v1/history/mapreduce"
-    return await cluster.master.output(_GET, *(f"{base}/{path}" for path in paths))
+    answer_s = cluster.patience(ANSWER_S)
+    urls = [f"{base}/{path}" for path in paths]
+    timeout_s = SHORT_S + answer_s * len(urls)
+    return await cluster.master.output(_GET, f"{answer_s:.0f}", *urls, timeout_s=timeout_s)

@@ -6,7 +6,7 @@ import asyncio
 import re
 import time
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,9 +16,10 @@ from tare.run.alive import side_by_side
 from tare.run.cluster.faults import fault_in, fault_in_logs, lines_of
 from tare.run.cluster.folder import deletion
 from tare.run.cluster.history import history_of
+from tare.run.cluster.member import SHORT_S
 from tare.run.cluster.spark import FORGET, spark_job, spark_losses
 from tare.run.cluster.state import DATANODE_BEAN, telling, written
-from tare.workloads.mapreduce.configuration import as_xml, mapred
+from tare.workloads.mapreduce.configuration import as_xml, hdfs, mapred
 from tare.workloads.mapreduce.daemons import OWN_CONF, java
 from tare.workloads.mapreduce.history import jobs_of, whole_of
 from tare.workloads.mapreduce.job import HDFS, worded
@@ -30,15 +31,23 @@ if TYPE_CHECKING:
     from tare.run.cluster.contract import HadoopCluster
     from tare.workloads.mapreduce.job import Job, Step
 
+ANSWER_S = 60.0
+"""Seconds that a daemon may take to answer what is quickly done."""
 HISTORY_S = 60.0
 FAILED_S = 3.0
 """Seconds that the history server is asked of a job that failed: of some it never hears."""
+NOTES_S = 20.0
+"""Seconds that the logs of tasks may take: their machines may be lost."""
 _CLIENT = (
     'echo "TARE-BEGAN $(date +%s%3N)"; "$@" 2>&1; code=$?; echo "TARE-ENDED $code $(date +%s%3N)"'
 )
 _BEGAN, _ENDED = re.compile(r"TARE-BEGAN (\d+)"), re.compile(r"TARE-ENDED (\d+) (\d+)")
-_CONFIGURE = f'mkdir -p {OWN_CONF} && printf "%s" "$1" >{OWN_CONF}/mapred-site.xml'
-_WRITTEN = f'curl -sS -m 60 "http://$1/jmx?qry={DATANODE_BEAN}"'
+_CONFIGURE = (
+    f'mkdir -p {OWN_CONF} && printf "%s" "$1" >{OWN_CONF}/mapred-site.xml && '
+    f'printf "%s" "$2" >{OWN_CONF}/hdfs-site.xml'
+)
+_WRITTEN = f'curl -sS -m "$2" "http://$1/jmx?qry={DATANODE_BEAN}"'
+_REMOVE = 'curl -sS -m "$2" -X DELETE "$1"'
 T = TypeVar("T")
 
 
@@ -91,7 +100,12 @@ class ClusterJob:
             async with asyncio.timeout(self.deadline_s):
                 return await self._carry_out(barrier, on_progress)
         except TimeoutError:
+            await self._note_tasks()
             raise MachineFault(f"the job did not end within {self.deadline_s:.0f} s") from None
+        except MachineFault as fault:
+            barrier.abort(str(fault))
+            await self._note_tasks()
+            raise
         except BaseException as error:
             barrier.abort(str(error))
             raise
@@ -144,14 +158,13 @@ class ClusterJob:
             for step in steps[first:after]
             if "job" in told[step.name]
         )
-        layout = self.cluster.layout
         return Outcome(
             {
                 "steps": told,
                 "spent_s": self._spent_s,
                 "hdfs_written_bytes": wrote,
                 "written_bytes": wrote + local,
-                "replication": layout.effective_replication,
+                "replication": self.cluster.layout.copies(self.job.copies),
                 "phases": self._phases,
                 "output": "\n".join(_titled(name, each["output"]) for name, each in told.items()),
             }
@@ -183,6 +196,8 @@ class ClusterJob:
         jobs = jobs_of(output)
         ended, began = _ENDED.search(output), _BEGAN.search(output)
         if ended is None or began is None or ended[1] != "0":
+            # A reason is a few lines; whoever searches wants all of them.
+            self.cluster.notes[f"{step.name}-client.log"] = output
             program, blamed = step.main.rpartition(".")[2], await self._blame(step, jobs)
             said = await self._named(telling(output), output + blamed)
             raise MachineFault(f"{step.name}: {program} failed{blamed}: {said}")
@@ -220,8 +235,10 @@ class ClusterJob:
                 raise WorkloadFault(error.message, error.hint) from error
         else:
             if step.archives:
-                own = {**mapred(layout, step.archives), **worded(step.properties)}
-                await master.run(_CONFIGURE, as_xml(own))
+                # Of a property in both files that counts which the client happens to read last.
+                own = worded(step.properties)
+                files = (mapred(layout, step.archives), hdfs(layout, layout.master))
+                await master.run(_CONFIGURE, *(as_xml({**file, **own}) for file in files))
             argv = java(
                 step.heap or layout.sizes.client,
                 layout.processors,
@@ -245,14 +262,26 @@ class ClusterJob:
         }
         return await cluster.master.run(HDFS + step.script, env=env, timeout_s=self.deadline_s)
 
+    @property
+    def _answer_s(self) -> float:
+        """Seconds that a daemon has to answer."""
+        return self.cluster.patience(ANSWER_S)
+
     async def _remove(self) -> None:
         for path in self.job.remove:
             url = deletion(self.cluster.namenode, path, self.cluster.user)
-            await self.cluster.master.run('curl -sS -m 60 -X DELETE "$1"', url)
+            await self.cluster.master.run(
+                _REMOVE, url, f"{self._answer_s:.0f}", timeout_s=self._answer_s + SHORT_S
+            )
 
     async def _written(self) -> int:
         nodes = self.cluster.datanodes().values()
-        asked = (self.cluster.master.output(_WRITTEN, node) for node in nodes)
+        asked = (
+            self.cluster.master.output(
+                _WRITTEN, node, f"{self._answer_s:.0f}", timeout_s=self._answer_s + SHORT_S
+            )
+            for node in nodes
+        )
         return sum(map(written, await side_by_side(*asked)))
 
     async def _blame(self, step: Step, jobs: Sequence[str]) -> str:
@@ -267,6 +296,12 @@ class ClusterJob:
         except (MachineFault, WorkloadFault, KeyError, TypeError, ValueError):
             return ""
         return f" ({'; '.join(lost[:2])})" if lost else ""
+
+    async def _note_tasks(self) -> None:
+        """Keep what tasks logged, before it goes with the machines' disks."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.cluster.patience(NOTES_S)):
+                await self.cluster.note_tasks()
 
     async def _named(self, told: str, whole: str = "") -> str:
         """Return what a step told, after the name of the fault and with what daemons log of it."""

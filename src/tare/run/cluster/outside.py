@@ -58,6 +58,7 @@ class OutsideCluster(HadoopCluster):
     lost: asyncio.Future[str] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
+    notes: dict[str, str] = field(default_factory=dict)
     _nodes: Mapping[str, str] = field(default_factory=dict)
     _entry: Entry | None = None
     outside = True
@@ -211,6 +212,9 @@ class OutsideCluster(HadoopCluster):
     async def logs(self) -> dict[str, str]:
         """Return none: the logs of its daemons are not Tare's to read."""
         return {}
+
+    async def note_tasks(self) -> None:
+        """Keep nothing: its tasks ran on machines that are not Tare's."""
 
     async def stop(self) -> None:
         """Remove the run's own folder; where that fails, the ledger still names it."""

@@ -68,8 +68,16 @@ class Layout:
 
     @property
     def effective_replication(self) -> int:
-        """How many copies there really are: no machine holds two."""
-        return min(self.replication, len(self.slaves))
+        """How many copies there really are where a job says nothing else."""
+        return self.copies(None)
+
+    def copies(self, wanted: int | None) -> int:
+        """Return how many copies there really are: no machine holds two.
+
+        Args:
+            wanted: How many a job asks for; None: it leaves that to the cluster.
+        """
+        return min(wanted or self.replication, len(self.slaves))
 
 
 def files_for(layout: Layout, name: str) -> dict[str, str]:

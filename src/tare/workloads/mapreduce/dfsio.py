@@ -110,7 +110,7 @@ class Dfsio(ClusterWorkload[DfsioParameters]):
                 return f"HDFS holds {told} of the {wanted} bytes that were written"
             return ""
 
-        return Job((write, summary, read), check, (_FOLDER,))
+        return Job((write, summary, read), check, (_FOLDER,), parameters.replication)
 
     def expected_s(self, parameters: DfsioParameters) -> float:
         """Estimate the seconds of one cell: two jobs, and what a disk takes for the copies."""

@@ -72,11 +72,14 @@ class Job:
         check: Is given the result's ``steps``, and says what is wrong with what was computed; or
             nothing.
         remove: What is removed from HDFS before the first step and after the last.
+        copies: How many copies of each block of its output it asks for; None: as many as the
+            cluster makes where nobody says how many.
     """
 
     steps: tuple[Step, ...]
     check: Callable[[Mapping[str, Any]], str]
     remove: tuple[str, ...] = ()
+    copies: int | None = None
 
 
 def moved(job: Job, folder: str) -> Job:

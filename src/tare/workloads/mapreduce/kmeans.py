@@ -117,7 +117,7 @@ class Kmeans(ClusterWorkload[KmeansParameters]):
         def check(told: Mapping[str, Any]) -> str:
             return wrong_centres(told, parameters)
 
-        return Job(steps, check, (_FOLDER,))
+        return Job(steps, check, (_FOLDER,), parameters.replication)
 
     def expected_s(self, parameters: KmeansParameters) -> float:
         """Estimate the seconds of one cell: a job for each iteration, two more, and the points."""

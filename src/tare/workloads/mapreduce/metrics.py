@@ -13,7 +13,11 @@ from tare.workloads.values import mapping, number
 
 _WHOLE = {
     "written": ("B", "Bytes that DataNodes and tasks wrote to all machines' disks together."),
-    "copies": ("1", "Copies of each block there were: no more than machines to hold them."),
+    "copies": (
+        "1",
+        "Copies of each block of the job's output: as many as it asks for, and no more than "
+        "machines to hold them.",
+    ),
 }
 _OF_STEP = {
     "gc": ("s", "gc_ms", 1e-3, "Time that all tasks together spent collecting garbage."),

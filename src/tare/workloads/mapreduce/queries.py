@@ -139,7 +139,7 @@ class Aggregate(_Query[QueryParameters]):
             Step(EXPECTED, script=tables.sums),
             Step(MADE, script=made_sum(f"{folder}/out")),
         )
-        return Job(steps, wrong_answer, (folder,))
+        return Job(steps, wrong_answer, (folder,), parameters.replication)
 
 
 class JoinParameters(QueryParameters):
@@ -173,7 +173,7 @@ class Join(_Query[JoinParameters]):
             Step(EXPECTED, script=tables.joined),
             Step(MADE, script=made_sum(f"{folder}/out")),
         )
-        return Job(steps, wrong_answer, (folder,))
+        return Job(steps, wrong_answer, (folder,), parameters.replication)
 
 
 def _aggregated(parameters: QueryParameters, folder: str) -> tuple[Step, ...]:

@@ -44,8 +44,8 @@ class TerasortParameters(ProgramParameters):
         default=1,
         ge=1,
         le=16,
-        description="Copies of the sorted output; TeraSort's own default is 1, whatever else the "
-        "cluster has.",
+        description="Copies of the sorted output, of which `copies` tells; TeraSort's own default "
+        "is 1, whatever else the cluster has.",
     )
     final_sync: bool = Field(
         default=True,
@@ -109,7 +109,7 @@ class Terasort(EngineWorkload[TerasortParameters]):
         def check(told: Mapping[str, Any]) -> str:
             return wrong_order(told, records)
 
-        return Job(steps, check, (_FOLDER,))
+        return Job(steps, check, (_FOLDER,), parameters.output_replication)
 
     def expected_s(self, parameters: TerasortParameters) -> float:
         """Estimate the seconds of one cell: three jobs, and what disks and sorting take."""

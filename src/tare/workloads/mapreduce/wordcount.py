@@ -78,7 +78,7 @@ class Wordcount(EngineWorkload[WordcountParameters]):
             Step(EXPECTED, script=said + _EXPECT),
             Step(MADE, script=made_sum(folders[1])),
         )
-        return Job(steps, wrong_counts, (_FOLDER,))
+        return Job(steps, wrong_counts, (_FOLDER,), parameters.replication)
 
     def expected_s(self, parameters: WordcountParameters) -> float:
         """Estimate the seconds of one cell: a job, and a second for a map's start and text each."""

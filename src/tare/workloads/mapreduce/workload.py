@@ -23,8 +23,9 @@ class ClusterParameters(Parameters):
         default=None,
         ge=1,
         le=16,
-        description="How many copies of each block are wanted; the cluster's own where it is "
-        "left out. No more are made than there are slaves: `copies` says how many there were.",
+        description="How many copies are wanted of each block that the job writes; as many as the "
+        "cluster makes where it is left out. There are never more than slaves: `copies` says how "
+        "many there were.",
     )
 
     per_slave: bool = Field(
