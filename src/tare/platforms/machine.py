@@ -57,8 +57,8 @@ class GivenOut:
             on it, have had.
         others: Those of each other machine, by its name; of the same batch, by its role.
         threads: The host's threads that emulate devices for the machine.
-    """
         host_on: The computer's CPUs that the host's kernel is kept on; empty: it is not known.
+    """
 
     domain: int
     cpus: int
@@ -66,8 +66,8 @@ class GivenOut:
     host_s: float
     others: Mapping[str, float]
     threads: tuple[int, ...] = ()
-
     host_on: tuple[int, ...] = ()
+
 
 @dataclass(frozen=True)
 class MachineSpec:
