@@ -15,6 +15,7 @@ import pytest
 
 from agent.agent_doubles import NoisyChannel
 from tare.agent import AgentClient, Barrier, StreamChannel, judge
+from tare.agent.forms import SERIES
 from tare.agent.framing import Decoder, Kind, encode
 from tare.errors import MachineFault, WorkloadFault
 
@@ -79,6 +80,12 @@ async def test_a_run_gives_values_and_series(agent_program: Path) -> None:
     assert all(len(column) == 500 for column in raw.columns.values())
     timing = outcome.timing
     assert timing["accepted_ns"] <= timing["started_ns"] <= timing["ended_ns"]
+
+
+async def test_what_series_are_known_of_are_those_of_the_agents_works(agent_program: Path) -> None:
+    async with connected(agent_program) as (client, _):
+        hello = await client.hello(20)
+    assert set(SERIES) <= set(hello.workloads)
 
 
 async def test_what_cannot_be_done_is_said(agent_program: Path) -> None:

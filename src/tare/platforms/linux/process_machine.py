@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tare.agent.channel import StreamChannel
@@ -16,6 +17,7 @@ from tare.agent.client import AgentClient, Hello
 from tare.errors import MachineFault, TareError
 from tare.hosts import Host, Ledger, OwnedProcess
 from tare.hosts.begun import begun
+from tare.hosts.control_groups import CGROUPS
 from tare.hosts.processes import stat_fields
 from tare.hosts.trace.threads import run_delay, threads_of
 from tare.platforms.contract import Machine
@@ -30,6 +32,7 @@ WORKING = "tare-"
 """How the agent's names of threads that carry a workload begin, as does its main one's."""
 MAIN = "tare-agent"
 GRACE_S = 2.0
+_FROZEN = re.compile(rb"^frozen 1$|^FROZEN$", re.MULTILINE)
 MOST_SAID_BYTES = 64 << 20
 """Beside its channel; an honest agent says next to nothing there, and the host's disk is finite."""
 LOG_LOOK_S = 0.5
@@ -281,15 +284,41 @@ async def children_of(host: Host, pid: int) -> tuple[int, ...]:
 
 
 async def any_stopped(host: Host, pids: Iterable[int]) -> bool:
-    """Return whether a process is stopped by a signal or a tracer.
+    """Return whether a process is stopped by a signal or a tracer, or its control group frozen.
 
     Field 3 of ``/proc/PID/stat``, proc(5). Those that have ended count nothing.
     """
+    groups: set[str] = set()
     for pid in pids:
         with contextlib.suppress(OSError, ValueError, IndexError):
             if stat_fields(await host.read(f"/proc/{pid}/stat"))[0] in (b"T", b"t"):
                 return True
+            groups |= freezers(await host.read(f"/proc/{pid}/cgroup"))
+    for group in groups:
+        with contextlib.suppress(OSError):
+            if _FROZEN.search(await host.read(group)):
+                return True
     return False
+
+
+def freezers(listed: bytes) -> set[str]:
+    """Return the files that tell whether a process's control groups are frozen.
+
+    Args:
+        listed: Its ``/proc/PID/cgroup``, cgroups(7). Of version 2 it is ``cgroup.events``, of
+            version 1 the state of the freezer; both count what is above the group too.
+    """
+    found = set()
+    for line in listed.decode(errors="replace").splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if ".." in PurePosixPath(path).parts:
+            continue
+        if number == "0" and path not in ("", "/"):
+            found.add(f"{CGROUPS}{path}/cgroup.events")
+        elif "freezer" in controllers.split(",") and path not in ("", "/"):
+            found.add(f"{CGROUPS}/freezer{path}/freezer.state")
+    return found
 
 
 async def process_cost(host: Host, *pids: int) -> dict[str, float]:

@@ -207,7 +207,9 @@ class QemuMachine(Machine):
         return {} if self._disk is None else await forget_backed(self._host, self._disk)
 
     async def stopped(self) -> bool:
-        """Return whether QEMU's process is stopped."""
+        """Return whether the guest is paused, or QEMU's process stopped."""
+        if self._monitor is not None and self._monitor.paused:
+            return True
         return await any_stopped(self._host, [self._process.pid])
 
     async def disk_moved(self) -> Mapping[str, float]:

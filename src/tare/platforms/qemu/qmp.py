@@ -17,6 +17,8 @@ _ANSWER_S = 60.0
 """Where QEMU itself runs on emulated CPUs that are all busy, an answer may take more than 10 s. One
 that has ended is noticed at once, by the end of its stream."""
 
+_EVENTS = ("SHUTDOWN", "GUEST_PANICKED", "BLOCK_IO_ERROR", "STOP", "RESUME")
+
 
 class _StreamClient(QMPClient):
     """A client over a stream that is already open, as a remote host's streams are."""
@@ -36,12 +38,15 @@ class Monitor:
 
     def __init__(self, name: str, streams: Streams) -> None:
         self._client = _StreamClient(name, streams)
-        self._listener = EventListener(names=("SHUTDOWN", "GUEST_PANICKED", "BLOCK_IO_ERROR"))
+        self._listener = EventListener(names=_EVENTS)
         self._client.register_listener(self._listener)
         self.ended_by = ""
         """Why the guest ended, in QEMU's word (``guest-reset``, ``guest-shutdown``, …)."""
         self.no_space = asyncio.Event()
         """Set once the host had no room for something that the guest wrote to its disk."""
+        self.paused = False
+        """Whether the guest was stopped since and does not run again: by somebody, or by an I/O
+        error, while QEMU's process goes on."""
         self._watch: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -91,6 +96,8 @@ class Monitor:
             if event["event"] == "BLOCK_IO_ERROR":
                 if event["data"].get("nospace"):
                     self.no_space.set()
+            elif event["event"] in ("STOP", "RESUME"):
+                self.paused = event["event"] == "STOP"
             elif event["event"] == "SHUTDOWN":
                 self.ended_by = str(event["data"].get("reason", ""))
             else:

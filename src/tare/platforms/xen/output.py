@@ -53,6 +53,11 @@ class Domain:
     uuid: str
 
     @property
+    def paused(self) -> bool:
+        """Whether somebody has paused it."""
+        return "p" in self.state
+
+    @property
     def words(self) -> str:
         """Its state in words."""
         known = {
