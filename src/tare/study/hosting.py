@@ -247,6 +247,14 @@ class LabSpec(Part):
         le=MOST_LAB_CPUS,
         description="How many NUMA nodes it has: CPUs and memory are dealt to them evenly.",
     )
+    dom0_cpus: int = Field(
+        1,
+        ge=1,
+        le=MOST_LAB_CPUS,
+        description="Under Xen, of how many of its CPUs dom0 has one vCPU each, from the first "
+        "CPU on. While an arm's machines run they are kept on the CPUs that the arm's `dom0-cpus` "
+        "names, which is the first alone when left out.",
+    )
     memory: Annotated[Size, AfterValidator(_enough)] = Field(
         4 << 30, description="How much memory it has, for the hypervisor and all its machines."
     )
@@ -305,6 +313,12 @@ class LabSpec(Part):
         if self.deterministic and self.cpus != 1:
             # See tare.lab.options: with more, Linux does not boot in counted time.
             raise ValueError(f"a deterministic lab has one CPU, not {self.cpus}")
+        return self
+
+    @model_validator(mode="after")
+    def _has_those_of_dom0(self) -> Self:
+        if self.dom0_cpus > self.cpus:
+            raise ValueError(f"dom0 cannot have {self.dom0_cpus} of {self.cpus} CPUs")
         return self
 
     @model_validator(mode="after")

@@ -49,6 +49,7 @@ def lab_name(spec: LabSpec) -> str:
     words = [
         *(["deterministic"] if spec.deterministic else []),
         *([f"{spec.nodes} NUMA nodes"] if spec.nodes > 1 else []),
+        *([f"{spec.dom0_cpus} CPUs for dom0"] if spec.dom0_cpus > 1 else []),
         *([release_words(spec.release)] if spec.release else []),
         *([f"with {', '.join(sorted(spec.packages))}"] if spec.packages else []),
         *(f"{what} {file}" for what, file in own if file is not None),
@@ -65,6 +66,7 @@ def lab_facts(spec: LabSpec) -> dict[str, Any]:
         "memory": spec.memory,
         "deterministic": spec.deterministic,
         **({"nodes": spec.nodes} if spec.nodes > 1 else {}),
+        **({"dom0_cpus": spec.dom0_cpus} if spec.dom0_cpus > 1 else {}),
         **({"release": spec.release} if spec.release else {}),
         **({"packages": sorted(spec.packages)} if spec.packages else {}),
     }
@@ -222,6 +224,7 @@ class LabRunHost:
             qemu=self._spec.qemu or "",
             release=cast("Release", release) if release else None,
             nodes=self._spec.nodes,
+            dom0_cpus=self._spec.dom0_cpus,
             packages=self._spec.packages,
         )
         self._say(f"booting the lab with {_words(boot)}")
