@@ -44,14 +44,14 @@ class Compared:
     size: int
     rounds: Mapping[str, Sequence[Reached]]
 
-    def best(self, own: str) -> str:
-        """Return the peer that makes the most connections."""
-        rates = {
-            name: statistics.median(each.per_s for each in found)
+    def best(self, own: str, merit: Callable[[Reached], float]) -> str:
+        """Return the peer whose median of a merit is the highest."""
+        merits = {
+            name: statistics.median(map(merit, found))
             for name, found in self.rounds.items()
             if name != own
         }
-        return max(rates, key=lambda name: rates[name])
+        return max(merits, key=lambda name: merits[name])
 
     def ratios(self, own: str, peer: str, value: Callable[[Reached], float]) -> list[float]:
         """Return Tare's value over the peer's, round by round."""
@@ -76,12 +76,15 @@ def compare(
 
 
 def goals_of(own: Generator, versions: Mapping[str, str], compared: Compared) -> tuple[Goal, Goal]:
-    """Return whether Tare makes as many connections as the best peer, and each as cheaply."""
-    peer = compared.best(own.name)
+    """Return whether Tare makes as many connections as the best peer, and each as cheaply.
+
+    The best is the fastest in the first, and the cheapest in the second, whichever peers these are.
+    """
     size = format_size(compared.size)
 
     def goal(
         name: str,
+        peer: str,
         sense: Literal["at least", "at most"],
         value: Callable[[Reached], float],
         told: Callable[[Reached], str],
@@ -109,11 +112,18 @@ def goals_of(own: Generator, versions: Mapping[str, str], compared: Compared) ->
     return (
         goal(
             RATES,
+            compared.best(own.name, lambda each: each.per_s),
             "at least",
             lambda each: each.per_s,
             lambda each: f"{each.per_s:,.0f}/s",
         ),
-        goal("CPU time a connection", "at most", lambda each: each.cpu_s, _cost),
+        goal(
+            "CPU time a connection",
+            compared.best(own.name, lambda each: -each.cpu_s),
+            "at most",
+            lambda each: each.cpu_s,
+            _cost,
+        ),
     )
 
 

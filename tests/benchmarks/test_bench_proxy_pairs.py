@@ -13,6 +13,7 @@ import yaml
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of, write_run
 from benchmarks import proxy_pairs
 from benchmarks._runs import Unmeasured
+from report.report_proxied import write_proxied_run
 from tare.analysis import compare_runs, load_run
 from tare.analysis.results import Effect
 from tare.run.catalog import build_catalog
@@ -80,6 +81,16 @@ def test_the_block_in_which_most_time_has_no_owner_is_the_one_that_counts() -> N
     assert not worst.met
     assert worst.found == pytest.approx(94)
     assert not proxy_pairs.owned("bare", []).met
+
+
+def test_how_haproxys_own_time_is_split_is_a_fact_of_the_run(tmp_path: Path) -> None:
+    run = load_run(write_proxied_run(tmp_path))
+    (fact,) = proxy_pairs.split("bare", run)
+    assert fact.value == pytest.approx(15)
+    assert fact.unit == "%"
+    assert "0 B" in fact.name
+    # Its host sees no HAProxy.
+    assert proxy_pairs.split("tcg", run) == ()
 
 
 def test_what_speaks_against_equal_arms_counts_whatever_their_interval_is(tmp_path: Path) -> None:
