@@ -35,10 +35,20 @@ def test_a_mean_is_what_was_waited_for_each_dispatch(
     first = Reading(10.0, 10.1, {0: (waited, before)})
     last = Reading(20.0, 20.1, {0: (waited + more, (before + dispatches) % MOST)})
     told = waits([first, last], 10.2, 19.9)
-    assert told["vcpus"] == [
-        {"vcpu": 0, "dispatches": dispatches, "mean_wait_ns": more / dispatches}
-    ]
-    assert "never a maximum" in told["source"] and told["resolution_s"] == 10.1
+    assert told is not None
+    (figure,) = told.figures
+    assert (figure.unit, figure.of, figure.weights) == ("s", (0,), (dispatches,))
+    assert figure.mean == pytest.approx(more / dispatches * 1e-9)
+    assert "never a maximum" in told.source and told.resolution_s == 10.1
+
+
+def test_a_vcpu_that_was_dispatched_more_often_counts_for_more() -> None:
+    first = Reading(0.0, 0.1, {0: (0, 0), 1: (0, 0)})
+    last = Reading(9.0, 9.1, {0: (1000, 1), 1: (9000, 9), 2: (5, 5)})
+    told = waits([first, last], 1.0, 8.0)
+    assert told is not None
+    (figure,) = told.figures
+    assert figure.of == (0, 1) and figure.mean == pytest.approx(1e-6)
 
 
 @given(st.floats(0, 30), st.floats(0, 30))
@@ -49,10 +59,10 @@ def test_readings_stand_on_either_side_of_a_while(one: float, two: float) -> Non
     ]
     told = waits(readings, begun, ended)
     if begun < 5.5 or ended > 20:
-        assert told == {}
+        assert told is None
     else:
-        assert told["resolution_s"] >= ended - begun
-        assert told["vcpus"][0]["mean_wait_ns"] == 100
+        assert told is not None and told.resolution_s >= ended - begun
+        assert told.figures[0].mean == pytest.approx(100e-9)
 
 
 def test_counters_are_those_of_the_vm_alone() -> None:
@@ -173,6 +183,6 @@ async def test_a_cell_that_was_disturbed_is_withheld(
     server.host.vms[vm.id] = vm
     await machine.stop()
     assert calm.doubt == "" and what in side.doubt
-    rows = calm.facts["hypervisor"]["vcpus"]
+    (figure,) = calm.facts["hypervisor"]["figures"]
     # 500 dispatches between two looks, of 2 and of 3 microseconds.
-    assert [(row["dispatches"], row["mean_wait_ns"]) for row in rows] == [(500, 2000), (500, 3000)]
+    assert figure["weights"] == [500, 500] and figure["values"] == pytest.approx([2e-6, 3e-6])

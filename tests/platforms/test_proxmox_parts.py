@@ -23,11 +23,12 @@ from tare.errors import InputError, MachineFault, TareError
 from tare.hosts import clean
 from tare.platforms.contract import Context
 from tare.platforms.proxmox import vm as vms
+from tare.platforms.proxmox.figures import RRD_S, minutes_within
 from tare.platforms.proxmox.node import Node
 from tare.platforms.proxmox.options import ProxmoxOptions
 from tare.platforms.proxmox.platform import Proxmox
 from tare.platforms.proxmox.session import ProxmoxSession
-from tare.platforms.proxmox.vm import RRD_S, minutes_within, settings
+from tare.platforms.proxmox.vm import settings
 from tare.platforms.vendors.faults import Missing, Refused
 from tare.platforms.vendors.session import opened
 from tare.run.hypervisor_side import HypervisorSide
@@ -322,11 +323,11 @@ times = st.floats(0, 1e6)
 def test_minutes_are_kept_whole_or_not_at_all(ends: list[float], one: float, two: float) -> None:
     begun, ended = sorted((one, two))
     found = minutes_within([{"time": end, "cpu": 0.5} for end in ends], begun, ended)
-    for point in found.get("points", ()):
-        assert begun <= point["time"] - RRD_S and point["time"] + RRD_S <= ended
-        assert point["cpu"] == 0.5
     inner = [end for end in ends if begun <= end - RRD_S and end + RRD_S <= ended]
-    assert [point["time"] for point in found.get("points", ())] == inner
+    assert (found is None) == (not inner)
+    for figure in found.figures if found is not None else ():
+        assert (figure.name, figure.unit, figure.of) == ("cpu-used", "1", tuple(inner))
+        assert set(figure.values) == {0.5}
 
 
 def test_what_the_node_does_not_tell_is_left_out() -> None:
@@ -335,9 +336,11 @@ def test_what_the_node_does_not_tell_is_left_out() -> None:
         {"time": 180.0, "cpu": None},
         {"time": 240.0, "cpu": 0.0},
     ]
-    (kept,) = minutes_within(points, 0, 1000)["points"]
-    assert kept == {"time": 240.0, "cpu": 0.0}
-    assert minutes_within(points[:2], 0, 1000) == {}
+    found = minutes_within(points, 0, 1000)
+    assert found is not None
+    (kept,) = found.figures
+    assert (kept.name, kept.of, kept.values) == ("cpu-used", (240.0,), (0.0,))
+    assert minutes_within(points[:2], 0, 1000) is None
 
 
 # Secrets.

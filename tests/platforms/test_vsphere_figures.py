@@ -11,15 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tare.events.hypervisor import HypervisorFigure, HypervisorFigures
 from tare.platforms.vendors.options import ANY
 from tare.platforms.vsphere.befallen import befallen
-from tare.platforms.vsphere.figures import RESOLUTION_S, whole
+from tare.platforms.vsphere.figures import COUNTERS, RESOLUTION_S, whole
 from tare.platforms.vsphere.options import VsphereOptions
 from tare.platforms.vsphere.platform import Vsphere
 from tare.run.hypervisor_side import HypervisorSide
 
 READY, COSTOP = 12, 399
-WANTED = {READY: "ready_s", COSTOP: "costop_s"}
+WANTED = {
+    READY: COUNTERS["cpu", "ready", "summation"],
+    COSTOP: COUNTERS["cpu", "costop", "summation"],
+}
 T0 = 1_800_000_000.0
 
 
@@ -39,22 +43,25 @@ def answered(ends: list[float], ready: list[int], costop: list[int]) -> Any:
     )
 
 
-def test_values_are_told_in_seconds_with_their_resolution() -> None:
+def test_values_are_told_in_seconds_a_second_with_their_resolution() -> None:
     told = whole(answered([T0 + 40, T0 + 20], [500, 250], [0, 3]), WANTED, T0, T0 + 40)
-    assert told == {
-        "resolution_s": 20,
-        "intervals": [
-            {"ended": T0 + 20, "seconds": 20.0, "ready_s": 0.25, "costop_s": 0.003},
-            {"ended": T0 + 40, "seconds": 20.0, "ready_s": 0.5, "costop_s": 0.0},
-        ],
-    }
+    assert told is not None and (told.resolution_s, told.each) == (20, "interval")
+    ready, costop = told.figures
+    assert (ready.name, costop.name, ready.unit) == ("cpu-ready", "cpu-costop", "s/s")
+    assert ready.of == costop.of == (T0 + 20, T0 + 40)
+    assert ready.values == (0.25 / 20, 0.5 / 20) and costop.values == (0.003 / 20, 0.0)
+    assert ready.mean == pytest.approx(0.75 / 40)
 
 
 def test_what_is_not_there_is_not_shown() -> None:
-    assert whole(answered([T0 + 20], [-1], [-1]), WANTED, T0, T0 + 40) == {}
-    assert whole(answered([], [], []), WANTED, T0, T0 + 40) == {}
-    (row,) = whole(answered([T0 + 20], [-1], [7]), WANTED, T0, T0 + 40)["intervals"]
-    assert "ready_s" not in row and row["costop_s"] == 0.007
+    assert whole(answered([T0 + 20], [-1], [-1]), WANTED, T0, T0 + 40) is None
+    assert whole(answered([], [], []), WANTED, T0, T0 + 40) is None
+    told = whole(answered([T0 + 20, T0 + 40], [-1, 3], [7, -1]), WANTED, T0, T0 + 40)
+    assert told is not None
+    assert [(each.name, each.of) for each in told.figures] == [
+        ("cpu-ready", (T0 + 40,)),
+        ("cpu-costop", (T0 + 20,)),
+    ]
 
 
 @given(st.floats(0, 200), st.floats(0, 200), st.lists(st.integers(0, 20), max_size=12, unique=True))
@@ -62,10 +69,11 @@ def test_no_interval_reaches_beyond_the_cell(begun: float, lasted: float, at: li
     ends = [T0 + 20 * number for number in at]
     begun += T0
     told = whole(answered(ends, [1] * len(ends), [1] * len(ends)), WANTED, begun, begun + lasted)
-    rows = told.get("intervals", [])
     inside = [end for end in ends if begun <= end - RESOLUTION_S and end <= begun + lasted]
-    assert [row["ended"] for row in rows] == sorted(inside)
-    assert all(row["ready_s"] == 0.001 for row in rows)
+    for figure in told.figures if told is not None else ():
+        assert figure.of == tuple(sorted(inside))
+        assert all(value == 0.001 / RESOLUTION_S for value in figure.values)
+    assert (told is None) == (not inside)
 
 
 def events(*kinds: str) -> Any:
@@ -127,8 +135,9 @@ async def test_memory_that_is_taken_withholds_every_cell_while_it_is(what: str) 
         async def disturbances(self) -> tuple[str, ...]:
             return look(taken=what)
 
-        async def hypervisor_figures(self, begun: float, ended: float) -> dict[str, Any]:
-            return {"from": begun, "to": ended}
+        async def hypervisor_figures(self, begun: float, ended: float) -> HypervisorFigures:
+            figure = HypervisorFigure("cpu-ready", "ready", "s/s", (begun,), (ended,))
+            return HypervisorFigures("ESXi", 20, "interval", (figure,))
 
     machine: Any = Taken()
     moments = iter((5.0, 9.0))
@@ -137,7 +146,8 @@ async def test_memory_that_is_taken_withholds_every_cell_while_it_is(what: str) 
     await side.end()
     # It is as it was before the cell, and yet no cell is to be measured so.
     assert "MiB of its memory are" in side.doubt
-    assert side.facts == {"hypervisor": {"from": 5.0, "to": 9.0}}
+    (told,) = side.facts["hypervisor"]["figures"]
+    assert (told["values"], told["of"]) == ([5.0], [9.0])
 
 
 async def test_without_the_library_the_doctor_says_what_installs_it(

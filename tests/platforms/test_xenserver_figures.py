@@ -18,12 +18,14 @@ def test_rows_are_kept_whole_or_not_at_all(ends: list[int], one: float, two: flo
     legend = ["AVERAGE:vm:u:runstate_fullrun", "AVERAGE:vm:other:runstate_fullrun"]
     data = [{"t": end, "values": [0.5, 0.9]} for end in ends]
     told = {"meta": {"step": STEP_S, "legend": legend}, "data": data}
-    found = rows_within(told, "u", begun, ended).get("rows", [])
+    found = rows_within(told, "u", begun, ended)
     inner = [end for end in ends if begun <= end - STEP_S and end + STEP_S <= ended]
-    assert [row["time"] for row in found] == sorted(inner)
-    assert all(row["runstate_fullrun"] == 0.5 for row in found)
+    assert (found is None) == (not inner)
+    for figure in found.figures if found is not None else ():
+        assert (figure.name, figure.unit) == ("runstate-fullrun", "1")
+        assert figure.of == tuple(sorted(inner)) and set(figure.values) == {0.5}
     coarse = {"meta": {"step": 60, "legend": legend}, "data": data}
-    assert rows_within(coarse, "u", begun, ended) == {}
+    assert rows_within(coarse, "u", begun, ended) is None
 
 
 json_values = st.recursive(

@@ -294,11 +294,11 @@ async def test_run_states_are_told_as_they_were_recorded(
     server.rows = [{"t": t, "values": ["0.5", "NaN", "0", "0.25", "0", "0"]} for t in (95, 105)]
     told = await machine.hypervisor_figures(100, 120)
     await machine.stop()
-    assert told["resolution_s"] == 5
-    (row,) = told["rows"]
+    assert told is not None and told.resolution_s == 5
+    found = {figure.name: figure for figure in told.figures}
     # What was not known is not shown, and never 0.
-    assert row["time"] == 105 and row["runstate_fullrun"] == 0.5
-    assert "runstate_full_contention" not in row
+    assert (found["runstate-fullrun"].of, found["runstate-fullrun"].values) == ((105,), (0.5,))
+    assert "runstate-full-contention" not in found and len(found) == len(STATES) - 1
 
 
 # Secrets.

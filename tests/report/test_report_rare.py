@@ -10,10 +10,13 @@ from pathlib import Path
 from report.report_jobs import write_jobs_run
 from report.report_synthetic import write_run
 from tare.analysis import course, job_phases, load_balancer, monitoring
-from tare.events import host_schedule
+from tare.events import host_schedule, hypervisor
 from tare.report import rare
 
-RARE = ("spikes", "interference", "fates", "bus", "load_balancer", "course", "mapreduce")
+RARE = (
+    *("spikes", "interference", "fates", "bus", "load_balancer", "course", "mapreduce"),
+    "hypervisors",
+)
 SCRIPT = """
 import json, sys
 from tare.cli.main import main
@@ -41,6 +44,7 @@ def test_a_part_is_asked_for_by_the_names_that_it_reads() -> None:
     assert rare.TRACE == host_schedule.FACTS
     assert rare.PROXY == load_balancer.FACT
     assert rare.JOB == job_phases.JOB
+    assert rare.HYPERVISOR == hypervisor.FACT
     assert rare.RESPONSES == course.SERIES
     assert rare.COUNTERS == monitoring.SERIES
 

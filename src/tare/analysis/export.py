@@ -5,14 +5,18 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import polars as pl
 
+from tare.analysis.hypervisors import told_by_hypervisors
 from tare.analysis.rundata import RunData
+from tare.events.results import CellResult
 from tare.outputs import put_for_user
 
 Format = Literal["csv", "parquet", "json"]
+HYPERVISOR = "hypervisor"
+"""The role of what a cell's hypervisor counted."""
 
 EXPORT_COLUMNS = (
     "run",
@@ -34,6 +38,8 @@ EXPORT_COLUMNS = (
     "emulated",
     "status",
     "reason",
+    "source",
+    "resolution_s",
 )
 """Columns of an export, in order."""
 
@@ -46,6 +52,10 @@ def tidy_frame(runs: RunData | Sequence[RunData]) -> pl.DataFrame:
     ``repeat`` counts cells of one identity from 1; ``cell`` is the identity; ``kind`` is typical,
     tail or maximum; ``headline`` says whether verdicts rest on it.
 
+    What a cell's hypervisor counted has the role ``hypervisor``: ``metric`` is the figure, the
+    value its mean over the cell, ``source`` whose account it is, and ``resolution_s`` how many
+    seconds each of its values is a mean over. Both are null for what was measured.
+
     Args:
         runs: One run, or several; rows are in order of runs, then of time.
     """
@@ -54,10 +64,15 @@ def tidy_frame(runs: RunData | Sequence[RunData]) -> pl.DataFrame:
 
 
 def _tidy_run(run: RunData) -> pl.DataFrame:
-    counted = run.observations.with_columns(reason=pl.lit(None, pl.String)).select(EXPORT_COLUMNS)
+    measured = run.observations.with_columns(
+        reason=pl.lit(None, pl.String),
+        source=pl.lit(None, pl.String),
+        resolution_s=pl.lit(None, pl.Float64),
+    ).select(EXPORT_COLUMNS)
     platforms = {result.arm: result.platform for result in run.platforms}
-    rows = [
-        {
+
+    def of(cell: CellResult) -> dict[str, Any]:
+        return {
             "run": cell.run,
             "block": cell.block,
             "arm": cell.arm,
@@ -69,17 +84,26 @@ def _tidy_run(run: RunData) -> pl.DataFrame:
             "cell": cell.cell,
             "emulated": cell.arm in run.emulated_arms,
             "status": cell.status,
-            "reason": cell.reason,
         }
-        for cell in run.cells
-        if cell.status != "ok"
+
+    rows = [
+        {
+            **of(told.cell),
+            "role": HYPERVISOR,
+            "metric": told.figure.name,
+            "unit": told.figure.unit,
+            "better": "neither",
+            "kind": "typical",
+            "headline": False,
+            "value": told.figure.mean,
+            "source": told.figures.source,
+            "resolution_s": told.figures.resolution_s,
+        }
+        for told in told_by_hypervisors(run)
     ]
-    others = (
-        pl.DataFrame(rows, schema_overrides={"block": pl.Int64, "repeat": pl.Int64})
-        if rows
-        else None
-    )
-    return counted if others is None else pl.concat([counted, others], how="diagonal")
+    rows += [{**of(cell), "reason": cell.reason} for cell in run.cells if cell.status != "ok"]
+    others = pl.DataFrame(rows, schema=measured.schema) if rows else None
+    return measured if others is None else pl.concat([measured, others])
 
 
 def export_observations(runs: RunData | Sequence[RunData], form: Format) -> bytes:

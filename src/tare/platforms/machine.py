@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tare.errors import MachineFault
+from tare.events.hypervisor import HypervisorFigures
 
 if TYPE_CHECKING:
     from tare.agent.client import AgentClient, Hello
@@ -208,8 +209,8 @@ class Machine(ABC):
         """
         return ()
 
-    async def hypervisor_figures(self, begun: float, ended: float) -> Mapping[str, Any]:
-        """Return what its hypervisor counted of it, for the cell's record.
+    async def hypervisor_figures(self, begun: float, ended: float) -> HypervisorFigures | None:
+        """Return what its hypervisor counted of it; the report and exports show it by arm.
 
         Args:
             begun: When the cell began (s, Unix time).
@@ -217,9 +218,9 @@ class Machine(ABC):
 
         Returns:
             Only of intervals that lie wholly within, each as the hypervisor tells it, with its
-            ``resolution_s``: nothing is interpolated. Empty where it tells nothing of that while.
+            ``resolution_s``: nothing is interpolated. None where it tells nothing of that while.
         """
-        return {}
+        return None
 
     def console_tail(self) -> tuple[str, ...]:
         """Return the last lines of the console, oldest first."""

@@ -201,6 +201,7 @@ def _build(
         mapreduce_figures=[Noted(drawn[figure.name], jobs.note) for figure in jobs.figures]
         if jobs
         else [],
+        hypervisors=rare.hypervisors.section if rare.hypervisors else None,
         monitoring=watched.section if watched else None,
         monitoring_figures=[Noted(drawn[figure.name], watched.note) for figure in watched.figures]
         if watched

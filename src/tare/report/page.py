@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from tare.report.bus import BusSection
     from tare.report.course import CourseSection
     from tare.report.fates import FatesSection
+    from tare.report.hypervisors import HypervisorSection
     from tare.report.interference import InterferenceSection
     from tare.report.load_balancer import LoadBalancerSection
     from tare.report.mapreduce import MapReduceSection
@@ -129,6 +130,7 @@ class Page:
     spikes_figure: Noted | None = None
     monitoring: MonitoringSection | None = None
     monitoring_figures: tuple[Noted, ...] = ()
+    hypervisors: HypervisorSection | None = None
     interference: InterferenceSection | None = None
     interference_figure: Noted | None = None
     fates: FatesSection | None = None
@@ -158,6 +160,7 @@ def make_page(
     spikes_figure: Noted | None = None,
     monitoring: MonitoringSection | None = None,
     monitoring_figures: Sequence[Noted] = (),
+    hypervisors: HypervisorSection | None = None,
     interference: InterferenceSection | None = None,
     interference_figure: Noted | None = None,
     fates: FatesSection | None = None,
@@ -231,6 +234,7 @@ def make_page(
         spikes_figure=spikes_figure,
         monitoring=monitoring,
         monitoring_figures=tuple(monitoring_figures),
+        hypervisors=hypervisors,
         interference=interference,
         interference_figure=interference_figure,
         fates=fates,

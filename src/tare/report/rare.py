@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tare.report.course import CourseParts
     from tare.report.fates import Fates
     from tare.report.figures.frame import Figure
+    from tare.report.hypervisors import Hypervisors
     from tare.report.interference import Interference
     from tare.report.leads import Leads
     from tare.report.load_balancer import LoadBalancer
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from tare.report.tables import Table
 
 TRACE, HARDWARE, PROXY, JOB = "host_trace", "hardware", "proxy", "job"
+HYPERVISOR = "hypervisor"
 """Facts of cells that a part is made of."""
 RESPONSES, COUNTERS = "responses", "counters"
 """Series that a part is made of."""
@@ -44,6 +46,7 @@ class Rare:
     responses: CourseParts | None = None
     jobs: MapReduce | None = None
     watched: Monitoring | None = None
+    hypervisors: Hypervisors | None = None
 
     def figures(self) -> tuple[Figure, ...]:
         """Return the figures of all parts, in the order of the page."""
@@ -62,6 +65,7 @@ class Rare:
         return (
             *(self.spikes.tables if self.spikes else ()),
             *(self.watched.tables if self.watched else ()),
+            *([self.hypervisors.table] if self.hypervisors else ()),
             *([self.hurt.table] if self.hurt else ()),
             *([self.lost.table] if self.lost else ()),
             *(self.memory.tables if self.memory else ()),
@@ -94,6 +98,7 @@ def rare_parts(
         responses=_responses(runs, comparison, leads) if RESPONSES in series else None,
         jobs=_jobs(runs, comparison, leads) if JOB in facts else None,
         watched=_watched(runs, leads) if COUNTERS in series else None,
+        hypervisors=_hypervisors(runs) if HYPERVISOR in facts else None,
     )
 
 
@@ -151,3 +156,9 @@ def _watched(runs: Sequence[RunData], leads: Leads) -> Monitoring | None:
     from tare.report.monitoring import monitoring_of
 
     return monitoring_of(runs, leads)
+
+
+def _hypervisors(runs: Sequence[RunData]) -> Hypervisors | None:
+    from tare.report.hypervisors import hypervisors_of
+
+    return hypervisors_of(runs)

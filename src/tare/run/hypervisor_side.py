@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from tare.events.hypervisor import FACT
+
 if TYPE_CHECKING:
     from tare.platforms.contract import Machine
-
-FACT = "hypervisor"
 
 
 class HypervisorSide:
@@ -44,4 +44,4 @@ class HypervisorSide:
         if fresh:
             self.doubt = "its hypervisor disturbed the machine meanwhile: " + "; ".join(fresh)
         figures = await self._machine.hypervisor_figures(self._begun, ended)
-        self.facts = {FACT: dict(figures)} if figures else {}
+        self.facts = {FACT: figures.fact()} if figures is not None else {}

@@ -11,12 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from tare.events.hypervisor import HypervisorFigure, HypervisorFigures
 from tare.platforms.hyperv.command import Cmdlet, Told, chosen, cmdlet
 
 CLASS = "Win32_PerfRawData_HvStats_HyperVHypervisorVirtualProcessor"
 WAITED, DISPATCHED = "CPUWaitTimePerDispatch", "CPUWaitTimePerDispatch_Base"
+SOURCE = "Hyper-V's CPU Wait Time Per Dispatch: a mean over dispatches, never a maximum"
 MOST = 1 << 32
 """Dispatches are counted in 32 bits (PERF_AVERAGE_BASE), and begin anew."""
 _VCPU = re.compile(r"^(.*):Hv VP (\d+)$")
@@ -58,7 +59,7 @@ def counters_of(name: str, told: Sequence[Told]) -> dict[int, tuple[int, int]]:
     return counters
 
 
-def waits(readings: Sequence[Reading], begun: float, ended: float) -> Mapping[str, Any]:
+def waits(readings: Sequence[Reading], begun: float, ended: float) -> HypervisorFigures | None:
     """Return how long each processor waited per dispatch, from just before a while to just after.
 
     Args:
@@ -67,25 +68,32 @@ def waits(readings: Sequence[Reading], begun: float, ended: float) -> Mapping[st
         ended: Its end.
 
     Returns:
-        Empty where there is no reading on either side of it.
+        None where there is no reading on either side of it.
     """
     before = [each for each in readings if each.told <= begun]
     after = [each for each in readings if each.asked >= ended]
     if not before or not after:
-        return {}
+        return None
     first, last = before[-1], after[0]
-    rows = []
+    waited_s: list[float] = []
+    counts: list[float] = []
+    vcpus: list[float] = []
     for vcpu in sorted(first.counters.keys() & last.counters.keys()):
         waited = last.counters[vcpu][0] - first.counters[vcpu][0]
         dispatched = (last.counters[vcpu][1] - first.counters[vcpu][1]) % MOST
         if waited >= 0 and dispatched:
-            rows.append(
-                {"vcpu": vcpu, "dispatches": dispatched, "mean_wait_ns": waited / dispatched}
-            )
-    if not rows:
-        return {}
-    return {
-        "source": "Hyper-V's CPU Wait Time Per Dispatch: a mean over dispatches, never a maximum",
-        "resolution_s": round(last.told - first.asked, 3),
-        "vcpus": rows,
-    }
+            waited_s.append(waited * 1e-9 / dispatched)
+            counts.append(dispatched)
+            vcpus.append(vcpu)
+    if not vcpus:
+        return None
+    figure = HypervisorFigure(
+        "wait-per-dispatch",
+        "how long a vCPU waited for a CPU each time that it was dispatched",
+        "s",
+        tuple(waited_s),
+        tuple(vcpus),
+        tuple(counts),
+    )
+    resolution_s = round(last.told - first.asked, 3)
+    return HypervisorFigures(SOURCE, resolution_s, "vCPU", (figure,))

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from tare.errors import MachineFault
+from tare.events.hypervisor import HypervisorFigures
 from tare.platforms.contract import MachineSpec
 from tare.platforms.hyperv.command import Told, chosen, cmdlet
 from tare.platforms.hyperv.figures import Reading, counters_of, reading, waits
@@ -195,7 +196,7 @@ class HypervVm(VirtualMachine):
             self._readings.append(Reading(asked, time.time(), counters))
             del self._readings[:-KEPT]
 
-    async def figures(self, begun: float, ended: float) -> Mapping[str, Any]:
+    async def figures(self, begun: float, ended: float) -> HypervisorFigures | None:
         """Return how long its processors waited per dispatch, on average."""
         return waits(self._readings, begun, ended)
 

@@ -8,7 +8,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from tare.errors import MachineFault
+from tare.events.hypervisor import HypervisorFigures
 from tare.platforms.contract import MachineSpec
+from tare.platforms.proxmox.figures import RRD_S, minutes_within
 from tare.platforms.proxmox.node import Node
 from tare.platforms.proxmox.options import ProxmoxOptions
 from tare.platforms.vendors.faults import Missing, Refused
@@ -16,8 +18,6 @@ from tare.platforms.vendors.virtual_machine import VirtualMachine
 
 MIB = 1 << 20
 LOCK_S = 30.0
-RRD_S = 60
-"""Seconds between two points of the hour's figures (PVE/RRD.pm)."""
 DISTURBING = frozenset(
     {
         *("vzdump", "qmsnapshot", "qmdelsnapshot", "qmrollback", "qmigrate", "qmmove", "qmresize"),
@@ -25,7 +25,6 @@ DISTURBING = frozenset(
     }
 )
 """Tasks of Proxmox that nothing should be measured through, by their type."""
-FIGURES = ("cpu", "mem", "netin", "netout", "diskread", "diskwrite")
 
 
 def settings(
@@ -208,43 +207,14 @@ class ProxmoxVm(VirtualMachine):
         )
         return sorted(listed, key=lambda each: int(each.get("starttime", 0)))
 
-    async def figures(self, begun: float, ended: float) -> Mapping[str, Any]:
+    async def figures(self, begun: float, ended: float) -> HypervisorFigures | None:
         """Return Proxmox's averages over minutes that lie wholly in a while."""
         if ended - begun < 2 * RRD_S:
-            return {}
+            return None
         points = await self._node.ask(
             lambda node: node.qemu(self._number).rrddata.get(timeframe="hour", cf="AVERAGE")
         )
         return minutes_within(points, begun, ended)
-
-
-def minutes_within(
-    points: Sequence[Mapping[str, Any]], begun: float, ended: float
-) -> Mapping[str, Any]:
-    """Return the averages of the minutes that lie wholly within a while.
-
-    A point's time is one end of its minute, and Proxmox does not say which: both minutes beside it
-    have to lie within.
-
-    Args:
-        points: As ``rrddata`` returns them.
-        begun: Unix time in seconds.
-        ended: The same.
-    """
-    kept = [
-        {"time": float(point["time"]), **_numbers(point)}
-        for point in points
-        if begun <= float(point["time"]) - RRD_S and float(point["time"]) + RRD_S <= ended
-    ]
-    kept = [point for point in kept if len(point) > 1]
-    if not kept:
-        return {}
-    return {"source": "Proxmox rrddata, averages", "resolution_s": RRD_S, "points": kept}
-
-
-def _numbers(point: Mapping[str, Any]) -> dict[str, float]:
-    found = {name: point.get(name) for name in FIGURES}
-    return {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
 
 
 def _when(unix: Any) -> str:

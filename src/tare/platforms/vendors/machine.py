@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tare.agent.client import AgentClient
 from tare.errors import MachineFault, TareError
+from tare.events.hypervisor import HypervisorFigures
 from tare.hosts.begun import begun
 from tare.platforms.contract import Machine
 from tare.platforms.guest_hello import first_hello
@@ -120,7 +121,7 @@ class VendorMachine(Machine):
         """Return what befell it so far; see :class:`tare.platforms.contract.Machine`."""
         return await self._vm.disturbances()
 
-    async def hypervisor_figures(self, begun: float, ended: float) -> Mapping[str, Any]:
+    async def hypervisor_figures(self, begun: float, ended: float) -> HypervisorFigures | None:
         """Return what its host tells of a while; see :class:`tare.platforms.contract.Machine`."""
         return await self._vm.figures(begun, ended)
 

@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
+from tare.events.hypervisor import HypervisorFigures
+
 
 class VirtualMachine(ABC):
     """A virtual machine that a driver has made, switched off.
@@ -53,9 +55,9 @@ class VirtualMachine(ABC):
         """Return what befell it so far; see ``Machine.disturbances``."""
         return ()
 
-    async def figures(self, begun: float, ended: float) -> Mapping[str, Any]:
+    async def figures(self, begun: float, ended: float) -> HypervisorFigures | None:
         """Return what its host tells of a while; see ``Machine.hypervisor_figures``."""
-        return {}
+        return None
 
 
 def card_drivers(proof: Mapping[str, Any]) -> frozenset[str]:

@@ -9,21 +9,37 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
+
+from tare.events.hypervisor import HypervisorFigure, HypervisorFigures
 
 RESOLUTION_S = 20
 """The interval of real-time statistics, "PerfProviderSummary.refreshRate"."""
+SOURCE = "ESXi's real-time statistics, summed over vCPUs"
+
+
+class Counter(NamedTuple):
+    """One of ESXi's counters: what its figure is called, and what it is."""
+
+    name: str
+    words: str
+
+
 COUNTERS = {
-    ("cpu", "ready", "summation"): "ready_s",
-    ("cpu", "costop", "summation"): "costop_s",
-    ("cpu", "used", "summation"): "used_s",
+    ("cpu", "ready", "summation"): Counter(
+        "cpu-ready", "ready: wanted a CPU and had none, per second"
+    ),
+    ("cpu", "costop", "summation"): Counter(
+        "cpu-costop", "co-stop: vCPUs held back for the others, per second"
+    ),
+    ("cpu", "used", "summation"): Counter("cpu-used", "used CPU time, per second"),
 }
 
 
 def figures_of(
     client: Any, machine: Any, vim: Any, begun: float, ended: float
-) -> Mapping[str, Any]:
-    """Return what ESXi counted in the intervals that lie wholly within a while.
+) -> HypervisorFigures | None:
+    """Return what ESXi counted in the intervals that lie wholly within a while; None: nothing.
 
     Args:
         client: The service instance.
@@ -40,7 +56,7 @@ def figures_of(
         if (name := _name_of(counter)) in COUNTERS
     }
     if not wanted or ended - begun < RESOLUTION_S:
-        return {}
+        return None
     query = vim.PerformanceManager.QuerySpec(
         entity=machine,
         metricId=[
@@ -51,32 +67,42 @@ def figures_of(
         endTime=_moment(ended + ahead),
     )
     told = manager.QueryPerf([query])
-    return whole(told[0], wanted, begun + ahead, ended + ahead) if told else {}
+    return whole(told[0], wanted, begun + ahead, ended + ahead) if told else None
 
 
-def whole(told: Any, wanted: Mapping[int, str], begun: float, ended: float) -> Mapping[str, Any]:
-    """Return the intervals of an answer that lie wholly within a while, oldest first.
+def whole(
+    told: Any, wanted: Mapping[int, Counter], begun: float, ended: float
+) -> HypervisorFigures | None:
+    """Return the intervals of an answer that lie wholly within a while, oldest first; None: none.
 
     Args:
         told: ``sampleInfo`` and ``value`` as the API has them (``PerfEntityMetric``).
-        wanted: The counters' keys, and what they are called here; their values are ms.
+        wanted: The counters' keys, and what each is; their values are ms of an interval.
         begun: The while's begin, by the server's clock (s, Unix time).
         ended: Its end.
     """
-    intervals: dict[float, dict[str, float]] = {}
-    for place, sample in enumerate(told.sampleInfo or ()):
-        last = sample.timestamp.timestamp()
-        if last - sample.interval < begun or last > ended:
+    samples = [
+        (sample.timestamp.timestamp(), float(sample.interval)) for sample in told.sampleInfo or ()
+    ]
+    figures = []
+    for series in told.value or ():
+        counter = wanted.get(series.id.counterId)
+        # A negative value stands for one that is not there.
+        kept = sorted(
+            (last, seconds, value / 1000)
+            for (last, seconds), value in zip(samples, series.value, strict=False)
+            if value >= 0 and seconds > 0 and last - seconds >= begun and last <= ended
+        )
+        if counter is None or not kept:
             continue
-        row = intervals.setdefault(last, {"seconds": float(sample.interval)})
-        for series in told.value or ():
-            name = wanted.get(series.id.counterId)
-            # A negative value stands for one that is not there.
-            if name is not None and place < len(series.value) and series.value[place] >= 0:
-                row[name] = series.value[place] / 1000
-    rows = [{"ended": last, **intervals[last]} for last in sorted(intervals)]
-    rows = [row for row in rows if len(row) > 2]
-    return {"resolution_s": RESOLUTION_S, "intervals": rows} if rows else {}
+        ends, lengths, spent = zip(*kept, strict=True)
+        rates = tuple(s / seconds for s, seconds in zip(spent, lengths, strict=True))
+        figures.append(
+            HypervisorFigure(counter.name, counter.words, "s/s", rates, tuple(ends), tuple(lengths))
+        )
+    if not figures:
+        return None
+    return HypervisorFigures(SOURCE, RESOLUTION_S, "interval", tuple(figures))
 
 
 def _name_of(counter: Any) -> tuple[str, str, str]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tare.errors import MachineFault, TareError
+from tare.events.hypervisor import HypervisorFigures
 from tare.hosts.ledger.ledger import Entry, Ledger
 from tare.platforms.contract import Shape
 from tare.platforms.vendors.faults import Missing, Refused
@@ -192,7 +193,7 @@ class VsphereVm(VirtualMachine):
             )
         )
 
-    async def figures(self, begun: float, ended: float) -> Mapping[str, Any]:
+    async def figures(self, begun: float, ended: float) -> HypervisorFigures | None:
         """Return what ESXi counted in the intervals of 20 s that lie wholly within a while."""
         return await self._session.call(
             lambda client: figures_of(client, self._known(client), self._vim, begun, ended)

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
+from tare.events.hypervisor import HypervisorFigure, HypervisorFigures
+
 STEP_S = 5
-STATES = (
-    *("runstate_fullrun", "runstate_full_contention", "runstate_concurrency_hazard"),
-    *("runstate_blocked", "runstate_partial_run", "runstate_partial_contention"),
-)
-"""Of all of a VM's vCPUs together, as parts of a whole (xen-api's rrdp_cpu.ml)."""
+SOURCE = "Xen's run states by XenAPI (rrd_updates), averages of all the VM's vCPUs together"
+STATES = {
+    "runstate_fullrun": "all vCPUs ran",
+    "runstate_full_contention": "all vCPUs waited for a CPU",
+    "runstate_concurrency_hazard": "some vCPUs ran while some waited for a CPU",
+    "runstate_blocked": "all vCPUs were idle",
+    "runstate_partial_run": "some vCPUs ran, the others were idle",
+    "runstate_partial_contention": "some vCPUs waited for a CPU, the others were idle",
+}
+"""Each state, and what it is: parts of the time of a whole VM (xen-api's rrdp_cpu.ml)."""
 
 
-def rows_within(told: Any, uuid: str, begun: float, ended: float) -> Mapping[str, Any]:
-    """Return the rows that lie wholly in a while.
+def rows_within(told: Any, uuid: str, begun: float, ended: float) -> HypervisorFigures | None:
+    """Return what the rows tell that lie wholly in a while; None: none does.
 
     A row's time is one end of its five seconds: both sides of it have to lie within.
 
@@ -32,26 +38,27 @@ def rows_within(told: Any, uuid: str, begun: float, ended: float) -> Mapping[str
     step = int(meta["step"])
     if step != STEP_S:
         # A coarser archive: averages of other lengths are not what was asked.
-        return {}
-    columns: dict[int, str] = {}
+        return None
+    columns: dict[str, int] = {}
     for number, name in enumerate(meta["legend"]):
         how, kind, whose, source = str(name).split(":", 3)
         if (how, kind, whose) == ("AVERAGE", "vm", uuid) and source in STATES:
-            columns[number] = source
-    rows = []
-    for row in told["data"]:
-        at = float(row["t"])
-        if at - step < begun or at + step > ended:
+            columns[source] = number
+    rows = sorted(
+        (
+            (float(row["t"]), row["values"])
+            for row in told["data"]
+            if begun <= float(row["t"]) - step and float(row["t"]) + step <= ended
+        ),
+        key=lambda row: row[0],
+    )
+    figures = []
+    for state, words in STATES.items():
+        if state not in columns:
             continue
-        values = {name: float(row["values"][number]) for number, name in columns.items()}
-        finite = {name: value for name, value in values.items() if math.isfinite(value)}
-        if finite:
-            rows.append({"time": at, **finite})
-    if not rows:
-        return {}
-    rows.sort(key=lambda row: row["time"])
-    return {
-        "source": "XenAPI rrd_updates, averages of all the VM's vCPUs together",
-        "resolution_s": step,
-        "rows": rows,
-    }
+        values = [(at, float(row[columns[state]])) for at, row in rows]
+        # What is not known is told as NaN, and not shown.
+        if known := [(at, value) for at, value in values if math.isfinite(value)]:
+            ends, parts = zip(*known, strict=True)
+            figures.append(HypervisorFigure(state.replace("_", "-"), words, "1", parts, ends))
+    return HypervisorFigures(SOURCE, step, "interval", tuple(figures)) if figures else None

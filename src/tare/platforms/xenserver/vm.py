@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from tare.errors import MachineFault
+from tare.events.hypervisor import HypervisorFigures
 from tare.platforms.contract import MachineSpec
 from tare.platforms.vendors.faults import Missing
 from tare.platforms.vendors.virtual_machine import VirtualMachine, card_drivers
@@ -207,10 +208,10 @@ class XenVm(VirtualMachine):
                 told.append(f"ballooned: {edge} is {record[edge]}")
         return tuple(told)
 
-    async def figures(self, begun: float, ended: float) -> Mapping[str, Any]:
+    async def figures(self, begun: float, ended: float) -> HypervisorFigures | None:
         """Return Xen's run states, of five seconds each, that lie wholly in a while."""
         if ended - begun < 2 * STEP_S:
-            return {}
+            return None
         asked = {"start": str(int(begun) - 1), "cf": "AVERAGE", "interval": str(STEP_S)}
         about = {"host": "false", "uuid": self._uuid, "vm_uuid": self._uuid, "json": "true"}
         try:
@@ -220,4 +221,4 @@ class XenVm(VirtualMachine):
             return rows_within(told, self._uuid, begun, ended)
         except (MachineFault, ValueError, LookupError, TypeError):
             # What is not told is not shown: the cell is none the worse.
-            return {}
+            return None

@@ -1,0 +1,95 @@
+"""What hypervisors count has one form: it comes back from events as it went in, or not at all."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tare.events.hypervisor import FACT, HypervisorFigure, HypervisorFigures, hypervisor_figures
+
+numbers = st.floats(-1e12, 1e12)
+
+
+@st.composite
+def figures(draw: st.DrawFn) -> HypervisorFigure:
+    many = draw(st.integers(1, 5))
+    some = st.lists(numbers, min_size=many, max_size=many).map(tuple)
+    weights = st.lists(st.floats(0.5, 1e9), min_size=many, max_size=many).map(tuple)
+    return HypervisorFigure(
+        draw(st.sampled_from(["cpu-ready", "wait", "runstate-full-run2"])),
+        draw(st.text(max_size=20)),
+        draw(st.sampled_from(["s", "s/s", "B/s", "1"])),
+        draw(some),
+        draw(some),
+        draw(st.just(()) | weights),
+    )
+
+
+@given(st.lists(figures(), min_size=1, max_size=3), st.floats(0, 1e6))
+def test_what_went_into_events_comes_back(told: list[HypervisorFigure], resolution: float) -> None:
+    whole = HypervisorFigures("a source", resolution, "interval", tuple(told))
+    written = json.loads(json.dumps({FACT: whole.fact()}))
+    assert hypervisor_figures(written) == whole
+
+
+@given(figures())
+def test_a_mean_lies_among_its_values(figure: HypervisorFigure) -> None:
+    edge = 1e-9 * max(map(abs, figure.values))
+    assert min(figure.values) - edge <= figure.mean <= max(figure.values) + edge
+
+
+def test_a_value_that_stands_for_more_counts_for_more() -> None:
+    assert HypervisorFigure("w", "", "s", (1.0, 5.0), (0, 1), (3.0, 1.0)).mean == 2.0
+    assert HypervisorFigure("w", "", "s", (1.0, 5.0), (0, 1)).mean == 3.0
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "of", "weights"),
+    [
+        ("CPU ready", (1.0,), (0.0,), ()),
+        ("w", (), (), ()),
+        ("w", (1.0,), (), ()),
+        ("w", (float("nan"),), (0.0,), ()),
+        ("w", (1e300,), (0.0,), ()),
+        ("w", (1.0,), (0.0,), (1.0, 1.0)),
+        ("w", (1.0, 1.0), (0.0, 1.0), (-1.0, 3.0)),
+        ("w", (1.0,), (0.0,), (0.0,)),
+    ],
+)
+def test_what_is_no_figure_is_refused(
+    name: str, values: tuple[float, ...], of: tuple[float, ...], weights: tuple[float, ...]
+) -> None:
+    with pytest.raises(ValueError, match=name):
+        HypervisorFigure(name, "", "s", values, of, weights)
+
+
+OLD: list[dict[str, Any]] = [
+    {"resolution_s": 20, "intervals": [{"ended": 1.0, "seconds": 20.0, "ready_s": 0.1}]},
+    {"source": "s", "resolution_s": 9.1, "vcpus": [{"vcpu": 0, "mean_wait_ns": 3.0}]},
+    {"source": "s", "resolution_s": 60, "points": [{"time": 1.0, "cpu": 0.5}]},
+]
+
+
+@pytest.mark.parametrize("told", OLD)
+def test_what_runs_of_old_hold_is_left_alone(told: dict[str, Any]) -> None:
+    assert hypervisor_figures({FACT: told}) is None
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+)
+
+
+@given(json_values, json_values)
+def test_whatever_events_hold_is_figures_or_nothing(one: Any, other: Any) -> None:
+    whole = {"source": one, "resolution_s": other, "each": one, "figures": other}
+    figure = {"name": "w", "words": one, "unit": one, "values": other, "of": other, "weights": one}
+    figured = {"source": "s", "resolution_s": 1, "each": "vCPU", "figures": [figure, one]}
+    for told in (one, whole, figured, {**figured, "figures": [figure]}):
+        found = hypervisor_figures({FACT: told})
+        assert found is None or found.figures
