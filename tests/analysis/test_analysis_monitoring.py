@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,12 +12,15 @@ from hypothesis import strategies as st
 from tare.analysis.monitoring import (
     LEAST_SAMPLES,
     QUANTITIES,
+    Monitor,
     Phase,
     phases_of,
     track_of,
     whole_disks,
 )
-from tare.report.figures.monitoring import thinned
+from tare.report.cores import cores_table
+from tare.report.figures.monitoring import monitoring_figure, thinned
+from tare.report.monitoring import means_table
 
 
 def columns(samples: int = 5) -> dict[str, np.ndarray]:
@@ -27,6 +32,7 @@ def columns(samples: int = 5) -> dict[str, np.ndarray]:
         "cpu.nice": steps * 10,
         "cpu.system": steps * 10,
         "cpu.idle": steps * 45,
+        "cpu.iowait": steps * 0,
         "cpu.steal": steps * 5,
         "cpu.guest": steps * 30,
         "disk.vda.sectors_read": steps * 2000,
@@ -95,6 +101,24 @@ def test_what_a_computer_lacks_is_missing_and_not_zero() -> None:
     track = track_of("host", some)
     assert track is not None
     assert track.mean("net-sent") is None and track.mean("disk-read") is not None
+
+
+def test_steal_that_no_hypervisor_tells_is_missing_and_not_zero() -> None:
+    # The agent leaves out what nobody counted, of all CPUs and of each.
+    every = {**columns(), "cpu0.user": columns()["cpu.user"], "cpu0.idle": columns()["cpu.idle"]}
+    told = {name: values for name, values in every.items() if not name.endswith(".steal")}
+    track = track_of("subject", told)
+    assert track is not None
+    assert track.mean("cpu-steal") is None and track.mean("cpu-user") is not None
+    assert set(track.cores[0].values) == {"user"}
+    monitor = Monitor("c", 1, "hyperv", "alone", "w", "{}", False, (track,))
+    (row,) = means_table([monitor]).rows
+    shown = means_table([monitor]).texts_of(row)
+    assert (shown["cpu_steal"], shown["cpu_iowait"]) == ("–", "0.0 %")
+    drawn = json.dumps(monitoring_figure(monitor, name="m").spec.marks)
+    assert "steal" not in drawn and "iowait" in drawn
+    (core,) = cores_table([monitor]).rows
+    assert core.used is None and cores_table([monitor]).texts_of(core)["steal"] == "–"
 
 
 def test_too_few_samples_give_nothing() -> None:

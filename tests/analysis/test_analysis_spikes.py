@@ -304,11 +304,25 @@ def test_a_cell_is_read_from_its_facts_and_series(shared: bool) -> None:
     ]
     assert cell.lost_events == 2
     assert cell.not_logged == 0
+    assert cell.steal_s is None
     rows = causes([cell])
     assert (rows[0].cause, rows[0].count, rows[0].total_ns) == (PREEMPTED, 2, 4_000_000)
     assert rows[0].longest_ns == 3_100_000
     whole = explained([cell])
     assert (whole.share_of_gaps, whole.share_of_time) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize(("told", "read"), [(None, None), (0.0, 0.0), (0.25, 0.25)])
+def test_steal_that_nobody_told_is_none_of_a_cell_s(told: float | None, read: object) -> None:
+    disturbances = [Disturbance(1_000_000, 3_100_000, PREEMPTED)]
+    whose = dict.fromkeys(("run", "cell", "arm", "scenario", "workload", "parameters"), "x")
+    cell = match_cell(
+        {**whose, "block": 1, "emulated": False},
+        {**facts_of(disturbances, shared=True), "steal_s": told},
+        columns_of(rows_of(disturbances)),
+        None,
+    )
+    assert cell.steal_s == read
 
 
 def test_nothing_lost_is_nothing_explained() -> None:

@@ -49,6 +49,10 @@ def test_steal_that_is_not_told_is_never_a_zero() -> None:
     )
     assert seen(**KVM).steal == "told (nothing since it booted)"
     assert seen(type="xen").steal == "told (nothing since it booted)"
+    vmware: dict[str, Any] = {"signatures": ["VMwareVMware"], "leaves": {"40000001.0": "0 0 0 0"}}
+    assert seen(**vmware).steal == seen(**vmware, tells_steal=False).steal == UNKNOWN_STEAL
+    assert seen(**vmware, tells_steal=True).steal == "told (nothing since it booted)"
+    assert seen(signatures=["Microsoft Hv"], tells_steal=False).steal == UNKNOWN_STEAL
     assert seen(steal_s=1.5).steal == "told (1.5 s since it booted)"
 
 

@@ -185,7 +185,7 @@ impl Runs {
         let placed = sys::set_affinity(0, place);
         realtime::follow(self.given, 0);
         clock::align();
-        let stolen_ns = steal::stolen_ns(&task.cpus);
+        let stolen_before = steal::stolen_ns(&task.cpus);
         let accepted_ns = clock::monotonic_raw_ns();
         let context = Context {
             params,
@@ -198,7 +198,7 @@ impl Runs {
             Err(error) => Err(Failure(format!("cannot use CPUs {place:?}: {error}"))),
         };
         let ended_ns = clock::monotonic_raw_ns();
-        let stolen_ns = steal::stolen_ns(&task.cpus).saturating_sub(stolen_ns);
+        let stolen_after = steal::stolen_ns(&task.cpus);
         // A workload may leave its thread at a real-time priority; sending needs none.
         let _ = sys::set_fifo(0);
         let answer = match outcome {
@@ -210,8 +210,11 @@ impl Runs {
                 };
                 answer["timing"] = json!({
                     "accepted_ns": accepted_ns, "started_ns": started_ns, "ended_ns": ended_ns,
-                    "stolen_ns": stolen_ns,
                 });
+                if let Some(after) = stolen_after {
+                    let stolen_ns = after.saturating_sub(stolen_before.unwrap_or(0));
+                    answer["timing"]["stolen_ns"] = json!(stolen_ns);
+                }
                 answer
             }
             Err(Failure(reason)) => protocol::error(Some(task.id), &reason),

@@ -2,7 +2,7 @@
 
 mod parse;
 
-use super::clock;
+use super::{clock, steal};
 use crate::sys;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -143,19 +143,30 @@ impl Recording {
         })
     }
 
+    /// The text of a file as it was read.
+    fn text(&self, piece: &Piece) -> String {
+        let bytes = &self.segments[piece.segment][piece.start..piece.start + piece.length];
+        String::from_utf8_lossy(bytes).into_owned()
+    }
+
+    /// Whether the steal of the last sample was counted by anybody.
+    fn knows_of_steal(&self) -> bool {
+        let pieces = self.snapshots.last().map(|last| &last.pieces);
+        let stat = pieces.and_then(|all| all.iter().find(|each| each.source == Source::Stat));
+        stat.is_some_and(|piece| steal::known(&self.text(piece)))
+    }
+
     fn table(&self) -> Table {
         let rows = self.snapshots.len();
+        let stolen = self.knows_of_steal();
         let mut columns: BTreeMap<String, Vec<u64>> = BTreeMap::new();
         for (row, snapshot) in self.snapshots.iter().enumerate() {
             for piece in &snapshot.pieces {
-                let bytes = &self.segments[piece.segment][piece.start..piece.start + piece.length];
-                parse::parse(
-                    piece.source,
-                    &String::from_utf8_lossy(bytes),
-                    |name, value| {
+                parse::parse(piece.source, &self.text(piece), |name, value| {
+                    if stolen || !(name.starts_with("cpu") && name.ends_with(".steal")) {
                         columns.entry(name).or_insert_with(|| vec![0; rows])[row] = value;
-                    },
-                );
+                    }
+                });
             }
         }
         let mut names = vec!["time_ns".to_string()];
@@ -265,6 +276,9 @@ mod tests {
         assert_eq!(table.data.len(), 8 * table.rows * table.columns.len());
         assert_eq!(table.columns[0], "time_ns");
         assert!(table.columns.contains(&"cpu.user".to_string()));
+        // On this machine, whatever it is: a count where it is one, and otherwise nothing.
+        let known = steal::known(&std::fs::read_to_string("/proc/stat").unwrap());
+        assert_eq!(table.columns.contains(&"cpu.steal".to_string()), known);
         let own = format!("thread.{}.{}.run_ns", me.0, me.1);
         assert!(table.columns.contains(&own));
     }

@@ -1,13 +1,98 @@
 //! CPU time that others had while this machine wanted it, as its kernel learned from the hypervisor.
+//!
+//! Not every hypervisor tells: Hyper-V and QEMU's emulation do not, and the kernel shows a zero then
+//! that nobody counted. So what is not known to be told is left out, and never a zero.
 
+use super::proof;
 use crate::sys;
-use std::fs;
+use serde_json::Value;
+use std::fs::{self, OpenOptions};
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+use std::sync::OnceLock;
+
+const KVM: &str = "KVMKVMKVM";
+/// "KVM_FEATURE_STEAL_TIME", Linux's Documentation/virt/kvm/x86/cpuid.rst.
+const KVM_STEAL: u32 = 1 << 5;
+const VMWARE: &str = "VMwareVMware";
+/// What Linux logs for each CPU whose stealclock it has (arch/x86/kernel/cpu/vmware.c).
+const STEALCLOCK: &[u8] = b"vmware-stealtime: cpu";
+/// A log holds fewer records than that: one that grows as it is read has an end all the same.
+const MOST_RECORDS: usize = 100_000;
 
 /// Nanoseconds stolen from these CPUs since the machine's start; from all of them where none is
-/// named. Nothing where no hypervisor tells (proc(5), `/proc/stat`).
-pub fn stolen_ns(cpus: &[usize]) -> u64 {
+/// named (proc(5), `/proc/stat`). `None` where nobody is known to tell.
+pub fn stolen_ns(cpus: &[usize]) -> Option<u64> {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
-    stolen_ticks(&text, cpus) * (1_000_000_000 / sys::clock_ticks_per_s())
+    known(&text).then(|| stolen_ticks(&text, cpus) * (1_000_000_000 / sys::clock_ticks_per_s()))
+}
+
+/// Whether the steal in this text of `/proc/stat` is a count, and not a zero that nobody counted.
+pub fn known(stat: &str) -> bool {
+    match stolen_ticks(stat, &[]) {
+        // Without a hypervisor nobody can take anything; but a kernel that counts no time at all,
+        // as that of a sandbox, knows nothing of it either.
+        0 => tells().unwrap_or(true) && counts(stat),
+        _ => true,
+    }
+}
+
+/// Whether a hypervisor tells this kernel of steal; `None` where none announces itself.
+pub fn tells() -> Option<bool> {
+    static TELLS: OnceLock<Option<bool>> = OnceLock::new();
+    *TELLS.get_or_init(|| told_by(&proof::hypervisor(), stealclock))
+}
+
+fn told_by(hypervisor: &Value, stealclock: impl Fn() -> bool) -> Option<bool> {
+    if hypervisor["type"] == "xen" {
+        return Some(true);
+    }
+    if hypervisor["announced"] == false {
+        // Of a processor without CPUID nobody can say whether one is below.
+        return cfg!(not(target_arch = "x86_64")).then_some(false);
+    }
+    let names: Vec<&str> = hypervisor["signatures"]
+        .as_array()
+        .map(|names| names.iter().filter_map(Value::as_str).collect())
+        .unwrap_or_default();
+    if let Some(at) = names.iter().position(|name| *name == KVM) {
+        let leaf = format!("{:x}.0", 0x4000_0001 + 0x100 * at);
+        let features = hypervisor["leaves"][leaf]
+            .as_str()
+            .and_then(|text| u32::from_str_radix(text.split_whitespace().next()?, 16).ok());
+        return Some(features.is_some_and(|bits| bits & KVM_STEAL != 0));
+    }
+    Some(names.contains(&VMWARE) && stealclock())
+}
+
+/// Whether the kernel's log says that it has VMware's stealclock; false where it may not be read.
+fn stealclock() -> bool {
+    let opened = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open("/dev/kmsg");
+    let Ok(mut log) = opened else { return false };
+    let mut record = [0; 8192];
+    for _ in 0..MOST_RECORDS {
+        match log.read(&mut record) {
+            Ok(0) => return false,
+            Ok(length) if holds(&record[..length], STEALCLOCK) => return true,
+            Ok(_) => {}
+            // Records that were overwritten meanwhile.
+            Err(error) if error.raw_os_error() == Some(libc::EPIPE) => {}
+            Err(_) => return false,
+        }
+    }
+    false
+}
+
+fn holds(text: &[u8], words: &[u8]) -> bool {
+    text.windows(words.len()).any(|part| part == words)
+}
+
+fn counts(stat: &str) -> bool {
+    let line = stat.lines().find(|line| line.starts_with("cpu "));
+    line.is_some_and(|line| line.split_whitespace().skip(1).any(|field| field != "0"))
 }
 
 fn stolen_ticks(stat: &str, cpus: &[usize]) -> u64 {
@@ -28,6 +113,7 @@ fn stolen_ticks(stat: &str, cpus: &[usize]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     const STAT: &str = "cpu  1 2 3 4 5 6 7 30 0 0\ncpu0 1 2 3 4 5 6 7 10 0 0\n\
                         cpu1 1 2 3 4 5 6 7 20 0 0\nintr 5 1\nctxt 9\n";
@@ -39,5 +125,91 @@ mod tests {
         assert_eq!(stolen_ticks(STAT, &[0, 1]), 30);
         assert_eq!(stolen_ticks(STAT, &[7]), 0);
         assert_eq!(stolen_ticks("", &[]), 0);
+    }
+
+    /// What the proof says of a machine under hypervisors of these names and features.
+    fn under(seen: &[(&str, u32)]) -> Value {
+        let leaves: serde_json::Map<String, Value> = seen
+            .iter()
+            .enumerate()
+            .map(|(at, (_, bits))| {
+                let leaf = format!("{:x}.0", 0x4000_0001 + 0x100 * at);
+                (
+                    leaf,
+                    format!("{bits:08x} 00000000 00000000 00000000").into(),
+                )
+            })
+            .collect();
+        let names: Vec<&str> = seen.iter().map(|(name, _)| *name).collect();
+        json!({"announced": !seen.is_empty(), "signatures": names, "leaves": leaves, "type": null})
+    }
+
+    #[test]
+    fn kvm_tells_by_its_own_feature_wherever_its_leaves_are() {
+        let no = || false;
+        assert_eq!(told_by(&under(&[(KVM, 0x21)]), no), Some(true));
+        assert_eq!(told_by(&under(&[(KVM, 0x1)]), no), Some(false));
+        let behind = under(&[("Microsoft Hv", 0xffff), (KVM, 0x20)]);
+        assert_eq!(told_by(&behind, no), Some(true));
+        let behind = under(&[("Microsoft Hv", 0xffff), (KVM, 0x1)]);
+        assert_eq!(told_by(&behind, no), Some(false));
+    }
+
+    #[test]
+    fn hyper_v_and_emulation_tell_nothing() {
+        for name in [
+            "Microsoft Hv",
+            "TCGTCGTCGTCG",
+            "bhyve bhyve ",
+            " lrpepyh  vr",
+        ] {
+            let all = under(&[(name, 0xffff_ffff)]);
+            assert_eq!(told_by(&all, || true), Some(false), "{name}");
+        }
+        let nameless = json!({"announced": true, "signatures": [], "leaves": {}, "type": null});
+        assert_eq!(told_by(&nameless, || true), Some(false));
+    }
+
+    #[test]
+    fn xen_tells_its_guests_and_vmware_those_with_its_stealclock() {
+        let xen = json!({"announced": false, "signatures": [], "leaves": {}, "type": "xen"});
+        assert_eq!(told_by(&xen, || false), Some(true));
+        assert_eq!(told_by(&under(&[(VMWARE, 0)]), || true), Some(true));
+        assert_eq!(told_by(&under(&[(VMWARE, 0)]), || false), Some(false));
+        // One that the kernel does not run as a guest of: without its interface nobody tells.
+        assert_eq!(
+            told_by(&under(&[("XenVMMXenVMM", 0)]), || true),
+            Some(false)
+        );
+        let record = b"6,1,2,-;vmware: vmware-stealtime: cpu 0, pa 7ff00000\n";
+        assert!(holds(record, STEALCLOCK));
+        assert!(!holds(
+            b"6,1,2,-;vmware: using clock offset of 1 ns\n",
+            STEALCLOCK
+        ));
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn on_a_bare_machine_nobody_is_there_to_tell() {
+        assert_eq!(told_by(&under(&[]), || true), None);
+    }
+
+    #[test]
+    fn what_was_counted_was_told_and_a_kernel_that_counts_nothing_knows_nothing() {
+        assert!(known(STAT));
+        assert!(!known("cpu  0 0 0 0 0 0 0 0 0 0\n"));
+        assert!(!known(""));
+        let zero = known("cpu  1 2 3 4 5 6 7 0 0 0\n");
+        assert_eq!(zero, tells().unwrap_or(true));
+    }
+
+    #[test]
+    fn the_log_of_a_kernel_that_is_no_guest_of_vmware_s_says_nothing_of_it() {
+        // Whether it may be read or not, nothing is waited for.
+        let names = proof::hypervisor()["signatures"].clone();
+        if !names.as_array().unwrap().contains(&json!(VMWARE)) {
+            assert!(!stealclock());
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! What the kernel counted on the measured CPU, before and after: interrupts, steal, preemption.
 
-use super::sched;
+use super::{sched, steal};
 use crate::sys;
 use serde_json::{json, Map, Value};
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::fs;
 pub struct Witness {
     cpu: Option<usize>,
     interrupts: BTreeMap<String, u64>,
-    steal_ticks: u64,
+    steal_ticks: Option<u64>,
     nonvoluntary: u64,
     run_delay_ns: u64,
 }
@@ -22,7 +22,7 @@ impl Witness {
         Self {
             cpu,
             interrupts: interrupts(&read("/proc/interrupts"), cpu),
-            steal_ticks: steal(&read("/proc/stat"), cpu),
+            steal_ticks: steal_ticks(&read("/proc/stat"), cpu),
             nonvoluntary: sched::involuntary_switches(),
             run_delay_ns: run_delay(&read("/proc/thread-self/schedstat")),
         }
@@ -43,11 +43,18 @@ impl Witness {
             "cpu": self.cpu,
             "interrupts": occurred,
             "interrupts_total": total,
-            "steal_s": self.steal_ticks.saturating_sub(before.steal_ticks) as f64
-                / sys::clock_ticks_per_s() as f64,
+            "steal_s": self.steal_s(before),
             "nonvoluntary_switches": self.nonvoluntary.saturating_sub(before.nonvoluntary),
             "run_delay_s": self.run_delay_ns.saturating_sub(before.run_delay_ns) as f64 * 1e-9,
         })
+    }
+
+    /// Seconds that others had meanwhile; `None` where no hypervisor is known to tell.
+    fn steal_s(&self, before: &Self) -> Option<f64> {
+        // The first that was counted told that they are.
+        let now = self.steal_ticks?;
+        let ticks = now.saturating_sub(before.steal_ticks.unwrap_or(0));
+        Some(ticks as f64 / sys::clock_ticks_per_s() as f64)
     }
 }
 
@@ -87,14 +94,15 @@ fn interrupts(text: &str, cpu: Option<usize>) -> BTreeMap<String, u64> {
     counts
 }
 
-fn steal(stat: &str, cpu: Option<usize>) -> u64 {
+fn steal_ticks(stat: &str, cpu: Option<usize>) -> Option<u64> {
+    if !steal::known(stat) {
+        return None;
+    }
     let row = cpu.map_or("cpu".to_string(), |cpu| format!("cpu{cpu}"));
-    stat.lines()
-        .find_map(|line| {
-            let mut fields = line.split_whitespace();
-            (fields.next() == Some(&row)).then(|| fields.nth(7)?.parse().ok())?
-        })
-        .unwrap_or(0)
+    stat.lines().find_map(|line| {
+        let mut fields = line.split_whitespace();
+        (fields.next() == Some(&row)).then(|| fields.nth(7)?.parse().ok())?
+    })
 }
 
 fn run_delay(schedstat: &str) -> u64 {
@@ -133,10 +141,22 @@ mod tests {
     #[test]
     fn reads_steal_and_delay() {
         let stat = "cpu  1 2 3 4 5 6 7 80 0 0\ncpu0 1 2 3 4 5 6 7 8 0 0\n";
-        assert_eq!(steal(stat, Some(0)), 8);
-        assert_eq!(steal(stat, None), 80);
-        assert_eq!(steal("", None), 0);
+        assert_eq!(steal_ticks(stat, Some(0)), Some(8));
+        assert_eq!(steal_ticks(stat, None), Some(80));
+        assert_eq!(steal_ticks("", None), None);
         assert_eq!(run_delay("1000 234 5\n"), 234);
+    }
+
+    #[test]
+    fn steal_that_nobody_tells_is_no_zero() {
+        let mut before = Witness::take(None);
+        let mut after = Witness::take(None);
+        (before.steal_ticks, after.steal_ticks) = (None, None);
+        assert_eq!(after.since(&before)["steal_s"], Value::Null);
+        (before.steal_ticks, after.steal_ticks) = (Some(5), Some(5));
+        assert_eq!(after.since(&before)["steal_s"], json!(0.0));
+        (before.steal_ticks, after.steal_ticks) = (None, Some(sys::clock_ticks_per_s()));
+        assert_eq!(after.since(&before)["steal_s"], json!(1.0));
     }
 
     #[test]

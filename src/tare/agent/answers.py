@@ -37,7 +37,8 @@ class Outcome:
         series: Binary series, in the order in which they came.
         timing: ``accepted_ns``, ``started_ns`` (all prepared, barrier passed) and ``ended_ns`` on
             the machine's CLOCK_MONOTONIC_RAW, and ``stolen_ns``, what a hypervisor took from its
-            CPUs meanwhile as far as it tells; empty for what is no workload.
+            CPUs meanwhile, which is not there where none is known to tell; empty for what is no
+            workload.
     """
 
     value: dict[str, Any]

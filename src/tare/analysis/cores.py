@@ -19,7 +19,8 @@ STATES: Mapping[str, tuple[str, ...]] = {
 }
 """The states that are told of, each made of the kernel's (proc_stat(5)).
 
-I/O wait is idle time during which a request is under way: no use of a CPU."""
+I/O wait is idle time during which a request is under way: no use of a CPU. A state is missing
+whose counters are: agents leave out steal that nobody is known to tell, which is no zero."""
 GUEST = ("guest", "guest_nice")
 """In user and nice already (proc_stat(5)), so they are not added once more."""
 _STATE = re.compile(r"(cpu\d*)\.(\w+)", re.ASCII)
@@ -27,7 +28,7 @@ _STATE = re.compile(r"(cpu\d*)\.(\w+)", re.ASCII)
 
 @dataclass(frozen=True)
 class Core:
-    """One CPU over one cell: by state of :data:`STATES`, its share in each interval."""
+    """One CPU over one cell: by state of :data:`STATES`, as far as told, its shares by interval."""
 
     number: int
     values: Mapping[str, tuple[float, ...]]
@@ -39,7 +40,7 @@ def grown(values: Column) -> Column:
 
 
 def shares(columns: Mapping[str, Column], cpu: str = "cpu") -> dict[str, Column]:
-    """Return the share of each state in a CPU's time; empty without its counters.
+    """Return the share of each state in a CPU's time; those without counters are missing.
 
     Args:
         columns: Counters by name, a value a sample.
@@ -62,10 +63,10 @@ def _shares(states: Mapping[str, Column]) -> dict[str, Column]:
     whole = sum(states.values(), start=np.float64(0))
     safe = np.where(whole > 0, whole, 1.0)
     nothing = np.zeros_like(safe)
-    return {
-        state: sum((states[name] for name in parts if name in states), start=nothing) / safe
-        for state, parts in STATES.items()
+    known = {
+        state: [states[name] for name in parts if name in states] for state, parts in STATES.items()
     }
+    return {state: sum(parts, start=nothing) / safe for state, parts in known.items() if parts}
 
 
 def cores_of(columns: Mapping[str, Column], kept: NDArray[np.bool_]) -> tuple[Core, ...]:
@@ -99,6 +100,7 @@ def together(cores: Iterable[Core]) -> dict[str, tuple[float, ...]]:
     return {
         state: tuple(np.mean([core.values[state] for core in chosen], axis=0).tolist())
         for state in STATES
+        if all(state in core.values for core in chosen)
     }
 
 

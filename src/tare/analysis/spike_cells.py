@@ -97,7 +97,8 @@ class SpikeCell:
         clock_error_ns: How wrong the alignment of the clocks can be by the readings alone.
         lost_events: Events that the recorder had no room for.
         not_logged: Gaps that the guest's log had no room for.
-        steal_s: What a hypervisor below the host took from its CPUs meanwhile.
+        steal_s: What a hypervisor below the host took from its CPUs meanwhile; None where none is
+            known to tell.
         throttled_s: For how long a quota stopped the subject's control group.
         sums: What all its gaps add up to, and what each cause took of them, where only the longest
             gap is kept.
@@ -118,7 +119,7 @@ class SpikeCell:
     clock_error_ns: int = 0
     lost_events: int = 0
     not_logged: int = 0
-    steal_s: float = 0.0
+    steal_s: float | None = None
     throttled_s: float = 0.0
     sums: tuple[Explained, tuple[CauseRow, ...]] | None = None
 
@@ -226,8 +227,8 @@ def match_cell(
     gaps, first_ns = placed_gaps(facts, logged)
     episodes = within(track.episodes, first_ns, gaps, float(facts["tick"]["seconds"]))
     matched = match(gaps, episodes, own_tick=not facts["clock"]["shared"])
-    stolen_ns = round(float(facts.get("steal_s", 0.0)) * 1e9)
-    matched = blame_steal(matched, stolen_ns, len(facts.get("cpus", ())))
+    steal_s = None if facts.get("steal_s") is None else float(facts["steal_s"])
+    matched = blame_steal(matched, round((steal_s or 0.0) * 1e9), len(facts.get("cpus", ())))
     return SpikeCell(
         **whose,
         matched=matched,
@@ -236,7 +237,7 @@ def match_cell(
         clock_error_ns=gaps.error_ns,
         lost_events=int(facts.get("lost", 0)),
         not_logged=max(0, int(facts["tick"].get("gaps") or 0) - len(gaps.begin_ns)),
-        steal_s=float(facts.get("steal_s", 0.0)),
+        steal_s=steal_s,
         throttled_s=float(facts.get("throttled", {}).get("seconds", 0.0)),
     )
 

@@ -9,7 +9,7 @@ from statistics import fmean
 from tare.analysis.cores import STATES, Core, apart, together
 from tare.analysis.monitoring import Monitor, Track
 from tare.report.tables import Column, Table
-from tare.report.words import marked
+from tare.report.words import NONE, marked
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,10 @@ class CoresUse:
     means: dict[str, float]
 
     @property
-    def used(self) -> float:
+    def used(self) -> float | None:
         """The share in use: user and system. I/O wait is idle time, and no part of it."""
-        return self.means["user"] + self.means["system"]
+        user, system = self.means.get("user"), self.means.get("system")
+        return None if user is None or system is None else user + system
 
 
 def groups_table(monitors: Sequence[Monitor]) -> Table[CoresUse]:
@@ -90,9 +91,13 @@ def _state(state: str) -> Column[CoresUse]:
         state, state
     )
     return Column(
-        state, lambda u: u.means[state], title, lambda u: _share(u.means[state]), numeric=True
+        state,
+        lambda u: u.means.get(state),
+        title,
+        lambda u: _share(u.means.get(state)),
+        numeric=True,
     )
 
 
-def _share(value: float) -> str:
-    return f"{100 * value:.1f} %"
+def _share(value: float | None) -> str:
+    return NONE if value is None else f"{100 * value:.1f} %"

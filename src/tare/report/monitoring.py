@@ -30,7 +30,7 @@ NOTE = (
     "axis that begins with the cell; shaded is what neighbours did, or a job’s phases. A host’s "
     "counters hold everything that ran there, and what it receives from a machine is what that "
     "sent. I/O wait is idle time during which a request is under way: a line of its own, never "
-    "added to the use."
+    "added to the use. Steal is shown where a hypervisor is known to tell it, or none is there."
 )
 
 

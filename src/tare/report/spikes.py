@@ -177,7 +177,13 @@ def _notes(cells: Sequence[SpikeCell]) -> tuple[str, ...]:
     left = sum(cell.not_logged for cell in cells)
     if left:
         told.append(f"{counted(left, 'gap')} did not fit into the machines’ logs.")
-    stolen = sum(cell.steal_s for cell in cells)
+    untold = sum(cell.matched is not None and cell.steal_s is None for cell in cells)
+    if untold:
+        told.append(
+            f"In {counted(untold, 'cell')} nobody told whether a hypervisor below the host took "
+            "time: what it took there is unexplained."
+        )
+    stolen = sum(cell.steal_s or 0.0 for cell in cells)
     if stolen > 0:
         told.append(
             f"A hypervisor below this host took {format_duration(stolen)} from the watched CPUs "

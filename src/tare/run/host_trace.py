@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tare.agent.series import Series
-from tare.errors import MachineFault
+from tare.errors import MachineFault, TareError
 from tare.events.host_schedule import SERIES
 from tare.hosts.trace.recorder import HostRecorder, NoTracing, Recording, host_recorder
 from tare.hosts.trace.threads import (
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from tare.platforms.contract import Context, Machine
 
 _OFF = "recording was not asked for"
+_PROOF_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class HostTracing:
     reason: str = ""
     context: Context | None = None
     """Where the recorder works; None where there is none."""
+    tells_steal: bool = False
+    """Whether what a hypervisor below the host takes is counted there; so it is where none is."""
 
 
 @asynccontextmanager
@@ -55,7 +59,24 @@ async def host_tracing(context: Context) -> AsyncIterator[HostTracing]:
         except NoTracing as refusal:
             yield HostTracing(context.host, None, str(refusal))
             return
-        yield HostTracing(context.host, recorder, context=context)
+        tells = await tells_steal(context.host, str(context.host_agent))
+        yield HostTracing(context.host, recorder, context=context, tells_steal=tells)
+
+
+async def tells_steal(host: Host, agent: str) -> bool:
+    """Return whether the steal that a host's kernel counts is a count, even where it is zero.
+
+    Args:
+        host: The host.
+        agent: The agent's program there.
+    """
+    try:
+        proved = await host.run([agent, "proof"], timeout_s=_PROOF_S)
+        seen = json.loads(proved.stdout)["hypervisor"]
+        # Null where no hypervisor announces itself: then nobody takes anything.
+        return seen["tells_steal"] is not False
+    except (TareError, OSError, ValueError, LookupError, TypeError):
+        return False
 
 
 def trace_of_cell(
@@ -163,7 +184,7 @@ class HostTrace:
         taken = await recorder.end()
         after = await throttled(self.tracing.host, self._quota)
         quota = await quota_of(self.tracing.host, self._quota)
-        steal = await _steal_s(self.tracing.host, taken.cpus)
+        steal_s = await _steal_s(self.tracing.host, taken.cpus) - self._steal
         facts = {
             "recorded": True,
             "cpus": list(taken.cpus),
@@ -182,7 +203,8 @@ class HostTrace:
                 "period_ns": quota.period_ns if quota else None,
             },
             "realtime": {"limited": self._limited},
-            "steal_s": steal - self._steal,
+            # A zero that nobody counted is not shown.
+            "steal_s": steal_s if steal_s > 0 or self.tracing.tells_steal else None,
             "tick": {
                 name: outcome.value.get(name)
                 for name in ("clock", "seconds", "tsc_hz", "undisturbed_s", "gaps", "samples")

@@ -158,7 +158,8 @@ class XenTrace:
             "irqs": {},
             "clock": dict(clock),
             "limit": self.vcpus.limit,
-            "steal_s": 0.0,
+            # Below Xen, which gives the CPUs out here, nobody is known who would tell.
+            "steal_s": None,
             "tick": {name: outcome.value.get(name) for name in _TICK},
         }
 

@@ -7,6 +7,7 @@ mod cpu;
 mod devices;
 mod kernel;
 
+pub use cpu::hypervisor;
 pub use devices::{interface_names, nic, nic_names};
 
 use serde_json::{json, Value};
@@ -23,7 +24,7 @@ pub fn collect(settings: &Value) -> Value {
         "confinement": kernel::confinement(),
         "clocksource": kernel::clocksource(),
         "cpu": cpu::cpu(),
-        "hypervisor": cpu::hypervisor(),
+        "hypervisor": told_of_hypervisor(),
         "tsc": cpu::tsc(),
         "topology": cpu::topology(),
         "power": cpu::power(),
@@ -33,6 +34,13 @@ pub fn collect(settings: &Value) -> Value {
         "scratch": super::scratch::proof(),
         "settings": settings,
     })
+}
+
+/// What the hypervisors say that announce themselves, and whether this kernel hears of steal.
+fn told_of_hypervisor() -> Value {
+    let mut told = hypervisor();
+    told["tells_steal"] = json!(super::steal::tells());
+    told
 }
 
 /// A small file's text without the white space around it; `None` where it cannot be read.

@@ -174,6 +174,8 @@ async def _steal(host: Host) -> Check:
     times = _times((await host.read("/proc/stat")).decode())
     share = times[7] / (sum(times) or 1)
     text = f"{share:.3%} of the CPUs' time since boot was taken by a hypervisor below"
+    # The kernel has a zero, too, where nobody counts.
+    text += "" if share > 0 else ", as far as one tells"
     if share < 0.001:
         return Check(name="steal", level="ok", found=text)
     return Check(name="steal", level="warn", found=text, hint="vmstat 1")

@@ -128,7 +128,7 @@ def _drawn(monitor: Monitor, panels: Sequence[Panel], width: float, to: str) -> 
     room = (width - LEFT - GAP * (len(columns) - 1)) / len(columns) if beside else width - LEFT
     top = 20.0
     for panel in panels:
-        _legend(canvas, panel, top)
+        _legend(canvas, monitor, panel, top)
         most = _most(monitor, panel)
         for number, role in enumerate(columns):
             track = monitor.track(role)
@@ -157,10 +157,13 @@ def _columns(monitor: Monitor) -> list[str]:
     return [role for role in there if role != "subject" or "slave-1" not in there]
 
 
-def _legend(canvas: Canvas, panel: Panel, top: float) -> None:
+def _legend(canvas: Canvas, monitor: Monitor, panel: Panel, top: float) -> None:
     canvas.text(0, top - 8, panel.title, size=12, bold=True)
     x = 12 + 7.4 * len(panel.title)
-    for _, word, ink in panel.lines:
+    for quantity, word, ink in panel.lines:
+        # What nobody counted, such as steal that no hypervisor tells, has no line.
+        if not any(quantity in track.values for track in monitor.tracks):
+            continue
         canvas.rule(x, top - 8, x + 14, top - 8, ink, size=2)
         canvas.text(x + 18, top - 8, word, size=11, ink=SOFT)
         x += 34 + 6.4 * len(word)

@@ -1,0 +1,58 @@
+"""Steal that no hypervisor is known to tell is nowhere a zero: not of hosts, nor of machines."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tare.errors import InputError
+from tare.hosts import Completed
+from tare.run.host_trace import tells_steal
+from tare.run.neighbours import wanted_as_guests_see
+
+TIMING = {"accepted_ns": 0, "started_ns": 10**9, "ended_ns": 3 * 10**9}
+
+
+class Proving:
+    """A host whose agent proves so much."""
+
+    def __init__(self, stdout: str | None) -> None:
+        self._stdout = stdout
+
+    async def run(self, argv: list[str], *, timeout_s: float) -> Completed:
+        assert argv == ["/agent", "proof"] and timeout_s > 0
+        if self._stdout is None:
+            raise InputError("there is no such program")
+        return Completed(0, self._stdout.encode(), b"")
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ({"tells_steal": True, "signatures": ["KVMKVMKVM"]}, True),
+        ({"tells_steal": False, "signatures": ["Microsoft Hv"]}, False),
+        ({"tells_steal": False, "signatures": ["TCGTCGTCGTCG"]}, False),
+        # A bare machine, from which nobody takes anything.
+        ({"tells_steal": None, "announced": False}, True),
+        ({}, False),
+        (None, False),
+    ],
+)
+async def test_a_host_s_zero_is_a_count_only_where_one_counts(said: Any, told: bool) -> None:
+    host: Any = Proving(json.dumps({"hypervisor": said}))
+    assert await tells_steal(host, "/agent") is told
+
+
+@pytest.mark.parametrize("stdout", [None, "", "[]", "no JSON", "{}"])
+async def test_an_agent_that_proves_nothing_tells_nothing(stdout: str | None) -> None:
+    host: Any = Proving(stdout)
+    assert await tells_steal(host, "/agent") is False
+
+
+def test_what_a_load_wanted_is_not_known_where_steal_is_not() -> None:
+    # Hyper-V and TCG: the agent leaves it out. A bare machine says 0, and no more is known of it.
+    assert wanted_as_guests_see(0.5, TIMING) is None
+    assert wanted_as_guests_see(0.5, {**TIMING, "stolen_ns": 0}) is None
+    assert wanted_as_guests_see(0.5, {**TIMING, "stolen_ns": 10**9}) == pytest.approx(1.0)
