@@ -40,6 +40,8 @@ class Told:
     proof: dict[str, Any] = field(default_factory=dict)
     placement: dict[str, Any] = field(default_factory=dict)
     series: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: RAW)
+    withheld: frozenset[tuple[int, str]] = frozenset()
+    """Cells, by block and arm, that do not count."""
 
 
 USUAL = Told()
@@ -99,7 +101,15 @@ def make_run(path: Path, value: float = 1.0, told: Told = USUAL) -> Path:
             log.append(observed(block, arm, value * (1 + block / 10)))
             for name, columns in told.series.items():
                 log.append(save_series(folder, cell, "subject", Series(name, columns)))
-            log.append(CellFinished(cell=cell, status="ok", facts=told.facts))
+            kept = (block, arm) in told.withheld
+            log.append(
+                CellFinished(
+                    cell=cell,
+                    status="withheld" if kept else "ok",
+                    reason="the clock was wrong" if kept else "",
+                    facts=told.facts,
+                )
+            )
             if arm == "oci":
                 log.append(BlockFinished(block=block))
         log.append(RunFinished(status="complete"))

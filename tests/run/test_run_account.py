@@ -6,12 +6,15 @@ import math
 from pathlib import Path
 
 import pytest
+import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analysis.analysis_written import Told, make_run
 from run.run_driving import events, of_type, tare
 from study.study_catalog import ABLE, CATALOG, GOOD, KINDS
 from tare.analysis.statistics.shares import exact_share
+from tare.cli.ending import end
 from tare.errors import TareError
 from tare.events import (
     ArmEnded,
@@ -240,3 +243,24 @@ def test_failed_cells_are_told_in_the_status_the_last_line_and_the_lead(
     else:
         assert finished["status"] == "failed"
         assert "--strict" in said
+
+
+@pytest.mark.parametrize(("blocks", "status"), [((1, 2, 3), 1), ((1, 2), None), ((), None)])
+def test_an_arm_of_which_no_cell_counts_is_told_by_line_and_status(
+    blocks: tuple[int, ...],
+    status: int | None,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    withheld = frozenset((block, "oci") for block in blocks)
+    told = Told(study={"study": "small"}, withheld=withheld)
+    run = make_run(tmp_path / "run", told=told)
+    finished = RunFinished(status="complete", cells={"planned": 6, "ok": 6 - len(blocks)})
+    if status is None:
+        end(run, finished)
+    else:
+        with pytest.raises(typer.Exit) as ended:
+            end(run, finished)
+        assert ended.value.exit_code == status
+    said = capsys.readouterr().out
+    assert ("no cell of oci counts: the clock was wrong" in said) == (status is not None)

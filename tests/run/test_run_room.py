@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,7 @@ arms:
 """
 TICK = "workloads: {tick: {samples: 2000}}\n"
 BESIDE = "scenarios: {c: {neighbours: [{load: cpu-load}, {load: cpu-load}, {load: cpu-load}]}}\n"
+DISK_FREE = max(shutil.disk_usage(place).free for place in (tempfile.gettempdir(), "/var/tmp"))
 CASES = {
     "memory": ("shape: {memory: 900TiB}\n" + TICK, "900 TiB of memory are wanted, and the host"),
     "sum": (
@@ -30,6 +33,10 @@ CASES = {
         "are wanted in 4 machines at once",
     ),
     "disk": ("shape: {disk: 900TiB}\nworkloads: {fio: {}}\n", "disk of 900 TiB is wanted"),
+    "disks": (
+        f"shape: {{disk: {int(DISK_FREE * 0.4)}}}\n" + BESIDE + "workloads: {fio: {}}\n",
+        "4 machines' disks of",
+    ),
     "kernel": ("kernel: 9.9.9-none\n" + TICK, "has no package for the kernel '9.9.9-none'"),
     "file": ("kernel: /none/vmlinuz\n" + TICK, "there is no kernel file /none/vmlinuz"),
     "deadline": ("workloads: {tick: {deadline: 0s}}\n", "deadline: must be more than 0"),

@@ -200,7 +200,20 @@ def end(directory: Path, finished: RunFinished | Waiting | None) -> None:
         for sentence in said:
             tell(sentence, "bold yellow", wrapped=False)
         raise typer.Exit(EXIT_WAITING)
+    silent = uncounted(data)
+    for arm, reason in silent.items():
+        tell(f"no cell of {arm} counts: {reason}", "bold red")
     for line, style in closing(finished):
         tell(line, style)
-    if finished.status != "complete" or finished.cells.get("failed"):
+    if finished.status != "complete" or finished.cells.get("failed") or silent:
         raise typer.Exit(EXIT_FAULT)
+
+
+def uncounted(data: RunData) -> dict[str, str]:
+    """Return the arms of which cells ended and none counts, each with its first cell's reason."""
+    counting = {cell.arm for cell in data.cells if cell.status == "ok"}
+    found: dict[str, str] = {}
+    for cell in data.cells:
+        if cell.arm not in counting:
+            found.setdefault(cell.arm, cell.reason)
+    return found

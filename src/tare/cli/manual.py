@@ -21,7 +21,7 @@ HELP = "help"
 
 EXIT_STATUS = (
     ("0", "Complete."),
-    ("1", "Failed, or some cells failed."),
+    ("1", "Failed, or some cells failed, or none of an arm counts."),
     ("2", "Wrong input: nothing was started. Of compare --gate: see there."),
     ("3", "Waiting, of a study in sessions: the last lines say what to boot, and how to go on."),
     ("130", "Interrupted: the last line says how to go on."),

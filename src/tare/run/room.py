@@ -60,11 +60,11 @@ async def require_room(
     """
     for batch in plan.batches:
         beside = [other for other in plan.batches if other.scenario == batch.scenario]
+        at_once = beside if study.blocks.duet else [batch]
         if _boots_image(study, grounds, batch.arm):
-            _require_memory(study, beside if study.blocks.duet else [batch], memory)
+            _require_memory(study, at_once, memory)
+        _require_disks(study, at_once)
     for arm in plan.arms:
-        if study.computers[study.host_of(arm)].kind == "local":
-            _require_disk(study, arm)
         if _boots_image(study, grounds, arm):
             await _require_kernel(builder, study, arm)
 
@@ -106,15 +106,28 @@ def _require_memory(study: Study, batches: Sequence[Batch], memory: Mapping[str,
         )
 
 
-def _require_disk(study: Study, arm: str) -> None:
-    size = study.shape_of(arm).disk
+def _require_disks(study: Study, batches: Sequence[Batch]) -> None:
+    """Check that this computer has room for the disks of all machines that are up at once."""
+    sizes = [
+        study.shape_of(batch.arm).disk or 0
+        for batch in batches
+        for host, machines in machines_of(study, batch).items()
+        if study.computers[host].kind == "local"
+        for _ in machines
+    ]
+    size = sum(sizes)
     # Where temporary files are kept in memory, disks go to the other place; see platforms' disks.
     places = (Path(tempfile.gettempdir()), Path("/var/tmp"))
     if not size or any(shutil.disk_usage(place).free >= size + SPARE for place in places):
         return
     free = max(shutil.disk_usage(place).free for place in places)
+    wanted = (
+        f"a machine's disk of {format_size(size)} is wanted"
+        if len(sizes) == 1
+        else f"{len(sizes)} machines' disks of {format_size(size)} together are wanted"
+    )
     raise InputError(
-        f"arm {arm}: a machine's disk of {format_size(size)} is wanted in {places[0]}, where "
+        f"arm {batches[0].arm}, scenario {batches[0].scenario}: {wanted} in {places[0]}, where "
         f"{format_size(free)} are free",
         f"make room (df -h {places[0]}), or write a smaller `disk` in its shape",
     )
