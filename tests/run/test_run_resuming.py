@@ -16,6 +16,7 @@ from run.test_run_account import PLAN, Course
 from tare.errors import InputError
 from tare.events import BlockStarted, Planned, PlatformChecked, RunResumed
 from tare.platforms.contract import Capabilities, Verdict
+from tare.run.host_facts import _own_machine_id, computer_of, host_facts
 from tare.run.resuming import (
     changed_arms,
     changed_hosts,
@@ -31,6 +32,7 @@ HOST = {
     "online": [0, 1],
     "memory_bytes": 16 << 30,
     "os": "Debian 12",
+    "computer": "0123456789ab",
 }
 OTHER = {
     "kernel": "6.1.0-19",
@@ -40,6 +42,7 @@ OTHER = {
     "online": [0],
     "memory_bytes": 8 << 30,
     "os": "Debian 13",
+    "computer": "ba9876543210",
 }
 
 
@@ -52,6 +55,20 @@ def test_each_thing_that_differs_of_a_host_is_named_once(keys: set[str]) -> None
     several = changed_hosts({"a": HOST, "b": HOST}, {"a": HOST, "b": now})
     assert len(several) == len(keys)
     assert all(phrase.endswith("(host b)") for phrase in several)
+
+
+def test_a_twin_of_the_computer_is_not_taken_for_it() -> None:
+    """Of a cloud's two machines of one kind nothing else differs; runs of before tell no id."""
+    ids = ("0123456789abcdef" * 2, "fedcba9876543210" * 2)
+    one, twin = ({**HOST, "computer": computer_of(f"{each}\n")} for each in ids)
+    (found,) = changed_hosts(one, twin)
+    assert found.startswith("the computer itself, by its machine id, is ")
+    assert not any(each[:6] in found for each in ids), "the id is confidential"
+    before = {name: value for name, value in HOST.items() if name != "computer"}
+    assert changed_hosts(before, twin) == changed_hosts(one, before) == []
+    assert computer_of("") == computer_of("uninitialized\n") == ""
+    told = host_facts()
+    assert ("computer" in told) == bool(computer_of(_own_machine_id()))
 
 
 def test_what_a_boot_menu_changes_and_a_few_pages_of_memory_are_no_difference() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tare.errors import InputError
+from tare.run.host_facts import COMPUTER
 from tare.study.quantities import format_size
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ WORDS = {
     ONLINE: "the set of CPUs that may be used",
     "memory_bytes": "the memory",
     "os": "the operating system",
+    COMPUTER: "the computer itself, by its machine id,",
 }
 BY_BOOT = frozenset({"kernel", "cpus", ONLINE, "memory_bytes"})
 """What differs with the hypervisor that a host happens to be booted with."""
