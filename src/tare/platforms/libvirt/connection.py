@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tare.errors import InputError, MachineFault
+from tare.platforms.libvirt.looks import PAUSED, SUSPENDED, Look, look_at
 
 INSTALL = "pip install 'hypertare[libvirt]' (it is built with: apt-get install libvirt-dev gcc)"
 CALL_S = 90.0
@@ -108,6 +110,16 @@ class Connection:
         """Return how the host's control groups schedule a domain, in libvirt's names."""
         return dict(await self._call((await self._domain(uuid)).schedulerParameters))
 
+    async def look(self, uuid: str) -> Look:
+        """Return what libvirt tells of a domain now; raises Missing where there is none."""
+        domain = await self._domain(uuid)
+        return await self._call(look_at, self._library, self._open, domain)
+
+    async def is_held(self, uuid: str) -> bool:
+        """Return whether a domain is kept from running, paused or asleep."""
+        state, _ = await self._call((await self._domain(uuid)).state)
+        return state in (PAUSED, SUSPENDED)
+
     async def why_off(self, uuid: str) -> str:
         """Return why a domain is off, in words; empty where it is not."""
         state, reason = await self._call((await self._domain(uuid)).state)
@@ -131,14 +143,15 @@ class Connection:
             return False
         if domain.name() != name:
             return False
-        for end in (domain.destroy, domain.undefine):
-            try:
-                await self._call(end)
-            except Missing:
-                return True
-            except MachineFault:
-                if end is domain.undefine:
-                    raise
+        try:
+            await self._call(domain.destroy)
+        except Missing:
+            return True
+        except MachineFault:
+            # It was off.
+            pass
+        with contextlib.suppress(Missing):
+            await self._call(domain.undefineFlags, _WITH_ALL)
         return True
 
     async def _domain(self, uuid: str) -> Any:
@@ -155,6 +168,9 @@ class Connection:
             raise kind(str(error)) from error
 
 
+_WITH_ALL = 1 | 2 | 16
+"""``VIR_DOMAIN_UNDEFINE_MANAGED_SAVE``, ``…_SNAPSHOTS_METADATA`` and ``…_CHECKPOINTS_METADATA``:
+what somebody saved of a domain would keep it."""
 _NO_DOMAIN = 42
 """``VIR_ERR_NO_DOMAIN``, libvirt/virterror.h."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
@@ -12,15 +13,18 @@ from typing import TYPE_CHECKING, Any
 from tare.agent.channel import StreamChannel
 from tare.agent.client import AgentClient
 from tare.errors import MachineFault, TareError
+from tare.events.hypervisor import HypervisorFigures
 from tare.hosts.begun import begun
 from tare.hosts.trace.threads import allowed_cpus, run_delay, threads_of
 from tare.platforms.contract import Context, Machine, Shape
 from tare.platforms.guest_hello import first_hello, last_line
-from tare.platforms.libvirt.connection import Connection
+from tare.platforms.libvirt.connection import Connection, Missing
 from tare.platforms.libvirt.domain import Files, disk_told, disk_wanted, features_told
+from tare.platforms.libvirt.looks import Looks, befallen, swapped
 from tare.platforms.libvirt.options import LibvirtOptions
 from tare.platforms.linux.backed_disk import BACKINGS, forget_backed
 from tare.platforms.linux.disk import OwnDisk
+from tare.platforms.linux.process_machine import any_stopped
 from tare.platforms.qemu.carrier import Carrier, find_carrier
 from tare.platforms.qemu.console import Console
 from tare.platforms.qemu.cost import qemu_cost
@@ -79,6 +83,7 @@ class LibvirtMachine(Machine):
         self._disk = disk
         self._held = held
         self._console = Console()
+        self._looks = Looks()
         self._carrier: Carrier | None = None
         self._opened = False
         self._answered = False
@@ -282,6 +287,37 @@ class LibvirtMachine(Machine):
             raise MachineFault(
                 f"{self.name} has ended", console_tail=self.console_tail()
             ) from error
+
+    async def stopped(self) -> bool:
+        """Return whether the domain is paused or asleep, or its QEMU's process stopped."""
+        if self._carrier is None:
+            return False
+        if await any_stopped(self._host, [self._carrier.pid]):
+            return True
+        return await self._libvirt.is_held(self._uuid)
+
+    async def disturbances(self) -> tuple[str, ...]:
+        """Return what befell it: a pause, snapshots, jobs, another QEMU, balloon, swap.
+
+        How long its vCPUs waited is looked at as well, which stands on either side of a cell then.
+        """
+        asked = time.time()
+        try:
+            look = await self._libvirt.look(self._uuid)
+        except Missing:
+            return ("it left libvirt",)
+        self._looks.add(asked, time.time(), look)
+        told = list(befallen(look, self._shape.memory))
+        carrier = await find_carrier(self._host, self._uuid)
+        if self._carrier is not None and carrier is not None:
+            if (carrier.pid, carrier.began) != (self._carrier.pid, self._carrier.began):
+                told.append(f"its QEMU is another one: process {carrier.pid}")
+            told += filter(None, [await swapped(self._host, carrier.pid)])
+        return tuple(told)
+
+    async def hypervisor_figures(self, begun: float, ended: float) -> HypervisorFigures | None:
+        """Return how long its vCPUs waited on the host, as libvirt counts it."""
+        return self._looks.figures(begun, ended)
 
     async def forget_disk(self) -> Mapping[str, Any]:
         """Make the host forget what it caches of the machine's disk; see ``docs/disk.md``."""

@@ -42,10 +42,16 @@ from tare.platforms.linux.process_machine import owned_directory
 from tare.platforms.linux.writes import FOLDER, NETWORK, SETTINGS
 from tare.platforms.qemu.command import kernel_arguments
 from tare.platforms.qemu.halt_polling import hold_polling
+from tare.platforms.qemu.huge_pages import require_whole_pages
 from tare.platforms.qemu.lacking import lacking_switches
 from tare.platforms.qemu.platform import Qemu
 from tare.platforms.qemu.threads import emulator_cpus
 
+WITHHELD = (
+    "cells are withheld during which libvirt saw the domain paused (it is looked at once a "
+    "second), snapshotted, saved, dumped, backed up, migrated, ballooned or run by another QEMU, "
+    "or another part of its QEMU lay on the host's swap"
+)
 MAX_VCPUS = 255
 MIN_MEMORY = 96 << 20
 COPY_S = 300.0
@@ -107,6 +113,7 @@ class Libvirt(Platform[LibvirtOptions]):
                     "shares and caps are libvirt's own options (`shares`, `cap`); they need the "
                     "control group of CPUs that libvirt manages",
                     "the toolbox needs paravirtual devices",
+                    WITHHELD,
                     *(() if kvm else ("the processor is emulated in software",)),
                 ),
                 disk=frozenset({options.bus}),
@@ -177,6 +184,7 @@ class Libvirt(Platform[LibvirtOptions]):
         self, context: Context, options: LibvirtOptions, shape: Shape, realtime: bool
     ) -> Prepared:
         """Build or find the image; see :meth:`tare.platforms.qemu.platform.Qemu.prepare`."""
+        await require_whole_pages(context.host, options.like_qemu, shape)
         kernel = context.kernel or ("rt" if realtime else "generic")
         image = await image_for(context, kernel, options.like_qemu.needs, shape)
         files = {"kernel": image.boot_kernel, "initramfs": image.initramfs}

@@ -1,0 +1,244 @@
+"""What befell a domain, and how long its vCPUs waited: what libvirt tells at two looks at it."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from tare.events.hypervisor import HypervisorFigure, HypervisorFigures
+from tare.hosts.contract import Host
+
+T = TypeVar("T")
+RUNNING, PAUSED, SUSPENDED = 1, 3, 7
+"""States of ``virDomainState``: the guest runs; it is kept from it; it sleeps."""
+PAUSES = {
+    1: "by a user",
+    2: "for a migration",
+    3: "to be saved",
+    4: "for a dump",
+    5: "by an error of its disk",
+    6: "by its watchdog",
+    7: "as a snapshot left it",
+    9: "for a snapshot",
+    10: "as it crashed",
+    12: "for a migration",
+    13: "for a migration",
+}
+"""Why a domain is paused (``virDomainPausedReason``)."""
+RESUMED = {
+    2: "it migrated here",
+    3: "it was restored",
+    4: "it was reverted to a snapshot",
+    6: "its migration was given up",
+    7: "saving it was given up",
+    8: "it was woken from sleep",
+    10: "it migrates still",
+    11: "its migration failed",
+}
+"""Why a domain runs (``virDomainRunningReason``), where Tare's own start and resume are not why."""
+OPERATIONS = {
+    2: "a save",
+    3: "a restore",
+    4: "a migration",
+    5: "a migration",
+    6: "a snapshot",
+    7: "a snapshot's revert",
+    8: "a dump",
+    9: "a backup",
+    10: "a snapshot's removal",
+}
+"""What jobs of a domain do (``virDomainJobOperation``); starting it is none that disturbs."""
+_NO_JOB, _START = 0, 1
+_NO_DOMAIN = 42
+_KEEP = 4
+_SWAPPED = re.compile(r"^VmSwap:\s+(\d+) kB", re.MULTILINE)
+SOURCE = "libvirt's vCPU delay: the host's kernel, between a look before the cell and one after it"
+
+
+@dataclass(frozen=True)
+class Look:
+    """What libvirt tells of a domain at one time.
+
+    Args:
+        state: Its state and why it is in it, by libvirt's numbers.
+        copies: Its snapshots and checkpoints, a phrase each.
+        job: The job under way, and the last one that ended, in libvirt's words; empty: none.
+        memory: What its balloon leaves it, in bytes.
+        delays: vCPU to nanoseconds that it was ready on the host while others ran.
+    """
+
+    state: tuple[int, int]
+    copies: tuple[str, ...] = ()
+    job: Mapping[str, Any] = field(default_factory=dict)
+    ended: Mapping[str, Any] = field(default_factory=dict)
+    memory: int = 0
+    delays: Mapping[int, int] = field(default_factory=dict)
+
+
+def look_at(library: Any, opened: Any, domain: Any) -> Look:
+    """Look at a domain; called in a thread, for libvirt's calls wait.
+
+    Args:
+        library: Libvirt's module.
+        opened: The connection.
+        domain: The domain.
+
+    Raises:
+        libvirtError: There is no such domain, or libvirt does not answer.
+    """
+
+    def asked(function: Callable[..., T], *arguments: Any) -> T | None:
+        # What a version of libvirt or its library lacks is not told; a domain that is gone is.
+        try:
+            return function(*arguments)
+        except AttributeError:
+            return None
+        except library.libvirtError as error:
+            if error.get_error_code() == _NO_DOMAIN:
+                raise
+            return None
+
+    state, listed = domain.state(), asked(domain.listAllSnapshots) or ()
+    copies = [f"snapshot {_of(each.getXMLDesc(0))}" for each in listed]
+    marks = asked(lambda: domain.listAllCheckpoints()) or ()
+    copies += [f"checkpoint {_of(each.getXMLDesc(0))}" for each in marks]
+    # Kept: else whoever else asks for it would find it gone.
+    last = library.VIR_DOMAIN_JOB_STATS_COMPLETED | library.VIR_DOMAIN_JOB_STATS_KEEP_COMPLETED
+    counted = asked(opened.domainListGetStats, [domain], library.VIR_DOMAIN_STATS_VCPU) or ()
+    told: Mapping[str, Any] = next((stats for _, stats in counted), {})
+    return Look(
+        (int(state[0]), int(state[1])),
+        tuple(copies),
+        dict(asked(domain.jobStats) or {}),
+        dict(asked(domain.jobStats, last) or {}),
+        1024 * int(domain.info()[2]),
+        delays_in(told),
+    )
+
+
+def delays_in(told: Mapping[str, Any]) -> dict[int, int]:
+    """Return how long each vCPU waited so far (ns), from ``vcpu.N.delay`` of its statistics."""
+    found = {}
+    for name, value in told.items():
+        if (match := re.fullmatch(r"vcpu\.(\d+)\.delay", name)) and isinstance(value, int):
+            found[int(match[1])] = value
+    return found
+
+
+def befallen(look: Look, memory: int) -> Iterator[str]:
+    """Yield what befell a domain so far, a phrase each.
+
+    Args:
+        look: What libvirt tells of it.
+        memory: What it was given, in bytes.
+    """
+    state, why = look.state
+    if state == PAUSED:
+        yield f"it is paused{' ' if why in PAUSES else ''}{PAUSES.get(why, '')}"
+    elif state != RUNNING:
+        yield "it sleeps" if state == SUSPENDED else f"it is in libvirt's state {state}"
+    elif why in RESUMED:
+        yield RESUMED[why]
+    yield from look.copies
+    if job := _operation(look.job):
+        yield f"{job} under way"
+    if job := _operation(look.ended):
+        # Two alike are told apart by how long they took, which libvirt has in ms.
+        yield f"{job} that took {look.ended.get('time_elapsed', 'some')} ms"
+    # Libvirt was asked for whole KiB.
+    if look.memory < memory >> 10 << 10:
+        yield f"ballooned: it has {look.memory} bytes of {memory}"
+
+
+def _operation(job: Mapping[str, Any]) -> str:
+    if job.get("type", _NO_JOB) == _NO_JOB:
+        return ""
+    number = job.get("operation", 0)
+    return "" if number == _START else OPERATIONS.get(number, "a job of libvirt's")
+
+
+def _of(xml: str) -> str:
+    told = ET.fromstring(xml)
+    return f"{told.findtext('name')} of {told.findtext('creationTime')}"
+
+
+async def swapped(host: Host, pid: int) -> str:
+    """Return how much of a process's memory is swapped out, in words; empty if none is.
+
+    It is told anew whenever it is another amount: what lies there untouched disturbs nothing.
+    """
+    try:
+        status = (await host.read(f"/proc/{pid}/status")).decode(errors="replace")
+    except OSError:
+        return ""
+    found = _SWAPPED.search(status)
+    if found is None or int(found[1]) == 0:
+        return ""
+    return f"swapped: {found[1]} KiB of its QEMU are on the host's swap"
+
+
+@dataclass(frozen=True)
+class Waits:
+    """How long vCPUs had waited at one look.
+
+    Args:
+        asked: When it was asked for (s, Unix time, this computer's clock).
+        told: When it was told; it was read between the two.
+        delays: vCPU to nanoseconds.
+    """
+
+    asked: float
+    told: float
+    delays: Mapping[int, int]
+
+
+@dataclass
+class Looks:
+    """The last looks at one domain, of which two stand on either side of a cell."""
+
+    _kept: list[Waits] = field(default_factory=list)
+
+    def add(self, asked: float, told: float, look: Look) -> None:
+        """Keep what one look told of waiting."""
+        self._kept.append(Waits(asked, told, look.delays))
+        del self._kept[:-_KEEP]
+
+    def figures(self, begun: float, ended: float) -> HypervisorFigures | None:
+        """Return how long each vCPU waited, from just before a while to just after it.
+
+        None where there is no look on either side of it, or libvirt told nothing.
+        """
+        return waited(self._kept, begun, ended)
+
+
+def waited(looks: Sequence[Waits], begun: float, ended: float) -> HypervisorFigures | None:
+    """Return how long each vCPU waited between the looks that are next to a while.
+
+    Args:
+        looks: In the order of time.
+        begun: The while's begin (s, Unix time).
+        ended: Its end.
+    """
+    before = [each for each in looks if each.told <= begun]
+    after = [each for each in looks if each.asked >= ended]
+    if not before or not after:
+        return None
+    first, last = before[-1], after[0]
+    seconds = last.told - first.asked
+    grown = {
+        vcpu: last.delays[vcpu] - first.delays[vcpu]
+        for vcpu in sorted(first.delays.keys() & last.delays.keys())
+    }
+    if seconds <= 0 or not grown or min(grown.values()) < 0:
+        return None
+    figure = HypervisorFigure(
+        "vcpu-delay",
+        "how long a vCPU was ready while others had its CPU, per second",
+        "s/s",
+        tuple(delay * 1e-9 / seconds for delay in grown.values()),
+        tuple(grown),
+    )
+    return HypervisorFigures(SOURCE, round(seconds, 3), "vCPU", (figure,))
