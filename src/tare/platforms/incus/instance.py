@@ -9,6 +9,7 @@ from typing import Any
 from tare.errors import InputError, MachineFault
 from tare.hosts.topology import cpu_list
 from tare.platforms.contract import MachineSpec
+from tare.platforms.incus.befallen import befallen
 from tare.platforms.incus.options import IncusOptions
 from tare.platforms.incus.parcels import AGENT_INSIDE, CONFIGURATION
 from tare.platforms.incus.server import KINDS, Facts, Server
@@ -203,6 +204,7 @@ class IncusInstance(VirtualMachine):
         self._gone = gone
         self._project = project_of(spec.name)
         self._pid: int | None = None
+        self._home = ""
         self._is_container = wanted["type"] == KINDS["container"]
 
     async def power_on(self) -> None:
@@ -234,6 +236,7 @@ class IncusInstance(VirtualMachine):
     async def applied(self) -> Mapping[str, Any]:
         """Return what the server says that it is."""
         found = await self._server.instance(self._project, self._spec.name)
+        self._home = str(found.get("location") or "")
         self._pid = _pid(await self._state())
         config = found.get("expanded_config") or {}
         scheduling: dict[str, Any] = {
@@ -274,12 +277,15 @@ class IncusInstance(VirtualMachine):
         return cost_in(await self._state())
 
     async def disturbances(self) -> tuple[str, ...]:
-        """Return what befell it: snapshots, backups, and the end of its first process."""
+        """Return what befell it: snapshots, backups, another member, limit or first process."""
         try:
             told = [*await self._server.befallen(self._project, self._spec.name)]
-            pid = _pid(await self._state())
+            found = await self._server.instance(self._project, self._spec.name)
+            state = await self._state()
         except Missing:
             return (f"it left {self._server.name}",)
+        told += befallen(found, state, self._wanted, self._home)
+        pid = _pid(state)
         if self._pid is not None and pid != self._pid:
             told.append(f"it was started anew: process {pid}")
         return tuple(told)

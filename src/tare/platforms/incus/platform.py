@@ -41,7 +41,7 @@ from tare.platforms.incus.parcels import container_image
 from tare.platforms.incus.server import DRIVERS, IMAGES, VOLUMES, Facts, Server
 from tare.platforms.incus.session import IncusSession, logged_in
 from tare.platforms.linux.writes import FOLDER
-from tare.platforms.vendors.offer import CHANNEL, NOTES
+from tare.platforms.vendors.offer import CHANNEL, NOTES, SWAP_UNTOLD
 from tare.platforms.vendors.platform import Order, Seen, VendorPlatform, image_named, require_cpus
 
 PROJECT = "incus-project"
@@ -272,6 +272,7 @@ def _stated_vm(options: IncusOptions) -> Statement:
             devices=frozenset({"paravirtual"}),
             notes=(
                 *NOTES,
+                SWAP_UNTOLD,
                 "VMs have virtio devices alone, and boot by UEFI",
                 "each vCPU that is pinned has a host CPU of its own; pins are what the server says",
                 "servers before Incus count no CPU time of VMs",

@@ -21,7 +21,7 @@ from tare.platforms.ovirt.making import Making, words_of
 from tare.platforms.ovirt.options import KNOBS, OvirtOptions
 from tare.platforms.ovirt.session import OvirtSession, load
 from tare.platforms.ovirt.vm import OvirtVm
-from tare.platforms.vendors.offer import CHANNEL, NOTES
+from tare.platforms.vendors.offer import CHANNEL, NOTES, SWAP_UNTOLD
 from tare.platforms.vendors.options import ANY
 from tare.platforms.vendors.platform import (
     Order,
@@ -85,6 +85,7 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
                 devices=frozenset({"paravirtual", "emulated"}),
                 notes=(
                     *NOTES,
+                    SWAP_UNTOLD,
                     "VMs are pinned to one host and have no balloon",
                     "the engine's figures are averages without a time: none is shown",
                     "the key of a machine is on a CD that the engine keeps with the VM until that "

@@ -27,7 +27,7 @@ from tare.platforms.proxmox.rights import missing, needed
 from tare.platforms.proxmox.session import ProxmoxSession, load
 from tare.platforms.proxmox.vm import ProxmoxVm, affinity, remove_patiently, settings
 from tare.platforms.vendors.faults import Refused
-from tare.platforms.vendors.offer import CHANNEL, NOTES
+from tare.platforms.vendors.offer import CHANNEL, NOTES, SWAP_UNTOLD
 from tare.platforms.vendors.options import ANY
 from tare.platforms.vendors.platform import Order, Seen, VendorPlatform, image_named, require_cpus
 from tare.platforms.vendors.session import opened
@@ -99,6 +99,7 @@ class Proxmox(VendorPlatform[ProxmoxOptions, ProxmoxSession]):
                 devices=frozenset({"paravirtual", "emulated"}),
                 notes=(
                     *NOTES,
+                    SWAP_UNTOLD,
                     "`affinity` confines the whole QEMU: the vCPUs of one VM share its CPUs",
                     "only root@pam by password may pin; with a token, pinned scenarios are skipped",
                     "what the node tells of a VM's CPU time are averages over minutes",

@@ -5,8 +5,11 @@ from __future__ import annotations
 NO_NETWORK = "workloads over the network are skipped: Tare makes no network on that host"
 NO_DISK = "machines have no disk of their own yet: disk workloads and the toolbox are skipped"
 WITHHELD = (
-    "cells during which the VM migrated, was snapshotted or backed up, ballooned or swapped are "
-    "withheld"
+    "cells are withheld during which, as its API tells, the machine migrated, was snapshotted or "
+    "backed up, started anew, or had its memory changed"
+)
+SWAP_UNTOLD = (
+    "what its host swaps out of a machine its API does not tell: no cell is withheld for it"
 )
 DIALS = "the agent dials back to `callback` over TLS, with a key of its own on a CD (TARE-CFG)"
 CHANNEL = "TLS, dialled by the agent to `callback`"

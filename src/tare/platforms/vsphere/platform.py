@@ -79,6 +79,7 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
                     "ready and co-stop time are told for whole intervals of 20 s, and never less",
                     "a free ESXi refuses every change by its API",
                     *NOTES,
+                    "so are cells while ESXi tells that memory is ballooned, swapped or compressed",
                 ),
             ),
             elsewhere=True,
