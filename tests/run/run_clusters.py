@@ -15,6 +15,7 @@ from tare.agent.barrier import Barrier
 from tare.agent.client import Outcome
 from tare.hosts import Host, Ledger, LocalHost
 from tare.images.cache import default_cache
+from tare.images.toolbox.recipe import Kind
 from tare.images.toolbox.toolbox import prepare_toolbox
 from tare.platforms.contract import Context, MachineSpec, Shape, ToolboxFiles
 from tare.platforms.linux.network import spanning_network
@@ -59,30 +60,34 @@ def assert_nothing_is_left(home: Path, folder: Path) -> None:
 
 
 @asynccontextmanager
-async def tiny_cluster(context: Context, platform: str = "bare") -> AsyncIterator[RunningCluster]:
+async def tiny_cluster(
+    context: Context, platform: str = "bare", toolbox: Kind = "hadoop", shape: Shape = SHAPE
+) -> AsyncIterator[RunningCluster]:
     """Hold a cluster of two machines of a platform, a master and a slave, that is up."""
-    async with tiny_machines(context, platform) as cluster:
+    async with tiny_machines(context, platform, toolbox, shape) as cluster:
         await cluster.bring_up()
         yield cluster
 
 
 @asynccontextmanager
-async def tiny_machines(context: Context, platform: str = "bare") -> AsyncIterator[RunningCluster]:
+async def tiny_machines(
+    context: Context, platform: str = "bare", toolbox: Kind = "hadoop", shape: Shape = SHAPE
+) -> AsyncIterator[RunningCluster]:
     """Hold a cluster of two machines of a platform that is not up yet."""
     host, agent = context.host, context.agent
-    box = await prepare_toolbox(host, "hadoop", agent=agent, cache=context.cache)
+    box = await prepare_toolbox(host, toolbox, agent=agent, cache=context.cache)
     files = ToolboxFiles(image=box.image, digest=box.digest, tree=box.tree)
     made_by = installed().platforms[platform]
     options = made_by.options()
     wanted = Cluster.model_validate({"tasks": 1})
     async with AsyncExitStack() as held:
         whole = await held.enter_async_context(spanning_network([context], True))
-        prepared = await made_by.prepare(context, options, SHAPE, False)
+        prepared = await made_by.prepare(context, options, shape, False)
         machines = {}
         for role in ("subject", "slave-1"):
             name = f"tare-test-{os.getpid()}-{role}"
             spec = MachineSpec(
-                *(name, SHAPE, (), context.ledger.path.parent / name, False, role),
+                *(name, shape, (), context.ledger.path.parent / name, False, role),
                 toolbox=files,
                 network=whole.on(host.name),
                 way="bridge",
@@ -93,7 +98,7 @@ async def tiny_machines(context: Context, platform: str = "bare") -> AsyncIterat
             held.push_async_callback(machine.stop)
             await machine.ready(60)
         addresses = {role: whole.links[each.name].address for role, each in machines.items()}
-        layout = layout_for(wanted, addresses, SHAPE.memory, SHAPE.vcpus)
+        layout = layout_for(wanted, addresses, shape.memory, shape.vcpus)
         members = {
             name: Member(name, machine, layout.addresses[name])
             for name, machine in zip(layout.addresses, machines.values(), strict=True)

@@ -42,6 +42,7 @@ scenarios:
   together: {cluster: {slaves: 1, master: with-first, memory: 2GiB}}
 workloads:
   dfsio: {size: 16MiB, files: 2}
+  dfsio-once: {workload: dfsio, scenarios: [two], size: 16MiB, files: 2, replication: 1}
   terasort: {size: 10MB, scenarios: [two]}
   wordcount: {copies: 1, scenarios: [two]}
 """
@@ -101,7 +102,8 @@ def test_clusters_of_bare_machines_and_containers_do_all_jobs(
     done = tare("run", study, "--out", folder, limit_s=3600)
     assert done.returncode == 0, done.stdout + done.stderr
     ended = of_type(folder, "cell_finished")
-    assert [cell["status"] for cell in ended] == ["ok"] * 16, ended
+    assert [cell["status"] for cell in ended] == ["ok"] * 20, ended
+    assert_copies_are_those_of_the_jobs(folder)
     ready, stopped = of_type(folder, "cluster_ready"), of_type(folder, "cluster_stopped")
     assert len(ready) == len(stopped) == 8
     copies = {event["scenario"]: event["facts"]["effective_replication"] for event in ready}
@@ -113,6 +115,24 @@ def test_clusters_of_bare_machines_and_containers_do_all_jobs(
     assert "Jobs of Hadoop, phase by phase" in report
     assert "copies" in report
     assert_nothing_is_left(tmp_path, folder)
+
+
+def assert_copies_are_those_of_the_jobs(folder: Path) -> None:
+    """Of two slaves TestDFSIO makes two copies unless it is told otherwise, TeraSort makes one."""
+    jobs = {cell["cell"]: cell["facts"]["job"] for cell in of_type(folder, "cell_finished")}
+    written: dict[tuple[int, str], dict[str, float]] = {}
+    for cell in of_type(folder, "cell_started"):
+        if cell["scenario"] != "two":
+            continue
+        job, label = jobs[cell["cell"]], cell["workload"]
+        wanted = {"dfsio": 2, "dfsio-once": 1, "terasort": 1, "wordcount": 2}
+        assert job["replication"] == wanted[label], cell
+        by_label = written.setdefault((cell["block"], cell["arm"]), {})
+        by_label[label] = float(job["hdfs_written_bytes"])
+    assert len(written) == 4
+    for told in written.values():
+        # What DataNodes counted is as many copies as were told; Hadoop keeps some files beside.
+        assert 1.5 < told["dfsio"] / told["dfsio-once"] < 2.2, told
 
 
 @pytest.mark.acceptance

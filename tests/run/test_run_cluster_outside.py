@@ -34,7 +34,7 @@ from tare.workloads.mapreduce.daemons import (
 )
 from tare.workloads.mapreduce.sizes import sizes_for
 
-pytestmark = [*NEEDS, pytest.mark.acceptance, pytest.mark.timeout(1800)]
+pytestmark = [*NEEDS, pytest.mark.acceptance, pytest.mark.timeout(2400)]
 NOBODY = 65534
 UP_S = 300.0
 LAYOUT = Layout(
@@ -58,6 +58,8 @@ scenarios:
   theirs: {{cluster: {{external: {conf}}}}}
 workloads:
   wordcount: {{copies: 1}}
+  dfsio: {{size: 16MiB, files: 2}}
+  terasort: {{size: 10MB}}
 """
 # A root of its own, and processes that end with the first of them.
 _ROOM = """tree=$1; disk=$2; shift 2
@@ -196,10 +198,10 @@ def test_jobs_are_done_on_a_cluster_of_another_user_and_leave_nothing(
         (conf / name).write_text(text)
     with another_users_cluster(agent_program, tmp_path / "disk") as theirs:
         argv = [*theirs.inside, str(TARE), "run", str(study), "--out", str(folder)]
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=1200)
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=1500)
         assert done.returncode == 0, done.stdout + done.stderr
         ended = of_type(folder, "cell_finished")
-        assert [cell["status"] for cell in ended] == ["ok"] * 2, ended
+        assert [cell["status"] for cell in ended] == ["ok"] * 6, ended
         for event in of_type(folder, "cluster_ready"):
             facts = event["facts"]
             assert (facts["outside"], facts["user"], facts["slaves"]) == (True, "root", 1)

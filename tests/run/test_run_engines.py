@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from run.run_clusters import NEEDS, assert_nothing_is_left, written
+from run.run_clusters import (
+    NEEDS,
+    assert_nothing_is_left,
+    carried_out,
+    this_host,
+    tiny_cluster,
+    written,
+)
 from run.run_driving import of_type, tare
+from tare.platforms.contract import Shape
+from tare.workloads import WORKLOADS
+from tare.workloads.mapreduce.job import Step
 
 pytestmark = NEEDS
 STUDY = """
@@ -38,6 +50,16 @@ OF_HIVE = """
 OF_MAHOUT = """
   kmeans: {vectors: 2000, dimensions: 3, iterations: 2}
 """
+COPIED: dict[str, tuple[dict[str, Any], str]] = {
+    "wordcount": ({"copies": 1}, "wordcount/out"),
+    "terasort": ({"size": "1MB"}, "terasort/out"),
+    "dfsio": ({"size": "2MiB", "files": 2}, "dfsio/io_data"),
+    "wordcount by Spark": ({"copies": 1, "engine": "spark"}, "wordcount/out"),
+    "aggregate by Hive": ({"rows": 1000, "files": 1, "engine": "hive"}, "aggregate/out"),
+    "kmeans": ({"vectors": 1000, "files": 1, "iterations": 1}, "kmeans/found/clusteredPoints"),
+}
+"""What a job is told, and the folder of its output."""
+LARGE = Shape(2, 1536 << 20, 2 << 30)
 Begin = Callable[[str], tuple[Path, Path]]
 """Writes a study, and returns its file and the folder of its run."""
 TIMES = 2 * 2
@@ -107,6 +129,34 @@ def test_hive_answers_queries_in_bare_machines_and_containers(begin: Begin) -> N
     # Of Hive's queries a sum is one job of MapReduce, and a sum over a join two.
     by_hive = [steps["query"]["job"]["jobs"] for steps in steps_of(begin, OF_HIVE)]
     assert sorted(map(len, by_hive)) == [1] * TIMES + [2] * TIMES
+
+
+@pytest.mark.acceptance
+@pytest.mark.timeout(1500)
+async def test_copies_that_a_job_asks_for_are_those_that_hdfs_is_told_of(
+    tmp_path: Path, agent_program: Path
+) -> None:
+    """HDFS keeps how many copies of a file are wanted, however few machines there are."""
+    found: dict[str, set[int]] = {}
+    with this_host(tmp_path, agent_program) as context:
+        async with tiny_cluster(context, "bare", "analytics", LARGE) as cluster:
+            for name, (parameters, output) in COPIED.items():
+                work = WORKLOADS[name.partition(" ")[0]]
+                given = {"replication": 2, "output_replication": 2, **parameters}
+                known = {key: given[key] for key in given if key in work.parameters.model_fields}
+                job = work.job(work.parameters.model_validate(known))
+                assert job is not None and job.copies == 2
+                look = Step("look", script=f'hdfs GET "/tare/{output}?op=LISTSTATUS"')
+                done = await carried_out(cluster, replace(job, steps=(*job.steps, look)))
+                said = json.loads(done.value["steps"]["look"]["output"])
+                found[name] = {
+                    each["replication"]
+                    for each in said["FileStatuses"]["FileStatus"]
+                    # Such as `_partition.lst`, which all of TeraSort's maps read.
+                    if each["type"] == "FILE" and not each["pathSuffix"].startswith("_")
+                }
+                assert done.value["replication"] == 1
+    assert found == {name: {2} for name in COPIED}
 
 
 @pytest.mark.acceptance

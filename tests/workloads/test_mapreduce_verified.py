@@ -1,0 +1,122 @@
+"""Outputs of TeraSort and TestDFSIO that are wrong, and caches that are to stay warm."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tare.workloads import WORKLOADS
+from tare.workloads.mapreduce.dfsio import MIB
+from tare.workloads.mapreduce.job import Job
+from tare.workloads.mapreduce.terasort import RECORD, bytes_of_parts, wrong_order
+
+RECORDS, CHECKSUM = 10_000, 0x1388F1BBCB7C5
+FILES, EACH = 3, 5
+
+
+def listed(**lengths: int) -> str:
+    """Return what HDFS says of a folder: files with their bytes; ``_`` for every hyphen."""
+    files = [
+        {"pathSuffix": name.replace("part_", "part-"), "length": length}
+        for name, length in lengths.items()
+    ]
+    return json.dumps({"FileStatuses": {"FileStatus": files}})
+
+
+def sorted_told(
+    report: str = f"checksum\t{CHECKSUM:x}\n", made: int | None = CHECKSUM, size: int = RECORDS
+) -> dict[str, Any]:
+    parts = listed(_SUCCESS=0, part_1=size * RECORD - 700, part_2=700, **{"_partition.lst": 129})
+    counters = {} if made is None else {"checksum": made}
+    return {
+        "generate": {"job": {"counters": counters}},
+        "report": {"output": report},
+        "parts": {"output": parts},
+    }
+
+
+def test_records_that_are_in_order_and_all_there_are_right() -> None:
+    assert wrong_order(sorted_told(), RECORDS) == ""
+    assert job_of("terasort", size=RECORDS * RECORD).check(sorted_told()) == ""
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        (sorted_told("error\tmisorder in part-00001 between 'b' and 'a'\n"), "out of order"),
+        (sorted_told("misorder\n"), "out of order"),
+        (sorted_told(""), "told no checksum"),
+        (sorted_told(f"checksums {CHECKSUM:x}\n"), "told no checksum"),
+        (sorted_told(f"checksum\t{CHECKSUM + 1:x}\n"), f"but {CHECKSUM:x} was made"),
+        (sorted_told(made=None), "but 0 was made"),
+        (sorted_told(size=RECORDS - 1), f"{(RECORDS - 1) * RECORD} bytes, not {RECORDS} records"),
+        (sorted_told(size=RECORDS + 1), f"not {RECORDS} records"),
+    ],
+)
+def test_a_wrong_sorted_output_is_no_result(told: dict[str, Any], words: str) -> None:
+    assert words in wrong_order(told, RECORDS)
+
+
+@given(st.lists(st.integers(0, 1 << 40), max_size=6), st.integers(0, 1 << 40))
+def test_only_what_reduces_wrote_counts_as_output(parts: list[int], other: int) -> None:
+    files = {f"part_r_{number}": length for number, length in enumerate(parts)}
+    assert bytes_of_parts(listed(_SUCCESS=other, **files)) == sum(parts)
+
+
+@given(st.text() | st.from_regex(r'\{"FileStatuses": .*\}'))
+def test_an_answer_of_hdfs_that_is_none_counts_no_bytes(text: str) -> None:
+    assert bytes_of_parts(text) == 0
+
+
+def job_of(name: str, **given: Any) -> Job:
+    job = WORKLOADS[name].job(WORKLOADS[name].parameters.model_validate(given))
+    assert job is not None
+    return job
+
+
+def moved(
+    write: str | None = "15", read: str | None = "15", length: int | None = FILES * EACH * MIB
+) -> dict[str, Any]:
+    def client(mib: str | None) -> dict[str, str]:
+        line = "" if mib is None else f"Total MBytes processed: {mib}\n"
+        return {"output": f"----- TestDFSIO -----\n{line}"}
+
+    files = "" if length is None else json.dumps({"ContentSummary": {"length": length}})
+    # json.dumps writes a blank behind a colon, which HDFS does not.
+    told = files.replace(": ", ":")
+    return {"write": client(write), "read": client(read), "files": {"output": told}}
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        (moved(), ""),
+        (moved(write="15.0"), ""),
+        (moved(write="10"), "TestDFSIO -write tells of 10 MiB, not of 15 MiB"),
+        (moved(read="20"), "TestDFSIO -read tells of 20 MiB, not of 15 MiB"),
+        (moved(read=None), "TestDFSIO -read tells of nothing"),
+        (moved(length=FILES * EACH * MIB - 1), f"of the {FILES * EACH * MIB} bytes"),
+        (moved(length=None), "HDFS holds nothing"),
+    ],
+)
+def test_bytes_that_testdfsio_or_hdfs_lack_are_told(told: dict[str, Any], words: str) -> None:
+    said = job_of("dfsio", size=FILES * EACH * MIB, files=FILES).check(told)
+    assert words in said and bool(said) == bool(words)
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_caches_stay_warm_for_reading_alone_and_where_a_study_says_so(warm: bool) -> None:
+    cold = {step.name: step.cold for step in job_of("dfsio", warm=warm).steps if step.measured}
+    assert cold == {"write": True, "read": not warm}
+
+
+def test_sync_and_copies_of_a_sorted_output_are_told_to_mapreduce() -> None:
+    job = job_of("terasort", output_replication=2, final_sync=False, replication=3)
+    by_name = {step.name: list(step.arguments) for step in job.steps}
+    assert "-Dmapreduce.terasort.output.replication=2" in by_name["sort"]
+    assert "-Dmapreduce.terasort.final.sync=false" in by_name["sort"]
+    assert "-Ddfs.replication=3" in by_name["generate"]
