@@ -20,12 +20,14 @@ from tare.events import (
     EventLog,
     MachineReady,
     MachineStarting,
+    MachineStopped,
     Observed,
     PlatformChecked,
     RunFinished,
     RunStarted,
 )
 from tare.run.folder import RunFolder
+from tare.run.outputs import digests, logs_and_files
 from tare.run.series import save_series
 
 RAW: Mapping[str, Mapping[str, Any]] = {"raw": {"excess_ns": np.arange(100, dtype="<u4")}}
@@ -58,6 +60,11 @@ def observed(block: int, arm: str, value: float) -> Event:
         cell=name_of(block, arm), metric="excess-max", unit="s", better="lower", kind="maximum",
         headline=True, value=value,
     )  # fmt: skip
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
 
 
 def make_run(path: Path, value: float = 1.0, told: Told = USUAL) -> Path:
@@ -102,13 +109,20 @@ def make_run(path: Path, value: float = 1.0, told: Told = USUAL) -> Path:
             for name, columns in told.series.items():
                 log.append(save_series(folder, cell, "subject", Series(name, columns)))
             kept = (block, arm) in told.withheld
+            said, logs = f"outputs/{arm}-{block}.txt", f"machines/{machine}"
+            _write(path / said, f"{arm} said {block}\n")
+            _write(path / logs / "console.log", f"{arm} booted for {block}\n")
             log.append(
                 CellFinished(
                     cell=cell,
                     status="withheld" if kept else "ok",
                     reason="the clock was wrong" if kept else "",
                     facts=told.facts,
+                    **logs_and_files(folder, (said, logs)),
                 )
+            )
+            log.append(
+                MachineStopped(machine=machine, expected=True, files=digests(folder, [logs]))
             )
             if arm == "oci":
                 log.append(BlockFinished(block=block))

@@ -21,7 +21,7 @@ from run.run_driving import tare
 from tare.analysis import compare_runs, load_run
 from tare.analysis.parquet import UnreadableSeries
 from tare.analysis.series_file import read_series
-from tare.analysis.verify import verify_run
+from tare.analysis.verify import _file, verify_run
 from tare.errors import InputError
 from tare.events import BlockFinished, EventLog, SeriesSaved, read_fold
 from tare.events.chain import read_seal, seal_path
@@ -58,6 +58,7 @@ def test_a_run_is_whole_as_it_was_written(run: Path) -> None:
     seal = read_seal(run / "events.jsonl")
     assert seal is not None and seal.digest == found.last
     assert (found.events, found.series) == (len(lines(run)), len(CELLS))
+    assert found.files == 2 * len(CELLS)
     assert load_run(run).doubts == ()
     assert verify_run(run, found.last[:12]).damage == ()
     assert "not 0123" in verify_run(run, "0123").damage[0]
@@ -110,6 +111,18 @@ def another_study(run: Path) -> None:
     (run / "study.yaml").write_bytes(STUDY + b"#")
 
 
+def another_log(run: Path) -> None:
+    (run / "machines" / "oci-2" / "console.log").write_text("nothing happened\n")
+
+
+def no_log(run: Path) -> None:
+    (run / "machines" / "bare-1" / "console.log").unlink()
+
+
+def another_output(run: Path) -> None:
+    (run / "outputs" / "bare-3.txt").write_text("bare said 4\n")
+
+
 def first_series(run: Path) -> Path:
     return sorted((run / "series").glob("*.parquet"))[0]
 
@@ -126,6 +139,9 @@ def first_series(run: Path) -> Path:
         (flipped, "changed or damaged"),
         (gone, "missing"),
         (another_study, "study.yaml"),
+        (another_log, "machines/oci-2/console.log: it was changed after it was recorded"),
+        (no_log, "machines/bare-1/console.log: it cannot be read: No such file"),
+        (another_output, "outputs/bare-3.txt: it was changed"),
     ],
 )
 def test_whatever_is_changed_is_noticed(
@@ -134,7 +150,7 @@ def test_whatever_is_changed_is_noticed(
     harm(run)
     found = verify_run(run)
     assert any(words in sentence for sentence in found.damage), found
-    if harm is not another_study:
+    if harm not in (another_study, another_log, no_log, another_output):
         assert any(words in doubt for doubt in load_run(run).doubts)
 
 
@@ -220,6 +236,12 @@ def test_series_elsewhere_are_never_opened(path: str, run: Path) -> None:
     moved = type(entry)(**{**vars(entry), "path": run / path})
     with pytest.raises(UnreadableSeries):
         read_series(moved)
+
+
+@pytest.mark.parametrize("name", ["../outside", "/etc/hostname", "machines/\0"])
+def test_logs_elsewhere_are_never_opened(name: str, tmp_path: Path) -> None:
+    assert "console.log" not in _file(make_run(tmp_path / "run"), name, "0" * 64)
+    assert _file(tmp_path / "run", name, "0" * 64)
 
 
 @pytest.mark.fuzz

@@ -8,7 +8,14 @@ from pathlib import Path
 
 from tare.analysis.parquet import UnreadableSeries
 from tare.analysis.series_file import require_recorded
-from tare.events import Calibrated, Fold, Record, UnreadableStream
+from tare.events import (
+    Calibrated,
+    CellFinished,
+    Fold,
+    MachineStopped,
+    Record,
+    UnreadableStream,
+)
 from tare.events.chain import Chain, read_seal
 from tare.events.stream import read_entries
 from tare.plaintext import plain_line
@@ -28,6 +35,7 @@ class Findings:
         damage: What is not as it was written, one sentence each.
         notes: What is no damage and yet should be known.
         calibrated: What the agent and others told of each host before the first block.
+        files: How many logs and programs' outputs were compared with their recorded hashes.
     """
 
     events: int
@@ -37,6 +45,7 @@ class Findings:
     damage: tuple[str, ...]
     notes: tuple[str, ...]
     calibrated: tuple[Calibrated, ...] = ()
+    files: int = 0
 
 
 def verify_run(folder: Path, last: str = "") -> Findings:
@@ -48,10 +57,14 @@ def verify_run(folder: Path, last: str = "") -> Findings:
     """
     stream = folder / "events.jsonl"
     fold, chain, damage = Fold(), Chain(read_seal(stream)), []
+    files: dict[str, str] = {}
     try:
         for each in read_entries(stream, chain):
             if isinstance(each, Record):
                 fold.take(each)
+                if isinstance(each.event, CellFinished | MachineStopped):
+                    # A cell that is measured again writes its file again.
+                    files |= each.event.files
     except UnreadableStream as error:
         damage.append(str(error))
     damage += [f"{stream.name}: {doubt}" for doubt in (*fold.doubts, *chain.doubts())]
@@ -63,12 +76,14 @@ def verify_run(folder: Path, last: str = "") -> Findings:
             require_recorded(entry)
         except UnreadableSeries as error:
             damage.append(plain_line(str(error), _LONGEST_PATH))
+    damage += [told for name, sha in files.items() if (told := _file(folder, name, sha))]
     damage += _study(folder, fold)
     return Findings(
         events=chain.lines,
         chained=chain.chained,
         last=chain.digest if chain.chained else "",
         series=len(entries),
+        files=len(files),
         damage=tuple(damage),
         notes=tuple(_notes(folder, stream, chain, fold, {entry.path for entry in entries})),
         calibrated=tuple(fold.calibrated.values()),
@@ -84,6 +99,21 @@ def series_doubts(folder: Path, fold: Fold) -> tuple[str, ...]:
         except UnreadableSeries as error:
             found.append(plain_line(str(error), _LONGEST_PATH))
     return tuple(found)
+
+
+def _file(folder: Path, name: str, sha256: str) -> str:
+    """Return what is wrong with a log or an output; empty if it is as it was recorded."""
+    shown = plain_line(name, _LONGEST_PATH)
+    try:
+        path = (folder / name).resolve()
+        if not path.is_relative_to(folder.resolve()):
+            return f"{shown}: it is not in the run's folder"
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+    except (OSError, ValueError) as error:
+        # A ValueError is of a path with a zero byte.
+        return f"{shown}: it cannot be read: {getattr(error, 'strerror', None) or error}"
+    return "" if found == sha256 else f"{shown}: it was changed after it was recorded"
 
 
 def _study(folder: Path, fold: Fold) -> list[str]:

@@ -27,13 +27,13 @@ def verify(
         str, typer.Option(metavar="HASH", help="The last hash, as the run told it at its end.")
     ] = "",
 ) -> None:
-    """Say whether a run's folder is as the run wrote it: no event or series changed or missing."""
+    """Say whether a run's folder is as the run wrote it: no event, series or log has changed."""
     from tare.analysis.verify import verify_run
     from tare.run.calibration_words import calibration_lines
     from tare.run.folder import open_folder
 
     found = verify_run(open_folder(directory).path, last)
-    tell(f"{found.events} events, {found.series} series")
+    tell(f"{found.events} events, {found.series} series, {found.files} logs and outputs")
     if found.last:
         tell(f"last hash: {found.last}", wrapped=False)
     for each in found.calibrated:

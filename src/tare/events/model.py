@@ -196,7 +196,10 @@ class MachineReady(Base):
 
 
 class MachineStopped(Base):
-    """The machine is gone; ``reason`` tells an unexpected end, with its last console lines."""
+    """The machine is gone; ``reason`` tells an unexpected end, with its last console lines.
+
+    ``files`` are its logs, relative to the run's folder, each with its SHA-256 in hexadecimal.
+    """
 
     type: Literal["machine_stopped"] = "machine_stopped"
     machine: str
@@ -204,6 +207,7 @@ class MachineStopped(Base):
     reason: str = ""
     console_tail: tuple[str, ...] = ()
     host_cost: dict[str, float] = Field(default_factory=dict)
+    files: dict[str, str] = Field(default_factory=dict)
 
 
 class ClusterReady(Base):
@@ -276,7 +280,10 @@ class SeriesSaved(Base):
 
 
 class CellFinished(Base):
-    """The cell ended: ``ok``, ``failed`` (with its reason) or ``withheld`` (not to be believed)."""
+    """The cell ended: ``ok``, ``failed`` (with its reason) or ``withheld`` (not to be believed).
+
+    ``files`` are those of ``logs`` that are written by then, each with its SHA-256 in hexadecimal.
+    """
 
     type: Literal["cell_finished"] = "cell_finished"
     cell: str
@@ -287,6 +294,7 @@ class CellFinished(Base):
     logs: tuple[str, ...] = ()
     measured_s: float = 0.0
     facts: dict[str, Any] = Field(default_factory=dict)
+    files: dict[str, str] = Field(default_factory=dict)
 
 
 class BlockFinished(Base):

@@ -25,7 +25,7 @@ from tare.run.host_trace import HostTracing, trace_of_cell
 from tare.run.hypervisor_side import HypervisorSide
 from tare.run.memory_traffic import MemoryTraffic
 from tare.run.neighbours import LoadReport, Loads
-from tare.run.outputs import save_output
+from tare.run.outputs import logs_and_files, save_output
 from tare.run.progress_estimate import Watch
 from tare.run.series import save_series
 from tare.run.standstill import Standstills
@@ -383,7 +383,7 @@ class Attempt:
                 status="withheld" if why else "ok",
                 reason=why,
                 warnings=(*texts(measured.outcome.value), *warnings(measured.loads)),
-                logs=self.logs,
+                **logs_and_files(context.folder, self.logs),
                 measured_s=measured.took_s,
                 facts=measured.facts() | (self.in_step.facts() if self.in_step else {}),
             )

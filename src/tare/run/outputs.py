@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,32 @@ def save_output(
     text = said if plain else json.dumps(said, indent=1)
     put(path, str(text).encode(errors="replace"))
     return folder.relative(path)
+
+
+def digests(folder: RunFolder, names: Iterable[str]) -> dict[str, str]:
+    """Return the SHA-256, in hexadecimal, of each file that is there by now.
+
+    Args:
+        folder: The run's folder.
+        names: Files, and folders with all that is in them, relative to it.
+    """
+    found: dict[str, str] = {}
+    for name in names:
+        place = folder.path / name
+        for path in [place] if place.is_file() else sorted(place.rglob("*")):
+            # A file that cannot be read costs no cell; it is then one that nobody vouches for.
+            with suppress(OSError):
+                if path.is_file() and not path.is_symlink():
+                    with path.open("rb") as file:
+                        digest = hashlib.file_digest(file, "sha256").hexdigest()
+                    found[folder.relative(path)] = digest
+    return found
+
+
+def logs_and_files(folder: RunFolder, names: tuple[str, ...]) -> dict[str, Any]:
+    """Return the fields by which the end of a cell names its logs, with their digests."""
+    written = [name for name in names if (folder.path / name).is_file()]
+    return {"logs": names, "files": digests(folder, written)}
 
 
 async def save_logs(host: Host, workdir: Path, kept: Path) -> None:

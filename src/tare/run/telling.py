@@ -10,6 +10,7 @@ from tare.events import CellFinished, CellStarted, MachineStopped, Observed
 from tare.platforms.contract import SUBJECT
 from tare.run.believable import require_possible
 from tare.run.neighbours import LoadReport
+from tare.run.outputs import digests, logs_and_files
 
 if TYPE_CHECKING:
     from tare.events import Event
@@ -78,7 +79,13 @@ def tell_failed(
 ) -> None:
     """Tell that a cell has failed, and why."""
     context.log.append(
-        CellFinished(cell=cell.id, status="failed", reason=reason, transient=transient, logs=logs)
+        CellFinished(
+            cell=cell.id,
+            status="failed",
+            reason=reason,
+            transient=transient,
+            **logs_and_files(context.folder, logs),
+        )
     )
 
 
@@ -97,6 +104,7 @@ def tell_stopped(
 ) -> None:
     """Tell that a machine is no more, and why where that was not wanted."""
     tail = fault.console_tail if isinstance(fault, MachineFault) else ()
+    logs = context.folder.machines / machine
     context.log.append(
         MachineStopped(
             machine=machine,
@@ -104,6 +112,7 @@ def tell_stopped(
             reason=str(fault) if fault else "",
             console_tail=tail,
             host_cost=dict(cost or {}),
+            files=digests(context.folder, [context.folder.relative(logs)]),
         )
     )
 
