@@ -9,7 +9,7 @@ from pathlib import Path
 
 from report.report_jobs import write_jobs_run
 from report.report_synthetic import write_run
-from tare.analysis import course, job_phases, load_balancer, monitoring
+from tare.analysis import course, job_phases, monitoring, proxied_cells
 from tare.events import host_schedule, hypervisor
 from tare.report import rare
 
@@ -42,7 +42,7 @@ def loaded(run: Path) -> list[str]:
 
 def test_a_part_is_asked_for_by_the_names_that_it_reads() -> None:
     assert rare.TRACE == host_schedule.FACTS
-    assert rare.PROXY == load_balancer.FACT
+    assert rare.PROXY == proxied_cells.FACT
     assert rare.JOB == job_phases.JOB
     assert rare.HYPERVISOR == hypervisor.FACT
     assert rare.RESPONSES == course.SERIES

@@ -87,7 +87,7 @@ def told_faults(faults: Sequence[Mapping[str, Any]]) -> list[str]:
     return [
         f"{each['where']}: {each['count']} {_WORDS.get(each['what'], each['what'])}"
         for each in faults
-        if each["where"] not in (CLIENT, SWITCH)
+        if each["where"] in (MACHINE, PROXY)
     ]
 
 
