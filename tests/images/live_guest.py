@@ -17,6 +17,7 @@ from tare.agent.client import AgentClient
 from tare.platforms.vendors.callback import GREETING, Caller, Doors
 from tare.platforms.vendors.configuration import picture
 from tare.platforms.vendors.options import Place
+from tare.platforms.vendors.own_disk import scratch_words
 
 GATEWAY = "10.0.2.2"
 """What QEMU's user-mode network makes of this computer's loopback (qemu's documentation)."""
@@ -40,6 +41,8 @@ class LiveMachine:
         memory: MiB.
         told: Whether a CD with its configuration is attached.
         serial: Whether it is to speak on its second serial port.
+        disks: Further disks, by their files.
+        scratch: The bytes of the disk that it is told to format; 0: of none.
     """
 
     image: Path
@@ -49,6 +52,8 @@ class LiveMachine:
     memory: int = 384
     told: bool = True
     serial: bool = False
+    disks: tuple[Path, ...] = ()
+    scratch: int = 0
 
     def argv(self, configuration: Path, folder: Path) -> list[str]:
         """Return the command, but for its serial ports."""
@@ -58,12 +63,21 @@ class LiveMachine:
         told = ["-drive", cfg, "-device", "ide-cd,drive=told,bus=ide.1"]
         card = ["-netdev", "user,id=net", "-device", f"{self.nic},netdev=net"]
         device = "ide-cd,bus=ide.0" if self.medium == "cd" else "virtio-blk-pci"
+        more = [
+            word
+            for number, file in enumerate(self.disks)
+            for word in (
+                *("-drive", f"file={file},format=raw,if=none,id=more{number}"),
+                *("-device", f"virtio-blk-pci,drive=more{number}"),
+            )
+        ]
         return [
             *("qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none"),
             *("-machine", f"q35,smm={smm}", "-accel", "tcg", "-cpu", "max"),
             *("-m", f"{self.memory}M", *self._firmware(folder)),
             *("-drive", boot, "-device", f"{device},drive=image,bootindex=1"),
             *(told if self.told else ()),
+            *more,
             *(card if self.nic else ()),
         ]
 
@@ -117,6 +131,8 @@ async def booted(machine: LiveMachine, folder: Path) -> AsyncIterator[Booted]:
             told = {**caller.configuration, "callback": f"{GATEWAY}:{door.place.port}"}
             if machine.serial:
                 told["serial"] = "ttyS1"
+            if machine.scratch:
+                told |= scratch_words(machine.scratch)
             configuration = folder / "tare-cfg.iso"
             configuration.touch(0o600)
             configuration.write_bytes(picture(told))

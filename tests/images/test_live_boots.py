@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from images.live_guest import END_S, Booted, Firmware, LiveMachine, Medium, booted
+from tare.errors import WorkloadFault
 from tare.hosts import LocalHost
 from tare.images.cache import default_cache
 from tare.images.live.disc import TOOLS
@@ -31,6 +32,9 @@ pytestmark = [
 
 HELLO_S = 300.0
 SHORT = {"seconds": 0.2}
+SIZE = 48 << 20
+MAIL = {"work": "varmail", "seconds": 0.3, "files": 40, "mean_bytes": 4096, "threads": 4}
+MAIL |= {"memory_bytes": 256 << 20}
 
 
 def make(agent: Path, folder: Path, toolbox: Kind | None) -> Path:
@@ -131,6 +135,54 @@ async def test_too_little_memory_for_the_toolbox_is_told(equipped: Path, tmp_pat
         hello = await machine.client.hello(HELLO_S)
         told = hello.proof["live"]["toolbox"]
         assert told["on"] is None and "attach the image to it as a disk" in told["reason"]
+
+
+def disk(file: Path, at: int | None = None) -> Path:
+    """Make a disk; with something of somebody's at one place."""
+    with file.open("wb") as opened:
+        opened.truncate(SIZE)
+        if at is not None:
+            opened.seek(at)
+            opened.write(b"somebody's")
+    return file
+
+
+async def refused(machine: LiveMachine, folder: Path) -> str:
+    """Return why a machine has no disk of its own, which its workloads say too."""
+    kept = [file.read_bytes() for file in machine.disks]
+    async with booted(machine, folder) as found:
+        hello = await found.client.hello(HELLO_S)
+        told = hello.proof["live"]["scratch"]
+        assert told["device"] is None and hello.proof["scratch"] is None
+        with pytest.raises(WorkloadFault) as fault:
+            await found.client.run("filebench", MAIL, deadline_s=END_S)
+        assert told["reason"] in str(fault.value)
+        await found.client.shutdown()
+        assert await asyncio.wait_for(found.process.wait(), END_S) == 0
+    # Nothing was written to anything.
+    assert [file.read_bytes() for file in machine.disks] == kept
+    return str(told["reason"])
+
+
+async def test_a_disk_with_anything_on_it_is_not_formatted(image: Path, tmp_path: Path) -> None:
+    disks = (disk(tmp_path / "begun", 1080), disk(tmp_path / "ended", SIZE - 20))
+    machine = LiveMachine(image, "bios", disks=disks, scratch=SIZE)
+    why = await refused(machine, tmp_path)
+    assert "vda has something on it" in why and "vdb has something on it" in why
+
+
+@pytest.mark.acceptance
+async def test_of_two_empty_disks_none_is_formatted(equipped: Path, tmp_path: Path) -> None:
+    disks = (disk(tmp_path / "one"), disk(tmp_path / "other"))
+    machine = LiveMachine(equipped, "bios", "disk", memory=512, disks=disks, scratch=SIZE)
+    assert "vdb and vdc are all empty" in await refused(machine, tmp_path)
+
+
+@pytest.mark.acceptance
+async def test_without_a_toolbox_nothing_is_formatted(image: Path, tmp_path: Path) -> None:
+    machine = LiveMachine(image, "bios", disks=(disk(tmp_path / "one"),), scratch=SIZE)
+    why = await refused(machine, tmp_path)
+    assert "mkfs.ext4" in why and "`tare image live`" in why
 
 
 @pytest.mark.acceptance

@@ -88,6 +88,8 @@ class Vm:
     firmware: dict[str, Any] = field(default_factory=dict)
     drives: list[Drive] = field(default_factory=list)
     disks: list[str] = field(default_factory=list)
+    added: list[tuple[str, str]] = field(default_factory=list)
+    """Disks that were attached later: by what, and the file."""
     cards: list[Card] = field(default_factory=list)
     snapshots: list[str] = field(default_factory=list)
     started: float = 0.0

@@ -172,6 +172,37 @@ def add_drive(host: Host, given: Given, objects: list[Any]) -> Made:
     return ()
 
 
+@cmdlet("New-VHD", "Path", "SizeBytes", "Fixed")
+def new_disk(host: Host, given: Given, objects: list[Any]) -> Made:
+    require_rights(host, "New-VHD")
+    path, size = given["Path"], given["SizeBytes"]
+    if path_of(path) in host.files:
+        words = f"Failed to create the virtual hard disk. The file '{path}' exists. (0x80070050)."
+        raise refused("ResourceExists", "New-VHD", words)
+    if not 3 << 20 <= size <= 64 << 40 or size % 512:
+        words = "Failed to create the virtual hard disk. One of its sizes is not valid."
+        raise refused("InvalidParameter", "New-VHD", words)
+    host.files[path_of(path)] = b"an empty disk of %d bytes" % size
+    yield {"Path": path, "Size": size}
+
+
+@cmdlet("Add-VMHardDiskDrive", "Path", "ControllerType", "ControllerNumber", "ControllerLocation")
+def add_disk(host: Host, given: Given, objects: list[Any]) -> Made:
+    for vm in objects:
+        require_file(host, given["Path"], "Add-VMHardDiskDrive")
+        if given["ControllerType"] == "IDE":
+            if vm.generation == 2:
+                words = "Generation 2 virtual machines do not support IDE controllers."
+                raise refused("InvalidParameter", "Add-VMHardDiskDrive", words)
+            place = (given["ControllerNumber"], given["ControllerLocation"])
+            taken = {(0, number) for number in range(len(vm.disks))}
+            if place in taken | {(each.number, each.location) for each in vm.drives}:
+                words = "The specified location is already in use."
+                raise refused("InvalidParameter", "Add-VMHardDiskDrive", words)
+        vm.added.append((given["ControllerType"], given["Path"]))
+    return ()
+
+
 @cmdlet("Start-VM")
 def start_vm(host: Host, given: Given, objects: list[Any]) -> Made:
     for vm in objects:

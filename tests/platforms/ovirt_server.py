@@ -214,6 +214,8 @@ class OvirtServer(LoopbackServer):
                 return self._told(self._make(given))
             case _, "vms", vm, *more:
                 return self._vm(method, self._known(self.vms, vm), more, given)
+            case "POST", "disks":
+                return self._told(self._empty(given))
             case "POST", "disks", disk, "copy":
                 self._copy(self._known(self.disks, disk), given)
                 return self._done()
@@ -284,7 +286,9 @@ class OvirtServer(LoopbackServer):
                 self.cards[vm.id].append(given)
                 return self._told(given)
             case "POST", "diskattachments":
-                self._known(self.disks, given.disk.id)
+                if self._known(self.disks, given.disk.id).status != self.types.DiskStatus.OK:
+                    words = f"Cannot attach Virtual Disk: The disk {given.disk.id} is locked."
+                    raise Said(409, words)
                 self.attached[vm.id].append(given)
                 return self._told(given)
             case "POST", "start":
@@ -324,6 +328,20 @@ class OvirtServer(LoopbackServer):
             for payload in vm.payloads
         ]
         self.plug(vm.id, images)
+
+    def _empty(self, disk: Any) -> Any:
+        domains = {each.id for each in self.there["storagedomains"]}
+        if disk.storage_domains[0].id not in domains:
+            raise Said(404, "Entity not found: the storage domain")
+        if disk.format == self.types.DiskFormat.RAW and disk.sparse is not False:
+            words = "Cannot add Virtual Disk. Disk configuration (RAW Sparse) is incompatible with"
+            raise Said(409, f"{words} the storage domain type.")
+        if self.full:
+            raise Said(409, "Cannot add Virtual Disk. Low disk space on the Storage Domain data.")
+        disk.id, disk.status = str(uuid.uuid4()), self.types.DiskStatus.LOCKED
+        self.disks[disk.id] = disk
+        self._later(lambda: setattr(disk, "status", self.types.DiskStatus.OK))
+        return disk
 
     def _copy(self, disk: Any, action: Any) -> None:
         types = self.types

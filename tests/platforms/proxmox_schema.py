@@ -26,6 +26,8 @@ RIGHTS = {
     "VM.Config.Network": {"net0"},
 }
 DRIVE = re.compile(r"(ide|sata|scsi|virtio)\d+")
+NEW = re.compile(r"[^/:\s]+:(\d+(?:\.\d+)?)")
+"""A disk that is to be made: a storage, and GiB ($NEW_DISK_RE of PVE/API2/Qemu.pm)."""
 
 
 class Said(Exception):
@@ -86,6 +88,10 @@ def _check_drive(server: Server, value: str, who: str, path: str) -> None:
         server.need(who, f"/storage/{storage}", "Datastore.AllocateSpace")
         if source not in server.storages[source.partition(":")[0]]["volumes"]:
             raise Said(500, f"volume '{source}' does not exist")
+    elif NEW.fullmatch(volume):
+        server.need(who, f"/storage/{storage}", "Datastore.AllocateSpace")
+        if "images" not in server.storages[storage]["content"].split(","):
+            raise wrong(storage=f"storage '{storage}' does not support vm images")
     elif volume not in server.storages[storage]["volumes"]:
         raise Said(500, f"volume '{volume}' does not exist")
 

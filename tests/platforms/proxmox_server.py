@@ -16,6 +16,7 @@ a number that is taken                          PVE/API2/Qemu.pm create_vm; clus
 to start what runs: the task fails              PVE/QemuServer.pm vm_start_nolock
 to remove what runs                             PVE/API2/Qemu.pm destroy_vm
 what is locked: the task fails                  PVE/QemuServer.pm check_lock
+a new disk in a storage without `images`        PVE/API2/Qemu.pm check_storage_access
 an upload that is no .iso or .img               PVE/API2/Storage/Status.pm upload
 a storage that does not take such content       the same
 =============================================== ===============================================
@@ -34,7 +35,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from platforms.loopback_server import Answer, Asked, LoopbackServer
-from platforms.proxmox_schema import DRIVE, RIGHTS, ROOT, Said, check_settings, parts_of, wrong
+from platforms.proxmox_schema import DRIVE, NEW, RIGHTS, ROOT, Said, check_settings, parts_of, wrong
 
 NODE = "pve"
 
@@ -257,9 +258,25 @@ class Proxmox(LoopbackServer):
             # Disks first, as in PVE; what was made is freed where a later step fails.
             if words := self.fails.pop("disks", None):
                 raise Said(500, words)
-            self.vms[number] = {"config": dict(given), "status": "stopped", "pool": pool}
+            config = self._with_disks(number, given)
+            self.vms[number] = {"config": config, "status": "stopped", "pool": pool}
 
         return self._task("qmcreate", str(number), who, make)
+
+    def _with_disks(self, number: int, given: dict[str, Any]) -> dict[str, Any]:
+        """Make the disks that a configuration asks for, and name them in it as PVE does."""
+        config = dict(given)
+        for key, value in given.items():
+            volume, _, more = str(value).partition(",")
+            found = NEW.fullmatch(volume) if DRIVE.fullmatch(key) else None
+            if found is None or "import-from" in more:
+                continue
+            storage = volume.partition(":")[0]
+            made = f"{storage}:vm-{number}-disk-{len(self.storages[storage]['volumes'])}"
+            self.storages[storage]["volumes"][made] = b""
+            kibibytes = int(float(found[1]) * (1 << 20))
+            config[key] = f"{made},{more},size={kibibytes}K"
+        return config
 
     def _vm(
         self, method: str, number: int, rest: list[str], given: dict[str, Any], who: str
@@ -324,6 +341,9 @@ class Proxmox(LoopbackServer):
 
     def _destroy(self, number: int) -> None:
         self._unlocked(number)
+        for known in self.storages.values():
+            for volume in [each for each in known["volumes"] if f":vm-{number}-disk-" in each]:
+                del known["volumes"][volume]
         del self.vms[number]
 
     def _task(self, kind: str, about: str, who: str, work: Callable[[], object]) -> str:

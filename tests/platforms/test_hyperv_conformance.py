@@ -21,6 +21,7 @@ NAMED = HypervOptions.model_validate({"address": "set-by-the-fixture"})
 
 class Vms(ServedCases):
     killed_words = "its VM is Off"
+    bus = "SCSI"
 
     @classmethod
     def begun(cls, folder: Path) -> tuple[Any, dict[str, object]]:
@@ -33,6 +34,13 @@ class Vms(ServedCases):
         return vm
 
     @classmethod
+    def disk_of(cls, name: str) -> tuple[str, int]:
+        host = cls.server.host
+        ((bus, path),) = host.vms[cls.number_of(name)].added
+        held = host.files[path.lower()].decode()
+        return bus, int(held.removeprefix("an empty disk of ").removesuffix(" bytes"))
+
+    @classmethod
     def require_nothing_left(cls) -> None:
         assert cls.server.left == []
         assert cls.server.shells == {}
@@ -43,6 +51,14 @@ class Vms(ServedCases):
 class TestHyperv(Vms):
     platform = Hyperv()
     options = NAMED
+
+
+@pytest.mark.acceptance
+class TestHypervEmulatedFromADisk(Vms):
+    platform = Hyperv()
+    options = NAMED
+    bus = "IDE"
+    chosen: ClassVar[dict[str, object]] = {"devices": "emulated", "image": DISK}
 
 
 @pytest.mark.acceptance

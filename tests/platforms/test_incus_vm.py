@@ -53,7 +53,7 @@ def folder(agent_program: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
         LocalHost(agent_program),
         here / "live.iso",
         kernel="generic",
-        toolbox=None,
+        toolbox="base",
         words=(),
         agent=agent_program,
         cache=default_cache(),

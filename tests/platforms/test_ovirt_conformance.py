@@ -30,6 +30,14 @@ class Vms(ServedCases):
         return vm
 
     @classmethod
+    def disk_of(cls, name: str) -> tuple[str, int]:
+        attached = cls.server.attached[cls.number_of(name)]
+        (own,) = (each for each in attached if not each.bootable)
+        disk = cls.server.disks[own.disk.id]
+        assert disk.sparse is False and disk.storage_domains[0].id == "s1"
+        return str(own.interface), disk.provisioned_size
+
+    @classmethod
     def require_nothing_left(cls) -> None:
         assert cls.server.left == []
         assert cls.server.tokens == set()
@@ -40,10 +48,12 @@ class Vms(ServedCases):
 class TestOvirt(Vms):
     platform = Ovirt()
     options = NAMED
+    bus = "virtio"
 
 
 @pytest.mark.acceptance
 class TestOvirtFromADisk(Vms):
     platform = Ovirt()
     options = NAMED
+    bus = "sata"
     chosen: ClassVar[dict[str, object]] = {"devices": "emulated", "image": "tare-live.raw"}

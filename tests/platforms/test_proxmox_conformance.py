@@ -48,8 +48,19 @@ class Vms(ServedCases):
         return number
 
     @classmethod
+    def disk_of(cls, name: str) -> tuple[str, int]:
+        config = cls.server.vms[cls.number_of(name)]["config"]
+        ((bus, size),) = (
+            (key, value.rpartition("size=")[2])
+            for key, value in config.items()
+            if "size=" in str(value)
+        )
+        return bus, int(size.removesuffix("K")) << 10
+
+    @classmethod
     def require_nothing_left(cls) -> None:
         assert cls.server.vms == {}
+        assert cls.server.storages["fast"]["volumes"] == {}
         assert set(cls.server.storages["local"]["volumes"]) == {IMAGE}
 
 
@@ -61,6 +72,8 @@ NAMED = ProxmoxOptions.model_validate({"address": "set-by-the-fixture"})
 class TestProxmox(Vms):
     platform = Proxmox()
     options = NAMED
+    bus = "scsi1"
+    chosen: ClassVar[dict[str, object]] = {"disks": "fast"}
 
 
 @pytest.mark.acceptance
@@ -68,4 +81,10 @@ class TestProxmoxEmulatedByToken(Vms):
     platform = Proxmox()
     options = NAMED
     user = TOKEN
-    chosen: ClassVar[dict[str, object]] = {"devices": "emulated", "bus": "sata", "nic": "rtl8139"}
+    bus = "sata1"
+    chosen: ClassVar[dict[str, object]] = {
+        "devices": "emulated",
+        "bus": "sata",
+        "nic": "rtl8139",
+        "disks": "fast",
+    }

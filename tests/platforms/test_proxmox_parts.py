@@ -28,8 +28,9 @@ from tare.platforms.proxmox.node import Node
 from tare.platforms.proxmox.options import ProxmoxOptions
 from tare.platforms.proxmox.platform import Proxmox
 from tare.platforms.proxmox.session import ProxmoxSession
-from tare.platforms.proxmox.vm import settings
+from tare.platforms.proxmox.vm import differing, own_bus, settings
 from tare.platforms.vendors.faults import Missing, Refused
+from tare.platforms.vendors.own_disk import OwnDisk
 from tare.platforms.vendors.session import opened
 from tare.run.hypervisor_side import HypervisorSide
 
@@ -73,6 +74,28 @@ def test_devices_are_what_the_arm_says(tmp_path: Path, server: Server) -> None:
     old = settings(emulated, spec, "u", "local:iso/c.iso")
     assert old["net0"].startswith("rtl8139,") and old["boot"] == "order=ide0"
     assert old["ide2"] == "local:iso/c.iso,media=cdrom" and "scsi0" not in old
+
+
+def test_a_disk_of_its_own_is_on_the_bus_of_the_arm(tmp_path: Path, server: Server) -> None:
+    spec, size = spec_of(tmp_path), 48 << 20
+    assert own_bus(options_of(server)) is None
+    for more, key, drivers in (
+        ({}, "scsi1", {"virtio_scsi"}),
+        ({"devices": "emulated"}, "ide1", {"ata_piix", "ahci"}),
+        ({"devices": "emulated", "bus": "sata"}, "sata1", {"ahci"}),
+    ):
+        options = options_of(server, disks="fast", **more)
+        bus = own_bus(options)
+        assert bus is not None and bus.drivers == drivers
+        wanted = settings(options, spec, "u", "c", OwnDisk(size, bus))
+        # The image is a CD still, and the disk is 48 MiB in GiB.
+        assert wanted[key] == "fast:0.046875,backup=0,cache=none"
+        assert IMAGE in str(wanted[key.replace("1", "0")])
+        assert key not in settings(options, spec, "u", "c")
+        made = {**wanted, key: "fast:vm-100-disk-0,size=48M"}
+        assert differing(wanted, made) == ""
+        del made[key]
+        assert differing(wanted, made).startswith(f"{key} was to be fast:0.046875")
 
 
 def test_weight_and_cap_are_those_of_the_role(tmp_path: Path, server: Server) -> None:

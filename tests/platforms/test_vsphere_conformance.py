@@ -13,14 +13,15 @@ from typing import ClassVar
 import pytest
 import pytest_asyncio
 
-from platforms.vsphere_simulated import Simulator, booting, simulator
-from tare.platforms.contract import Context
+from platforms.vendor_served import NO_DISK
+from platforms.vsphere_simulated import Simulator, booting, simulator, types
+from tare.platforms.contract import Context, Shape
 from tare.platforms.vsphere.options import VsphereOptions
 from tare.platforms.vsphere.platform import Vsphere
 from tare.run.session import agent_path
 from tare.testing.conformance import PlatformCases
 from tare.testing.hosts import Elsewhere
-from tare.testing.machines import Running
+from tare.testing.machines import Machines, Running
 
 UNSET = VsphereOptions(address="set-by-the-fixture", datastore="set-by-the-fixture")
 
@@ -48,6 +49,29 @@ class Simulated(PlatformCases):
         """None: a second host would be a second ESXi, on the same network as the first."""
         return None
 
+    controller: ClassVar[str]
+    """What the server is to attach a disk to."""
+
+    async def test_disk(self, machines: Machines, shape: Shape) -> None:
+        """The server makes it as asked for."""
+        running = await machines.subject()
+
+        def disks() -> list[tuple[str, int]]:
+            device = types().vim.vm.device
+            with self.there.client() as client:
+                (vm,) = (vm for vm in self.there.machines(client) if vm.name == running.spec.name)
+                found = vm.config.hardware.device
+                names = {each.key: type(each).__name__.rpartition(".")[2] for each in found}
+                return [
+                    (names[each.controllerKey], each.capacityInBytes)
+                    for each in found
+                    if isinstance(each, device.VirtualDisk)
+                ]
+
+        assert await asyncio.to_thread(disks) == [(self.controller, shape.disk)]
+        assert await running.machine.forget_disk()
+        pytest.skip(NO_DISK)
+
     async def kill(self, running: Running) -> None:
         """Switch the virtual machine off from outside, as its owner may."""
 
@@ -63,6 +87,7 @@ class Simulated(PlatformCases):
 class TestVsphere(Simulated):
     platform = Vsphere()
     options = UNSET
+    controller = "ParaVirtualSCSIController"
     # The simulator's host has two processors, and this computer may have more.
     chosen: ClassVar[dict[str, object]] = {"reservation": 100, "limit": 2000, "shares": 500}
 
@@ -74,6 +99,7 @@ class TestVsphere(Simulated):
 class TestEsxi(Simulated):
     platform = Vsphere()
     options = UNSET
+    controller = "VirtualLsiLogicController"
     esx = True
     chosen: ClassVar[dict[str, object]] = {"devices": "emulated", "hardware": 13}
 

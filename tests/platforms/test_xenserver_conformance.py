@@ -19,6 +19,7 @@ KEPT = {"tare-live.iso", "tare-live.raw"}
 
 class Vms(ServedCases):
     killed_words = "its VM is Halted"
+    bus = "2"
 
     @classmethod
     def begun(cls, folder: Path) -> tuple[Any, dict[str, object]]:
@@ -30,6 +31,18 @@ class Vms(ServedCases):
         known = cls.server.objects["VM"]
         (vm,) = (vm for vm, record in known.items() if record["name_label"] == name)
         return vm
+
+    @classmethod
+    def disk_of(cls, name: str) -> tuple[str, int]:
+        objects, vm = cls.server.objects, cls.number_of(name)
+        ((place, disk),) = (
+            (vbd["userdevice"], vbd["VDI"])
+            for vbd in objects["VBD"].values()
+            # The configuration is in the place before, what boots in the first or the last.
+            if vbd["VM"] == vm and vbd["userdevice"] == "2"
+        )
+        assert disk not in cls.server.content
+        return place, int(objects["VDI"][disk]["virtual_size"])
 
     @classmethod
     def require_nothing_left(cls) -> None:

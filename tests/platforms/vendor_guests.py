@@ -29,6 +29,8 @@ class Guests:
         self._guests: dict[Any, LocalGuest] = {}
         self.keys: list[str] = []
         """The key of every guest that was started."""
+        self.told: dict[str, dict[str, Any]] = {}
+        """What each machine was told, by its name."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def plug(self, vm: Any, images: list[bytes]) -> None:
@@ -54,8 +56,9 @@ class Guests:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(CALL_S)
 
     async def _plug(self, vm: Any, images: list[bytes]) -> None:
-        found = filter(None, map(configuration_in, images))
-        self.keys += [str(each["key"]) for each in found]
+        for each in filter(None, map(configuration_in, images)):
+            self.keys.append(str(each["key"]))
+            self.told[str(each["name"])] = each
         guest = self._guests[vm] = LocalGuest(self._agent)
         # Without its configuration a guest boots all the same, and does nothing.
         with contextlib.suppress(LookupError):

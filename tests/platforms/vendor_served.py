@@ -15,11 +15,16 @@ from platforms.vendor_guests import Guests
 from run.run_driving import TARE
 from tare.platforms.contract import Context, MachineSpec, Platform, PlatformOptions, Shape
 from tare.platforms.vendors.machine import VendorMachine
+from tare.platforms.vendors.own_disk import scratch_words
 from tare.run.session import agent_path
 from tare.testing.conformance import PlatformCases
 from tare.testing.hosts import Elsewhere
-from tare.testing.machines import Running
+from tare.testing.machines import Machines, Running
 
+NO_DISK = (
+    "the server has made the disk; a local agent plays the guest, and a process sees no disk of a "
+    "server's (tests/platforms/test_vendor_disks.py has one that does)"
+)
 MIB = 1 << 20
 RUN_S = 300.0
 
@@ -96,9 +101,26 @@ class ServedCases(PlatformCases):
         raise NotImplementedError
 
     @classmethod
+    def disk_of(cls, name: str) -> tuple[str, int]:
+        """Return on what bus the VM of that name has its own disk, and the disk's bytes."""
+        raise NotImplementedError
+
+    bus: ClassVar[str]
+    """On what bus the server is to attach that disk, in its own words."""
+
+    @classmethod
     def require_nothing_left(cls) -> None:
         """See that what was there before is all that is there now."""
         raise NotImplementedError
+
+    async def test_disk(self, machines: Machines, shape: Shape) -> None:
+        """The server makes it as asked for, and the agent is told what it may format."""
+        running = await machines.subject()
+        assert shape.disk and self.disk_of(running.spec.name) == (self.bus, shape.disk)
+        told = self.guests.told[running.spec.name]["scratch"]
+        assert told == scratch_words(shape.disk)["scratch"]
+        assert "ext4" in told["format"] and await running.machine.forget_disk()
+        pytest.skip(NO_DISK)
 
     @pytest_asyncio.fixture(scope="class", loop_scope="module", autouse=True)
     @classmethod

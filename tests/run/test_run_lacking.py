@@ -66,6 +66,29 @@ def test_what_the_study_itself_leaves_out_is_told_with_what_to_write() -> None:
     }
 
 
+def test_where_an_option_would_give_a_disk_the_reason_says_which() -> None:
+    able = replace(without("disk"), no_disk="say by `disks` in which storage it is made")
+    found = lacking(WORKLOADS, study_of(), "bare", able)["fio"]
+    assert found.endswith("cannot give here: say by `disks` in which storage it is made")
+
+
+def test_what_a_study_adds_is_in_no_live_image() -> None:
+    text = """
+study: adds
+baseline: bare
+arms: {bare: {platform: bare}}
+workloads:
+  plain: {workload: command, argv: [bzip2, --help]}
+  more: {workload: command, argv: [jq, .], toolbox: {packages: [jq]}}
+"""
+    study = parse_study(text.encode(), "adds.yaml", build_catalog())
+    able = replace(ABLE, toolbox=frozenset({"live"}))
+    found = lacking(WORKLOADS, study, "bare", able)
+    assert list(found) == ["more"]
+    assert found["more"].startswith("more needs what the study adds to the toolbox")
+    assert lacking(WORKLOADS, study, "bare", ABLE) == {}
+
+
 def test_spark_needs_more_memory_than_mapreduce_and_only_it_is_skipped() -> None:
     text = """
 study: engines

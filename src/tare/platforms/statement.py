@@ -61,7 +61,9 @@ class Capabilities:
         missing_knobs: Knob to the reason why the platform lacks it here, where it knows.
         network: The ways to a network that are open here; found out where a study needs one.
         disk: How a machine gets a disk of its own (``mounted``, ``virtio-blk``, …); empty: not.
-        toolbox: How a machine gets the applications (``tree``, ``disk``); empty: not.
+        no_disk: What to do where it gets none, and could; empty: nothing is known.
+        toolbox: How a machine gets the applications (``tree``, ``disk``, or ``live``: they are in
+            what it boots); empty: not.
         no_realtime: Why nothing in its machines may have real-time priority; empty: it may.
         reaches_out: Whether a machine that is given no network of Tare's reaches what its host
             does, and under the host's own addresses.
@@ -77,6 +79,7 @@ class Capabilities:
     missing_knobs: Mapping[str, str] = field(default_factory=dict)
     network: frozenset[str] = frozenset()
     disk: frozenset[str] = frozenset()
+    no_disk: str = ""
     toolbox: frozenset[str] = frozenset()
     no_realtime: str = ""
     reaches_out: bool = False

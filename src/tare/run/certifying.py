@@ -35,6 +35,7 @@ from tare.platforms.certificates.hiding import (
 )
 from tare.platforms.certificates.model import Case, Certificate, Written, results_of
 from tare.platforms.contract import Capabilities, Context, Platform, PlatformOptions, Verdict
+from tare.platforms.vendors.offer import least_memory
 from tare.registry import installed
 from tare.run.catalog import build_catalog
 from tare.run.foreground import carry_out as carry_study_out
@@ -265,7 +266,7 @@ def study_of(order: Order, verdict: Verdict) -> dict[str, Any]:
     arm = {"platform": order.platform.name, **order.given}
     arms: dict[str, Any] = {BARE: {"platform": BARE}} if _has_bare(order) else {}
     arms |= {SUBJECT: arm, f"{SUBJECT}-again": {"twin-of": SUBJECT}}
-    memory = max(256, able.min_memory >> 20)
+    memory = least_memory(able, 256 << 20) >> 20
     shape: dict[str, Any] = {"vcpus": 1, "memory": f"{memory}MiB"}
     if able.disk:
         shape["disk"] = _DISK

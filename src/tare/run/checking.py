@@ -21,6 +21,7 @@ from tare.platforms.contract import (
 )
 from tare.platforms.host_hypervisor import hypervisors_of
 from tare.platforms.linux.network import lacking_switch, offered_network, with_network
+from tare.platforms.vendors.offer import LIVE
 from tare.run.arm_facts import recorded
 from tare.run.lacking import lacking, lacking_loads
 from tare.run.remembered import keep, question
@@ -243,10 +244,20 @@ async def prepare_arms(setup: RunSetup, study: Study, plan: Plan) -> dict[str, P
         PATIENCE_S, setup.say, "building what the guests boot, which is kept for the next run"
     )
     try:
-        toolbox = await study_toolbox(setup, study) if plan.arms else None
-        return {name: await _prepare(setup, plan, name, toolbox) for name in plan.arms}
+        # Machines that boot a live image have the toolbox in that.
+        need = {name for name in plan.arms if not _brings_toolbox(setup, study, name)}
+        toolbox = await study_toolbox(setup, study) if need else None
+        return {
+            name: await _prepare(setup, plan, name, toolbox if name in need else None)
+            for name in plan.arms
+        }
     finally:
         patience.cancel()
+
+
+def _brings_toolbox(setup: RunSetup, study: Study, arm: str) -> bool:
+    stated = platform_of(setup, study, arm).stated(study.arms[arm].options)
+    return stated.capabilities.toolbox == {LIVE}
 
 
 async def _prepare(setup: RunSetup, plan: Plan, arm: str, toolbox: ToolboxFiles | None) -> Prepared:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tare.errors import InputError
 from tare.platforms.linux.network import ALONE, chosen_way
+from tare.platforms.vendors.offer import LIVE
 from tare.study.quantities import format_size
 from tare.workloads.mapreduce.sizes import sizes_for
 from tare.workloads.needs import needs_of, needs_of_loads
@@ -36,6 +37,11 @@ def lacking(
         if workload.realtime and offered.no_realtime:
             reason = f"real-time priority: {offered.no_realtime}"
         points = [workload.parameters.model_validate(dict(point)) for point in spec.points]
+        if offered.toolbox == {LIVE} and any(map(workload.adds, points)):
+            reason = (
+                "what the study adds to the toolbox, and machines of "
+                f"{study.arms[arm].platform} have the one of the live image that they boot"
+            )
         least = max(map(workload.memory_for, points), default=workload.memory)
         if memory < least:
             reason = (
@@ -89,7 +95,8 @@ def unmet(study: Study, arm: str, offered: Capabilities, needs: frozenset[Need])
     if any(need.startswith("toolbox") for need in needs) and not offered.toolbox:
         return f"programs of the toolbox, which {platform} cannot give its machines here"
     if "disk" in needs and not offered.disk:
-        return f"a disk of the machine's own, which {platform} cannot give here"
+        instead = f": {offered.no_disk}" if offered.no_disk else ""
+        return f"a disk of the machine's own, which {platform} cannot give here{instead}"
     if "disk" in needs and not study.shape_of(arm).disk:
         return "a disk of the machine's own: write `shape: {disk: 1GiB}`"
     if "network" in needs:

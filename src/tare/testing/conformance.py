@@ -31,15 +31,10 @@ from tare.hosts import Ledger, LocalHost, clean
 from tare.hosts.processes import kill_and_wait
 from tare.hosts.trace.threads import allowed_cpus
 from tare.images.cache import default_cache
-from tare.platforms.contract import (
-    Context,
-    Platform,
-    PlatformOptions,
-    Shape,
-    Verdict,
-)
+from tare.platforms.contract import Context, Platform, PlatformOptions, Shape, Verdict
 from tare.platforms.host_hypervisor import hypervisor_of, hypervisors_of
 from tare.platforms.linux.network import chosen_way, offered_network, with_network
+from tare.platforms.vendors.offer import least_memory
 from tare.registry import installed
 from tare.run.peers import connected, require_network, started_peer
 from tare.run.session import agent_path
@@ -128,7 +123,7 @@ class PlatformCases:
     def shape(cls, verdict: Verdict) -> Shape:
         """Return the size of its machines: small, with a disk where it can have one."""
         able = verdict.capabilities
-        return Shape(1, max(able.min_memory, 192 * MIB), DISK if able.disk else 0)
+        return Shape(1, least_memory(able, 192 * MIB), DISK if able.disk else 0)
 
     @pytest_asyncio.fixture(scope="class", loop_scope="module")
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,13 +12,31 @@ from tare.platforms.contract import MachineSpec
 from tare.platforms.hyperv.command import Long, Told, chosen, cmdlet, script
 from tare.platforms.hyperv.options import HypervOptions
 from tare.platforms.hyperv.server import Server, same_path, within
+from tare.platforms.vendors.own_disk import Bus, OwnDisk
 
-CONFIGURATION, ISO = "tare-cfg.iso", ".iso"
+CONFIGURATION, ISO, OWN = "tare-cfg.iso", ".iso", "disk.vhdx"
 WRITE = "param([string]$Path, [byte[]]$Bytes) [IO.File]::WriteAllBytes($Path, $Bytes)"
 """The one thing that no cmdlet does: its text is always this, and its values are parameters."""
 TEMPLATE = "MicrosoftUEFICertificateAuthority"
 IDE, SECOND = 1, 1
 """Generation 1: its DVD drives are the two places of its second IDE controller."""
+
+BUSES = {
+    "paravirtual": Bus("SCSI, synthetic", frozenset({"hv_storvsc"})),
+    "emulated": Bus(
+        "IDE",
+        frozenset({"ata_piix"}),
+        # Such a disk shows on both, and would be found twice (the kernel's drivers/ata/ata_piix.c).
+        "boot an image that leaves it to IDE: tare image live --append ata_piix.prefer_ms_hyperv=0 "
+        "--append module_blacklist=hv_storvsc",
+    ),
+}
+"""How a VM's own disk is attached, by the arm's `devices`."""
+PLACES: Mapping[str, Mapping[str, Any]] = {
+    "paravirtual": {"ControllerType": "SCSI"},
+    "emulated": {"ControllerType": "IDE", "ControllerNumber": 0, "ControllerLocation": 1},
+}
+"""Where it is attached: what boots from a disk of generation 1 is in the first place of IDE."""
 
 
 @dataclass(frozen=True)
@@ -76,13 +95,16 @@ class Making:
         if await server.has(home, "Any"):
             raise MachineFault(f"{server.session.name} has {home} already")
 
-    async def make(self, spec: MachineSpec, ground: Ground, configuration: bytes) -> uuid.UUID:
+    async def make(
+        self, spec: MachineSpec, ground: Ground, configuration: bytes, own: OwnDisk | None = None
+    ) -> uuid.UUID:
         """Make the VM, switched off, in a folder of its own.
 
         Args:
             spec: The machine.
             ground: Where.
             configuration: The bytes of its configuration CD.
+            own: The empty disk that it is to have; None: none.
 
         Returns:
             Its id.
@@ -119,7 +141,16 @@ class Making:
         await self._set(vm, spec)
         await self._connect(vm, ground.switch)
         await self._insert(vm, disc)
+        if own is not None:
+            await self._give(vm, within(home, OWN), own.size)
         return vm
+
+    async def _give(self, vm: uuid.UUID, path: str, size: int) -> None:
+        """Make an empty disk of zeros, all of it set aside, and attach it."""
+        made = cmdlet("New-VHD", Path=path, SizeBytes=Long(size), Fixed=True)
+        await self._server.session.run(made, chosen("Path"))
+        place = PLACES[self._options.devices]
+        await self._server.of(vm, cmdlet("Add-VMHardDiskDrive", Path=path, **place))
 
     async def _set(self, vm: uuid.UUID, spec: MachineSpec) -> None:
         options, server = self._options, self._server

@@ -70,11 +70,11 @@ class HypervOptions(VendorOptions, ScheduledOptions):
     )
     devices: Literal["paravirtual", "emulated"] = Field(
         "paravirtual",
-        description="`paravirtual`: the synthetic network card, and SCSI for a disk of generation "
-        "2; `emulated`: the legacy network card and IDE, of generation 1. Generation 1 boots from "
-        "IDE in either case, which Linux drives by `hv_storvsc` where it can: an emulated disk "
-        "needs an `image` whose kernel has `ata_piix.prefer_ms_hyperv=0`. The agent's proof must "
-        "show the drivers asked for.",
+        description="`paravirtual`: the synthetic network card, and SCSI for a machine's own disk; "
+        "`emulated`: the legacy network card and IDE, of generation 1. Generation 1 boots from IDE "
+        "in either case. Linux drives IDE disks by `hv_storvsc` where it can: an emulated disk "
+        "needs an `image` of `tare image live --append ata_piix.prefer_ms_hyperv=0 --append "
+        "module_blacklist=hv_storvsc`. The agent's proof must show the drivers asked for.",
     )
     secure_boot: bool = Field(
         False,

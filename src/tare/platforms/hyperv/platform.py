@@ -15,15 +15,16 @@ from tare.platforms.contract import (
     Variant,
     Write,
 )
-from tare.platforms.hyperv.making import Making
+from tare.platforms.hyperv.making import BUSES, Making
 from tare.platforms.hyperv.options import KNOBS, HypervOptions
 from tare.platforms.hyperv.proof import facts_of
 from tare.platforms.hyperv.server import Server
 from tare.platforms.hyperv.session import HypervSession, load
 from tare.platforms.hyperv.vm import HypervVm, wanted_of
 from tare.platforms.linux.writes import FOLDER
-from tare.platforms.vendors.offer import CHANNEL, NOTES
+from tare.platforms.vendors.offer import CHANNEL, LIVE, NOTES
 from tare.platforms.vendors.options import ANY
+from tare.platforms.vendors.own_disk import Bus
 from tare.platforms.vendors.platform import Order, Seen, VendorPlatform, image_named, removal
 
 VM = "hyperv-vm"
@@ -89,6 +90,8 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
                 ),
                 knobs=KNOBS,
                 missing_knobs=MISSING_KNOBS,
+                disk=frozenset({BUSES[options.devices].name}),
+                toolbox=frozenset({LIVE}),
             ),
             elsewhere=True,
             kernel="the live image's",
@@ -106,6 +109,10 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
             boot_s=40.0,
             emulated_boot_s=120.0,
         )
+
+    def disk_bus(self, options: HypervOptions) -> Bus:
+        """Return how VMs get the disk that their shape asks for."""
+        return BUSES[options.devices]
 
     def load(self) -> None:
         """Import pypsrp."""
@@ -145,7 +152,7 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
                 "New-Item of a folder tare-…, [IO.File]::WriteAllBytes of its configuration, "
                 "Copy-Item of the image, New-VM, Set-VM, Set-VMProcessor, Set-VMFirmware, "
                 "Add-VMNetworkAdapter, Remove-VMNetworkAdapter, Add-VMDvdDrive, Set-VMDvdDrive, "
-                "Start-VM, Stop-VM",
+                "New-VHD and Add-VMHardDiskDrive of the empty disk of its shape, Start-VM, Stop-VM",
                 "Remove-VM, Remove-Item of the folder",
                 "the folder of `folder`, else the host's own for VMs",
             ),
@@ -170,6 +177,6 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
 
         # By its folder a VM is known as Tare's own, before it is marked in any other way.
         gone = order.noted(VM, remove, folder=ground.folder)
-        vm = await making.make(spec, ground, order.image)
+        vm = await making.make(spec, ground, order.image, order.disk)
         wanted = wanted_of(options, spec, ground.switch)
         return HypervVm(server, vm, spec.name, wanted, facts, options.devices, gone)

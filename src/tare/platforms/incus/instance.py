@@ -14,13 +14,16 @@ from tare.platforms.incus.options import IncusOptions
 from tare.platforms.incus.parcels import AGENT_INSIDE, CONFIGURATION
 from tare.platforms.incus.server import KINDS, Facts, Server
 from tare.platforms.vendors.faults import Missing
+from tare.platforms.vendors.own_disk import Bus
 from tare.platforms.vendors.virtual_machine import VirtualMachine
 
 RUNNING = frozenset({"Running", "Starting", "Stopping", "Frozen", "Freezing", "Thawed", "Ready"})
 """States in which an instance is, or is about to be, or just ends."""
 CALLBACK = "127.0.0.1:4460"
 """Where a container's agent finds the server's proxy."""
-VOLUME = "tare-cfg"
+VOLUME, OWN_VOLUME = "tare-cfg", "tare-disk"
+BUS = Bus("virtio-scsi", frozenset({"virtio_scsi"}))
+"""How servers attach disks of VMs by themselves."""
 _EMULATED = {"raw.qemu": "-cpu max", "raw.qemu.conf": '[machine]\naccel = "tcg"\n'}
 
 
@@ -97,7 +100,13 @@ def container(
 
 
 def virtual_machine(
-    options: IncusOptions, spec: MachineSpec, pool: str, image: str, nic: Mapping[str, str]
+    options: IncusOptions,
+    spec: MachineSpec,
+    pool: str,
+    image: str,
+    nic: Mapping[str, str],
+    *,
+    own: bool = False,
 ) -> dict[str, Any]:
     """Return a virtual machine, as the server is asked for it.
 
@@ -107,6 +116,7 @@ def virtual_machine(
         pool: The pool of its disk, and of the one with the agent's configuration.
         image: The fingerprint of its image.
         nic: Its network interface, a device.
+        own: Whether it has an empty disk of its own, which is made before.
     """
     config = {
         **limits_of(options, spec),
@@ -119,6 +129,8 @@ def virtual_machine(
         "tare": {"type": "disk", "pool": pool, "source": VOLUME},
         "eth0": dict(nic),
     }
+    if own:
+        devices["disk"] = {"type": "disk", "pool": pool, "source": OWN_VOLUME}
     return _asked(options, spec, image, config, devices)
 
 

@@ -27,7 +27,9 @@ from tare.platforms.contract import (
     Write,
 )
 from tare.platforms.incus.instance import (
+    BUS,
     CALLBACK,
+    OWN_VOLUME,
     VOLUME,
     IncusInstance,
     container,
@@ -41,7 +43,8 @@ from tare.platforms.incus.parcels import container_image
 from tare.platforms.incus.server import DRIVERS, IMAGES, VOLUMES, Facts, Server
 from tare.platforms.incus.session import IncusSession, logged_in
 from tare.platforms.linux.writes import FOLDER
-from tare.platforms.vendors.offer import CHANNEL, NOTES, SWAP_UNTOLD
+from tare.platforms.vendors.offer import CHANNEL, LIVE, NOTES, NOTES_WITHOUT, SWAP_UNTOLD
+from tare.platforms.vendors.own_disk import Bus
 from tare.platforms.vendors.platform import Order, Seen, VendorPlatform, image_named, require_cpus
 
 PROJECT = "incus-project"
@@ -114,6 +117,10 @@ class Incus(VendorPlatform[IncusOptions, IncusSession]):
     def stated(self, options: IncusOptions) -> Statement:
         """Return what instances offer; nothing is tried for it."""
         return _stated_container(options) if options.is_container else _stated_vm(options)
+
+    def disk_bus(self, options: IncusOptions) -> Bus | None:
+        """Return how VMs get the disk that their shape asks for; containers get none."""
+        return None if options.is_container else BUS
 
     def load(self) -> None:
         """Import nothing: it is plain HTTP."""
@@ -219,7 +226,9 @@ class Incus(VendorPlatform[IncusOptions, IncusSession]):
             image = await server.image(str(options.image))
             nic = await server.nic(options.network)
             await server.bring_volume(project, pool, VOLUME, order.image)
-            wanted = virtual_machine(options, spec, pool, image, nic)
+            if order.disk is not None:
+                await server.make_volume(project, pool, OWN_VOLUME, order.disk.size)
+            wanted = virtual_machine(options, spec, pool, image, nic, own=order.disk is not None)
             await server.make(project, wanted)
         return IncusInstance(server, spec, wanted, facts, gone)
 
@@ -241,7 +250,7 @@ def _stated_container(options: IncusOptions) -> Statement:
             max_vcpus=0,
             min_memory=MIN_MEMORY["container"],
             notes=(
-                *NOTES,
+                *NOTES_WITHOUT,
                 "a container that is not pinned is put on CPUs, as many as it has vCPUs, by the "
                 "server",
                 TRIED_CONTAINERS,
@@ -279,6 +288,8 @@ def _stated_vm(options: IncusOptions) -> Statement:
                 *((EMULATED, TRIED_VMS) if tcg else ()),
             ),
             missing_knobs={**MISSING_KNOBS, "cap": OF_VMS},
+            disk=frozenset({BUS.name}),
+            toolbox=frozenset({LIVE}),
         ),
         elsewhere=bool(options.address),
         kernel="the live image's",

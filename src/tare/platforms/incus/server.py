@@ -173,6 +173,13 @@ class Server:
         headers = {f"X-{product}-name": name for product in ("LXD", "Incus")}
         await self.session.ask("POST", path, volume_backup(name, pool, content), headers)
 
+    async def make_volume(self, project: str, pool: str, name: str, size: int) -> None:
+        """Make an empty block volume of a size in bytes in a project."""
+        path = _in(project, f"storage-pools/{quote(pool, '')}/volumes/custom")
+        config = {"size": str(size)}
+        body = {"name": name, "type": "custom", "content_type": "block", "config": config}
+        await self.session.ask("POST", path, body)
+
     async def make(self, project: str, instance: Mapping[str, Any]) -> None:
         """Make an instance."""
         await self.session.ask("POST", _in(project, "instances"), instance)

@@ -39,7 +39,7 @@ _ELSEWHERE = Path("/var/tmp")
 # The same identity in every machine, so that directories hash alike: the order of files in a
 # directory, and with it what a workload does, is part of what must not differ.
 _IDENTITY = "74617265-0000-4000-8000-000000000001"
-_FORMAT = (
+FORMAT = (
     *("-q", "-F", "-t", "ext4", "-L", LABEL, "-m", "0", "-U", _IDENTITY),
     # Nothing is left for the kernel to initialise behind the measurement's back.
     "-E",
@@ -301,10 +301,10 @@ async def format_disk(host: Host, name: str, file: Path, *, zeroed: bool = True)
     Raises:
         MachineFault: It cannot be made.
     """
-    words = _FORMAT[-1] + (_PREZEROED if zeroed else "")
-    done = await run_tool(host, "mkfs.ext4", *_FORMAT[:-1], words, str(file))
+    words = FORMAT[-1] + (_PREZEROED if zeroed else "")
+    done = await run_tool(host, "mkfs.ext4", *FORMAT[:-1], words, str(file))
     if not done.ok and b"assume_storage_prezeroed" in done.stderr + done.stdout:
-        done = await run_tool(host, "mkfs.ext4", *_FORMAT, str(file))
+        done = await run_tool(host, "mkfs.ext4", *FORMAT, str(file))
     if not done.ok:
         raise MachineFault(f"{name}: its disk cannot be formatted: {done.words()}", NO_TOOLS)
 

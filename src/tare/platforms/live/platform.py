@@ -31,6 +31,7 @@ from tare.platforms.live.medium import read_medium
 from tare.platforms.live.options import ANY, LiveOptions
 from tare.platforms.vendors.callback import DialledChannel, Door
 from tare.platforms.vendors.machine import VendorMachine
+from tare.platforms.vendors.offer import LIVE, TOOLBOX
 from tare.platforms.vendors.options import Place, place_of
 from tare.platforms.vendors.virtual_machine import VirtualMachine
 
@@ -71,8 +72,11 @@ class BareLive(Platform[LiveOptions]):
                     "them; its memory is all that it has",
                     "it is booted anew for each batch; somebody or its firmware has to see that it "
                     "starts from the live image",
-                    "workloads over the network, disk workloads and the toolbox are skipped",
+                    "workloads over the network are skipped",
+                    TOOLBOX,
                 ),
+                no_disk="the machine's disks are its owner's, and Tare formats none of them",
+                toolbox=frozenset({LIVE}),
             ),
             elsewhere=True,
             only_measures=True,

@@ -11,6 +11,7 @@ from tare.platforms.contract import MachineSpec
 from tare.platforms.ovirt.engine import MANAGEMENT, Engine
 from tare.platforms.ovirt.options import OvirtOptions
 from tare.platforms.ovirt.vm import vm_wanted
+from tare.platforms.vendors.own_disk import Bus, OwnDisk
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Ground:
         network: The vNIC profile's id.
         image: The disk that they boot.
         storage: The id of the storage domain for copies of it; None where it is a CD.
+        domain: The id of the storage domain for a machine's own disk; None where there is no image.
         profile: The CPU profile's id; None: the cluster's own.
     """
 
@@ -31,7 +33,18 @@ class Ground:
     network: str
     image: Any
     storage: str | None
+    domain: str | None
     profile: str | None
+
+
+def bus_of(options: OvirtOptions) -> Bus:
+    """Return how disks are attached."""
+    if options.devices == "paravirtual":
+        return Bus("virtio-blk", frozenset({"virtio_blk"}))
+    return {
+        "q35": Bus("SATA", frozenset({"ahci"})),
+        "i440fx": Bus("IDE", frozenset({"ata_piix"})),
+    }[options.chipset]
 
 
 def words_of(status: Any) -> str:
@@ -81,8 +94,10 @@ class Making:
                 lambda profile: profile.cluster is not None and profile.cluster.id == cluster.id,
             )
             profile = str(found.id)
-        image, storage = await self._image()
-        return Ground(cluster, host, str(network.id), image, storage, profile)
+        image, domain = await self._image()
+        is_cd = image is not None and image.content_type == engine.types.DiskContentType.ISO
+        storage = None if is_cd else domain
+        return Ground(cluster, host, str(network.id), image, storage, domain, profile)
 
     async def host(self) -> Any:
         """Return the host that machines run on, whether it is up or not.
@@ -107,14 +122,14 @@ class Making:
         )
 
     async def _image(self) -> tuple[Any, str | None]:
+        """Return what VMs boot, and the storage domain of what is made of disks for them."""
         options, engine = self._options, self._engine
         if options.image is None:
             return None, None
         image = await engine.find("disks", lambda api: api.disks_service(), options.image, "image")
-        if image.content_type == engine.types.DiskContentType.ISO:
-            return image, None
         if options.storage is None:
-            return image, str(image.storage_domains[0].id)
+            domains = image.storage_domains
+            return image, str(domains[0].id) if domains else None
         storage = await engine.find(
             "storage domains",
             lambda api: api.storage_domains_service(),
@@ -132,7 +147,11 @@ class Making:
             )
 
     async def make(
-        self, spec: MachineSpec, ground: Ground, configuration: Mapping[str, Any]
+        self,
+        spec: MachineSpec,
+        ground: Ground,
+        configuration: Mapping[str, Any],
+        own: OwnDisk | None = None,
     ) -> tuple[str, Any]:
         """Make the VM, switched off.
 
@@ -140,6 +159,7 @@ class Making:
             spec: The machine.
             ground: Where it is made, of what.
             configuration: What its agent is given.
+            own: The empty disk that it is to have; None: none.
 
         Returns:
             Its id, and what was asked for.
@@ -169,7 +189,10 @@ class Making:
         if ground.storage is None:
             await self._insert(vm, str(ground.image.id))
         else:
-            await self._attach(vm, await self._copy(spec.name, ground))
+            await self._attach(vm, await self._copy(spec.name, ground), bootable=True)
+        if own is not None:
+            empty = await self._empty(spec.name, ground, own.size)
+            await self._attach(vm, empty, bootable=False)
         return vm, wanted
 
     def _card(self) -> Any:
@@ -210,14 +233,38 @@ class Making:
         await engine.until(is_copied, "copy the image")
         return str((await engine.disks(name))[0].id)
 
-    async def _attach(self, vm: str, disk: str) -> None:
+    async def _empty(self, name: str, ground: Ground, size: int) -> str:
+        """Make an empty disk, all of it set aside; it has the VM's name, by which it is removed."""
+        engine, types = self._engine, self._engine.types
+        if ground.domain is None:
+            raise InputError(
+                "the engine does not say in which storage domain the image is",
+                "name the one for the disk of the shape by `storage`",
+            )
+        wanted = types.Disk(
+            name=name,
+            provisioned_size=size,
+            format=types.DiskFormat.RAW,
+            sparse=False,
+            storage_domains=[types.StorageDomain(id=ground.domain)],
+        )
+        disk = str((await engine.ask(lambda api: api.disks_service().add(wanted))).id)
+
+        async def is_made() -> bool:
+            found = [each for each in await engine.disks(name) if each.id == disk]
+            return bool(found) and found[0].status == types.DiskStatus.OK
+
+        await engine.until(is_made, "make its disk")
+        return disk
+
+    async def _attach(self, vm: str, disk: str, *, bootable: bool) -> None:
         types = self._engine.types
         bus = types.DiskInterface.VIRTIO
         if self._options.devices == "emulated":
             emulated = {"q35": types.DiskInterface.SATA, "i440fx": types.DiskInterface.IDE}
             bus = emulated[self._options.chipset]
         attachment = types.DiskAttachment(
-            disk=types.Disk(id=disk), bootable=True, active=True, interface=bus
+            disk=types.Disk(id=disk), bootable=bootable, active=True, interface=bus
         )
         await self._engine.ask(
             lambda api: api.vms_service().vm_service(vm).disk_attachments_service().add(attachment)

@@ -33,8 +33,8 @@ class OvirtOptions(VendorOptions, ScheduledOptions):
     storage: str | None = Field(
         None,
         min_length=1,
-        description="The storage domain for copies of an `image` that is no CD, by name; that of "
-        "the image when left out.",
+        description="The storage domain for VMs' disks, by name: for the copy of an `image` that "
+        "is no CD, and for the disk that the shape asks for; that of the image when left out.",
     )
     vnic_profile: str | None = Field(
         None,
@@ -51,7 +51,7 @@ class OvirtOptions(VendorOptions, ScheduledOptions):
     devices: Literal["paravirtual", "emulated"] = Field(
         "paravirtual",
         description="`paravirtual`: virtio; `emulated`: the `nic` below, and SATA (q35) or IDE "
-        "(i440fx) for an image that is a disk.",
+        "(i440fx) for disks.",
     )
     nic: Literal["e1000", "e1000e", "rtl8139"] = Field(
         "e1000", description="The emulated network card."

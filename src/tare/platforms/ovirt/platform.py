@@ -17,12 +17,13 @@ from tare.platforms.contract import (
 )
 from tare.platforms.linux.writes import FOLDER
 from tare.platforms.ovirt.engine import Engine
-from tare.platforms.ovirt.making import Making, words_of
+from tare.platforms.ovirt.making import Making, bus_of, words_of
 from tare.platforms.ovirt.options import KNOBS, OvirtOptions
 from tare.platforms.ovirt.session import OvirtSession, load
 from tare.platforms.ovirt.vm import OvirtVm
-from tare.platforms.vendors.offer import CHANNEL, NOTES, SWAP_UNTOLD
+from tare.platforms.vendors.offer import CHANNEL, LIVE, NOTES, SWAP_UNTOLD
 from tare.platforms.vendors.options import ANY
+from tare.platforms.vendors.own_disk import Bus
 from tare.platforms.vendors.platform import (
     Order,
     Seen,
@@ -93,6 +94,8 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
                 ),
                 knobs=KNOBS,
                 missing_knobs=MISSING_KNOBS,
+                disk=frozenset({bus_of(options).name}),
+                toolbox=frozenset({LIVE}),
             ),
             elsewhere=True,
             kernel="the live image's",
@@ -111,6 +114,10 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
             boot_s=40.0,
             emulated_boot_s=120.0,
         )
+
+    def disk_bus(self, options: OvirtOptions) -> Bus:
+        """Return how VMs get the disk that their shape asks for."""
+        return bus_of(options)
 
     def load(self) -> None:
         """Import the engine's library."""
@@ -143,7 +150,8 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
             FOLDER,
             Write(
                 VM,
-                "POST /vms (a VM tare-…), /vms/ID/nics, /vms/ID/cdroms, /vms/ID/diskattachments, "
+                "POST /vms (a VM tare-…), /vms/ID/nics, /vms/ID/cdroms, /disks (the empty one of "
+                "its shape), /disks/ID/copy, /vms/ID/diskattachments, "
                 "/vms/ID/start, /vms/ID/stop",
                 "DELETE /vms/ID, DELETE /disks/ID",
                 "the cluster and the storage domain of the image",
@@ -165,5 +173,5 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
         require_cpus(spec.cpus, int(facts.get("cpus", 0)), "the host", instead)
         await making.require_free(spec.name)
         gone = order.noted(VM, engine.remove_named)
-        vm, wanted = await making.make(spec, ground, order.configuration)
+        vm, wanted = await making.make(spec, ground, order.configuration, order.disk)
         return OvirtVm(engine, vm, wanted, facts, gone)

@@ -42,8 +42,8 @@ class ProxmoxOptions(VendorOptions, ScheduledOptions):
     )
     disks: Name | None = Field(
         None,
-        description="The storage that an `image` which is a disk is copied to, for each VM; an ISO "
-        "needs none.",
+        description="The storage of each VM's disks: of the copy of an `image` that is a disk, and "
+        "of the disk that the shape asks for. An ISO alone needs none.",
     )
     pool: Name | None = Field(None, description="The resource pool that VMs are put in.")
     bridge: Name = Field(
@@ -85,7 +85,7 @@ class ProxmoxOptions(VendorOptions, ScheduledOptions):
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
-        if self.image is not None and ":iso/" not in self.image and self.disks is None:
+        if self.is_disk and self.disks is None:
             raise ValueError("an `image` that is no ISO is copied: say by `disks` to which storage")
         if self.cpu == "host" and not self.kvm:
             raise ValueError("`cpu: host` needs KVM: name a model, such as `max`")
@@ -94,6 +94,11 @@ class ProxmoxOptions(VendorOptions, ScheduledOptions):
     def faults(self, look: bool) -> Iterable[tuple[str, str]]:
         """Return what no arm can do without, and what of it cannot be used."""
         return (*super().faults(look), *unnamed(self.image, "`image: 'local:iso/tare-live.iso'`"))
+
+    @property
+    def is_disk(self) -> bool:
+        """Whether what VMs boot is a disk, which is copied for each."""
+        return self.image is not None and ":iso/" not in self.image
 
     @property
     def wanted_devices(self) -> str:

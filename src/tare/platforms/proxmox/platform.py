@@ -25,10 +25,17 @@ from tare.platforms.proxmox.node import ONLINE, Node, only_node, vms_of
 from tare.platforms.proxmox.options import KNOBS, ProxmoxOptions
 from tare.platforms.proxmox.rights import missing, needed
 from tare.platforms.proxmox.session import ProxmoxSession, load
-from tare.platforms.proxmox.vm import ProxmoxVm, affinity, remove_patiently, settings
+from tare.platforms.proxmox.vm import (
+    ProxmoxVm,
+    affinity,
+    own_bus,
+    remove_patiently,
+    settings,
+)
 from tare.platforms.vendors.faults import Refused
-from tare.platforms.vendors.offer import CHANNEL, NOTES, SWAP_UNTOLD
+from tare.platforms.vendors.offer import CHANNEL, LIVE, NOTES, SWAP_UNTOLD
 from tare.platforms.vendors.options import ANY
+from tare.platforms.vendors.own_disk import Bus
 from tare.platforms.vendors.platform import Order, Seen, VendorPlatform, image_named, require_cpus
 from tare.platforms.vendors.session import opened
 
@@ -39,6 +46,7 @@ NOT_ROOT = (
     "no pinning: Proxmox lets only root@pam, by password, set `affinity`, and no token "
     "(docs/owning.md)"
 )
+NO_STORAGE = "say by `disks` in which storage it is made"
 MISSING_KNOBS = {
     "reservation": "Proxmox has no reservation of CPU time",
     "policy": "Proxmox knows no scheduling policy",
@@ -91,6 +99,7 @@ class Proxmox(VendorPlatform[ProxmoxOptions, ProxmoxSession]):
 
     def stated(self, options: ProxmoxOptions) -> Statement:
         """Return what Proxmox offers; nothing is tried for it."""
+        bus = own_bus(options)
         return Statement(
             capabilities=Capabilities(
                 pinning=True,
@@ -106,6 +115,9 @@ class Proxmox(VendorPlatform[ProxmoxOptions, ProxmoxSession]):
                 ),
                 knobs=KNOBS,
                 missing_knobs=MISSING_KNOBS,
+                disk=frozenset({bus.name} if bus else ()),
+                no_disk="" if bus else NO_STORAGE,
+                toolbox=frozenset({LIVE}),
             ),
             elsewhere=True,
             kernel="the live image's",
@@ -123,6 +135,10 @@ class Proxmox(VendorPlatform[ProxmoxOptions, ProxmoxSession]):
             boot_s=30.0,
             emulated_boot_s=120.0,
         )
+
+    def disk_bus(self, options: ProxmoxOptions) -> Bus | None:
+        """Return how VMs get the disk that their shape asks for."""
+        return own_bus(options)
 
     def load(self) -> None:
         """Import proxmoxer."""
@@ -167,7 +183,8 @@ class Proxmox(VendorPlatform[ProxmoxOptions, ProxmoxSession]):
             ),
             Write(
                 VM,
-                "POST /nodes/NODE/qemu (a VM tare-…), …/status/start, …/status/stop",
+                "POST /nodes/NODE/qemu (a VM tare-…, with the empty disk of its shape), "
+                "…/status/start, …/status/stop",
                 "DELETE /nodes/NODE/qemu/VMID with its disks",
                 f"pool {options.pool}, storage {options.disks or options.storage}",
             ),
@@ -209,6 +226,7 @@ class _Making:
         self._ledger = order.ledger
         self._spec = order.spec
         self._image = order.image
+        self._disk = order.disk
         self._way = {**options.way(), "node": node.name, "pool": options.pool}
         self._volume = f"{options.storage}:iso/{order.spec.name}.iso"
         self._number = 0
@@ -223,7 +241,8 @@ class _Making:
 
     async def create(self) -> tuple[int, Mapping[str, Any]]:
         """Make the VM; whoever was faster with a number is given way."""
-        wanted = settings(self._options, self._spec, str(uuids.uuid4()), self._volume)
+        uuid = str(uuids.uuid4())
+        wanted = settings(self._options, self._spec, uuid, self._volume, self._disk)
         least = 0
         for left in reversed(range(TRIES)):
             self._number = await self._node.free_id(least)

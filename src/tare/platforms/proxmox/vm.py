@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
@@ -14,10 +15,15 @@ from tare.platforms.proxmox.figures import RRD_S, minutes_within
 from tare.platforms.proxmox.node import Node
 from tare.platforms.proxmox.options import ProxmoxOptions
 from tare.platforms.vendors.faults import Missing, Refused
+from tare.platforms.vendors.own_disk import Bus, OwnDisk
 from tare.platforms.vendors.virtual_machine import VirtualMachine
 
 MIB = 1 << 20
+GIB = 1 << 30
+OWN = 1
+"""The place of a machine's own disk on its bus: what boots is in the first, the CD in the third."""
 LOCK_S = 30.0
+_NEW_DISK = re.compile(r"[^:,\s]+:\d+(\.\d+)?(,|$)")
 DISTURBING = frozenset(
     {
         *("vzdump", "qmsnapshot", "qmdelsnapshot", "qmrollback", "qmigrate", "qmmove", "qmresize"),
@@ -27,8 +33,25 @@ DISTURBING = frozenset(
 """Tasks of Proxmox that nothing should be measured through, by their type."""
 
 
+def own_bus(options: ProxmoxOptions) -> Bus | None:
+    """Return how VMs get a disk of their own; None where no storage for it is named."""
+    if options.disks is None:
+        return None
+    if options.devices == "paravirtual":
+        return Bus("virtio-scsi", frozenset({"virtio_scsi"}))
+    # On q35 QEMU's IDE drives hang on its AHCI.
+    return {
+        "ide": Bus("IDE", frozenset({"ata_piix", "ahci"})),
+        "sata": Bus("SATA", frozenset({"ahci"})),
+    }[options.bus]
+
+
 def settings(
-    options: ProxmoxOptions, spec: MachineSpec, uuid: str, configuration: str
+    options: ProxmoxOptions,
+    spec: MachineSpec,
+    uuid: str,
+    configuration: str,
+    own: OwnDisk | None = None,
 ) -> dict[str, Any]:
     """Return a VM's configuration, as Proxmox's API takes it; qm.conf(5).
 
@@ -37,11 +60,12 @@ def settings(
         spec: The machine.
         uuid: Its id, which its firmware shows.
         configuration: The uploaded CD with the agent's configuration.
+        own: The empty disk that it is to have; None: none.
     """
     emulated = options.devices == "emulated"
     bus = options.bus if emulated else "scsi"
     image = str(options.image)
-    disk = f"{options.disks}:0,import-from={image}" if options.disks else f"{image},media=cdrom"
+    disk = f"{options.disks}:0,import-from={image}" if options.is_disk else f"{image},media=cdrom"
     scheduled = options.scheduling_of(spec.role)
     wanted: dict[str, Any] = {
         "name": spec.name,
@@ -62,6 +86,9 @@ def settings(
         "boot": f"order={bus}0",
         "onboot": 0,
     }
+    if own is not None:
+        # In GiB, of which PVE takes fractions ($NEW_DISK_RE of PVE/API2/Qemu.pm).
+        wanted[f"{bus}{OWN}"] = f"{options.disks}:{own.size / GIB},backup=0,cache=none"
     if spec.cpus:
         wanted["affinity"] = ",".join(map(str, affinity(spec)))
     if scheduled.weight is not None:
@@ -84,6 +111,9 @@ def differing(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> str:
     for key in ("cores", "memory", "balloon", "affinity", "cpuunits", "cpulimit", "kvm"):
         if key in wanted and str(_plain(found.get(key))) != str(_plain(wanted[key])):
             return f"{key} was to be {wanted[key]}, but Proxmox says {found.get(key)}"
+    for key, value in wanted.items():
+        if value and _NEW_DISK.match(str(value)) and not found.get(key):
+            return f"{key} was to be {value}, but Proxmox says nothing"
     said = str(found.get("net0", ""))
     if not said.startswith(wanted["net0"].partition(",")[0]):
         return f"net0 was to be {wanted['net0']}, but Proxmox says {said or 'nothing'}"

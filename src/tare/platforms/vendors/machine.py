@@ -16,6 +16,7 @@ from tare.platforms.contract import Machine
 from tare.platforms.guest_hello import first_hello
 from tare.platforms.vendors.callback import DialledChannel
 from tare.platforms.vendors.faults import named
+from tare.platforms.vendors.own_disk import NOT_DROPPED, OwnDisk
 from tare.platforms.vendors.virtual_machine import VirtualMachine
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class VendorMachine(Machine):
         channel: Where its agent dials in.
         held: What is given back when it is gone: the session, the ledger's entry, the door.
         power_off_s: Seconds that the guest may take to switch itself off.
+        disk: The disk of its own that it was given; None: none.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class VendorMachine(Machine):
         held: AsyncExitStack,
         *,
         power_off_s: float = 10.0,
+        disk: OwnDisk | None = None,
     ) -> None:
         self.name = name
         self.agent = AgentClient(channel, name=name)
@@ -55,6 +58,7 @@ class VendorMachine(Machine):
         self._channel = channel
         self._held = held
         self._power_off_s = power_off_s
+        self._disk = disk
         self._answered = False
         self._watcher: asyncio.Task[None] | None = None
         self._stopping: asyncio.Future[None] | None = None
@@ -79,7 +83,11 @@ class VendorMachine(Machine):
         hello = await first_hello(self, timeout_s=timeout_s, gone_s=GONE_S)
         self._answered = True
         self.applied = await self._vm.applied()
-        if why := self._vm.unlike(hello.proof):
+        why = self._vm.unlike(hello.proof)
+        if self._disk is not None:
+            self.applied = {**self.applied, **self._disk.applied(hello.proof)}
+            why = why or self._disk.unlike(hello.proof)
+        if why:
             raise MachineFault(f"{self.name}: {why}")
         return hello
 
@@ -116,6 +124,10 @@ class VendorMachine(Machine):
     async def host_cost(self) -> dict[str, float]:
         """Return what it cost its host so far, where that tells."""
         return await self._vm.cost()
+
+    async def forget_disk(self) -> Mapping[str, Any]:
+        """Return that its host's caches stay as they are; empty where it has no disk."""
+        return {} if self._disk is None else {"dropped": "nothing", "reason": NOT_DROPPED}
 
     async def disturbances(self) -> tuple[str, ...]:
         """Return what befell it so far; see :class:`tare.platforms.contract.Machine`."""

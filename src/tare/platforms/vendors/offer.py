@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+from tare.platforms.statement import Capabilities
+
 NO_NETWORK = "workloads over the network are skipped: Tare makes no network on that host"
-NO_DISK = "machines have no disk of their own yet: disk workloads and the toolbox are skipped"
+LIVE = "live"
+"""How machines that boot the live image get the toolbox: it is in that image."""
+LIVE_MEMORY = 1 << 30
+"""Bytes of memory with which a machine takes the toolbox `base` from a CD, and has some left."""
+OWN_DISK = (
+    "a machine's own disk is made empty, and formatted by its agent: the only empty one of that "
+    "size, by a toolbox's mkfs.ext4; otherwise disk workloads fail with the reason"
+)
+TOOLBOX = (
+    "the toolbox is the live image's own (`tare image live --toolbox …`): from a CD it takes "
+    "about 500 MiB of the machine's memory, from a disk none; what it lacks fails with the reason"
+)
 WITHHELD = (
     "cells are withheld during which, as its API tells, the machine migrated, was snapshotted or "
     "backed up, started anew, or had its memory changed"
@@ -13,4 +26,22 @@ SWAP_UNTOLD = (
 )
 DIALS = "the agent dials back to `callback` over TLS, with a key of its own on a CD (TARE-CFG)"
 CHANNEL = "TLS, dialled by the agent to `callback`"
-NOTES = (NO_NETWORK, NO_DISK, WITHHELD)
+NOTES = (NO_NETWORK, TOOLBOX, OWN_DISK, WITHHELD)
+"""What is said alike of virtual machines of every hypervisor that is reached by its API."""
+NO_DISK = "machines have no disk of their own and no toolbox: workloads that need one are skipped"
+NOTES_WITHOUT = (NO_NETWORK, NO_DISK, WITHHELD)
+"""The same of containers, which boot no live image."""
+
+
+def least_memory(able: Capabilities, otherwise: int) -> int:
+    """Return the bytes of memory with which a small machine has all that its platform states.
+
+    The toolbox of a live image, which formats a machine's own disk, is in memory where the image is
+    a CD.
+
+    Args:
+        able: What the platform can do.
+        otherwise: What suffices where there is nothing like that.
+    """
+    live = LIVE in able.toolbox and bool(able.disk)
+    return max(able.min_memory, LIVE_MEMORY if live else otherwise)

@@ -30,6 +30,7 @@ from tare.platforms.vendors.configuration import picture
 from tare.platforms.vendors.faults import named
 from tare.platforms.vendors.machine import VendorMachine
 from tare.platforms.vendors.options import ANY, VendorOptions
+from tare.platforms.vendors.own_disk import Bus, OwnDisk, own_disk, scratch_words
 from tare.platforms.vendors.session import Session, opened
 from tare.platforms.vendors.virtual_machine import VirtualMachine
 
@@ -67,6 +68,7 @@ class Order(Generic[V]):
         ledger: Is told of everything before it is made.
         undo: What takes back what was made, last first, where no machine comes of it.
         agent: The agent's program, on this computer.
+        disk: The empty disk that it is to be given; None: none.
     """
 
     options: V
@@ -75,6 +77,7 @@ class Order(Generic[V]):
     ledger: Ledger
     undo: AsyncExitStack
     agent: Path
+    disk: OwnDisk | None = None
 
     @property
     def image(self) -> bytes:
@@ -179,6 +182,13 @@ class VendorPlatform(Platform[V], Generic[V, S]):
             TareError: It cannot be made; what was made is removed afterwards.
         """
 
+    def disk_bus(self, options: V) -> Bus | None:
+        """Return how machines get the disk that their shape asks for; None: they get none.
+
+        What :meth:`make` makes of ``order.disk`` is attached so, and the guest's kernel proves it.
+        """
+        return None
+
     async def check(self, context: Context, options: V) -> Verdict:
         """Log in and look; nothing is made."""
         stated = self.stated(options)
@@ -244,13 +254,16 @@ class VendorPlatform(Platform[V], Generic[V, S]):
             door = await held.enter_async_context(self._doors.open(options.place))
             caller = held.enter_context(door.expected(spec.name))
             session.hide(caller.key)
+            disk = own_disk(spec.shape.disk, self.disk_bus(options))
+            told = scratch_words(disk.size) if disk is not None else {}
             order = Order(
                 options,
                 spec,
-                caller.configuration,
+                {**caller.configuration, **told},
                 context.ledger,
                 AsyncExitStack(),
                 context.agent,
+                disk,
             )
             try:
                 vm = await self.make(session, order)
@@ -264,7 +277,12 @@ class VendorPlatform(Platform[V], Generic[V, S]):
             # From here on the machine removes itself.
             order.undo.pop_all()
             machine = VendorMachine(
-                spec.name, vm, caller.channel, held.pop_all(), power_off_s=options.power_off
+                spec.name,
+                vm,
+                caller.channel,
+                held.pop_all(),
+                power_off_s=options.power_off,
+                disk=disk,
             )
         await machine.bring_up()
         return machine

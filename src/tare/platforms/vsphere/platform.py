@@ -19,8 +19,9 @@ from tare.platforms.contract import (
     Write,
 )
 from tare.platforms.linux.writes import FOLDER
-from tare.platforms.vendors.offer import CHANNEL, NOTES
+from tare.platforms.vendors.offer import CHANNEL, LIVE, NOTES
 from tare.platforms.vendors.options import ANY
+from tare.platforms.vendors.own_disk import Bus
 from tare.platforms.vendors.platform import Order, Seen, VendorPlatform
 from tare.platforms.vendors.session import opened
 from tare.platforms.vsphere.inventory import host_named, spot
@@ -28,6 +29,7 @@ from tare.platforms.vsphere.options import VsphereOptions
 from tare.platforms.vsphere.presence import presence_of
 from tare.platforms.vsphere.proof import in_drs, proof_of
 from tare.platforms.vsphere.session import VsphereSession, load
+from tare.platforms.vsphere.spec import BUSES
 from tare.platforms.vsphere.vm import HIDDEN, VsphereVm, remove
 
 VM = "vsphere-vm"
@@ -81,6 +83,8 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
                     *NOTES,
                     "so are cells while ESXi tells that memory is ballooned, swapped or compressed",
                 ),
+                disk=frozenset({BUSES[options.devices].name}),
+                toolbox=frozenset({LIVE}),
             ),
             elsewhere=True,
             kernel="that of what it boots (`boot`)",
@@ -96,6 +100,10 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
             boot_s=60.0,
             emulated_boot_s=60.0,
         )
+
+    def disk_bus(self, options: VsphereOptions) -> Bus:
+        """Return how virtual machines get the disk that their shape asks for."""
+        return BUSES[options.devices]
 
     def load(self) -> None:
         """Import pyVmomi."""
@@ -134,7 +142,8 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
             Write(
                 VM,
                 "CreateVM_Task of a VM tare-…, an upload of its CD and CopyVirtualDisk_Task into "
-                "its folder, ReconfigVM_Task, PowerOnVM_Task, PowerOffVM_Task",
+                "its folder, ReconfigVM_Task with the empty disk of its shape, PowerOnVM_Task, "
+                "PowerOffVM_Task",
                 "Destroy_Task, DeleteDatastoreFile_Task of its folder",
                 f"datastore {options.datastore}",
             ),
@@ -149,7 +158,7 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
         spec = order.spec
         vm = VsphereVm(session, order.options, spec.name)
         order.undo.push_async_callback(vm.remove)
-        await vm.create(spec.shape, spec.cpus, order.image, order.ledger, VM)
+        await vm.create(spec.shape, spec.cpus, order.image, order.ledger, VM, order.disk)
         return vm
 
 

@@ -7,13 +7,21 @@ from typing import Any
 
 from tare.errors import InputError
 from tare.platforms.contract import Shape
+from tare.platforms.vendors.own_disk import Bus, OwnDisk
 from tare.platforms.vsphere.inventory import Spot
 from tare.platforms.vsphere.options import VsphereOptions
 
 GUEST = "otherLinux64Guest"
 CONFIGURATION = "tare-cfg.iso"
-SCSI, IDE, NIC, DISK, CD, BOOT_CD = -101, -102, -103, -104, -105, -106
+SCSI, IDE, NIC, DISK, CD, BOOT_CD, OWN = -101, -102, -103, -104, -105, -106, -107
 """Keys of new devices are negative, and made anew by the server."""
+
+
+BUSES = {
+    "paravirtual": Bus("PVSCSI", frozenset({"vmw_pvscsi"})),
+    "emulated": Bus("LSI Logic", frozenset({"mptspi"})),
+}
+"""How a disk is attached, by the arm's `devices`."""
 
 
 def pins_of(cpus: Sequence[int], options: VsphereOptions, threads: int) -> list[int]:
@@ -141,14 +149,21 @@ def _nic(vim: Any, options: VsphereOptions, network: Any) -> Any:
     )
 
 
-def media(vim: Any, devices: Sequence[Any], options: VsphereOptions, folder: str) -> list[Any]:
-    """Return the changes that attach the configuration, and what boots.
+def media(
+    vim: Any,
+    devices: Sequence[Any],
+    options: VsphereOptions,
+    folder: str,
+    own: OwnDisk | None = None,
+) -> list[Any]:
+    """Return the changes that attach the configuration, what boots, and a disk of its own.
 
     Args:
         vim: The API's types.
         devices: What the virtual machine has, its controllers among them.
         options: The arm's options.
         folder: Its folder, as ``[DATASTORE] PATH``.
+        own: The empty disk that is made with it; None: none.
     """
     ide = _key_of(devices, vim.vm.device.VirtualIDEController)
     changes = [_added(vim, _cd(vim, CD, ide, 1, f"{folder}/{CONFIGURATION}"))]
@@ -163,10 +178,33 @@ def media(vim: Any, devices: Sequence[Any], options: VsphereOptions, folder: str
             key=DISK, controllerKey=scsi, unitNumber=0, backing=backing
         )
         changes.append(_added(vim, disk))
+    if own is not None:
+        scsi = _key_of(devices, vim.vm.device.VirtualSCSIController)
+        changes.append(_created(vim, own, scsi, f"{folder}/{OWN_DISK}"))
     return changes
 
 
-BOOT_DISK = "tare-boot.vmdk"
+def _created(vim: Any, own: OwnDisk, controller: int, file: str) -> Any:
+    """Return the change that makes and attaches an empty disk."""
+    backing = vim.vm.device.VirtualDisk.FlatVer2BackingInfo(
+        fileName=file,
+        diskMode="persistent",
+        # All blocks are there, and zeros: none is allocated or zeroed while something is measured.
+        thinProvisioned=False,
+        eagerlyScrub=True,
+    )
+    disk = vim.vm.device.VirtualDisk(
+        key=OWN,
+        controllerKey=controller,
+        unitNumber=1,
+        capacityInKB=own.size >> 10,
+        capacityInBytes=own.size,
+        backing=backing,
+    )
+    return vim.vm.device.VirtualDeviceSpec(operation="add", fileOperation="create", device=disk)
+
+
+BOOT_DISK, OWN_DISK = "tare-boot.vmdk", "tare-disk.vmdk"
 
 
 def _cd(vim: Any, key: int, controller: int, unit: int, file: str) -> Any:

@@ -11,6 +11,7 @@ from tare.events.hypervisor import HypervisorFigures
 from tare.hosts.ledger.ledger import Entry, Ledger
 from tare.platforms.contract import Shape
 from tare.platforms.vendors.faults import Missing, Refused
+from tare.platforms.vendors.own_disk import OwnDisk
 from tare.platforms.vendors.virtual_machine import VirtualMachine
 from tare.platforms.vsphere.befallen import befallen
 from tare.platforms.vsphere.figures import figures_of
@@ -49,10 +50,17 @@ class VsphereVm(VirtualMachine):
         self._folder = ""
         self._pins: Sequence[int] = ()
         self._vcpus = 0
+        self._own: OwnDisk | None = None
         self._noted: tuple[Ledger, Entry] | None = None
 
     async def create(
-        self, shape: Shape, cpus: Sequence[int], image: bytes, ledger: Ledger, kind: str
+        self,
+        shape: Shape,
+        cpus: Sequence[int],
+        image: bytes,
+        ledger: Ledger,
+        kind: str,
+        own: OwnDisk | None = None,
     ) -> None:
         """Make it, switched off, with the configuration on a CD.
 
@@ -62,13 +70,14 @@ class VsphereVm(VirtualMachine):
             image: The image labelled TARE-CFG.
             ledger: Is told before anything is made.
             kind: The ledger's word for it.
+            own: The empty disk that it is to have; None: none.
 
         Raises:
             TareError: The options name what is not there, or vSphere refuses.
         """
         vim, options = self._vim, self._options
         self._pins = await self._session.call(lambda client: self._pinned(client, cpus))
-        self._vcpus = shape.vcpus
+        self._vcpus, self._own = shape.vcpus, own
         # The way names files by their whole paths.
         noted = {**options.model_dump(mode="json"), **options.way()}
         entry = ledger.record(kind, name=self._name, options=noted)
@@ -107,7 +116,9 @@ class VsphereVm(VirtualMachine):
 
     def _attached(self, client: Any) -> Any:
         vm = self._known(client)
-        changes = media(self._vim, vm.config.hardware.device, self._options, self._folder)
+        changes = media(
+            self._vim, vm.config.hardware.device, self._options, self._folder, self._own
+        )
         return vm.ReconfigVM_Task(spec=self._vim.vm.ConfigSpec(deviceChange=changes))
 
     def _known(self, client: Any) -> Any:

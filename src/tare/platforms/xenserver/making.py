@@ -7,12 +7,22 @@ from typing import Any
 
 from tare.errors import InputError
 from tare.platforms.contract import MachineSpec
+from tare.platforms.vendors.own_disk import Bus, OwnDisk
 from tare.platforms.xenserver.options import XenserverOptions
 from tare.platforms.xenserver.pool import NULL, OWNER, Pool
 from tare.platforms.xenserver.vm import vm_record
 
 ISO = "iso"
 MTU = "1500"
+BUSES = {
+    "paravirtual": Bus("Xen's block device", frozenset({"vbd"})),
+    "emulated": Bus(
+        "IDE",
+        frozenset({"ata_piix"}),
+        "boot an image that keeps it: tare image live --append xen_emul_unplug=never --append nopv",
+    ),
+}
+"""How a VM's own disk shows, by the arm's `devices`: every VM has both, and its kernel chooses."""
 
 
 class Making:
@@ -61,12 +71,15 @@ class Making:
             return ""
         return await self._pool.find("VDI", self._options.image)
 
-    async def make(self, spec: MachineSpec, configuration: bytes) -> tuple[str, Mapping[str, Any]]:
+    async def make(
+        self, spec: MachineSpec, configuration: bytes, own: OwnDisk | None = None
+    ) -> tuple[str, Mapping[str, Any]]:
         """Make the VM, switched off.
 
         Args:
             spec: The machine.
             configuration: The bytes of its configuration disk.
+            own: The empty disk that it is to have; None: none.
 
         Returns:
             Its reference, and the record that was asked for.
@@ -83,6 +96,10 @@ class Making:
             copy = await self._copy(image, repository, spec.name)
             await self._attach(vm, copy, "0", "Disk", bootable=True)
         await self._attach(vm, disk, "1", "Disk", bootable=False)
+        if own is not None:
+            empty = await self._disk(repository, spec.name, own.size)
+            # The first four are IDE's too.
+            await self._attach(vm, empty, "2", "Disk", bootable=False)
         await pool.ask(
             lambda api: api.VIF.create(
                 {

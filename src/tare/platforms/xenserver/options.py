@@ -23,8 +23,9 @@ class XenserverOptions(VendorOptions, ScheduledOptions):
     sr: str | None = Field(
         None,
         min_length=1,
-        description="The storage repository for each VM's tiny configuration disk, by name or "
-        "UUID; the pool's default one when left out. Nothing else of it is touched.",
+        description="The storage repository for each VM's disks, by name or UUID: its tiny "
+        "configuration, and the disk that its shape asks for; the pool's default one when left "
+        "out. Nothing else of it is touched.",
     )
     image: str | None = Field(
         None,

@@ -16,8 +16,9 @@ from tare.platforms.contract import (
     Write,
 )
 from tare.platforms.linux.writes import FOLDER
-from tare.platforms.vendors.offer import CHANNEL, NOTES
+from tare.platforms.vendors.offer import CHANNEL, LIVE, NOTES
 from tare.platforms.vendors.options import ANY
+from tare.platforms.vendors.own_disk import Bus
 from tare.platforms.vendors.platform import (
     Order,
     Seen,
@@ -26,7 +27,7 @@ from tare.platforms.vendors.platform import (
     removal,
     require_cpus,
 )
-from tare.platforms.xenserver.making import Making
+from tare.platforms.xenserver.making import BUSES, Making
 from tare.platforms.xenserver.options import KNOBS, XenserverOptions
 from tare.platforms.xenserver.pool import Pool
 from tare.platforms.xenserver.session import XenSession, load
@@ -87,6 +88,8 @@ class Xenserver(VendorPlatform[XenserverOptions, XenSession]):
                 ),
                 knobs=KNOBS,
                 missing_knobs=MISSING_KNOBS,
+                disk=frozenset({BUSES[options.devices].name}),
+                toolbox=frozenset({LIVE}),
             ),
             elsewhere=True,
             kernel="the live image's",
@@ -104,6 +107,10 @@ class Xenserver(VendorPlatform[XenserverOptions, XenSession]):
             boot_s=40.0,
             emulated_boot_s=120.0,
         )
+
+    def disk_bus(self, options: XenserverOptions) -> Bus:
+        """Return how VMs get the disk that their shape asks for."""
+        return BUSES[options.devices]
 
     def load(self) -> None:
         """Import XenAPI."""
@@ -136,10 +143,11 @@ class Xenserver(VendorPlatform[XenserverOptions, XenSession]):
             FOLDER,
             Write(
                 VM,
-                "VM.create of a VM tare-…, VDI.create, VDI.copy of the image, VBD.create, "
+                "VM.create of a VM tare-…, VDI.create (its configuration, the empty disk of its "
+                "shape), VDI.copy of the image, VBD.create, "
                 "VIF.create, VM.start_on, VM.hard_shutdown",
                 "VDI.destroy, VM.destroy",
-                "the repository of the image",
+                "the repository `sr`, else the pool's own",
             ),
         )
 
@@ -159,5 +167,5 @@ class Xenserver(VendorPlatform[XenserverOptions, XenSession]):
         require_cpus(spec.cpus, int(facts.get("cpus", 0)), "the host", instead)
         # The VM and its disks have one name, by which they are removed together.
         gone = order.noted(VM, pool.remove_named)
-        vm, wanted = await Making(pool, options, host).make(spec, order.image)
+        vm, wanted = await Making(pool, options, host).make(spec, order.image, order.disk)
         return XenVm(pool, vm, host, wanted, facts, options.devices, gone)

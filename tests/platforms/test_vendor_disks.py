@@ -1,0 +1,198 @@
+"""A machine that is made over an API boots the live image, and formats the disk it was given.
+
+The server stands for Proxmox, the guest is QEMU's emulation: create, dial back, format, measure,
+destroy is one path, and what is measured is a virtual disk on the bus that the arm asks for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from platforms.live_qemu import LiveGuests
+from platforms.proxmox_schema import ROOT
+from platforms.proxmox_server import Proxmox as Server
+from platforms.vendor_served import reached, spec_of, started
+from tare.errors import MachineFault
+from tare.hosts import LocalHost
+from tare.images.cache import default_cache
+from tare.images.live.disc import TOOLS
+from tare.images.live.image import make_live_image
+from tare.platforms.contract import Context, Shape
+from tare.platforms.hyperv.platform import Hyperv
+from tare.platforms.incus.options import IncusOptions
+from tare.platforms.incus.platform import Incus
+from tare.platforms.live.options import LiveOptions
+from tare.platforms.live.platform import BareLive
+from tare.platforms.ovirt.platform import Ovirt
+from tare.platforms.proxmox.options import ProxmoxOptions
+from tare.platforms.proxmox.platform import Proxmox
+from tare.platforms.vendors.own_disk import Bus, OwnDisk, own_disk, scratch_words
+from tare.platforms.vendors.platform import VendorPlatform
+from tare.platforms.vsphere.platform import Vsphere
+from tare.platforms.xenserver.platform import Xenserver
+
+MIB = 1 << 20
+IMAGE = "local:import/tare-live.raw"
+BOOT_S, WORK_S = 400.0, 120.0
+SHAPE = Shape(1, 640 * MIB, 64 * MIB)
+MAIL = {"work": "varmail", "seconds": 0.5, "files": 40, "mean_bytes": 4096, "threads": 2}
+SCSI = Bus("SCSI", frozenset({"virtio_scsi"}), "boot another image")
+
+
+def test_a_disk_on_another_bus_than_the_arms_is_refused() -> None:
+    disk = OwnDisk(SHAPE.disk, SCSI)
+    right: dict[str, Any] = {"scratch": {"drivers": ["sd", "virtio_scsi", "virtio-pci"]}}
+    assert disk.unlike(right) == ""
+    wrong = disk.unlike({"scratch": {"drivers": ["virtio_blk", "virtio-pci"]}})
+    assert "driven by virtio-pci, virtio_blk" in wrong and wrong.endswith(": boot another image")
+    # Without one, workloads that need it fail with the agent's reason, and no other does.
+    assert disk.unlike({"scratch": None}) == disk.unlike({}) == ""
+    assert disk.applied({"scratch": None}) == {}
+
+
+def test_a_machine_is_told_to_format_as_hosts_do(context: Context) -> None:
+    told = scratch_words(SHAPE.disk)["scratch"]
+    assert told["bytes"] == SHAPE.disk
+    assert told["format"][told["format"].index("-L") + 1] == "tare-scratch"
+    assert own_disk(0, SCSI) is None and own_disk(MIB, None) is None
+    with pytest.raises(MachineFault, match="rounds") as fault:
+        own_disk(1_000_000_000, SCSI)
+    assert "disk: 512MiB" in fault.value.hint
+
+
+EVERY: tuple[tuple[VendorPlatform[Any, Any], dict[str, Any]], ...] = (
+    (Vsphere(), {"datastore": "d"}),
+    (Hyperv(), {}),
+    (Xenserver(), {}),
+    (Ovirt(), {}),
+    (Ovirt(), {"chipset": "i440fx"}),
+    (Proxmox(), {"disks": "fast"}),
+    (Proxmox(), {"disks": "fast", "bus": "sata"}),
+)
+
+
+@pytest.mark.parametrize(("platform", "more"), EVERY, ids=lambda each: getattr(each, "name", ""))
+def test_emulated_and_paravirtual_disks_are_told_apart_by_their_drivers(
+    platform: VendorPlatform[Any, Any], more: dict[str, Any]
+) -> None:
+    found = []
+    for devices in ("paravirtual", "emulated"):
+        said = {"address": "server.example", "devices": devices, **more}
+        options = platform.options.model_validate(said)
+        able, bus = platform.stated(options).capabilities, platform.disk_bus(options)
+        assert bus is not None and able.disk == {bus.name} and able.toolbox == {"live"}
+        assert not able.no_disk
+        found.append(bus.drivers)
+    own, emulated = found
+    assert own and emulated and not own & emulated
+
+
+def test_who_gets_no_disk_says_so() -> None:
+    proxmox = Proxmox()
+    options = ProxmoxOptions.model_validate({"address": "server.example"})
+    able = proxmox.stated(options).capabilities
+    assert proxmox.disk_bus(options) is None and not able.disk and "`disks`" in able.no_disk
+    container = IncusOptions(type="container")
+    able = Incus().stated(container).capabilities
+    assert Incus().disk_bus(container) is None and not able.disk and not able.toolbox
+    assert Incus().stated(IncusOptions()).capabilities.disk == {"virtio-scsi"}
+    live = BareLive().stated(LiveOptions(medium="m")).capabilities
+    assert not live.disk and "owner's" in live.no_disk and live.toolbox == {"live"}
+
+
+@pytest.fixture(scope="module")
+def image(agent_program: Path) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="tare-live-") as folder:
+        made = make_live_image(
+            LocalHost(agent_program),
+            Path(folder) / "tare.iso",
+            kernel="generic",
+            toolbox="base",
+            words=(),
+            agent=agent_program,
+            cache=default_cache(),
+            say=print,
+        )
+        yield asyncio.run(made).file
+
+
+@pytest.fixture
+def served(image: Path, tmp_path: Path) -> Iterator[tuple[Server, LiveGuests]]:
+    pytest.importorskip("proxmoxer")
+    server = Server(tmp_path)
+    server.storages["local"]["volumes"][IMAGE] = b"live"
+    guests = LiveGuests(server, image, tmp_path)
+    server.plug, server.unplug = guests.plug, guests.unplug
+    server.start()
+    try:
+        yield server, guests
+    finally:
+        guests.close()
+        server.stop()
+
+
+@pytest.mark.guest
+@pytest.mark.slow
+@pytest.mark.acceptance
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(
+    any(shutil.which(tool) is None for tool in (*TOOLS, "qemu-system-x86_64")),
+    reason="xorriso, mtools or QEMU is not installed",
+)
+@pytest.mark.parametrize(
+    ("more", "attached", "driver"),
+    [
+        ({}, "virtio-scsi", "virtio_scsi"),
+        ({"devices": "emulated", "machine": "pc"}, "IDE", "ata_piix"),
+        ({"devices": "emulated", "bus": "sata"}, "SATA", "ahci"),
+    ],
+    ids=["paravirtual", "ide", "sata"],
+)
+async def test_a_disk_is_formatted_in_the_guest_and_measured(
+    served: tuple[Server, LiveGuests],
+    context: Context,
+    tmp_path: Path,
+    more: dict[str, Any],
+    attached: str,
+    driver: str,
+) -> None:
+    server, guests = served
+    said = {"image": IMAGE, "disks": "fast", "kvm": False, "cpu": "max", **more}
+    way = reached(server, ROOT, server.passwords[ROOT])
+    options = ProxmoxOptions.model_validate({**way, **said})
+    spec = replace(spec_of(tmp_path), shape=SHAPE)
+    machine = await started(Proxmox(), context, options, spec)
+    try:
+        hello = await machine.ready(BOOT_S)
+        proof = hello.proof
+        assert proof["live"]["toolbox"]["on"] == "disk"
+        assert proof["live"]["scratch"]["device"]
+        assert proof["scratch"]["file_system"] == "ext4"
+        assert driver in proof["scratch"]["drivers"]
+        told = {"attached": attached, "file_system": "ext4", "bytes": SHAPE.disk}
+        assert machine.applied["disk"] == told
+        mail = {**MAIL, "memory_bytes": SHAPE.memory}
+        done = await machine.agent.run("filebench", mail, deadline_s=WORK_S)
+        assert done.value["operations"] > 0
+        # A program of the toolbox finds the same disk.
+        fio = ["fio", "--name=t", "--directory=/scratch/tare-files", "--size=4m", "--bs=4k"]
+        fio += ["--rw=randwrite", "--direct=1", "--output-format=json+"]
+        asked = {"argv": fio, "bytes": 4 * MIB, "timeout_s": WORK_S, "direct": True}
+        done = await machine.agent.run("fio", asked, deadline_s=WORK_S)
+        moved = done.value["disk"]
+        assert moved["write_bytes_per_s"] * moved["seconds"] >= 4 * MIB * 0.99, moved
+    except BaseException:
+        print(guests.said())
+        raise
+    finally:
+        await machine.stop()
+    assert server.vms == {} and server.storages["fast"]["volumes"] == {}
+    assert context.ledger.open_entries() == ()
