@@ -46,6 +46,7 @@ def test_what_was_written_is_read_back(
         assert new.number not in {entry.number for entry in expected}
 
 
+@pytest.mark.fuzz
 @given(actions=ACTIONS, share=st.floats(0, 1))
 @settings(max_examples=60, deadline=None)
 def test_any_prefix_is_a_ledger(

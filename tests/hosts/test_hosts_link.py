@@ -26,6 +26,7 @@ def test_frames_are_read_back_from_any_pieces(frames: list[Frame], cuts: list[in
     assert read == frames
 
 
+@pytest.mark.fuzz
 @given(data=st.binary(max_size=200))
 def test_noise_is_refused_or_awaits_more(data: bytes) -> None:
     try:

@@ -62,6 +62,7 @@ def test_long_events_time_stamps_and_padding_are_followed() -> None:
     assert found == [(107, long), ((3 << 27) + 5 + 1 + 2, b"last")]
 
 
+@pytest.mark.fuzz
 @given(st.binary(max_size=400))
 def test_no_page_is_read_beyond_its_end(page: bytes) -> None:
     for _, start, size in page_events(page):

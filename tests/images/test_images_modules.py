@@ -59,6 +59,7 @@ def test_built_in_modules_are_neither_loaded_nor_missing(tmp_path: Path) -> None
     assert tree.in_load_order(["virtio_pci"]) == ()
 
 
+@pytest.mark.fuzz
 @given(st.binary(max_size=400))
 def test_any_bytes_give_information_or_a_reason(noise: bytes) -> None:
     for content in (noise, fakes.module()[:70] + noise):

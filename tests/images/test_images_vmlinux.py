@@ -48,6 +48,7 @@ def test_what_has_no_kernel_says_why(content: bytes, reason: str) -> None:
         extract(content)
 
 
+@pytest.mark.fuzz
 @given(st.sampled_from(sorted(fakes.COMPRESSORS)), st.data())
 def test_damage_is_never_more_than_a_reason(name: str, data: st.DataObject) -> None:
     image = bytearray(fakes.bzimage(fakes.with_size(fakes.COMPRESSORS[name](KERNEL), KERNEL)))
@@ -60,6 +61,7 @@ def test_damage_is_never_more_than_a_reason(name: str, data: st.DataObject) -> N
     has_pvh_entry(kernel)
 
 
+@pytest.mark.fuzz
 @given(st.binary(max_size=300))
 def test_the_note_is_sought_in_any_bytes(noise: bytes) -> None:
     assert not has_pvh_entry(noise)

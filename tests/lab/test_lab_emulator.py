@@ -62,6 +62,7 @@ def test_versions_are_compared_as_numbers(major: int, minor: int, patch: int) ->
     assert (EAGER_FPU in found) == ((major, minor) < (10, 0))
 
 
+@pytest.mark.fuzz
 @given(st.text(max_size=30))
 def test_whatever_a_program_says_of_itself_is_taken(said: str) -> None:
     assert set(emulator_in(said).workarounds) <= set(SOUND_FROM)

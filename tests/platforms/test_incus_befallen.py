@@ -62,6 +62,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.fuzz
 @given(JSON, JSON, JSON)
 def test_whatever_a_server_tells_is_read_without_harm(one: Any, two: Any, three: Any) -> None:
     found = {"location": one, "expanded_config": two}

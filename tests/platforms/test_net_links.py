@@ -117,6 +117,7 @@ def test_routes_and_addresses_are_read_but_the_default_route_takes_nothing() -> 
     assert found == ["10.1.0.0/16", "192.0.2.7/32", "172.16.0.0/24"]
 
 
+@pytest.mark.fuzz
 @given(told=plain_json)
 def test_whatever_ip_says_is_read_or_left(told: Any) -> None:
     assert all(network.prefixlen > 0 for network in networks_in(told))
@@ -220,6 +221,7 @@ def test_what_a_switch_tracked_and_lost_is_told_for_a_cell() -> None:
     assert tracking.read("3\n100\n") == tracking.Tracked(3, 100, {})
 
 
+@pytest.mark.fuzz
 @given(text=st.text(max_size=120))
 def test_whatever_a_kernel_shows_of_what_it_tracks_is_read_or_left(text: str) -> None:
     for shown in (text, f"1\n2\nentries drop\n{text}"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +22,7 @@ def test_the_log_names_whom_it_took() -> None:
     assert oom.killed_in(LOG) == {4711, 4712}
 
 
+@pytest.mark.fuzz
 @given(st.text())
 def test_no_log_is_no_end(text: str) -> None:
     assert all(isinstance(pid, int) for pid in oom.killed_in(text))

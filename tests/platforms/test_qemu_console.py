@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,6 +29,7 @@ def test_where_the_bytes_are_cut_does_not_matter(data: bytes, cuts: list[int]) -
     assert fed(*pieces).tail() == fed(data).tail()
 
 
+@pytest.mark.fuzz
 @given(st.binary(max_size=2000))
 def test_any_bytes_become_printable_lines(data: bytes) -> None:
     tail = fed(data).tail()
@@ -35,6 +37,7 @@ def test_any_bytes_become_printable_lines(data: bytes) -> None:
     assert all(line.strip() and "\n" not in line and "\x1b" not in line for line in tail)
 
 
+@pytest.mark.fuzz
 @given(st.binary(max_size=200))
 def test_a_panic_is_seen_through_noise(noise: bytes) -> None:
     console = fed(noise + b"\n", PANIC, noise)

@@ -93,6 +93,7 @@ def test_the_image_gives_back_what_it_was_given(configuration: dict[str, Any]) -
     assert configuration_in(image) == configuration
 
 
+@pytest.mark.fuzz
 @given(st.binary(max_size=3000), st.integers(0, 3000))
 def test_an_image_that_is_damaged_is_refused_or_read(noise: bytes, at: int) -> None:
     image = bytearray(picture({"key": "k"}))

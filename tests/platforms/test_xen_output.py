@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -95,6 +96,7 @@ def test_the_end_of_a_domain_is_told_by_its_code() -> None:
     assert read.created_id("Waiting for domain tare-x (domid 12) to die [pid 9]") == 12
 
 
+@pytest.mark.fuzz
 @given(st.text())
 def test_no_text_upsets_a_reader(text: str) -> None:
     read.domains(text)

@@ -72,6 +72,7 @@ def test_what_cannot_be_is_refused(data: bytes, says: str) -> None:
         list(records(data))
 
 
+@pytest.mark.fuzz
 @given(st.binary(max_size=400))
 @example(struct.pack("<I", 0x2001F003))
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
@@ -80,6 +81,7 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
             assert isinstance(one, Change | Lost)
 
 
+@pytest.mark.fuzz
 @given(st.lists(CHANGES, min_size=1, max_size=6), st.data())
 def test_a_damaged_file_is_read_or_refused(told: list[Change], data: st.DataObject) -> None:
     whole = bytearray(b"".join(window(one.cpu, of_change(one)) for one in told))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,6 +35,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.fuzz
 @given(json_values)
 def test_figures_of_any_form_end_in_figures_or_a_refusal(told: Any) -> None:
     meta = {"step": 5, "legend": ["AVERAGE:vm:u:runstate_fullrun"]}

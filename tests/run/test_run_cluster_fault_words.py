@@ -46,6 +46,7 @@ def test_what_has_no_name_is_given_none() -> None:
     assert fault_in("java.lang.NullPointerException\n\tat a.b(C.java:1)") is None
 
 
+@pytest.mark.fuzz
 @given(st.text(), st.sampled_from(FAULTS))
 def test_any_log_gives_a_few_short_lines(log: str, fault: Fault) -> None:
     assert len(lines_of(fault, log)) <= 2 * 300 + 3

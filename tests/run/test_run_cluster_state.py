@@ -65,6 +65,7 @@ def test_the_history_server_waits_for_the_namenode_alone() -> None:
     assert not ready_for_history("")
 
 
+@pytest.mark.fuzz
 @given(st.text() | st.lists(JSON, max_size=4).map(lambda all: "".join(map(json.dumps, all))))
 def test_whatever_is_answered_is_no_fault(told: str) -> None:
     assert isinstance(lacking(told, 1), str)

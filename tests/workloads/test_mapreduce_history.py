@@ -86,6 +86,7 @@ def test_every_job_that_is_told_of_counts_once() -> None:
     assert jobs_of("nothing") == ()
 
 
+@pytest.mark.fuzz
 @given(st.text())
 def test_any_output_can_be_looked_through(output: str) -> None:
     assert isinstance(jobs_of(output), tuple)

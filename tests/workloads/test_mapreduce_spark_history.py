@@ -145,11 +145,13 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.fuzz
 @given(st.text() | st.lists(JSON, max_size=4).map(lambda all_: "\n".join(map(json.dumps, all_))))
 def test_any_text_can_be_looked_through(said: str) -> None:
     assert all("Event" in event for event in events_in(said))
 
 
+@pytest.mark.fuzz
 @given(st.data())
 def test_a_log_with_anything_in_any_place_is_a_job_or_an_error(data: st.DataObject) -> None:
     told = task("map", 3000, 4000)
@@ -177,6 +179,7 @@ def test_what_is_packed_is_what_is_unpacked(text: str) -> None:
     assert unpacked(bz2.compress(text.encode())) == text
 
 
+@pytest.mark.fuzz
 @given(st.binary(max_size=200))
 def test_what_is_damaged_is_told(damaged: bytes) -> None:
     whole = bz2.compress(b"a log")

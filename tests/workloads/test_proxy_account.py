@@ -270,6 +270,7 @@ def test_strangers_are_never_lost(spent: list[tuple[str, float]], total: float) 
     assert "other" not in found
 
 
+@pytest.mark.fuzz
 @given(st.text(max_size=300), st.text(max_size=300))
 def test_no_text_of_a_kernel_breaks_the_readers(before: str, after: str) -> None:
     for path in kernel.FILES:

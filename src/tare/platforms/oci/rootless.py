@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tare.errors import MachineFault
 from tare.hosts import start_owned
 from tare.hosts.grants import granted_cpus
+from tare.plaintext import plain_line
 from tare.platforms.linux.held_scheduling import LINUX_KNOBS, Scheduled
 from tare.platforms.linux.process_machine import (
     CONSOLE,
@@ -245,6 +246,10 @@ async def start_rootless(
 async def _first_process(host: Host, runtime: Runtime, state: Path, name: str) -> int:
     done = await host.run(runtime.command(state, "state", name), timeout_s=TRIAL_S)
     try:
-        return int(json.loads(done.stdout)["pid"])
-    except (ValueError, LookupError, TypeError) as error:
+        pid = json.loads(done.stdout)["pid"]
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise ProcessLookupError(f"{runtime.name} does not know it: {done.words()}") from error
+    if isinstance(pid, bool) or not isinstance(pid, int) or not 0 < pid < 1 << 31:
+        shown = plain_line(repr(pid)[:80], 60)
+        raise ProcessLookupError(f"{runtime.name} tells of no process: {shown}")
+    return pid
