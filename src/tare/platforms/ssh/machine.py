@@ -14,7 +14,7 @@ from tare.hosts import Host
 from tare.hosts.begun import begun
 from tare.hosts.trace.threads import run_delay, threads_of
 from tare.platforms.contract import Machine
-from tare.platforms.linux.process_machine import ProcessMachine
+from tare.platforms.linux.process_machine import ProcessMachine, any_stopped
 from tare.platforms.qemu.carrier import Carrier
 from tare.platforms.qemu.cost import qemu_cost
 
@@ -26,6 +26,7 @@ class SshMachine(Machine):
         inner: The agent, as a process of the machine.
         carrier: The process that the machine is on its host; None where it was not seen.
         host: That host.
+        boot: Which boot of the machine it is, by its kernel's id.
         found: What the machine shows of itself, for the record.
         held: What to give back once the agent has ended: the connection, the agent's copy.
     """
@@ -36,6 +37,7 @@ class SshMachine(Machine):
         *,
         carrier: Carrier | None,
         host: Host,
+        boot: str,
         found: Mapping[str, str],
         held: AsyncExitStack,
     ) -> None:
@@ -46,6 +48,7 @@ class SshMachine(Machine):
         self._inner = inner
         self._carrier = carrier
         self._host = host
+        self._boot = boot
         self._found = found
         self._held = held
         self._stopping: asyncio.Future[None] | None = None
@@ -54,7 +57,8 @@ class SshMachine(Machine):
         """Wait for the agent's hello; see :class:`tare.platforms.contract.Machine`."""
         hello = await self._inner.ready(timeout_s)
         carrier = {} if self._carrier is None else {"carrier": {"pid": self._carrier.pid}}
-        self.applied = {**self._inner.applied, "found": dict(self._found), **carrier}
+        told = {"boot": self._boot, "found": dict(self._found), **carrier}
+        self.applied = {**self._inner.applied, **told}
         return hello
 
     async def stop(self) -> None:
@@ -99,6 +103,14 @@ class SshMachine(Machine):
     async def forget_disk(self) -> Mapping[str, Any]:
         """Make the machine forget what it caches of files; what its host caches stays."""
         return await self._inner.forget_disk()
+
+    async def stopped(self) -> bool:
+        """Return whether the process that it is on its host is stopped; False where not seen."""
+        return self._carrier is not None and await any_stopped(self._host, [self._carrier.pid])
+
+    async def disk_moved(self) -> Mapping[str, float]:
+        """Return what the loop device under its disk has moved, as its own kernel counts."""
+        return await self._inner.disk_moved()
 
     def console_tail(self) -> tuple[str, ...]:
         """Return what the agent said last beside its channel."""

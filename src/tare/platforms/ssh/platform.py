@@ -51,6 +51,8 @@ KEPT_BY_KERNEL = 0.25
 """Share of a machine's memory that its kernel and firmware may keep from what it tells."""
 NAME_ONE = "it measures a machine that exists: a study names one, as in {platform: ssh, ssh: NAME}"
 NOT_ROOT = "without root there, programs of the toolbox and disks are not to be had"
+BECOME_ROOT = "let its user become root there: `sudo: true`"
+NO_REALTIME = f"its user may not have it (RLIMIT_RTPRIO, `ulimit -r`, is 0); {BECOME_ROOT}"
 
 
 class Ssh(Platform[SshArmOptions]):
@@ -105,7 +107,9 @@ class Ssh(Platform[SshArmOptions]):
             kernel="the machine's own",
             channel="pipes of the agent's process, over SSH",
             needs=("an SSH server in the machine",),
-            confirmed="hardware",
+            confirmed="lab",
+            untested="A VM was measured beside the host that carries it in the lab only: as root, "
+            "by `sudo` and as an ordinary user, rebooted and not.",
             host_boot=ANY_BOOT,
             only_measures=True,
             boots_each=options.reboot,
@@ -139,12 +143,17 @@ class Ssh(Platform[SshArmOptions]):
             told = error if isinstance(error, TareError) else TareError(str(error))
             lasting = isinstance(error, InputError)
             return Verdict(False, told.message, told.hint, False, {}, nothing, lasting)
-        notes = best.notes if seen.root else (*best.notes, NOT_ROOT)
-        able = replace(best if seen.root else nothing, max_vcpus=cpus, notes=notes)
+        able = replace(
+            best if seen.root else nothing,
+            max_vcpus=cpus,
+            notes=best.notes if seen.root else (*best.notes, NOT_ROOT),
+            no_disk="" if seen.root else BECOME_ROOT,
+            no_realtime="" if seen.may_be_realtime else NO_REALTIME,
+        )
         versions = {"linux": seen.kernel}
         if options.reboot and not seen.root:
             reason = f"{options.way.name} cannot be rebooted without root there"
-            hint = "let its user become root: `sudo: true`; or leave `reboot` out"
+            hint = f"{BECOME_ROOT}; or leave `reboot` out"
             return Verdict(False, reason, hint, seen.emulated, versions, able)
         return Verdict(
             True,
@@ -203,6 +212,7 @@ class Ssh(Platform[SshArmOptions]):
                 inner,
                 carrier=carrier,
                 host=context.host,
+                boot=there.host.boot_id(),
                 found=seen.shown(),
                 held=held.pop_all(),
             )

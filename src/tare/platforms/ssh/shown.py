@@ -9,6 +9,7 @@ from typing import Any
 
 from tare.errors import MachineFault
 from tare.hosts.contract import Host
+from tare.hosts.units import kernel_units
 from tare.platforms.qemu.enlightenments import KVM_NAME, told_by_kvm
 from tare.study.quantities import format_size
 
@@ -43,6 +44,11 @@ class Look:
     def kernel(self) -> str:
         """The version of its kernel."""
         return str(self.proof["kernel"]["release"])
+
+    @property
+    def may_be_realtime(self) -> bool:
+        """Whether what Tare starts there may have real-time priority."""
+        return bool(self.proof.get("scheduler", {}).get("may_be_realtime"))
 
     @property
     def emulated(self) -> bool:
@@ -115,7 +121,7 @@ async def look(host: Host, agent: str) -> Look:
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise MachineFault(f"{host.name}: its agent's proof is not whole: {error!r}") from error
     root = (await host.run(["id", "-u"], timeout_s=LOOK_S)).stdout.strip() == b"0"
-    per_s = int((await host.run(["getconf", "CLK_TCK"], timeout_s=LOOK_S)).stdout or b"100")
+    per_s = (await kernel_units(host)).ticks_per_s
     try:
         uuid = (await host.read(UUID)).decode(errors="replace").strip().lower()
     except OSError:
