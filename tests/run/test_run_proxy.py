@@ -8,8 +8,10 @@ import os
 import signal
 import subprocess
 import time
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from run.run_driving import TARE, Event, Running, assert_no_ledger_is_left, of_t
 from tare.agent.client import Outcome
 from tare.errors import WorkloadFault
 from tare.run.peers import shared_out
+from tare.run.place import Place
 from tare.run.through import Between, _while_serving
 
 STUDY = """
@@ -273,6 +276,25 @@ def test_client_and_origin_have_cpus_of_their_own_where_there_are_enough(
     # A host's kernel that carries the machine's packets itself has one of its own then.
     assert shared_out((*cpus, 9), spare=True) == (client, origin)
     assert shared_out((0,), spare=True) == ((0,), (0,))
+
+
+@pytest.mark.parametrize(
+    ("boot", "client", "origin"),
+    [("kvm", (0, 1), (2,)), ("any", (0, 1), (2,)), ("xen:credit@trixie", (0,), (1,))],
+)
+def test_a_hosts_kernel_above_a_hypervisor_keeps_a_cpu_for_the_machines_packets(
+    boot: str, client: tuple[int, ...], origin: tuple[int, ...]
+) -> None:
+    platform = SimpleNamespace(stated=lambda _: SimpleNamespace(host_boot=boot))
+    host = SimpleNamespace(topology=lambda: SimpleNamespace(online=(0, 1, 2)))
+    parts: dict[str, Any] = {
+        "batch": None,
+        "arm": SimpleNamespace(platform=platform, options=None),
+        "home": SimpleNamespace(context=SimpleNamespace(host=host)),
+        "specs": {"subject": SimpleNamespace(cpus=(3,))},
+    }
+    place = Place(abroad={}, machines=AsyncExitStack(), **parts)
+    assert place.outside() == {"client": client, "origin": origin}
 
 
 class Outside:
