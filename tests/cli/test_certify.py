@@ -62,7 +62,7 @@ def test_containers_are_certified_on_this_computer(
     assert contradictions(about) == ()
     assert about.results.passes
     assert set(about.results.cells) == {"bare", "subject", "subject-again"}
-    assert about.results.medians["subject"]
+    assert about.results.medians["subject"] and about.rights == ("root",)
     assert {each.kind for each in about.writes if each.noted} >= {"container", "directory"}
     assert "planted-secret" not in file.read_text()
     assert tare("certify", "--check", file).returncode == 0

@@ -14,7 +14,7 @@ from lab.lab_inside import OWN, PATIENCE_S, SHAPE, Inside, inside
 from tare.errors import MachineFault
 from tare.hosts.trace.threads import allowed_cpus
 from tare.lab.options import GIB, LabOptions
-from tare.platforms.contract import Context
+from tare.platforms.contract import Capabilities, Context
 from tare.platforms.qemu.enlightenments import told_by_kvm
 from tare.platforms.qemu.machine import QemuMachine
 from tare.platforms.qemu.offer import offer_of
@@ -65,7 +65,7 @@ class TestKvm(PlatformCases):
         return Elsewhere(kvm_lab.here, Qemu(), QemuOptions(accelerator="tcg"))
 
     @classmethod
-    def cpus(cls, context: Context) -> tuple[int, ...]:
+    def cpus(cls, context: Context, able: Capabilities) -> tuple[int, ...]:
         return (OWN,)
 
 
@@ -159,6 +159,7 @@ async def share_the_cpu(subject: QemuMachine, neighbour: QemuMachine) -> None:
     assert contended.timing["stolen_ns"] > 0.2e9
 
 
+@pytest.mark.acceptance
 async def test_huge_pages_of_the_host_carry_the_guests_memory(kvm_lab: Inside) -> None:
     options = kvm(hugepages=True, devices="emulated")
     none = await Qemu().check(kvm_lab.context, options)

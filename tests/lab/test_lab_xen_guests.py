@@ -16,7 +16,7 @@ from tare.errors import MachineFault
 from tare.hosts.ledger.cleanup import clean
 from tare.lab.options import GIB, MIB, LabOptions
 from tare.platforms.bare import Bare, BareOptions
-from tare.platforms.contract import Context, Shape
+from tare.platforms.contract import Capabilities, Context, Shape
 from tare.platforms.xen import toolstack as xen
 from tare.platforms.xen.machine import XenMachine
 from tare.platforms.xen.options import XenOptions
@@ -70,7 +70,7 @@ class XenCases(PlatformCases):
         return Elsewhere(xen_lab.here, Bare(), BareOptions())
 
     @classmethod
-    def cpus(cls, context: Context) -> tuple[int, ...]:
+    def cpus(cls, context: Context, able: Capabilities) -> tuple[int, ...]:
         return (OWN,)
 
     async def kill(self, running: Running) -> None:

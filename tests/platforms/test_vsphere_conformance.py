@@ -15,7 +15,7 @@ import pytest_asyncio
 
 from platforms.vendor_served import NO_DISK
 from platforms.vsphere_simulated import Simulator, booting, simulator, types
-from tare.platforms.contract import Context, Shape
+from tare.platforms.contract import Shape
 from tare.platforms.vsphere.options import VsphereOptions
 from tare.platforms.vsphere.platform import Vsphere
 from tare.run.session import agent_path
@@ -88,12 +88,7 @@ class TestVsphere(Simulated):
     platform = Vsphere()
     options = UNSET
     controller = "ParaVirtualSCSIController"
-    # The simulator's host has two processors, and this computer may have more.
     chosen: ClassVar[dict[str, object]] = {"reservation": 100, "limit": 2000, "shares": 500}
-
-    @classmethod
-    def cpus(cls, context: Context) -> tuple[int, ...]:
-        return (1,)
 
 
 class TestEsxi(Simulated):
@@ -102,7 +97,3 @@ class TestEsxi(Simulated):
     controller = "VirtualLsiLogicController"
     esx = True
     chosen: ClassVar[dict[str, object]] = {"devices": "emulated", "hardware": 13}
-
-    @classmethod
-    def cpus(cls, context: Context) -> tuple[int, ...]:
-        return (0,)

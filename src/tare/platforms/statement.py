@@ -191,6 +191,10 @@ class Verdict:
         shown: What a machine that exists shows of itself and of its hypervisor, name to words.
         uncontrolled: What Tare does not control of a machine that exists, one sentence each.
         runs_as: With whose rights its machines run here, and why; empty: as the statement says.
+        rights: With which rights Tare works where the machines are, as far as their product tells
+            of the account: a role, a group, what it may do on which kind of object; no names of
+            people and places, for ``tare certify`` puts it into its file. Empty: nobody tells, and
+            Tare's own user on this computer counts.
     """
 
     usable: bool
@@ -204,3 +208,4 @@ class Verdict:
     shown: Mapping[str, str] = field(default_factory=dict)
     uncontrolled: tuple[str, ...] = ()
     runs_as: str = ""
+    rights: tuple[str, ...] = ()

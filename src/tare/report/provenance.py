@@ -48,7 +48,7 @@ def platforms_table(runs: Iterable[RunData]) -> Table[PlatformResult]:
 
 
 def existing_table(runs: Iterable[RunData]) -> Table[PlatformResult]:
-    """Return what machines that exist show of themselves, and what was not controlled of them."""
+    """Return what machines that exist, and hypervisors, show, and what is not controlled."""
     rows: dict[str, PlatformResult] = {}
     for run in runs:
         for platform in run.platforms:
@@ -63,7 +63,8 @@ def existing_table(runs: Iterable[RunData]) -> Table[PlatformResult]:
         ),
         Column("uncontrolled", lambda p: "; ".join(p.uncontrolled), "What was not controlled"),
     )
-    return Table("existing", "Machines that exist", columns, tuple(rows.values()))
+    title = "Machines that exist, and hypervisors"
+    return Table("existing", title, columns, tuple(rows.values()))
 
 
 def images_table(runs: Iterable[RunData]) -> Table[ImageUsed]:

@@ -290,7 +290,12 @@ def _certificate(
     events: Sequence[dict[str, Any]],
 ) -> Certificate:
     platform, options = order.platform, order.options
-    names = (socket.gethostname(), socket.getfqdn(), getpass.getuser(), str(Path.home()))
+    accounts = [
+        value
+        for name, value in os.environ.items()
+        if name.startswith("TARE_") and name.endswith("_USER")
+    ]
+    names = (socket.gethostname(), socket.getfqdn(), getpass.getuser(), str(Path.home()), *accounts)
     private = told_secretly(options, os.environ, _worth_hiding(names))
     stated = _written(order)
     kinds = {each.kind for each in stated}
@@ -309,7 +314,7 @@ def _certificate(
         "shown": dict(verdict.shown),
         "licence": verdict.shown.get("licence", ""),
         "host": _computer(),
-        "rights": ["root" if os.geteuid() == 0 else "a user without rights"],
+        "rights": list(verdict.rights or (_own_rights(),)),
         "declared": _plain(platform.stated(options).capabilities),
         "found": _plain(verdict.capabilities),
         "writes": [each.model_dump() for each in writes],
@@ -329,9 +334,15 @@ def _certificate(
     return Certificate(**clean, figures=order.figures, results=results)
 
 
+def _own_rights() -> str:
+    """Return with which rights Tare works where no product tells: its own, on this computer."""
+    return "root" if os.geteuid() == 0 else "a user without rights"
+
+
 def _worth_hiding(names: Sequence[str]) -> list[str]:
-    # Words that every computer has tell nobody's name.
-    ordinary = {"localhost", "root", "/root", "vm", "host", *installed().platforms}
+    # Words that every computer has, and every certificate, tell nobody's name.
+    ordinary = {"localhost", "root", "/root", "vm", "host", "tare", *installed().platforms}
+    ordinary |= set(Certificate.model_fields)
     return [name for name in names if name not in ordinary]
 
 

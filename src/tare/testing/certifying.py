@@ -10,12 +10,14 @@ import asyncio
 import json
 import os
 import sys
+import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from tare.errors import MachineFault
 from tare.hosts import Ledger, LocalHost
@@ -27,6 +29,7 @@ from tare.registry import installed
 from tare.run.certifying import Tried
 from tare.run.session import agent_path
 from tare.testing.conformance import PlatformCases
+from tare.testing.hosts import Elsewhere, second_host
 from tare.testing.machines import Running
 from tare.testing.remains import remains_in
 
@@ -54,6 +57,20 @@ class OwnersCases(PlatformCases):
         agent = agent_path()
         with Ledger(Path(_order()["ledger"])) as ledger:
             yield Context(LocalHost(agent), ledger, default_cache(), agent)
+
+    @pytest_asyncio.fixture(scope="class", loop_scope="module")
+    @classmethod
+    async def elsewhere(cls, context: Context) -> AsyncIterator[Elsewhere | None]:
+        """Return a second host; None where machines are at a server, whose hosts are the owner's.
+
+        One that is made on this computer would ask the same server for a second machine.
+        """
+        if cls.platform.stated(cls.options).elsewhere:
+            yield None
+            return
+        with tempfile.TemporaryDirectory(prefix="tare-test-") as folder:
+            async with second_host(context, Path(folder) / "ledger") as made:
+                yield None if made is None else Elsewhere(made)
 
     async def kill(self, running: Running) -> None:
         """End a machine from outside, where it is a process of this computer."""

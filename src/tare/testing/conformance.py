@@ -31,7 +31,7 @@ from tare.hosts import Ledger, LocalHost, clean
 from tare.hosts.processes import kill_and_wait
 from tare.hosts.trace.threads import allowed_cpus
 from tare.images.cache import default_cache
-from tare.platforms.contract import Context, Platform, PlatformOptions, Shape, Verdict
+from tare.platforms.contract import Capabilities, Context, Platform, PlatformOptions, Shape, Verdict
 from tare.platforms.host_hypervisor import hypervisor_of, hypervisors_of
 from tare.platforms.linux.network import chosen_way, offered_network, with_network
 from tare.platforms.vendors.offer import least_memory
@@ -92,9 +92,10 @@ class PlatformCases:
                 yield None if made is None else Elsewhere(made)
 
     @classmethod
-    def cpus(cls, context: Context) -> tuple[int, ...]:
-        """Return the host CPUs that machines are pinned to: the last one."""
-        return context.host.topology().online[-1:]
+    def cpus(cls, context: Context, able: Capabilities) -> tuple[int, ...]:
+        """Return the host CPUs that machines are pinned to: the last one that their host has."""
+        elsewhere = cls.platform.stated(cls.options).elsewhere
+        return (able.max_vcpus - 1,) if elsewhere else context.host.topology().online[-1:]
 
     async def kill(self, running: Running) -> None:
         """End a machine from outside: SIGKILL to the threads of the host that it tells of.
@@ -143,7 +144,7 @@ class PlatformCases:
                 cls.options,
                 context,
                 shape=shape,
-                cpus=cls.cpus(context) if able.pinning else (),
+                cpus=cls.cpus(context, able) if able.pinning else (),
                 patience_s=cls.patience_s,
                 connection=connection,
             )
@@ -233,7 +234,8 @@ class PlatformCases:
         if not verdict.capabilities.pinning:
             pytest.skip("it does not state that it can pin")
         running = await machines.subject()
-        assert await seen_cpus(running) == set(self.cpus(running.context))
+        wanted = self.cpus(running.context, verdict.capabilities)
+        assert await seen_cpus(running) == set(wanted)
 
     async def test_measures(self, machines: Machines) -> None:
         """It carries out a workload, and tells what that cost the host."""

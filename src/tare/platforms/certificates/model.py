@@ -85,8 +85,9 @@ class Certificate(_Part):
         build: Name to version of the product and of what is involved.
         shown: What the product shows of itself: its licence, edition, power policy.
         licence: Its licence, where it shows one.
-        host: The kind of computer, without its name.
-        rights: With which rights Tare worked.
+        host: The kind of computer that Tare ran on, without its name.
+        rights: With which rights Tare worked where the machines are: as the product tells of its
+            account, else those of Tare's own user on this computer.
         declared: What the platform states that it can.
         found: What its check found here.
         writes: What it states that it makes, and what the ledger noted.

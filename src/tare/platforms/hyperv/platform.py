@@ -17,7 +17,7 @@ from tare.platforms.contract import (
 )
 from tare.platforms.hyperv.making import BUSES, Making
 from tare.platforms.hyperv.options import KNOBS, HypervOptions
-from tare.platforms.hyperv.proof import facts_of
+from tare.platforms.hyperv.proof import facts_of, groups_of
 from tare.platforms.hyperv.server import Server
 from tare.platforms.hyperv.session import HypervSession, load
 from tare.platforms.hyperv.vm import HypervVm, wanted_of
@@ -25,7 +25,14 @@ from tare.platforms.linux.writes import FOLDER
 from tare.platforms.vendors.offer import CHANNEL, LIVE, NOTES
 from tare.platforms.vendors.options import ANY
 from tare.platforms.vendors.own_disk import Bus
-from tare.platforms.vendors.platform import Order, Seen, VendorPlatform, image_named, removal
+from tare.platforms.vendors.platform import (
+    Order,
+    Seen,
+    VendorPlatform,
+    image_named,
+    removal,
+    shown_of,
+)
 
 VM = "hyperv-vm"
 MIN_MEMORY = 256 << 20
@@ -135,7 +142,8 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
         if options.generation == 1:
             most = min(most, MOST_OF_GENERATION_1)
         versions = {"hyperv": str(facts.get("build", ""))}
-        return Seen(reason, versions, replace(able, max_vcpus=most))
+        able, rights = replace(able, max_vcpus=most), await groups_of(server)
+        return Seen(reason, versions, able, shown_of(facts), rights)
 
     async def host_presence(self, session: HypervSession, options: HypervOptions) -> Presence:
         """Return since when the host runs: one that answers for Hyper-V is up."""

@@ -6,8 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tare.platforms.hyperv.command import Told, chosen, cmdlet
+from tare.platforms.hyperv.command import Told, chosen, cmdlet, script
 from tare.platforms.hyperv.server import Server
+from tare.platforms.hyperv.session import Failed
+from tare.platforms.vendors.faults import Missing, Refused
 
 WINDOWS = "HKLM:\\SOFTWARE\\Microsoft\\Windows NT\\CurrentVersion"
 POWER = "HKLM:\\SYSTEM\\CurrentControlSet\\Control\\Power\\User\\PowerSchemes"
@@ -23,6 +25,16 @@ PLANS = {
 SCHEDULERS = {1: "classic, SMT off", 2: "classic", 3: "core", 4: "root"}
 """What the hypervisor notes at its launch ("Manage Hyper-V hypervisor scheduler types")."""
 LAUNCHED = {"ProviderName": "Microsoft-Windows-Hyper-V-Hypervisor", "Id": 2}
+GROUPS = {
+    "S-1-5-32-544": "Administrators",
+    "S-1-5-32-578": "Hyper-V Administrators",
+    "S-1-5-32-580": "Remote Management Users",
+    "S-1-5-32-558": "Performance Monitor Users",
+    "S-1-5-32-573": "Event Log Readers",
+}
+"""The groups that matter here, by what they are in every language ("Well-known SIDs")."""
+MEMBER = "[Security.Principal.WindowsIdentity]::GetCurrent().Groups | ForEach-Object Value"
+"""What no cmdlet tells of an ordinary account; its text is always this."""
 _TYPE = re.compile(r"0x([0-9a-fA-F]+)")
 
 
@@ -61,6 +73,15 @@ async def facts_of(server: Server, host: Told) -> Mapping[str, Any]:
         "scheduler": await _scheduler(server),
     }
     return {name: value for name, value in found.items() if value}
+
+
+async def groups_of(server: Server) -> tuple[str, ...]:
+    """Return which of the groups that matter the account is in; empty where nothing is told."""
+    try:
+        told = await server.session.values(script(MEMBER))
+    except (Missing, Refused, Failed):
+        return ()
+    return tuple(f"member of {name}" for sid, name in GROUPS.items() if sid in told)
 
 
 async def _values(server: Server, key: str, *names: str) -> Told:

@@ -191,9 +191,33 @@ class Engine:
             "scheduling policy": policy,
             "KSM": _on(cluster.ksm.enabled if cluster.ksm else None),
             "ballooning": _on(cluster.ballooning_enabled),
+            "HA reservation": _on(cluster.ha_reservation),
             "threads as cores": _on(cluster.threads_as_cores),
         }
         return {name: value for name, value in found.items() if value}
+
+    async def rights(self) -> tuple[str, ...]:
+        """Return the account's roles, and on which kind of object each; empty: it is not told.
+
+        Those that its groups bring are among them as far as the engine lists them with the user
+        (``/users/ID/permissions``, the REST API guide).
+        """
+        try:
+            user = (await self.ask(lambda api: api.get())).authenticated_user
+            if user is None:
+                return ()
+            given = await self.ask(
+                lambda api: api.users_service().user_service(user.id).permissions_service().list()
+            )
+            roles = {each.id: each.name for each in await self.ask(_roles)}
+        except MachineFault:
+            return ()
+        told = {
+            f"the role {roles.get(each.role.id, 'of another name')} on {_subject(each)}"
+            for each in given
+            if each.role is not None
+        }
+        return tuple(sorted(told))
 
     async def booted(self, host: str) -> float | None:
         """Return when a host was booted, in seconds since 1970; None where it is not told."""
@@ -215,6 +239,25 @@ class Engine:
         except MachineFault:
             return ""
         return str(told.name)
+
+
+def _roles(api: Any) -> list[Any]:
+    return list(api.roles_service().list())
+
+
+def _subject(permission: Any) -> str:
+    """Return what kind of object a permission is on; one that is on none is on the system."""
+    told = {
+        "a cluster": permission.cluster,
+        "a data centre": permission.data_center,
+        "a disk": permission.disk,
+        "a host": permission.host,
+        "a storage domain": permission.storage_domain,
+        "a template": permission.template,
+        "a VM": permission.vm,
+        "a pool of VMs": permission.vm_pool,
+    }
+    return next((kind for kind, of in told.items() if of is not None), "the system")
 
 
 def _topology(host: Any) -> tuple[int, int, int]:

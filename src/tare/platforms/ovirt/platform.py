@@ -31,6 +31,7 @@ from tare.platforms.vendors.platform import (
     image_named,
     removal,
     require_cpus,
+    shown_of,
 )
 
 VM = "ovirt-vm"
@@ -134,7 +135,8 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
         facts = await engine.facts(ground.host, ground.cluster)
         versions = {"ovirt": str(facts.get("build", "")), "libvirt": str(facts.get("libvirt", ""))}
         reason = f"{options.address} is {facts.get('product')} {facts.get('build')}"
-        return Seen(reason, versions, replace(able, max_vcpus=int(facts.get("cpus", 1))))
+        able = replace(able, max_vcpus=int(facts.get("cpus", 1)))
+        return Seen(reason, versions, able, shown_of(facts), await engine.rights())
 
     async def host_presence(self, session: OvirtSession, options: OvirtOptions) -> Presence:
         """Return the state of the host, which the engine knows while it is off."""

@@ -187,6 +187,8 @@ class OvirtVm(VirtualMachine):
         if told["pinning"]:
             scheduling["vcpus"] = {str(vcpu): cpus for vcpu, cpus in told["pinning"].items()}
         hypervisor = {**self._facts, "machine": told["firmware"] or ""}
+        if (ha := vm.high_availability) is not None and ha.enabled is not None:
+            hypervisor["HA"] = "on" if ha.enabled else "off"
         if told["CPU profile"]:
             hypervisor["CPU profile"] = told["CPU profile"]
         applied: dict[str, Any] = {"hypervisor": hypervisor}

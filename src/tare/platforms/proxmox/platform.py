@@ -23,7 +23,7 @@ from tare.platforms.contract import (
 from tare.platforms.linux.writes import FOLDER
 from tare.platforms.proxmox.node import ONLINE, Node, only_node, vms_of
 from tare.platforms.proxmox.options import KNOBS, ProxmoxOptions
-from tare.platforms.proxmox.rights import missing, needed
+from tare.platforms.proxmox.rights import ROOT, missing, needed, used
 from tare.platforms.proxmox.session import ProxmoxSession, load
 from tare.platforms.proxmox.vm import (
     ProxmoxVm,
@@ -36,7 +36,14 @@ from tare.platforms.vendors.faults import Refused
 from tare.platforms.vendors.offer import CHANNEL, LIVE, NOTES, SWAP_UNTOLD
 from tare.platforms.vendors.options import ANY
 from tare.platforms.vendors.own_disk import Bus
-from tare.platforms.vendors.platform import Order, Seen, VendorPlatform, image_named, require_cpus
+from tare.platforms.vendors.platform import (
+    Order,
+    Seen,
+    VendorPlatform,
+    image_named,
+    require_cpus,
+    shown_of,
+)
 from tare.platforms.vendors.session import opened
 
 VM, UPLOAD = "proxmox-vm", "proxmox-upload"
@@ -160,8 +167,9 @@ class Proxmox(VendorPlatform[ProxmoxOptions, ProxmoxSession]):
         if not session.is_root:
             able = replace(able, pinning=False, notes=(*able.notes, NOT_ROOT))
         versions = {"proxmox-ve": str(facts["build"]), "linux": str(facts.get("kernel", ""))}
-        reason = f"{node.name} of {session.name} is Proxmox VE {facts['build']}"
-        return Seen(reason, versions, able)
+        reason = f"{session.name} is Proxmox VE {facts['build']}"
+        rights = (ROOT,) if session.is_root else used(needed(options, node.name))
+        return Seen(reason, versions, able, shown_of(facts), rights)
 
     async def host_presence(self, session: ProxmoxSession, options: ProxmoxOptions) -> Presence:
         """Return the state of the node, which the others of its cluster know while it is off."""

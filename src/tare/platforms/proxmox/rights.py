@@ -15,6 +15,7 @@ ON_VMS = (
 )
 ON_UPLOADS = ("Datastore.AllocateTemplate", "Datastore.Allocate", "Datastore.Audit")
 ON_DISKS = ("Datastore.AllocateSpace", "Datastore.Audit")
+ROOT = "root of the node, by password: every right"
 
 
 def needed(options: ProxmoxOptions, node: str) -> Mapping[str, tuple[str, ...]]:
@@ -36,6 +37,21 @@ def needed(options: ProxmoxOptions, node: str) -> Mapping[str, tuple[str, ...]]:
         path = f"/storage/{options.disks}"
         wanted[path] = tuple(dict.fromkeys((*wanted.get(path, ()), *ON_DISKS)))
     return wanted
+
+
+def used(wanted: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the rights that are there and used, as ``RIGHT, … on PATH``, without names.
+
+    Args:
+        wanted: By path, none of them missing.
+    """
+    return tuple(f"{', '.join(rights)} on {_kind(path)}" for path, rights in wanted.items())
+
+
+def _kind(path: str) -> str:
+    """Return a path without the names of what is meant: ``/pool/mine`` as ``/pool/…``."""
+    kind = path.split("/")[1]
+    return path if path == f"/{kind}" else f"/{kind}/…"
 
 
 def missing(

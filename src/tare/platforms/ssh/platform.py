@@ -164,6 +164,7 @@ class Ssh(Platform[SshArmOptions]):
             able,
             shown=seen.shown(),
             uncontrolled=uncontrolled(options.reboot, carrier is not None),
+            rights=(f"{'root' if seen.root else 'a user without rights'} in the machine",),
         )
 
     async def presence(self, context: Context, options: SshArmOptions) -> Presence:

@@ -49,12 +49,14 @@ class Seen:
         versions: Name to version of what is involved.
         capabilities: What machines there can have.
         shown: What the server shows of itself, name to words.
+        rights: What the account may do there, see :class:`~tare.platforms.contract.Verdict`.
     """
 
     reason: str
     versions: Mapping[str, str]
     capabilities: Capabilities
     shown: Mapping[str, str] = field(default_factory=dict)
+    rights: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,11 @@ class Order(Generic[V]):
 
         self.undo.push_async_callback(gone)
         return gone
+
+
+def shown_of(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a server says of itself as a verdict shows it."""
+    return {name: str(value) for name, value in facts.items()}
 
 
 class VendorPlatform(Platform[V], Generic[V, S]):
@@ -212,7 +219,14 @@ class VendorPlatform(Platform[V], Generic[V, S]):
             hint = error.hint or ("" if lasting else SEE.format(address=options.address))
             return Verdict(False, error.message, hint, emulated, {}, able, lasting)
         return Verdict(
-            True, seen.reason, "", emulated, seen.versions, seen.capabilities, shown=seen.shown
+            True,
+            seen.reason,
+            "",
+            emulated,
+            seen.versions,
+            seen.capabilities,
+            shown=seen.shown,
+            rights=seen.rights,
         )
 
     async def presence(self, context: Context, options: V) -> Presence:

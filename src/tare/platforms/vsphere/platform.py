@@ -27,13 +27,15 @@ from tare.platforms.vendors.session import opened
 from tare.platforms.vsphere.inventory import host_named, spot
 from tare.platforms.vsphere.options import VsphereOptions
 from tare.platforms.vsphere.presence import presence_of
-from tare.platforms.vsphere.proof import in_drs, proof_of
+from tare.platforms.vsphere.proof import in_drs, proof_of, threads_of
+from tare.platforms.vsphere.rights import rights_of
 from tare.platforms.vsphere.session import VsphereSession, load
 from tare.platforms.vsphere.spec import BUSES
 from tare.platforms.vsphere.vm import HIDDEN, VsphereVm, remove
 
 VM = "vsphere-vm"
 MAX_VCPUS = 128
+"""The most that Tare gives one virtual machine, on hosts of as many processors and more."""
 MIN_MEMORY = 192 << 20
 BOOTS_NOTHING = "without `boot` the virtual machine boots nothing by itself: its network has to"
 
@@ -71,7 +73,7 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
         return Statement(
             capabilities=Capabilities(
                 pinning=True,
-                max_vcpus=MAX_VCPUS,
+                max_vcpus=0,
                 min_memory=MIN_MEMORY,
                 devices=frozenset({"paravirtual", "emulated"}),
                 notes=(
@@ -117,15 +119,18 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
         self, session: VsphereSession, options: VsphereOptions, able: Capabilities
     ) -> Seen:
         """Find all that the options name, and see whether the host pins."""
-        proof, drs = await session.call(lambda client: _looked(client, session, options))
+        proof, drs, threads, rights = await session.call(
+            lambda client: _looked(client, session, options)
+        )
         notes = (*able.notes, HIDDEN) if drs else able.notes
         able = replace(
             able,
             pinning=able.pinning and not drs,
+            max_vcpus=min(threads, MAX_VCPUS),
             notes=notes if options.boot else (*notes, BOOTS_NOTHING),
         )
         reason = f"{proof['product']} at {options.address} takes virtual machines"
-        return Seen(reason, {"vsphere": proof["product"]}, able, proof)
+        return Seen(reason, {"vsphere": proof["product"]}, able, proof, rights)
 
     async def host_presence(self, session: VsphereSession, options: VsphereOptions) -> Presence:
         """Return the state of the ESXi host, which vCenter knows while the host is off."""
@@ -164,6 +169,11 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
 
 def _looked(
     client: Any, session: VsphereSession, options: VsphereOptions
-) -> tuple[dict[str, str], bool]:
+) -> tuple[dict[str, str], bool, int, tuple[str, ...]]:
     where = spot(client, session.vim, options)
-    return proof_of(client, where.host, session.vim), in_drs(where.host, session.vim)
+    return (
+        proof_of(client, where.host, session.vim),
+        in_drs(where.host, session.vim),
+        threads_of(where.host),
+        rights_of(client, session, where),
+    )

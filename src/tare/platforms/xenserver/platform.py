@@ -26,6 +26,7 @@ from tare.platforms.vendors.platform import (
     image_named,
     removal,
     require_cpus,
+    shown_of,
 )
 from tare.platforms.xenserver.making import BUSES, Making
 from tare.platforms.xenserver.options import KNOBS, XenserverOptions
@@ -130,7 +131,8 @@ class Xenserver(VendorPlatform[XenserverOptions, XenSession]):
         facts = await pool.facts(host)
         versions = {"xenserver": str(facts.get("build", "")), "xen": str(facts.get("xen", ""))}
         reason = f"{options.address} is {facts.get('product')} {facts.get('build')}"
-        return Seen(reason, versions, replace(able, max_vcpus=int(facts.get("cpus", 1))))
+        able = replace(able, max_vcpus=int(facts.get("cpus", 1)))
+        return Seen(reason, versions, able, shown_of(facts), await pool.rights())
 
     async def host_presence(self, session: XenSession, options: XenserverOptions) -> Presence:
         """Return the state of the host, which the pool's coordinator knows while it is off."""

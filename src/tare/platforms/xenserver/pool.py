@@ -200,6 +200,27 @@ class Pool:
             return Presence()
         return Presence(since=since)
 
+    async def rights(self) -> tuple[str, ...]:
+        """Return the roles of the account; empty where the pool does not tell.
+
+        The host's own root has every right and no role (the management API's pages of the classes
+        session, subject and role; any role may ask).
+        """
+        try:
+            own = await self.session.call(
+                lambda client: (
+                    client.xenapi.session.get_is_local_superuser(client.handle),
+                    client.xenapi.session.get_subject(client.handle),
+                )
+            )
+            if own[0]:
+                return ("root of the host, who has every right",)
+            roles = await self.get("subject", str(own[1]), "roles")
+            names = [str(await self.get("role", str(role), "name_label")) for role in roles]
+        except MachineFault:
+            return ()
+        return tuple(f"the role {name}" for name in sorted(names))
+
     async def facts(self, host: str) -> Mapping[str, Any]:
         """Return what a host says of itself, for the proof; what it does not say is left out."""
         record = await self.ask(lambda api: api.host.get_record(host))
