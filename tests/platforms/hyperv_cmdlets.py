@@ -2,23 +2,30 @@
 
 Each takes the parameters that its page on learn.microsoft.com lists, and no others (module/hyper-v,
 module/microsoft.powershell.management). What is refused, where that is stated, and by which error
-id; the ids are those that people's logs show, in the issues named, or, where marked, recalled:
+id; the ids are those that people's logs show, in the issues named, or that the module itself gives
+(Microsoft.HyperV.PowerShell.Cmdlets.dll, which public repositories show decompiled: what a
+parameter contradicts is InvalidParameter, category InvalidArgument), or, where marked, recalled:
 
 ============================================ =======================================================
 an unknown VM: InvalidParameter,….GetVM      get-vm; canonical/multipass issue 3090
 a VM that runs: InvalidState,….SetVM         set-vm, remove-vm; canonical/multipass issue 4204
-percent beyond 100, weights beyond 10000     set-vmprocessor; id recalled
-more vCPUs than the host has processors      set-vmprocessor; id recalled
+percent beyond 100, weights beyond 10000     set-vmprocessor; words as in
+                                             MicrosoftDocs/windows-powershell-docs issue 432, where
+                                             no id is shown: the host decides, id recalled
+more vCPUs than the host has processors:     canonical/multipass issue 3352: the cmdlet takes them,
+OperationFailed,….StartVM                    and the start fails
 no memory left: OutOfMemory,….StartVM        start-vm; kubernetes/minikube issue 18049
 rights missing: AccessDenied,….<cmdlet>      MicrosoftDocs/windows-powershell-docs issue 2801;
                                              kubernetes/minikube issue 9286
 rights missing: an empty list of Get-VM      get-vm ("gets the virtual machines", of those it may)
 a legacy card in generation 2                add-vmnetworkadapter; "Should I create a generation 1
-                                             or 2 virtual machine in Hyper-V?"; id recalled
-IDE to boot from in generation 2             new-vm; id recalled
-.vhd in generation 2                         "Should I create …", as above; id recalled
+                                             or 2 virtual machine in Hyper-V?"; the host decides:
+                                             id recalled
+IDE to boot from in generation 2             new-vm; hashicorp/vagrant issue 6372; the module's id
+.vhd in generation 2                         "Should I create …", as above; the module's id
 a name that another VM has: nothing is said  dsccommunity/HyperVDsc pull request 84
-a switch that is not there                   new-vm, add-vmnetworkadapter; id recalled
+a switch that is not there                   new-vm: VirtualEngine/Lability pull request 40;
+                                             add-vmnetworkadapter: the module's id
 a folder that is there: DirectoryExist       new-item
 a path that is not there: PathNotFound       get-itemproperty, copy-item, remove-item
 a file in use: RemoveFileSystemItemIOError   remove-item

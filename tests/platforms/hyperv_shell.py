@@ -29,6 +29,9 @@ from platforms import hyperv_cmdlets, hyperv_vm_cmdlets
 from platforms.hyperv_host import Host, Named, PsError
 
 WRITES = "param([string]$Path, [byte[]]$Bytes) [IO.File]::WriteAllBytes($Path, $Bytes)"
+GROUPS = "[Security.Principal.WindowsIdentity]::GetCurrent().Groups | ForEach-Object Value"
+SCRIPTS = {WRITES: "WriteAllBytes", GROUPS: "WindowsIdentity"}
+"""The scripts that Tare may run, and what they are called here: nothing else is one."""
 LARGE = 1 << 31
 assert hyperv_vm_cmdlets.PERCENT, "its cmdlets are known by its import"
 
@@ -71,7 +74,8 @@ class Shell:
             if command not in self._said:
                 commands = pipeline.metadata.commands
                 names = [
-                    "WriteAllBytes" if each.is_script else each.command_text for each in commands
+                    SCRIPTS.get(each.command_text, "") if each.is_script else each.command_text
+                    for each in commands
                 ]
                 self._said[command] = " ".join(names)
                 work = (command, pipeline, commands)
@@ -132,7 +136,9 @@ class Shell:
         given = [(str(name), _plain(value)) for name, value in command.parameters]
         if command.is_script:
             # Nothing but what is known runs: an answer here is no PowerShell.
-            assert command.command_text == WRITES, command.command_text
+            assert command.command_text in SCRIPTS, command.command_text
+            if command.command_text == GROUPS:
+                return list(self._host.groups)
             hyperv_cmdlets.write_all_bytes(self._host, dict(given))
             return []
         return hyperv_cmdlets.run(self._host, command.command_text, given, objects)

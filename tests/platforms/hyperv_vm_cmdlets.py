@@ -9,6 +9,8 @@ from platforms.hyperv_cmdlets import Given, Made, cmdlet, refused, require_right
 from platforms.hyperv_host import DIRECTORY, HOST, Card, Drive, Host, Vm, path_of
 
 PERCENT, WEIGHT = range(101), range(1, 10_001)
+MOST = {1: 64, 2: 240}
+"""vCPUs of each generation ("Plan for Hyper-V scalability", Windows Server 2016)."""
 
 
 def require_off(vm: Vm, name: str) -> None:
@@ -97,7 +99,8 @@ def set_processor(host: Host, given: Given, objects: list[Any]) -> Made:
     for vm in objects:
         require_off(vm, "Set-VMProcessor")
         limits = {"Maximum": PERCENT, "Reserve": PERCENT, "RelativeWeight": WEIGHT}
-        limits["Count"] = range(1, min(HOST["LogicalProcessorCount"], 64) + 1)
+        # Whether the host has as many is asked at the start alone.
+        limits["Count"] = range(1, MOST[vm.generation] + 1)
         for name, value in given.items():
             if value not in limits[name]:
                 words = f"Failed to modify device 'Processor'. {name} {value} is out of range."
@@ -206,6 +209,12 @@ def add_disk(host: Host, given: Given, objects: list[Any]) -> Made:
 @cmdlet("Start-VM")
 def start_vm(host: Host, given: Given, objects: list[Any]) -> Made:
     for vm in objects:
+        if vm.processor["Count"] > HOST["LogicalProcessorCount"]:
+            words = (
+                f"'{vm.name}' failed to start. The processor topology specified for the virtual "
+                "machine cannot be supported by this host."
+            )
+            raise refused("OperationFailed", "Start-VM", words)
         # Of one that runs already, it only warns.
         if vm.state == "Off":
             host.start(vm)

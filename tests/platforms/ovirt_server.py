@@ -1,19 +1,26 @@
 """A server that keeps VMs as oVirt's engine does, and refuses what it refuses.
 
 What is refused, in the engine's words (bundles/AppErrors.properties of ovirt-engine) and by the
-HTTP status that its REST API gives them (the REST API guide, "Faults"):
+HTTP status that its REST API gives them (the REST API guide, "Faults"), and where people met it:
 
 ======================================= ==========================================================
 a wrong user or password                sso/oauth/token: ``access_denied``
+                                        (oVirt/ovirt-ansible-collection issue 575)
 an ended session                        401; the library asks for another token by itself
 an unknown object                       404, "Entity not found"
 a VM of a name that is taken            409, ACTION_TYPE_FAILED_VM_ALREADY_EXIST
 a VM that runs already                  409, ACTION_TYPE_FAILED_VM_IS_RUNNING, at start and removal
 a VM that is off                        409, ACTION_TYPE_FAILED_VM_IS_NOT_RUNNING, at stop
 a VM or disk that is locked             409, ACTION_TYPE_FAILED_VM_IS_LOCKED, …_DISK_IS_LOCKED
+                                        (oVirt/go-ovirt-client pull request 221,
+                                        oVirt/terraform-provider-ovirt issue 37)
 storage that is full                    409, ACTION_TYPE_FAILED_DISK_SPACE_LOW
-pinned CPUs that the host has not       409, at start: the pinning is not compatible with the host
-an account without a right              403; what it may not see is not in a list
+pinned CPUs that the host has not       409, at start: the pinning is not compatible with the host;
+                                        "Operation Failed", "[Cannot run VM. …]" as in
+                                        myoung34/vagrant-ovirt4 issue 71
+an account without a right              403; what it may not see is not in a list; its roles are at
+                                        users/ID/permissions (docs.redhat.com, Red Hat
+                                        Virtualization 4.0, rest_api_guide/services-users)
 a task that fails half-way              202 first, then the disk is gone: it is never there
 ======================================= ==========================================================
 """
@@ -101,6 +108,7 @@ class OvirtServer(LoopbackServer):
             ballooning_enabled=True,
             threads_as_cores=False,
             ksm=types.Ksm(enabled=True),
+            ha_reservation=False,
             scheduling_policy=types.SchedulingPolicy(id="p1"),
         )
         host = types.Host(
@@ -193,7 +201,14 @@ class OvirtServer(LoopbackServer):
             case ("GET",):
                 version = self.types.Version(full_version="4.5.4-1.el8")
                 product = self.types.ProductInfo(name="oVirt Engine", version=version)
-                return self._told(self.types.Api(product_info=product))
+                user = self.types.User(id="u1")
+                return self._told(self.types.Api(product_info=product, authenticated_user=user))
+            case "GET", "users", "u1", "permissions":
+                role, cluster = self.types.Role(id="r1"), self.types.Cluster(id="c1")
+                given = self.types.Permission(id="p1", role=role, cluster=cluster)
+                return self._told([given], "permissions")
+            case "GET", "roles":
+                return self._told([self.types.Role(id="r1", name="TareMeasures")], "roles")
             case "GET", "schedulingpolicies", "p1":
                 return self._told(self.types.SchedulingPolicy(id="p1", name="none"))
             case "GET", "hosts", "h1", "statistics":

@@ -282,13 +282,15 @@ async def test_without_wmi_and_logs_less_is_told_and_no_more_fails(
     server.host.may_wmi = server.host.may_log = False
     verdict = await Hyperv().check(context, options_of(server))
     assert verdict.usable and verdict.capabilities.max_vcpus == 16
+    groups = "Hyper-V Administrators", "Remote Management Users"
+    assert verdict.rights == tuple(f"member of {name}" for name in groups)
     assert verdict.reason == "127.0.0.1 is Windows Server 2022 Standard 20348.2402"
 
 
 # What fails half-way.
 
 
-@pytest.mark.parametrize("what", ["right", "full", "made", "start"])
+@pytest.mark.parametrize("what", ["right", "full", "made", "start", "vcpus"])
 async def test_of_what_fails_nothing_is_left(
     server: HypervServer, context: Context, tmp_path: Path, what: str
 ) -> None:
@@ -299,9 +301,10 @@ async def test_of_what_fails_nothing_is_left(
     elif what == "start":
         words = f"'{NAME}' failed to start. Not enough memory in the system."
         server.host.fails["Start-VM"] = PsError(f"OutOfMemory,{commands}.StartVM", words)
-    expected = r"is denied|not enough space|It failed|files are in D:.images|Not enough memory"
+    expected = r"is denied|not enough space|It failed|Not enough memory|processor topology"
+    spec = spec_of(tmp_path, vcpus=17 if what == "vcpus" else 2)
     with pytest.raises(MachineFault, match=expected) as failed:
-        await started(Hyperv(), context, options_of(server, image=DISK), spec_of(tmp_path))
+        await started(Hyperv(), context, options_of(server, image=DISK), spec)
     assert NAME in failed.value.message
     assert nothing_left(server, context)
 

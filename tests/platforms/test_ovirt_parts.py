@@ -269,7 +269,8 @@ async def test_a_host_in_maintenance_is_told(server: OvirtServer, context: Conte
 async def test_a_check_tells_build_and_cpus(server: OvirtServer, context: Context) -> None:
     verdict = await Ovirt().check(context, options_of(server, cpu_profile="half"))
     assert verdict.usable and verdict.versions["ovirt"] == "4.5.4-1.el8"
-    assert verdict.capabilities.max_vcpus == 16
+    assert verdict.capabilities.max_vcpus == 16 and verdict.shown["HA reservation"] == "off"
+    assert verdict.rights == ("the role TareMeasures on a cluster",)
 
 
 # What fails half-way.

@@ -200,6 +200,30 @@ async def test_a_check_tells_build_and_cpus(server: XenServer, context: Context)
     verdict = await Xenserver().check(context, options_of(server))
     assert verdict.usable and verdict.versions == {"xenserver": "8.3.0 cloud", "xen": "4.17.5"}
     assert verdict.capabilities.max_vcpus == 16
+    assert verdict.shown["licence"] == "free" and verdict.rights == ("the role vm-admin",)
+    server.is_superuser = True
+    (root,) = (await Xenserver().check(context, options_of(server))).rights
+    assert root.startswith("root of the host")
+
+
+@pytest.mark.parametrize(
+    "licence",
+    [
+        ["LICENCE_RESTRICTION", "PCI_device_for_auto_update"],
+        ["LICENSE_EXPIRED"],
+        ["FEATURE_RESTRICTED"],
+    ],
+    ids=lambda words: words[0],
+)
+async def test_what_the_licence_forbids_is_a_refusal_that_says_where_it_stands(
+    server: XenServer, context: Context, tmp_path: Path, licence: list[str]
+) -> None:
+    server.licence = licence
+    with pytest.raises(Refused, match=licence[0]) as refused:
+        await started(Xenserver(), context, options_of(server), spec_of(tmp_path))
+    assert "tare-t-1-subject" in refused.value.message
+    assert "xe host-license-view" in refused.value.hint
+    assert nothing_left(server, context)
 
 
 # What fails half-way.

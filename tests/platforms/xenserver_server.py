@@ -1,7 +1,9 @@
 """A server that keeps VMs as XenServer's XenAPI does, and refuses what it refuses.
 
-What is refused, by xen-api's own list of errors (ocaml/idl/datamodel_errors.ml) and the module that
-raises it:
+What is refused, by xen-api's own list of errors (ocaml/idl/datamodel_errors.ml, which makes the
+chapter "Error handling" of the maker's Management API) and the module that raises it. The errors of
+each call, and the least role that may make it, are on the class's page below
+docs.xenserver.com/en-us/xenserver/developer/xenserver-8/management-api (class-vm, class-vdi, …):
 
 =============================================== ===============================================
 an ended session: SESSION_INVALID               ocaml/xapi/session_check.ml
@@ -11,8 +13,15 @@ a role that may not: RBAC_PERMISSION_DENIED     ocaml/xapi/rbac.ml, ocaml/idl/da
 an unknown object: HANDLE_INVALID, UUID_INVALID ocaml/database/db_exn.ml, datamodel_errors.ml
 a wrong state: VM_BAD_POWER_STATE               ocaml/xapi/xapi_vm_lifecycle.ml
 what is busy: OTHER_OPERATION_IN_PROGRESS       ocaml/xapi/xapi_vm_lifecycle.ml
-a disk in use: VDI_IN_USE                       ocaml/xapi/xapi_vdi.ml
+a disk in use: VDI_IN_USE                       ocaml/xapi/xapi_vdi.ml; people met it:
+                                                vatesfr/xen-orchestra issue 7956
 a repository that is full: SR_FULL              datamodel_errors.ml
+what the licence lacks: LICENCE_RESTRICTION     ocaml/xapi/pool_features.ml, ``assert_enabled``; an
+                                                error of VM.start in "XenEnterprise Management API"
+                                                (2.9, "RPC name: start"), and met at VM.create:
+                                                vatesfr/xen-orchestra issue 964
+a licence that is over: LICENSE_EXPIRED         ocaml/xapi/license_check.mli: the VM does not start
+what is restricted: FEATURE_RESTRICTED          datamodel_errors.ml; ocaml/xapi/vgpuops.ml, at start
 memory that cannot be: MEMORY_CONSTRAINT_…      ocaml/xapi/xapi_vm_helpers.ml, at VM.start only
 an import without a session: 401                ocaml/xapi/xapi_http.ml
 a mask that cannot be read: nothing is said     ocaml/xapi/xapi_xenops.ml, ``with _ -> []``
@@ -67,6 +76,10 @@ class XenServer(LoopbackServer):
         self.coordinator = ""
         """Where this host is none: the address of the one that is."""
         self.role = "vm-admin"
+        self.is_superuser = False
+        """Whether the account is the host's own root, who has every right and no role."""
+        self.licence: list[str] = []
+        """What a VM's start is refused with, for what the licence allows; empty: it allows it."""
         self.fails: dict[str, list[str]] = {}
         """What a task dies with, half-way, once, by its call."""
         self.rows: list[dict[str, Any]] = []
@@ -164,6 +177,8 @@ class XenServer(LoopbackServer):
         if method == "session.logout":
             self.sessions.discard(session)
             return ""
+        if method.startswith(("session.get_", "subject.get_", "role.get_")):
+            return self._account(method)
         begun = method.startswith("Async.")
         kind, _, verb = method.removeprefix("Async.").partition(".")
         if self.role == "read-only" and verb.startswith(WRITES) and kind != "task":
@@ -171,6 +186,18 @@ class XenServer(LoopbackServer):
         if begun:
             return self._task(f"{kind}.{verb}", lambda: self._do(kind, verb, given))
         return self._do(kind, verb, given)
+
+    def _account(self, method: str) -> Any:
+        """Return what a session tells of its account: any role may ask (pages as above)."""
+        told = {
+            "session.get_is_local_superuser": self.is_superuser,
+            "session.get_subject": NULL if self.is_superuser else "OpaqueRef:subject",
+            "subject.get_roles": ["OpaqueRef:role"],
+            "role.get_name_label": self.role,
+        }
+        if method not in told:
+            raise Said("MESSAGE_METHOD_UNKNOWN", method)
+        return told[method]
 
     def _do(self, kind: str, verb: str, given: list[Any]) -> Any:
         known = self.objects[kind]
@@ -247,6 +274,8 @@ class XenServer(LoopbackServer):
         elif verb == "start_on":
             if given[0] not in self.objects["host"]:
                 raise Said("HANDLE_INVALID", "host", given[0])
+            if self.licence:
+                raise Said(*self.licence)
             if int(record["memory_static_min"]) > int(record["memory_dynamic_min"]):
                 raise Said("MEMORY_CONSTRAINT_VIOLATION", "not min <= dynamic <= max")
             record |= {"power_state": "Running", "resident_on": given[0]}

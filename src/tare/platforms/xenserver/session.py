@@ -29,10 +29,11 @@ _MISSING = frozenset({"HANDLE_INVALID", "UUID_INVALID"})
 _REFUSED = frozenset(
     {
         *("VM_BAD_POWER_STATE", "OTHER_OPERATION_IN_PROGRESS", "OPERATION_NOT_ALLOWED"),
-        *("OPERATION_BLOCKED", "RBAC_PERMISSION_DENIED", "LICENCE_RESTRICTION", "VDI_IN_USE"),
-        "FEATURE_RESTRICTED",
+        *("OPERATION_BLOCKED", "RBAC_PERMISSION_DENIED", "VDI_IN_USE"),
     }
 )
+_LICENCE = frozenset({"LICENCE_RESTRICTION", "LICENSE_EXPIRED", "FEATURE_RESTRICTED"})
+"""What a pool's licence does not allow (xen-api, ocaml/idl/datamodel_errors.ml)."""
 
 
 class Transport(xmlrpc.client.SafeTransport):
@@ -127,6 +128,8 @@ class XenSession(Session[Any]):
             )
         if code in _MISSING:
             return Missing(told)
+        if code in _LICENCE:
+            return Refused(told, "look at the pool's licence: xe host-license-view")
         return Refused(told) if code in _REFUSED else MachineFault(told)
 
     async def put(self, path: str, query: Mapping[str, str], content: bytes) -> None:
