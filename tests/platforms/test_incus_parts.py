@@ -32,7 +32,7 @@ from tare.platforms.incus.instance import (
 from tare.platforms.incus.options import IncusOptions, client_certificate
 from tare.platforms.incus.parcels import container_image, volume_backup
 from tare.platforms.incus.platform import Incus
-from tare.platforms.incus.server import facts_of
+from tare.platforms.incus.server import Server, facts_of, threads_in
 from tare.platforms.vendors.faults import Missing, Refused
 
 MIB = 1 << 20
@@ -83,6 +83,7 @@ def test_whatever_a_server_tells_is_read_without_harm(told: Any) -> None:
     with suppress(MachineFault):
         assert ended(told) in (True, False)
     assert facts_of(told).version
+    assert threads_in(told) in ("", "on", "off")
     if isinstance(told, dict):
         assert all(value > 0 for value in cost_in(told).values())
         assert differing({"config": {"limits.cpu": "1"}, "devices": {}}, told)
@@ -165,6 +166,54 @@ def test_a_container_is_asked_for_as_the_arm_says() -> None:
     assert "limits.cpu.allowance" not in neighbour["config"]
 
 
+@given(st.integers(3, 976))
+def test_weights_are_in_proportion_in_the_servers_measure(weight: int) -> None:
+    scheduled = options(scheduling={"weight": weight})
+    allowance = limits_of(scheduled, spec())["limits.cpu.allowance"]
+    percent = int(allowance.removesuffix("%"))
+    assert allowance.endswith("%") and percent > 0
+    # 10 N + 24 of 1024 (LXD's ParseCPU), of which the kernel takes 10000 at most.
+    shares = 10 * percent + 24
+    assert abs(shares - 10.24 * weight) <= 5 and shares <= 10_000
+    assert weight != 100 or percent == 100
+    assert "limits.cpu.allowance" not in limits_of(scheduled, spec(role="neighbour-1"))
+
+
+def test_hyper_threading_is_what_the_cores_have() -> None:
+    def told(*cores: int) -> dict[str, Any]:
+        listed = [{"threads": [{"id": n} for n in range(threads)]} for threads in cores]
+        return {"cpu": {"sockets": [{"cores": listed}], "total": sum(cores)}}
+
+    found = [threads_in(told(*cores)) for cores in ((2, 2), (1, 1), ())]
+    assert [*found, threads_in({"cpu": {}})] == ["on", "off", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("certificate", "words"),
+    [
+        ({"restricted": False}, "trusts, not restricted to projects"),
+        ({"restricted": True}, "trusts, restricted to projects"),
+        (None, "a client's certificate that the server trusts"),
+    ],
+)
+async def test_a_certificates_rights_are_told_as_the_server_has_them(
+    certificate: dict[str, Any] | None, words: str
+) -> None:
+    class Told:
+        host, name = None, "a server"
+
+        async def ask(self, method: str, path: str) -> Any:
+            if path == "/1.0":
+                return {"auth_user_name": "f00d"}
+            if certificate is None:
+                raise Missing("no such certificate")
+            return {"/1.0/certificates/f00d": certificate}[path]
+
+    session: Any = Told()
+    (told,) = await Server(session).rights()
+    assert told.endswith(words)
+
+
 def test_a_vm_is_asked_for_as_the_arm_says() -> None:
     nic = {"type": "nic", "network": "br"}
     wanted = vm(
@@ -221,7 +270,9 @@ def test_projects_have_short_names_of_their_own() -> None:
         ({"hugepages": True}, "`hugepages` is of VMs"),
         ({"type": "vm", "privileged": True}, "`privileged` is of containers"),
         ({"type": "vm", "scheduling": {"cap": 1}}, "cap containers only"),
-        ({"scheduling": {"weight": 5}}, "no weight"),
+        ({"scheduling": {"weight": 50, "cap": 0.5}}, "either a weight or a cap"),
+        ({"scheduling": {"weight": 2}}, "weights from 3 to 976"),
+        ({"scheduling": {"nice": 2}}, "no nice"),
         ({"address": "a", "socket": "/s"}, "either an `address` or a `socket`"),
         ({"ca": "f"}, "goes with an `address`"),
         ({"address": "https://a"}, "`a`"),

@@ -16,7 +16,7 @@ from platforms.vendor_served import started
 from tare.hosts import clean
 from tare.identity import identity
 from tare.platforms.contract import Context, MachineSpec, Shape
-from tare.platforms.incus.instance import project_of
+from tare.platforms.incus.instance import percent_of, project_of
 from tare.platforms.incus.options import IncusOptions
 from tare.platforms.incus.parcels import container_image
 from tare.platforms.incus.platform import PROJECT, Incus
@@ -96,6 +96,38 @@ async def test_a_container_over_https_is_made_measured_and_what_is_left_of_one_i
     await asyncio.to_thread(asked, way_of(folder), "DELETE", kept[1])
     path = f"/1.0/projects/{project_of('tare-another')}"
     await asyncio.to_thread(asked, way_of(folder), "DELETE", path)
+
+
+@pytest.mark.slow
+@pytest.mark.boots
+async def test_a_weight_becomes_the_kernels_own(
+    folder: Path, context: Context, tmp_path: Path
+) -> None:
+    said = {"type": "container", "pool": POOL, "socket": str(folder / "unix.socket")}
+    options = IncusOptions.model_validate({**said, "scheduling": {"weight": 50}})
+    name = f"tare-test-{os.getpid()}-subject"
+    machine = await started(
+        Incus(), context, options, MachineSpec(name, SHAPE, (), tmp_path / "w", False)
+    )
+    try:
+        await machine.ready(60)
+        path = f"/1.0/instances/{name}/state?project={project_of(name)}"
+        state = await asyncio.to_thread(asked, way_of(folder), "GET", path)
+        assert weight_of(int(state["pid"])) == 10 * percent_of(50) + 24
+    finally:
+        await machine.stop()
+    assert context.ledger.open_entries() == ()
+
+
+def weight_of(process: int) -> int:
+    """Return what the kernel weighs a process' control group with, of whichever version."""
+    lines = Path(f"/proc/{process}/cgroup").read_text().splitlines()
+    told = [line.split(":", 2) for line in lines]
+    groups = {kind: path for _, kinds, path in told for kind in kinds.split(",")}
+    root = Path("/sys/fs/cgroup")
+    if "cpu" in groups:
+        return int((root / "cpu" / groups["cpu"].lstrip("/") / "cpu.shares").read_text())
+    return int((root / groups[""].lstrip("/") / "cpu.weight").read_text())
 
 
 @pytest.mark.slow

@@ -65,7 +65,18 @@ def limits_of(options: IncusOptions, spec: MachineSpec) -> dict[str, str]:
     if scheduled.cap is not None:
         period_ms = round(scheduled.period_s * 1000)
         limits["limits.cpu.allowance"] = f"{round(scheduled.cap * period_ms)}ms/{period_ms}ms"
+    elif scheduled.weight is not None:
+        limits["limits.cpu.allowance"] = f"{percent_of(scheduled.weight)}%"
     return limits
+
+
+def percent_of(weight: int) -> int:
+    """Return the allowance that gives a container a weight, where 100 is that of others.
+
+    The servers make 10 N + 24 of a percentage N, and 1024 of none (LXD's and Incus' ``ParseCPU``,
+    lxd/cgroup/utils.go), and the kernel's ``cpu.shares`` or ``cpu.weight`` of that.
+    """
+    return round((10.24 * weight - 24) / 10)
 
 
 def container(
@@ -265,7 +276,10 @@ class IncusInstance(VirtualMachine):
             driver: self._facts.drivers.get(driver, ""),
             "kernel": self._facts.kernel,
             "scheduler": "Linux",
+            "hyper-threading": self._facts.hyper_threading,
+            "power policy": self._facts.power_policy,
         }
+        hypervisor = {name: word for name, word in hypervisor.items() if word}
         return {"hypervisor": hypervisor, "scheduling": scheduling}
 
     def unlike(self, proof: Mapping[str, Any]) -> str:

@@ -16,8 +16,10 @@ from tare.platforms.vendors.options import VendorOptions, is_address, unnamed, w
 from tare.platforms.vendors.tls import verifying
 from tare.study.forms import NAME, WORD, Form
 
-KNOBS = frozenset({"cap"})
-UNKNOWN = ("policy", "nice", "weight", "reservation", "slice")
+KNOBS = frozenset({"weight", "cap"})
+UNKNOWN = ("policy", "nice", "reservation", "slice")
+WEIGHTS = range(3, 977)
+"""Weights that the servers can pass on: the kernel takes no more than 10000 in their measure."""
 ON_THE_HOST = "auto"
 """What stands for the socket that the server has on its host by default."""
 OWN_KEYS = frozenset(
@@ -122,13 +124,22 @@ class IncusOptions(VendorOptions, ScheduledOptions):
         "not know what they do, and the report says that they were given.",
     )
     scheduling: Scheduling = subject_scheduling(
-        "How the server schedules a subject that is a container: cap (`limits.cpu.allowance`); see "
+        "How the server schedules a subject that is a container: either a weight among the "
+        "server's containers (100 for others) or a cap, both by `limits.cpu.allowance`; see "
         "`scheduling` below."
     )
 
     @classmethod
     def within(cls, wanted: Scheduling) -> Scheduling:
-        """Refuse what the server does not know."""
+        """Refuse what the server does not know, or not together."""
+        if wanted.weight is not None and wanted.cap is not None:
+            raise ValueError(
+                "`limits.cpu.allowance` of Incus and LXD is either a weight or a cap: remove one"
+            )
+        if wanted.weight is not None and wanted.weight not in WEIGHTS:
+            raise ValueError(
+                f"Incus and LXD have weights from {WEIGHTS[0]} to {WEIGHTS[-1]} (100 is ordinary)"
+            )
         return refused(wanted, UNKNOWN, "Incus and LXD know")
 
     @model_validator(mode="after")
@@ -146,7 +157,7 @@ class IncusOptions(VendorOptions, ScheduledOptions):
         if vm and self.privileged:
             raise ValueError("`privileged` is of containers (`type: container`)")
         if vm and (self.scheduling.given or self.neighbour_scheduling.given):
-            raise ValueError("Incus and LXD cap containers only; remove `scheduling`")
+            raise ValueError("Incus and LXD weigh and cap containers only; remove `scheduling`")
         if self.address and self.socket != ON_THE_HOST:
             raise ValueError("a server has either an `address` or a `socket`: remove one")
         with_address = {"credentials": self.credentials, "ca": self.ca, "port": self.port}

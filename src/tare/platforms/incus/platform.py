@@ -43,7 +43,13 @@ from tare.platforms.incus.parcels import container_image
 from tare.platforms.incus.server import DRIVERS, IMAGES, VOLUMES, Facts, Server
 from tare.platforms.incus.session import IncusSession, logged_in
 from tare.platforms.linux.writes import FOLDER
-from tare.platforms.vendors.offer import CHANNEL, LIVE, NOTES, NOTES_WITHOUT, SWAP_UNTOLD
+from tare.platforms.vendors.offer import (
+    CHANNEL,
+    LIVE,
+    NOTES,
+    NOTES_WITHOUT,
+    SWAP_UNTOLD,
+)
 from tare.platforms.vendors.own_disk import Bus
 from tare.platforms.vendors.platform import Order, Seen, VendorPlatform, image_named, require_cpus
 
@@ -59,7 +65,6 @@ MISSING_KNOBS = {
     "fifo": "Incus and LXD know no scheduling policy",
     "nice": "Incus and LXD have `limits.cpu.allowance` instead",
     "slice": "Incus and LXD leave time slices to the kernel",
-    "weight": "Incus and LXD have ten priorities instead of weights",
 }
 EMULATED = "the processor is emulated in software"
 TRIED_CONTAINERS = (
@@ -70,7 +75,7 @@ TRIED_VMS = (
     "VMs were tried with LXD 5.0.2 of Debian 12, on a computer where the vhost_vsock that it asks "
     "for was played; never with Incus"
 )
-OF_VMS = "Incus and LXD cap containers only"
+OF_VMS = "Incus and LXD weigh and cap containers only"
 
 
 async def undo_project(host: Host, entry: Entry) -> str:
@@ -162,7 +167,14 @@ class Incus(VendorPlatform[IncusOptions, IncusSession]):
             "linux": facts.kernel,
         }
         reason = f"{session.name} is {facts.product} {facts.version}"
-        return Seen(reason, versions, replace(able, max_vcpus=await server.cpus()))
+        able, rights = replace(able, max_vcpus=await server.cpus()), await server.rights()
+        shown = {
+            "product": f"{facts.product} {facts.version}",
+            "kernel": facts.kernel,
+            "hyper-threading": facts.hyper_threading,
+            "power policy": facts.power_policy,
+        }
+        return Seen(reason, versions, able, {k: v for k, v in shown.items() if v}, rights)
 
     async def host_presence(self, session: IncusSession, options: IncusOptions) -> Presence:
         """Return that the host is up, whose server answers; of its boots the API tells nothing."""
@@ -287,7 +299,7 @@ def _stated_vm(options: IncusOptions) -> Statement:
                 "servers before Incus count no CPU time of VMs",
                 *((EMULATED, TRIED_VMS) if tcg else ()),
             ),
-            missing_knobs={**MISSING_KNOBS, "cap": OF_VMS},
+            missing_knobs={**MISSING_KNOBS, "cap": OF_VMS, "weight": OF_VMS},
             disk=frozenset({BUS.name}),
             toolbox=frozenset({LIVE}),
         ),

@@ -6,11 +6,12 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
 from tare.errors import InputError, MachineFault
+from tare.hosts.contract import Host
 from tare.platforms.incus.parcels import CONFIGURATION, volume_backup
 from tare.platforms.incus.session import IncusSession
 from tare.platforms.vendors.faults import Missing, Refused
@@ -18,6 +19,8 @@ from tare.platforms.vendors.faults import Missing, Refused
 LOCK_S = 30.0
 """Seconds that something is waited for which a server is still busy with."""
 STOP_S = 30
+LOOK_S = 10.0
+_GOVERNORS = "cat /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor 2>/dev/null | sort -u"
 OFF = "Stopped"
 OWNER = "user.tare"
 """The key by which a project is known as Tare's own."""
@@ -39,6 +42,10 @@ class Facts:
         drivers: What it can run, and in which version: ``lxc``, ``qemu``.
         architecture: Of its host, such as ``x86_64``.
         clustered: Whether it is one of several.
+        hyper_threading: Whether its host's cores run several threads: ``on``, ``off``; empty: it
+            does not say.
+        power_policy: How its host's processors choose their frequency (the governors of its
+            kernel); empty: they do not, or nobody can look: the server itself does not tell.
     """
 
     product: str
@@ -47,6 +54,8 @@ class Facts:
     drivers: Mapping[str, str]
     architecture: str
     clustered: bool = False
+    hyper_threading: str = ""
+    power_policy: str = ""
 
 
 def facts_of(told: Any) -> Facts:
@@ -85,8 +94,27 @@ class Server:
         self.name = session.name
 
     async def facts(self) -> Facts:
-        """Return what it says of itself."""
-        return facts_of(await self.session.ask("GET", "/1.0"))
+        """Return what it says of itself, and its host where Tare is on it or reaches it."""
+        told = facts_of(await self.session.ask("GET", "/1.0"))
+        threads = threads_in(await self.session.ask("GET", "/1.0/resources"))
+        policy = "" if self.session.host is None else await _governors(self.session.host)
+        return replace(told, hyper_threading=threads, power_policy=policy)
+
+    async def rights(self) -> tuple[str, ...]:
+        """Return what Tare may do there: a socket gives all rights, a certificate those it has."""
+        if self.session.host is not None:
+            return ("the server's unix socket, which gives every right at it",)
+        told = await self.session.ask("GET", "/1.0")
+        name = told.get("auth_user_name") if isinstance(told, Mapping) else None
+        words = "a client's certificate that the server trusts"
+        if not name:
+            return (words,)
+        try:
+            known = await self.session.ask("GET", f"/1.0/certificates/{quote(str(name), '')}")
+        except MachineFault:
+            return (words,)
+        restricted = isinstance(known, Mapping) and known.get("restricted") is True
+        return (f"{words}, {'restricted' if restricted else 'not restricted'} to projects",)
 
     async def cpus(self) -> int:
         """Return how many CPUs its host has; 0: it does not say."""
@@ -276,6 +304,29 @@ class Server:
             await self.session.ask("DELETE", _in(project, path))
         except Missing:
             return
+
+
+def threads_in(told: Any) -> str:
+    """Return whether cores have several threads, by ``GET /1.0/resources``; empty: not told."""
+    cpu = told.get("cpu") if isinstance(told, Mapping) else None
+    cores = [core for socket in _all(cpu, "sockets") for core in _all(socket, "cores")]
+    known = [threads for core in cores if (threads := _all(core, "threads"))]
+    return "" if not known else "on" if any(len(threads) > 1 for threads in known) else "off"
+
+
+def _all(told: Any, key: str) -> list[Any]:
+    """Return a list that is told of; an empty one where none is."""
+    found = told.get(key) if isinstance(told, Mapping) else None
+    return found if isinstance(found, list) else []
+
+
+async def _governors(host: Host) -> str:
+    """Return by which governors a host's CPUs are clocked; empty where nothing clocks them."""
+    try:
+        done = await host.run(["sh", "-c", _GOVERNORS], timeout_s=LOOK_S)
+    except (OSError, MachineFault):
+        return ""
+    return ", ".join(done.stdout.decode("ascii", "replace").split())
 
 
 def _in(project: str, path: str, more: str = "") -> str:

@@ -36,13 +36,17 @@ class IncusSession(Session[Client]):
         way: As :meth:`tare.platforms.incus.options.IncusOptions.way` returns it.
         socket: The server's socket on this computer; empty: it has an address.
         name: How messages name the server.
+        host: The server's host, where Tare reaches that; None: nothing but the server.
 
     Raises:
         InputError: There is no certificate, neither the client's nor the server's.
     """
 
-    def __init__(self, way: Mapping[str, Any], socket: str, name: str) -> None:
+    def __init__(
+        self, way: Mapping[str, Any], socket: str, name: str, host: Host | None = None
+    ) -> None:
         super().__init__(name)
+        self.host = host
         self._way = dict(way)
         if socket:
             self._client_of = Client(socket=socket)
@@ -134,7 +138,10 @@ async def logged_in(host: Host, way: Mapping[str, Any]) -> AsyncIterator[IncusSe
         return
     there = await _socket(host, str(way["socket"]))
     name = there if host.local else f"{there} of {host.name}"
-    async with carried_socket(host, there) as here, opened(IncusSession(way, here, name)) as found:
+    async with (
+        carried_socket(host, there) as here,
+        opened(IncusSession(way, here, name, host)) as found,
+    ):
         yield found
 
 
