@@ -10,6 +10,7 @@ import pytest
 
 from study.study_catalog import ABLE, CATALOG, KINDS
 from tare.errors import InputError
+from tare.registry import installed
 from tare.run.catalog import build_catalog
 from tare.study.hosts_file import KnownHosts, load_hosts
 from tare.study.load import load_study, parse_study, restore_study
@@ -95,13 +96,8 @@ def test_the_hosts_file_names_them_beside_its_hosts(tmp_path: Path) -> None:
         load_hosts(file)
 
 
-@pytest.mark.parametrize(
-    "name", ["quick", "realtime", "realtime-long", "components", "interference", "knobs"]
-)
-def test_studies_name_every_makers_hypervisor(name: str, tmp_path: Path) -> None:
-    path, catalog = shipped_studies()[name], build_catalog()
-    without = load_study(path, catalog)
-    assert len(set(without.left_out.values())) == 1
+def named(tmp_path: Path) -> KnownHosts:
+    """Return a hosts file that names every maker's hypervisor."""
     images = {"hyperv": r"D:\tare\live.iso", "proxmox": "local:iso/live.iso"}
     way: dict[str, Any] = {
         maker: {
@@ -114,8 +110,56 @@ def test_studies_name_every_makers_hypervisor(name: str, tmp_path: Path) -> None
     # Its socket is on the host itself.
     way["incus"] = {"callback": "192.0.2.9:7710", "image": "tare-live"}
     way["vsphere"] |= {"datastore": "tare", "boot": "[tare] " + way["vsphere"].pop("image")}
-    study = load_study(path, catalog, hosts=KnownHosts(tmp_path / "h.yaml", {}, way))
+    return KnownHosts(tmp_path / "h.yaml", {}, way)
+
+
+@pytest.mark.parametrize(
+    "name", ["quick", "realtime", "realtime-long", "components", "interference", "knobs"]
+)
+def test_studies_name_every_makers_hypervisor(name: str, tmp_path: Path) -> None:
+    path, catalog = shipped_studies()[name], build_catalog()
+    without = load_study(path, catalog)
+    assert len(set(without.left_out.values())) == 1
+    study = load_study(path, catalog, hosts=named(tmp_path))
     assert not study.left_out
     assert set(study.arms) == {*without.arms, *without.left_out}
     platforms = {arm.platform for arm in study.arms.values()}
-    assert platforms >= {*MAKERS, "libvirt", "qemu", "oci", "bare"}
+    assert platforms >= {*MAKERS, "libvirt", "qemu", "oci", "xen", "bare"}
+
+
+NO_SHIPPED_ARM = {
+    ("oci", "crun"): "`oci` takes the first of crun and runc that works",
+    ("oci", "runc"): "the same",
+    ("oci", "rootless"): "it has no disk, no network and no real-time priority to compare",
+    ("libvirt", "tcg"): "the emulator of `qemu` once more: it would tell nothing new",
+    ("hyperv", "generation 2"): "each maker has two arms; the hosts file takes `generation: 2`",
+    ("incus", "vm emulated"): "the same, with `accelerator: tcg`",
+    ("incus", "container"): "the same, with `type: container`",
+    ("bare-live", ""): "it takes a medium of its owner's, and a computer without a host",
+}
+"""The ways to use a platform that no study has which comes with Tare, and why."""
+OWNERS = {"address", "datastore", "ssh", "medium"}
+"""Options that say where an owner's machines are."""
+
+
+def test_every_way_to_use_a_platform_is_in_a_study_or_has_a_reason(tmp_path: Path) -> None:
+    catalog, hosts = build_catalog(), named(tmp_path)
+    arms = [
+        (arm.platform, arm.options.model_dump())
+        for path in shipped_studies().values()
+        for arm in load_study(path, catalog, hosts=hosts).arms.values()
+    ]
+    missing = set()
+    for platform in installed().platforms.values():
+        for variant in platform.variants:
+            wanted = {
+                key.replace("-", "_"): value
+                for key, value in variant.options.items()
+                if key not in OWNERS
+            }
+            used = (
+                name == platform.name and wanted.items() <= given.items() for name, given in arms
+            )
+            if not any(used):
+                missing.add((platform.name, variant.name))
+    assert missing == set(NO_SHIPPED_ARM)
