@@ -147,11 +147,37 @@ def test_a_wrong_name_in_a_fact_is_told(old: str, new: str, why: str) -> None:
 
 def test_arms_stand_for_each_other_by_what_they_are() -> None:
     xen = load_reference("fayyad2013").arms["xen-hw"]
-    hvm = {"platform": "xen", "options": {"type": "hvm", "timeslice": None}}
-    quick = {"platform": "xen", "options": {"type": "hvm", "timeslice": 0.001}}
+    credit = {"type": "hvm", "scheduler": "credit"}
+    hvm = {"platform": "xen", "options": {**credit, "timeslice": None}}
+    quick = {"platform": "xen", "options": {**credit, "timeslice": 0.001}}
     assert stands_for(hvm, xen) and not stands_for(quick, xen)
     assert stands_for(quick, load_reference("fayyad2013").arms["xen-hw-1ms"])
     assert not stands_for({"platform": "bare"}, PublishedArm(label="x", stands=(), none="nobody"))
+
+
+@pytest.mark.parametrize(
+    ("study", "name", "expected"),
+    [
+        ("realtime", "fayyad2013", {"xen-pv": ["xen-pv"], "xen-pv-1ms": ["xen-pv-1ms"]}),
+        ("components", "hwang2013", {"kvm": ["kvm"], "xen": ["xen-hvm"]}),
+    ],
+)
+def test_a_budget_and_other_interfaces_are_not_the_sources_machines(
+    study: str, name: str, expected: dict[str, list[str]]
+) -> None:
+    arms = load_study(shipped_studies()[study], build_catalog()).model_dump(mode="json")["arms"]
+    published = load_reference(name).arms
+    # Those that are left, such as `xen-pv-rtds` and `kvm-enlightened`, are other machines.
+    for arm, own in expected.items():
+        assert [each for each in arms if stands_for(arms[each], published[arm])] == own
+
+
+def test_what_a_count_of_characters_may_also_be_is_said() -> None:
+    facts = load_reference("hwang2013").facts
+    assert facts["char-output-one-vcpu"].value == 50800
+    for name in ("char-output-one-vcpu", "char-output-four-vcpus"):
+        assert "Kops/s" in facts[name].says
+    assert "50.8 MiB/s" in facts["char-output-one-vcpu"].says
 
 
 @pytest.mark.parametrize("name", SEEDS)
