@@ -13,7 +13,8 @@ from tare.hosts.local import LocalHost
 from tare.lab.command import Places, command
 from tare.lab.emulator import EAGER_FPU, NO_AVX, SOUND_FROM, Emulator, emulator_in
 from tare.lab.host import emulator_of
-from tare.lab.options import LabOptions
+from tare.lab.options import Hypervisor, LabOptions
+from tare.platforms.qemu.command import SANDBOX
 from tare.run.resuming import changed_hosts
 
 
@@ -70,10 +71,23 @@ def test_whatever_a_program_says_of_itself_is_taken(said: str) -> None:
 
 async def test_the_lab_s_own_program_is_asked(tmp_path: Path) -> None:
     program = tmp_path / "qemu"
-    program.write_text("#!/bin/sh\necho 'QEMU emulator version 10.0.2 (Debian 1:10.0.2)'\n")
+    said = "echo 'QEMU emulator version 10.0.2 (Debian 1:10.0.2)'"
+    program.write_text(f"#!/bin/sh\n{said}\n")
     program.chmod(0o755)
-    found = await emulator_of(LocalHost(tmp_path / "agent"), LabOptions(qemu=str(program)))
-    assert found == Emulator("10.0.2")
+    host, options = LocalHost(tmp_path / "agent"), LabOptions(qemu=str(program))
+    assert await emulator_of(host, options) == Emulator("10.0.2", filters=True)
+    # As one says that was built without seccomp.
+    program.write_text(f"#!/bin/sh\n[ $1 = -sandbox ] && exit 1\n{said}\n")
+    assert await emulator_of(host, options) == Emulator("10.0.2")
+
+
+@pytest.mark.parametrize("hypervisor", ["none", "kvm", "xen"])
+def test_a_lab_filters_its_system_calls_where_its_qemu_can(hypervisor: Hypervisor) -> None:
+    """It boots kernels, and Xens, that a study names."""
+    options, places = LabOptions(hypervisor), Places(Path("/a"))
+    able = command(options, IMAGE, places, "tare-a", Emulator("7.2.22", filters=True))
+    assert able[able.index("-sandbox") + 1] == SANDBOX
+    assert "-sandbox" not in command(options, IMAGE, places, "tare-a", Emulator("7.2.22"))
 
 
 def test_a_run_is_not_gone_on_with_by_other_workarounds() -> None:

@@ -91,6 +91,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = F
     """Say what this host offers, platform by platform, why not, and what to do."""
     import asyncio
 
+    from tare.lab.emulator import RUNS_AS
     from tare.platforms.doctor import examine
     from tare.platforms.linux.tracing_check import examine_tracing
     from tare.registry import installed
@@ -107,6 +108,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = F
             "agent": agent,
             "tracing": tracing.model_dump(mode="json"),
             "platforms": [f.model_dump(mode="json") for f in findings],
+            "labs": {"runs_as": RUNS_AS},
             "left_out": [dataclasses.asdict(part) for part in installed().broken],
         }
         print(json.dumps(facts, indent=2))
@@ -118,6 +120,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = F
         _found(f"{name}{emulated}", finding.usable, finding.reason, finding.hint)
         if finding.usable:
             tell(f"    runs as {finding.runs_as}")
+    tell(f"labs: {RUNS_AS}")
     _found("host tracing", tracing.usable, tracing.reason, tracing.hint)
     for part in installed().broken:
         _found(f"{part.kind} {part.name}", False, part.because, part.hint)

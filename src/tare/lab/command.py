@@ -11,6 +11,7 @@ from tare.lab.image import LabImage
 from tare.lab.nodes import node_arguments, topology_arguments
 from tare.lab.options import CPU_MODEL, MIB, LabOptions
 from tare.platforms import counted_time as counting
+from tare.platforms.qemu.command import SANDBOX
 
 PROGRAM = "qemu-system-x86_64"
 UNKNOWN = Emulator()
@@ -143,6 +144,8 @@ def command(
         options.qemu or PROGRAM,
         *("-name", f"{name},debug-threads=on"),
         *("-nodefaults", "-no-user-config", "-display", "none"),
+        # What it boots is of a study's choosing, and runs in here.
+        *(("-sandbox", SANDBOX) if emulator.filters else ()),
         *(() if options.reboots else ("-no-reboot",)),
         # Linux stirs what firmware says into its random numbers, which are to be the same there.
         *(() if options.deterministic else ("-uuid", places.identity)),

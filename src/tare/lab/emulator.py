@@ -18,6 +18,12 @@ SOUND_FROM: dict[str, tuple[int, int] | None] = {NO_AVX: None, EAGER_FPU: None}
 """By workaround the first version that was seen to do without it; None: none was. Tried without
 ``eager-fpu`` was 10.0.2, and needs it; whether AVX is sound there is not known."""
 
+RUNS_AS = (
+    "their QEMU is Tare's own user here, and filters its system calls where it was built for that: "
+    "a study chooses what it boots"
+)
+"""For `tare doctor`."""
+
 
 @dataclass(frozen=True)
 class Emulator:
@@ -25,9 +31,11 @@ class Emulator:
 
     Args:
         version: As it says it, such as ``7.2.22``; empty: unknown, and taken for an old one.
+        filters: Whether it was built with what filters its own system calls (seccomp(2)).
     """
 
     version: str = ""
+    filters: bool = False
 
     @property
     def workarounds(self) -> tuple[str, ...]:
@@ -47,7 +55,12 @@ class Emulator:
         return tuple(numbers)
 
 
-def emulator_in(said: str) -> Emulator:
-    """Return the QEMU that answers ``--version`` so."""
+def emulator_in(said: str, *, filters: bool = False) -> Emulator:
+    """Return the QEMU that answers ``--version`` so.
+
+    Args:
+        said: Its answer.
+        filters: Whether it takes ``-sandbox`` beside that.
+    """
     first = said.partition("\n")[0]
-    return Emulator(first.removeprefix("QEMU emulator version ").partition(" ")[0])
+    return Emulator(first.removeprefix("QEMU emulator version ").partition(" ")[0], filters)

@@ -27,6 +27,8 @@ from tare.lab.outer import Outer
 from tare.lab.own_xen import with_own_xen
 from tare.lab.seed import Keys, initramfs, make_keys
 from tare.platforms.contract import Context
+from tare.platforms.qemu.command import SANDBOX
+from tare.platforms.qemu.confined import Confinement, prove_confined
 
 BOOT_S = 240.0
 """Seconds after which a lab host that is not ready is given up: some ten times what it takes."""
@@ -233,6 +235,7 @@ async def _up(
         await remove()
         raise
     try:
+        await prove_confined(here, name, outer.pid, Confinement(sandbox=emulator.filters))
         port = await outer.ssh_port()
         places.known_hosts.write_text(keys.known_hosts(port))
         reached = ssh_options(places, port, deterministic=options.deterministic)
@@ -320,8 +323,11 @@ async def check_room(here: Host, options: LabOptions, folder: Path) -> None:
 
 async def emulator_of(here: Host, options: LabOptions) -> Emulator:
     """Return the QEMU that emulates a lab."""
-    said = await here.run([options.qemu or PROGRAM, "--version"], timeout_s=30)
-    return emulator_in(said.stdout.decode(errors="replace"))
+    program = options.qemu or PROGRAM
+    said = await here.run([program, "--version"], timeout_s=30)
+    # One of a user's own may have been built without.
+    filtered = await here.run([program, "-sandbox", SANDBOX, "--version"], timeout_s=30)
+    return emulator_in(said.stdout.decode(errors="replace"), filters=filtered.ok)
 
 
 async def _require_emulator(here: Host, own: str) -> None:
