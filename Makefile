@@ -52,9 +52,11 @@ torture:  ## random faults over short runs, and the table of docs/testing.md; FA
 	@scripts/setup test
 	PYTHONPATH=tests .venv/bin/python -m torture --faults $(FAULTS) --write docs/testing.md
 
-mutants:  ## give the program random mistakes, and count which the tests notice
+AGENT := 0
+
+mutants:  ## give the program random mistakes, and count which the tests notice; AGENT=N for N of the agent
 	@scripts/setup test
-	.venv/bin/python -m scripts.mutants
+	.venv/bin/python -m scripts.mutants --agent $(AGENT)
 
 bench:  ## the figures of benchmarks/, each against its peer in the same run
 	@scripts/setup bench

@@ -1,6 +1,6 @@
 """Give the program random mistakes, one at a time, and count which the tests notice.
 
-usage: python -m scripts.mutants [--seed N] [--sample N] [--room ROOM]
+usage: python -m scripts.mutants [--seed N] [--sample N] [--room ROOM] [--agent N]
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
+from scripts.mutants.agent import UNVIABLE, share_of, try_agent
 from scripts.mutants.changes import Change, changes_of
 from scripts.mutants.covering import Covering, TestsFailed, run_tests
 
@@ -54,7 +55,17 @@ ROOMS = {
         ("tests/run/test_run_account.py", "tests/run/test_run_outputs.py",
          "tests/run/test_run_resume_plans.py", "tests/run/test_run_plans.py"),
     ),
-    "clock": Room(("src/tare/agent/clocktrust.py",), ("tests/agent",)),
+    "clock": Room(
+        ("src/tare/agent/clocktrust.py", "src/tare/run/believable.py",
+         "src/tare/run/standstill.py"),
+        ("tests/agent", "tests/run/test_run_believable.py", "tests/run/test_run_standstill.py"),
+    ),
+    "comparison": Room(
+        ("src/tare/analysis/comparison.py", "src/tare/analysis/compare.py",
+         "src/tare/analysis/effects.py", "src/tare/analysis/interference.py",
+         "src/tare/analysis/verdict.py"),
+        ("tests/analysis",),
+    ),
     "framing": Room(
         ("src/tare/agent/framing.py", "src/tare/agent/message.py", "src/tare/agent/order.py"),
         ("tests/agent",),
@@ -65,6 +76,8 @@ ROOMS = {
 def main() -> int:
     """Draw a sample, try it, and say what went unnoticed; 1 if that is too much."""
     asked = _asked()
+    if asked.agent:
+        return _agent(asked.agent, asked.seed)
     rooms = {name: room for name, room in ROOMS.items() if asked.room in ("", name)}
     every = {name: _changes(room) for name, room in rooms.items()}
     chance = random.Random(asked.seed)
@@ -88,11 +101,22 @@ def main() -> int:
     return _judged(results)
 
 
+def _agent(sample: int, seed: int) -> int:
+    print(f"seed {seed}", flush=True)
+    found = try_agent(ROOT, sample, seed)
+    noticed, counted = share_of(found)
+    print(f"agent: {noticed} of {counted} noticed; {found.get(UNVIABLE, 0)} more are no programs")
+    return int(noticed < LEAST * counted)
+
+
 def _asked() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6))
     parser.add_argument("--sample", type=int, default=60)
     parser.add_argument("--room", default="", choices=["", *ROOMS])
+    parser.add_argument(
+        "--agent", type=int, default=0, metavar="N", help="try N mistakes in the agent instead"
+    )
     return parser.parse_args()
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
+from scripts.mutants import agent
 from scripts.mutants.__main__ import EXPLAINED, ROOMS, ROOT, Room
 from scripts.mutants.changes import changes_of
 
@@ -62,3 +64,57 @@ def test_what_is_explained_is_still_there() -> None:
     told = re.findall(r"^\| (src/\S+): `(.+?)` -> `.+?` \|", page, re.MULTILINE)
     for path, old in told:
         assert old in " ".join((ROOT / path).read_text().split()), f"{path}: {old}"
+
+
+LISTED = ("src/channel/frame.rs:12:5: replace crc -> u32 with 0",
+          "src/measure/clock.rs:30:9: replace - with + in Anchor::hz_until",
+          "src/measure/tsc.rs:7:1: replace stamp -> u64 with 1")  # fmt: skip
+TOOL = """#!{python}
+import json, pathlib, re, sys
+listed, words = {listed!r}, sys.argv[2:]
+if "--list" in words:
+    print("\\n".join(listed))
+    sys.exit()
+wanted = re.compile(words[words.index("--re") + 1])
+kinds = iter(["CaughtMutant", "MissedMutant", "Unviable"])
+told = [{{"scenario": "Baseline", "summary": {baseline!r}}}]
+told += [{{"scenario": {{"Mutant": {{"name": each}}}}, "summary": next(kinds)}}
+         for each in listed if wanted.search(each)]
+out = pathlib.Path(words[words.index("--output") + 1]) / "mutants.out"
+out.mkdir()
+(out / "outcomes.json").write_text(json.dumps({{"outcomes": told}}))
+sys.exit(2)
+"""
+
+
+def tool(place: Path, baseline: str) -> str:
+    path = place / "cargo-mutants"
+    path.write_text(TOOL.format(python=sys.executable, listed=LISTED, baseline=baseline))
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.parametrize(("sample", "noticed", "counted"), [(1, 1, 1), (2, 1, 2), (9, 1, 2)])
+def test_the_agents_mistakes_are_drawn_by_a_seed_and_counted(
+    sample: int, noticed: int, counted: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(agent, "cargo_mutants", lambda: tool(tmp_path, "Success"))
+    found = agent.try_agent(ROOT, sample, 5)
+    assert agent.share_of(found) == (noticed, counted)
+    assert ("unnoticed in the agent: src/" in capsys.readouterr().out) == (counted > noticed)
+
+
+def test_an_agent_whose_tests_fail_as_it_is_tells_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent, "cargo_mutants", lambda: tool(tmp_path, "Failure"))
+    with pytest.raises(ValueError, match="fail as it is"):
+        agent.try_agent(ROOT, 2, 5)
+
+
+def test_only_the_mistakes_that_were_drawn_are_made() -> None:
+    for name in LISTED:
+        wanted = re.compile(agent.exactly([name]))
+        assert [each for each in LISTED if wanted.search(each)] == [name]
+    assert all((ROOT / agent.AGENT / name).is_file() for name in agent.FILES)

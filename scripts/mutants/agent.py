@@ -1,0 +1,108 @@
+"""The same of the agent, by cargo-mutants: a sample of its mistakes in framing and clock.
+
+cargo-mutants builds and tests the agent anew for each, in a copy; one takes some minutes.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import shutil
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from scripts.mutants.tools import cargo_mutants, with_cargo
+
+AGENT = Path("agent")
+FILES = (
+    "src/channel/frame.rs",
+    "src/channel/outbox.rs",
+    "src/measure/clock.rs",
+    "src/measure/tsc.rs",
+    "src/measure/histogram.rs",
+)
+"""Where a mistake would damage what is told, or when it was."""
+NOTICED = frozenset({"CaughtMutant", "Timeout"})
+UNVIABLE = "Unviable"
+"""What the compiler refuses is no program, so no test could notice it."""
+LEAST_TIMEOUT_S = 120
+
+
+def listed(tool: str, root: Path) -> list[str]:
+    """Return the names of all mistakes that could be made, in the tool's order."""
+    told = subprocess.run(
+        [tool, "mutants", "--list", "--dir", str(root / AGENT), *_files()],
+        capture_output=True, text=True, check=True, env=with_cargo(),
+    ).stdout  # fmt: skip
+    return [line for line in told.splitlines() if line.strip()]
+
+
+def try_agent(root: Path, sample: int, seed: int) -> dict[str, int]:
+    """Try a sample of mistakes; return how many had each outcome, and print what went unnoticed.
+
+    Args:
+        root: The repository.
+        sample: How many to draw.
+        seed: What the drawing hangs on.
+    """
+    tool = cargo_mutants()
+    every = listed(tool, root)
+    drawn = random.Random(seed).sample(every, min(sample, len(every)))
+    print(f"agent: {len(drawn)} of {len(every)} mistakes", flush=True)
+    folder = Path(tempfile.mkdtemp(prefix="tare-mutants-agent-"))
+    try:
+        # It ends with a status of its own where some went unnoticed: its file says which.
+        subprocess.run(
+            [tool, "mutants", "--dir", str(root / AGENT), *_files(), "--re", exactly(drawn),
+             "--output", str(folder), "--no-shuffle", "--minimum-test-timeout",
+             str(LEAST_TIMEOUT_S), "--cargo-arg=--locked"],
+            check=False, env=with_cargo(),
+        )  # fmt: skip
+        outcomes = json.loads((folder / "mutants.out" / "outcomes.json").read_text())
+    finally:
+        shutil.rmtree(folder)
+    return judged(outcomes)
+
+
+def exactly(names: Sequence[str]) -> str:
+    """Return the regular expression that names these mistakes and no other."""
+    return f"^(?:{'|'.join(map(re.escape, names))})$"
+
+
+def judged(outcomes: object) -> dict[str, int]:
+    """Return how many mistakes had each outcome; print those that went unnoticed.
+
+    Args:
+        outcomes: What cargo-mutants writes of them.
+
+    Raises:
+        ValueError: It is not of that form, or the agent's tests fail as it is.
+    """
+    every = outcomes.get("outcomes") if isinstance(outcomes, dict) else None
+    if not isinstance(every, list):
+        raise ValueError("cargo-mutants wrote no outcomes")
+    found: Counter[str] = Counter()
+    for each in every:
+        scenario, summary = each["scenario"], str(each["summary"])
+        if scenario == "Baseline":
+            if summary != "Success":
+                raise ValueError("the agent's tests fail as it is")
+            continue
+        found[summary] += 1
+        if summary not in (*NOTICED, UNVIABLE):
+            print(f"unnoticed in the agent: {scenario['Mutant']['name']}", flush=True)
+    return dict(found)
+
+
+def share_of(found: dict[str, int]) -> tuple[int, int]:
+    """Return how many were noticed, and of how many that are programs."""
+    noticed = sum(found.get(each, 0) for each in NOTICED)
+    return noticed, sum(found.values()) - found.get(UNVIABLE, 0)
+
+
+def _files() -> list[str]:
+    return [word for name in FILES for word in ("--file", name)]
