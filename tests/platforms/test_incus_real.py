@@ -16,7 +16,7 @@ from platforms.vendor_served import started
 from tare.hosts import clean
 from tare.identity import identity
 from tare.platforms.contract import Context, MachineSpec, Shape
-from tare.platforms.incus.instance import percent_of, project_of
+from tare.platforms.incus.instance import project_of
 from tare.platforms.incus.options import IncusOptions
 from tare.platforms.incus.parcels import container_image
 from tare.platforms.incus.platform import PROJECT, Incus
@@ -113,7 +113,7 @@ async def test_a_weight_becomes_the_kernels_own(
         await machine.ready(60)
         path = f"/1.0/instances/{name}/state?project={project_of(name)}"
         state = await asyncio.to_thread(asked, way_of(folder), "GET", path)
-        assert weight_of(int(state["pid"])) == 10 * percent_of(50) + 24
+        assert weight_of(int(state["pid"])) in (512, 50)
     finally:
         await machine.stop()
     assert context.ledger.open_entries() == ()

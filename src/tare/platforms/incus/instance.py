@@ -66,17 +66,9 @@ def limits_of(options: IncusOptions, spec: MachineSpec) -> dict[str, str]:
         period_ms = round(scheduled.period_s * 1000)
         limits["limits.cpu.allowance"] = f"{round(scheduled.cap * period_ms)}ms/{period_ms}ms"
     elif scheduled.weight is not None:
-        limits["limits.cpu.allowance"] = f"{percent_of(scheduled.weight)}%"
+        # Of what the kernel weighs others with (``ParseCPU``, lxd/cgroup/cgroup_cpu.go).
+        limits["limits.cpu.allowance"] = f"{scheduled.weight}%"
     return limits
-
-
-def percent_of(weight: int) -> int:
-    """Return the allowance that gives a container a weight, where 100 is that of others.
-
-    The servers make 10 N + 24 of a percentage N, and 1024 of none (LXD's and Incus' ``ParseCPU``,
-    lxd/cgroup/utils.go), and the kernel's ``cpu.shares`` or ``cpu.weight`` of that.
-    """
-    return round((10.24 * weight - 24) / 10)
 
 
 def container(

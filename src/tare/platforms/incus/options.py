@@ -18,8 +18,6 @@ from tare.study.forms import NAME, WORD, Form
 
 KNOBS = frozenset({"weight", "cap"})
 UNKNOWN = ("policy", "nice", "reservation", "slice")
-WEIGHTS = range(3, 977)
-"""Weights that the servers can pass on: the kernel takes no more than 10000 in their measure."""
 ON_THE_HOST = "auto"
 """What stands for the socket that the server has on its host by default."""
 OWN_KEYS = frozenset(
@@ -135,10 +133,6 @@ class IncusOptions(VendorOptions, ScheduledOptions):
         if wanted.weight is not None and wanted.cap is not None:
             raise ValueError(
                 "`limits.cpu.allowance` of Incus and LXD is either a weight or a cap: remove one"
-            )
-        if wanted.weight is not None and wanted.weight not in WEIGHTS:
-            raise ValueError(
-                f"Incus and LXD have weights from {WEIGHTS[0]} to {WEIGHTS[-1]} (100 is ordinary)"
             )
         return refused(wanted, UNKNOWN, "Incus and LXD know")
 
