@@ -14,9 +14,8 @@ use tare_agent::tools::{arguments, keep, launch, reach, sched, tap, toolbox};
 use tare_agent::workloads::by_hand;
 
 /// Why a machine has no disk of its own that was to be formatted.
-const NOT_LIVE: &str =
-    "its host gave it an empty one, which only the live image formats: boot that \
-                        (`tare image live`)";
+const NOT_LIVE: &str = "its host gave it an empty one, which the live image alone formats: \
+                        boot that (`tare image live`)";
 
 const USAGE: &str = "\
 tare-agent serve [--device PATH]        serve a host on stdin and stdout, or on a device

@@ -9,17 +9,19 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
+import yaml
 
 from platforms.live_qemu import LiveGuests
 from platforms.proxmox_schema import ROOT
 from platforms.proxmox_server import Proxmox as Server
-from platforms.vendor_served import reached, spec_of, started
+from platforms.vendor_served import reached, spec_of, started, tare, tare_within
+from run.run_driving import of_type
 from tare.errors import MachineFault
 from tare.hosts import LocalHost
 from tare.images.cache import default_cache
@@ -44,7 +46,25 @@ IMAGE = "local:import/tare-live.raw"
 BOOT_S, WORK_S = 400.0, 120.0
 SHAPE = Shape(1, 640 * MIB, 64 * MIB)
 MAIL = {"work": "varmail", "seconds": 0.5, "files": 40, "mean_bytes": 4096, "threads": 2}
+BOOTS = (
+    pytest.mark.guest,
+    pytest.mark.slow,
+    pytest.mark.acceptance,
+    pytest.mark.skipif(
+        any(shutil.which(tool) is None for tool in (*TOOLS, "qemu-system-x86_64")),
+        reason="xorriso, mtools or QEMU is not installed",
+    ),
+)
 SCSI = Bus("SCSI", frozenset({"virtio_scsi"}), "boot another image")
+
+T = TypeVar("T", bound=Callable[..., object])
+
+
+def boots_live(test: T) -> T:
+    """Mark a test that boots live images."""
+    for mark in BOOTS:
+        test = mark(test)
+    return test
 
 
 def test_a_disk_on_another_bus_than_the_arms_is_refused() -> None:
@@ -139,14 +159,8 @@ def served(image: Path, tmp_path: Path) -> Iterator[tuple[Server, LiveGuests]]:
         server.stop()
 
 
-@pytest.mark.guest
-@pytest.mark.slow
-@pytest.mark.acceptance
+@boots_live
 @pytest.mark.timeout(900)
-@pytest.mark.skipif(
-    any(shutil.which(tool) is None for tool in (*TOOLS, "qemu-system-x86_64")),
-    reason="xorriso, mtools or QEMU is not installed",
-)
 @pytest.mark.parametrize(
     ("more", "attached", "driver"),
     [
@@ -196,3 +210,37 @@ async def test_a_disk_is_formatted_in_the_guest_and_measured(
         await machine.stop()
     assert server.vms == {} and server.storages["fast"]["volumes"] == {}
     assert context.ledger.open_entries() == ()
+
+
+@boots_live
+@pytest.mark.timeout(1500)
+async def test_a_run_compares_an_emulated_disk_with_a_paravirtual_one(
+    served: tuple[Server, LiveGuests], tmp_path: Path
+) -> None:
+    server, guests = served
+    way = {"address": "127.0.0.1", "port": server.port, "ca": str(server.ca), "image": IMAGE}
+    arm = {"platform": "proxmox", **way, "disks": "fast", "kvm": False, "cpu": "max"}
+    study = {
+        "study": "disks",
+        "baseline": "virtio",
+        "blocks": {"least": 2, "most": 2},
+        "shape": {"vcpus": 1, "memory": "640MiB", "disk": "64MiB"},
+        "arms": {"virtio": arm, "ide": {**arm, "devices": "emulated", "machine": "pc"}},
+        "workloads": {
+            "mail": {"workload": "filebench", "work": "varmail", "duration": 0.5, "files": 40},
+            "random": {"workload": "fio", "mode": "random-write", "total": "8MiB", "duration": 1},
+            "program": {"workload": "program", "argv": ["bzip2", "--help"]},
+        },
+    }
+    file, out = tmp_path / "study.yaml", tmp_path / "out"
+    file.write_text(yaml.safe_dump(study))
+    who = {"TARE_PROXMOX_USER": ROOT, "TARE_PROXMOX_PASSWORD": str(server.passwords[ROOT])}
+    who["XDG_STATE_HOME"] = str(tmp_path / "state")
+    status, said = await tare_within(1400, "run", str(file), "--out", str(out), **who)
+    print(guests.said())
+    assert status == 0, said
+    ended = of_type(out, "cell_finished")
+    assert [event["status"] for event in ended] == ["ok"] * 12, said
+    told, reported = await tare("report", str(out), **who)
+    assert told == 0, reported
+    assert server.vms == {} and server.storages["fast"]["volumes"] == {}

@@ -72,6 +72,11 @@ async def heard(work: Callable[[], Awaitable[Any]]) -> str:
 
 async def tare(*words: str, **variables: str) -> tuple[int, str]:
     """Run the command; returns its status and all it said."""
+    return await tare_within(RUN_S, *words, **variables)
+
+
+async def tare_within(patience_s: float, /, *words: str, **variables: str) -> tuple[int, str]:
+    """Run the command for so many seconds at most; returns its status and all it said."""
     process = await asyncio.create_subprocess_exec(
         TARE,
         *words,
@@ -79,7 +84,7 @@ async def tare(*words: str, **variables: str) -> tuple[int, str]:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    said, _ = await asyncio.wait_for(process.communicate(), RUN_S)
+    said, _ = await asyncio.wait_for(process.communicate(), patience_s)
     return process.returncode or 0, said.decode()
 
 
