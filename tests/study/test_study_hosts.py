@@ -107,7 +107,10 @@ def test_a_stored_study_knows_its_host(host: str) -> None:
         ("host: {ssh: a, boot: {kvm: {}}}\n", "host.boot.kvm.entry: is missing"),
         ("host: {ssh: a, boot: {esxi: {entry: X}}}\n", "host.boot.esxi: unknown key"),
         ("host: {ssh: a, boot: {others: {acrn: X}}}\n", "host.boot.others.acrn: must be keys"),
-        ("host: {ssh: a, boot: {others: {A_b: {entry: X}}}}\n", "host.boot.others.A-b: must be a short name"),
+        (
+            "host: {ssh: a, boot: {others: {A_b: {entry: X}}}}\n",
+            "host.boot.others.A-b: must be a short name",
+        ),
         ("host: lab\nlab: fast\n", "lab: must be `deterministic`, `large` or keys with values"),
         ("host: lab\nlab: {memory: 1MiB}\n", "too little for a hypervisor"),
         ("host: lab\nlab: {xen: /none/xen}\n", "s.yaml:3:12: lab.xen: there is no file /none/xen"),

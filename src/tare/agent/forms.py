@@ -22,8 +22,8 @@ Columns = tuple[tuple[str, str], ...]
 COUNTERS = "counters"
 USUAL_BYTES = 256 << 20
 """Ten million rows of three columns: an hour of short work on a hundred threads."""
-LOG_BYTES = (1 << 30) + USUAL_BYTES
-"""What `tick` with its fullest log brings, and its other series."""
+MORE_BYTES = {"tick": (1 << 30) + USUAL_BYTES}
+"""By work: what the fullest log of ``tick`` brings, and its other series."""
 MOST_BYTES = 4 << 30
 """Of all series of a run together, where every single sample is asked for."""
 GREATEST = 1 << 62
@@ -59,7 +59,7 @@ _KERNELS = (
     "string-sort",
 )
 
-SERIES: Mapping[str, Mapping[str, tuple[Columns, ...]]] = {
+OF_WORK: Mapping[str, Mapping[str, tuple[Columns, ...]]] = {
     **{kernel: {"iterations": (_ITERATIONS,)} for kernel in _KERNELS},
     "bytemark": {"iterations": ((("kernel", "u64"), *_ITERATIONS),)},
     "filebench": {
@@ -145,8 +145,8 @@ def forms_of(work: str, params: Mapping[str, Any]) -> Forms:
         work: The agent's name of it.
         params: What it was asked with.
     """
-    most = MOST_BYTES if params.get("raw") else LOG_BYTES if work == "tick" else USUAL_BYTES
-    return Forms(SERIES.get(work, {}), most)
+    most = MOST_BYTES if params.get("raw") else MORE_BYTES.get(work, USUAL_BYTES)
+    return Forms(OF_WORK.get(work, {}), most)
 
 
 def require_numbers(series: str, name: str, values: npt.NDArray[Any]) -> None:
