@@ -37,13 +37,13 @@ MAIL = {"work": "varmail", "seconds": 0.3, "files": 40, "mean_bytes": 4096, "thr
 MAIL |= {"memory_bytes": 256 << 20}
 
 
-def make(agent: Path, folder: Path, toolbox: Kind | None) -> Path:
+def make(agent: Path, folder: Path, toolbox: Kind | None, words: tuple[str, ...] = ()) -> Path:
     made = make_live_image(
         LocalHost(agent),
         folder / "tare.iso",
         kernel="generic",
         toolbox=toolbox,
-        words=(),
+        words=words,
         agent=agent,
         cache=default_cache(),
         say=print,
@@ -183,6 +183,19 @@ async def test_without_a_toolbox_nothing_is_formatted(image: Path, tmp_path: Pat
     machine = LiveMachine(image, "bios", disks=(disk(tmp_path / "one"),), scratch=SIZE)
     why = await refused(machine, tmp_path)
     assert "mkfs.ext4" in why and "`tare image live`" in why
+
+
+@pytest.mark.acceptance
+async def test_a_module_is_given_its_parameters_of_the_command_line(
+    agent_program: Path, tmp_path: Path
+) -> None:
+    # What the module cannot take shows that it was told.
+    word = "virtio_blk.num_request_queues=several"
+    image = await asyncio.to_thread(make, agent_program, tmp_path, None, (word,))
+    machine = LiveMachine(image, "bios", told=False, disks=(disk(tmp_path / "one"),))
+    async with booted(machine, tmp_path) as found, asyncio.timeout(HELLO_S):
+        while "virtio_blk.ko: Invalid argument" not in found.said():
+            await asyncio.sleep(0.5)
 
 
 @pytest.mark.acceptance
