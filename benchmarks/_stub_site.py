@@ -26,6 +26,7 @@ from tare.events import (
     RunStarted,
 )
 from tare.events.model import SeriesSaved
+from tare.fleet.faults import fleet_versions
 from tare.fleet.wire import Assignment, Block, Ended, Happened, Hello
 from tare.run.versions import run_versions
 
@@ -142,7 +143,7 @@ async def simulate(assignment: str, up: str, down: str, program: Sequence[str] =
     draw = random.Random(given.run)
     client = get_client()
     told, orders = await Queue(up, client=client), await Queue(down, client=client)
-    hello = Hello(worker=get_worker().address, versions=run_versions())
+    hello = Hello(worker=get_worker().address, versions=fleet_versions())
     first = [hello, *(Happened(event=event) for event in opening(given))]
     await told.put([message.model_dump(mode="json") for message in first])
     while True:

@@ -49,6 +49,28 @@ def test_what_was_finished_before_is_not_dealt_out_again() -> None:
     assert [deal.take("b"), deal.take("a"), deal.take("a")] == [2, 4, None]
 
 
+def test_a_block_that_was_begun_is_kept_for_its_host_until_that_is_given_up() -> None:
+    deal = Deal("split", ["a", "b"], 3)
+    assert (deal.take("a"), deal.take("b")) == (1, 2)
+    deal.done(2, "b")
+    assert deal.give_back("a") == (1,)
+    assert deal.take("b") == 3
+    deal.done(3, "b")
+    # There may be a block for the other yet, so that its session goes on.
+    assert deal.take("b") is None and deal.awaits("b") and not deal.idle
+    assert deal.take("a") == 1 and not deal.awaits("b")
+    assert deal.give_back("a") == (1,) and deal.give_up("a") == ()
+    assert deal.take("b") == 1
+
+
+def test_a_run_that_goes_on_keeps_the_blocks_for_who_began_them() -> None:
+    begun = {1: "a", 2: "b", 3: "z"}
+    deal = Deal("split", ["a", "b"], 4, {1}, begun)
+    assert [deal.take("a"), deal.take("b"), deal.take("a")] == [3, 2, 4]
+    own = Deal("replicate", ["a", "b"], 1, (), {1: "a"})
+    assert own.take("b") == 2 and own.take("b") is None and not own.awaits("b")
+
+
 def test_the_blocks_of_a_host_that_stays_away_go_to_others_only_where_they_are_shared() -> None:
     shared, own = Deal("split", ["a", "b"], 2), Deal("replicate", ["a", "b"], 2)
     assert shared.take("a") == 1 and own.take("a") == 1

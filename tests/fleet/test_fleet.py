@@ -18,9 +18,18 @@ from rich.console import Console
 from fleet.fleet_cluster import STUB, begun, cluster, run, study_file, worker_process
 from tare.cli.ending import decide_on
 from tare.errors import InputError
-from tare.events import Fold, HostLost, read_events, read_fold
+from tare.events import (
+    BlockFinished,
+    BlockStarted,
+    CellFinished,
+    Fold,
+    HostLost,
+    read_events,
+    read_fold,
+)
 from tare.fleet import command, connecting
 from tare.fleet.command import ClusterChoice, carry_out, go_on
+from tare.fleet.faults import fleet_versions
 from tare.fleet.servers import WorkersHost
 from tare.run.catalog import build_catalog
 from tare.run.session import study_source
@@ -100,6 +109,41 @@ async def test_a_host_that_stays_away_is_told_and_its_blocks_go_to_others(
     records = [record.event for record in read_events(out / "events.jsonl")]
     assert [event.host for event in records if isinstance(event, HostLost)] == ["h2"]
     assert "h2 is left out from here on: no worker stood for h2" in told.getvalue()
+    # The block that it had begun was begun anew: no block is of two hosts.
+    on: dict[str, str] = {}
+    cells: dict[str, set[tuple[str, str]]] = {}
+    for event in records:
+        if isinstance(event, BlockStarted):
+            on[f"b{event.block:03}"] = event.host
+        elif isinstance(event, BlockFinished):
+            found = cells[f"b{event.block:03}"]
+            assert {cell for cell, host in found if host == on[f"b{event.block:03}"]} == {
+                cell for cell, _ in found
+            }
+        elif isinstance(event, CellFinished):
+            block = event.cell.split("/")[0]
+            cells.setdefault(block, set()).add((event.cell, on[block]))
+    begun_by_lost = [e for e in records if isinstance(e, BlockStarted) and e.host == "h2"]
+    assert begun_by_lost and len(cells) == 4 and finished.cells["ok"] == 16
+    fold = read_fold(out / "events.jsonl")
+    assert fold.finished.keys() == {cell for each in cells.values() for cell, _ in each}
+
+
+@pytest.mark.parametrize("name", ["tare", "distributed"])
+async def test_a_worker_of_another_version_is_refused_at_once(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = {**fleet_versions(), name: "0.0.1"}
+    monkeypatch.setattr("tare.fleet.hosts_part.fleet_versions", lambda: theirs)
+    told = StringIO()
+    console = Console(file=told, width=200)
+    async with cluster("h1") as (address, _):
+        with pytest.raises(InputError, match="no host could carry the study out"):
+            await run(study_file(tmp_path, 2), address, tmp_path / "run", console)
+    words = f"the worker has {name} 0.0.1, and the controller {fleet_versions()[name]}"
+    # Said where it is refused and where the host is left out, and not tried three times.
+    assert told.getvalue().count(words) == 2
+    assert "install the same version on h1's worker" in told.getvalue()
 
 
 async def test_an_interrupted_run_goes_on_where_it_was(

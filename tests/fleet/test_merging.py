@@ -1,10 +1,22 @@
-"""What hosts say of their instruments is kept apart, each with its host's name."""
+"""What hosts say of themselves and their instruments is kept apart, each with its host's name."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from tare.events import Calibrated, Calibration, EventLog, Fold
+import pytest
+
+from tare.events import (
+    Calibrated,
+    Calibration,
+    EventLog,
+    Fold,
+    Planned,
+    PlatformChecked,
+    RunStarted,
+)
+from tare.fleet.dealing import Way
 from tare.fleet.merging import Merger
 from tare.run.catalog import build_catalog
 from tare.study.load import load_study
@@ -28,3 +40,34 @@ def test_each_host_is_calibrated_by_itself_and_only_its_newest_counts(tmp_path: 
         "a": 3.0,
         "b": 2.0,
     }
+
+
+def joins(merger: Merger, host: str, facts: dict[str, Any], qemu: str) -> None:
+    """Have a host say what it is, and join."""
+    part = merger.part_of(host, f"tcp://{host}")
+    began = {"run": "r", "study": {}, "study_path": "", "study_sha256": "0" * 64, "seed": 1}
+    part.take(RunStarted.model_validate({**began, "host": facts, "versions": {}}))
+    checked = {"arm": "qemu", "platform": "qemu", "options": {}, "usable": True}
+    part.take(PlatformChecked.model_validate({**checked, "versions": {"qemu": qemu}}))
+    part.take(Planned(blocks_most=4, cells_per_block=2, expected_block_s=1.0, notes=("A plan.",)))
+
+
+@pytest.mark.parametrize("how", ["split", "replicate"])
+def test_hosts_that_share_blocks_and_are_not_equal_are_told(how: Way, tmp_path: Path) -> None:
+    study, fold = load_study(STUDY, build_catalog()), Fold()
+    xeon = {"kernel": "6.1", "cpu_model": "Xeon", "memory_bytes": 8 << 30, "computer": "1"}
+    with EventLog(tmp_path / "events.jsonl") as log:
+        log.subscribe(fold.take)
+        merger = Merger(log, fold, study, 3, how)
+        joins(merger, "h1", xeon, "8.2")
+        joins(merger, "h2", {**xeon, "computer": "2"}, "8.2")
+        assert fold.notes == ("A plan.",)
+        joins(merger, "h3", {**xeon, "cpu_model": "EPYC"}, "7.2")
+        # A host that comes back was compared with itself.
+        joins(merger, "h3", {**xeon, "cpu_model": "EPYC"}, "7.2")
+    said = (
+        "h3 shares the blocks with h1 and is not its equal: the processor is EPYC, and on h1 Xeon; "
+        "qemu is 7.2, and on h1 8.2 (arm qemu). What blocks differ by is in part the hosts."
+    )
+    # Where each host measures all blocks, it is compared within itself.
+    assert fold.notes == (("A plan.", said) if how == "split" else ("A plan.",))

@@ -33,7 +33,7 @@ from tare.events.model import (
     Skipped,
 )
 from tare.events.observations import Seen, metric_of, possible
-from tare.events.opened import OpenCell, OpenMachine, machine_result, series_entry
+from tare.events.opened import OpenCell, OpenMachine, machine_result, of_one_host, series_entry
 from tare.events.results import (
     Break,
     CellResult,
@@ -169,6 +169,7 @@ class Fold:
                 if event.cell in self._open:
                     self._open[event.cell].saved.append(event)
             case BlockStarted() | BlockFinished():
+                self.finished = of_one_host(self.finished, event, self.block.hosts)
                 self.block.take(event, record.time)
             case RunStarted():
                 self.started, self.started_at = event, record.time

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tare.events.model import (
+    BlockFinished,
+    BlockStarted,
     CellStarted,
     MachineReady,
     MachineStarting,
@@ -14,6 +17,7 @@ from tare.events.model import (
 )
 from tare.events.results import (
     CellResult,
+    FinishedCell,
     MachineResult,
     Observation,
     SeriesEntry,
@@ -76,3 +80,25 @@ def machine_result(machine: OpenMachine) -> MachineResult:
         console_tail=stopped.console_tail if stopped else (),
         host_cost=stopped.host_cost if stopped else {},
     )
+
+
+def of_one_host(
+    finished: dict[str, FinishedCell],
+    event: BlockStarted | BlockFinished,
+    hosts: Mapping[int, str],
+) -> dict[str, FinishedCell]:
+    """Return the cells that count still, once a block begins.
+
+    A block is compared within itself, so of one that begins on another host than before nothing
+    counts that the former host measured.
+
+    Args:
+        finished: All cells that ended.
+        event: A block's begin or end.
+        hosts: The host of each block so far.
+    """
+    if not isinstance(event, BlockStarted) or not event.host:
+        return finished
+    if hosts.get(event.block, event.host) == event.host:
+        return finished
+    return {cell: done for cell, done in finished.items() if done.result.block != event.block}

@@ -102,14 +102,18 @@ class Attempt:
         Raises:
             HostGone: It is not.
         """
-        hosts = await self._cluster.hosts()
-        if self._worker and hosts.get(self.host) != self._worker:
-            raise HostGone(f"the worker of {self.host} is gone")
-        if not self._worker and self.host not in hosts:
-            raise HostGone(f"no worker stands for {self.host}")
+        shared = await self._cluster.hosts(LOOK_S)
+        # The shared answer may be older than the worker.
+        if not self._stands(shared) and not self._stands(await self._cluster.hosts()):
+            what = "the worker of {} is gone" if self._worker else "no worker stands for {}"
+            raise HostGone(what.format(self.host))
         if self._future.status == "error":
             error = await self._future.exception()
             raise HostGone(f"the worker of {self.host} gave up: {error}")
+
+    def _stands(self, hosts: Mapping[str, str]) -> bool:
+        """Return whether the attempt's worker is among those that stand for hosts."""
+        return hosts.get(self.host, "") == self._worker if self._worker else self.host in hosts
 
     async def leave(self) -> None:
         """Forget the attempt; whatever of it still runs ends by itself."""
@@ -133,13 +137,33 @@ class Cluster:
         self._client = client
         self._program = tuple(program)
         self._task = task
+        self._asked: asyncio.Task[Mapping[str, str]] | None = None
+        self._asked_at = 0.0
 
-    async def hosts(self) -> Mapping[str, str]:
+    async def hosts(self, age_s: float = 0.0) -> Mapping[str, str]:
         """Return the address of each host's worker, by the host's name.
+
+        The scheduler's answer grows with the hosts, and so do those who want to know. Whoever asks
+        while another does shares the answer.
+
+        Args:
+            age_s: Seconds that the answer may be old.
 
         Raises:
             ClusterGone: The scheduler does not answer.
         """
+        asked = self._asked
+        if asked is None or (asked.done() and self._is_old(asked, age_s)):
+            self._asked_at = time.monotonic()
+            asked = self._asked = asyncio.ensure_future(self._hosts())
+        # Whoever gives up waiting takes the answer from nobody else.
+        return await asyncio.shield(asked)
+
+    def _is_old(self, answer: asyncio.Task[Mapping[str, str]], age_s: float) -> bool:
+        failed = answer.cancelled() or answer.exception() is not None
+        return failed or time.monotonic() - self._asked_at >= age_s
+
+    async def _hosts(self) -> Mapping[str, str]:
         scheduler = self._client.scheduler
         try:
             if scheduler is None or self._client.status != "running":

@@ -253,7 +253,7 @@ def _deal(how: Way, hosts: Sequence[str], study: Study, fold: Fold) -> Dealing:
     """Return what is left to measure, dealt out as the hosts share it."""
     most = study.blocks.most
     if how != "bound":
-        return Deal(how, hosts, most, fold.block.finished)
+        return Deal(how, hosts, most, frozenset(fold.block.finished), fold.block.hosts)
     measured = Counter(
         (done.result.block, study.host_of(done.result.arm))
         for cell, done in fold.finished.items()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Literal, Protocol
 
 Way = Literal["replicate", "split", "bound"]
@@ -71,23 +72,35 @@ class Deal:
 
     Blocks are numbered from 1 over all hosts. Where they are replicated, each host's own are every
     ``len(hosts)``-th number, so that a run that stops early has as many of each host; where they
-    are split, whoever is free takes the next one.
+    are split, whoever is free takes the next one. A block that a host has begun is kept for it
+    until it is given up: what it measured of it compares with nothing that another host measures.
 
     Args:
         how: How the hosts share the blocks.
         hosts: Their names, each once, in the order of the run.
         most: The most blocks that the study says.
         finished: Numbers of the blocks that are measured already.
+        begun: The host of each block that was begun before, also of finished ones.
     """
 
     def __init__(
-        self, how: Way, hosts: Sequence[str], most: int, finished: Collection[int] = ()
+        self,
+        how: Way,
+        hosts: Sequence[str],
+        most: int,
+        finished: Collection[int] = (),
+        begun: Mapping[int, str] = MappingProxyType({}),
     ) -> None:
         self._how = how
         self._hosts = list(hosts)
         total = blocks_in_all(how, len(hosts), most)
         self._waiting = [number for number in range(1, total + 1) if number not in finished]
         self._out: dict[int, str] = {}
+        self._kept = {
+            block: host
+            for block, host in begun.items()
+            if block not in finished and host in self._hosts
+        }
         self._closed = False
 
     @property
@@ -113,16 +126,19 @@ class Deal:
         """Deal a block out to a host; None when there is none for it."""
         if self._closed:
             return None
-        found = next((each for each in self._waiting if self.owner(each) in ("", host)), None)
+        found = next((block for block, kept in self._kept.items() if kept == host), None)
+        if found is None:
+            free = (each for each in self._waiting if each not in self._kept)
+            found = next((each for each in free if self.owner(each) in ("", host)), None)
         if found is not None:
+            self._kept.pop(found, None)
             self._waiting.remove(found)
             self._out[found] = host
         return found
 
     def awaits(self, host: str) -> bool:
-        """Return whether there will be a block for a host later: none, but those given back."""
-        del host
-        return False
+        """Return whether there may be a block for a host later: one that is kept for another."""
+        return not self._closed and any(self.owner(block) in ("", host) for block in self._kept)
 
     def done(self, block: int, host: str) -> None:
         """Take note that a host has measured a block."""
@@ -134,16 +150,17 @@ class Deal:
         return block not in self._out and block not in self._waiting
 
     def give_back(self, host: str) -> tuple[int, ...]:
-        """Take back what a host did not finish, to be dealt out first; return their numbers."""
+        """Take back what a host did not finish, and keep it for it; return the numbers."""
         back = sorted(block for block, out in self._out.items() if out == host)
         for block in back:
-            del self._out[block]
+            self._kept[block] = self._out.pop(block)
         self._waiting = sorted([*self._waiting, *back])
         return tuple(back)
 
     def give_up(self, host: str) -> tuple[int, ...]:
         """Let a host go that stays away; return the blocks that no other host can measure."""
         self.give_back(host)
+        self._kept = {block: kept for block, kept in self._kept.items() if kept != host}
         lost = tuple(block for block in self._waiting if self.owner(block) == host)
         self._waiting = [block for block in self._waiting if block not in lost]
         return lost

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.metadata import version
 
 from tare.errors import TareError
 from tare.run.versions import run_versions
 
-COMPARED = ("tare",)
-"""Versions that must be the controller's own."""
+COMPARED = ("tare", "distributed")
+"""Versions that must be the controller's own: what values mean, and what carries messages.
+
+Python's and the libraries' may differ from host to host: each host's are in its `host_joined`.
+"""
 
 
 class PartFailed(TareError):
@@ -23,20 +27,27 @@ class StaysAway(TareError):
     """Nobody stands for a host."""
 
 
+def fleet_versions() -> dict[str, str]:
+    """Return the versions of a run, and that of Dask."""
+    return {**run_versions(), "distributed": version("distributed")}
+
+
 def require_versions(host: str, theirs: Mapping[str, str]) -> None:
-    """See that a host carries its part out with this version of Tare.
+    """See that a host carries its part out with this version of Tare, and of Dask.
 
     Args:
         host: Its name.
         theirs: What its worker runs.
 
     Raises:
-        PartFailed: It does not, and its values might mean something else.
+        PartRefused: It does not, and its values might mean something else; trying again
+            changes nothing.
     """
-    ours = run_versions()
+    ours = fleet_versions()
     for name in COMPARED:
-        if theirs.get(name) != ours[name]:
-            raise PartFailed(
-                f"the worker has {name} {theirs.get(name)}, and the controller {ours[name]}",
+        has = theirs.get(name, "of unknown version")
+        if has != ours[name]:
+            raise PartRefused(
+                f"the worker has {name} {has}, and the controller {ours[name]}",
                 f"install the same version on {host}'s worker",
             )

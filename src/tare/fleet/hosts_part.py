@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tare.fleet.faults import fleet_versions
 from tare.fleet.inbox import Inbox
 from tare.fleet.shipping import Shipper
 from tare.fleet.site import CPUS, LONGEST_LINE
@@ -26,7 +27,6 @@ from tare.fleet.wire import (
     Message,
     StillThere,
 )
-from tare.run.versions import run_versions
 
 if TYPE_CHECKING:
     from distributed import Queue
@@ -82,7 +82,7 @@ class _Attempt:
         folder = Path(tempfile.mkdtemp(prefix="tare-part-"))
         sending = asyncio.create_task(self._send())
         try:
-            await self._tell(Hello(worker=self._worker, versions=run_versions()))
+            await self._tell(Hello(worker=self._worker, versions=fleet_versions()))
             await self._tell(await self._follow(assignment, program, folder / "run"))
         finally:
             await self._waiting.put(None)

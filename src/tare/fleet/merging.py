@@ -24,6 +24,7 @@ from tare.events import (
     Skipped,
 )
 from tare.fleet.dealing import Way, blocks_in_all
+from tare.fleet.equal import unequal
 from tare.study.model import Study
 
 
@@ -75,6 +76,10 @@ class Merger:
         elif before is None:
             most = blocks_in_all(self._how, self._hosts, planned.blocks_most)
             self._log.append(planned.model_copy(update={"blocks_most": most}))
+        elif new and self._how == "split":
+            note = unequal(next(iter(self._fold.joined.values())), joined)
+            if note:
+                self._log.append(before.model_copy(update={"notes": (*before.notes, note)}))
 
     def block(self, event: BlockStarted, host: str) -> None:
         """Append that a block has begun: on a host, or on the first of all its hosts."""

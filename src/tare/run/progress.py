@@ -186,6 +186,7 @@ class ProgressView:
         self._redraws = console.is_terminal and can_redraw(os.environ.get("TERM", ""))
         self._spoke = tally.clock()
         self._skips: list[Skipped] = []
+        self._noted: set[str] = set()
         self._live = Live(
             get_renderable=self._render,
             console=console,
@@ -219,8 +220,16 @@ class ProgressView:
             self._skips.append(record.event)
             return
         self._tell_skips()
-        for line in _lines(record.event, self.tally):
+        for line in _lines(self._unheard(record.event), self.tally):
             self._console.print(line, highlight=False)
+
+    def _unheard(self, event: Event) -> Event:
+        """Return an event without the notes that were told: a plan grows as hosts join."""
+        if not isinstance(event, Planned):
+            return event
+        fresh = tuple(note for note in event.notes if note not in self._noted)
+        self._noted |= set(fresh)
+        return event.model_copy(update={"notes": fresh})
 
     def _tell_skips(self) -> None:
         """Say what is skipped, once it is known that no more comes; each reason has one line."""

@@ -153,37 +153,52 @@ def changed_hosts(
     return _changed_host(then, now, by_boot="" in menus)
 
 
+def differing_hosts(one: Mapping[str, Any], other: Mapping[str, Any], name: str) -> list[str]:
+    """Return what differs between two hosts that should be equal, one phrase each.
+
+    Args:
+        one: What identifies the host that the other is compared with.
+        other: What identifies the other, of which the phrases are.
+        name: The first one's name.
+    """
+    # No two computers have one machine id.
+    compared = {key: value for key, value in other.items() if key != COMPUTER}
+    return _changed_host(one, compared, by_boot=False, was=f"on {name}")
+
+
 _LAB_WORDS = {
     "emulator": "the lab's emulator is QEMU",
     "workarounds": "what a lab with Xen works around is",
 }
 
 
-def _changed_lab(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def _changed_lab(then: Mapping[str, Any], now: Mapping[str, Any], was: str) -> list[str]:
     """Return which of the lab's own files are others, by content, and which packages."""
     found = []
     for what, words in (("xen", "Xen"), ("kernel", "kernel"), ("qemu", "QEMU")):
         before, after = (each.get(what, {}).get("sha256") for each in (then, now))
         if before and after and before != after:
-            found.append(f"the lab's {words} is {after[:12]}, and was {before[:12]}")
+            found.append(f"the lab's {words} is {after[:12]}, and {was} {before[:12]}")
     for key, words in _LAB_WORDS.items():
         before, after = (str(each.get(key, "")) for each in (then, now))
         if before and after and before != after:
-            found.append(f"{words} {after}, and was {before}")
+            found.append(f"{words} {after}, and {was} {before}")
     for release, made in then.get("releases", {}).items():
         differing = _differing(made, now.get("releases", {}).get(release, {}))
-        found += [f"{name} of {release} is {b}, and was {a}" for name, a, b in differing]
+        found += [f"{name} of {release} is {b}, and {was} {a}" for name, a, b in differing]
     return found
 
 
-def _changed_host(then: Mapping[str, Any], now: Mapping[str, Any], *, by_boot: bool) -> list[str]:
+def _changed_host(
+    then: Mapping[str, Any], now: Mapping[str, Any], *, by_boot: bool, was: str = "was"
+) -> list[str]:
     return [
-        f"{WORDS[name]} is {_shown(name, after)}, and was {_shown(name, before)}"
+        f"{WORDS[name]} is {_shown(name, after)}, and {was} {_shown(name, before)}"
         for name, before, after in _differing(then, now)
         if name in WORDS
         and not (by_boot and name in BY_BOOT)
         and not (name == "memory_bytes" and _as_much(before, after))
-    ] + _changed_lab(then.get("lab", {}), now.get("lab", {}))
+    ] + _changed_lab(then.get("lab", {}), now.get("lab", {}), was)
 
 
 def changed_arms(then: Mapping[str, PlatformChecked], now: Mapping[str, Verdict]) -> list[str]:
