@@ -339,7 +339,8 @@ async def test_a_guest_without_timers_is_told_what_the_host_knows_of_its_counter
     host, emulated = Known(), QemuOptions(machine="microvm")
     assert (await microvm.lacking_frequency(host, emulated) is None) == (khz is not None)
     if khz is not None:
-        assert await microvm.frequency_words(host, emulated) == (f"tsc_early_khz={khz}",)
+        told = await microvm.frequency_words(host, emulated)
+        assert told == (f"tsc_early_khz={khz}", "tsc=reliable")
     for other in (QemuOptions(), QemuOptions(machine="microvm", accelerator="kvm")):
         assert await microvm.lacking_frequency(host, other) is None
         assert await microvm.frequency_words(host, other) == ()

@@ -2,7 +2,10 @@
 
 That mainboard has no timer by which a kernel finds out how fast the processor's counter (TSC) runs:
 its ACPI says that there is none of the old hardware. KVM tells guests the frequency. TCG does not,
-and its counter is the host's own: so the guest is told what the host's kernel knows of it.
+and its counter is the host's own: so the guest is told what the host's kernel knows of it. Nor is
+there anything steadier to watch the counter by: the kernel would hold it against its ticks, of
+which an emulator that waits for a CPU loses some, and then go by those (``refined-jiffies``). So it
+is told to trust the counter. Where that is wrong, Tare's comparison with the host's clock shows it.
 """
 
 from __future__ import annotations
@@ -57,4 +60,4 @@ async def frequency_words(host: Host, options: QemuOptions) -> tuple[str, ...]:
     khz = await counter_khz(host)
     if khz is None:
         raise MachineFault("the host does not tell how fast its TSC runs", "use another `machine`")
-    return (f"tsc_early_khz={khz}",)
+    return (f"tsc_early_khz={khz}", "tsc=reliable")
