@@ -68,7 +68,8 @@ def platform(request: pytest.FixtureRequest) -> Platform[Any]:
 
 
 def kvm(platform: Platform[Any], **options: Any) -> PlatformOptions:
-    return platform.options.model_validate({"accelerator": "kvm", **options})
+    model: type[PlatformOptions] = platform.options
+    return model.model_validate({"accelerator": "kvm", **options})
 
 
 def lvm(platform: Platform[Any]) -> PlatformOptions:
