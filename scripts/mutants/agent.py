@@ -30,6 +30,8 @@ NOTICED = frozenset({"CaughtMutant", "Timeout"})
 UNVIABLE = "Unviable"
 """What the compiler refuses is no program, so no test could notice it."""
 LEAST_TIMEOUT_S = 120
+OWN_TESTS = "--cargo-test-arg=--lib"
+"""Those within the program: others look at files of the repository that its copy has not."""
 
 
 def listed(tool: str, root: Path) -> list[str]:
@@ -59,7 +61,7 @@ def try_agent(root: Path, sample: int, seed: int) -> dict[str, int]:
         subprocess.run(
             [tool, "mutants", "--dir", str(root / AGENT), *_files(), "--re", exactly(drawn),
              "--output", str(folder), "--no-shuffle", "--minimum-test-timeout",
-             str(LEAST_TIMEOUT_S), "--cargo-arg=--locked"],
+             str(LEAST_TIMEOUT_S), "--cargo-arg=--locked", OWN_TESTS],
             check=False, env=with_cargo(),
         )  # fmt: skip
         outcomes = json.loads((folder / "mutants.out" / "outcomes.json").read_text())
