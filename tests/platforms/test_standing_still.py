@@ -8,6 +8,7 @@ import secrets
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,39 @@ async def test_a_signal(sleeper: int, agent_program: Path) -> None:
         await asyncio.sleep(0.02)
     else:
         pytest.fail("a stopped process was not seen")
+
+
+TRACES = """\
+import ctypes, os, sys, threading, time
+def trace():
+    # PTRACE_SEIZE and PTRACE_INTERRUPT (linux/ptrace.h), of a thread that is not the main one.
+    libc = ctypes.CDLL(None, use_errno=True)
+    for request in (0x4206, 0x4207):
+        if libc.ptrace(request, int(sys.argv[1]), None, None):
+            os._exit(ctypes.get_errno())
+    print("stopped", flush=True)
+    time.sleep(60)
+threading.Thread(target=trace).start()
+"""
+
+
+async def test_a_tracer_unless_it_is_the_machines_own(sleeper: int, agent_program: Path) -> None:
+    host = LocalHost(agent_program)
+    command = [sys.executable, "-c", TRACES, str(sleeper)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as tracer:
+        try:
+            if tracer.stdout is None or not tracer.stdout.readline():
+                pytest.skip(f"nothing may be traced here: error {tracer.wait()}")
+            for _ in range(100):
+                if await any_stopped(host, [sleeper]):
+                    break
+                await asyncio.sleep(0.02)
+            else:
+                pytest.fail("a traced process that is stopped was not seen")
+            # So does gVisor, at each system call of what it carries.
+            assert not await any_stopped(host, [tracer.pid, sleeper])
+        finally:
+            tracer.kill()
 
 
 def group_of_freezer() -> Path | None:

@@ -33,6 +33,8 @@ WORKING = "tare-"
 MAIN = "tare-agent"
 GRACE_S = 2.0
 _FROZEN = re.compile(rb"^frozen 1$|^FROZEN$", re.MULTILINE)
+_TRACER = re.compile(rb"^TracerPid:\s*(\d+)$", re.MULTILINE)
+_PROCESS = re.compile(rb"^Tgid:\s*(\d+)$", re.MULTILINE)
 MOST_SAID_BYTES = 64 << 20
 """Beside its channel; an honest agent says next to nothing there, and the host's disk is finite."""
 LOG_LOOK_S = 0.5
@@ -286,12 +288,15 @@ async def children_of(host: Host, pid: int) -> tuple[int, ...]:
 async def any_stopped(host: Host, pids: Iterable[int]) -> bool:
     """Return whether a process is stopped by a signal or a tracer, or its control group frozen.
 
-    Field 3 of ``/proc/PID/stat``, proc(5). Those that have ended count nothing.
+    Field 3 of ``/proc/PID/stat``, proc(5). Those that have ended count nothing. Where the tracer is
+    one of the processes themselves, the machine runs: gVisor's kernel stops what it carries at each
+    system call.
     """
-    groups: set[str] = set()
+    pids, groups = tuple(pids), set[str]()
     for pid in pids:
         with contextlib.suppress(OSError, ValueError, IndexError):
-            if stat_fields(await host.read(f"/proc/{pid}/stat"))[0] in (b"T", b"t"):
+            state = stat_fields(await host.read(f"/proc/{pid}/stat"))[0]
+            if state == b"T" or (state == b"t" and await _tracer_of(host, pid) not in pids):
                 return True
             groups |= freezers(await host.read(f"/proc/{pid}/cgroup"))
     for group in groups:
@@ -299,6 +304,15 @@ async def any_stopped(host: Host, pids: Iterable[int]) -> bool:
             if _FROZEN.search(await host.read(group)):
                 return True
     return False
+
+
+async def _tracer_of(host: Host, pid: int) -> int:
+    """Return the process whose thread traces one; 0: none does."""
+    traced = _TRACER.search(await host.read(f"/proc/{pid}/status"))
+    if traced is None or traced[1] == b"0":
+        return 0
+    found = _PROCESS.search(await host.read(f"/proc/{int(traced[1])}/status"))
+    return int(found[1]) if found else 0
 
 
 def freezers(listed: bytes) -> set[str]:
