@@ -22,6 +22,7 @@ from tare.events import (
     PlatformChecked,
     RunFinished,
     RunStarted,
+    Skipped,
 )
 from tare.events.stream import canonical_json
 from tare.references.published import Reference, known_references, load_reference
@@ -61,6 +62,9 @@ def as_if_run(folder: Path, plan: Plan, cpus: int, kinds: set[str]) -> Compariso
                 versions={},
             )
         )
+        for skip in plan.skipped:
+            if skip.scenario is not None and skip.workload is None:
+                log.append(Skipped(arm=skip.arm, scenario=skip.scenario, reason=skip.reason))
         for arm in plan.arms:
             log.append(PlatformChecked(arm=arm, platform="bare", options={}, usable=True))
         for number in range(1, BLOCKS + 1):

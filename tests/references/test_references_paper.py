@@ -104,6 +104,28 @@ def test_values_stand_with_the_sources_confidence_and_phases_arm_by_arm() -> Non
     ]
 
 
+@pytest.mark.parametrize(
+    ("study", "cpus", "why"),
+    [
+        ("components", 8, ""),
+        ("components", 2, "in four-cpus: wants 4 vCPUs; this platform allows at most 2 here"),
+        (
+            "components-short",
+            2,
+            "no scenario of this run is like four-vcpus, of 4 vCPUs; this run's have 1 or 2",
+        ),
+    ],
+)
+def test_four_vcpus_are_filled_on_any_host_that_has_them(study: str, cpus: int, why: str) -> None:
+    reference, comparison = REFERENCES["hwang2013"], planned_run(study, cpus)
+    findings = RunFindings(comparison, looks(comparison.arms, comparison.baseline), {}, (), ())
+    drafts = paper_drafts(set_beside(comparison, reference), findings)
+    found = {draft.exhibit.name: draft.empty for draft in drafts}
+    for figure in ("3(b)", "4(b)", "5(b)", "6(b)", "8(b)"):
+        empty = found[f"Figure {figure}"]
+        assert (why in empty) if why else not empty, empty
+
+
 def test_the_docs_list_what_every_source_shows() -> None:
     page = (Path(__file__).parents[2] / "docs" / "sources.md").read_text(encoding="utf-8")
     assert page == listing(), "run `make docs`"

@@ -40,6 +40,10 @@ def test_all_threads_are_as_many_as_the_machine_has_vcpus() -> None:
     hwang = REFERENCES["hwang2013"]
     on_two = beside(hwang, "components", 2)
     assert [one.table.place for one in on_two.matched] == ["stated of figure 4(a)"]
+    # The source's host had four CPUs: on a larger one its scenario is another than every CPU's.
+    larger = beside(hwang, "components", 8).matched
+    assert [one.matched for one in larger] == ["one-cpu", "four-cpus"]
+    assert all(key is not None for one in larger for key in one.keys)
     one, four = beside(hwang, "components", 4).matched
     assert (one.matched, four.matched) == ("one-cpu", "every-cpu")
     asked = [key.parameters for key in (*one.keys, *four.keys) if key is not None]

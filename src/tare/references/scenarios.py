@@ -34,6 +34,34 @@ def matching(runs: Sequence[RunData], name: str, wanted: PublishedScenario) -> s
     return name if name in alike else next(iter([*placed, *alike]), "")
 
 
+def unlike(runs: Sequence[RunData], name: str, wanted: PublishedScenario) -> str:
+    """Return why no scenario of the runs is like a published one.
+
+    Args:
+        runs: The runs.
+        name: The source's name for the scenario.
+        wanted: The scenario.
+    """
+    said = f"no scenario of this run is like {name}"
+    if wanted.vcpus is None:
+        return said
+    labels = {str(label) for run in runs for label in mapping(run.study.get("scenarios"))}
+    had = {count for label in labels if (count := vcpus_in(runs, label)) is not None}
+    counts = " or ".join(str(count) for count in sorted(had))
+    return f"{said}, of {wanted.vcpus} vCPUs; this run's have {counts}" if had else said
+
+
+def skipped_in(runs: Iterable[RunData], scenario: str) -> str:
+    """Return why a scenario was left out as a whole, in words; empty where it was not."""
+    found = dict.fromkeys(
+        part.reason
+        for run in runs
+        for part in run.skipped
+        if part.scenario == scenario and not part.workload
+    )
+    return "; ".join(found)
+
+
 def _is_like(scenario: Mapping[str, Any], wanted: PublishedScenario) -> bool:
     if subject_of(scenario) != wanted.subject and not wanted.any_place:
         return False

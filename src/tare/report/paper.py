@@ -17,7 +17,7 @@ from tare.analysis.series_data import SeriesSummary
 from tare.analysis.statistics.logratio import error_of_mean
 from tare.references.exhibits import Exhibit
 from tare.references.pairing import PairedTable, SideBySide, measured_keys, shown_value
-from tare.references.scenarios import matching
+from tare.references.scenarios import matching, skipped_in, unlike
 from tare.references.stated import Stated
 from tare.report.drawing import Drawn, Noted
 from tare.report.figures.frame import Figure
@@ -190,10 +190,13 @@ def _draft(side: SideBySide, run: RunFindings, exhibit: Exhibit) -> PaperDraft:
         return _jobs(side, run, plain)
     scenario = _scenario(side, run.comparison, exhibit)
     if scenario is None:
-        return replace(plain, empty=f"no scenario of this run is like {exhibit.scenario}")
+        wanted = side.reference.scenarios[exhibit.scenario]
+        return replace(plain, empty=unlike(run.comparison.runs, exhibit.scenario, wanted))
     keys = _keys(run.comparison, exhibit, scenario)
     if not keys:
-        return replace(plain, empty=_unmeasured(exhibit))
+        why = skipped_in(run.comparison.runs, scenario)
+        where = f" in {scenario}: {why}" if why else ""
+        return replace(plain, empty=_unmeasured(exhibit) + where)
     if exhibit.view == "values":
         table = _values_table(side, run.comparison, exhibit, keys)
         return replace(plain, table=table.shown(), whole=table)
