@@ -1,0 +1,66 @@
+"""The studies of the sources, as they are, in the lab: what is planned there, and what has room."""
+
+from __future__ import annotations
+
+import pytest
+
+from study.shipped_studies import FOLDER, assumed
+from tare.run.catalog import build_catalog
+from tare.run.runhost.lab import LAB_BOOT_S, lab_cpus
+from tare.study.changes import Changes
+from tare.study.load import load_study
+from tare.study.model import Study
+from tare.study.plan import HostFacts, Plan, make_plan
+from tare.study.scenario import Scenario
+from tare.workloads import WORKLOADS
+
+STUDIES = ("realtime", "components", "interference", "knobs")
+HYPERVISORS = ("kvm", "xen-pv", "xen-pvh", "xen-hvm")
+SYSTEM = 1 << 30
+"""Memory that the lab's own system is left with, at least."""
+
+
+def in_the_lab(name: str, *values: str) -> Study:
+    changes = Changes(host="lab", values=values)
+    return load_study(FOLDER / f"{name}.yaml", build_catalog(), changes)
+
+
+def plan(study: Study) -> Plan:
+    cpus = lab_cpus(study.lab)
+    facts = {arm: assumed(study, arm, len(cpus.online)) for arm in study.arms}
+    return make_plan(study, 1, facts, {"": HostFacts(cpus, LAB_BOOT_S)}, WORKLOADS)
+
+
+def memory_of(study: Study, scenario: Scenario, free: int) -> int:
+    """Return the memory of a scenario's machines together, in bytes."""
+    own = study.shape.memory
+    counts = [free if each.count == "fill" else each.count for each in scenario.neighbours]
+    beside = [each.memory or own for each in scenario.neighbours]
+    return own + sum(count * size for count, size in zip(counts, beside, strict=True))
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_study_is_planned_whole_for_kvm_and_xen_in_the_large_lab(name: str) -> None:
+    study = in_the_lab(name, "lab=large")
+    assert study.host.kind == "lab" and study.lab.cpus == 4
+    planned = plan(study)
+    lacking = [skip for skip in planned.skipped if skip.arm in HYPERVISORS]
+    assert lacking == []
+    cells = {(cell.arm, cell.scenario) for batch in planned.batches for cell in batch.cells}
+    # The baseline says what is to be measured at all.
+    wanted = {scenario for arm, scenario in cells if arm == study.baseline}
+    assert wanted == set(study.scenarios)
+    for arm in HYPERVISORS:
+        assert {scenario for each, scenario in cells if each == arm} == wanted
+    machines = {memory_of(study, each, 3) for each in study.scenarios.values()}
+    assert max(machines) + SYSTEM <= study.lab.memory
+
+
+def test_three_neighbours_of_the_interference_study_have_no_room_in_the_usual_lab() -> None:
+    study = in_the_lab("interference")
+    tight = {
+        name
+        for name, scenario in study.scenarios.items()
+        if memory_of(study, scenario, 3) + SYSTEM > study.lab.memory
+    }
+    assert tight == set(study.scenarios) - {"alone", "network-one"}
