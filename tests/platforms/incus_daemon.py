@@ -8,6 +8,7 @@ import io
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tarfile
@@ -147,6 +148,17 @@ def _wait(
             return
     said = (folder / "log").read_text(errors="replace")[-2000:]
     pytest.skip(f"LXD does not start here: {said}")
+
+
+def own_address() -> str:
+    """Return an address of this computer that is not its loopback's."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as found:
+        try:
+            # Nothing is sent: the kernel says which address it would be sent from.
+            found.connect(("192.0.2.1", 9))
+        except OSError:
+            pytest.skip("this computer has no network but its loopback")
+        return str(found.getsockname()[0])
 
 
 def left_in(folder: Path) -> list[str]:

@@ -164,6 +164,10 @@ def test_a_container_is_asked_for_as_the_arm_says() -> None:
     assert devices["tare"]["connect"] == "tcp:192.0.2.7:4"
     neighbour = container(wanted, spec(role="neighbour-1"), "pool", "f00d", "192.0.2.7:4")
     assert "limits.cpu.allowance" not in neighbour["config"]
+    # Each server refuses the other's name of it.
+    of_incus = container(wanted, spec(), "pool", "f00d", "192.0.2.7:4", product="Incus")
+    assert config["security.devlxd"] == of_incus["config"]["security.guestapi"] == "false"
+    assert not {"security.devlxd"} & of_incus["config"].keys()
 
 
 def test_a_weight_is_the_subjects_percentage() -> None:
@@ -205,6 +209,26 @@ async def test_a_certificates_rights_are_told_as_the_server_has_them(
     session: Any = Told()
     (told,) = await Server(session).rights()
     assert told.endswith(words)
+
+
+async def test_a_container_that_just_ends_is_asked_for_again() -> None:
+    class Ending:
+        host, name = None, "a server"
+
+        def __init__(self, *answers: Any) -> None:
+            self.answers = [*answers]
+
+        async def ask(self, method: str, path: str) -> Any:
+            answer = self.answers.pop(0)
+            if isinstance(answer, MachineFault):
+                raise answer
+            return answer
+
+    session: Any = Ending(MachineFault("Invalid PID '\ufffd'"), {"status": "Stopped"})
+    assert await Server(session).state("p", "n") == {"status": "Stopped"}
+    session = Ending(MachineFault("another fault"), {})
+    with pytest.raises(MachineFault, match="another fault"):
+        await Server(session).state("p", "n")
 
 
 def test_a_vm_is_asked_for_as_the_arm_says() -> None:

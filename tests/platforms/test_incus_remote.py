@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,24 +10,13 @@ from pathlib import Path
 import pytest
 
 from hosts.hosts_sshd import serving
-from platforms.incus_daemon import left_in, served
+from platforms.incus_daemon import left_in, own_address, served
 from platforms.vendor_served import started
 from tare.hosts import LocalHost, clean
 from tare.hosts.ssh.host import SshHost
 from tare.platforms.contract import Context, MachineSpec, Shape
 from tare.platforms.incus.options import IncusOptions
 from tare.platforms.incus.platform import Incus
-
-
-def own_address() -> str:
-    """Return an address of this computer that is not its loopback's."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as found:
-        try:
-            # Nothing is sent: the kernel says which address it would be sent from.
-            found.connect(("192.0.2.1", 9))
-        except OSError:
-            pytest.skip("this computer has no network but its loopback")
-        return str(found.getsockname()[0])
 
 
 @pytest.fixture

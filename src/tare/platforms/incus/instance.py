@@ -21,6 +21,8 @@ RUNNING = frozenset({"Running", "Starting", "Stopping", "Frozen", "Freezing", "T
 """States in which an instance is, or is about to be, or just ends."""
 CALLBACK = "127.0.0.1:4460"
 """Where a container's agent finds the server's proxy."""
+GUEST_API = {"Incus": "security.guestapi"}
+"""What servers call the API that instances have inside, where that is not ``security.devlxd``."""
 VOLUME, OWN_VOLUME = "tare-cfg", "tare-disk"
 BUS = Bus("virtio-scsi", frozenset({"virtio_scsi"}))
 """How servers attach disks of VMs by themselves."""
@@ -72,7 +74,13 @@ def limits_of(options: IncusOptions, spec: MachineSpec) -> dict[str, str]:
 
 
 def container(
-    options: IncusOptions, spec: MachineSpec, pool: str, image: str, callback: str
+    options: IncusOptions,
+    spec: MachineSpec,
+    pool: str,
+    image: str,
+    callback: str,
+    *,
+    product: str = "",
 ) -> dict[str, Any]:
     """Return a container, as the server is asked for it.
 
@@ -82,11 +90,12 @@ def container(
         pool: The pool of its root.
         image: The fingerprint of its image.
         callback: Where its agent's conversation is carried to, from the server's host.
+        product: What the server is.
     """
     config = {
         **limits_of(options, spec),
         "boot.autostart": "false",
-        "security.devlxd": "false",
+        GUEST_API.get(product, "security.devlxd"): "false",
         "security.privileged": str(options.privileged).lower(),
         "raw.lxc": f"lxc.init.cmd = {AGENT_INSIDE} dial {CONFIGURATION}",
     }

@@ -69,7 +69,7 @@ MISSING_KNOBS = {
 EMULATED = "the processor is emulated in software"
 TRIED_CONTAINERS = (
     "containers were tried with LXD 5.0.2 of Debian 12 on a `dir` pool: by its socket, also over "
-    "SSH, and over HTTPS; never with Incus"
+    "SSH, and over HTTPS; with Incus 6.0.4 of Debian 13 in the lab, by its socket over SSH"
 )
 TRIED_VMS = (
     "VMs were tried with LXD 5.0.2 of Debian 12, on a computer where the vhost_vsock that it asks "
@@ -230,7 +230,8 @@ class Incus(VendorPlatform[IncusOptions, IncusSession]):
         if options.is_container:
             agent = container_image(order.agent.read_bytes(), facts.architecture)
             image = await server.bring_image(project, agent)
-            wanted = container(options, spec, pool, image, order.configuration["callback"])
+            callback, product = order.configuration["callback"], facts.product
+            wanted = container(options, spec, pool, image, callback, product=product)
             await server.make(project, wanted)
             told = json.dumps({**order.configuration, "callback": CALLBACK}).encode()
             await server.bring_configuration(project, spec.name, told)

@@ -28,6 +28,8 @@ IMAGES, VOLUMES = "features.images", "features.storage.volumes"
 """Keys by which a project has images and volumes of its own, and lists none of others."""
 KINDS = {"vm": "virtual-machine", "container": "container"}
 DRIVERS = {"vm": "qemu", "container": "lxc"}
+_JUST_ENDS = "Invalid PID"
+"""What Incus answers of a container that has no process any more (github.com/lxc/incus, 2614)."""
 _NOT_OPERATIONAL = "Instance type not operational"
 
 
@@ -224,8 +226,15 @@ class Server:
         return dict(await self.session.ask("GET", _in(project, f"instances/{name}")))
 
     async def state(self, project: str, name: str) -> Mapping[str, Any]:
-        """Return how an instance is; raises Missing where it is gone."""
-        return dict(await self.session.ask("GET", _in(project, f"instances/{name}/state")))
+        """Return how an instance is, waiting for one that just ends; raises Missing if gone."""
+        path, deadline = _in(project, f"instances/{name}/state"), time.monotonic() + LOCK_S
+        while True:
+            try:
+                return dict(await self.session.ask("GET", path))
+            except MachineFault as fault:
+                if _JUST_ENDS not in fault.message or time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(0.2)
 
     async def befallen(self, project: str, name: str) -> Sequence[str]:
         """Return the snapshots and backups that were made of an instance, sorted by name."""
