@@ -22,6 +22,8 @@ from tare.events import (
     CellStarted,
     Event,
     Fold,
+    HostJoined,
+    HostLost,
     Planned,
     PlatformChecked,
     Record,
@@ -180,6 +182,59 @@ def test_a_long_cell_speaks_once_a_minute_where_there_is_no_terminal() -> None:
     lines = run.output.getvalue().splitlines()
     assert len(lines) == 199 // SILENCE_S
     assert "tick[samples=50000000] 2%, 14,690 samples/s, about 55 min 40 s left" in lines[0]
+
+
+def joined(host: str) -> HostJoined:
+    return HostJoined(
+        host=host, worker="tcp://w", facts={}, versions={}, checked=(), cells_per_block=1, images={}
+    )
+
+
+def test_every_host_has_a_line_of_what_it_does() -> None:
+    run = Happening()
+    view = run.view()
+    events: list[Event] = []
+    for number, host in enumerate(("h1", "h2"), 1):
+        events += [joined(host), BlockStarted(block=number, order=(), host=host)]
+        cell = STARTED.model_copy(update={"cell": f"b{number:03}/bare/a/tick", "block": number})
+        events.append(cell)
+    for event in events:
+        view.take(run.record(event))
+    run.tally.progress("b001/bare/a/tick", 0.25, {"left_s": 30.0})
+    run.tally.progress("b002/bare/a/tick", 0.5, {})
+    assert run.tally.doing == [
+        "h1: bare / pinned: tick 25%, about 30 s left",
+        "h2: bare / pinned: tick 50%",
+    ]
+    assert run.tally.cell_left_s == 30.0
+    run.now = SILENCE_S
+    view.progress("b001/bare/a/tick", 0.75, {})
+    for event in (
+        CellFinished(cell="b001/bare/a/tick", status="ok"),
+        BlockFinished(block=1),
+        HostLost(host="h2", reason="no worker stood for it", blocks=()),
+    ):
+        view.take(run.record(event))
+    assert run.tally.doing == ["h1: bare / pinned: tick"]
+    assert run.output.getvalue().splitlines() == [
+        "  ✓ h1 takes part",
+        "  ✓ h2 takes part",
+        "  … h1: bare / pinned: tick 75%",
+        "  … h2: bare / pinned: tick 50%",
+        "block 1 done on h1 in 1 min; about 3 min left",
+        "h2 is left out from here on: no worker stood for it",
+    ]
+    for number in range(20):
+        run.tally.take(joined(f"x{number:02}"))
+    assert run.tally.doing[-1] == "and 13 hosts more" and len(run.tally.doing) == 9
+
+
+def test_a_plan_that_grows_as_hosts_join_repeats_no_note() -> None:
+    run = Happening()
+    view = run.view()
+    for notes in (("A plan.",), ("A plan.", "h2 differs.")):
+        view.take(run.record(plan_for(2).model_copy(update={"notes": notes})))
+    assert run.output.getvalue().splitlines() == ["  A plan.", "  h2 differs."]
 
 
 def test_an_arm_that_runs_elsewhere_is_told_of_at_once() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -24,6 +24,7 @@ from tare.events import (
     Decided,
     Event,
     Fold,
+    HostJoined,
     HostLost,
     Interrupted,
     MachineReady,
@@ -41,11 +42,16 @@ from tare.events import (
 )
 from tare.run.account import NOTHING_COMPARED, nothing_compared
 from tare.run.calibration_words import calibration_lines
+from tare.run.doing import Doing
 from tare.study.cells import cell_label
 from tare.study.quantities import format_duration
 
 SILENCE_S = 60.0
 """A long cell says so often where it is, where no panel shows it live."""
+
+
+MOST_HOSTS = 8
+"""So many hosts have a line of their own at a time."""
 
 
 @dataclass
@@ -61,10 +67,14 @@ class Tally:
     fold: Fold
     most: int
     clock: Callable[[], float] = time.time
-    now: str = "getting ready"
-    fraction: float = 0.0
-    extra: str = ""
-    cell_left_s: float = 0.0
+    hosts: dict[str, Doing] = field(default_factory=dict)
+    """By the name of each host that shares the run; by no name where there is one."""
+    _where: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def cell_left_s(self) -> float:
+        """Seconds that the longest of the cells under way takes yet, as far as known."""
+        return max((each.cell_left_s for each in self.hosts.values()), default=0.0)
 
     @property
     def blocks(self) -> int:
@@ -125,26 +135,50 @@ class Tally:
         """Cells done of all cells of the most blocks, from 0 to 1; of the current one its part."""
         planned = self.fold.planned
         total = self.blocks * planned.cells_per_block if planned is not None else 0
-        return min((len(self.fold.finished) + self.fraction) / total, 1.0) if total else 0.0
+        parts = sum(each.fraction for each in self.hosts.values())
+        return min((len(self.fold.finished) + parts) / total, 1.0) if total else 0.0
 
     def take(self, event: Event) -> None:
         """Note what is being done now."""
         match event:
             case MachineStarting():
-                self._doing(f"{event.arm} / {event.scenario}: booting {event.role}")
+                self._where[event.machine] = host = self._host_of(event.block, event.arm)
+                what = f"{event.arm} / {event.scenario}: booting {event.role}"
+                self.hosts[host] = Doing(what)
             case MachineReady():
-                self._doing(f"{self.now.split(': ')[0]}: up in {format_duration(event.boot_s)}")
+                self._then(event.machine, f"up in {format_duration(event.boot_s)}")
             case MachineStopped():
-                self._doing(f"{self.now.split(': ')[0]}: stopped")
+                self._then(event.machine, "stopped")
+                self._where.pop(event.machine, None)
             case CellStarted():
-                self._doing(f"{event.arm} / {event.scenario}: {cell_label(event.cell)}")
+                self._where[event.cell] = host = self._host_of(event.block, event.arm)
+                what = f"{event.arm} / {event.scenario}: {cell_label(event.cell)}"
+                self.hosts[host] = Doing(what)
             case CellFinished():
-                self.fraction = 0.0
+                host = self._where.pop(event.cell, "")
+                self.hosts[host] = Doing(self._at(host).now)
+            case HostJoined():
+                self._at(event.host)
+            case HostLost():
+                self.hosts.pop(event.host, None)
             case _:
                 pass
 
-    def _doing(self, what: str) -> None:
-        self.now, self.fraction, self.extra, self.cell_left_s = what, 0.0, "", 0.0
+    def _at(self, host: str) -> Doing:
+        return self.hosts.setdefault(host, Doing())
+
+    def _then(self, machine: str, what: str) -> None:
+        host = self._where.get(machine, "")
+        self.hosts[host] = Doing(f"{self._at(host).now.split(': ')[0]}: {what}")
+
+    def _host_of(self, block: int, arm: str) -> str:
+        """Return which of several hosts measures an arm in a block; empty where there is one."""
+        if host := self.fold.block.hosts.get(block):
+            return host
+        started = self.fold.started
+        if not self.fold.joined or started is None:
+            return ""
+        return str(started.study["arms"].get(arm, {}).get("on") or "")
 
     def progress(self, cell: str, done: float, fields: Mapping[str, Any]) -> None:
         """Account for progress within ``cell``.
@@ -154,22 +188,25 @@ class Tally:
             done: The share done, from 0 to 1.
             fields: ``rate`` in ``unit``, and ``left_s``, the seconds left, as far as known.
         """
-        del cell
-        self.fraction = done
+        doing = self._at(self._where.get(cell, ""))
+        doing.fraction = done
         parts = []
         rate, left_s = fields.get("rate"), fields.get("left_s")
         if isinstance(rate, int | float):
             parts.append(f"{rate:,.0f} {fields.get('unit', '1/s')}")
         if isinstance(left_s, int | float):
-            self.cell_left_s = float(left_s)
+            doing.cell_left_s = float(left_s)
             parts.append(f"about {format_duration(max(round(left_s), 0))} left")
-        self.extra = ", ".join(parts)
+        doing.extra = ", ".join(parts)
 
     @property
-    def doing(self) -> str:
-        """What is being done at this moment, how far it is, how fast, and how long it takes."""
-        share = f" {self.fraction:.0%}" if self.fraction else ""
-        return f"{self.now}{share}" + (f", {self.extra}" if self.extra else "")
+    def doing(self) -> list[str]:
+        """What is being done at this moment, a line each host; of many hosts the first ones."""
+        named = [f"{host}: {each.words}" for host, each in self.hosts.items() if host]
+        if not named:
+            return [self.hosts.get("", Doing()).words]
+        more = len(named) - MOST_HOSTS
+        return [*named[:MOST_HOSTS], *([f"and {more} hosts more"] if more > 0 else [])]
 
 
 class ProgressView:
@@ -210,7 +247,8 @@ class ProgressView:
         now = self.tally.clock()
         if not self._redraws and now - self._spoke >= SILENCE_S:
             self._spoke = now
-            self._console.print(Text(f"  … {self.tally.doing}", "dim"), highlight=False)
+            for line in self.tally.doing:
+                self._console.print(Text(f"  … {line}", "dim"), highlight=False)
 
     def take(self, record: Record) -> None:
         """Show one more event."""
@@ -253,7 +291,8 @@ class ProgressView:
             Text(tally.left, style="cyan"),
             Text(f"{lost} failed", style="red") if lost else Text(""),
         )
-        return Group(grid, Text(tally.doing, style="dim", no_wrap=True, overflow="ellipsis"))
+        lines = "\n".join(tally.doing)
+        return Group(grid, Text(lines, style="dim", no_wrap=True, overflow="ellipsis"))
 
 
 def can_redraw(terminal: str) -> bool:
@@ -310,6 +349,8 @@ def _lines(event: Event, tally: Tally) -> list[Text]:
             on = f" on {event.host}" if event.host else ""
             cells = f"{event.failed} of {event.tried} cells failed"
             return [Text(f"{event.arm} ends{on}: {cells}: {event.reason}", "bold red")]
+        case HostJoined():
+            return [Text(f"  ✓ {event.host} takes part", "green")]
         case HostLost():
             return [Text(f"{event.host} is left out from here on: {event.reason}", "bold red")]
         case Interrupted():
@@ -332,7 +373,8 @@ def _block_line(event: BlockFinished, tally: Tally) -> Text:
     took_s = tally.fold.block.last_took_s
     took = "" if took_s is None else f" in {format_duration(took_s)}"
     left = f"; {tally.left}" if event.block < tally.blocks else ""
-    return Text(f"block {event.block} done{took}{left}", "dim")
+    host = tally.fold.block.hosts.get(event.block, "")
+    return Text(f"block {event.block} done{f' on {host}' if host else ''}{took}{left}", "dim")
 
 
 def _check_line(check: Check) -> Text:
