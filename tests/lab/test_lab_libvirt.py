@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from lab import lab_libvirt
-from lab.lab_inside import OWN, PATIENCE_S, Inside, inside
+from lab.lab_inside import OWN, PATIENCE_S, SHAPE, Inside, inside
 from tare.lab.options import GIB, LabOptions
 from tare.platforms.contract import Capabilities, Context
 from tare.platforms.libvirt.options import LibvirtOptions
@@ -29,6 +29,8 @@ pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.asyncio(loop_scope="module"),
 ]
+
+HUGE = "/sys/kernel/mm/hugepages/hugepages-2048kB"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -70,3 +72,29 @@ class TestKvm(Domains):
         hello = (await machines.subject()).hello
         assert hello.proof["hypervisor"]["signatures"] == ["KVMKVMKVM"]
         assert {disk["driver"] for disk in hello.proof["disks"]} == {"virtio_blk"}
+
+
+async def test_huge_pages_of_the_host_carry_a_domains_memory(lab: Inside) -> None:
+    platform, options = Libvirt(), LibvirtOptions(accelerator="kvm", hugepages=True)
+    none = await platform.check(lab.context, options)
+    assert not none.usable
+    assert "huge" in none.reason
+    # Memory is in pieces by now, so what is free has to be moved together first.
+    await lab.sh(
+        "echo 3 >/proc/sys/vm/drop_caches; echo 1 >/proc/sys/vm/compact_memory; "
+        f"echo {(SHAPE.memory >> 21) + 8} >{HUGE}/nr_hugepages"
+    )
+    free = int(await lab.sh(f"cat {HUGE}/free_hugepages"))
+    verdict = await platform.check(lab.context, options)
+    assert verdict.usable, verdict.reason
+    prepared = await platform.prepare(lab.context, options, SHAPE, False)
+    machine = await platform.start(lab.context, options, prepared, lab.spec())
+    try:
+        await machine.ready(PATIENCE_S)
+        assert machine.applied["memory"]["bytes_in_huge_pages"] >= SHAPE.memory
+        assert free - int(await lab.sh(f"cat {HUGE}/free_hugepages")) == SHAPE.memory >> 21
+    finally:
+        await machine.stop()
+    assert int(await lab.sh(f"cat {HUGE}/free_hugepages")) == free
+    await lab.sh(f"echo 0 >{HUGE}/nr_hugepages")
+    assert not lab.context.ledger.open_entries()
