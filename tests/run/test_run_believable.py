@@ -21,6 +21,7 @@ from tare.platforms.contract import Machine
 from tare.run import believable, neighbours
 from tare.run.believable import Clocks, all_impossible, impossible, unmoved
 from tare.run.cast import Cast
+from tare.run.hypervisor_side import HypervisorSide
 from tare.run.neighbours import Loads, Neighbour
 from tare.workloads import WORKLOADS, MachineFacts, Metric
 from tare.workloads.applications.command import CommandMetric
@@ -156,6 +157,33 @@ def test_the_values_of_every_machine_must_be_possible() -> None:
         said = all_impossible(metrics, {**whole, "neighbour-1": {"rate": value}})
         assert said.startswith(f"neighbour-1: rate is {value:g} ")
         assert all_impossible(metrics, {**whole, "subject": {"rate": value}}).startswith("rate is")
+
+
+class Disturbed:
+    """A machine that is paused while a cell is under way, or is not."""
+
+    def __init__(self, *befell: str) -> None:
+        self._looks = [("a backup of yesterday",), ("a backup of yesterday", *befell)]
+
+    async def disturbances(self) -> tuple[str, ...]:
+        return self._looks.pop(0)
+
+    async def hypervisor_figures(self, begun: float, ended: float) -> None:
+        return None
+
+
+@pytest.mark.parametrize("whose", ["subject", "neighbour-1", "nobody"])
+async def test_what_a_hypervisor_did_to_any_machine_of_a_cell_is_told(whose: str) -> None:
+    made = {
+        role: cast(Machine, Disturbed(*(["paused by a user"] if role == whose else [])))
+        for role in ("subject", "neighbour-1")
+    }
+    side = HypervisorSide(made["subject"], beside=made)
+    await side.begin()
+    await side.end()
+    words = {"subject": "the machine", "neighbour-1": "that of the neighbour-1"}.get(whose)
+    wanted = f"its hypervisor disturbed {words} meanwhile: paused by a user" if words else ""
+    assert side.doubt == wanted
 
 
 class DiskNeighbour:

@@ -246,7 +246,7 @@ class Attempt:
         cost, traffic = CellCost(subject), MemoryTraffic(self.memory_of)
         standstill = Standstills(cast.machines)
         barrier = Barrier(1 + len(cast.neighbours), begin)
-        hypervisor = HypervisorSide(subject)
+        hypervisor = HypervisorSide(subject, beside=cast.machines)
         await side.open()
         try:
             await hypervisor.begin()

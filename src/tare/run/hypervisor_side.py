@@ -18,12 +18,20 @@ class HypervisorSide:
     Args:
         machine: The machine that is measured.
         clock: Unix time in seconds.
+        beside: All machines of the cell by role; what befell one of them spoils it too.
     """
 
-    def __init__(self, machine: Machine, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        clock: Callable[[], float] = time.time,
+        beside: Mapping[str, Machine] | None = None,
+    ) -> None:
         self._machine = machine
+        self._beside = {role: each for role, each in (beside or {}).items() if each is not machine}
         self._clock = clock
         self._before: tuple[str, ...] = ()
+        self._before_beside: dict[str, tuple[str, ...]] = {}
         self._begun = 0.0
         self.doubt = ""
         """Why what was measured is of no use; empty if it is."""
@@ -33,15 +41,24 @@ class HypervisorSide:
     async def begin(self) -> None:
         """Note what befell the machine already."""
         self.doubt, self.facts = "", {}
+        self._before_beside = {
+            role: await each.disturbances() for role, each in self._beside.items()
+        }
         self._before = await self._machine.disturbances()
         self._begun = self._clock()
 
     async def end(self) -> None:
         """Find out what befell it since, and what its hypervisor counted."""
         ended = self._clock()
-        known = frozenset(self._before)
-        fresh = [what for what in await self._machine.disturbances() if what not in known]
-        if fresh:
-            self.doubt = "its hypervisor disturbed the machine meanwhile: " + "; ".join(fresh)
+        doubts = [await _since(self._machine, self._before, "the machine")]
+        for role, each in self._beside.items():
+            doubts.append(await _since(each, self._before_beside[role], f"that of the {role}"))
+        self.doubt = "; ".join(filter(None, doubts))
         figures = await self._machine.hypervisor_figures(self._begun, ended)
         self.facts = {FACT: figures.fact()} if figures is not None else {}
+
+
+async def _since(machine: Machine, before: tuple[str, ...], what: str) -> str:
+    """Return what befell a machine since; empty if nothing did."""
+    fresh = [each for each in await machine.disturbances() if each not in before]
+    return f"its hypervisor disturbed {what} meanwhile: {'; '.join(fresh)}" if fresh else ""
