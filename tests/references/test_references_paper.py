@@ -26,6 +26,7 @@ from tare.references.published import (
 )
 from tare.report.palette import looks
 from tare.report.paper import PaperDraft, RunFindings, paper_drafts, paper_items
+from tare.report.words import Part
 
 REFERENCES = {name: load_reference(name) for name in known_references()}
 LAID_OUT = sorted(name for name, each in REFERENCES.items() if each.exhibits)
@@ -139,11 +140,10 @@ def test_a_figure_that_another_shows_too_leads_there() -> None:
     assert above is not None and above.id == items["Figure 9"].id
 
 
-def test_a_close_up_holds_each_sample_of_its_time(tmp_path: Path) -> None:
-    durations_ns = [68_000, 76_000, 68_000, 68_000, 78_000, 68_000]
-    path = tmp_path / "raw.parquet"
+def raw_entry(path: Path, durations_ns: list[int]) -> SeriesEntry:
+    """Write single samples into a file, and return what names them."""
     pl.DataFrame({"duration_ns": pl.Series(durations_ns, dtype=pl.UInt32)}).write_parquet(path)
-    entry = SeriesEntry(
+    return SeriesEntry(
         "run",
         "cell",
         3,
@@ -158,7 +158,30 @@ def test_a_close_up_holds_each_sample_of_its_time(tmp_path: Path) -> None:
         {"duration_ns": "UInt32"},
         len(durations_ns),
     )
-    summary = summarise_series([entry])
+
+
+def test_what_recurs_is_drawn_of_the_longest_view(tmp_path: Path) -> None:
+    """The source's are of 9 s and 10 s: the first view of the study is of one."""
+    reference, comparison = REFERENCES["fayyad2013"], planned_run("realtime", 4)
+    summary = summarise_series([raw_entry(tmp_path / "raw.parquet", [68_000] * 6)])
+    assert summary is not None
+    parts = {Part.of(each.key) for each in comparison.summaries}
+    series = {part: {"bare": summary} for part in parts}
+    style = looks(comparison.arms, comparison.baseline)
+    drafts = paper_drafts(
+        set_beside(comparison, reference), RunFindings(comparison, style, series, ())
+    )
+    notes = {draft.exhibit.name: draft.notes for draft in drafts}
+    assert "This run: tick-long in scenario one-to-all." in notes["Figure 9"]
+    # The bare machine's own figures are of it alone, and not of whatever came first.
+    for figure in ("Figure 6", "Figure 7", "Figure 8"):
+        assert notes[figure][-1].endswith(" in scenario one-to-all."), notes[figure]
+
+
+def test_a_close_up_holds_each_sample_of_its_time(tmp_path: Path) -> None:
+    durations_ns = [68_000, 76_000, 68_000, 68_000, 78_000, 68_000]
+    path = tmp_path / "raw.parquet"
+    summary = summarise_series([raw_entry(path, durations_ns)])
     assert summary is not None
     near = close_up(summary, 220e-6)
     assert near is not None

@@ -16,7 +16,7 @@ from tare.analysis.results import ArmSummary, Key
 from tare.analysis.series_data import SeriesSummary
 from tare.analysis.statistics.logratio import error_of_mean
 from tare.references.exhibits import Exhibit
-from tare.references.pairing import PairedTable, SideBySide, measured_keys, shown_value
+from tare.references.pairing import PairedTable, SideBySide, measured_keys, samples_of, shown_value
 from tare.references.scenarios import matching, skipped_in, unlike
 from tare.references.stated import Stated
 from tare.report.drawing import Drawn, Noted
@@ -274,7 +274,9 @@ def _samples(
     side: SideBySide, run: RunFindings, plain: PaperDraft, keys: Sequence[Key]
 ) -> PaperDraft:
     exhibit = plain.exhibit
-    for key in keys:
+    # What recurs each second shows in the longest view alone; a close-up needs no more than any.
+    longest_first = sorted(keys, key=samples_of, reverse=True)
+    for key in longest_first if exhibit.view == "samples" else keys:
         series = _over_time(run, run.series.get(Part.of(key), {}), exhibit)
         if series:
             break
