@@ -180,9 +180,11 @@ def _skips(outlook: Outlook) -> Iterator[Text]:
     for skip in outlook.plan.skipped:
         what = "/".join(part for part in (skip.arm, skip.scenario, skip.workload) if part)
         believed = outlook.believed.get(skip.arm)
-        running = believed is None or skip.arm in outlook.plan.arms
-        source = "" if believed is None or running else f" ({believed.source})"
-        hint = "" if believed is None or believed.verdict.usable else believed.verdict.hint
+        # What an arm that can be used is left out for stands in the study.
+        unusable = None if believed is None or believed.verdict.usable else believed
+        running = skip.arm in outlook.plan.arms
+        source = "" if unusable is None or running else f" ({unusable.source})"
+        hint = "" if unusable is None else unusable.verdict.hint
         found.setdefault((f"{skip.reason}{source}", hint), []).append(what)
     for (reason, hint), skipped in found.items():
         yield Text(f"  – {', '.join(skipped)} skipped: {reason}", "yellow")
