@@ -34,8 +34,13 @@ const ALIGN: &str = "tare.align";
 /// since idle time passes at once.
 pub fn align() {
     if let Some(period) = period() {
-        sched::sleep_until((monotonic_ns() / period + 1) * period);
+        sched::sleep_until(next_multiple(monotonic_ns(), period));
     }
+}
+
+/// The first multiple of `period` that is still to come.
+fn next_multiple(now: u64, period: u64) -> u64 {
+    (now / period + 1) * period
 }
 
 /// Whether work begins at such moments. Then a machine that waits waits for no time at all, and no
@@ -80,6 +85,17 @@ mod tests {
             "tare.aligned=5",
         ] {
             assert_eq!(period(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_is_waited_for_is_the_first_multiple_to_come() {
+        for (now, period, expected) in [(0, 10, 10), (9, 10, 10), (10, 10, 20), (25, 10, 30)] {
+            assert_eq!(
+                super::next_multiple(now, period),
+                expected,
+                "{now}, {period}"
+            );
         }
     }
 
