@@ -1,0 +1,184 @@
+"""What a disk never did is withheld with its reason, whoever told it: subject or neighbour."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from run.run_driving import of_type, tare
+from tare.agent.client import Outcome
+from tare.platforms.contract import Machine
+from tare.run.believable import unmoved
+from tare.run.neighbours import Loads, Neighbour
+from tare.workloads import WORKLOADS, MachineFacts
+from tare.workloads.contract import DiskClaim
+from workloads.workloads_results import result_of
+
+MB = 1e6
+
+
+class DiskNeighbour:
+    """A neighbour whose disk moved so much while its load told of that."""
+
+    def __init__(self, moved: float) -> None:
+        self.inner_cpus, self._counts = (0,), [0.0, moved]
+
+    async def disk_moved(self) -> dict[str, float]:
+        count = self._counts.pop(0)
+        return {"read": count, "written": count}
+
+
+class Ended:
+    """A load that has told what it did."""
+
+    ended = False
+
+    async def stop(self) -> Outcome:
+        told = {"seconds": 1.0, "bytes": 400 * MB, "bytes_per_s": 400 * MB, "warnings": []}
+        return Outcome({**told, "threads": 1})
+
+
+@pytest.mark.parametrize(("moved", "believed"), [(200 * MB, True), (1 * MB, False)])
+async def test_a_disk_load_that_never_reached_its_disk_was_none(
+    moved: float, believed: bool
+) -> None:
+    machine = DiskNeighbour(moved)
+    one = Neighbour("neighbour-1", cast(Machine, machine), "disk-load", {})
+    loads = Loads((one,), WORKLOADS, MachineFacts())
+    loads._moved[one.role] = await machine.disk_moved()
+    loads._under_way[one.role] = cast(Any, Ended())
+    loads._began = time.monotonic() - 1.0
+    (report,) = await loads.end()
+    if believed:
+        assert report.doubt == ""
+    else:
+        assert report.doubt.startswith("neighbour-1: it told of")
+        assert "a cache was measured and not the disk" in report.doubt
+
+
+def test_what_never_reached_the_disk_is_told_with_what_to_write() -> None:
+    claim = DiskClaim(written=24_000 * MB, instead="write `direct: true`")
+    inside = {"disk": {"seconds": 1.0, "read_bytes_per_s": 0.0, "write_bytes_per_s": 54 * MB}}
+    said = unmoved(claim, inside, {}, 1.0)
+    assert said.startswith("it told of 22.35 GiB/s written and its disk did 51.5 MiB/s")
+    assert said.endswith("write `direct: true`")
+    # A sandbox whose own kernel counts no disk: what the host counted says it.
+    assert unmoved(DiskClaim(written=500 * MB), {"disk": None}, {"written": 0.0}, 2.0)
+    assert unmoved(DiskClaim(read=500 * MB), {}, {"read": 1 * MB}, 2.0)
+
+
+@given(
+    told=st.floats(0, 1e12),
+    more=st.floats(1.0, 50.0),
+    seconds=st.floats(0.1, 100),
+    host=st.booleans(),
+)
+def test_a_disk_that_moved_as_much_or_more_is_believed(
+    told: float, more: float, seconds: float, host: bool
+) -> None:
+    rate = told * more / seconds
+    inside = {"disk": {"seconds": seconds, "read_bytes_per_s": rate, "write_bytes_per_s": rate}}
+    counted = {"read": told * more, "written": told * more}
+    result = {} if host else inside
+    assert unmoved(DiskClaim(told, told), result, counted if host else {}, seconds) == ""
+    assert unmoved(DiskClaim(None, None), result, {"read": 0.0, "written": 0.0}, seconds) == ""
+    # Where nobody counted, nothing is claimed.
+    assert unmoved(DiskClaim(told, told), {}, {}, seconds) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "claims"),
+    [
+        ("fio", {}, True),
+        ("fio", {"direct": False}, True),
+        ("fio", {"direct": False, "cached": True}, False),
+        ("filebench", {"work": "sequential-write"}, True),
+        ("filebench", {"work": "sequential-write", "cached": True}, False),
+        ("filebench", {"work": "varmail"}, True),
+        ("filebench", {"work": "fileserver"}, False),
+        ("bonnie", {}, True),
+        ("bonnie", {"direct": True, "chars": False}, True),
+        ("bonnie", {"cached": True}, False),
+        ("disk-load", {}, True),
+        # Hadoop's own files are of many machines, and read through their page caches by design.
+        ("dfsio", {}, False),
+    ],
+)
+def test_what_says_that_a_disk_moved_it_is_held_to_it(
+    name: str, given: dict[str, Any], claims: bool
+) -> None:
+    workload = WORKLOADS[name]
+    parameters = workload.parameters.model_validate(given)
+    result = {**result_of(name, 3.0), "seconds": 1.0, "bytes": 9.0}
+    assert (workload.disk_claim(parameters, result).written is not None) == claims
+
+
+def test_what_bonnie_told_of_a_file_in_the_cache_is_withheld() -> None:
+    bonnie = WORKLOADS["bonnie"]
+    result = result_of("bonnie", 3.0)
+
+    def doubt(moved: float, **given: Any) -> str:
+        parameters = bonnie.parameters.model_validate({"size": 1 << 30, **given})
+        claim = bonnie.disk_claim(parameters, result)
+        return unmoved(claim, {}, {"read": moved, "written": moved}, 10.0)
+
+    assert "write `direct: true` and `chars: false`" in doubt(64 * MB)
+    assert doubt(1.2e9) == ""
+    assert doubt(1.2e9, direct=True, chars=False)
+    assert doubt(2.2e9, direct=True, chars=False) == ""
+    assert doubt(0.0, cached=True) == ""
+
+
+def test_microbenchmarks_go_past_the_page_cache_unless_told_otherwise() -> None:
+    filebench = WORKLOADS["filebench"]
+
+    def direct(**given: Any) -> bool:
+        parameters = filebench.parameters.model_validate(given)
+        return bool(filebench.request(parameters)["direct"])
+
+    assert direct(work="sequential-write")
+    assert direct(work="random-read", io_size=8192)
+    assert not direct(work="random-read", io_size=1000)
+    assert not direct(work="random-read", direct=False)
+    assert not direct(work="random-read", cached=True)
+    assert not direct(work="fileserver")
+
+
+STUDY = """
+study: files
+baseline: bare
+blocks: {least: 2, most: 2}
+shape: {disk: 128MiB}
+arms:
+  bare: {platform: bare}
+workloads:
+  flushed: {workload: filebench, work: sequential-write, total: 9MiB, duration: 0.3s, direct: false}
+  kept: {workload: filebench, work: sequential-read, total: 9MiB, duration: 0.3s, direct: false}
+  stated: {workload: filebench, work: sequential-read, total: 9MiB, duration: 0.3s, cached: true}
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a disk of its own needs a loop device")
+def test_what_the_page_cache_did_is_withheld_unless_that_is_stated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "study.yaml").write_text(STUDY)
+    folder = tmp_path / "run"
+    done = tare("run", tmp_path / "study.yaml", "--out", folder)
+    ended = of_type(folder, "cell_finished")
+    if not all("disk_moved_bytes" in cell["facts"] for cell in ended):
+        pytest.skip("no loop device can be had here")
+    found = {cell["cell"].split("/")[3].split("[")[0]: cell for cell in ended}
+    assert {name: cell["status"] for name, cell in found.items()} == {
+        "flushed": "ok",
+        "kept": "withheld",
+        "stated": "ok",
+    }, done.stdout
+    assert "a cache was measured and not the disk" in found["kept"]["reason"]
