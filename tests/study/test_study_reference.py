@@ -52,7 +52,13 @@ def test_the_quick_study_is_what_it_promises() -> None:
     study = load_study(ROOT / "studies" / "quick.yaml", REAL)
     assert study.blocks.least >= 8
     assert study.aa == ("bare", "bare-again")
-    assert {arm.platform for arm in study.arms.values()} == {"bare", "oci", "qemu", "libvirt"}
+    assert {arm.platform for arm in study.arms.values()} == {
+        "bare",
+        "oci",
+        "qemu",
+        "libvirt",
+        "xen",
+    }
 
 
 def test_no_parameter_hides_behind_a_key_of_every_workload() -> None:
