@@ -6,9 +6,8 @@ use std::io;
 
 /// Durations longer than this (ns) count as this long.
 const LONGEST_NS: u64 = 3_600_000_000_000;
-/// Significant digits of the whole run's histograms, and of those of one interval.
-const DIGITS: u8 = 3;
-const INTERVAL_DIGITS: u8 = 2;
+/// Significant digits of the histograms: of the whole run, and of one interval.
+const DIGITS: [u8; 2] = [3, 2];
 
 /// Why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -70,7 +69,7 @@ impl Trouble {
 
 /// An empty histogram of durations in nanoseconds.
 pub fn durations() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LONGEST_NS, DIGITS).expect("these bounds are sound")
+    Histogram::new_with_bounds(1, LONGEST_NS, DIGITS[0]).expect("these bounds are sound")
 }
 
 /// Count a duration.
@@ -108,7 +107,7 @@ pub struct Interval {
 
 impl Interval {
     fn new() -> Self {
-        let bounds = Histogram::new_with_bounds(1_000, LONGEST_NS, INTERVAL_DIGITS);
+        let bounds = Histogram::new_with_bounds(1_000, LONGEST_NS, DIGITS[1]);
         Self {
             due: 0,
             failed: 0,
