@@ -13,6 +13,7 @@ import pytest
 from tare.hosts import Ledger, LocalHost
 from tare.platforms.contract import Context
 from tare.run.batch import BatchRunner
+from tare.run.folder import RunFolder
 
 
 class Unstoppable:
@@ -37,9 +38,7 @@ def run_host() -> Any:
 @pytest.mark.parametrize("left_on", [["here"], ["there"], ["here", "there"]])
 async def test_it_is_removed_on_each_host(tmp_path: Path, left_on: list[str]) -> None:
     told: list[Any] = []
-    cells = SimpleNamespace(
-        log=SimpleNamespace(append=told.append), folder=SimpleNamespace(machines=tmp_path / "logs")
-    )
+    cells = SimpleNamespace(log=SimpleNamespace(append=told.append), folder=RunFolder(tmp_path))
     shared: Any = SimpleNamespace(cells=cells)
     runner = BatchRunner(
         "test", shared.cells, {}, run_host(), shared, shared, count(1), libraries=shared

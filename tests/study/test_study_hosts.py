@@ -109,7 +109,7 @@ def test_a_stored_study_knows_its_host(host: str) -> None:
         ("host: {ssh: a, boot: {others: {acrn: X}}}\n", "host.boot.others.acrn: must be keys"),
         (
             "host: {ssh: a, boot: {others: {A_b: {entry: X}}}}\n",
-            "host.boot.others.A-b: must be a short name",
+            "host.boot.others.A-b: must be a hypervisor's word, or",
         ),
         ("host: lab\nlab: fast\n", "lab: must be `deterministic`, `large` or keys with values"),
         ("host: lab\nlab: {memory: 1MiB}\n", "too little for a hypervisor"),
