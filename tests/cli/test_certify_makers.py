@@ -118,17 +118,9 @@ def cases_that(about: Certificate, outcome: str) -> Sequence[str]:
     return [case.name for case in about.cases if case.outcome == outcome]
 
 
+@pytest.mark.acceptance
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param("proxmox", marks=pytest.mark.slow),
-        *(
-            pytest.param(kind, marks=pytest.mark.acceptance)
-            for kind in ("xenserver", "vsphere", "ovirt", "hyperv")
-        ),
-    ],
-)
+@pytest.mark.parametrize("kind", ["proxmox", "xenserver", "vsphere", "ovirt", "hyperv"])
 async def test_a_makers_hypervisor_is_certified_and_its_file_holds_no_secret(
     tmp_path: Path, kind: str
 ) -> None:

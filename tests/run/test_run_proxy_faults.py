@@ -55,6 +55,7 @@ def carried_out(program: str, study: str, folder: Path) -> subprocess.CompletedP
 
 
 @pytest.mark.slow
+@pytest.mark.acceptance
 @pytest.mark.skipif(os.geteuid() != 0, reason="networks need root")
 def test_a_backend_that_answers_with_a_wrong_length_or_status_is_named_with_its_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

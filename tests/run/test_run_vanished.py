@@ -44,7 +44,9 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sshd]:
 @pytest.mark.parametrize(
     ("asked", "patience", "waited"),
     [
-        pytest.param((signal.SIGTERM,), "5min", "10 s", id="sigterm"),
+        pytest.param(
+            *((signal.SIGTERM,), "5min", "10 s"), id="sigterm", marks=pytest.mark.acceptance
+        ),
         pytest.param((signal.SIGINT, signal.SIGINT), "5min", "10 s", id="ctrl-c-twice"),
         # Once, it is the cell that decides how long the host is waited for.
         pytest.param((signal.SIGINT,), "5s", "5 s", id="ctrl-c"),
