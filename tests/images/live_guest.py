@@ -14,6 +14,10 @@ import pytest
 
 from tare.agent.channel import StreamChannel
 from tare.agent.client import AgentClient
+from tare.hosts import LocalHost
+from tare.images.cache import default_cache
+from tare.images.live.image import make_live_image
+from tare.images.toolbox.recipe import Kind
 from tare.platforms.vendors.callback import GREETING, Caller, Doors
 from tare.platforms.vendors.configuration import picture
 from tare.platforms.vendors.options import Place
@@ -27,6 +31,28 @@ OVMF = Path("/usr/share/OVMF")
 
 Firmware = Literal["bios", "uefi", "secure"]
 Medium = Literal["cd", "disk"]
+
+
+def make_disc(agent: Path, file: Path, toolbox: Kind | None, words: tuple[str, ...] = ()) -> Path:
+    """Make a live image of Debian's general kernel, and return its file.
+
+    Args:
+        agent: The agent's program.
+        file: The disc that is made.
+        toolbox: Which toolbox it holds; None: none.
+        words: Further words of its kernel command line.
+    """
+    made = make_live_image(
+        LocalHost(agent),
+        file,
+        kernel="generic",
+        toolbox=toolbox,
+        words=words,
+        agent=agent,
+        cache=default_cache(),
+        say=print,
+    )
+    return asyncio.run(made).file
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,9 @@ from typing import Any
 
 import pytest
 
-from images.live_guest import END_S, Booted, Firmware, LiveMachine, Medium, booted
+from images.live_guest import END_S, Booted, Firmware, LiveMachine, Medium, booted, make_disc
 from tare.errors import WorkloadFault
-from tare.hosts import LocalHost
-from tare.images.cache import default_cache
 from tare.images.live.disc import TOOLS
-from tare.images.live.image import make_live_image
-from tare.images.toolbox.recipe import Kind
 
 pytestmark = [
     pytest.mark.guest,
@@ -37,30 +33,16 @@ MAIL = {"work": "varmail", "seconds": 0.3, "files": 40, "mean_bytes": 4096, "thr
 MAIL |= {"memory_bytes": 256 << 20}
 
 
-def make(agent: Path, folder: Path, toolbox: Kind | None, words: tuple[str, ...] = ()) -> Path:
-    made = make_live_image(
-        LocalHost(agent),
-        folder / "tare.iso",
-        kernel="generic",
-        toolbox=toolbox,
-        words=words,
-        agent=agent,
-        cache=default_cache(),
-        say=print,
-    )
-    return asyncio.run(made).file
-
-
 @pytest.fixture(scope="module")
 def image(agent_program: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="tare-live-") as folder:
-        yield make(agent_program, Path(folder), None)
+        yield make_disc(agent_program, Path(folder) / "tare.iso", None)
 
 
 @pytest.fixture(scope="module")
 def equipped(agent_program: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="tare-live-") as folder:
-        yield make(agent_program, Path(folder), "base")
+        yield make_disc(agent_program, Path(folder) / "tare.iso", "base")
 
 
 async def measured(machine: Booted) -> dict[str, Any]:
@@ -191,7 +173,7 @@ async def test_a_module_is_given_its_parameters_of_the_command_line(
 ) -> None:
     # What the module cannot take shows that it was told.
     word = "virtio_blk.num_request_queues=several"
-    image = await asyncio.to_thread(make, agent_program, tmp_path, None, (word,))
+    image = await asyncio.to_thread(make_disc, agent_program, tmp_path / "tare.iso", None, (word,))
     machine = LiveMachine(image, "bios", told=False, disks=(disk(tmp_path / "one"),))
     async with booted(machine, tmp_path) as found, asyncio.timeout(HELLO_S):
         while "virtio_blk.ko: Invalid argument" not in found.said():

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from images.test_live_boots import make
+from images.live_guest import make_disc
 from lab.lab_inside import PATIENCE_S, Inside, inside, require_hardware_guests
 from tare.images.ship import at_host
 from tare.lab.options import GIB, MIB, LabOptions
@@ -73,7 +73,7 @@ async def test_the_live_image_boots_as_an_hvm_guest(
     require_hardware_guests()
     folder = tmp_path_factory.mktemp("live")
     # What makes it runs a loop of its own.
-    image = await asyncio.to_thread(make, agent_program, folder, None)
+    image = await asyncio.to_thread(make_disc, agent_program, folder / "tare.iso", None)
     told = folder / "told.iso"
     told.write_bytes(picture({"version": 1, "serial": "hvc0", "key": "0f" * 32}))
     there = [await at_host(xen_lab.host, file) for file in (image, told)]

@@ -15,12 +15,10 @@ from typing import Any, ClassVar
 import pytest
 import pytest_asyncio
 
+from images.live_guest import make_disc
 from platforms.incus_daemon import POOL, asked, image_of, left_in, served, way_of
 from platforms.vendor_served import started
-from tare.hosts import LocalHost
 from tare.hosts.trace.threads import allowed_cpus
-from tare.images.cache import default_cache
-from tare.images.live.image import make_live_image
 from tare.platforms.contract import Context, MachineSpec, Shape
 from tare.platforms.incus.instance import project_of
 from tare.platforms.incus.options import IncusOptions
@@ -49,17 +47,7 @@ pytestmark = [
 def folder(agent_program: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A server with a network, and with the live image as a VM's."""
     here = tmp_path_factory.mktemp("image")
-    made = make_live_image(
-        LocalHost(agent_program),
-        here / "live.iso",
-        kernel="generic",
-        toolbox="base",
-        words=(),
-        agent=agent_program,
-        cache=default_cache(),
-        say=print,
-    )
-    content = image_of(asyncio.run(made).file, here)
+    content = image_of(make_disc(agent_program, here / "live.iso", "base"), here)
     with served(led=True) as server:
         config = {
             "ipv4.address": f"{ADDRESS}/24",

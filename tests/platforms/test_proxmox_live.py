@@ -15,15 +15,13 @@ from typing import Any, ClassVar
 import pytest
 import pytest_asyncio
 
+from images.live_guest import make_disc
 from platforms.live_qemu import LiveGuests
 from platforms.proxmox_schema import ROOT
 from platforms.proxmox_server import Proxmox as Server
 from platforms.test_vendor_disks import IMAGE
 from platforms.vendor_served import reached
-from tare.hosts import LocalHost
-from tare.images.cache import default_cache
 from tare.images.live.disc import TOOLS
-from tare.images.live.image import make_live_image
 from tare.platforms.contract import Context
 from tare.platforms.proxmox.options import ProxmoxOptions
 from tare.platforms.proxmox.platform import Proxmox
@@ -59,19 +57,11 @@ class TestProxmoxOfLiveGuests(PlatformCases):
         cls, agent_program: Path, tmp_path_factory: pytest.TempPathFactory
     ) -> Iterator[None]:
         folder = tmp_path_factory.mktemp("served")
-        made = make_live_image(
-            LocalHost(agent_program),
-            folder / "tare.iso",
-            kernel="generic",
-            toolbox="base",
-            words=(),
-            agent=agent_program,
-            cache=default_cache(),
-            say=print,
-        )
         server = cls.there = Server(folder)
         server.storages["local"]["volumes"][IMAGE] = b"live"
-        guests = cls.guests = LiveGuests(server, asyncio.run(made).file, folder)
+        guests = cls.guests = LiveGuests(
+            server, make_disc(agent_program, folder / "tare.iso", "base"), folder
+        )
         server.plug, server.unplug = guests.plug, guests.unplug
         said: dict[str, Any] = {"image": IMAGE, "disks": "fast", "kvm": False, "cpu": "max"}
         way = reached(server, ROOT, server.passwords[ROOT])

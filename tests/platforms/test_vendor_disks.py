@@ -6,7 +6,6 @@ destroy is one path, and what is measured is a virtual disk on the bus that the 
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -17,16 +16,14 @@ from typing import Any, TypeVar
 import pytest
 import yaml
 
+from images.live_guest import make_disc
 from platforms.live_qemu import LiveGuests
 from platforms.proxmox_schema import ROOT
 from platforms.proxmox_server import Proxmox as Server
 from platforms.vendor_served import reached, spec_of, started, tare, tare_within
 from run.run_driving import of_type
 from tare.errors import MachineFault
-from tare.hosts import LocalHost
-from tare.images.cache import default_cache
 from tare.images.live.disc import TOOLS
-from tare.images.live.image import make_live_image
 from tare.platforms.contract import Context, Shape
 from tare.platforms.hyperv.platform import Hyperv
 from tare.platforms.incus.options import IncusOptions
@@ -131,17 +128,7 @@ def test_who_gets_no_disk_says_so() -> None:
 @pytest.fixture(scope="module")
 def image(agent_program: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="tare-live-") as folder:
-        made = make_live_image(
-            LocalHost(agent_program),
-            Path(folder) / "tare.iso",
-            kernel="generic",
-            toolbox="base",
-            words=(),
-            agent=agent_program,
-            cache=default_cache(),
-            say=print,
-        )
-        yield asyncio.run(made).file
+        yield make_disc(agent_program, Path(folder) / "tare.iso", "base")
 
 
 @pytest.fixture

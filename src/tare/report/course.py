@@ -78,10 +78,9 @@ def courses_of(
         key=lambda e: (e.scenario, e.workload, e.parameters, places.get(e.arm, len(places))),
     )
     table = effects_table(effects)
+    same = table.unvaried("scenario", "workload")
     return CourseParts(
-        CourseSection(
-            _lead(effects, chosen), table.shown(hide=_same(effects)) if effects else None
-        ),
+        CourseSection(_lead(effects, chosen), table.shown(hide=same) if effects else None),
         tuple(
             course_figure(
                 sorted(each, key=lambda course: places.get(course.arm, len(places))),
@@ -94,12 +93,6 @@ def courses_of(
         ),
         table,
     )
-
-
-def _same(effects: Sequence[PhaseEffect]) -> list[str]:
-    """Return the columns that would say the same in every row."""
-    names = ("scenario", "workload")
-    return [name for name in names if len({getattr(effect, name) for effect in effects}) == 1]
 
 
 def _lead(

@@ -71,9 +71,7 @@ def load_balancer_of(
     if not found:
         return None
     rates, costs, spent = rates_table(found), costs_table(found), spent_table(found)
-    same = [
-        name for name in ("scenario", "workload") if len({getattr(t, name) for t in found}) == 1
-    ]
+    same = rates.unvaried("scenario", "workload")
     section = LoadBalancerSection(
         findings(found), *(table.shown(hide=same) for table in (rates, costs, spent))
     )

@@ -109,6 +109,11 @@ class Table(Generic[Row]):
             names=tuple(self.anchor(row) for row in chosen) if named else (),
         )
 
+    def unvaried(self, *keys: str) -> tuple[str, ...]:
+        """Return those of some columns' keys that would say the same in every row."""
+        asked = [column for column in self.columns if column.key in keys]
+        return tuple(c.key for c in asked if len({c.raw(row) for row in self.rows}) == 1)
+
     @cached_property
     def _titled(self) -> tuple[Column[Row], ...]:
         return tuple(c for c in self.columns if c.title)
