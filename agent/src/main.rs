@@ -134,11 +134,15 @@ fn dial_back(words: &[String]) -> Result<(), Error> {
         let _ = sys::raise_interface("lo");
     }
     let dialled = dial::dial(&host, &told.key)?;
+    let mut origin = origin();
+    if told.given {
+        origin.network = network::given(dialled.address);
+    }
     let streams = dialled
         .stream()
         .and_then(|one| Ok((one, dialled.stream()?)));
     let (input, output) = streams.map_err(|error| error.to_string())?;
-    let server = Server::new(output, Role::Process, origin());
+    let server = Server::new(output, Role::Process, origin);
     server.speak_when_failing();
     server.serve(input);
     dialled.finish();

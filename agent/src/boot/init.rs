@@ -89,6 +89,9 @@ fn live_machine(image: &str, mut origin: Origin, events: Option<OwnedFd>, off: O
     let served = beside(move || {
         let reached = live::reach(&told);
         origin.mark("channel");
+        if let (true, Some(address)) = (told.given, reached.address()) {
+            origin.network = network::given(address);
+        }
         let copies = reached.input.try_clone().and_then(|input| {
             let output = reached.output.try_clone()?;
             Ok((input, output))

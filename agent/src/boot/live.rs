@@ -11,6 +11,7 @@ use rustix::mount::MountFlags;
 use serde_json::{json, Value};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -288,6 +289,11 @@ pub struct Reached {
 }
 
 impl Reached {
+    /// The machine's own address on the way to its host; `None` on a serial port.
+    pub fn address(&self) -> Option<IpAddr> {
+        self.dialled.as_ref().map(|dialled| dialled.address)
+    }
+
     /// Send what was said, and close the channel.
     pub fn finish(self) {
         match self.dialled {

@@ -4,7 +4,7 @@
 use crate::measure::proof;
 use crate::sys;
 use serde_json::{json, Value};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
@@ -81,6 +81,16 @@ pub fn look(text: &str) -> Value {
             .find(has)
             .ok_or_else(|| format!("no interface here has the address {}", wanted.address))
     })
+}
+
+/// Look at the interface that has an address by which the machine has reached its host.
+pub fn given(address: IpAddr) -> Value {
+    let mut about = match address {
+        IpAddr::V4(address) => look(&format!("{address}/32")),
+        IpAddr::V6(_) => json!({ "error": format!("{address} is no IPv4 address") }),
+    };
+    about["address"] = address.to_string().into();
+    about
 }
 
 fn told(text: &str, prepare: impl FnOnce(&Wanted) -> Result<String, String>) -> Value {
@@ -169,6 +179,22 @@ mod tests {
             about["error"].as_str().unwrap().contains("192.0.2.77"),
             "{about}"
         );
+    }
+
+    #[test]
+    fn an_address_that_the_machine_has_is_told_with_its_interface() {
+        let about = given(Ipv4Addr::LOCALHOST.into());
+        assert_eq!(about["name"], "lo", "{about}");
+        assert_eq!(about["address"], "127.0.0.1", "{about}");
+        assert!(
+            about["error"].is_null() && about["mtu"].is_number(),
+            "{about}"
+        );
+        for other in ["192.0.2.77", "::1"] {
+            let about = given(other.parse().unwrap());
+            assert_eq!(about["address"], other);
+            assert!(about["error"].as_str().unwrap().contains(other), "{about}");
+        }
     }
 
     proptest! {

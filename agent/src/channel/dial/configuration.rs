@@ -27,6 +27,8 @@ pub struct Configuration {
     pub again: bool,
     /// The empty disk that the host has given it, which is to be formatted.
     pub scratch: Option<Blank>,
+    /// Whether workloads go over the network that it dials over, of which the proof is to tell then.
+    pub given: bool,
 }
 
 /// A disk that a host made for this machine alone, with nothing on it.
@@ -98,6 +100,7 @@ impl Configuration {
             network,
             again: value["again"] == true,
             scratch,
+            given: value["given"] == true,
         })
     }
 }
@@ -281,6 +284,17 @@ mod tests {
         ] {
             assert!(Configuration::parse(wrong.as_bytes()).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn the_network_is_told_of_only_where_that_is_asked_for() {
+        let of = |word: &str| {
+            let whole = text("00ff").replace('}', &format!(r#","given":{word}}}"#));
+            Configuration::parse(whole.as_bytes()).unwrap().given
+        };
+        assert!(of("true"));
+        assert!(!of("false") && !of("1"));
+        assert!(!Configuration::parse(text("00ff").as_bytes()).unwrap().given);
     }
 
     #[test]

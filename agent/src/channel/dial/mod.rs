@@ -11,7 +11,7 @@ use rustls::crypto::ring;
 use rustls::{ClientConnection, Error};
 use std::fs::File;
 use std::io::{self, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{IpAddr, Shutdown, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -27,6 +27,8 @@ const CONNECT: Duration = Duration::from_secs(10);
 pub struct Dialled {
     own: UnixStream,
     relay: JoinHandle<()>,
+    /// The machine's own address on the way to the host.
+    pub address: IpAddr,
 }
 
 impl Dialled {
@@ -78,6 +80,7 @@ fn attempt(host: &Host, key: &str) -> io::Result<Dialled> {
     while tls.wants_write() {
         tls.write_tls(&mut tcp)?;
     }
+    let address = tcp.local_addr()?.ip();
     let (own, inner) = UnixStream::pair()?;
     let relay = std::thread::Builder::new()
         .name("dial-back".into())
@@ -85,7 +88,11 @@ fn attempt(host: &Host, key: &str) -> io::Result<Dialled> {
             // Whatever ends it ends the channel, which the agent sees.
             let _ = relay::relay(tls, tcp, inner);
         })?;
-    Ok(Dialled { own, relay })
+    Ok(Dialled {
+        own,
+        relay,
+        address,
+    })
 }
 
 fn begin(certificate: [u8; 32]) -> Result<ClientConnection, Error> {

@@ -33,8 +33,16 @@ impl Times {
 
     /// The first moment after `due` that lies after `now`, and how many before it were missed.
     fn after(&self, due: u64, now: u64) -> (u64, u64) {
-        let missed = now.saturating_sub(due) / self.interval;
-        (due + (missed + 1) * self.interval, missed)
+        let passed = now.saturating_sub(due) / self.interval;
+        (
+            due + (passed + 1) * self.interval,
+            passed.min(self.left(due)),
+        )
+    }
+
+    /// How many moments follow one of them.
+    fn left(&self, due: u64) -> u64 {
+        self.end.saturating_sub(due) / self.interval
     }
 }
 
@@ -70,7 +78,7 @@ pub fn by_timerfd(
         let now = clock::monotonic_ns();
         let expired = u64::from_ne_bytes(expired).max(1);
         recorder.woken(due, now);
-        recorder.missed += expired - 1;
+        recorder.missed += (expired - 1).min(times.left(due));
         due += expired * times.interval;
     }
     Ok(())
@@ -115,6 +123,10 @@ impl Bell {
             let (next, missed) = times.after(due, clock::monotonic_ns());
             self.missed.fetch_add(missed, Relaxed);
             due = next;
+        }
+        // Who is told of the end before the last ring is taken would lose it.
+        while self.taken.load(Acquire) != self.rung.load(Relaxed) {
+            sched::sleep_until(clock::monotonic_ns() + times.interval);
         }
         self.over.store(true, Relaxed);
         self.ring();
@@ -193,5 +205,16 @@ mod tests {
         assert_eq!(times.after(100, 110), (120, 1));
         assert_eq!(times.after(100, 135), (140, 3));
         assert_eq!(times.after(100, 90), (110, 0));
+    }
+
+    #[test]
+    fn what_lies_beyond_the_end_is_not_missed() {
+        let times = Times {
+            first: 100,
+            interval: 10,
+            end: 205,
+        };
+        assert_eq!(times.after(190, 2000), (2000 + 10, 1));
+        assert_eq!(times.after(200, 2000), (2000 + 10, 0));
     }
 }
