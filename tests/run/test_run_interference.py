@@ -10,14 +10,15 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 
-from run.run_driving import TARE, Event, Running, assert_no_ledger_is_left, of_type, tare
+from run.run_driving import TARE, Running, assert_no_ledger_is_left, of_type, tare
+from run.run_processes import begins, process_of
 from tare.analysis import compare_runs, load_run
 from tare.analysis.course import courses
 from tare.analysis.monitoring import monitors
@@ -165,7 +166,7 @@ def short(load: str, parameters: str, **more: str) -> str:
     ("arm", "more", "words"),
     [
         ("bare", "", "was killed by signal 9"),
-        ("oci", "oci: {platform: oci}", "killed"),
+        pytest.param("oci", "oci: {platform: oci}", "killed", marks=pytest.mark.acceptance),
         ("guest", "guest: {platform: qemu, accelerator: tcg}", "neighbour-1"),
     ],
 )
@@ -179,7 +180,7 @@ def test_a_neighbour_that_dies_in_a_phase_costs_its_cell_only(
         cell = f"b001/{arm}/loaded/numeric-sort"
         running.wait_for(begins(cell))
         time.sleep(1.5)  # the neighbour is in its first phase then
-        os.kill(process_of(folder, arm), signal.SIGKILL)
+        os.kill(process_of(folder, arm, "neighbour-1"), signal.SIGKILL)
         _, output = running.end(limit_s=300)
     cells = of_type(folder, "cell_finished")
     lost = [cell for cell in cells if cell["status"] == "failed"]
@@ -187,41 +188,6 @@ def test_a_neighbour_that_dies_in_a_phase_costs_its_cell_only(
     assert names == [cell], (output, [c["reason"] for c in lost])
     assert "neighbour-1" in lost[0]["reason"] and words in lost[0]["reason"], lost[0]["reason"]
     assert_nothing_is_left(home)
-
-
-def begins(cell: str) -> Callable[[Event], bool]:
-    return lambda event: event["type"] == "cell_started" and event["cell"].startswith(cell)
-
-
-def process_of(folder: Path, arm: str) -> int:
-    starting = {
-        event["machine"]: event
-        for event in of_type(folder, "machine_starting")
-        if event["arm"] == arm and event["role"] == "neighbour-1"
-    }
-    name = list(starting)[-1]
-    ready = next(event for event in of_type(folder, "machine_ready") if event["machine"] == name)
-    threads = ready["placement"].get("vcpu_threads") or []
-    if threads:
-        status = Path(f"/proc/{threads[0]}/status").read_text()
-        return int(status.split("Tgid:")[1].split()[0])
-    pid = ready["proof"].get("pid")
-    if pid:
-        return int(pid)
-    return by_command(name)
-
-
-def by_command(name: str) -> int:
-    """Return the agent of a machine that is a process, by its console's folder or its cgroup."""
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (process / "cmdline").read_bytes()
-            about = str((process / "fd/2").readlink()) + (process / "cgroup").read_text()
-        except OSError:
-            continue
-        if name in about and b"agent" in words and b"serve" in words:
-            return int(process.name)
-    pytest.fail(f"no process of {name}")
 
 
 def test_a_load_that_fails_ends_its_cell_at_once_with_its_reason(home: Path) -> None:

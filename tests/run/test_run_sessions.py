@@ -22,6 +22,7 @@ from run.run_swapped import Computer
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.boots,
     pytest.mark.skipif(os.geteuid() != 0, reason="a boot is shown by a mount, which needs root"),
 ]
 WAITING = 3
