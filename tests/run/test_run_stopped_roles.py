@@ -1,0 +1,64 @@
+"""A neighbour, or the other end of a network, that stands still in mid cell withholds the cell."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from run.run_driving import Running, of_type
+from run.run_processes import begins, process_of
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.acceptance,
+    pytest.mark.guest,
+    pytest.mark.skipif(os.geteuid() != 0, reason="networks need root"),
+]
+STUDY = """
+study: stopped
+baseline: bare
+blocks: {least: 2, most: 2}
+shape: {vcpus: 1, memory: 256MiB}
+arms:
+  bare: {platform: bare}
+  oci: {platform: oci}
+  guest: {platform: qemu, accelerator: tcg}
+scenarios:
+  alone: {}
+  loaded: {neighbours: [{load: cpu-load}]}
+workloads:
+  numeric-sort: {duration: 6s, scenarios: [loaded]}
+  http-load: {rate: 50, size: 4KiB, connections: 8, duration: 6s, warmup: 200ms, scenarios: [alone]}
+"""
+STOOD_S = 3.0
+
+
+@pytest.mark.parametrize("arm", ["bare", "oci", "guest"])
+@pytest.mark.parametrize(
+    ("role", "work"), [("neighbour-1", "loaded/numeric-sort"), ("peer", "alone/http-load")]
+)
+def test_who_stands_still_beside_the_subject_withholds_its_cell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: str, work: str, arm: str
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "study.yaml").write_text(STUDY)
+    folder = tmp_path / "run"
+    workload = work.partition("/")[2]
+    words = ("run", tmp_path / "study.yaml", "--arm", f"bare,{arm}", "--workload", workload)
+    with Running(folder, *words, "--out", folder) as run:
+        run.wait_for(begins(f"b001/{arm}/{work}"))
+        time.sleep(1.5)
+        process = process_of(folder, arm, role)
+        os.kill(process, signal.SIGSTOP)
+        time.sleep(STOOD_S)
+        os.kill(process, signal.SIGCONT)
+        _, output = run.end(limit_s=300)
+    ends = {cell["cell"].partition("[")[0]: cell for cell in of_type(folder, "cell_finished")}
+    marked = ends.pop(f"b001/{arm}/{work}")
+    assert marked["status"] in ("withheld", "failed"), output
+    assert role in marked["reason"] and "sto" in marked["reason"], marked["reason"]
+    assert {cell["status"] for cell in ends.values()} == {"ok"}, output
