@@ -53,8 +53,8 @@ SHAPE = Shape(1, 256 * MIB, 128 * MIB)
 NICE = Scheduling(nice=-20)
 PATIENCE_S = 120.0
 WARM_UP = 6
-"""Rounds that do not count: for two to four turns a fresh guest's triad is at 0.6 of its later rate,
-and which guest had fewer of them decided the ratio."""
+"""Rounds that do not count: for two to four turns a fresh guest's triad is at 0.6 of its later
+rate, and which guest had fewer of them decided the ratio."""
 GUEST = MachineFacts(emulated=True, memory=SHAPE.memory, vcpus=SHAPE.vcpus)
 
 
