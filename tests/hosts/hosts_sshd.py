@@ -153,6 +153,7 @@ class Way:
     delay_s: float = 0.0
     silent: bool = False
     port: int = 0
+    address: str = "127.0.0.1"
     passed: int = 0
 
     async def __aenter__(self) -> Way:
@@ -167,7 +168,7 @@ class Way:
             task.cancel()
 
     async def listen(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(self._serve, self.address, self.port)
         self.port = self._server.sockets[0].getsockname()[1]
 
     def cut(self) -> None:

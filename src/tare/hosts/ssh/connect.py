@@ -13,6 +13,7 @@ from pathlib import Path
 import asyncssh
 
 from tare.errors import InputError, MachineFault
+from tare.hosts.address_pair import AddressPair, of_transport, told_by_sshd
 from tare.hosts.ssh.options import SshOptions
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -20,7 +21,8 @@ BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _MACHINES = {62: "x86_64", 183: "aarch64"}
 _LOOK = (
     'cache="${2:-${XDG_CACHE_HOME:-$HOME/.cache}/tare-agent-$1}"; echo "$cache"; uname -m; '
-    'sha256sum 2>/dev/null < "$cache/tare-agent" || echo none'
+    'sha256sum 2>/dev/null < "$cache/tare-agent" || echo none; '
+    'echo "$SSH_CONNECTION"'
 )
 _PUT = (
     'umask 077; mkdir -p "$1" && part="$1/.part.$$" && cat > "$part" && chmod 700 "$part" && '
@@ -34,11 +36,17 @@ class UnknownKey(InputError):
 
 @dataclass(frozen=True)
 class Door:
-    """An open connection, and where the host keeps the agent and a keeper's directory."""
+    """An open connection, and where the host keeps the agent and a keeper's directory.
+
+    ``seen_here`` are the addresses of the connection as they are seen here, ``seen_there`` as the
+    host tells them.
+    """
 
     connection: asyncssh.SSHClientConnection
     agent: str
     keeper: str
+    seen_here: AddressPair
+    seen_there: AddressPair
 
 
 async def log_in(options: SshOptions) -> asyncssh.SSHClientConnection:
@@ -158,10 +166,10 @@ async def prepare(
     chosen = [str(options.agent_folder)] if options.agent_folder else []
     looked = await _shell(connection, _LOOK, digest[:32], *chosen)
     lines = looked.stdout.decode(errors="replace").splitlines()
-    if looked.returncode != 0 or len(lines) != 3:
+    if looked.returncode != 0 or len(lines) != 4:
         said = (looked.stderr or looked.stdout).decode(errors="replace").strip()
         raise MachineFault(f"{options.name} runs no commands: {said or 'it says nothing'}")
-    folder, machine, found = lines
+    folder, machine, found, told = lines
     built_for = _MACHINES.get(int.from_bytes(content[18:20], "little"), machine)
     if machine != built_for:
         raise InputError(
@@ -175,7 +183,13 @@ async def prepare(
             said = put.stderr.decode(errors="replace").strip()
             raise MachineFault(f"{options.name} does not take the agent: {said}")
     token = secrets.token_hex(16)
-    return Door(connection, f"{folder}/tare-agent", f"/tmp/tare-keep-{token}")
+    return Door(
+        connection,
+        f"{folder}/tare-agent",
+        f"/tmp/tare-keep-{token}",
+        of_transport(connection.get_extra_info),
+        told_by_sshd(told),
+    )
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tare.errors import InputError, MachineFault
+from tare.hosts.address_pair import AddressPair
 from tare.hosts.contract import Completed, Host, Process
 from tare.hosts.leaving import Leaving
 from tare.hosts.ssh.opening import Opening
@@ -127,6 +128,11 @@ class SshHost(Host):
     def agent(self) -> Path:
         """The agent's program on the host."""
         return Path(self._known.agent)
+
+    @property
+    def addresses(self) -> tuple[AddressPair, AddressPair]:
+        """The addresses of the connection: as they are seen here, and as the host tells them."""
+        return self._known.addresses
 
     def boot_id(self) -> str:
         """Return the id of the host's boot, as of the present connection."""

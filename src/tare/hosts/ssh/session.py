@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tare.errors import InputError, MachineFault
+from tare.hosts.address_pair import AddressPair
 from tare.hosts.ssh.link import CONTROL, DATA, Frame, Link, split_data
 from tare.hosts.ssh.options import SshOptions
 from tare.hosts.ssh.streams import Incoming, Outgoing
@@ -66,6 +67,11 @@ class Session:
     def keeper(self) -> tuple[int, str]:
         """The keeper's process id and directory on the host."""
         return self._wire.keeper_pid, self._wire.keeper
+
+    @property
+    def addresses(self) -> tuple[AddressPair, AddressPair]:
+        """The connection's addresses as they were seen here at first, and as the host told them."""
+        return self._wire.addresses
 
     @property
     def boot(self) -> str:

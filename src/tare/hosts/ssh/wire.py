@@ -8,11 +8,13 @@ import json
 import shlex
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import asyncssh
 
 from tare.errors import InputError, MachineFault, TareError
+from tare.hosts.address_pair import AddressPair
 from tare.hosts.ssh.connect import (
     Door,
     UnknownKey,
@@ -84,6 +86,11 @@ class Wire:
     def agent(self) -> str:
         """The agent's program on the host."""
         return self._opened.agent
+
+    @property
+    def addresses(self) -> tuple[AddressPair, AddressPair]:
+        """The connection's addresses as they were seen here at first, and as the host told them."""
+        return self._opened.seen_here, self._opened.seen_there
 
     @property
     def _opened(self) -> Door:
@@ -265,7 +272,7 @@ class Wire:
                     transient=True,
                 ) from error
             raise
-        self._door = Door(connection, self._opened.agent, self._opened.keeper)
+        self._door = replace(self._opened, connection=connection)
         return front
 
 
