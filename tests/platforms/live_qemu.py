@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 import subprocess
 import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,19 @@ GATEWAY = "10.0.2.2"
 CARDS = {"virtio": "virtio-net-pci"}
 
 
+@dataclass(frozen=True)
+class Wire:
+    """A tap of this computer's, to which a guest's card is connected.
+
+    Args:
+        tap: Its name.
+        guest: The guest's address and the length of the network's prefix, which it is told.
+    """
+
+    tap: str
+    guest: str
+
+
 class LiveGuests:
     """QEMUs by the numbers of their VMs.
 
@@ -27,24 +42,32 @@ class LiveGuests:
         server: Its VMs are started, and told to be off once their guest has ended.
         image: The live image, which no guest changes.
         folder: For the files of all of them.
+        wires: What guests are connected to, one after the other; where none is left, to QEMU's
+            user-mode network, which translates addresses.
     """
 
-    def __init__(self, server: Any, image: Path, folder: Path) -> None:
+    def __init__(self, server: Any, image: Path, folder: Path, wires: Iterable[Wire] = ()) -> None:
         self._server = server
         self._image = image
         self._folder = folder
+        self._wires = iter(wires)
         self._running: dict[int, subprocess.Popen[bytes]] = {}
 
     def plug(self, number: int, images: list[bytes]) -> None:
         """Start a guest; called from the server's threads."""
         config = self._server.vms[number]["config"]
         (told,) = filter(None, map(configuration_in, images))
-        # As a router before them would: what the guest dials leads here.
-        port = str(told["callback"]).rpartition(":")[2]
-        disc = self._folder / f"{number}.iso"
-        disc.write_bytes(picture({**told, "callback": f"{GATEWAY}:{port}"}))
+        disc, wire = self._folder / f"{number}.iso", next(self._wires, None)
+        if wire is None:
+            # As a router before them would: what the guest dials leads here.
+            port = str(told["callback"]).rpartition(":")[2]
+            told["callback"], net = f"{GATEWAY}:{port}", "user"
+        else:
+            told["network"] = {"address": wire.guest}
+            net = f"tap,ifname={wire.tap},script=no,downscript=no"
+        disc.write_bytes(picture(told))
         process = subprocess.Popen(
-            self._argv(number, config, disc),
+            self._argv(number, config, disc, net),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=(self._folder / f"{number}.err").open("wb"),
@@ -74,14 +97,14 @@ class LiveGuests:
             del self._running[number]
         self._server.powered_off(number)
 
-    def _argv(self, number: int, config: dict[str, Any], disc: Path) -> list[str]:
+    def _argv(self, number: int, config: dict[str, Any], disc: Path, net: str) -> list[str]:
         card = str(config["net0"]).partition(",")[0]
         words = [
             *("qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none"),
             *("-machine", config["machine"], "-accel", "tcg", "-cpu", config["cpu"]),
             *("-m", f"{config['memory']}M", "-smp", str(config["cores"])),
             *("-serial", f"file:{self._folder / f'{number}.console'}"),
-            *("-netdev", "user,id=net", "-device", f"{CARDS.get(card, card)},netdev=net"),
+            *("-netdev", f"{net},id=net", "-device", f"{CARDS.get(card, card)},netdev=net"),
             *("-device", "virtio-scsi-pci,id=scsi", "-device", "ahci,id=sata"),
         ]
         for key, value in config.items():

@@ -73,7 +73,7 @@ class TestProxmox(Vms):
     platform = Proxmox()
     options = NAMED
     bus = "scsi1"
-    chosen: ClassVar[dict[str, object]] = {"disks": "fast"}
+    chosen: ClassVar[dict[str, object]] = {"disks": "fast", "network_way": "given"}
 
 
 @pytest.mark.acceptance

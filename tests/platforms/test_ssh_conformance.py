@@ -44,7 +44,7 @@ class TestSsh(PlatformCases):
     def machine(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
         server = Sshd(tmp_path_factory.mktemp("sshd"))
         server.start()
-        cls.options = options_for(server, folder=str(server.folder))
+        cls.options = options_for(server, folder=str(server.folder), network_way="given")
         try:
             yield server
         finally:

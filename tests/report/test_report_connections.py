@@ -54,3 +54,9 @@ def test_it_says_what_was_used(network: Any, nic: Any, words: str) -> None:
 @given(placement=st.dictionaries(st.sampled_from(["network", "nic"]), plain))
 def test_no_record_makes_it_fail(placement: dict[str, Any]) -> None:
     assert isinstance(connection_words(placement), str)
+
+
+def test_a_network_that_tare_did_not_make_is_told_as_shared() -> None:
+    words = connection_words({"network": {"way": "given", "mtu": 9000, "address": "192.0.2.9"}})
+    assert words == "given (the host’s own network, which others share, packets of up to 9000 bytes)"
+    assert connection_words({"network": {"way": "given", "mtu": True}}).endswith("share)")

@@ -60,6 +60,8 @@ class Capabilities:
             ``reservation``, ``slice``.
         missing_knobs: Knob to the reason why the platform lacks it here, where it knows.
         network: The ways to a network that are open here; found out where a study needs one.
+        no_network: Why there is none, and what to do where there could be one; empty: nothing is
+            known.
         disk: How a machine gets a disk of its own (``mounted``, ``virtio-blk``, …); empty: not.
         no_disk: What to do where it gets none, and could; empty: nothing is known.
         toolbox: How a machine gets the applications (``tree``, ``disk``, or ``live``: they are in
@@ -78,6 +80,7 @@ class Capabilities:
     knobs: frozenset[str] = frozenset()
     missing_knobs: Mapping[str, str] = field(default_factory=dict)
     network: frozenset[str] = frozenset()
+    no_network: str = ""
     disk: frozenset[str] = frozenset()
     no_disk: str = ""
     toolbox: frozenset[str] = frozenset()

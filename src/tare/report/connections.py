@@ -10,6 +10,24 @@ from tare.analysis.formatting import format_quantity
 SWITCHES = {"openvswitch": "Open vSwitch", "routed": "routed"}
 
 
+GIVEN = "given"
+"""The way over a network that Tare did not make."""
+
+
+def is_given(placement: Mapping[str, Any]) -> bool:
+    """Return whether a machine was measured over a network that Tare did not make."""
+    network = placement.get("network")
+    return isinstance(network, Mapping) and network.get("way") == GIVEN
+
+
+def _unmade(network: Mapping[str, Any]) -> str:
+    if network.get("way") != GIVEN:
+        return ""
+    mtu = network.get("mtu")
+    longest = f", packets of up to {mtu} bytes" if type(mtu) is int else ""
+    return f" (the host’s own network, which others share{longest})"
+
+
 def connection_words(placement: Mapping[str, Any]) -> str:
     """Return what a machine's network card was, and what carried its packets; empty: no network.
 
@@ -19,7 +37,7 @@ def connection_words(placement: Mapping[str, Any]) -> str:
     network = placement.get("network")
     if not isinstance(network, Mapping) or not isinstance(network.get("way"), str):
         return ""
-    words = [network["way"]]
+    words = [f"{network['way']}{_unmade(network)}"]
     nic = placement.get("nic")
     if isinstance(nic, Mapping) and isinstance(nic.get("model"), str):
         queues = nic.get("queues")

@@ -16,7 +16,7 @@ from tare.analysis.model import (
     PlatformResult,
     RunData,
 )
-from tare.report.connections import connection_words
+from tare.report.connections import connection_words, is_given
 from tare.report.svg import legible
 from tare.report.tables import Column, Table
 from tare.report.words import NONE, marked, why_absent
@@ -286,6 +286,12 @@ NETWORKED = frozenset(
 )
 
 
+GIVEN_END = (
+    "a process on the arm’s host, over a network that Tare did not make: the path includes all "
+    "that is between the two computers, and others share it"
+)
+
+
 def _other_ends(run: RunData) -> str:
     """Say where what speaks with the machines over the network was; empty without any."""
     scenarios = _mapping(run.study.get("scenarios"))
@@ -293,6 +299,7 @@ def _other_ends(run: RunData) -> str:
         str(label): str(_mapping(spec).get("workload", label))
         for label, spec in _mapping(run.study.get("workloads")).items()
     }
+    given = {machine.arm for machine in run.machines if is_given(machine.placement)}
     found: dict[str, list[str]] = {}
     for cell in run.cells:
         if kinds.get(cell.workload, cell.workload) not in NETWORKED:
@@ -302,6 +309,8 @@ def _other_ends(run: RunData) -> str:
         if isinstance(peer, Mapping):
             on = peer.get("on")
             where = f"a machine on {on}" if on else "a machine on the same host"
+        elif cell.arm in given:
+            where = GIVEN_END
         among = found.setdefault(where, [])
         if cell.scenario not in among:
             among.append(cell.scenario)

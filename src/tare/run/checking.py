@@ -29,6 +29,7 @@ from tare.run.runhost.booted import mark_of, marks
 from tare.run.setup import Grounds, RunSetup, platform_of
 from tare.run.toolbox import study_needs, study_toolbox
 from tare.study.plan import ArmFacts, HostFacts, Plan, make_plan
+from tare.study.platform_options import GIVEN
 from tare.study.releases import release_words
 from tare.study.switching import Switching
 
@@ -244,8 +245,13 @@ async def prepare_arms(setup: RunSetup, study: Study, plan: Plan) -> dict[str, P
         PATIENCE_S, setup.say, "building what the guests boot, which is kept for the next run"
     )
     try:
-        # Machines that boot a live image have the toolbox in that.
-        need = {name for name in plan.arms if not _brings_toolbox(setup, study, name)}
+        # Machines that boot a live image have the toolbox in that; a peer of theirs has not.
+        need = {
+            name
+            for name in plan.arms
+            if not _brings_toolbox(setup, study, name)
+            or study.arms[name].options.wanted_network == GIVEN
+        }
         toolbox = await study_toolbox(setup, study) if need else None
         return {
             name: await _prepare(setup, plan, name, toolbox if name in need else None)
@@ -275,6 +281,8 @@ async def _prepare(setup: RunSetup, plan: Plan, arm: str, toolbox: ToolboxFiles 
         raise InputError(f"arm {arm}: {error.message}", error.hint) from error
     if toolbox is None:
         return prepared
+    if _brings_toolbox(setup, study, arm):
+        return dataclasses.replace(prepared, toolbox=toolbox)
     both = key_of({"boots": prepared.digest, "toolbox": toolbox.digest})
     return dataclasses.replace(prepared, toolbox=toolbox, digest=both)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tare.errors import InputError
 from tare.platforms.linux.network import ALONE, chosen_way
 from tare.platforms.vendors.offer import LIVE
+from tare.study.platform_options import GIVEN
 from tare.study.quantities import format_size
 from tare.workloads.mapreduce.sizes import sizes_for
 from tare.workloads.needs import needs_of, needs_of_loads
@@ -15,7 +16,10 @@ from tare.workloads.needs import needs_of, needs_of_loads
 if TYPE_CHECKING:
     from tare.platforms.contract import Capabilities
     from tare.study.model import Study
+    from tare.study.scenario import Scenario
     from tare.workloads.contract import Need, Workload
+
+NOT_GIVEN = "which `network-way: given` is not"
 
 
 def lacking(
@@ -79,7 +83,20 @@ def lacking_loads(
             reason = unmet(study, arm, offered, frozenset({"network", "bridged"}))
             if reason:
                 found.setdefault(name, f"its link needs {reason}")
+        if reason := _beyond_given(scenario, offered):
+            found.setdefault(name, reason)
     return found
+
+
+def _beyond_given(scenario: Scenario, offered: Capabilities) -> str:
+    """Return why machines on a network that Tare did not make cannot have a scenario."""
+    if offered.network != {GIVEN}:
+        return ""
+    if scenario.cluster is not None and scenario.cluster.external is None:
+        return f"its cluster needs a network of Tare's own, {NOT_GIVEN}"
+    if any(machine.on for machine in scenario.machines.values()):
+        return f"its machines on several hosts need a network of Tare's own, {NOT_GIVEN}"
+    return ""
 
 
 def unmet(study: Study, arm: str, offered: Capabilities, needs: frozenset[Need]) -> str:
@@ -99,11 +116,15 @@ def unmet(study: Study, arm: str, offered: Capabilities, needs: frozenset[Need])
         return f"a disk of the machine's own, which {platform} cannot give here{instead}"
     if "disk" in needs and not study.shape_of(arm).disk:
         return "a disk of the machine's own: write `shape: {disk: 1GiB}`"
+    if "network" in needs and not offered.network and offered.no_network:
+        return f"a network: {offered.no_network}"
     if "network" in needs:
         try:
             way = chosen_way(study.arms[arm].options, offered.network)
         except InputError as error:
             return f"a network: {error.message}"
+        if "bridged" in needs and way == GIVEN:
+            return f"a network of Tare's own, with whatever is beyond it, {NOT_GIVEN}"
         if "bridged" in needs and way in ALONE:
             return (
                 f"a network on which its machine reaches others, which `{way}` is not: run as root"

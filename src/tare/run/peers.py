@@ -18,6 +18,7 @@ from tare.errors import InputError, MachineFault, TareError, WorkloadFault
 from tare.hosts import start_owned
 from tare.platforms.linux.network import (
     ALONE,
+    UNMADE,
     Link,
     Network,
     SpanningNetwork,
@@ -92,14 +93,16 @@ async def connected(
     offered = frozenset.intersection(
         *[(await offered_network(context, ways))[0] for context in contexts]
     )
-    if several or link is not None:
+    if link is not None:
+        offered -= UNMADE
+    elif several:
         offered -= ALONE
     try:
         way = chosen_way(options, offered)
     except InputError as error:
         raise MachineFault(error.message, error.hint) from error
     switching = options.wanted_switch
-    making = spanning_network(contexts, way not in ALONE, switching=switching, link=link)
+    making = spanning_network(contexts, way not in UNMADE, switching=switching, link=link)
     async with making as whole:
         yield Connection(whole, contexts[0].host.name, way)
 

@@ -65,4 +65,4 @@ def connected_by(place: Place, spec: MachineSpec) -> dict[str, Any]:
         return {}
     whole = place.connection.whole
     link = whole.links[spec.name]
-    return {"network": {"way": link.way, "address": link.address, **whole.facts}}
+    return {"network": {"way": link.way, "address": link.address, **link.facts, **whole.facts}}

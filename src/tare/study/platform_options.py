@@ -12,6 +12,8 @@ from tare.study.switching import Switching
 
 AUTO = "auto"
 """The way to a network that an arm leaves to its platform."""
+GIVEN = "given"
+"""The way over the network that a machine has already, which Tare did not make."""
 
 
 class WantedScheduling(Protocol):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tare.errors import InputError
 from tare.platforms.contract import SUBJECT, Context, Platform, PlatformOptions, Shape
-from tare.platforms.linux.network import ALONE, chosen_way, offered_network, spanning_network
+from tare.platforms.linux.network import UNMADE, chosen_way, offered_network, spanning_network
 from tare.run.peers import Connection
 from tare.testing.machines import SECOND, Machines, Running
 
@@ -64,7 +64,7 @@ class Kind:
         ways = self.platform.stated(self.options).network
         offered, _ = await offered_network(self.context, ways)
         try:
-            return chosen_way(self.options, offered - ALONE)
+            return chosen_way(self.options, offered - UNMADE)
         except InputError:
             return ""
 

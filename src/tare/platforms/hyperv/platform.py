@@ -22,7 +22,7 @@ from tare.platforms.hyperv.server import Server
 from tare.platforms.hyperv.session import HypervSession, load
 from tare.platforms.hyperv.vm import HypervVm, wanted_of
 from tare.platforms.linux.writes import FOLDER
-from tare.platforms.vendors.offer import CHANNEL, LIVE, NOTES
+from tare.platforms.vendors.offer import CHANNEL, LIVE, NOTES, dialling_network
 from tare.platforms.vendors.options import ANY
 from tare.platforms.vendors.own_disk import Bus
 from tare.platforms.vendors.platform import (
@@ -79,7 +79,7 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
     def stated(self, options: HypervOptions) -> Statement:
         """Return what Hyper-V offers; nothing is tried for it."""
         emulated = {"emulated"} if options.generation == 1 else set()
-        return Statement(
+        stated = Statement(
             capabilities=Capabilities(
                 pinning=False,
                 max_vcpus=0,
@@ -116,6 +116,7 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
             boot_s=40.0,
             emulated_boot_s=120.0,
         )
+        return dialling_network(stated, options)
 
     def disk_bus(self, options: HypervOptions) -> Bus:
         """Return how VMs get the disk that their shape asks for."""

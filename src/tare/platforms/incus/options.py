@@ -12,7 +12,13 @@ from pydantic import AfterValidator, Field, model_validator
 from tare.errors import InputError
 from tare.platforms.scheduled_options import ScheduledOptions, refused, subject_scheduling
 from tare.platforms.scheduling import Scheduling
-from tare.platforms.vendors.options import VendorOptions, is_address, unnamed, whole
+from tare.platforms.vendors.options import (
+    VendorOptions,
+    is_address,
+    named_given,
+    unnamed,
+    whole,
+)
 from tare.platforms.vendors.tls import verifying
 from tare.study.forms import NAME, WORD, Form
 
@@ -142,6 +148,7 @@ class IncusOptions(VendorOptions, ScheduledOptions):
         only_vm = {
             "image": self.image is not None,
             "network": self.network is not None,
+            "network-way": self.network_way is not None,
             "accelerator": self.accelerator == "tcg",
             "hugepages": self.hugepages,
         }
@@ -185,7 +192,7 @@ class IncusOptions(VendorOptions, ScheduledOptions):
 
     def faults(self, look: bool) -> Iterable[tuple[str, str]]:
         """Return what no arm can do without, and what of it cannot be used."""
-        found = [*super().faults(look)]
+        found = [*super().faults(look), *named_given(self.network)]
         if not self.is_container:
             found += unnamed(self.image, "`image: tare-live`")
         if self.address and self.credentials is None:

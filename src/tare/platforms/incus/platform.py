@@ -46,9 +46,11 @@ from tare.platforms.linux.writes import FOLDER
 from tare.platforms.vendors.offer import (
     CHANNEL,
     LIVE,
+    NO_NETWORK,
     NOTES,
     NOTES_WITHOUT,
     SWAP_UNTOLD,
+    dialling_network,
 )
 from tare.platforms.vendors.own_disk import Bus
 from tare.platforms.vendors.platform import Order, Seen, VendorPlatform, image_named, require_cpus
@@ -271,6 +273,7 @@ def _stated_container(options: IncusOptions) -> Statement:
             knobs=KNOBS,
             missing_knobs=MISSING_KNOBS,
             no_realtime="" if options.privileged else UNPRIVILEGED,
+            no_network=NO_NETWORK,
         ),
         elsewhere=bool(options.address),
         kernel="the host's own",
@@ -286,7 +289,7 @@ def _stated_container(options: IncusOptions) -> Statement:
 
 def _stated_vm(options: IncusOptions) -> Statement:
     tcg = options.accelerator == "tcg"
-    return Statement(
+    stated = Statement(
         capabilities=Capabilities(
             pinning=True,
             max_vcpus=0,
@@ -325,3 +328,4 @@ def _stated_vm(options: IncusOptions) -> Statement:
         emulated_boot_s=120.0,
         runs_as="its own product starts it: QEMU as a user of its own",
     )
+    return dialling_network(stated, options)

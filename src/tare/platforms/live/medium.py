@@ -16,7 +16,7 @@ from pathlib import Path
 from tare.errors import InputError
 from tare.identity import identity
 from tare.platforms.vendors.callback import KEY_BYTES, VERSION
-from tare.platforms.vendors.configuration import configuration_in, picture
+from tare.platforms.vendors.configuration import TELLS_NETWORK, configuration_in, picture
 from tare.platforms.vendors.options import Place, place_of
 from tare.platforms.vendors.secret import Secret
 from tare.platforms.vendors.tls import OwnCertificate, served
@@ -66,6 +66,8 @@ def make_medium(out: Path, callback: Place) -> None:
         "key": secrets.token_hex(KEY_BYTES),
         # One boot is one batch: when the host is done, the machine starts anew.
         "again": True,
+        # The same medium serves arms that go over the network, and others.
+        **TELLS_NETWORK,
     }
     try:
         _write(out, picture(told))

@@ -8,9 +8,10 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from tare.platforms.given import GivenOptions
 from tare.platforms.live.medium import read_medium
 from tare.platforms.vendors.options import place_of
-from tare.study.platform_options import PlatformOptions, fault_of
+from tare.study.platform_options import fault_of
 from tare.study.quantities import Duration
 
 ANY = "MEDIUM"
@@ -22,7 +23,7 @@ def _is_place(text: str) -> str:
     return text
 
 
-class LiveOptions(PlatformOptions):
+class LiveOptions(GivenOptions):
     """Options of the platform ``bare-live``."""
 
     medium: str = Field(

@@ -24,6 +24,7 @@ from tare.platforms.contract import (
     Verdict,
     Write,
 )
+from tare.platforms.given import Joining, joining, with_given
 from tare.platforms.linux.process_machine import owned_directory
 from tare.platforms.linux.writes import FOLDER
 from tare.platforms.live.knock import knocks
@@ -61,7 +62,7 @@ class BareLive(Platform[LiveOptions]):
 
     def stated(self, options: LiveOptions) -> Statement:
         """Return what it offers; nothing is tried for it."""
-        return Statement(
+        stated = Statement(
             capabilities=Capabilities(
                 pinning=False,
                 max_vcpus=MAX_VCPUS,
@@ -72,7 +73,6 @@ class BareLive(Platform[LiveOptions]):
                     "them; its memory is all that it has",
                     "it is booted anew for each batch; somebody or its firmware has to see that it "
                     "starts from the live image",
-                    "workloads over the network are skipped",
                     TOOLBOX,
                 ),
                 no_disk="the machine's disks are its owner's, and Tare formats none of them",
@@ -92,6 +92,8 @@ class BareLive(Platform[LiveOptions]):
             emulated_boot_s=120.0,
             runs_as="the live image's only user, root; the machine runs nothing else",
         )
+        over = "the network that it dials back over (the medium's `callback`)"
+        return with_given(stated, options, where="to a machine that boots by itself", over=over)
 
     def writes(self, options: LiveOptions) -> tuple[Write, ...]:
         """Return what is made here; in the machine nothing is: the live image is in memory."""
@@ -153,7 +155,13 @@ class BareLive(Platform[LiveOptions]):
             caller = held.enter_context(door.expected(spec.name, medium.key))
             there = _There(caller.channel, virtual=options.virtual)
             machine = LiveMachine(
-                spec.name, there, caller.channel, held.pop_all(), options, spec.shape.vcpus
+                spec.name,
+                there,
+                caller.channel,
+                held.pop_all(),
+                options,
+                spec.shape.vcpus,
+                joining(context.host, spec),
             )
         await machine.bring_up()
         return machine
@@ -169,6 +177,7 @@ class LiveMachine(VendorMachine):
         held: What is given back in the end: the door and the folder.
         options: The arm's options.
         vcpus: How many of its CPUs are measured on.
+        joining: How it joins the network that it dials over; None: it is measured over none.
     """
 
     def __init__(
@@ -179,8 +188,9 @@ class LiveMachine(VendorMachine):
         held: AsyncExitStack,
         options: LiveOptions,
         vcpus: int,
+        joining: Joining | None,
     ) -> None:
-        super().__init__(name, there, channel, held, power_off_s=RESTART_S)
+        super().__init__(name, there, channel, held, power_off_s=RESTART_S, joining=joining)
         self._patience_s = options.patience
         self._vcpus = vcpus
 

@@ -21,7 +21,7 @@ from tare.platforms.ovirt.making import Making, bus_of, words_of
 from tare.platforms.ovirt.options import KNOBS, OvirtOptions
 from tare.platforms.ovirt.session import OvirtSession, load
 from tare.platforms.ovirt.vm import OvirtVm
-from tare.platforms.vendors.offer import CHANNEL, LIVE, NOTES, SWAP_UNTOLD
+from tare.platforms.vendors.offer import CHANNEL, LIVE, NOTES, SWAP_UNTOLD, dialling_network
 from tare.platforms.vendors.options import ANY
 from tare.platforms.vendors.own_disk import Bus
 from tare.platforms.vendors.platform import (
@@ -79,7 +79,7 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
 
     def stated(self, options: OvirtOptions) -> Statement:
         """Return what oVirt offers; nothing is tried for it."""
-        return Statement(
+        stated = Statement(
             capabilities=Capabilities(
                 pinning=True,
                 max_vcpus=0,
@@ -115,6 +115,7 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
             boot_s=40.0,
             emulated_boot_s=120.0,
         )
+        return dialling_network(stated, options)
 
     def disk_bus(self, options: OvirtOptions) -> Bus:
         """Return how VMs get the disk that their shape asks for."""

@@ -33,7 +33,7 @@ from tare.platforms.proxmox.vm import (
     settings,
 )
 from tare.platforms.vendors.faults import Refused
-from tare.platforms.vendors.offer import CHANNEL, LIVE, NOTES, SWAP_UNTOLD
+from tare.platforms.vendors.offer import CHANNEL, LIVE, NOTES, SWAP_UNTOLD, dialling_network
 from tare.platforms.vendors.options import ANY
 from tare.platforms.vendors.own_disk import Bus
 from tare.platforms.vendors.platform import (
@@ -107,7 +107,7 @@ class Proxmox(VendorPlatform[ProxmoxOptions, ProxmoxSession]):
     def stated(self, options: ProxmoxOptions) -> Statement:
         """Return what Proxmox offers; nothing is tried for it."""
         bus = own_bus(options)
-        return Statement(
+        stated = Statement(
             capabilities=Capabilities(
                 pinning=True,
                 max_vcpus=0,
@@ -142,6 +142,7 @@ class Proxmox(VendorPlatform[ProxmoxOptions, ProxmoxSession]):
             boot_s=30.0,
             emulated_boot_s=120.0,
         )
+        return dialling_network(stated, options)
 
     def disk_bus(self, options: ProxmoxOptions) -> Bus | None:
         """Return how VMs get the disk that their shape asks for."""

@@ -11,9 +11,11 @@ from typing import Any
 from tare.agent.client import Hello
 from tare.errors import TareError
 from tare.hosts import Host
+from tare.hosts.address_pair import AddressPair
 from tare.hosts.begun import begun
 from tare.hosts.trace.threads import run_delay, threads_of
 from tare.platforms.contract import Machine
+from tare.platforms.given import Joining
 from tare.platforms.linux.process_machine import ProcessMachine, any_stopped
 from tare.platforms.qemu.carrier import Carrier
 from tare.platforms.qemu.cost import qemu_cost
@@ -28,6 +30,8 @@ class SshMachine(Machine):
         host: That host.
         boot: Which boot of the machine it is, by its kernel's id.
         found: What the machine shows of itself, for the record.
+        addresses: Those of the connection: as they are seen here, and as the machine tells them.
+        joining: How it joins the network of that connection; None: it is measured over none.
         held: What to give back once the agent has ended: the connection, the agent's copy.
     """
 
@@ -39,6 +43,8 @@ class SshMachine(Machine):
         host: Host,
         boot: str,
         found: Mapping[str, str],
+        addresses: tuple[AddressPair, AddressPair],
+        joining: Joining | None,
         held: AsyncExitStack,
     ) -> None:
         self.name = inner.name
@@ -50,6 +56,8 @@ class SshMachine(Machine):
         self._host = host
         self._boot = boot
         self._found = found
+        self._addresses = addresses
+        self._joining = joining
         self._held = held
         self._stopping: asyncio.Future[None] | None = None
 
@@ -59,6 +67,8 @@ class SshMachine(Machine):
         carrier = {} if self._carrier is None else {"carrier": {"pid": self._carrier.pid}}
         told = {"boot": self._boot, "found": dict(self._found), **carrier}
         self.applied = {**self._inner.applied, **told}
+        if self._joining is not None:
+            await self._joining.join(self.name, *self._addresses, hello.proof)
         return hello
 
     async def stop(self) -> None:

@@ -9,9 +9,10 @@ from typing import Annotated, ClassVar
 from pydantic import AfterValidator, Field
 
 from tare.hosts.ssh.options import SshOptions, options_for
+from tare.platforms.given import ASK, GivenOptions
 from tare.study.forms import host_alone
 from tare.study.hosting import Login
-from tare.study.platform_options import PlatformOptions, fault_of
+from tare.study.platform_options import fault_of
 from tare.study.quantities import Duration
 
 ANY = "ADDRESS"
@@ -25,7 +26,7 @@ def _absolute(value: str) -> str:
     return value
 
 
-class SshArmOptions(PlatformOptions, Login):
+class SshArmOptions(GivenOptions, Login):
     """Options of the platform ``ssh``."""
 
     ssh: Annotated[str, AfterValidator(host_alone)] = Field(
@@ -53,6 +54,7 @@ class SshArmOptions(PlatformOptions, Login):
         "password": "it has no place in a study: write `password-env` or `password-file`",
         "identity": "write `key`",
         "on-host": "write `on`",
+        "network": f"write {ASK} to measure over the network that SSH reaches it by",
     }
 
     def faults(self, look: bool) -> Iterable[tuple[str, str]]:

@@ -8,8 +8,9 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from tare.errors import InputError, TareError
+from tare.errors import InputError, MachineFault, TareError
 from tare.hosts import start_owned
+from tare.hosts.address_pair import AddressPair
 from tare.hosts.grants import granted_cpus
 from tare.hosts.ledger.nested import AFAR
 from tare.hosts.trace.threads import threads_of
@@ -28,8 +29,10 @@ from tare.platforms.contract import (
     Verdict,
     Write,
 )
+from tare.platforms.given import joining, require_direct, with_given
 from tare.platforms.linux.disk import disk_variable, mounted_disk, require_room
 from tare.platforms.linux.held_scheduling import Scheduled
+from tare.platforms.linux.network import VARIABLE
 from tare.platforms.linux.process_machine import (
     CONSOLE,
     ProcessMachine,
@@ -85,7 +88,7 @@ class Ssh(Platform[SshArmOptions]):
 
     def stated(self, options: SshArmOptions) -> Statement:
         """Return what machines that exist offer; nothing is tried for it."""
-        return Statement(
+        stated = Statement(
             runs_as="the user of the SSH connection, who alone can reach the machine",
             capabilities=Capabilities(
                 pinning=False,
@@ -100,7 +103,6 @@ class Ssh(Platform[SshArmOptions]):
                     "them",
                     "memory is not limited to the shape: the workloads share the machine's own",
                     "disk and toolbox need root in the machine, by its user or by `sudo`",
-                    "workloads over the network are skipped: no network is made to it",
                 ),
             ),
             elsewhere=True,
@@ -116,6 +118,8 @@ class Ssh(Platform[SshArmOptions]):
             boot_s=options.reboot_patience / 4 if options.reboot else 3.0,
             emulated_boot_s=options.reboot_patience if options.reboot else 10.0,
         )
+        over = "the network that SSH reaches it by"
+        return with_given(stated, options, where="to a machine that exists", over=over)
 
     def writes(self, options: SshArmOptions) -> tuple[Write, ...]:
         """Return what is made in the machine, which is there already."""
@@ -138,6 +142,7 @@ class Ssh(Platform[SshArmOptions]):
             async with reached(context, options.way, options.folder) as there:
                 seen = await look(there.host, str(there.host.agent))
                 cpus = len(there.host.topology().online)
+                addresses = there.host.addresses
             carrier = await find_carrier(context.host, seen.uuid)
         except (TareError, OSError) as error:
             told = error if isinstance(error, TareError) else TareError(str(error))
@@ -150,6 +155,8 @@ class Ssh(Platform[SshArmOptions]):
             no_disk="" if seen.root else BECOME_ROOT,
             no_realtime="" if seen.may_be_realtime else NO_REALTIME,
         )
+        if options.network_way is not None:
+            able = replace(able, no_network=_translated(options.way.name, *addresses))
         versions = {"linux": seen.kernel}
         if options.reboot and not seen.root:
             reason = f"{options.way.name} cannot be rebooted without root there"
@@ -208,9 +215,12 @@ class Ssh(Platform[SshArmOptions]):
                 await reboot(there.host, options.reboot_patience)
             seen = await look(there.host, str(there.host.agent))
             carrier = await find_carrier(context.host, seen.uuid)
-            inner = await _agent_in(there, seen, spec)
+            join = joining(context.host, spec)
+            inner = await _agent_in(there, seen, spec, {} if join is None else _told(there, spec))
             return SshMachine(
                 inner,
+                addresses=there.host.addresses,
+                joining=join,
                 carrier=carrier,
                 host=context.host,
                 boot=there.host.boot_id(),
@@ -219,8 +229,37 @@ class Ssh(Platform[SshArmOptions]):
             )
 
 
-async def _agent_in(there: Reached, seen: Look, spec: MachineSpec) -> ProcessMachine:
-    """Start the agent as a process of the machine, with the disk and the toolbox it needs."""
+def _translated(name: str, seen: AddressPair, inside: AddressPair) -> str:
+    """Return why a machine is not measured over the network that SSH reaches it by, or nothing."""
+    try:
+        require_direct(name, seen, inside)
+    except MachineFault as fault:
+        return f"{fault.message}; {fault.hint}"
+    return ""
+
+
+def _told(there: Reached, spec: MachineSpec) -> dict[str, str]:
+    """Return what tells an agent by which of the machine's addresses it is reached.
+
+    Raises:
+        MachineFault: Something between translates addresses.
+    """
+    seen, inside = there.host.addresses
+    require_direct(spec.name, seen, inside)
+    return {VARIABLE: f"{seen.there}/32"}
+
+
+async def _agent_in(
+    there: Reached, seen: Look, spec: MachineSpec, told: Mapping[str, str]
+) -> ProcessMachine:
+    """Start the agent as a process of the machine, with the disk and the toolbox it needs.
+
+    Args:
+        there: The machine.
+        seen: What it shows.
+        spec: What it is to be.
+        told: What the agent's environment has besides.
+    """
     host, context = there.host, there.context
     async with AsyncExitStack() as held:
         await held.enter_async_context(owned_directory(host, context.ledger, spec.workdir))
@@ -235,7 +274,7 @@ async def _agent_in(there: Reached, seen: Look, spec: MachineSpec) -> ProcessMac
             context.ledger,
             [str(host.agent), "serve"],
             log=log,
-            env={**disk_variable(disk), **tools},
+            env={**disk_variable(disk), **tools, **told},
             cpus=granted_cpus(host.topology().online, context.ledger, (), spec.shape.vcpus),
         )
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from tare.agent.channel import StreamChannel
 from tare.errors import InputError
+from tare.hosts.address_pair import UNKNOWN, AddressPair, of_transport
 from tare.platforms.vendors.options import Place
 from tare.platforms.vendors.secret import Secret
 from tare.platforms.vendors.tls import OwnCertificate, own_certificate
@@ -36,6 +37,8 @@ class DialledChannel:
     def __init__(self) -> None:
         self.ended = asyncio.Event()
         """Set once the agent is gone, or the channel was closed."""
+        self.addresses = UNKNOWN
+        """Those of the agent's connection, as they are seen here."""
         self._there: asyncio.Future[StreamChannel] = asyncio.get_running_loop().create_future()
 
     @property
@@ -43,8 +46,9 @@ class DialledChannel:
         """Whether the agent has dialled in."""
         return self._there.done() and not self._there.cancelled()
 
-    def connect(self, channel: StreamChannel) -> None:
-        """Take the agent's connection."""
+    def connect(self, channel: StreamChannel, addresses: AddressPair = UNKNOWN) -> None:
+        """Take the agent's connection, and note between which addresses it is."""
+        self.addresses = addresses
         self._there.set_result(channel)
 
     async def receive(self) -> bytes:
@@ -172,7 +176,8 @@ class Door:
                 line = await reader.readuntil(b"\n")
             channel = self._claimed(line)
             if channel is not None:
-                channel.connect(StreamChannel(reader, writer))
+                addresses = of_transport(writer.get_extra_info)
+                channel.connect(StreamChannel(reader, writer), addresses)
                 kept = True
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass

@@ -15,6 +15,8 @@ FILE = "TARE.JSN"
 SECTOR = 2048
 DESCRIPTOR, TERMINATOR, LITTLE, BIG, ROOT, CONTENT = range(16, 22)
 """The sectors: volume descriptor, its end, the two path tables, the root directory, the file."""
+TELLS_NETWORK = {"given": True}
+"""What has an agent tell of the interface over which it dials."""
 MOST_BYTES = 1 << 20
 LEAST_SECTORS = 512
 """A mebibyte in all: some platforms take no smaller disk, and pad what they take."""

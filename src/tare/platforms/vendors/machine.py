@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 from tare.agent.client import AgentClient
 from tare.errors import MachineFault, TareError
 from tare.events.hypervisor import HypervisorFigures
+from tare.hosts.address_pair import AddressPair
 from tare.hosts.begun import begun
 from tare.platforms.contract import Machine
+from tare.platforms.given import Joining, own_address
 from tare.platforms.guest_hello import first_hello
 from tare.platforms.vendors.callback import DialledChannel
 from tare.platforms.vendors.faults import named
@@ -38,6 +40,7 @@ class VendorMachine(Machine):
         held: What is given back when it is gone: the session, the ledger's entry, the door.
         power_off_s: Seconds that the guest may take to switch itself off.
         disk: The disk of its own that it was given; None: none.
+        joining: How it joins the network that it dials over; None: it is measured over none.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class VendorMachine(Machine):
         *,
         power_off_s: float = 10.0,
         disk: OwnDisk | None = None,
+        joining: Joining | None = None,
     ) -> None:
         self.name = name
         self.agent = AgentClient(channel, name=name)
@@ -59,6 +63,7 @@ class VendorMachine(Machine):
         self._held = held
         self._power_off_s = power_off_s
         self._disk = disk
+        self._joining = joining
         self._answered = False
         self._watcher: asyncio.Task[None] | None = None
         self._stopping: asyncio.Future[None] | None = None
@@ -89,6 +94,9 @@ class VendorMachine(Machine):
             why = why or self._disk.unlike(hello.proof)
         if why:
             raise MachineFault(f"{self.name}: {why}")
+        if self._joining is not None:
+            inside = AddressPair(there=own_address(hello.proof))
+            await self._joining.join(self.name, self._channel.addresses, inside, hello.proof)
         return hello
 
     async def _watch(self) -> None:

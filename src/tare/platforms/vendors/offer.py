@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from tare.platforms.given import with_given
 from tare.platforms.statement import Capabilities
 
-NO_NETWORK = "workloads over the network are skipped: Tare makes no network on that host"
+dialling_network = partial(
+    with_given, where="on that host", over="the network that agents dial back over (`callback`)"
+)
+"""Returns a statement with the network that an arm asks for; see :func:`with_given`."""
 LIVE = "live"
 """How machines that boot the live image get the toolbox: it is in that image."""
 LIVE_MEMORY = 1 << 30
@@ -26,10 +32,14 @@ SWAP_UNTOLD = (
 )
 DIALS = "the agent dials back to `callback` over TLS, with a key of its own on a CD (TARE-CFG)"
 CHANNEL = "TLS, dialled by the agent to `callback`"
-NOTES = (NO_NETWORK, TOOLBOX, OWN_DISK, WITHHELD)
+NOTES = (TOOLBOX, OWN_DISK, WITHHELD)
 """What is said alike of virtual machines of every hypervisor that is reached by its API."""
 NO_DISK = "machines have no disk of their own and no toolbox: workloads that need one are skipped"
-NOTES_WITHOUT = (NO_NETWORK, NO_DISK, WITHHELD)
+NO_NETWORK = (
+    "a container has no network of its own, as the server's proxy carries the agent's "
+    "conversation; VMs have one (`type: vm`)"
+)
+NOTES_WITHOUT = (f"workloads over the network are skipped: {NO_NETWORK}", NO_DISK, WITHHELD)
 """The same of containers, which boot no live image."""
 
 

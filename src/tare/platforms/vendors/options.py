@@ -10,10 +10,11 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field
 
+from tare.platforms.given import ASK, GivenOptions
 from tare.platforms.vendors.credentials import credentials
 from tare.platforms.vendors.tls import verifying
 from tare.study.forms import Form, host_alone
-from tare.study.platform_options import PlatformOptions, fault_of
+from tare.study.platform_options import GIVEN, fault_of
 
 ANY = "ADDRESS"
 """What stands for the address where none is meant: in the docs and for the doctor."""
@@ -73,7 +74,7 @@ def _is_place(text: str) -> str:
     return text
 
 
-class VendorOptions(PlatformOptions):
+class VendorOptions(GivenOptions):
     """What every such platform's options begin with."""
 
     instead: ClassVar[Mapping[str, str]] = {
@@ -89,6 +90,7 @@ class VendorOptions(PlatformOptions):
         ),
         "template": "VMs are made anew: name what they boot by `image`",
         **dict.fromkeys(("iso", "boot"), "write `image`"),
+        "network": f"write {ASK} to measure over the network that agents dial back over",
         **dict.fromkeys(
             ("cpus", "vcpus", "cores", "memory", "disk"), "write it within `shape: {…}`"
         ),
@@ -168,6 +170,18 @@ class VendorOptions(PlatformOptions):
         if look and self.ca is not None:
             found += fault_of("ca", lambda: verifying(self.ca))
         return found
+
+
+def named_given(network: str | None) -> tuple[tuple[str, str], ...]:
+    """Return, as :meth:`PlatformOptions.faults` does, that a way stands where a name belongs.
+
+    Args:
+        network: The network of the maker's that an arm names.
+    """
+    if network != GIVEN:
+        return ()
+    why = f"names the network that machines are attached to; to measure over it, write {ASK}"
+    return (("network", why),)
 
 
 def unnamed(image: str | None, like: str) -> tuple[tuple[str, str], ...]:

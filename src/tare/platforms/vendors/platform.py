@@ -24,9 +24,10 @@ from tare.platforms.contract import (
     Shape,
     Verdict,
 )
+from tare.platforms.given import joining
 from tare.platforms.linux.process_machine import owned_directory
 from tare.platforms.vendors.callback import Doors
-from tare.platforms.vendors.configuration import picture
+from tare.platforms.vendors.configuration import TELLS_NETWORK, picture
 from tare.platforms.vendors.faults import named
 from tare.platforms.vendors.machine import VendorMachine
 from tare.platforms.vendors.options import ANY, VendorOptions
@@ -270,10 +271,11 @@ class VendorPlatform(Platform[V], Generic[V, S]):
             session.hide(caller.key)
             disk = own_disk(spec.shape.disk, self.disk_bus(options))
             told = scratch_words(disk.size) if disk is not None else {}
+            join = joining(context.host, spec)
             order = Order(
                 options,
                 spec,
-                {**caller.configuration, **told},
+                {**caller.configuration, **told, **({} if join is None else TELLS_NETWORK)},
                 context.ledger,
                 AsyncExitStack(),
                 context.agent,
@@ -297,6 +299,7 @@ class VendorPlatform(Platform[V], Generic[V, S]):
                 held.pop_all(),
                 power_off_s=options.power_off,
                 disk=disk,
+                joining=join,
             )
         await machine.bring_up()
         return machine

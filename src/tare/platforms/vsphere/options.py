@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from tare.platforms.vendors.options import VendorOptions
+from tare.platforms.vendors.options import VendorOptions, named_given
 
 Devices = Literal["paravirtual", "emulated"]
 LEAST_SHARES, MOST_SHARES = 1, 1_000_000
@@ -115,6 +115,10 @@ class VsphereOptions(VendorOptions):
                 "`reserve-memory: true`"
             )
         return self
+
+    def faults(self, look: bool) -> Iterable[tuple[str, str]]:
+        """Return what no arm can do without, and what of it cannot be used."""
+        return (*super().faults(look), *named_given(self.network))
 
     @property
     def wanted_devices(self) -> str:

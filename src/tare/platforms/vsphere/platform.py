@@ -19,7 +19,7 @@ from tare.platforms.contract import (
     Write,
 )
 from tare.platforms.linux.writes import FOLDER
-from tare.platforms.vendors.offer import CHANNEL, LIVE, NOTES
+from tare.platforms.vendors.offer import CHANNEL, LIVE, NOTES, dialling_network
 from tare.platforms.vendors.options import ANY
 from tare.platforms.vendors.own_disk import Bus
 from tare.platforms.vendors.platform import Order, Seen, VendorPlatform
@@ -70,7 +70,7 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
 
     def stated(self, options: VsphereOptions) -> Statement:
         """Return what ESXi offers; nothing is tried for it."""
-        return Statement(
+        stated = Statement(
             capabilities=Capabilities(
                 pinning=True,
                 max_vcpus=0,
@@ -102,6 +102,7 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
             boot_s=60.0,
             emulated_boot_s=60.0,
         )
+        return dialling_network(stated, options)
 
     def disk_bus(self, options: VsphereOptions) -> Bus:
         """Return how virtual machines get the disk that their shape asks for."""

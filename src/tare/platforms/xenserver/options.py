@@ -9,7 +9,7 @@ from pydantic import Field
 
 from tare.platforms.scheduled_options import ScheduledOptions, refused, subject_scheduling
 from tare.platforms.scheduling import Scheduling
-from tare.platforms.vendors.options import VendorOptions, unnamed
+from tare.platforms.vendors.options import VendorOptions, named_given, unnamed
 
 KNOBS = frozenset({"weight", "cap"})
 UNKNOWN = ("policy", "nice", "reservation", "slice", "period")
@@ -65,7 +65,8 @@ class XenserverOptions(VendorOptions, ScheduledOptions):
 
     def faults(self, look: bool) -> Iterable[tuple[str, str]]:
         """Return what no arm can do without, and what of it cannot be used."""
-        return (*super().faults(look), *unnamed(self.image, "`image: tare-live.iso`"))
+        image = unnamed(self.image, "`image: tare-live.iso`")
+        return (*super().faults(look), *named_given(self.network), *image)
 
     @property
     def wanted_devices(self) -> str:

@@ -16,7 +16,7 @@ from tare.platforms.contract import (
     Write,
 )
 from tare.platforms.linux.writes import FOLDER
-from tare.platforms.vendors.offer import CHANNEL, LIVE, NOTES
+from tare.platforms.vendors.offer import CHANNEL, LIVE, NOTES, dialling_network
 from tare.platforms.vendors.options import ANY
 from tare.platforms.vendors.own_disk import Bus
 from tare.platforms.vendors.platform import (
@@ -74,7 +74,7 @@ class Xenserver(VendorPlatform[XenserverOptions, XenSession]):
 
     def stated(self, options: XenserverOptions) -> Statement:
         """Return what XenServer offers; nothing is tried for it."""
-        return Statement(
+        stated = Statement(
             capabilities=Capabilities(
                 pinning=True,
                 max_vcpus=0,
@@ -108,6 +108,7 @@ class Xenserver(VendorPlatform[XenserverOptions, XenSession]):
             boot_s=40.0,
             emulated_boot_s=120.0,
         )
+        return dialling_network(stated, options)
 
     def disk_bus(self, options: XenserverOptions) -> Bus:
         """Return how VMs get the disk that their shape asks for."""

@@ -12,12 +12,19 @@ from tare.platforms.linux.network.spanning import SpanningNetwork, owned_network
 from tare.platforms.linux.network.subnets import choose_subnet, free_subnet, networks_in
 from tare.platforms.linux.network.switches import lacking_switch
 from tare.platforms.linux.network.tracking import Tracked, warnings
-from tare.platforms.linux.network.ways import ALONE, chosen_way, offered_network, with_network
+from tare.platforms.linux.network.ways import (
+    ALONE,
+    UNMADE,
+    chosen_way,
+    offered_network,
+    with_network,
+)
 
 __all__ = [
     "ALONE",
     "MTU",
     "SERVED",
+    "UNMADE",
     "VARIABLE",
     "Link",
     "Network",

@@ -276,6 +276,19 @@ class Network:
         self._common.links[machine] = link
         return link
 
+    def given(self, machine: str, address: str, peer: str, mtu: int) -> Link:
+        """Return the link of a machine over the network that it has already; nothing is made.
+
+        Args:
+            machine: Its name.
+            address: Its own address, under which the peer reaches it.
+            peer: The address under which it reaches the peer.
+            mtu: The longest packet of its interface, in bytes.
+        """
+        link = Link("given", address, 32, peer=peer, mtu=mtu)
+        self._common.links[machine] = link
+        return link
+
     async def _outlet(self, switch: Switch, laid: Laid, number: int, address: str) -> str:
         """Make a namespace that is plugged into a switch, and return its name."""
         token = self._common.token

@@ -6,15 +6,21 @@ import ipaddress
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
-Way = Literal["tap", "macvtap", "vif", "user", "veth", "bridge", "loopback"]
+Way = Literal["tap", "macvtap", "vif", "user", "veth", "bridge", "loopback", "given"]
 
 MTU = 1500
 """Of every network on one host: that of Ethernet (IEEE 802.3)."""
 
 SERVED = (5201, 7100, 8080)
 """The ports that workloads serve in a machine; user-mode networks forward these alone."""
+
+SHARED = (
+    "the network that the machine has: the path includes all that is between the two computers, "
+    "and Tare keeps nobody else off it"
+)
+"""What a record says of a network that Tare did not make."""
 
 TAP_DESCRIPTOR = 9
 """By which QEMU gets a macvtap, whose device it may not open itself; shells know no greater one."""
@@ -74,6 +80,13 @@ class Link:
         """What the agent is told: ``10.1.2.3/24,mtu=1500``."""
         mtu = "" if self.way == "loopback" else f",mtu={self.mtu}"
         return f"{self.address}/{self.prefix}{mtu}"
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a record says of it beside way and address, where no network of Tare's does."""
+        if self.way != "given":
+            return {}
+        return {"peer": self.peer, "mtu": self.mtu, "note": SHARED}
 
     @property
     def variable(self) -> dict[str, str]:

@@ -6,10 +6,12 @@ from dataclasses import replace
 
 from tare.errors import InputError, MachineFault
 from tare.platforms.contract import Capabilities, Context, NetworkWays, PlatformOptions
-from tare.study.platform_options import AUTO
+from tare.study.platform_options import AUTO, GIVEN
 
 ALONE = frozenset({"user", "loopback"})
 """The ways on which a machine meets the peer and nobody else."""
+UNMADE = ALONE | {GIVEN}
+"""The ways for which no bridge is made."""
 
 _ASK_S = 20.0
 _INSTALL = "apt-get install -y iproute2"
@@ -44,9 +46,18 @@ async def offered_network(context: Context, ways: NetworkWays) -> tuple[frozense
 
 
 def with_network(capabilities: Capabilities, offered: frozenset[str], reason: str) -> Capabilities:
-    """Return capabilities with what was found out about networks."""
+    """Return capabilities with what was found out about networks.
+
+    Args:
+        capabilities: What the platform's own check found; what it says under ``no_network`` stands.
+        offered: As :func:`offered_network` returns it.
+        reason: As well.
+    """
+    if capabilities.no_network:
+        return replace(capabilities, network=frozenset())
     notes = (*capabilities.notes, *((reason,) if reason else ()))
-    return replace(capabilities, network=offered, notes=notes)
+    why = "" if offered else reason
+    return replace(capabilities, network=offered, notes=notes, no_network=why)
 
 
 def chosen_way(options: PlatformOptions, offered: frozenset[str]) -> str:
@@ -68,6 +79,9 @@ def chosen_way(options: PlatformOptions, offered: frozenset[str]) -> str:
     if wanted != AUTO:
         if wanted in offered:
             return wanted
+        if wanted == GIVEN:
+            # Nothing else is on offer to whoever may ask for it.
+            raise InputError("`network-way: given` is not on offer here", "leave it out")
         raise InputError(
             f"`network: {wanted}` is not on offer here",
             "write `network: auto`, or run as root",

@@ -1,0 +1,194 @@
+"""The network that a machine has already, where an arm asks to be measured over it.
+
+Tare makes nothing for it: no bridge, no namespace, no address. The machine is the one that an arm
+of ``ssh`` or of a maker's hypervisor has anyway, and the peer is a process of the arm's host.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from tare.errors import InputError, MachineFault
+from tare.hosts.address_pair import AddressPair
+from tare.platforms.statement import NetworkWays, Statement
+from tare.study.platform_options import AUTO, GIVEN, PlatformOptions
+
+if TYPE_CHECKING:
+    from tare.hosts.contract import Host
+    from tare.platforms.linux.network import Network
+    from tare.platforms.machine import MachineSpec
+
+ASK = "`network-way: given`"
+LONGEST = 65_535
+"""Bytes: no packet of IPv4 is longer (RFC 791), and a loopback says 65,536."""
+WITHOUT = "leave `network-way` out; what needs a network is skipped then"
+_ASK_S = 20.0
+
+
+class GivenOptions(PlatformOptions):
+    """Of machines that Tare makes no network for, and that have one."""
+
+    network_way: Literal["given"] | None = Field(
+        default=None,
+        description="`given`: workloads with a network go over the one that the machine has "
+        "already, between it and the arm's host (docs/network.md). Tare makes and isolates nothing "
+        "there. Without it they are skipped.",
+    )
+
+    @property
+    def wanted_network(self) -> str:
+        """The way to a network asked for."""
+        return self.network_way or AUTO
+
+
+def with_given(stated: Statement, options: GivenOptions, *, where: str, over: str) -> Statement:
+    """Return a statement with the network that an arm asks for, or with what it can ask for.
+
+    Args:
+        stated: What the platform states else.
+        options: The arm's options.
+        where: Where Tare makes no network, in words.
+        over: Over what the machine is measured when that is asked for, in words.
+    """
+    able = stated.capabilities
+    if options.network_way == GIVEN:
+        note = f"workloads over the network go over {over}: Tare isolates nothing there"
+        able = replace(able, notes=(*able.notes, note))
+        ways = NetworkWays(unprivileged=frozenset({GIVEN}))
+        return replace(stated, capabilities=able, network=ways)
+    why = f"Tare makes none {where}; {ASK} measures over {over}"
+    note = f"workloads over the network are skipped: {why}"
+    able = replace(able, no_network=why, notes=(*able.notes, note))
+    return replace(stated, capabilities=able)
+
+
+def require_direct(name: str, seen: AddressPair, inside: AddressPair) -> None:
+    """See that nothing between this computer and a machine translates addresses.
+
+    Args:
+        name: The machine's name.
+        seen: A connection to it as it is seen here.
+        inside: The same as the machine sees it; what is empty it does not tell.
+
+    Raises:
+        MachineFault: An end has another address on the other side, or none of IPv4.
+    """
+    for address in (seen.there, seen.here):
+        if not is_ipv4(address):
+            raise MachineFault(
+                f"{name}: {address} is no IPv4 address, and workloads go over IPv4 alone", WITHOUT
+            )
+    told = ""
+    if inside.there and inside.there != seen.there:
+        told = f"its own address is {inside.there}, and here it is seen as {seen.there}"
+    elif inside.here and inside.here != seen.here:
+        told = f"this computer's own address is {seen.here}, and there it is seen as {inside.here}"
+    if told:
+        raise MachineFault(
+            f"{name}: {told}: something between translates addresses (NAT), and over that nothing "
+            "is measured",
+            f"give the machine a network without it, such as a bridge; or {WITHOUT}",
+        )
+
+
+def is_ipv4(text: str) -> bool:
+    """Return whether a text is an address of IPv4."""
+    try:
+        ipaddress.IPv4Address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def longest_packet(name: str, proof: Mapping[str, Any]) -> int:
+    """Return the longest packet, in bytes, of the interface that a machine's proof tells of.
+
+    Raises:
+        MachineFault: The proof tells of none, or says that it has not the address looked for.
+    """
+    about = proof.get("network")
+    if not isinstance(about, Mapping):
+        raise MachineFault(
+            f"{name}: its agent says nothing of its network",
+            "it is older than this Tare: make the live image anew (`tare image live`), and a bare "
+            "machine's medium (`tare image medium`)",
+        )
+    if about.get("error"):
+        raise MachineFault(f"{name}: its network cannot be used: {about['error']}", WITHOUT)
+    mtu = about.get("mtu")
+    if not isinstance(mtu, int) or isinstance(mtu, bool) or mtu <= 0:
+        raise MachineFault(f"{name}: its agent does not tell the MTU of its network")
+    return min(mtu, LONGEST)
+
+
+def own_address(proof: Mapping[str, Any]) -> str:
+    """Return the address that a machine itself says it has dialled from; empty: it says none."""
+    about = proof.get("network")
+    address = about.get("address") if isinstance(about, Mapping) else None
+    return address if isinstance(address, str) else ""
+
+
+@dataclass(frozen=True)
+class Joining:
+    """How a machine joins the network that it has, once its agent has spoken.
+
+    Args:
+        network: Is told of it.
+        host: Where the peer is.
+    """
+
+    network: Network
+    host: Host
+
+    async def join(
+        self, name: str, seen: AddressPair, inside: AddressPair, proof: Mapping[str, Any]
+    ) -> None:
+        """Keep how the peer and the machine reach each other.
+
+        Args:
+            name: The machine's name.
+            seen: The addresses of the connection to it as they are seen here.
+            inside: The same as the machine tells them; what is empty it does not tell.
+            proof: What its agent says of it.
+
+        Raises:
+            MachineFault: They do not reach each other without somebody who translates, or the agent
+                does not tell of the interface.
+        """
+        require_direct(name, seen, inside)
+        mtu = longest_packet(name, proof)
+        here = seen.here if self.host.local else await source_towards(self.host, seen.there)
+        self.network.given(name, seen.there, here, mtu)
+
+
+def joining(host: Host, spec: MachineSpec) -> Joining | None:
+    """Return how a machine is to join the network that it has; None: it is not to."""
+    if spec.network is None or spec.way != GIVEN:
+        return None
+    return Joining(spec.network, host)
+
+
+async def source_towards(host: Host, address: str) -> str:
+    """Return the address by which a host speaks with another computer.
+
+    Args:
+        host: The host.
+        address: An IPv4 address of the other computer.
+
+    Raises:
+        MachineFault: It has no way there, or does not tell.
+    """
+    try:
+        said = await host.run(["ip", "-4", "-o", "route", "get", address], timeout_s=_ASK_S)
+    except InputError as error:
+        raise MachineFault(error.message, "apt-get install -y iproute2") from error
+    words = said.stdout.decode(errors="replace").split()
+    source = words[words.index("src") + 1] if "src" in words[:-1] else ""
+    if not said.ok or not is_ipv4(source):
+        raise MachineFault(f"{host.name} has no way to {address}: {said.words()}")
+    return source
