@@ -48,7 +48,8 @@ def study_of(platform: str, scenario: str = "{}", **more: Any) -> bytes:
     words = {"platform": platform, **ARMS[platform], **where, **more}
     arm = ", ".join(f"{key}: {value!r}" for key, value in words.items())
     return (
-        f"study: given\nbaseline: bare\nshape: {{memory: 4GiB}}\narms: {{bare: {{platform: bare}}, vm: {{{arm}}}}}\n"
+        "study: given\nbaseline: bare\nshape: {memory: 4GiB}\n"
+        f"arms: {{bare: {{platform: bare}}, vm: {{{arm}}}}}\n"
         f"scenarios: {{one: {scenario}}}\n"
         "workloads: {tick: {}, request-response: {}, http-load: {}, proxy: {}}\n"
     ).encode()

@@ -58,5 +58,6 @@ def test_no_record_makes_it_fail(placement: dict[str, Any]) -> None:
 
 def test_a_network_that_tare_did_not_make_is_told_as_shared() -> None:
     words = connection_words({"network": {"way": "given", "mtu": 9000, "address": "192.0.2.9"}})
-    assert words == "given (the host’s own network, which others share, packets of up to 9000 bytes)"
+    shared = "the host’s own network, which others share"
+    assert words == f"given ({shared}, packets of up to 9000 bytes)"
     assert connection_words({"network": {"way": "given", "mtu": True}}).endswith("share)")
