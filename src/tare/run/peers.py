@@ -125,7 +125,7 @@ class Peer:
     ) -> Outcome:
         """Let one end serve and the other ask; return what the latter found.
 
-        The server's own result is in it under ``server``, and under ``peer`` what the peer cost.
+        The server's own result is in it under ``server``, and under ``peer`` what the peer cost, where its host tells.
 
         Raises:
             MachineFault: An agent is lost.
@@ -158,7 +158,10 @@ class Peer:
             raise await _cause(serving.stop(STOP_S), error) from error
         served = await serving.stop(STOP_S)
         after = await self.machine.host_cost()
-        cost = {name: after[name] - before[name] for name in ("cpu_s",)}
+        # Of a virtual machine its host may not tell it.
+        cost = {
+            name: after[name] - before[name] for name in {"cpu_s"} & before.keys() & after.keys()
+        }
         about = {"server": served.value, "peer": {**cost, "way": link.way}}
         return replace(outcome, value={**outcome.value, **about})
 
