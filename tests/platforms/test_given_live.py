@@ -91,6 +91,7 @@ async def carried_out(
         "platform": "proxmox",
         **reached(server, ROOT, server.passwords[ROOT]),
         "image": IMAGE,
+        "disks": "fast",
         "kvm": False,
         "cpu": "max",
         "callback": f"{callback}:0",
@@ -113,6 +114,7 @@ async def carried_out(
     finally:
         print(guests.said())
         await asyncio.to_thread(guests.close)
+    assert (out / "events.jsonl").exists(), said
     lines = (out / "events.jsonl").read_text().splitlines()
     return status, [json.loads(line)["event"] for line in lines], said
 

@@ -65,4 +65,8 @@ class TestHypervEmulatedFromADisk(Vms):
 class TestHypervGeneration2FromADisk(Vms):
     platform = Hyperv()
     options = NAMED
-    chosen: ClassVar[dict[str, object]] = {"generation": 2, "image": DISK}
+    chosen: ClassVar[dict[str, object]] = {
+        "generation": 2,
+        "image": DISK,
+        "network_way": "given",
+    }

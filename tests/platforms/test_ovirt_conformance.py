@@ -56,4 +56,8 @@ class TestOvirtFromADisk(Vms):
     platform = Ovirt()
     options = NAMED
     bus = "sata"
-    chosen: ClassVar[dict[str, object]] = {"devices": "emulated", "image": "tare-live.raw"}
+    chosen: ClassVar[dict[str, object]] = {
+        "devices": "emulated",
+        "image": "tare-live.raw",
+        "network_way": "given",
+    }

@@ -96,4 +96,8 @@ class TestEsxi(Simulated):
     options = UNSET
     controller = "VirtualLsiLogicController"
     esx = True
-    chosen: ClassVar[dict[str, object]] = {"devices": "emulated", "hardware": 13}
+    chosen: ClassVar[dict[str, object]] = {
+        "devices": "emulated",
+        "hardware": 13,
+        "network_way": "given",
+    }

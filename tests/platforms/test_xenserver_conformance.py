@@ -64,4 +64,8 @@ class TestXenserver(Vms):
 class TestXenserverFromADisk(Vms):
     platform = Xenserver()
     options = NAMED
-    chosen: ClassVar[dict[str, object]] = {"devices": "emulated", "image": "tare-live.raw"}
+    chosen: ClassVar[dict[str, object]] = {
+        "devices": "emulated",
+        "image": "tare-live.raw",
+        "network_way": "given",
+    }

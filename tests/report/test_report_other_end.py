@@ -44,5 +44,20 @@ def test_a_machine_is_named_with_its_host(run: RunData) -> None:
     assert told(run, {}) == "a machine on the same host (alone)"
 
 
+def test_what_no_bridge_isolates_is_told_so_of_its_arms_alone(run: RunData) -> None:
+    first = run.arms[0]
+    machines = tuple(
+        replace(each, placement={**each.placement, "network": {"way": "given"}})
+        if each.arm == first
+        else each
+        for each in run.machines
+    )
+    given = told(replace(run, machines=machines), None)
+    assert "over a network that Tare did not make" in given and "others share it" in given
+    # The other arms have a peer as ever.
+    assert "a process on the machine’s own host (alone)" in given
+    assert "did not make" not in told(replace(run, machines=machines), {})
+
+
 def test_without_a_network_nothing_is_said(run: RunData) -> None:
     assert told(run, None, "switch") == ""
