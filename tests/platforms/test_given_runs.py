@@ -1,0 +1,77 @@
+"""Whole runs over the network that agents dial back over; a local agent plays each guest."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from platforms.proxmox_schema import ROOT
+from platforms.proxmox_server import Proxmox as Server
+from platforms.vendor_guests import Guests
+from platforms.vendor_served import reached, tare
+from tare.run.session import agent_path
+
+pytest.importorskip("proxmoxer")
+pytestmark = [pytest.mark.slow, pytest.mark.acceptance]
+SCENARIOS = {
+    "alone": {},
+    "beside": {"neighbours": [{"load": "net-load"}]},
+    "between-two": {"machines": {"peer": {}}},
+    "linked": {"link": "1Gbit"},
+}
+HERE = "127.0.0.1"
+
+
+async def test_machines_of_one_cell_meet_on_it(tmp_path: Path) -> None:
+    server = Server(tmp_path)
+    guests = Guests(agent_path(), server.powered_off)
+    server.plug, server.unplug = guests.plug, guests.unplug
+    arm: dict[str, Any] = {
+        "platform": "proxmox",
+        **reached(server, ROOT, server.passwords[ROOT]),
+        "image": "local:iso/tare-live.iso",
+    }
+    study = {
+        "study": "given",
+        "baseline": "vm",
+        "blocks": {"least": 2, "most": 2},
+        "shape": {"vcpus": 1, "memory": "256MiB"},
+        "arms": {"vm": {**arm, "network-way": "given"}, "none": arm},
+        "scenarios": SCENARIOS,
+        "workloads": {"request-response": {"duration": "1s"}},
+    }
+    file, out = tmp_path / "study.yaml", tmp_path / "out"
+    file.write_text(yaml.safe_dump(study))
+    server.start()
+    try:
+        status, said = await tare(
+            "run", str(file), "--out", str(out), XDG_STATE_HOME=str(tmp_path / "state")
+        )
+    finally:
+        await guests.close()
+        server.stop()
+    assert status == 0, said
+    assert not server.vms
+    lines = (out / "events.jsonl").read_text().splitlines()
+    events = [json.loads(line)["event"] for line in lines]
+    ended = [event for event in events if event["type"] == "cell_finished"]
+    assert [event["status"] for event in ended] == ["ok"] * 6, said
+    ways = [
+        (event["placement"]["role"], event["placement"]["network"]["way"])
+        for event in events
+        if event["type"] == "machine_ready"
+    ]
+    assert set(ways) == {("subject", "given"), ("neighbour-1", "given"), ("peer", "given")}
+    # A guest is told to tell of its network only where that is asked for.
+    assert all(told.get("given") is True for told in guests.told.values())
+    skipped = {
+        (event["arm"], event["scenario"]): event["reason"]
+        for event in events
+        if event["type"] == "skipped"
+    }
+    assert "which `network-way: given` is not" in skipped["vm", "linked"]
+    assert "Tare makes none on that host; `network-way: given`" in skipped["none", None]
