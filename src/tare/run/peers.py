@@ -125,7 +125,8 @@ class Peer:
     ) -> Outcome:
         """Let one end serve and the other ask; return what the latter found.
 
-        The server's own result is in it under ``server``, and under ``peer`` what the peer cost, where its host tells.
+        The server's own result is in it under ``server``, and under ``peer`` what the peer cost, as
+        far as its host tells.
 
         Raises:
             MachineFault: An agent is lost.
