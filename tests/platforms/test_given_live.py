@@ -6,29 +6,37 @@ The server stands for Proxmox VE, and the tap for the network that it and this c
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import shutil
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from images.live_guest import make_disc
 from platforms.live_qemu import LiveGuests, Wire
 from platforms.proxmox_schema import ROOT
 from platforms.proxmox_server import Proxmox as Server
 from platforms.test_vendor_disks import IMAGE
-from platforms.vendor_served import reached, tare_within
+from platforms.vendor_served import reached
+from tare.agent.barrier import Barrier
+from tare.errors import MachineFault
 from tare.hosts import Ledger, LocalHost
+from tare.images.cache import default_cache
 from tare.images.live.disc import TOOLS
-from tare.platforms.contract import Context
+from tare.images.toolbox.toolbox import prepare_toolbox
+from tare.platforms.contract import Context, Machine, MachineSpec, Shape, ToolboxFiles
 from tare.platforms.linux.network import MTU, free_subnet
 from tare.platforms.linux.network.parts import Parts
+from tare.platforms.proxmox.options import ProxmoxOptions
+from tare.platforms.proxmox.platform import Proxmox
+from tare.run.peers import Connection, connected, require_network, started_peer
+from tare.workloads import WORKLOADS
 
+pytest.importorskip("proxmoxer")
 pytestmark = [
     pytest.mark.guest,
     pytest.mark.slow,
@@ -40,10 +48,11 @@ pytestmark = [
         reason="xorriso, mtools or QEMU is not installed",
     ),
 ]
-RUN_S = 1500.0
-MEASURED = {
-    "net-stream": {"duration": "2s", "warmup": "0s"},
+BOOT_S = 600.0
+MEASURED: Mapping[str, Mapping[str, Any]] = {
     "request-response": {"duration": "2s"},
+    "packet-rate": {"duration": "1s", "direction": "from-machine"},
+    "net-stream": {"duration": "2s", "warmup": "0s"},
     "http-load": {"rate": 20, "duration": "2s"},
 }
 
@@ -66,83 +75,100 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 @asynccontextmanager
-async def wired(folder: Path) -> AsyncIterator[tuple[str, Wire]]:
+async def wired(context: Context) -> AsyncIterator[tuple[str, Wire]]:
     """Hold a tap with an address of this computer's, and what a guest at it is told."""
-    from contextlib import AsyncExitStack
-
-    host = LocalHost()
-    with Ledger(folder / "wire") as ledger:
-        context: Any = Context(host, ledger, folder, folder)
-        async with AsyncExitStack() as held:
-            parts, subnet = Parts(context, held), await free_subnet([host])
-            name = f"tare-{os.getpid()}w"
-            await parts.tap(name, MTU)
-            await parts.ip("addr", "add", f"{subnet[1]}/24", "dev", name)
-            await parts.ip("link", "set", name, "up")
-            yield str(subnet[1]), Wire(name, f"{subnet[2]}/24")
+    async with AsyncExitStack() as held:
+        parts, subnet = Parts(context, held), await free_subnet([context.host])
+        name = f"tare-{os.getpid()}w"
+        await parts.tap(name, MTU)
+        await parts.ip("addr", "add", f"{subnet[1]}/24", "dev", name)
+        await parts.ip("link", "set", name, "up")
+        yield str(subnet[1]), Wire(name, f"{subnet[2]}/24")
 
 
-async def carried_out(
-    server: Server, guests: LiveGuests, folder: Path, callback: str
-) -> tuple[int, list[dict[str, Any]], str]:
-    """Carry out a study of one arm; returns the status, the events and what was said."""
+@asynccontextmanager
+async def begun(
+    context: Context, server: Server, guests: LiveGuests, callback: str
+) -> AsyncIterator[tuple[Machine, MachineSpec, Connection]]:
+    """Hold a machine that boots, and the network that it is to be measured over."""
     server.plug, server.unplug = guests.plug, guests.unplug
-    arm = {
-        "platform": "proxmox",
-        **reached(server, ROOT, server.passwords[ROOT]),
-        "image": IMAGE,
-        "disks": "fast",
-        "kvm": False,
-        "cpu": "max",
-        "callback": f"{callback}:0",
-        "network-way": "given",
-    }
-    study = {
-        "study": "given",
-        "baseline": "vm",
-        "blocks": {"least": 2, "most": 2},
-        "shape": {"vcpus": 1, "memory": "1GiB"},
-        "arms": {"vm": arm},
-        "workloads": MEASURED,
-    }
-    file, out = folder / "study.yaml", folder / "out"
-    file.write_text(yaml.safe_dump(study))
-    try:
-        status, said = await tare_within(
-            RUN_S, "run", str(file), "--out", str(out), XDG_STATE_HOME=str(folder / "state")
-        )
-    finally:
-        print(guests.said())
-        await asyncio.to_thread(guests.close)
-    assert (out / "events.jsonl").exists(), said
-    lines = (out / "events.jsonl").read_text().splitlines()
-    return status, [json.loads(line)["event"] for line in lines], said
+    platform, options = (
+        Proxmox(),
+        ProxmoxOptions.model_validate(
+            {
+                **reached(server, ROOT, server.passwords[ROOT]),
+                "image": IMAGE,
+                "disks": "fast",
+                "kvm": False,
+                "cpu": "max",
+                "callback": f"{callback}:0",
+                "network_way": "given",
+            }
+        ),
+    )
+    joining = connected([context], platform, options, several=False)
+    async with AsyncExitStack() as held:
+        joined = await held.enter_async_context(joining)
+        name = f"tare-test-{os.getpid()}-subject"
+        workdir = context.ledger.path.parent / name
+        shape = Shape(1, 1 << 30)
+        spec = MachineSpec(name, shape, (), workdir, False, network=joined.network, way=joined.way)
+        prepared = await platform.prepare(context, options, shape, False)
+        held.push_async_callback(asyncio.to_thread, guests.close)
+        machine = await platform.start(context, options, prepared, spec)
+        held.push_async_callback(machine.stop)
+        yield machine, spec, joined
+
+
+@pytest.fixture
+def context(tmp_path: Path, agent_program: Path) -> Iterator[Context]:
+    with Ledger(tmp_path / "ledger") as ledger:
+        yield Context(LocalHost(agent_program), ledger, default_cache(), agent_program)
+        assert ledger.open_entries() == ()
 
 
 async def test_a_guest_is_measured_over_the_network_it_has(
-    server: Server, disc: Path, tmp_path: Path
+    server: Server, disc: Path, tmp_path: Path, context: Context
 ) -> None:
-    async with wired(tmp_path) as (here, wire):
+    host, agent, cache = context.host, context.agent, context.cache
+    box = await prepare_toolbox(host, "base", agent=agent, cache=cache, say=print)
+    toolbox = ToolboxFiles(image=box.image, digest=box.digest, tree=box.tree)
+    async with wired(context) as (here, wire):
         guests = LiveGuests(server, disc, tmp_path, [wire])
-        status, events, said = await carried_out(server, guests, tmp_path, here)
-    assert status == 0, said
-    ended = [event for event in events if event["type"] == "cell_finished"]
-    assert [event["status"] for event in ended] == ["ok"] * len(MEASURED), said
-    (ready,) = [event for event in events if event["type"] == "machine_ready"]
-    placed = ready["placement"]["network"]
-    assert (placed["way"], placed["mtu"]) == ("given", MTU)
-    assert (placed["address"], placed["peer"]) == (wire.guest.partition("/")[0], here)
-    assert ready["proof"]["network"]["driver"] == "virtio_net"
+        async with begun(context, server, guests, here) as (machine, spec, joined):
+            proof = (await machine.ready(BOOT_S)).proof
+            print(guests.said())
+            require_network(spec.name, proof)
+            assert proof["network"]["driver"] == "virtio_net"
+            link = joined.network.links[spec.name]
+            assert (link.way, link.mtu, link.peer) == ("given", MTU, here)
+            assert link.address == wire.guest.partition("/")[0]
+            like = replace(spec, toolbox=toolbox)
+            async with started_peer(context, joined.network, like) as peer:
+                await peer.prove(machine, (2.0, 10.0))
+                for name, said in MEASURED.items():
+                    workload = WORKLOADS[name]
+                    asked = workload.parameters.model_validate(said)
+                    ends = workload.ends(asked)
+                    assert ends is not None
+                    outcome = await peer.carry_out(
+                        ends,
+                        machine,
+                        barrier=Barrier(1),
+                        deadline_s=BOOT_S,
+                        on_progress=lambda *_: None,
+                    )
+                    print(name, workload.observe(asked, outcome.value))
 
 
 async def test_a_guest_behind_translated_addresses_is_refused(
-    server: Server, disc: Path, tmp_path: Path
+    server: Server, disc: Path, tmp_path: Path, context: Context
 ) -> None:
     """QEMU's user-mode network is such a place: the guest is 10.0.2.15 to itself alone."""
     guests = LiveGuests(server, disc, tmp_path)
-    status, events, said = await carried_out(server, guests, tmp_path, "127.0.0.1")
-    assert status == 1, said
-    reasons = {event["reason"] for event in events if event["type"] == "cell_finished"}
-    (reason,) = reasons
-    assert "its own address is 10.0.2.15, and here it is seen as 127.0.0.1" in reason
-    assert "NAT" in reason
+    async with begun(context, server, guests, "127.0.0.1") as (machine, _, _):
+        with pytest.raises(MachineFault, match="NAT") as told:
+            await machine.ready(BOOT_S)
+        print(guests.said())
+    words = "its own address is 10.0.2.15, and here it is seen as 127.0.0.1"
+    assert words in told.value.message

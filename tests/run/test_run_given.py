@@ -52,11 +52,12 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sshd]:
         yield server
 
 
-def carried_out(server: Sshd, folder: Path, workloads: str) -> Path:
+def carried_out(server: Sshd, folder: Path, workloads: str, host: str = "") -> Path:
     """Carry a study out on the machine behind a server, and return the run's folder."""
     study, run = folder / "given.yaml", folder / "run"
     where = (server.port, server.known_hosts, server.user_key, server.folder)
-    study.write_text(STUDY.format(reached=REACHED.format(*where), workloads=workloads))
+    said = STUDY.format(reached=REACHED.format(*where), workloads=workloads)
+    study.write_text(said + host)
     done = tare("run", study, "--out", run)
     assert done.returncode == 0, done.stdout + done.stderr
     assert not list(server.folder.glob("tare-*"))
@@ -97,6 +98,18 @@ def test_a_machine_that_exists_is_measured_over_the_network_it_has(
     assert "`network-way: given` measures" in skipped["none", None, "request-response"]
     assert "which `network-way: given` is not" in skipped["vm", "linked", None]
     assert ("vm", "two", None) in skipped
+
+
+@pytest.mark.slow
+@pytest.mark.acceptance
+def test_the_peer_is_on_the_arms_host_also_where_that_is_reached_over_ssh(
+    server: Sshd, tmp_path: Path
+) -> None:
+    """The same sshd stands for the host and for the machine that the host carries."""
+    where = (server.port, server.known_hosts, server.user_key)
+    host = "host: {{ssh: 127.0.0.1, port: {}, known-hosts: {}, key: {}}}\n".format(*where)
+    run = carried_out(server, tmp_path, QUICK, host)
+    assert_measured(run, {"request-response", "connect-request-response"})
 
 
 @pytest.mark.slow

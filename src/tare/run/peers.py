@@ -212,7 +212,11 @@ class Peer:
         for seconds in earlier:
             with contextlib.suppress(WorkloadFault):
                 return await self._exchange(subject, seconds)
-        return await self._exchange(subject, last)
+        try:
+            return await self._exchange(subject, last)
+        except WorkloadFault as fault:
+            advice = self.network.links[subject.name].advice
+            raise WorkloadFault(fault.message, fault.hint or advice) from fault
 
     async def _exchange(self, subject: Machine, seconds: float) -> None:
         sizes: Mapping[str, Any] = {"request_bytes": 64 << 10, "response_bytes": 64 << 10}

@@ -89,6 +89,14 @@ class Link:
         return {"peer": self.peer, "mtu": self.mtu, "note": SHARED}
 
     @property
+    def advice(self) -> str:
+        """What to see to where nothing gets to the machine; empty: Tare made all of the way."""
+        if self.way != "given":
+            return ""
+        ports = ", ".join(map(str, SERVED))
+        return f"let TCP and UDP to the ports {ports} of {self.address} through from {self.peer}"
+
+    @property
     def variable(self) -> dict[str, str]:
         """The same for the environment of an agent that is a process."""
         return {VARIABLE: self.word}
