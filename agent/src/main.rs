@@ -10,7 +10,7 @@ use tare_agent::channel::dial;
 use tare_agent::channel::serve::{Origin, Role, Server};
 use tare_agent::measure::{proof, scratch};
 use tare_agent::sys;
-use tare_agent::tools::{arguments, keep, launch, reach, sched, tap, toolbox};
+use tare_agent::tools::{arguments, guard, keep, launch, reach, sched, tap, toolbox};
 use tare_agent::workloads::by_hand;
 
 /// Why a machine has no disk of its own that was to be formatted.
@@ -79,6 +79,7 @@ fn command(mut parser: Parser) -> Result<(), Error> {
         "exec" => return Err(launch::launch(&launch::parse(parser)?).into()),
         "sched" => println!("{}", sched::command(parser)?),
         "keep" => keep::keep(parser)?,
+        guard::WORD => guard::stand(),
         "tap" => tap::carry(&arguments::words(parser)?)?,
         "reach" => println!("{}", reach::command(&arguments::words(parser)?)?),
         "proof" => println!("{:#}", proof::collect(&json!([]))),

@@ -17,12 +17,8 @@ def begins(cell: str) -> Callable[[Event], bool]:
 
 def process_of(folder: Path, arm: str, role: str) -> int:
     """Return the process of an arm's machine: its hypervisor, or the agent where it has none."""
-    starting = {
-        event["machine"]: event
-        for event in of_type(folder, "machine_starting")
-        if event["arm"] == arm and event["role"] == role
-    }
-    name = list(starting)[-1]
+    starting = of_type(folder, "machine_starting")
+    *_, name = (each["machine"] for each in starting if (each["arm"], each["role"]) == (arm, role))
     ready = next(event for event in of_type(folder, "machine_ready") if event["machine"] == name)
     threads = ready["placement"].get("vcpu_threads") or []
     if threads:
@@ -32,6 +28,13 @@ def process_of(folder: Path, arm: str, role: str) -> int:
     if pid:
         return int(pid)
     return by_command(name)
+
+
+def process_beside(folder: Path, arm: str, role: str) -> int:
+    """Return the agent that is a process of the host beside an arm's subject."""
+    starting = of_type(folder, "machine_starting")
+    *_, name = (each["machine"] for each in starting if each["arm"] == arm)
+    return by_command(f"{name}-{role}")
 
 
 def by_command(name: str) -> int:
@@ -45,3 +48,24 @@ def by_command(name: str) -> int:
         if name in about and b"agent" in words and b"serve" in words:
             return int(process.name)
     pytest.fail(f"no process of {name}")
+
+
+def descendants(pid: int, name: str) -> list[int]:
+    """Return the processes of this name that a process has begun, at whatever remove."""
+    parents, named = {}, []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            head, _, rest = stat.read_text(errors="replace").rpartition(")")
+        except OSError:
+            continue
+        number = int(stat.parent.name)
+        parents[number] = int(rest.split()[1])
+        if head.partition("(")[2] == name:
+            named.append(number)
+
+    def above(number: int) -> bool:
+        while number not in (0, pid):
+            number = parents.get(number, 0)
+        return number == pid
+
+    return [number for number in named if above(number)]

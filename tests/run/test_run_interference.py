@@ -18,7 +18,7 @@ import polars as pl
 import pytest
 
 from run.run_driving import TARE, Running, assert_no_ledger_is_left, of_type, tare
-from run.run_processes import begins, process_of
+from run.run_processes import begins, descendants, process_of
 from tare.analysis import compare_runs, load_run
 from tare.analysis.course import courses
 from tare.analysis.monitoring import monitors
@@ -226,4 +226,21 @@ def test_a_network_load_beside_work_that_needs_no_network(home: Path) -> None:
     assert {event["role"] for event in series} == {"subject", "host"}
     for event in series:
         assert pl.read_parquet(folder / event["path"]).height >= 2
+    assert_nothing_is_left(home)
+
+
+def test_a_servers_own_children_go_with_a_run_that_is_killed(home: Path) -> None:
+    words = ("run", written(home, STUDY), "--arm", "bare", "--workload", "http-load")
+    with Running(home / "run", *words, "--out", home / "run") as running:
+        running.wait_for(begins("b001/bare"))
+        time.sleep(1)
+        servers = descendants(running.process.pid, "nginx")
+        assert len(servers) > 1, "no server is at work with children of its own"
+        running.process.kill()
+        running.end()
+    deadline = time.monotonic() + 30
+    while left := [number for number in servers if Path(f"/proc/{number}").exists()]:
+        assert time.monotonic() < deadline, f"processes are left: {left}"
+        time.sleep(0.05)
+    assert tare("clean").returncode == 0
     assert_nothing_is_left(home)

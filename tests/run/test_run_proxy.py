@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from run.run_driving import TARE, Event, Running, assert_no_ledger_is_left, of_type
+from run.run_processes import descendants
 from tare.agent.client import Outcome
 from tare.errors import WorkloadFault
 from tare.run.peers import shared_out
@@ -63,27 +64,6 @@ workloads:
     duration: 1s
     warmup: 100ms
 """
-
-
-def descendants(pid: int, name: str) -> list[int]:
-    """Return the processes of this name that a process has begun, at whatever remove."""
-    parents, named = {}, []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            head, _, rest = stat.read_text(errors="replace").rpartition(")")
-        except OSError:
-            continue
-        number = int(stat.parent.name)
-        parents[number] = int(rest.split()[1])
-        if head.partition("(")[2] == name:
-            named.append(number)
-
-    def above(number: int) -> bool:
-        while number not in (0, pid):
-            number = parents.get(number, 0)
-        return number == pid
-
-    return [number for number in named if above(number)]
 
 
 @pytest.mark.slow

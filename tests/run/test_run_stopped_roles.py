@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from run.run_driving import Running, of_type
-from run.run_processes import begins, process_of
+from run.run_processes import begins, process_beside, process_of
 
 pytestmark = [
     pytest.mark.slow,
@@ -52,7 +53,8 @@ def test_who_stands_still_beside_the_subject_withholds_its_cell(
     with Running(folder, *words, "--out", folder) as run:
         run.wait_for(begins(f"b001/{arm}/{work}"))
         time.sleep(1.5)
-        process = process_of(folder, arm, role)
+        named = process_beside if role == "peer" else process_of
+        process = named(folder, arm, role)
         os.kill(process, signal.SIGSTOP)
         time.sleep(STOOD_S)
         os.kill(process, signal.SIGCONT)
@@ -60,5 +62,5 @@ def test_who_stands_still_beside_the_subject_withholds_its_cell(
     ends = {cell["cell"].partition("[")[0]: cell for cell in of_type(folder, "cell_finished")}
     marked = ends.pop(f"b001/{arm}/{work}")
     assert marked["status"] in ("withheld", "failed"), output
-    assert role in marked["reason"] and "sto" in marked["reason"], marked["reason"]
+    assert re.search(f"{role} (stalled|was stopped)", marked["reason"]), marked["reason"]
     assert {cell["status"] for cell in ends.values()} == {"ok"}, output

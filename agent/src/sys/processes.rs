@@ -8,12 +8,14 @@
 use super::check;
 use rustix::io::Errno;
 use rustix::mount::{mount_change, MountPropagationFlags};
+use rustix::net::{self, SendFlags};
 use rustix::process::{
     self as kernel, Pid, Resource, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus,
 };
 use rustix::thread::{CapabilitySet, UnshareFlags};
 use std::ffi::CString;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -102,10 +104,16 @@ pub fn own_mounts() -> io::Result<()> {
     Ok(mount_change("/", below)?)
 }
 
+/// Write to a socket; whether anybody reads it changes nothing for who writes.
+pub fn tell(ear: BorrowedFd, word: &[u8]) {
+    let _ = net::send(ear, word, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+}
+
 /// Where a new process is to begin; made before it is forked, since nothing may be allocated then.
 pub struct Room {
     root: Option<CString>,
     folder: CString,
+    ear: Option<BorrowedFd<'static>>,
 }
 
 impl Room {
@@ -114,12 +122,21 @@ impl Room {
         Ok(Self {
             root: (root != "/").then(|| CString::new(root)).transpose()?,
             folder: CString::new(folder)?,
+            ear: None,
         })
+    }
+
+    /// Who enters writes the number of its session there first, as an `i32`.
+    pub fn told_to(self, ear: Option<BorrowedFd<'static>>) -> Self {
+        Self { ear, ..self }
     }
 
     /// Enter, as the leader of a new session, to be killed when the parent's thread ends.
     fn enter(&self) -> io::Result<()> {
-        kernel::setsid()?;
+        let session = kernel::setsid()?;
+        if let Some(ear) = self.ear {
+            tell(ear, &session.as_raw_pid().to_ne_bytes());
+        }
         die_with_parent()?;
         if let Some(root) = &self.root {
             kernel::chroot(root.as_c_str())?;

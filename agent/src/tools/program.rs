@@ -1,5 +1,6 @@
 //! Run a program of the toolbox: in its own root and session, with what it used and what it said.
 
+use super::guard;
 use super::toolbox::Toolbox;
 use crate::contract::Failure;
 use crate::sys::{self, Ended, Usage};
@@ -94,7 +95,7 @@ impl Program {
         let root = toolbox.root().display().to_string();
         let room = sys::Room::new(&root, self.cwd.as_deref().unwrap_or("/tmp"));
         let room = room.map_err(|error| say(name, error))?;
-        sys::in_room(&mut command, room);
+        sys::in_room(&mut command, room.told_to(guard::ear()));
         let begun = Instant::now();
         let child = command.spawn();
         let child = child.map_err(|error| say(&format!("{name} cannot be started"), error))?;
@@ -194,9 +195,8 @@ impl Running {
         self.over = true;
         // Children that it left hold its pipes, and would disturb what is measured next.
         let _ = sys::signal(-self.pid, libc::SIGKILL);
-        for member in session_members(self.pid) {
-            let _ = sys::signal(member, libc::SIGKILL);
-        }
+        end_session(self.pid);
+        guard::forget(self.pid);
         let taken = |thread: Option<JoinHandle<Vec<u8>>>| {
             thread.and_then(|it| it.join().ok()).unwrap_or_default()
         };
@@ -209,6 +209,13 @@ impl Drop for Running {
         if !self.over {
             self.end();
         }
+    }
+}
+
+/// Kill all processes of a session.
+pub fn end_session(session: i32) {
+    for member in session_members(session) {
+        let _ = sys::signal(member, libc::SIGKILL);
     }
 }
 
