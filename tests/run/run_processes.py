@@ -34,20 +34,20 @@ def process_beside(folder: Path, arm: str, role: str) -> int:
     """Return the agent that is a process of the host beside an arm's subject."""
     starting = of_type(folder, "machine_starting")
     *_, name = (each["machine"] for each in starting if each["arm"] == arm)
-    return by_command(f"{name}-{role}")
+    return by_command(name, f"-{role}/")
 
 
-def by_command(name: str) -> int:
-    """Return the agent of a machine that is a process, by its console's folder or its cgroup."""
+def by_command(*words: str) -> int:
+    """Return the agent whose console's path or cgroup has these words in it."""
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            words = (process / "cmdline").read_bytes()
+            said = (process / "cmdline").read_bytes()
             about = str((process / "fd/2").readlink()) + (process / "cgroup").read_text()
         except OSError:
             continue
-        if name in about and b"agent" in words and b"serve" in words:
+        if all(word in about for word in words) and b"agent" in said and b"serve" in said:
             return int(process.name)
-    pytest.fail(f"no process of {name}")
+    pytest.fail(f"no process of {words}")
 
 
 def descendants(pid: int, name: str) -> list[int]:
