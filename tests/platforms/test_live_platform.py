@@ -103,8 +103,8 @@ blocks: {{least: 2, most: 2}}
 shape: {{vcpus: 1, memory: 512MiB}}
 arms:
   bare: {{platform: bare}}
-  live: {{platform: bare-live, medium: {medium}, virtual: true, patience: 2min}}
-workloads: {{tick: {{duration: 100ms}}}}
+  live: {{platform: bare-live, medium: {medium}, virtual: true, patience: 2min, network-way: given}}
+workloads: {{tick: {{duration: 100ms}}, request-response: {{duration: 100ms}}}}
 """
 
 
@@ -118,7 +118,10 @@ async def test_a_run_measures_it_in_each_block(
         outcome = await asyncio.to_thread(tare, "run", study, "--out", folder)
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
     found = [event["cell"] for event in of_type(folder, "cell_finished")]
-    assert sum("/live/" in cell for cell in found) == 2
+    assert sum("/live/" in cell for cell in found) == 4
+    assert {event["status"] for event in of_type(folder, "cell_finished")} == {"ok"}
+    ways = [each["placement"]["network"]["way"] for each in of_type(folder, "machine_ready")]
+    assert ways.count("given") == 2
     assert not of_type(folder, "skipped")
     secret = read_medium(medium).key.reveal()
     written = [file for file in folder.rglob("*") if file.is_file()]
