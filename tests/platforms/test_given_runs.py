@@ -13,6 +13,7 @@ from platforms.proxmox_schema import ROOT
 from platforms.proxmox_server import Proxmox as Server
 from platforms.vendor_guests import Guests
 from platforms.vendor_served import reached, tare
+from run.run_ports import ports_held
 from tare.run.session import agent_path
 
 pytest.importorskip("proxmoxer")
@@ -48,9 +49,10 @@ async def test_machines_of_one_cell_meet_on_it(tmp_path: Path) -> None:
     file.write_text(yaml.safe_dump(study))
     server.start()
     try:
-        status, said = await tare(
-            "run", str(file), "--out", str(out), XDG_STATE_HOME=str(tmp_path / "state")
-        )
+        async with ports_held():
+            status, said = await tare(
+                "run", str(file), "--out", str(out), XDG_STATE_HOME=str(tmp_path / "state")
+            )
     finally:
         await guests.close()
         server.stop()

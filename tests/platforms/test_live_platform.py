@@ -12,6 +12,7 @@ import pytest
 
 from images.live_guest import GATEWAY, LiveMachine
 from run.run_driving import of_type, tare
+from run.run_ports import ports_held
 from tare.errors import InputError, MachineFault
 from tare.hosts import Ledger, LocalHost
 from tare.images.cache import default_cache
@@ -114,7 +115,7 @@ async def test_a_run_measures_it_in_each_block(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     study, folder = tmp_path / "s.yaml", tmp_path / "run"
     study.write_text(STUDY.format(medium=medium))
-    async with played(agent_program, medium):
+    async with played(agent_program, medium), ports_held():
         outcome = await asyncio.to_thread(tare, "run", study, "--out", folder)
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
     found = [event["cell"] for event in of_type(folder, "cell_finished")]

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from hosts.hosts_sshd import Sshd
+from platforms.loopback_cases import LoopbackCases
 from tare.platforms.ssh.options import SshArmOptions
 from tare.platforms.ssh.platform import Ssh
-from tare.testing.conformance import PlatformCases
 from tare.testing.machines import Running
 
 pytestmark = [
@@ -34,7 +34,7 @@ def options_for(server: Sshd, **more: object) -> SshArmOptions:
     )
 
 
-class TestSsh(PlatformCases):
+class TestSsh(LoopbackCases):
     platform = Ssh()
     options = SshArmOptions.model_validate({"ssh": "set-by-the-fixture"})
     killed_words = "was killed by signal 9"

@@ -13,20 +13,20 @@ from typing import ClassVar
 import pytest
 import pytest_asyncio
 
+from platforms.loopback_cases import LoopbackCases
 from platforms.vendor_served import NO_DISK
 from platforms.vsphere_simulated import Simulator, booting, simulator, types
 from tare.platforms.contract import Shape
 from tare.platforms.vsphere.options import VsphereOptions
 from tare.platforms.vsphere.platform import Vsphere
 from tare.run.session import agent_path
-from tare.testing.conformance import PlatformCases
 from tare.testing.hosts import Elsewhere
 from tare.testing.machines import Machines, Running
 
 UNSET = VsphereOptions(address="set-by-the-fixture", datastore="set-by-the-fixture")
 
 
-class Simulated(PlatformCases):
+class Simulated(LoopbackCases):
     chosen: ClassVar[dict[str, object]] = {}
     esx: ClassVar[bool] = False
     there: ClassVar[Simulator]

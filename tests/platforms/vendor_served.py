@@ -11,13 +11,13 @@ from typing import Any, ClassVar
 import pytest
 import pytest_asyncio
 
+from platforms.loopback_cases import LoopbackCases
 from platforms.vendor_guests import Guests
 from run.run_driving import TARE
 from tare.platforms.contract import Context, MachineSpec, Platform, PlatformOptions, Shape
 from tare.platforms.vendors.machine import VendorMachine
 from tare.platforms.vendors.own_disk import scratch_words
 from tare.run.session import agent_path
-from tare.testing.conformance import PlatformCases
 from tare.testing.hosts import Elsewhere
 from tare.testing.machines import Machines, Running
 
@@ -88,7 +88,7 @@ async def tare_within(patience_s: float, /, *words: str, **variables: str) -> tu
     return process.returncode or 0, said.decode()
 
 
-class ServedCases(PlatformCases):
+class ServedCases(LoopbackCases):
     """The cases that every platform passes, with a server that boots nothing."""
 
     chosen: ClassVar[dict[str, object]] = {}

@@ -16,6 +16,7 @@ from run.run_driving import (
     of_type,
     tare,
 )
+from run.run_ports import served_ports
 from tare.hosts import Ledger, LocalHost
 from tare.images.cache import default_cache
 from tare.platforms.contract import Context
@@ -58,7 +59,8 @@ def carried_out(server: Sshd, folder: Path, workloads: str, host: str = "") -> P
     where = (server.port, server.known_hosts, server.user_key, server.folder)
     said = STUDY.format(reached=REACHED.format(*where), workloads=workloads)
     study.write_text(said + host)
-    done = tare("run", study, "--out", run)
+    with served_ports():
+        done = tare("run", study, "--out", run)
     assert done.returncode == 0, done.stdout + done.stderr
     assert not list(server.folder.glob("tare-*"))
     assert_no_process_is_left(run)
