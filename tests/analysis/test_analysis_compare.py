@@ -311,6 +311,9 @@ def test_what_varies_alike_in_both_arms_is_no_difference() -> None:
 
 def test_proofs_without_a_baseline_and_odd_values() -> None:
     assert proof_differences([machine("vm", {"a": 1})], "bare", ["vm"]) == ()
+    # No two machines have one address: that is no difference of their arms.
+    both = [machine(arm, {"network": {"address": arm}}) for arm in ("bare", "vm")]
+    assert proof_differences(both, "bare", ["vm"]) == ()
     assert flatten({"a": {"b": None, "c": True, "d": []}}) == {"a.c": "True"}
     assert explanation("mitigations.meltdown")
     assert explanation("machine.product") == ""

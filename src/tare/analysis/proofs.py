@@ -61,6 +61,9 @@ EXPLANATIONS: tuple[tuple[str, str], ...] = (
 )
 """Paths in the proof (shell patterns) and how a difference there could explain a result."""
 
+UNALIKE = frozenset({"network.address"})
+"""What no two machines share, and no difference between arms."""
+
 _WORD_LISTS = ("cpu.flags", "cpu.bugs")
 
 
@@ -126,7 +129,7 @@ def _rank(path: str) -> int:
 def _compare(
     arm: str, base: list[dict[str, str]], other: list[dict[str, str]]
 ) -> list[ProofDifference]:
-    paths = {path for proof in (*base, *other) for path in proof}
+    paths = {path for proof in (*base, *other) for path in proof} - UNALIKE
     found = []
     for path in paths:
         base_values = {proof.get(path, ABSENT) for proof in base}
