@@ -34,6 +34,7 @@ def torture(fault: str, seed: int, home: Path) -> Verdict:
         trial.begin()
         trial.wait_for_moment(random.randrange(MOMENTS))
         time.sleep(random.uniform(0.0, 0.6))
+        trial.note_processes()
         judge = faults.FAULTS[fault](trial, random)
         said = trial.end()
         wrong = [*judge(said, trial.events())]

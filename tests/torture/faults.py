@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -77,17 +78,25 @@ def _machine(trial: Trial, kind: str) -> int | None:
             if (
                 (kind == "qemu" and name.startswith("qemu-system"))
                 or (kind == "container" and name.startswith("tare-agent") and boxed)
-                or (kind == "agent" and name.startswith("tare-agent") and not above)
+                or (kind == "agent" and name.startswith("tare-agent") and _is_machine(pid))
             ):
                 return pid
         time.sleep(0.02)
     return None
 
 
+def _is_machine(pid: int) -> bool:
+    """Return whether an agent is a machine of the run: one that watches the host has no console."""
+    with contextlib.suppress(OSError):
+        return "-subject" in str(Path(f"/proc/{pid}/fd/2").readlink())
+    return False
+
+
 def _killed(kind: str) -> Callable[[Trial, Random], Judge]:
     def fault(trial: Trial, random: Random) -> Judge:
         pid = _machine(trial, kind)
         time.sleep(random.uniform(0.0, 1.5))
+        trial.note_processes()
         open_before = open_cells(trial.events())
         hit = False
         if pid is not None:

@@ -29,8 +29,12 @@ scenarios:
 workloads:
   numeric-sort: {{duration: 1500ms}}
   switch: {{threads: 2, samples: 2000}}
+  shell:
+    workload: command
+    argv: [sh, -c, "sleep 0.7 & sleep 0.8 & sleep 0.9"]
+    expect: 1s
 """
-CELLS = 2 * 3 * 2
+CELLS = 2 * 3 * 3
 Event = dict[str, Any]
 
 
@@ -56,6 +60,7 @@ class Trial:
     host: str = ""
     said: list[Said] = field(default_factory=list)
     process: subprocess.Popen[str] | None = None
+    seen: dict[int, str] = field(default_factory=dict)
 
     @property
     def folder(self) -> Path:
@@ -140,6 +145,10 @@ class Trial:
                 yield child, name, above
                 todo.append((child, (*above, name)))
 
+    def note_processes(self) -> None:
+        """Remember the processes under the command, which may soon be under nobody."""
+        self.seen |= {pid: _began(pid) for pid, _, _ in self.processes()}
+
     def remains(self) -> list[str]:
         """Return what the trial left behind, a few words each."""
         run = next((event["run"] for event in self.events() if "run" in event), None)
@@ -158,6 +167,11 @@ class Trial:
             if name in words or own in around.split("\0"):
                 shown = " ".join(words.split("\0"))[:100]
                 found.append(f"process {process.name} {shown}")
+        found += [
+            f"process {pid} {_text(Path(f'/proc/{pid}/comm')).strip()}, which the command had begun"
+            for pid, began in self.seen.items()
+            if began and _began(pid) == began
+        ]
         ledgers = (self.home / "state" / "tare" / "ledgers").glob("*.jsonl")
         return found + [f"ledger {path.name}" for path in ledgers]
 
@@ -172,6 +186,12 @@ def _children(pid: int) -> list[int]:
     for task in Path(f"/proc/{pid}/task").glob("*"):
         found += map(int, _text(task / "children").split())
     return found
+
+
+def _began(pid: int) -> str:
+    """Return when a process began (field 22 of `/proc/PID/stat`, proc(5)); empty: it is gone."""
+    fields = _text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
+    return fields[19] if fields and fields[0] != "Z" else ""
 
 
 def _text(path: Path) -> str:
