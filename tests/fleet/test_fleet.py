@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections import Counter
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from io import StringIO
 from pathlib import Path
 
@@ -163,6 +163,49 @@ async def test_an_interrupted_run_goes_on_where_it_was(
     fold = read_fold(out / "events.jsonl")
     assert len(fold.finished) == 16 and fold.resumed == 1
     assert set(cut.finished) <= set(fold.finished)
+
+
+@pytest.mark.slow
+@pytest.mark.boots
+async def test_a_second_ctrl_c_stops_a_hosts_cell_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    out, path = tmp_path / "run", study_file(tmp_path, 4)
+    path.write_text(path.read_text().replace("duration: 0.1", "duration: 100"))
+    async with cluster("h1") as (address, _):
+        running = asyncio.create_task(run(path, address, out, Console(), ()))
+        async with asyncio.timeout(60):
+            while not started_cells(out):
+                await asyncio.sleep(0.1)
+        assert processes_of(tmp_path)
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.sleep(0.5)
+        assert await asyncio.wait_for(running, 60) is None
+    assert read_fold(out / "events.jsonl").finished == {}
+    async with asyncio.timeout(10):
+        while processes_of(tmp_path):
+            await asyncio.sleep(0.1)
+    assert not list((tmp_path / "state").rglob("ledgers/*.jsonl"))
+
+
+def started_cells(out: Path) -> list[str]:
+    """Return the cells that a run has begun."""
+    path = out / "events.jsonl"
+    events = (record.event for record in read_events(path)) if path.exists() else ()
+    return [event.cell for event in events if event.type == "cell_started"]
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Return the processes whose state is kept below a folder."""
+    own = f"XDG_STATE_HOME={folder}/state".encode()
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if own in (process / "environ").read_bytes().split(b"\0"):
+                found.append(process.name)
+    return found
 
 
 async def test_a_run_without_a_hosts_own_blocks_is_not_complete(

@@ -115,7 +115,8 @@ class Site:
                 case End():
                     self._orders.put_nowait(None)
                     _interrupt(order)
-                    return
+                    if order.kind != "finish":
+                        return
                 case StillThere():
                     pass
         os.kill(os.getpid(), signal.SIGTERM)
