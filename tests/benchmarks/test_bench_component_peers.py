@@ -31,7 +31,8 @@ def test_stress_ngs_stream_is_understood_or_refused() -> None:
 
 
 def test_four_loops_together_weigh_by_what_they_move() -> None:
-    assert memory_peers.together(dict.fromkeys(memory_peers.ARRAYS_MOVED, 7.0)) == pytest.approx(7.0)
+    alike = dict.fromkeys(memory_peers.ARRAYS_MOVED, 7.0)
+    assert memory_peers.together(alike) == pytest.approx(7.0)
     # Twice the time for 3 of 10 arrays.
     slow = {"copy": 2.0, "scale": 2.0, "add": 2.0, "triad": 1.0}
     assert memory_peers.together(slow) == pytest.approx(10 / (7 / 2 + 3))
