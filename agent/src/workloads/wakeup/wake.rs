@@ -125,7 +125,7 @@ impl Bell {
             due = next;
         }
         // Who is told of the end before the last ring is taken would lose it.
-        while self.taken.load(Acquire) != self.rung.load(Relaxed) {
+        while self.taken.load(Acquire) != self.rung.load(Relaxed) && !self.over.load(Relaxed) {
             sched::sleep_until(clock::monotonic_ns() + times.interval);
         }
         self.over.store(true, Relaxed);
@@ -184,7 +184,9 @@ pub fn by_futex(
         ready
             .recv()
             .map_err(|_| Failure("the waking thread panicked".into()))??;
-        bell.listen(recorder)
+        // Who listens no more takes no ring, and is not to be waited for.
+        let deaf = |_: &Failure| bell.over.store(true, Relaxed);
+        bell.listen(recorder).inspect_err(deaf)
     })?;
     recorder.missed += bell.missed.load(Relaxed);
     Ok(())
