@@ -3,6 +3,7 @@
 //! A machine of its own has it as a disk, which is mounted at the first use; a container has it as
 //! its root; a process of the host is told where the tree is, and enters mounts of its own.
 
+use super::guard;
 use crate::contract::Failure;
 use crate::measure::scratch;
 use crate::sys;
@@ -66,7 +67,12 @@ pub fn be_absent(reason: &str) {
 
 /// The toolbox, found and mounted at the first call.
 pub fn open() -> Result<&'static Toolbox, Failure> {
-    let found = FOUND.get_or_init(|| Toolbox::new(find()?));
+    let found = FOUND.get_or_init(|| {
+        let toolbox = Toolbox::new(find()?)?;
+        // Begun with the first program, the guard would take its time from what is measured.
+        guard::ear();
+        Ok(toolbox)
+    });
     found.as_ref().map_err(|reason| Failure(reason.clone()))
 }
 
