@@ -90,12 +90,12 @@ def with_newer_qemu(*selected: str) -> Outcome:
     return replace(outcome, why=(last, *outcome.why))
 
 
-def script(name: str) -> Outcome:
+def script(name: str, *words: str) -> Outcome:
     """Run one of the scripts for which a whole system is made."""
     program = SCRIPTS / name
     if not program.exists():
         return Outcome("skipped", why=(f"there is no scripts/{name}",))
-    status = subprocess.run([program], cwd=ROOT, check=False).returncode
+    status = subprocess.run([program, *words], cwd=ROOT, check=False).returncode
     if status == NOT_HERE:
         return Outcome("skipped", why=("this computer cannot have it; see above",))
     if status:
@@ -142,6 +142,7 @@ PARTS = (
     ),
     Part("least-rust", "the least Rust that is promised", lambda: script("least-rust")),
     Part("debian-13", "set-up and quick study on Debian 13", lambda: script("debian-13")),
+    Part("debian-13-tests", "all tests on Debian 13", lambda: script("debian-13", "test")),
 )
 
 

@@ -94,7 +94,7 @@ async def test_a_login_that_took_long_to_fail_is_not_repeated_by_each_that_clear
         logins.append(options)
         return await log_in(options)
 
-    options = sshd.options(port=way.port, silence_s=3.0, patience_s=0.5, connect_s=10.0, lease_s=5)
+    options = sshd.options(port=way.port, silence_s=3.0, patience_s=0.5, connect_s=5.0, lease_s=5)
     host = SshHost(options, agent_program)
     await host.connect()
     process = await host.start(["sleep", "300"])
@@ -103,7 +103,7 @@ async def test_a_login_that_took_long_to_fail_is_not_repeated_by_each_that_clear
         await process.wait()
     monkeypatch.setattr(wire, "log_in", counted)
     for _ in range(10):
-        with pytest.raises(MachineFault, match="did not let Tare in within 10 s"):
+        with pytest.raises(MachineFault, match="did not let Tare in within 5 s"):
             await host.read("/proc/version")
     assert len(logins) == 1
     # Who asks for the host itself tries it, and finds that it is back.

@@ -90,6 +90,8 @@ class LoopbackServer:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            # An answer's head and body are two packets; the second would await a delayed ACK.
+            disable_nagle_algorithm = True
 
             def handle_one(self) -> None:
                 size = int(self.headers.get("Content-Length", "0"))

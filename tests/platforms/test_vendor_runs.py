@@ -101,7 +101,7 @@ PRODUCTS = {
 @pytest.mark.parametrize(
     "kind",
     [
-        pytest.param("proxmox", marks=pytest.mark.slow),
+        pytest.param("proxmox", marks=[pytest.mark.slow, pytest.mark.boots]),
         pytest.param("xenserver", marks=pytest.mark.acceptance),
         pytest.param("ovirt", marks=pytest.mark.acceptance),
         pytest.param("hyperv", marks=pytest.mark.acceptance),

@@ -12,7 +12,7 @@ from platforms.vendor_served import tare
 from platforms.vsphere_simulated import PASSWORD, USER, booting, simulator
 from tare.run.session import agent_path
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.boots]
 
 
 async def test_a_run_measures_and_holds_no_secret(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from run.run_driving import (
     tare,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.boots]
 STUDY = """
 study: my-vm
 baseline: bare

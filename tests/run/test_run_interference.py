@@ -162,6 +162,7 @@ def short(load: str, parameters: str, **more: str) -> str:
     return SHORT.format(**{**usual, "load": load, "parameters": parameters, **more})
 
 
+@pytest.mark.boots
 @pytest.mark.parametrize(
     ("arm", "more", "words"),
     [

@@ -126,7 +126,10 @@ def test_counted_time_finds_the_same_in_every_block(home: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "reason", "transient"),
     [
-        ("kvm", "{platform: qemu, accelerator: kvm}", "the lab ended", True),
+        pytest.param(
+            *("kvm", "{platform: qemu, accelerator: kvm}", "the lab ended", True),
+            marks=pytest.mark.acceptance,
+        ),
         ("bare", "{platform: bare}", "killed by SIGKILL", False),
     ],
 )

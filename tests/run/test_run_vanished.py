@@ -15,7 +15,7 @@ from run.run_driving import Running, assert_no_ledger_is_left, assert_no_process
 from run.test_run_ssh import under_way, written
 from run.test_run_standstill import descendants
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.boots]
 STOPPED = """
 study: stopped
 baseline: bare
