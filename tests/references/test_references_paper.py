@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from references.references_planned import as_if_watched, planned_run
-from study.shipped_studies import shipped_plan
+from study.shipped_studies import shipped, shipped_plan
 from tare.analysis.close_up import close_up
 from tare.analysis.course import PhaseEffect
 from tare.analysis.series import summarise_series
@@ -161,7 +161,7 @@ def raw_entry(path: Path, durations_ns: list[int]) -> SeriesEntry:
 
 
 def test_what_recurs_is_drawn_of_the_longest_view(tmp_path: Path) -> None:
-    """The source's are of 9 s and 10 s: the first view of the study is of one."""
+    """The source's are of 9 s and 10 s, and so is one view of the study's."""
     reference, comparison = REFERENCES["fayyad2013"], planned_run("realtime", 4)
     summary = summarise_series([raw_entry(tmp_path / "raw.parquet", [68_000] * 6)])
     assert summary is not None
@@ -172,10 +172,17 @@ def test_what_recurs_is_drawn_of_the_longest_view(tmp_path: Path) -> None:
         set_beside(comparison, reference), RunFindings(comparison, style, series, ())
     )
     notes = {draft.exhibit.name: draft.notes for draft in drafts}
-    assert "This run: tick-long in scenario one-to-all." in notes["Figure 9"]
+    assert "This run: tick-view in scenario one-to-all." in notes["Figure 9"]
     # The bare machine's own figures are of it alone, and not of whatever came first.
     for figure in ("Figure 6", "Figure 7", "Figure 8"):
         assert notes[figure][-1].endswith(" in scenario one-to-all."), notes[figure]
+
+
+def test_the_longest_view_has_each_sample_of_the_sources() -> None:
+    published = REFERENCES["fayyad2013"].facts["short-view-samples"].value
+    view = shipped("realtime").workloads["tick-view"]
+    assert view.points == ({"samples": published, "raw": True},)
+    assert view.scenarios == ("one-to-all", "one-to-one")
 
 
 def test_a_close_up_holds_each_sample_of_its_time(tmp_path: Path) -> None:
