@@ -112,6 +112,15 @@ async def measured(
     return cell, kept, outcome, others[0] if others else None
 
 
+def taken_by(cell: SpikeCell) -> dict[str, int]:
+    """Return the nanoseconds that each cause took of a cell, over all its gaps."""
+    took: dict[str, int] = {}
+    for spike in cell.spikes:
+        for cause, taken in spike.parts:
+            took[str(cause)] = took.get(str(cause), 0) + taken
+    return took
+
+
 async def tightest(machine: XenMachine) -> ClockReading:
     readings = [await machine.agent.clock() for _ in range(5)]
     return min(readings, key=lambda each: each.host_after_ns - each.host_before_ns)
@@ -168,10 +177,7 @@ async def test_rtds_grants_its_budget_and_what_it_holds_back_is_told_as_that(
             cell, facts, outcome, _ = await measured(machine, None, TICK_S["pv"])
         finally:
             await machine.stop()
-    took: dict[str, int] = {}
-    for spike in cell.spikes:
-        for cause, taken in spike.parts:
-            took[str(cause)] = took.get(str(cause), 0) + taken
+    took = taken_by(cell)
     print(outcome.value["stolen_share"], took, facts["events"])
     # 6 ms of each 20: the rest is taken, however idle the CPU is.
     assert 0.6 < outcome.value["stolen_share"] < 0.8
@@ -213,7 +219,7 @@ async def test_a_neighbour_of_known_pattern_is_found_again(xen_lab: Inside, kind
     print(
         f"{kind}: {len(done.injected)} injected, {right} right, {blamed} of {len(long)} long gaps, "
         f"total {found_ns / injected_ns - 1:+.1%}, clocks within {done.cell.matched.error_ns} ns, "
-        f"{done.facts['events']} events, {done.facts['lost']} lost"
+        f"{done.facts['events']} events, {done.facts['lost']} lost; {taken_by(done.cell)}"
     )
     assert done.facts["lost"] == 0
     assert len(done.injected) >= 50

@@ -182,7 +182,7 @@ def test_the_longest_view_has_each_sample_of_the_sources() -> None:
     published = REFERENCES["fayyad2013"].facts["short-view-samples"].value
     view = shipped("realtime").workloads["tick-view"]
     assert view.points == ({"samples": published, "raw": True},)
-    assert view.scenarios == ("one-to-all", "one-to-one")
+    assert view.scenarios == ("one-to-all",)
 
 
 def test_a_close_up_holds_each_sample_of_its_time(tmp_path: Path) -> None:

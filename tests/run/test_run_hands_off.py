@@ -121,7 +121,9 @@ async def asked_meanwhile(*, hands_off: bool) -> set[str]:
 
 
 async def test_a_host_is_watched_while_work_is_under_way() -> None:
-    assert await asked_meanwhile(hands_off=False) == {"stopped", "host_cost", "ran_s", "go"}
+    # What was said before may be acknowledged late: that asks nothing.
+    asked = await asked_meanwhile(hands_off=False) - {"ack"}
+    assert asked == {"stopped", "host_cost", "ran_s", "go"}
 
 
 async def test_a_host_whose_time_counts_instructions_is_asked_nothing() -> None:

@@ -15,6 +15,8 @@ from tare.platforms.xenserver.session import XenSession
 TASK_S = 600.0
 BUSY_S = 30.0
 TRIES = 5
+PASSING = ("OTHER_OPERATION", "VDI_IN_USE", "VM_BAD_POWER_STATE")
+"""Refusals that pass: a start whose answer was lost goes on, and the VM is not as it was seen."""
 NULL = "OpaqueRef:NULL"
 OFF = "Halted"
 SINCE = "boot_time"
@@ -144,7 +146,7 @@ class Pool:
             try:
                 return await self._remove_named(name)
             except Refused as refusal:
-                if "OTHER_OPERATION" not in refusal.message and "VDI_IN_USE" not in refusal.message:
+                if not any(word in refusal.message for word in PASSING):
                     raise
                 if time.monotonic() > deadline:
                     raise
