@@ -21,7 +21,14 @@ from tare.hosts.trace.recorder import cpu_mask, host_recorder, how_left
 from tare.hosts.trace.rows import as_columns
 from tare.hosts.trace.threads import allowed_cpus, quota_files, run_delay, threads_of, throttled
 from tare.hosts.trace.tracefs import NoTracing, mounted_tracefs, traced
-from tare.run.host_clock import clock_offset, counter_offset, host_agent, readings
+from tare.run.host_clock import (
+    clock_offset,
+    counter_offset,
+    host_agent,
+    in_turn,
+    kept_busy,
+    readings,
+)
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="tracing the kernel needs root")
 
@@ -245,9 +252,11 @@ async def test_the_clock_of_a_host_is_told_by_an_agent_there(
         first = await readings(beside)
         await asyncio.sleep(0.3)
         last = await readings(beside)
+        own, its = await in_turn(beside, beside)
+        async with kept_busy(host, ledger):
+            assert len(ledger.open_entries()) == 2
     offset = clock_offset([*first, *last])
-    hz = (last[-1].tsc - first[0].tsc) / (last[-1].guest_ns - first[0].guest_ns) * 1e9
-    counters = counter_offset(first[:2], first[2:], hz)
+    counters = counter_offset(own, its)
     # Either way it is this computer's own clock, and one counter.
     assert offset.low <= 0 <= offset.high
     assert counters.low <= 0 <= counters.high

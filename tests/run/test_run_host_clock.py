@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import accumulate, pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,18 +29,24 @@ def exchanges(
     return found
 
 
-@given(LATENESS, LATENESS, st.integers(0, 10**12), st.integers(0, 10**12))
+@given(st.integers(1, 10), st.integers(0, 10**12), st.data())
 def test_the_offset_of_two_counters_lies_within_its_bounds(
-    own: list[tuple[int, int]], host: list[tuple[int, int]], own_ns: int, host_ns: int
+    rounds: int, offset: int, data: st.DataObject
 ) -> None:
-    begin = 10**9
-    mine = exchanges(own, begin, own_ns)
-    its = exchanges(host, begin + 10**7, host_ns)
-    found = counter_offset(mine, its, HZ)
-    true = (host_ns - own_ns) * HZ * 1e-9
-    assert found.low - 2 <= true <= found.high + 2
-    tightest = min(sum(each) for each in own) + min(sum(each) for each in host)
-    assert found.error <= tightest * HZ * 1e-9
+    """However long the readings are apart, and whatever this computer's clock says."""
+    between = st.integers(0, 10**9)
+    moments = list(accumulate(data.draw(between) for _ in range(2 * rounds + 1)))
+    clock = st.integers(0, 10**12)
+
+    def read(ticks: int) -> ClockReading:
+        return ClockReading(0, data.draw(clock), data.draw(clock), ticks)
+
+    its = [read(moment) for moment in moments[::2]]
+    mine = [read(moment - offset) for moment in moments[1::2]]
+    found = counter_offset(mine, its)
+    assert found.low <= offset <= found.high
+    apart = min(after.tsc - before.tsc for before, after in pairwise(its))
+    assert found.high - found.low <= apart
 
 
 @given(LATENESS, LATENESS, st.integers(-(10**15), 10**15))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from tare.agent.channel import StreamChannel
@@ -44,32 +45,27 @@ class Bounds:
 EXACT = Bounds(0.0, 0.0)
 
 
-def counter_offset(
-    machine: Sequence[ClockReading], host: Sequence[ClockReading], hz: float
-) -> Bounds:
+def counter_offset(machine: Sequence[ClockReading], host: Sequence[ClockReading]) -> Bounds:
     """Return what is to be added to a machine's counter to have its host's.
 
-    Both run at the same rate. Each reading says that this computer's clock stood between two
-    moments; each pair of readings bounds the offset, and all must agree (Marzullo, 1984).
+    Each reading of the machine's was made after one of the host's and before the next, so the
+    host's counter stood between those two; all must agree (Marzullo, 1984). No clock is used but
+    the counters: this computer's own may be another, as beside a lab whose time counts
+    instructions.
 
     Args:
         machine: Readings of the machine's counter.
-        host: Readings of the host's, made shortly before or after.
-        hz: The counters' frequency.
+        host: Readings of the host's in turn with them, one more: see `in_turn`.
 
     Returns:
         Bounds in ticks; those of the tightest pair where the readings do not agree.
     """
-    rate = hz * 1e-9
-    pairs = [
-        Bounds(
-            there.tsc - own.tsc + (own.host_before_ns - there.host_after_ns) * rate,
-            there.tsc - own.tsc + (own.host_after_ns - there.host_before_ns) * rate,
-        )
-        for own in machine
-        for there in host
-    ]
-    return _common(pairs)
+    return _common(
+        [
+            Bounds(before.tsc - own.tsc, after.tsc - own.tsc)
+            for own, (before, after) in zip(machine, pairwise(host), strict=True)
+        ]
+    )
 
 
 def clock_offset(host: Sequence[ClockReading]) -> Bounds:
@@ -126,6 +122,34 @@ async def host_agent(host: Host, ledger: Ledger, agent: Path) -> AsyncIterator[A
         held.push_async_callback(client.close)
         await client.hello(_HELLO_S)
         yield client
+
+
+@asynccontextmanager
+async def kept_busy(host: Host, ledger: Ledger) -> AsyncIterator[None]:
+    """Keep a host whose time counts instructions from being idle.
+
+    Its idle time passes at once, so between two readings there may be much of it.
+
+    Raises:
+        MachineFault: The host does not answer.
+    """
+    process = await start_owned(host, ledger, ["nice", "sh", "-c", "while :; do :; done"])
+    try:
+        yield
+    finally:
+        with suppress(TareError, OSError):
+            await process.kill()
+
+
+async def in_turn(
+    machine: AgentClient, host: AgentClient, rounds: int = ROUNDS
+) -> tuple[tuple[ClockReading, ...], tuple[ClockReading, ...]]:
+    """Return readings of a machine's agent, and of its host's before and after each."""
+    own, beside = [], [await host.clock()]
+    for _ in range(rounds):
+        own.append(await machine.clock())
+        beside.append(await host.clock())
+    return tuple(own), tuple(beside)
 
 
 async def readings(agent: AgentClient, rounds: int = ROUNDS) -> tuple[ClockReading, ...]:

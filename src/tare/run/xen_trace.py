@@ -14,7 +14,15 @@ from tare.events.host_schedule import SERIES, HostEvent
 from tare.hosts.trace.tracefs import NoTracing
 from tare.platforms.xen.trace.schedule import XenSchedule, schedule, vcpu_name
 from tare.platforms.xen.trace.tracer import PROGRAM, Vcpus, XenTracer
-from tare.run.host_clock import EXACT, Bounds, counter_offset, host_agent, readings
+from tare.run.host_clock import (
+    EXACT,
+    Bounds,
+    counter_offset,
+    host_agent,
+    in_turn,
+    kept_busy,
+    readings,
+)
 from tare.run.host_record import HostRecord
 
 if TYPE_CHECKING:
@@ -66,8 +74,13 @@ class XenTrace:
         self._beside = await self._held.enter_async_context(beside)
 
     async def _read(self) -> tuple[tuple[ClockReading, ...], tuple[ClockReading, ...]]:
-        own = await readings(self.subject.agent)
-        return own, await readings(self._beside) if self._beside is not None else ()
+        own = self.subject.agent
+        if self._beside is None:
+            return await readings(own), ()
+        async with AsyncExitStack() as held:
+            if self.vcpus.counted:
+                await held.enter_async_context(kept_busy(self.vcpus.host, self.vcpus.ledger))
+            return await in_turn(own, self._beside)
 
     async def begin(self) -> None:
         """Begin to record; called when all machines are ready and wait for their start."""
@@ -90,7 +103,7 @@ class XenTrace:
             told = await tracer.end()
             own, dom0 = await self._read()
             hz = float(outcome.value["tsc_hz"])
-            offset = self._offset(own, dom0, hz)
+            offset = self._offset(own, dom0)
             origin = round(self._clock[0].tsc + offset.low)
             capped = bool(self.vcpus.limit)
             taken = schedule(told, hz, origin, capped=capped)
@@ -115,13 +128,11 @@ class XenTrace:
         self._beside = None
         await self._held.aclose()
 
-    def _offset(
-        self, own: tuple[ClockReading, ...], dom0: tuple[ClockReading, ...], hz: float
-    ) -> Bounds:
+    def _offset(self, own: tuple[ClockReading, ...], dom0: tuple[ClockReading, ...]) -> Bounds:
         if self.vcpus.raw_counter:
             return EXACT
-        first = counter_offset(self._clock, self._dom0, hz)
-        last = counter_offset(own, dom0, hz)
+        first = counter_offset(self._clock, self._dom0)
+        last = counter_offset(own, dom0)
         low, high = max(first.low, last.low), min(first.high, last.high)
         return Bounds(low, high) if low <= high else min(first, last, key=lambda one: one.error)
 

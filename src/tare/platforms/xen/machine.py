@@ -152,6 +152,7 @@ class XenMachine(Machine):
             count=spec.shape.vcpus,
             cpus=tuple(sorted(set(spec.cpus))),
             raw_counter=self._options.type == "pv",
+            counted=self._context.counted,
             limit=self._options.limit_of(spec.role),
         )
 

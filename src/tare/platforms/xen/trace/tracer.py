@@ -39,6 +39,7 @@ class Vcpus:
         cpus: The host's CPUs that they may use; empty: all.
         raw_counter: Whether the machine reads the processor's cycle counter as it is, so that its
             counter and Xen's are one.
+        counted: Whether the host's time counts instructions, so that its idle time passes at once.
         limit: What may keep a vCPU from running beside an idle CPU: ``cap``, ``budget``; or empty.
     """
 
@@ -50,6 +51,7 @@ class Vcpus:
     count: int
     cpus: tuple[int, ...]
     raw_counter: bool
+    counted: bool = False
     limit: str = ""
 
     @property
