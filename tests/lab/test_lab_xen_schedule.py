@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from lab.lab_inside import PATIENCE_S, SHAPE, Inside, inside, require_hardware_guests
 from tare.agent.barrier import Barrier
@@ -35,7 +34,6 @@ pytestmark = [
     pytest.mark.boots,
     pytest.mark.acceptance,
     pytest.mark.timeout(1500),
-    pytest.mark.asyncio(loop_scope="module"),
 ]
 
 HOG = {"period_ns": 100_000_000, "length_ns": 20_000_000, "priority": 98}
@@ -55,16 +53,6 @@ def counted(scheduler: Scheduler) -> LabOptions:
         scheduler=scheduler,
         deterministic=True,
     )
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def xen_lab(
-    agent_program: Path, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Inside]:
-    folder = tmp_path_factory.mktemp("xen")
-    options = counted("credit")
-    async with inside(options, folder, agent_program, "generic") as found:
-        yield found
 
 
 @dataclass(frozen=True)
@@ -185,18 +173,23 @@ async def test_rtds_grants_its_budget_and_what_it_holds_back_is_told_as_that(
 
 
 @pytest.mark.parametrize("kind", ["pv", "pvh"])
-async def test_a_neighbour_of_known_pattern_is_found_again(xen_lab: Inside, kind: str) -> None:
+async def test_a_neighbour_of_known_pattern_is_found_again(
+    agent_program: Path, tmp_path: Path, kind: str
+) -> None:
     if kind != "pv":
         require_hardware_guests()
-    subject = await started(xen_lab, kind, "subject")
-    try:
-        neighbour = await started(xen_lab, "pv", "neighbour-1")
+    # Each in a lab of its own: after a PV pair, a PVH subject's neighbour began seconds late.
+    async with inside(counted("credit"), tmp_path, agent_program, "generic") as lab:
+        subject = await started(lab, kind, "subject")
         try:
-            done = await disturbed(subject, neighbour, TICK_S[kind])
+            neighbour = await started(lab, "pv", "neighbour-1")
+            try:
+                done = await disturbed(subject, neighbour, TICK_S[kind])
+            finally:
+                await neighbour.stop()
         finally:
-            await neighbour.stop()
-    finally:
-        await subject.stop()
+            await subject.stop()
+        assert not lab.context.ledger.open_entries()
     theirs = {
         spike.number: sum(taken for cause, taken in spike.parts if cause == CULPRIT)
         for spike in done.cell.spikes
@@ -225,4 +218,3 @@ async def test_a_neighbour_of_known_pattern_is_found_again(xen_lab: Inside, kind
     assert len(done.injected) >= 50
     assert right >= 0.95 * len(done.injected)
     assert abs(found_ns / injected_ns - 1) <= 0.05
-    assert not xen_lab.context.ledger.open_entries()
