@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections import Counter
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from io import StringIO
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from distributed import Security
 from rich.console import Console
 
 from fleet.fleet_cluster import STUB, begun, cluster, run, study_file, worker_process
+from processes import of_state
 from tare.cli.ending import decide_on
 from tare.errors import InputError
 from tare.events import (
@@ -178,14 +179,14 @@ async def test_a_second_ctrl_c_stops_a_hosts_cell_and_leaves_nothing(
         async with asyncio.timeout(60):
             while not started_cells(out):
                 await asyncio.sleep(0.1)
-        assert processes_of(tmp_path)
+        assert of_state(tmp_path)
         for _ in range(2):
             os.kill(os.getpid(), signal.SIGINT)
             await asyncio.sleep(0.5)
         assert await asyncio.wait_for(running, 60) is None
     assert read_fold(out / "events.jsonl").finished == {}
     async with asyncio.timeout(10):
-        while processes_of(tmp_path):
+        while of_state(tmp_path):
             await asyncio.sleep(0.1)
     assert not list((tmp_path / "state").rglob("ledgers/*.jsonl"))
 
@@ -195,17 +196,6 @@ def started_cells(out: Path) -> list[str]:
     path = out / "events.jsonl"
     events = (record.event for record in read_events(path)) if path.exists() else ()
     return [event.cell for event in events if event.type == "cell_started"]
-
-
-def processes_of(folder: Path) -> list[str]:
-    """Return the processes whose state is kept below a folder."""
-    own = f"XDG_STATE_HOME={folder}/state".encode()
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if own in (process / "environ").read_bytes().split(b"\0"):
-                found.append(process.name)
-    return found
 
 
 async def test_a_run_without_a_hosts_own_blocks_is_not_complete(

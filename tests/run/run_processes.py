@@ -48,24 +48,3 @@ def by_command(*words: str) -> int:
         if all(word in about for word in words) and b"agent" in said and b"serve" in said:
             return int(process.name)
     pytest.fail(f"no process of {words}")
-
-
-def descendants(pid: int, name: str) -> list[int]:
-    """Return the processes of this name that a process has begun, at whatever remove."""
-    parents, named = {}, []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            head, _, rest = stat.read_text(errors="replace").rpartition(")")
-        except OSError:
-            continue
-        number = int(stat.parent.name)
-        parents[number] = int(rest.split()[1])
-        if head.partition("(")[2] == name:
-            named.append(number)
-
-    def above(number: int) -> bool:
-        while number not in (0, pid):
-            number = parents.get(number, 0)
-        return number == pid
-
-    return [number for number in named if above(number)]

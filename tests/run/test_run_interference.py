@@ -17,8 +17,9 @@ from typing import Any
 import polars as pl
 import pytest
 
+from processes import named
 from run.run_driving import TARE, Running, assert_no_ledger_is_left, of_type, tare
-from run.run_processes import begins, descendants, process_of
+from run.run_processes import begins, process_of
 from tare.analysis import compare_runs, load_run
 from tare.analysis.course import courses
 from tare.analysis.monitoring import monitors
@@ -235,7 +236,7 @@ def test_a_servers_own_children_go_with_a_run_that_is_killed(home: Path) -> None
     with Running(home / "run", *words, "--out", home / "run") as running:
         running.wait_for(begins("b001/bare"))
         time.sleep(1)
-        servers = descendants(running.process.pid, "nginx")
+        servers = named("nginx", running.process.pid)
         assert len(servers) > 1, "no server is at work with children of its own"
         running.process.kill()
         running.end()

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
+from processes import named
 from run.run_driving import TARE, Event, Running, assert_no_ledger_is_left, of_type
-from run.run_processes import descendants
 from tare.agent.client import Outcome
 from tare.errors import WorkloadFault
 from tare.run.peers import shared_out
@@ -78,12 +78,12 @@ def test_requests_go_through_haproxy_and_an_origin_that_dies_is_named(
         # The first run of all builds a toolbox with HAProxy in it.
         running.wait_for(lambda e: e["type"] == "cell_started" and e["block"] == 2, 500)
         until = time.monotonic() + 60
-        while not descendants(running.process.pid, "nginx"):
+        while not named("nginx", running.process.pid):
             assert time.monotonic() < until, "no origin was ever started"
             time.sleep(0.01)
         # Until it listens it is not needed yet: ended before that, it would be told otherwise.
         time.sleep(0.5)
-        for origin in descendants(running.process.pid, "nginx"):
+        for origin in named("nginx", running.process.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(origin, signal.SIGKILL)
         running.end()

@@ -6,11 +6,11 @@ import asyncio
 import os
 import signal
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from processes import agents_of
 from run.run_driving import Running, of_type
 from tare.errors import MachineFault
 from tare.run import standstill
@@ -108,26 +108,6 @@ async def test_a_suspended_computer_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     assert await watch.end() == "this computer was suspended for 8.0 s meanwhile"
 
 
-def descendants(ancestor: int) -> list[int]:
-    """Return the processes below one whose program is Tare's agent."""
-    parents: dict[int, int] = {}
-    agents: set[int] = set()
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            stat = (process / "stat").read_text()
-            parents[int(process.name)] = int(stat.rpartition(")")[2].split()[1])
-            if b"serve" in (process / "cmdline").read_bytes():
-                agents.add(int(process.name))
-    found = []
-    for agent in agents:
-        above = agent
-        while above > 1 and above != ancestor:
-            above = parents.get(above, 0)
-        if above == ancestor:
-            found.append(agent)
-    return found
-
-
 def test_a_subject_that_stood_still_in_mid_cell_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,7 +121,7 @@ def test_a_subject_that_stood_still_in_mid_cell_does_not_count(
     with Running(folder, "run", tmp_path / "study.yaml", "--out", folder) as run:
         run.wait_for(lambda _: begun(1))
         time.sleep(1.0)
-        agents = descendants(run.process.pid)
+        agents = agents_of(run.process.pid)
         assert agents
         for agent in agents:
             os.kill(agent, signal.SIGSTOP)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from hosts.hosts_sshd import Sshd, keepers, serving
+from processes import agents_of
 from run.run_driving import Running, assert_no_ledger_is_left, assert_no_process_is_left, tare
 from run.test_run_ssh import under_way, written
-from run.test_run_standstill import descendants
 
 pytestmark = [pytest.mark.slow, pytest.mark.boots]
 STOPPED = """
@@ -109,7 +109,7 @@ def test_a_run_whose_machines_stand_still_stops_soon_and_leaves_nothing(
     with Running(folder, "run", study, "--out", folder) as running:
         running.wait_for(under_way)
         time.sleep(2)
-        agents = descendants(running.process.pid)
+        agents = agents_of(running.process.pid)
         assert len(agents) >= 3
         for agent in agents:
             os.kill(agent, signal.SIGSTOP)

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from processes import of_state
+
 TARE = Path(sys.executable).parent / "tare"
 LIMIT_S = 400.0
 STUDY = """\
@@ -159,12 +161,12 @@ class Trial:
         found += [
             f"mount {line}" for line in _text(Path("/proc/mounts")).splitlines() if name in line
         ]
-        own = f"XDG_STATE_HOME={self.home}/state"
+        own = set(of_state(self.home))
         for process in Path("/proc").glob("[0-9]*"):
             if int(process.name) == os.getpid():
                 continue
-            words, around = _text(process / "cmdline"), _text(process / "environ")
-            if name in words or own in around.split("\0"):
+            words = _text(process / "cmdline")
+            if name in words or int(process.name) in own:
                 shown = " ".join(words.split("\0"))[:100]
                 found.append(f"process {process.name} {shown}")
         found += [
