@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rich.console import Console
+from scipy.stats import ttest_ind
 
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of
 from tare.analysis import compare_runs
@@ -131,6 +132,17 @@ def test_a_run_that_has_none_by_chance_is_not_taken_for_certain() -> None:
     assert wrong["welch"] > 100
     assert wrong["seldom"] <= 50
     assert math.isinf(seldom_shift([1.0], [2.0, 3.0], 0.95).high)
+
+
+def test_what_is_often_not_there_has_students_interval_of_one_spread_for_both() -> None:
+    """Against scipy's, of runs unlike in size, the short one of which had nothing by chance."""
+    first, second = [0.0, 0.0, 0.0, 1.0], [*in_some(20, 4, 8.0), 3.0, 9.0]
+    student = ttest_ind(second, first, equal_var=True).confidence_interval(0.95)
+    found = seldom_shift(first, second, 0.95)
+    assert (found.low, found.high) == pytest.approx((student.low, student.high))
+    # Where the short run has the spread, Welch's interval is the wider one, and is kept.
+    scattered, steady = [0.0, 50.0, 0.0, 90.0], in_some(20, 20, 1.0)
+    assert seldom_shift(scattered, steady, 0.95) == mean_shift(scattered, steady, 0.95)
 
 
 def test_a_change_that_is_left_open_says_what_cost_is_not_excluded(tmp_path: Path) -> None:

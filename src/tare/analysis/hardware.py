@@ -90,6 +90,6 @@ def _mean(told: Sequence[Mapping[str, Any]], over: str, under: str) -> float | N
     quotients = [
         float(each[over]) / float(each[under])
         for each in told
-        if over in each and float(each.get(under) or 0) > 0
+        if each.get(over) is not None and float(each.get(under) or 0) > 0
     ]
     return math.fsum(quotients) / len(quotients) if quotients else None

@@ -81,12 +81,12 @@ class _Proxied(_Told):
 
 
 class _Counted(_Told):
-    seconds: _Number | None = None
-    llc_misses: _Number | None = None
-    llc_references: _Number | None = None
-    instructions: _Number | None = None
-    cycles: _Number | None = None
-    bytes: _Number | None = None
+    seconds: _Amount | None = None
+    llc_misses: _Amount | None = None
+    llc_references: _Amount | None = None
+    instructions: _Amount | None = None
+    cycles: _Amount | None = None
+    bytes: _Amount | None = None
     missing: str | None = None
 
 
