@@ -249,6 +249,7 @@ async def test_a_kernel_that_panics_at_boot_is_told_with_its_last_words(xen_lab:
     assert not xen_lab.context.ledger.open_entries()
 
 
+@pytest.mark.acceptance
 async def test_a_domain_that_survives_its_destruction_stays_on_record(xen_lab: Inside) -> None:
     machine = await begun(xen_lab, options())
     # Everything is Xen's own but this one command, which does as if it had obeyed.

@@ -169,7 +169,12 @@ def short(load: str, parameters: str, **more: str) -> str:
     [
         ("bare", "", "was killed by signal 9"),
         pytest.param("oci", "oci: {platform: oci}", "killed", marks=pytest.mark.acceptance),
-        ("guest", "guest: {platform: qemu, accelerator: tcg}", "neighbour-1"),
+        pytest.param(
+            "guest",
+            "guest: {platform: qemu, accelerator: tcg}",
+            "neighbour-1",
+            marks=pytest.mark.acceptance,
+        ),
     ],
 )
 def test_a_neighbour_that_dies_in_a_phase_costs_its_cell_only(
@@ -211,6 +216,7 @@ def test_a_load_that_fails_ends_its_cell_at_once_with_its_reason(home: Path) -> 
     assert_nothing_is_left(home)
 
 
+@pytest.mark.acceptance
 def test_a_network_load_beside_work_that_needs_no_network(home: Path) -> None:
     user = "user: {platform: qemu, accelerator: tcg, network: user}"
     text = short("net-load", "{}", more=user, duration="2s")

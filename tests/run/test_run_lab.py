@@ -103,7 +103,7 @@ def test_xens_time_slice_is_what_a_contended_subject_loses(home: Path) -> None:
     assert_no_ledger_is_left(home)
 
 
-@pytest.mark.boots
+@pytest.mark.acceptance
 @pytest.mark.timeout(900)
 def test_counted_time_finds_the_same_in_every_block(home: Path) -> None:
     folder, study = home / "run", home / "counted.yaml"

@@ -64,6 +64,7 @@ def sessions(folder: Path) -> list[tuple[int, str, int]]:
     return [(e["session"], e["boot"], e["planned"]) for e in of_type(folder, "session_started")]
 
 
+@pytest.mark.acceptance
 def test_what_is_up_is_measured_and_what_is_not_is_asked_for(
     computer: Computer, tmp_path: Path
 ) -> None:

@@ -204,6 +204,7 @@ def test_the_machines_of_one_cell_are_on_two_hosts(server: Sshd, tmp_path: Path)
     assert_no_ledger_is_left(tmp_path)
 
 
+@pytest.mark.acceptance
 @pytest.mark.guest
 def test_a_killed_run_on_two_hosts_is_resumed(server: Sshd, tmp_path: Path) -> None:
     folder = tmp_path / "run"

@@ -6,6 +6,7 @@ import asyncio
 import math
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -36,6 +37,16 @@ from tare.run.progress import Tally
 BLOCKS = 4
 EXPECTED_S = 100.0
 CELLS = [cell for batch in PLAN.block(2) for cell in batch.cells]
+
+
+@pytest.fixture(autouse=True)
+def _signals_as_before() -> Iterator[None]:
+    """Hear them again: a command that says its last words hears none until it ends."""
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    before[signal.SIGHUP] = signal.getsignal(signal.SIGHUP)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def begun() -> Course:
@@ -101,19 +112,37 @@ def test_what_asks_to_end_while_nothing_listens_counts_as_ctrl_c(
     tmp_path: Path, number: signal.Signals, ctrl_c: Any
 ) -> None:
     """Also where Ctrl-C itself is ignored, as in the background of a script."""
-    before, other = signal.signal(number, signal.SIG_DFL), signal.signal(signal.SIGINT, ctrl_c)
-    try:
-        with pytest.raises(typer.Exit) as status, says_how_to_go_on(tmp_path):
-            signal.raise_signal(number)
-        assert status.value.exit_code == 130
-        assert signal.getsignal(number) is signal.SIG_DFL
-        signal.signal(number, signal.SIG_IGN)
-        # As under nohup.
-        with says_how_to_go_on(tmp_path):
-            signal.raise_signal(number)
-    finally:
-        signal.signal(number, before)
-        signal.signal(signal.SIGINT, other)
+    signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, ctrl_c)
+    with says_how_to_go_on(tmp_path):
+        pass
+    assert signal.getsignal(number) is signal.SIG_DFL
+    with pytest.raises(typer.Exit) as status, says_how_to_go_on(tmp_path):
+        signal.raise_signal(number)
+    assert status.value.exit_code == 130
+    signal.signal(number, signal.SIG_IGN)
+    # As under nohup.
+    with says_how_to_go_on(tmp_path):
+        signal.raise_signal(number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_second_request_to_end_does_not_come_between_the_last_words(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "events.jsonl").touch()
+    said: list[str] = []
+
+    def impatient(_: Path) -> str:
+        signal.raise_signal(number)
+        return "go on with"
+
+    monkeypatch.setattr("tare.cli.ending._going_on", impatient)
+    monkeypatch.setattr("tare.cli.ending.tell", lambda words, *_, **__: said.append(words))
+    signal.signal(number, signal.default_int_handler)
+    with pytest.raises(typer.Exit) as status, says_how_to_go_on(tmp_path):
+        raise KeyboardInterrupt
+    assert (status.value.exit_code, said) == (130, ["go on with"])
 
 
 async def test_a_run_gives_signals_back_to_whoever_heard_them_before() -> None:

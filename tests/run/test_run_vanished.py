@@ -49,7 +49,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sshd]:
         ),
         pytest.param((signal.SIGINT, signal.SIGINT), "5min", "10 s", id="ctrl-c-twice"),
         # Once, it is the cell that decides how long the host is waited for.
-        pytest.param((signal.SIGINT,), "5s", "5 s", id="ctrl-c"),
+        pytest.param((signal.SIGINT,), "5s", "5 s", id="ctrl-c", marks=pytest.mark.acceptance),
     ],
 )
 def test_a_run_whose_host_vanished_stops_soon_and_names_what_clears_up(

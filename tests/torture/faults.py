@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torture.trial import Said, Trial
 
 GO_ON = "tare resume"
+REPORT = "tare report"
 WAIT_S = 90.0
 LEAST_STOP_S, MOST_STOP_S = 3.0, 5.0
 """Longer than the look of :mod:`tare.run.standstill` and its least standstill together."""
@@ -53,8 +54,10 @@ def end_tare(trial: Trial, random: Random) -> Judge:
             return []
         begun = any(event["type"] == "run_started" for event in events)
         wrong = [] if said.status == 130 else [f"exit status {said.status}, not 130"]
-        if begun and GO_ON not in said.text:
-            wrong.append("it does not say how to go on")
+        # What has come to its end is not gone on with: only its report is still to write.
+        complete = begun and events[-1].get("status") == "complete"
+        if begun and (REPORT if complete else GO_ON) not in said.text:
+            wrong.append(f"it does not say how to go on: {said.text[-300:]}")
         return wrong
 
     return judge

@@ -140,12 +140,13 @@ def says_how_to_go_on(directory: Path) -> Iterator[None]:
         typer.Exit: It came.
     """
     from tare.run.folder import RunFolder
-    from tare.run.interrupt import stopped_in_order
+    from tare.run.interrupt import hear_no_more, stopped_in_order
 
     try:
         with stopped_in_order():
             yield
     except KeyboardInterrupt:
+        hear_no_more()
         # Before its first event there is no run to go on with.
         if RunFolder(directory).events.is_file():
             tell(_going_on(directory), "yellow", wrapped=False)

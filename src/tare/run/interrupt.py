@@ -100,6 +100,15 @@ def stopped_in_order() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
+def hear_no_more() -> None:
+    """Ignore every further request to stop: the command says its last words, and ends.
+
+    A second Ctrl-C would come between those words, or into Python's own end with a traceback.
+    """
+    for number in _HEARD:
+        signal.signal(number, signal.SIG_IGN)
+
+
 def _as_ctrl_c(*_: object) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # In the background of a script Ctrl-C is for others, and this signal is not.
