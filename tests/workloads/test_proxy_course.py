@@ -18,6 +18,7 @@ from tare.workloads.network.proxy.course import (
     FULL,
     best_of,
     expected_s,
+    fewest_for,
     following,
     next_connections,
     steps_of,
@@ -84,6 +85,16 @@ def test_more_is_tried_as_long_as_the_rate_rises(values: list[float]) -> None:
     if rates:
         connections, best = best_of(rates)
         assert best == max(rates.values()) == rates[connections]
+        fewest = fewest_for(rates)
+        assert fewest <= connections
+        assert rates[fewest] * 1.05 >= best
+        assert all(rate < best / 1.04 for tried, rate in rates.items() if tried < fewest)
+
+
+def test_a_plateau_is_loaded_with_its_fewest_connections_whichever_step_was_highest() -> None:
+    assert fewest_for({4: 50.0, 8: 100.0, 16: 101.0, 32: 99.0}) == 8
+    assert fewest_for({4: 50.0, 8: 99.0, 16: 98.0, 32: 103.0}) == 8
+    assert fewest_for({4: 50.0, 8: 90.0, 16: 100.0}) == 16
 
 
 def test_a_single_step_without_a_rise_does_not_end_it() -> None:

@@ -68,6 +68,16 @@ def best_of(rates: Mapping[int, float]) -> tuple[int, float]:
     return max(rates.items(), key=lambda each: (each[1], -each[0]))
 
 
+def fewest_for(rates: Mapping[int, float]) -> int:
+    """Return the fewest connections that reach the highest rate to within what counts as a rise.
+
+    Where the rate has a plateau, which of its steps is the highest is an accident of each cell;
+    arms that are alike would be loaded with half or twice the connections of each other.
+    """
+    _, best = best_of(rates)
+    return min(tried for tried, rate in rates.items() if rate * RISES >= best)
+
+
 def next_connections(rates: Mapping[int, float], most: int) -> int | None:
     """Return how many connections are to be tried next; None: the rate does not rise any more.
 
@@ -125,7 +135,9 @@ def _following(parameters: ProxyParameters, results: Results, straight: bool) ->
         tried = next_connections(rates, parameters.most_connections)
         if tried is not None:
             return _step(parameters, path, tried)
-    connections, rate = best_of(steps_of("proxied", results))
+    proxied = steps_of("proxied", results)
+    connections = fewest_for(proxied)
+    rate = proxied[connections]
     for percent in SHARES:
         if at_share(percent) not in results:
             return _timed(parameters, at_share(percent), rate * percent / 100)
