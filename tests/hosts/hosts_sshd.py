@@ -82,8 +82,13 @@ class Sshd:
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(call, stderr=log)
         deadline = time.monotonic() + 20
+        # From another address: a connection from the port to itself is made where nobody listens.
+        to, source = ("127.0.0.1", self.port), ("127.0.0.2", 0)
         while True:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
+            with (
+                contextlib.suppress(OSError),
+                socket.create_connection(to, source_address=source),
+            ):
                 return
             assert self.process.poll() is None, (self.folder / "log").read_text()
             assert time.monotonic() < deadline

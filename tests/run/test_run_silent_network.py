@@ -14,7 +14,7 @@ from run.run_driving import Running, assert_no_ledger_is_left, of_type
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.boots,
+    pytest.mark.acceptance,
     pytest.mark.container,
     pytest.mark.skipif(os.geteuid() != 0, reason="bridges and namespaces need root"),
     pytest.mark.skipif(not shutil.which("ip"), reason="iproute2 is not installed"),

@@ -185,8 +185,10 @@ def _groups(name: str) -> Iterator[str]:
 
 def _children(pid: int) -> list[int]:
     found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").glob("*"):
-        found += map(int, _text(task / "children").split())
+    # A process may end at any moment of this.
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            found += map(int, _text(task / "children").split())
     return found
 
 
