@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from distributed.utils import get_ip
 from tare.errors import InputError
 from tare.fleet.cluster import RESOURCE, Cluster, Task
 from tare.fleet.hosts_part import carry_out_part
+from tare.fleet.scratch import scratch
 from tare.fleet.servers import HostWorker, QuietScheduler, WorkersHost
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ async def worker(
     Raises:
         InputError: The scheduler does not answer, or another worker stands for the host already.
     """
-    with _settings(), tempfile.TemporaryDirectory(prefix="tare-worker-") as scratch:
+    with _settings(), scratch("worker") as place:
         serving = HostWorker(
             address,
             name=name,
@@ -137,7 +137,7 @@ async def worker(
             host=_own_address(address),
             memory_limit=0,
             dashboard=False,
-            local_directory=scratch,
+            local_directory=str(place.folder),
             security=security,
             death_timeout=CONNECT_S,
         )

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tare.fleet.faults import fleet_versions
 from tare.fleet.inbox import Inbox
+from tare.fleet.scratch import Scratch, scratch
 from tare.fleet.shipping import Shipper
 from tare.fleet.site import CPUS, LONGEST_LINE
 from tare.fleet.wire import (
@@ -79,19 +78,19 @@ class _Attempt:
         self._waiting: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue(maxsize=1000)
 
     async def run(self, assignment: str, program: list[str]) -> None:
-        folder = Path(tempfile.mkdtemp(prefix="tare-part-"))
-        sending = asyncio.create_task(self._send())
-        try:
-            await self._tell(Hello(worker=self._worker, versions=fleet_versions()))
-            await self._tell(await self._follow(assignment, program, folder / "run"))
-        finally:
-            await self._waiting.put(None)
-            await sending
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        with scratch("part") as place:
+            sending = asyncio.create_task(self._send())
+            try:
+                await self._tell(Hello(worker=self._worker, versions=fleet_versions()))
+                await self._tell(await self._follow(assignment, program, place))
+            finally:
+                await self._waiting.put(None)
+                await sending
 
-    async def _follow(self, assignment: str, program: list[str], folder: Path) -> Ended:
+    async def _follow(self, assignment: str, program: list[str], place: Scratch) -> Ended:
         """Let the process measure, and pass on what it says; return how it ended."""
-        async with self._process(program, folder) as (process, errors):
+        folder = place.folder / "run"
+        async with self._process(program, folder, place.lock) as (process, errors):
             assert process.stdin is not None and process.stdout is not None
             process.stdin.write(assignment.encode() + b"\n")
             listening = asyncio.create_task(self._listen(process.stdin))
@@ -117,7 +116,7 @@ class _Attempt:
 
     @asynccontextmanager
     async def _process(
-        self, program: list[str], folder: Path
+        self, program: list[str], folder: Path, lock: int
     ) -> AsyncIterator[tuple[asyncio.subprocess.Process, Path]]:
         errors = folder.parent / "errors"
         words = program or [sys.executable, "-m", "tare.fleet.site"]
@@ -131,6 +130,8 @@ class _Attempt:
                 env={**os.environ, CPUS: json.dumps(list(self._cpus))},
                 limit=LONGEST_LINE,
                 start_new_session=True,
+                # Where this worker is killed, the process still needs the folder to end in order.
+                pass_fds=(lock,),
             )
         try:
             yield process, errors
