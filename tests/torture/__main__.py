@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import secrets
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -170,6 +171,8 @@ def main() -> int:
     parser.add_argument("--at-once", type=int, default=1, metavar="N", help="trials side by side")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="the page that takes the table")
     asked = parser.parse_args()
+    # Trials under way end in order then, as by Ctrl-C, which is ignored in the background.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     todo = drawn(asked.seed, asked.faults, asked.only)
     if asked.again is not None:
         todo = [(asked.only[0], asked.again)]
