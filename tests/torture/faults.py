@@ -47,9 +47,13 @@ def kill_tare(trial: Trial, random: Random) -> Judge:
 def end_tare(trial: Trial, random: Random) -> Judge:
     """Ask the command to stop, in one of the ways there are."""
     ways = ((signal.SIGINT,), (signal.SIGINT, signal.SIGINT), (signal.SIGTERM,), (signal.SIGHUP,))
-    _signalled(trial, *random.choice(ways))
+    way = random.choice(ways)
+    _signalled(trial, *way)
 
     def judge(said: Said, events: list[Event]) -> list[str]:
+        if not events and said.status == -way[0]:
+            # Python was still loading, when a signal does what it does to any program.
+            return []
         if said.status in (0, 1) and events and events[-1]["type"] == "run_finished":
             return []
         begun = any(event["type"] == "run_started" for event in events)
