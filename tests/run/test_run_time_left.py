@@ -37,13 +37,13 @@ from tare.run.progress import Tally
 BLOCKS = 4
 EXPECTED_S = 100.0
 CELLS = [cell for batch in PLAN.block(2) for cell in batch.cells]
+ASKING_TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @pytest.fixture(autouse=True)
 def _signals_as_before() -> Iterator[None]:
     """Hear them again: a command that says its last words hears none until it ends."""
-    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
-    before[signal.SIGHUP] = signal.getsignal(signal.SIGHUP)
+    before = {each: signal.getsignal(each) for each in ASKING_TO_END}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -126,7 +126,7 @@ def test_what_asks_to_end_while_nothing_listens_counts_as_ctrl_c(
         signal.raise_signal(number)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", ASKING_TO_END)
 def test_a_second_request_to_end_does_not_come_between_the_last_words(
     number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,18 +63,13 @@ def steps_of(path: Path, results: Results) -> dict[int, float]:
     return found
 
 
-def best_of(rates: Mapping[int, float]) -> tuple[int, float]:
-    """Return how many connections reached the highest rate, and that rate; the fewest that did."""
-    return max(rates.items(), key=lambda each: (each[1], -each[0]))
-
-
 def fewest_for(rates: Mapping[int, float]) -> int:
     """Return the fewest connections that reach the highest rate to within what counts as a rise.
 
     Where the rate has a plateau, which of its steps is the highest is an accident of each cell;
     arms that are alike would be loaded with half or twice the connections of each other.
     """
-    _, best = best_of(rates)
+    best = max(rates.values())
     return min(tried for tried, rate in rates.items() if rate * RISES >= best)
 
 

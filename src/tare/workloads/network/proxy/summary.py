@@ -51,8 +51,8 @@ def _summed(told: Mapping[str, Any], asked: ProxyParameters | None) -> dict[str,
     found = account_of(told)
     rate = number(stages, [course.FULL, "requests_per_s"])
     rates = {path: course.steps_of(path, stages) for path in course.PATHS}
-    direct = course.best_of(rates["direct"])[1]
-    straight = course.best_of(rates["straight"])[1] if rates["straight"] else None
+    direct = max(rates["direct"].values())
+    straight = max(rates["straight"].values(), default=None)
     limited = limits(told, found, direct, rate, straight)
     warnings: list[str] = []
     if asked is not None:
