@@ -2,6 +2,7 @@
 
 import errno
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -240,3 +241,43 @@ def test_a_damaged_observation_is_refused_as_the_model_refuses_it(
     with pytest.raises(UnreadableStream) as fast:
         list(read_entries(path))
     assert str(fast.value) == str(strict.value)
+
+
+signs = st.sampled_from(["", "-"])
+digits = st.text("0123456789", min_size=1, max_size=30)
+beyond = st.one_of(
+    st.builds("{}{}".format, signs, st.integers(1 << 64, 10**400)),
+    st.builds("{}{}.{}".format, signs, st.integers(10**310, 10**400), digits),
+    st.builds(
+        "{}{}.{}{}{}".format,
+        signs,
+        st.integers(1, 10**30),
+        digits,
+        st.sampled_from(["e", "E", "e+", "E+"]),
+        st.integers(310, 10**6),
+    ),
+    st.sampled_from(["NaN", "Infinity", "-Infinity"]),
+)
+places = st.sampled_from(["{}", "[{}]", "[0,{}]", "[0 ,\t{}]", '{{"a":{}}}', '{{"a" : \r{} }}'])
+
+
+@given(beyond, places)
+def test_a_number_beyond_all_bounds_is_found_wherever_it_stands(number: str, place: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "events.jsonl"
+        write(path, [CellFinished(cell="c", status="ok", facts={"x": 12345})])
+        odd = place.format(number).encode()
+        path.write_bytes(path.read_bytes().replace(b"12345", odd, 1))
+        with pytest.raises(UnreadableStream, match="line 1: a number beyond all bounds"):
+            read_events(path)
+
+
+def test_a_hash_is_not_taken_for_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "events.jsonl"
+    write(path, [BlockStarted(block=1, order=("bare",)) for _ in range(100)])
+
+    def slow(_: object) -> None:
+        raise AssertionError("a usual line is looked at as if a stranger had written it")
+
+    monkeypatch.setattr("tare.events.stream.plain_json", slow)
+    assert len(read_events(path)) == 100

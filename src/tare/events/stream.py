@@ -34,8 +34,12 @@ from tare.plaintext import plain_json
 from tare.refusals import message_of
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-_ODD = re.compile(rb"[0-9]{20}|[eE]\+?[0-9]{3}|Infinity|NaN")
-"""What a number may be that no machine counts with; nearly no line has any of it."""
+_ODD = re.compile(rb"[:\[,][ \t\r\n]*(?:-?(?:[0-9]{20}|[0-9.]+[eE]\+?[0-9]{3})|-?Infinity|NaN)")
+"""What a number may be that no machine counts with, and what a number follows (RFC 8259).
+
+Nearly no line has any of it. A hash in a text, which each line ends with, looks like such a number
+but for what it follows.
+"""
 _GREATEST_WHOLE = 1 << 64
 DURABLE = (
     RunStarted,
