@@ -13,10 +13,13 @@ import pytest
 
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of, some
 from tare.analysis import compare_every_pair, compare_runs
+from tare.analysis.findings import SlowBoots
+from tare.analysis.flags import slow_words
 from tare.analysis.load import run_data
 from tare.analysis.model import Comparison, Effect
 from tare.analysis.settings import Settings
 from tare.analysis.statistics import slow_boots
+from tare.analysis.statistics.shares import Share
 from tare.events import CellFinished, Event, Observed, Record, fold_records
 from tare.report.verdicts import lead
 
@@ -60,6 +63,22 @@ def test_equal_arms_are_equivalent_and_the_lead_may_say_so() -> None:
     assert {effect.verdict for effect in found.effects} == {"equivalent"}
     assert all(verdict.equivalent == 1 for verdict in found.arm_verdicts)
     assert found.failures == ()
+
+
+@pytest.mark.parametrize(
+    ("count", "total", "factor", "words"),
+    [
+        (1, 12, 3.04, "1 boot in 12 of vm is 3× slow (1 of 12, "),
+        (3, 36, 213.4, "1 boot in 12 of vm is 210× slow (3 of 36, "),
+        (1, 90, 12.6, "1 boot of vm is 13× slow (1 of 90, "),
+        (2, 90, 12_600.0, "2 boots of vm are 13,000× slow (2 of 90, "),
+    ],
+)
+def test_slow_boots_are_told_without_powers_of_ten(
+    count: int, total: int, factor: float, words: str
+) -> None:
+    told = slow_words("vm", SlowBoots(Share(count, total, 0.01, 0.2), factor))
+    assert told.startswith(words)
 
 
 def test_one_slow_boot_is_a_finding_and_forbids_equality() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from tare.agent.answers import Hello, Outcome, hello_of
 from tare.agent.barrier import Barrier
 from tare.agent.channel import Channel
-from tare.agent.clocktrust import ClockReading
+from tare.agent.clocktrust import ClockReading, as_tight_as_can_be
 from tare.agent.connection import REPEAT_S, Connection, NoiseStats, Request, reason_of
 from tare.agent.forms import OF_COUNTERS, forms_of
 from tare.agent.message import Nonsense, whole
@@ -28,8 +28,6 @@ ProgressCallback = Callable[[float, Mapping[str, Any]], None]
 _HELLO_REPEAT_S = 10.0
 """The agent says hello by itself; asking earlier fills the queues of a machine that boots."""
 _CLOCK_EXCHANGES = 5
-_AS_TIGHT = 1.1
-"""By which factor two readings of a clock may differ in width and be about as tight."""
 _LONGEST_UNIT = 40
 
 
@@ -115,6 +113,14 @@ class AgentClient:
             if self._hello is None:
                 raise self._connection.nonsense("its answer to hello is none")
             return self._hello
+
+    async def hello_again(self, timeout_s: float = 10.0) -> Hello:
+        """Ask the agent to introduce itself anew: what it told of its machine may have changed."""
+        with self._asking("hello") as request:
+            answer = await self._answer(request, timeout_s)
+        if answer["type"] != "hello":
+            raise self._connection.nonsense("its answer to hello is none")
+        return hello_of(answer)
 
     def repeat_after(self, repeat_s: float) -> None:
         """Send requests without any sign of arrival again only after so many seconds from now on.
@@ -204,7 +210,7 @@ class AgentClient:
                 counts instructions then finds the same in every run, for each answer is work.
         """
         readings: list[ClockReading] = []
-        while len(readings) < _CLOCK_EXCHANGES and (as_often or not _alike(readings)):
+        while len(readings) < _CLOCK_EXCHANGES and (as_often or not as_tight_as_can_be(readings)):
             before = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
             value = await self._ask("clock", timeout_s)
             after = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
@@ -375,12 +381,6 @@ class AgentClient:
             self.fail(self._connection.nonsense(str(error)))
         except OSError as error:
             self.fail(self._no_room(error))
-
-
-def _alike(readings: Sequence[ClockReading]) -> bool:
-    """Return whether the two tightest of some readings are about as tight."""
-    widths = sorted(reading.width_ns for reading in readings)
-    return len(widths) > 1 and widths[1] <= _AS_TIGHT * widths[0]
 
 
 class _Held:

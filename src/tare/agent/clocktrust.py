@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 MOST_UNCERTAIN_PPM = 10_000.0
 """1 %: a fifth of the least margin that studies take for a difference that matters (5 %)."""
+
+AS_TIGHT = 1.1
+"""By which factor two readings may differ in width and be about as tight."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,12 @@ class ClockReading:
     def width_ns(self) -> int:
         """How long the answer took: twice how wrong the reading can be."""
         return self.host_after_ns - self.host_before_ns
+
+
+def as_tight_as_can_be(readings: Sequence[ClockReading]) -> bool:
+    """Return whether the two tightest of some readings are about as tight."""
+    widths = sorted(reading.width_ns for reading in readings)
+    return len(widths) > 1 and widths[1] <= AS_TIGHT * widths[0]
 
 
 @dataclass(frozen=True)

@@ -98,8 +98,12 @@ def slow_words(arm: str, slow: SlowBoots) -> str:
     """Return slow boots in words: ``1 boot of kvm in 12 is 3× slow (3 of 36; …)``."""
     share = slow.share
     odds = round(share.total / share.count)
-    how_many = f"1 boot in {odds}" if 2 <= odds <= ONE_IN_MOST else f"{share.count} boots"
-    return f"{how_many} of {arm} is {slow.factor:.2g}× slow ({_of(share)})"
+    times = f"{float(f'{slow.factor:.2g}'):,.10g}× slow ({_of(share)})"
+    if 2 <= odds <= ONE_IN_MOST:
+        return f"1 boot in {odds} of {arm} is {times}"
+    if share.count == 1:
+        return f"1 boot of {arm} is {times}"
+    return f"{share.count} boots of {arm} are {times}"
 
 
 def _of(share: Share) -> str:

@@ -17,12 +17,7 @@ from tare.errors import MachineFault, TareError
 from tare.events import MachineReady, MachineStarting
 from tare.hosts.ledger.cleanup import clean
 from tare.hosts.ledger.settings import held_unaltered
-from tare.platforms.contract import (
-    SUBJECT,
-    Context,
-    Machine,
-    MachineSpec,
-)
+from tare.platforms.contract import SUBJECT, Context, Machine, MachineSpec
 from tare.platforms.linux.process_machine import temporary_folder
 from tare.run.alive import while_alive
 from tare.run.batch_tracing import traced_cells
@@ -42,6 +37,7 @@ from tare.run.peers import (
     started_peer,
 )
 from tare.run.place import Place, connected_by
+from tare.run.settled_clock import settled
 from tare.run.sites import OtherHosts, ReadyArm, Site
 from tare.run.slow_libraries import SlowLibraries
 from tare.run.telling import fail_cell, not_removed, tell_failed, tell_started, tell_stopped
@@ -332,12 +328,16 @@ class BatchRunner:
             raise
         place.machines.push_async_callback(self._remove, site, machine, workdir, first)
         hello = await while_alive((), machine.ready(site.run_host.machine_s), *place.lost)
+        boot_s = time.monotonic() - began
         if spec.network is not None:
             require_network(name, hello.proof)
+        if not self.cells.clocks.virtual:
+            settling = settled(machine.agent, hello)
+            hello = await while_alive((machine,), settling, *place.lost)
         self.cells.log.append(
             MachineReady(
                 machine=name,
-                boot_s=time.monotonic() - began,
+                boot_s=boot_s,
                 proof=dict(hello.proof),
                 placement={
                     "role": role,

@@ -316,8 +316,8 @@ async def _hypervisor(host: Host) -> Check:
     maker = await _read(host, "/sys/class/dmi/id/sys_vendor")
     name = detected or kind or maker or "of an unknown make"
     text = (
-        f"this host is itself a virtual machine ({name}): what lies below disturbs all arms "
-        "alike, and is part of the bare host's figures"
+        f"this host is itself a virtual machine ({name}): the hypervisor under it disturbs "
+        "all arms alike, and its cost is part of the bare host's figures"
     )
     return Check(
         name="hypervisor", level="warn", found=text, hint="lscpu | grep -i -E 'virt|hyperv'"

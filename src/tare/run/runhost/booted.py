@@ -1,4 +1,4 @@
-"""What lies below a host's kernel, and how an arm is marked that measures there all the same."""
+"""The hypervisor under a host's kernel, and how an arm that measures there is marked."""
 
 from __future__ import annotations
 
