@@ -58,8 +58,8 @@ ROOMS = {
     "clock": Room(
         ("src/tare/agent/clocktrust.py", "src/tare/run/believable.py",
          "src/tare/run/settled_clock.py", "src/tare/run/standstill.py"),
-        ("tests/agent", "tests/run/test_run_believable.py", "tests/run/test_run_settled_clock.py",
-         "tests/run/test_run_standstill.py"),
+        ("tests/agent", "tests/run/test_run_believable.py", "tests/run/test_run_disk_believed.py",
+         "tests/run/test_run_settled_clock.py", "tests/run/test_run_standstill.py"),
     ),
     "comparison": Room(
         ("src/tare/analysis/comparison.py", "src/tare/analysis/compare.py",

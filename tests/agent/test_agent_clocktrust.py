@@ -49,4 +49,5 @@ def test_both_limits_are_still_within() -> None:
     assert at_limit.uncertainty_ppm == 1
     assert not judge(first, last, 499.9, 1).plausible
     assert judge(first, last, 500.1, 1).plausible
+    assert judge(first, last, abs(at_limit.drift_ppm) - at_limit.uncertainty_ppm, 1).plausible
     assert not judge(first, last, 500, 0.99).certain

@@ -170,8 +170,9 @@ def test_a_fact_of_another_form_is_as_one_that_was_not_told(
     [
         ("baseline", None), ("scenarios", [5]), ("scenarios", {"alone": 5}),
         ("scenarios", {"alone": {"neighbours": [5]}}), ("arms", []), ("arms", {"bare": 5}),
-        ("confidence", "high"), ("confidence", 7), ("aa", ["bare"]), ("blocks", 5),
-        ("floors", {"x": "y"}), ("own_baselines", 5), ("sessions", {"boots": 5}),
+        ("confidence", "high"), ("confidence", 7), ("confidence", 1e-320),
+        ("aa", ["bare"]), ("blocks", 5), ("floors", {"x": "y"}), ("own_baselines", 5),
+        ("sessions", {"boots": 5}),
     ],
 )  # fmt: skip
 def test_a_study_of_another_form_is_refused_with_its_key(

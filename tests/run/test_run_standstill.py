@@ -101,6 +101,15 @@ async def test_that_the_computer_slept_is_told_once(monkeypatch: pytest.MonkeyPa
     assert (await watch.end()).count("suspended") == 1
 
 
+@pytest.mark.parametrize(("slept_s", "told"), [(0.5, True), (0.49, False)])
+async def test_a_nap_marks_from_its_least_length_on(
+    slept_s: float, told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standstill, "slept_s", lambda: slept_s)
+    watch = Standstill(Scripted(), _slept_s=0.0)
+    assert bool(await watch.end()) is told
+
+
 async def test_a_suspended_computer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Standstill(Scripted(), 0.01)
     before = watch._slept_s

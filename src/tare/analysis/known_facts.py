@@ -122,7 +122,8 @@ class _Study(_Told):
     description: str | None = None
     baseline: str
     aa: _Pair | _Nobody | None = None
-    confidence: Annotated[float, Field(ge=0, lt=1)] | None = None
+    confidence: Annotated[float, Field(ge=0.5, le=0.999)] | None = None
+    """As a study may have it: with next to none, intervals have no width to divide by."""
     margin: _Amount = 0.0
     blocks: _Blocks | None = None
     floors: dict[str, _Amount] | None = None
