@@ -50,8 +50,10 @@ workloads: {{numeric: {{workload: numeric-sort, duration: 0.1}}}}
 UNWATCHED = {
     "distributed.admin.system-monitor.interval": "60s",
     "distributed.worker.profile.enabled": False,
+    "distributed.comm.timeouts.connect": "600s",
 }
-"""Workers that share a process would watch and profile it a thousand times over."""
+"""Workers that share a process would watch and profile it a thousand times over, and all of them
+are carried out by a few processors."""
 
 
 async def _hosts(address: str, first: int, last: int) -> None:

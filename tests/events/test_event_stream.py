@@ -287,7 +287,7 @@ def test_a_hash_is_not_taken_for_a_number(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_block_that_a_killed_process_left_is_under_way_no_more() -> None:
     fold = Fold()
-    happened = (BlockStarted(block=1, order=()), RunResumed(run="ab12", versions={}))
+    happened: list[Event] = [BlockStarted(block=1, order=()), RunResumed(run="ab12", versions={})]
     for number, event in enumerate(happened):
         fold.take(Record(seq=number, time=float(number), event=event))
         assert fold.block.under_way is isinstance(event, BlockStarted)
