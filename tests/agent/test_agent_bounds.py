@@ -20,7 +20,17 @@ from agent.agent_doubles import ScriptedAgent
 from agent.test_agent_client import HELLO, done, silent
 from tare.agent import AgentClient
 from tare.agent.framing import MAX_PAYLOAD, Decoder, Frame, Kind, TooMuchDamage, encode
-from tare.agent.message import MOST_DEPTH, MOST_VALUES, Nonsense, read_json, read_message
+from tare.agent.message import (
+    MOST_DEPTH,
+    MOST_VALUES,
+    Nonsense,
+    column,
+    name,
+    number,
+    read_json,
+    read_message,
+    whole,
+)
 from tare.agent.order import Order
 from tare.agent.series import HELD_BYTES, Assembler, read_chunk
 from tare.agent.talk import BURST_BYTES, BURST_MESSAGES, MESSAGES_PER_S, Talk
@@ -190,6 +200,42 @@ def test_no_bytes_make_a_message_fail_otherwise(data: bytes) -> None:
             assert str(error).isprintable()
         else:
             assert message is None or isinstance(message["type"], str)
+
+
+@pytest.mark.parametrize(
+    ("told", "is_name", "is_column"),
+    [
+        ("a", True, True), ("a" * 128, True, True), ("a" * 129, False, False),
+        ("", False, False), ("LLC misses", False, True), ("a/b", False, True),
+        ("_a", False, True), ("a\n", False, False), (5, False, False), (None, False, False),
+    ],
+)  # fmt: skip
+def test_names_are_of_their_alphabets_and_no_longer_than_they_may_be(
+    told: object, is_name: bool, is_column: bool
+) -> None:
+    for read, fits in ((name, is_name), (column, is_column)):
+        if fits:
+            assert read(told, "it") == told
+        else:
+            with pytest.raises(Nonsense, match=r"it is .*, no name"):
+                read(told, "it")
+
+
+@pytest.mark.parametrize("told", [0, 1, 2**64 - 1])
+def test_whole_numbers_of_64_bits_are_taken(told: int) -> None:
+    assert whole(told, "it") == told and number(told, "it") == float(told)
+
+
+@pytest.mark.parametrize("told", [-1, 2**64, True, 1.0, "1", None])
+def test_what_is_no_whole_number_of_64_bits_is_refused(told: object) -> None:
+    with pytest.raises(Nonsense, match=r"it is .*, no whole number of 64 bits"):
+        whole(told, "it")
+
+
+@pytest.mark.parametrize("told", [False, "1", None])
+def test_what_is_no_number_is_refused(told: object) -> None:
+    with pytest.raises(Nonsense, match=r"it is .*, no number"):
+        number(told, "it")
 
 
 @pytest.mark.parametrize("reply", [{"found": True}, {}])
