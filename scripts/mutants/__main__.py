@@ -52,8 +52,9 @@ ROOMS = {
     "resume": Room(
         ("src/tare/run/account.py", "src/tare/run/appending.py", "src/tare/run/arm_facts.py",
          "src/tare/run/folder.py"),
-        ("tests/run/test_run_account.py", "tests/run/test_run_outputs.py",
-         "tests/run/test_run_resume_plans.py", "tests/run/test_run_plans.py"),
+        ("tests/run/test_run_account.py", "tests/run/test_run_folders.py",
+         "tests/run/test_run_outputs.py", "tests/run/test_run_plans.py",
+         "tests/run/test_run_resume_plans.py", "tests/run/test_run_time_left.py"),
     ),
     "clock": Room(
         ("src/tare/agent/clocktrust.py", "src/tare/run/believable.py",
@@ -99,6 +100,8 @@ def main() -> int:
             results[name].append(result)
             took = f"{time.monotonic() - started:.0f} s"
             print(f"{number:4} {result:9} {name}: {change} ({took})", flush=True)
+            if result in ("unnoticed", "untested"):
+                print(f"     to explain it: {_key(change, tree)}", flush=True)
     return _judged(results)
 
 
@@ -153,7 +156,7 @@ def _copied(tree: Path) -> Path:
 
 def _tried(tree: Path, change: Change, covering: Covering) -> str:
     tests = covering.tests_of(change.path, change.line)
-    if _key(change) in (ROOT / EXPLAINED).read_text():
+    if _key(change, tree) in (ROOT / EXPLAINED).read_text():
         return "explained"
     if not tests:
         return "untested"
@@ -171,9 +174,10 @@ def _tried(tree: Path, change: Change, covering: Covering) -> str:
         file.write_bytes(source)
 
 
-def _key(change: Change) -> str:
-    """Return how the page of explanations names a mistake: without its line, for lines move."""
-    return str(change).replace(f":{change.line}:", ":")
+def _key(change: Change, tree: Path) -> str:
+    """Return how the page of explanations names a mistake: by its line's text, for lines move."""
+    line = (tree / change.path).read_text().splitlines()[change.line - 1].strip()
+    return f"{change}".replace(f":{change.line}:", ":") + f" in `{line}`"
 
 
 def _judged(results: dict[str, list[str]]) -> int:

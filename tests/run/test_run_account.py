@@ -28,7 +28,16 @@ from tare.events import (
     RunFinished,
     RunStarted,
 )
-from tare.run.account import account, failing_arms, require_worth, unfinished
+from tare.run.account import (
+    Account,
+    Status,
+    account,
+    failing_arms,
+    require_worth,
+    run_finished,
+    tallied,
+    unfinished,
+)
 from tare.run.closing import closing
 from tare.study.load import parse_study
 from tare.study.placement import HostCpus
@@ -97,6 +106,17 @@ class Course:
         self.happen(begun, ended)
 
 
+def test_an_arm_ends_with_the_commonest_reason_of_its_cells() -> None:
+    course, arm = Course(), PLAN.arms[-1]
+    course.block(1, {arm: "failed"}, reason="tare-ab12-1-subject: it broke")
+    course.block(2, {arm: "failed"}, reason="tare-ab12-7-subject: it broke")
+    rare = next(cell for batch in PLAN.block(2) for cell in batch.cells if cell.arm == arm)
+    course.cell(f"{rare.id}#2", arm, 2, "failed", "a reason of its own")
+    (ended,) = failing_arms(PLAN, course.fold, 2)
+    assert (ended.arm, ended.block, ended.reason) == (arm, 2, "the subject: it broke")
+    assert ended.tried == ended.failed
+
+
 @given(st.lists(st.dictionaries(st.sampled_from(PLAN.arms), st.sampled_from(STATUSES)), max_size=4))
 def test_planned_is_finished_failed_skipped_and_left(blocks: list[dict[str, str]]) -> None:
     course = Course()
@@ -112,6 +132,40 @@ def test_planned_is_finished_failed_skipped_and_left(blocks: list[dict[str, str]
     lost = found.counts["failed"] + found.counts["withheld"]
     assert sum(found.reasons.values()) == lost
     assert found.baseline_counts == compared
+    ended = {each.arm: each.block for each in course.fold.arms_ended}
+    after = [
+        cell
+        for block in range(1, len(blocks) + 1)
+        for batch in PLAN.block(block)
+        for cell in batch.cells
+        if cell.arm in ended and block > ended[cell.arm]
+    ]
+    assert found.counts["skipped"] == len(after)
+
+
+def test_where_only_their_number_was_planned_what_did_not_end_is_left() -> None:
+    found = tallied([], 3, "bare")
+    assert found.told == {
+        "planned": 3, "ok": 0, "failed": 0, "withheld": 0, "skipped": 0, "left": 3
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("status", ["complete", "stopped", "failed"])
+@pytest.mark.parametrize("left", [0, 2])
+@pytest.mark.parametrize("compared", [True, False])
+def test_only_a_run_that_has_its_cells_and_its_baseline_is_complete(
+    status: Status, left: int, compared: bool
+) -> None:
+    counts = {"ok": 3, "failed": 0, "withheld": 0, "skipped": 0, "left": left}
+    cells = Account(3 + left, counts, {}, compared)
+    told = run_finished(cells, Fold(), "metal", status, "it was asked to", 1.5)
+    assert told.wall_s == 1.5 and told.cells == cells.told
+    if status != "complete" or (not left and compared):
+        assert (told.status, told.reason) == (status, "it was asked to")
+    elif left:
+        assert (told.status, told.reason) == ("failed", "2 planned cells were never measured")
+    else:
+        assert told.status == "failed" and "no cell of the baseline metal counts" in told.reason
 
 
 def test_an_arm_that_fails_everywhere_for_two_blocks_ends_and_its_cells_are_skipped() -> None:

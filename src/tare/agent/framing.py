@@ -92,8 +92,7 @@ class Decoder:
         self._on_noise = on_noise
         self.noise = 0
         self.damaged = 0
-        self._buffer = bytearray()
-        self._start = 0
+        self._buffer, self._start = bytearray(), 0
         self._kept = bytearray()
         self._allowed = DAMAGE_FREE
 

@@ -1,0 +1,85 @@
+"""A run's folder is made where nothing is, and opened where a run is; else what to do is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tare.errors import InputError
+from tare.run.folder import create_folder, open_folder
+
+
+def _nothing(_: Path) -> None:
+    pass
+
+
+def _file(path: Path) -> None:
+    path.write_text("something")
+
+
+def _other_files(path: Path) -> None:
+    path.mkdir()
+    (path / "notes.txt").touch()
+
+
+def _run(path: Path) -> None:
+    path.mkdir()
+    (path / "events.jsonl").touch()
+
+
+@pytest.mark.parametrize("made", [_nothing, Path.mkdir])
+def test_a_run_begins_in_a_folder_that_is_new_or_empty(
+    made: Callable[[Path], None], tmp_path: Path
+) -> None:
+    made(tmp_path / "run")
+    found = create_folder(tmp_path / "run")
+    assert found.path == tmp_path / "run"
+    assert found.series.is_dir() and found.machines.is_dir()
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [(_file, "is a file"), (_other_files, "is not empty"), (_run, "already holds a run")],
+)
+def test_a_run_begins_nowhere_else(made: Callable[[Path], None], said: str, tmp_path: Path) -> None:
+    made(tmp_path / "run")
+    with pytest.raises(InputError, match=said) as refused:
+        create_folder(tmp_path / "run")
+    assert "--out" in refused.value.hint
+
+
+@pytest.mark.parametrize(("free", "begins"), [(256 << 20, True), ((256 << 20) - 1, False)])
+def test_a_run_begins_where_there_is_room(
+    free: int, begins: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Usage:
+        def __init__(self, _: Path) -> None:
+            self.free = free
+
+    monkeypatch.setattr("tare.run.folder.shutil.disk_usage", Usage)
+    if begins:
+        create_folder(tmp_path / "run")
+        return
+    with pytest.raises(InputError, match="only 255 MiB are free") as refused:
+        create_folder(tmp_path / "run")
+    assert "--out" in refused.value.hint
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [(_nothing, "holds no run"), (_file, "is a file"), (_other_files, "holds no run")],
+)
+def test_what_holds_no_run_cannot_be_gone_on_with(
+    made: Callable[[Path], None], said: str, tmp_path: Path
+) -> None:
+    made(tmp_path / "run")
+    with pytest.raises(InputError, match=said):
+        open_folder(tmp_path / "run")
+
+
+def test_a_run_is_opened_where_it_is(tmp_path: Path) -> None:
+    _run(tmp_path / "run")
+    assert open_folder(tmp_path / "run").path == tmp_path / "run"
