@@ -101,6 +101,19 @@ def test_slaves_take_turns_on_the_hosts_that_are_named() -> None:
     assert abroad == () and len({*first, *third}) == 2
 
 
+@pytest.mark.parametrize("slaves", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("master", ["apart", "with-first"])
+def test_the_first_slave_is_on_the_first_host_whether_it_is_the_master_or_not(
+    slaves: int, master: str
+) -> None:
+    hosts = ["here", "b", "c"]
+    wanted = scenario(slaves=slaves, master=master, hosts=hosts)
+    placed = place(wanted, HostCpus((0, 1, 2, 3)), 1, True, "here")
+    turns = [hosts[number % 3] for number in range(slaves)]
+    own = turns if master == "apart" else turns[1:]
+    assert [each.host or "here" for each in placed.companions] == own
+
+
 def test_what_is_not_done_on_other_hosts_is_noted() -> None:
     cpus = HostCpus((0, 1, 2, 3))
     own = place(scenario(slaves=3, cpus="own", hosts=["here", "b", "c"]), cpus, 1, True, "here")
