@@ -6,6 +6,7 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,8 +30,9 @@ from tare.events import (
     fold_records,
     read_fold,
 )
+from tare.platforms.contract import Capabilities, Verdict
 from tare.run.account import unfinished
-from tare.run.arm_facts import recorded, restored_facts
+from tare.run.arm_facts import recorded, require_still_usable, restored_facts
 from tare.run.catalog import build_catalog
 from tare.study.cells import Batch, Cell
 from tare.study.load import restore_study
@@ -183,6 +185,24 @@ def test_facts_are_restored_whole(facts: ArmFacts) -> None:
     )
     read = PlatformChecked.model_validate_json(event.model_dump_json())
     assert restored_facts({"a": read}, {"a": ArmFacts(usable=False)}) == {"a": facts}
+
+
+@pytest.mark.parametrize("then", [True, False])
+@pytest.mark.parametrize("now", [True, False])
+@pytest.mark.parametrize("hint", ["apt-get install runc", ""])
+def test_only_an_arm_that_could_run_and_cannot_now_stops_a_resume(
+    then: bool, now: bool, hint: str
+) -> None:
+    event = PlatformChecked(arm="a", platform="oci", options={}, usable=then)
+    today = Verdict(
+        now, "there is no runc", hint, False, {}, Capabilities(True, 2, 1 << 24, frozenset())
+    )
+    if now or not then:
+        require_still_usable({"a": event}, {"a": today})
+        return
+    with pytest.raises(InputError, match=r"a was usable .* not now: there is no runc") as refused:
+        require_still_usable({"a": event}, {"a": today})
+    assert refused.value.hint == (hint or "make it usable again, or start a new run")
 
 
 def test_a_run_of_old_is_restored_by_what_its_events_hold() -> None:
