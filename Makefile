@@ -42,7 +42,7 @@ lint:  ## types, style, layers, formats
 
 fuzz:  ## every parser of outside bytes, for longer
 	@scripts/setup test
-	PROPTEST_CASES=200000 cargo test --locked --release --quiet --manifest-path agent/Cargo.toml
+	PROPTEST_CASES=200000 cargo test --locked --release --manifest-path agent/Cargo.toml
 	@# What it finds is kept in tests/corpora and agent/proptest-regressions, and tried first from then on.
 	TARE_FUZZ=1 $(PYTEST) -m fuzz
 

@@ -50,6 +50,18 @@ def test_what_a_study_may_name_is_listed() -> None:
     assert {name.split()[0] for name in listed} == set(installed().platforms)
 
 
+def test_a_strangers_study_is_shown_without_what_steers_a_terminal(tmp_path: Path) -> None:
+    path = tmp_path / "odd.yaml"
+    path.write_text("study: \x1b[31mred\x1b[0m\u202e\n\tarms: {}\n", encoding="utf-8")
+    assert tare("studies", path).stdout == "study: red\N{REPLACEMENT CHARACTER}\n\tarms: {}\n"
+
+
+def test_a_line_is_not_broken_where_no_terminal_is(tmp_path: Path) -> None:
+    name = "n" * 300
+    told = tare("run", tmp_path / f"{name[:200]}.yaml").stderr
+    assert name[:200] in told
+
+
 def test_the_doctor_tells_which_agent_is_installed() -> None:
     told = json.loads(tare("doctor", "--json").stdout)["agent"]
     program = (TARE.parent / "tare-agent").read_bytes()

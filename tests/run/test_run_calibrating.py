@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -162,5 +163,7 @@ def test_a_run_begins_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     )
     done = tare("run", study, "--out", tmp_path / "run")
     assert done.returncode == 0, done.stdout + done.stderr
+    last = (tmp_path / "run" / "events.jsonl").read_text().splitlines()[-1]
+    assert f"last hash: {json.loads(last)['chain']}\n" in done.stdout
     (told,) = of_type(tmp_path / "run", "calibrated")
     assert {each["what"] for each in told["found"]} > {"counter's rate", "adding two arrays"}

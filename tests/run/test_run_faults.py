@@ -166,6 +166,7 @@ def test_ctrl_c_twice_stops_now(study: Path, home: Path, start: Begin) -> None:
     status, output = running.end()
     assert status == 130
     assert "stopping now" in output or "finishing the current cell" in output
+    assert f"tare resume {folder}" in " ".join(output.split())
     assert_nothing_is_left(folder, home)
 
 

@@ -133,7 +133,7 @@ def test_a_second_request_to_end_does_not_come_between_the_last_words(
     (tmp_path / "events.jsonl").touch()
     said: list[str] = []
 
-    def impatient(_: Path) -> str:
+    def impatient(*_: object) -> str:
         signal.raise_signal(number)
         return "go on with"
 

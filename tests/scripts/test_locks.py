@@ -72,3 +72,11 @@ def test_set_up_installs_by_the_locks_alone() -> None:
         assert "--require-hashes" in line or "--no-deps --no-build-isolation" in " ".join(
             line.split()
         ), line
+
+
+@pytest.mark.parametrize("path", ["Makefile", "scripts/setup", ".ci/run", "pyproject.toml"])
+def test_cargo_builds_what_is_locked_and_nothing_newer(path: str) -> None:
+    told = (ROOT / path).read_text().replace("\\\n", " ")
+    builds = re.findall(r"cargo[\"}]*\s(?:build|test|clippy|install|run)\b.*", told)
+    assert all("--locked" in each for each in builds), builds
+    assert builds or path in (".ci/run", "pyproject.toml")

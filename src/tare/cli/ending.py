@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tare.analysis.rundata import RunData
     from tare.analysis.stopping import Value
-    from tare.events import Fold, RunFinished, Waiting
+    from tare.events import Fold, RunFinished, RunStarted, Waiting
     from tare.run.setup import Decision
     from tare.study.model import Study
 
@@ -131,10 +131,14 @@ def _without_collection() -> Iterator[None]:
 
 
 @contextmanager
-def says_how_to_go_on(directory: Path) -> Iterator[None]:
+def says_how_to_go_on(directory: Path, cluster: str = "") -> Iterator[None]:
     """Say how to go on where Ctrl-C comes while nothing listens for it: at the end, say.
 
     SIGTERM and SIGHUP count as Ctrl-C there.
+
+    Args:
+        directory: The run's folder.
+        cluster: The cluster that the command names.
 
     Raises:
         typer.Exit: It came.
@@ -149,37 +153,37 @@ def says_how_to_go_on(directory: Path) -> Iterator[None]:
         hear_no_more()
         # Before its first event there is no run to go on with.
         if RunFolder(directory).events.is_file():
-            tell(_going_on(directory), "yellow", wrapped=False)
+            tell(_going_on(directory, cluster), "yellow", wrapped=False)
         raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
-def _going_on(directory: Path) -> str:
+def _going_on(directory: Path, cluster: str) -> str:
     from tare.events import read_fold
     from tare.run.folder import RunFolder
+    from tare.run.going_on import ANY_CLUSTER, resuming
 
-    ended = read_fold(RunFolder(directory).events).ended
-    if ended is not None and ended.status == "complete":
+    fold = read_fold(RunFolder(directory).events)
+    if fold.ended is not None and fold.ended.status == "complete":
         return f"interrupted; the run is complete, and its report comes by: tare report {directory}"
-    return f"interrupted; {_clearing(directory)}go on with: tare resume {directory}"
+    command = resuming(directory, fold.started, cluster or ANY_CLUSTER)
+    return f"interrupted; {_clearing(fold.started)}go on with: {command}"
 
 
-def _clearing(directory: Path) -> str:
+def _clearing(started: RunStarted | None) -> str:
     """Return what clears up what could not be undone of a run; empty where nothing is left."""
-    from tare.events import read_fold
     from tare.hosts.ledger.left import left_on
-    from tare.run.folder import RunFolder
 
-    started = read_fold(RunFolder(directory).events).started
     left = () if started is None else left_on(started.run)
     return f"what is left on {' and '.join(left)} goes with: tare clean; " if left else ""
 
 
-def end(directory: Path, finished: RunFinished | Waiting | None) -> None:
+def end(directory: Path, finished: RunFinished | Waiting | None, cluster: str = "") -> None:
     """Write the report, say how the run ended, and exit by it.
 
     Args:
         directory: The run's folder.
         finished: The last event; what is waited for, in sessions; None if interrupted.
+        cluster: The cluster that the command names.
 
     Raises:
         typer.Exit: With the status, unless all went well.
@@ -194,7 +198,7 @@ def end(directory: Path, finished: RunFinished | Waiting | None) -> None:
     if seal := read_seal(RunFolder(directory).events):
         tell(f"last hash: {seal.digest}", wrapped=False)
     if finished is None:
-        tell(_going_on(directory), "yellow", wrapped=False)
+        tell(_going_on(directory, cluster), "yellow", wrapped=False)
         raise typer.Exit(EXIT_INTERRUPTED)
     if finished.type == "waiting":
         said = (finished.swap, f"waiting: then go on with: tare resume {directory}")

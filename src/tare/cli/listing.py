@@ -29,7 +29,8 @@ def studies(
     from tare.study.shipped import find_study, shipped_studies, title_of
 
     if name:
-        print(find_study(Path(name)).read_text(encoding="utf-8"), end="")
+        # It may be a stranger's file.
+        print(plain(find_study(Path(name)).read_text(encoding="utf-8")), end="")
     else:
         _show({known: title_of(path) for known, path in shipped_studies().items()})
 

@@ -211,7 +211,7 @@ def run(
     folder = out or Path("runs") / f"{study.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
     if cluster:
         choice = fleet.choice_of(cluster, ca, cert, key)
-        end(folder, fleet.run_on(choice, wanted, source, folder, seed, strict=strict))
+        end(folder, fleet.run_on(choice, wanted, source, folder, seed, strict=strict), cluster)
         return
     running = carry_out(
         wanted, source, folder, seed, decide_on, piped_or_terminal(), strict=strict, wait=wait
@@ -249,7 +249,7 @@ def resume(
     """Go on after a crash, kill or Ctrl-C, at the first unfinished cell."""
     if cluster:
         choice = fleet.choice_of(cluster, ca, cert, key)
-        end(directory, fleet.resume_on(choice, directory, strict=strict, accept=accept))
+        end(directory, fleet.resume_on(choice, directory, strict=strict, accept=accept), cluster)
         return
     import asyncio
 

@@ -161,7 +161,7 @@ async def carry_out(
         )
         written = Path(source.path).read_bytes()
         put_for_user(folder.study, written, "choose another folder with --out")
-        ways = _Ways(decide, console, strict)
+        ways = _Ways(decide, console, strict, choice.address)
         finished = await _carry(cluster, study, started, folder, fold, ways, True)
         if finished is not None and not fold.joined:
             shutil.rmtree(folder.path)
@@ -191,7 +191,7 @@ async def go_on(
     folder = open_folder(directory)
     fold = read_fold(folder.events)
     started = fold.started
-    if started is None or not _shared(started):
+    if started is None or not started.shared:
         raise InputError(
             f"the run in {directory} was begun on one host", f"write: tare resume {directory}"
         )
@@ -201,12 +201,8 @@ async def go_on(
         )
     study = restore_study(started.study, build_catalog())
     async with cluster_of(choice, study) as cluster:
-        ways = _Ways(decide, console, strict)
+        ways = _Ways(decide, console, strict, choice.address)
         return await _carry(cluster, study, started, folder, fold, ways, False)
-
-
-def _shared(started: RunStarted) -> bool:
-    return any(isinstance(host, dict) and "worker" in host for host in started.host.values())
 
 
 @dataclass(frozen=True)
@@ -216,6 +212,7 @@ class _Ways:
     decide: Decide
     console: Console
     strict: bool
+    address: str
 
 
 async def _carry(
@@ -238,7 +235,7 @@ async def _carry(
         ways.strict,
     )
     deal = _deal(how, tuple(started.host), study, fold)
-    with view, appending(folder) as log:
+    with view, appending(folder, ways.address) as log:
         log.subscribe(fold.take)
         log.subscribe(view.take)
         if anew:

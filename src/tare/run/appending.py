@@ -11,14 +11,19 @@ from typing import TYPE_CHECKING
 from tare.errors import TareError
 from tare.events import EventLog
 from tare.outputs import PART, remedy, unwritable
+from tare.run.going_on import ANY_CLUSTER, first_event, resuming
 
 if TYPE_CHECKING:
     from tare.run.folder import RunFolder
 
 
 @contextmanager
-def appending(folder: RunFolder) -> Iterator[EventLog]:
+def appending(folder: RunFolder, cluster: str = ANY_CLUSTER) -> Iterator[EventLog]:
     """Append to a run's events; what the disk refuses is told with the way to go on.
+
+    Args:
+        folder: The run's folder.
+        cluster: Where hosts share the run: the address of their scheduler.
 
     Raises:
         InputError: The folder cannot be written.
@@ -32,10 +37,10 @@ def appending(folder: RunFolder) -> Iterator[EventLog]:
         with log:
             yield log
     except OSError as error:
-        raise _refused(folder, error) from error
+        raise _refused(folder, cluster, error) from error
 
 
-def _refused(folder: RunFolder, error: OSError) -> TareError:
+def _refused(folder: RunFolder, cluster: str, error: OSError) -> TareError:
     if not folder.events.exists():
         return TareError(
             f"{folder.path} was removed while the run wrote into it, and what was measured with it",
@@ -47,5 +52,6 @@ def _refused(folder: RunFolder, error: OSError) -> TareError:
         path = Path(os.fsdecode(error.filename))
     return TareError(
         f"{path}: {error.strerror or error}",
-        f"{remedy(error, path)}; then go on with: tare resume {folder.path}",
+        f"{remedy(error, path)}; then go on with: "
+        + resuming(folder.path, first_event(folder.events), cluster),
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tare.errors import InputError
 from tare.outputs import PART, remedy, unwritable
+from tare.run.going_on import first_event, resuming
 
 LEAST_FREE_BYTES = 256 * 1024 * 1024
 
@@ -65,7 +66,8 @@ def create_folder(path: Path) -> RunFolder:
     if folder.events.exists():
         raise InputError(
             f"{path} already holds a run",
-            f"go on with it by `tare resume {path}`, or choose another folder with --out",
+            f"go on with it by `{resuming(path, first_event(folder.events))}`, "
+            "or choose another folder with --out",
         )
     if path.exists() and not path.is_dir():
         raise InputError(f"{path} is a file", "choose a folder with --out")
