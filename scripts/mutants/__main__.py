@@ -54,7 +54,8 @@ ROOMS = {
          "src/tare/run/folder.py"),
         ("tests/run/test_run_account.py", "tests/run/test_run_folders.py",
          "tests/run/test_run_outputs.py", "tests/run/test_run_plans.py",
-         "tests/run/test_run_resume_plans.py", "tests/run/test_run_time_left.py"),
+         "tests/run/test_run_resume_plans.py", "tests/run/test_run_time_left.py",
+         "tests/study/test_study_mistakes.py"),
     ),
     "clock": Room(
         ("src/tare/agent/clocktrust.py", "src/tare/run/believable.py",

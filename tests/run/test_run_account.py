@@ -214,8 +214,11 @@ def test_the_baselines_end_ends_the_run_and_with_strict_any_arms() -> None:
     require_worth([ended], "bare", strict=False)
     with pytest.raises(TareError, match=r"no runtime.*--strict"):
         require_worth([ended], "bare", strict=True)
-    with pytest.raises(TareError, match="nothing to compare with"):
+    with pytest.raises(TareError, match=r"every cell of oci failed .* nothing to compare with"):
         require_worth([ended], "oci", strict=False)
+    there = ended.model_copy(update={"host": "h2"})
+    with pytest.raises(TareError, match="every cell of oci on h2 failed"):
+        require_worth([there], "oci", strict=False)
 
 
 def test_a_passing_fault_before_a_kill_is_tried_again() -> None:

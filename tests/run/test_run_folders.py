@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tare.errors import InputError
+from tare.errors import InputError, TareError
+from tare.outputs import PART
+from tare.run.appending import appending
 from tare.run.folder import create_folder, open_folder
 
 
@@ -83,3 +88,29 @@ def test_what_holds_no_run_cannot_be_gone_on_with(
 def test_a_run_is_opened_where_it_is(tmp_path: Path) -> None:
     _run(tmp_path / "run")
     assert open_folder(tmp_path / "run").path == tmp_path / "run"
+
+
+def _full(name: str | None) -> OSError:
+    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
+
+
+@pytest.mark.parametrize(
+    ("named", "told"), [(None, ""), ("series/a.parquet", "series/a.parquet"), (f"{PART}x", "")]
+)
+def test_what_a_full_disk_refused_is_named_unless_nobody_knows_the_name(
+    named: str | None, told: str, tmp_path: Path
+) -> None:
+    run = create_folder(tmp_path / "run")
+    with pytest.raises(TareError) as refused, appending(run):
+        raise _full(named and str(run.path / named))
+    assert str(refused.value).startswith(f"{run.path / told}: No space left on device")
+    assert refused.value.hint.endswith(f"then go on with: tare resume {run.path}")
+
+
+def test_a_folder_that_is_gone_cannot_be_gone_on_with(tmp_path: Path) -> None:
+    run = create_folder(tmp_path / "run")
+    removed = "was removed while the run wrote into it"
+    with pytest.raises(TareError, match=removed) as refused, appending(run):
+        shutil.rmtree(run.path)
+        raise FileNotFoundError(errno.ENOENT, "No such file", str(run.series / "a.parquet"))
+    assert refused.value.hint == "start the run anew"
