@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import typer
 
+from run.run_driving import tare
 from tare.cli.ending import says_how_to_go_on
 from tare.errors import InputError, TareError
 from tare.events import EventLog, RunStarted
@@ -64,3 +65,16 @@ def test_a_folder_that_holds_a_shared_run_is_told_with_its_cluster(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     words = f"tare resume {folder}" + (f" --cluster {CLUSTER}" if shared else "")
     assert full.value.hint.endswith(f"then go on with: {words}")
+
+
+@pytest.mark.parametrize("more", [(), ("--accept",), ("--wait",)])
+def test_a_shared_run_does_not_go_on_without_its_cluster(
+    more: tuple[str, ...], tmp_path: Path
+) -> None:
+    folder = begun(tmp_path / "run")
+    before = (folder / "events.jsonl").read_bytes()
+    told = tare("resume", folder, *more)
+    assert told.returncode == 2, told
+    assert "is shared by hosts of a cluster" in told.stderr
+    assert f"write: tare resume {folder} --cluster ADDRESS" in told.stderr
+    assert (folder / "events.jsonl").read_bytes() == before

@@ -17,6 +17,7 @@ from tare.outputs import put_for_user
 from tare.run.catalog import build_catalog
 from tare.run.executor import execute, resume
 from tare.run.folder import RunFolder, create_folder, open_folder
+from tare.run.going_on import resuming
 from tare.run.progress import ProgressView, Tally
 from tare.run.session import new_run_id, run_session
 from tare.run.setup import Decide, StudySource
@@ -127,6 +128,11 @@ async def go_on(
     if fold.ended is not None and fold.ended.status == "complete":
         raise InputError(
             f"the run in {directory} is complete", f"see its report: tare report {directory}"
+        )
+    if fold.started.shared:
+        raise InputError(
+            f"the run in {directory} is shared by hosts of a cluster, and not measured here",
+            f"write: {resuming(directory, fold.started)}, with the address of their scheduler",
         )
     study = restore_study(fold.started.study, build_catalog())
     _require_sessions(study, wait=wait)
