@@ -28,29 +28,31 @@ workloads:
 
 
 class Scripted:
-    """A machine that is stopped for some looks."""
+    """A machine that is stopped for some time after it is looked at first."""
 
-    def __init__(self, *looks: bool) -> None:
-        self.looks = list(looks)
+    def __init__(self, *stops: tuple[float, float]) -> None:
+        self._stops, self._began = stops, time.monotonic()
 
     async def stopped(self) -> bool:
-        return self.looks.pop(0) if self.looks else False
+        passed = time.monotonic() - self._began
+        return any(begin <= passed < end for begin, end in self._stops)
 
 
-async def stood(*looks: bool, look_s: float = 0.02) -> str:
-    watch = Standstill(Scripted(*looks), look_s)
+async def stood(*stops: tuple[float, float], look_s: float = 0.2) -> str:
+    watch = Standstill(Scripted(*stops), look_s)
     watch.begin()
-    await asyncio.sleep(look_s * (len(looks) + 5))
+    await asyncio.sleep(1.2)
     return await watch.end()
 
 
 async def test_a_stop_that_lasts_is_told_and_one_that_does_not_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(standstill, "LEAST_S", 0.1)
-    assert await stood(*[False] * 5) == ""
-    assert await stood(False, True, False, True, False) == ""
-    assert "the machine was stopped for" in await stood(False, *[True] * 10)
+    monkeypatch.setattr(standstill, "LEAST_S", 0.2)
+    assert await stood() == ""
+    assert await stood((0.1, 0.22), (0.7, 0.83)) == ""
+    # Of two looks at the usual distance only one meets it.
+    assert "the machine was stopped for" in await stood((0.3, 0.75), look_s=0.5)
 
 
 async def test_what_cannot_be_looked_at_marks_nothing() -> None:
@@ -70,7 +72,7 @@ async def test_what_stands_beside_the_subject_is_told_with_its_role(
     monkeypatch.setattr(standstill, "LEAST_S", 0.1)
     roles = ("subject", "neighbour-1", "peer", "slave-2")
     for stopped in roles:
-        machines = {role: Scripted(False, *[role == stopped] * 10) for role in roles}
+        machines = {role: Scripted(*[(0.0, 9.0)] * (role == stopped)) for role in roles}
         watch = Standstills(machines, 0.02)
         watch.begin()
         await asyncio.sleep(0.3)
@@ -88,7 +90,7 @@ async def test_one_that_is_lost_keeps_nobody_from_looking_at_the_others(
         async def stopped(self) -> bool:
             raise MachineFault("it is gone")
 
-    watch = Standstills({"subject": Lost(), "peer": Scripted(*[True] * 10)}, 0.02)
+    watch = Standstills({"subject": Lost(), "peer": Scripted((0.0, 9.0))}, 0.02)
     watch.begin()
     await asyncio.sleep(0.3)
     assert "the machine of the peer was stopped" in await watch.end()
