@@ -51,10 +51,11 @@ ROOMS = {
     ),
     "resume": Room(
         ("src/tare/run/account.py", "src/tare/run/appending.py", "src/tare/run/arm_facts.py",
-         "src/tare/run/folder.py"),
+         "src/tare/run/folder.py", "src/tare/run/resuming.py"),
         ("tests/run/test_run_account.py", "tests/run/test_run_folders.py",
          "tests/run/test_run_outputs.py", "tests/run/test_run_plans.py",
-         "tests/run/test_run_resume_plans.py", "tests/run/test_run_time_left.py",
+         "tests/run/test_run_resume_plans.py", "tests/run/test_run_resuming.py",
+         "tests/run/test_run_time_left.py",
          "tests/study/test_study_mistakes.py"),
     ),
     "clock": Room(
