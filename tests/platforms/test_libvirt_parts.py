@@ -170,6 +170,16 @@ def driver() -> Iterator[str]:
 
 
 @ROOT
+async def test_a_cpu_that_is_not_there_makes_a_domain_unusable(
+    driver: str, context: Context
+) -> None:
+    wanted = LibvirtOptions(uri=driver, iothread=True, iothread_cpus=(0, 4095))
+    verdict = await Libvirt().check(context, wanted)
+    assert verdict.reason == "`iothread-cpus`: the host has no CPU 4095"
+    assert not verdict.usable and verdict.hint.startswith("name some of those it has: 0")
+
+
+@ROOT
 def test_the_embedded_driver_is_there_twice() -> None:
     # A second folder was refused, so all classes of tests but a worker's first were skipped.
     with embedded() as first:

@@ -312,6 +312,11 @@ async def test_what_a_host_lacks_is_told_with_the_reason(context: Context) -> No
     verdict = await Qemu().check(context, QemuOptions(numa_node=max(nodes) + 1))
     assert not verdict.usable
     assert "NUMA" in verdict.reason or "no node" in verdict.reason
+    for named in ({"emulator_cpus": (0, 4095)}, {"iothread": True, "iothread_cpus": (4095,)}):
+        verdict = await Qemu().check(context, QemuOptions.model_validate(named))
+        assert not verdict.usable
+        assert verdict.reason.endswith("-cpus`: the host has no CPU 4095")
+        assert verdict.hint.startswith("name some of those it has: 0")
     lvm = QemuOptions(disk_format="lvm", disk_volume_group="tare-no-such-group")
     verdict = await Qemu().check(context, lvm)
     assert not verdict.usable

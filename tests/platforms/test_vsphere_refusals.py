@@ -223,6 +223,7 @@ async def test_a_certificate_of_nobody_known_is_refused(there: Simulator, contex
         ({"datastore": "tape"}, "no datastore of it named tape"),
         ({"pool": "pond"}, "no pool named pond"),
         ({"folder": "attic"}, "no folder named attic"),
+        ({"processors": [0, 9]}, "no processor 9 on the ESXi host, which has 2"),
     ],
 )
 async def test_what_is_not_there_is_told_before_anything_is_made(

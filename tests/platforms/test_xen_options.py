@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from images.images_fakes import FakeHost
 from tare.errors import MachineFault
-from tare.platforms.contract import TRIAL, MachineSpec, Shape
+from tare.hosts.contract import Completed
+from tare.platforms.contract import TRIAL, Context, MachineSpec, Shape
 from tare.platforms.linux.network import Link
 from tare.platforms.xen.disk import entry
 from tare.platforms.xen.given_out import within
 from tare.platforms.xen.guest import Boots, guest_file, kernel_arguments
 from tare.platforms.xen.options import XenOptions
-from tare.platforms.xen.platform import _capabilities, _host_boot
+from tare.platforms.xen.platform import Xen, _capabilities, _host_boot
 from tare.platforms.xen.rtds import Rtds, granted
 from tare.platforms.xen.scheduling import kept_on, listed, wanted_parameters
 
@@ -295,6 +298,33 @@ def test_dom0_is_kept_on_cpus_that_the_host_has() -> None:
     with pytest.raises(MachineFault, match="the host has no CPU 2, only 2 CPUs") as fault:
         kept_on(options(dom0_cpus=[0, 2]), 2)
     assert fault.value.hint == "name CPUs from 0 to 1"
+
+
+XL = {
+    "uname": "x86_64\n",
+    "xenstore-read": "0\n",
+    "xl info": "nr_cpus : 4\nvirt_caps : pv hvm hap\n",
+    "xl cpupool-list": "Name    CPUs  Sched  Active  Domain count\nPool-0   4  credit  y  1\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("cpus", "usable", "hint"),
+    [([0, 3], True, ""), ([0, 4, 7], False, "name some of those it has: 0 to 3")],
+)
+async def test_a_cpu_for_dom0_that_is_not_there_is_found_before_anything_starts(
+    context: Context, cpus: list[int], usable: bool, hint: str
+) -> None:
+    def answer(argv: Sequence[str]) -> Completed:
+        said = next((text for words, text in XL.items() if " ".join(argv).startswith(words)), "")
+        return Completed(0, said.encode(), b"")
+
+    signs = {"/sys/hypervisor/type": b"xen\n", "/proc/xen/capabilities": b"control_d\n"}
+    where = replace(context, host=FakeHost(answer, signs))
+    verdict = await Xen().check(where, options(type="pv", dom0_cpus=cpus))
+    assert (verdict.usable, verdict.hint) == (usable, hint), verdict.reason
+    if not usable:
+        assert verdict.reason == "`dom0-cpus`: the host has no CPU 4, 7"
 
 
 def test_runs_of_cpus_are_one_word() -> None:

@@ -135,6 +135,27 @@ def remember(study: Study, verdicts: Mapping[str, Verdict], **host: Any) -> None
     keep(asked, {question(asked, study, name, False): each for name, each in verdicts.items()})
 
 
+@pytest.mark.parametrize(
+    ("host", "cpus", "skipped"),
+    [
+        ("lab", "[0, 2]", True),
+        ("lab", "[0, 1]", False),
+        ("{ssh: xen1.example}", "[4095]", False),
+    ],
+)
+async def test_a_cpu_that_an_arm_names_is_looked_for_where_the_cpus_are_known(
+    host: str, cpus: str, skipped: bool
+) -> None:
+    text = SMALL.format(host=host).replace("kvm}}", f"kvm, emulator-cpus: {cpus}}}}}")
+    study = parse_study(text.encode(), "s.yaml", build_catalog())
+    if host == "lab":
+        remember(study, {"kvm": found(study)["kvm"]})
+    said = shown(await planned(study))
+    reason = "kvm skipped: `emulator-cpus`: the host has no CPU 2 (known without a check)"
+    assert (reason in said) == skipped, said
+    assert ("name some of those it has: 0, 1" in said) == skipped
+
+
 async def test_what_was_found_is_remembered_and_told_with_its_day() -> None:
     study = small()
     lacking = {"kvm": replace(found(study)["kvm"], usable=False, reason="there is no /dev/kvm")}

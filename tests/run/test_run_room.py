@@ -10,9 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from run.run_driving import tare
+from run.run_driving import of_type, tare
 from study.test_study_plan import small
+from tare.platforms.host_hypervisor import hypervisors_of
+from tare.registry import installed
 from tare.run.room import machines_of, own_memory
+from tare.run.runhost.booted import booted_here
 from tare.study.cells import Batch
 from tare.study.placement import CompanionPlacement, NeighbourPlacement, Placement
 
@@ -57,6 +60,48 @@ def test_what_is_not_there_is_found_before_anything_is_started(
     assert done.returncode == 2, (done.stdout, done.stderr)
     assert said in done.stderr
     assert not folder.exists()
+
+
+CPUS = {
+    "emulator": "platform: qemu, accelerator: tcg, emulator-cpus: [0, 4095]",
+    "disk-thread": "platform: qemu, accelerator: tcg, iothread: true, iothread-cpus: [4095]",
+    "libvirt": "platform: libvirt, emulator-cpus: [4095]",
+    "dom0": "platform: xen, type: pv, dom0-cpus: [4095]",
+}
+
+
+@pytest.mark.parametrize("case", CPUS)
+def test_an_arm_that_names_a_cpu_that_is_not_there_is_skipped_by_plan(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    if booted_here(hypervisors_of(installed().platforms.values())):
+        pytest.skip("its hypervisor alone knows the CPUs of this computer")
+    study = tmp_path / "s.yaml"
+    arms = STUDY.replace("platform: qemu, accelerator: tcg", CPUS[case])
+    study.write_text(arms + TICK)
+    done = tare("plan", study)
+    said = " ".join(done.stdout.split())
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    assert "guest skipped: `" in said
+    assert "-cpus`: the host has no CPU 4095 (known without a check)" in said
+    assert "name some of those it has: 0" in said
+
+
+def test_a_run_skips_it_with_the_same_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    study = tmp_path / "s.yaml"
+    study.write_text(STUDY.replace("tcg", "tcg, emulator-cpus: [4095]") + TICK)
+    done = tare("run", study, "--out", tmp_path / "run")
+    (guest,) = (
+        each for each in of_type(tmp_path / "run", "platform_checked") if each["arm"] == "guest"
+    )
+    assert not guest["usable"], done.stdout
+    assert guest["reason"] == "`emulator-cpus`: the host has no CPU 4095"
+    started = {each["arm"] for each in of_type(tmp_path / "run", "machine_starting")}
+    assert started == {"bare"}
 
 
 SIZES = st.none() | st.integers(1, 1 << 40)

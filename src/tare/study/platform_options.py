@@ -70,6 +70,11 @@ class PlatformOptions(BaseModel):
         return Switching()
 
     @property
+    def host_cpus(self) -> Mapping[str, tuple[int, ...]]:
+        """The CPUs of the host that options name by their numbers, by the option."""
+        return {}
+
+    @property
     def subject_scheduling(self) -> WantedScheduling | None:
         """How the subject is scheduled beside others; None: as the host does by itself."""
         return None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from tare.platforms.linux.cpu_places import EmulatorCpus, cpus_in_words
+from tare.platforms.linux.cpu_places import EmulatorCpus, cpus_in_words, listed_cpus
 from tare.platforms.qemu.disk_options import AttachedDisk
 from tare.platforms.qemu.features import CpuFeatures
 from tare.platforms.qemu.options import HugePageSize, QemuOptions
@@ -148,6 +149,11 @@ class LibvirtOptions(AttachedDisk):
     def domain_type(self) -> str:
         """Libvirt's word for the accelerator."""
         return "kvm" if self.accelerator == "kvm" else "qemu"
+
+    @property
+    def host_cpus(self) -> Mapping[str, tuple[int, ...]]:
+        """The CPUs of the host that options name by their numbers, by the option."""
+        return listed_cpus(emulator_cpus=self.emulator_cpus, iothread_cpus=self.iothread_cpus)
 
     @property
     def quota_us(self) -> int | None:

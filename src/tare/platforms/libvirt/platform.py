@@ -43,7 +43,7 @@ from tare.platforms.linux.writes import FOLDER, NETWORK, SETTINGS
 from tare.platforms.qemu.command import kernel_arguments
 from tare.platforms.qemu.halt_polling import hold_polling
 from tare.platforms.qemu.huge_pages import require_whole_pages
-from tare.platforms.qemu.lacking import lacking_switches
+from tare.platforms.qemu.lacking import lacking_places, lacking_switches
 from tare.platforms.qemu.platform import Qemu
 from tare.platforms.qemu.threads import emulator_cpus
 
@@ -168,6 +168,8 @@ class Libvirt(Platform[LibvirtOptions]):
                 await connection.capabilities(options.machine, options.domain_type)
         except TareError as error:
             return refused(error.message, error.hint)
+        if problem := lacking_places(context.host, options):
+            return refused(*problem)
         if options.accelerator == "kvm":
             tried = await Qemu().check(context, options.like_qemu)
             return replace(tried, versions=versions, capabilities=able)

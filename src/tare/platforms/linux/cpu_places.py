@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator
@@ -22,3 +23,30 @@ def cpus_in_words(chosen: str | tuple[int, ...]) -> str:
     if isinstance(chosen, str):
         return {"same": "the same CPUs", "other": "other CPUs"}.get(chosen, "any CPU")
     return f"CPUs {', '.join(map(str, chosen))}"
+
+
+def listed_cpus(**chosen: str | tuple[int, ...] | None) -> dict[str, tuple[int, ...]]:
+    """Return the places that are lists of CPUs, by the names of their options."""
+    return {
+        option.replace("_", "-"): cpus
+        for option, cpus in chosen.items()
+        if cpus and not isinstance(cpus, str)
+    }
+
+
+def lacking_cpus(
+    named: Mapping[str, tuple[int, ...]], online: Sequence[int]
+) -> tuple[str, str] | None:
+    """Return which named CPUs a host lacks, and what to name instead; None where it has all.
+
+    Args:
+        named: The CPUs by the options that name them.
+        online: The host's CPUs, ascending.
+    """
+    for option, cpus in named.items():
+        if missing := sorted(set(cpus) - set(online)):
+            gapless = len(online) > 2 and online[-1] - online[0] == len(online) - 1
+            has = f"{online[0]} to {online[-1]}" if gapless else ", ".join(map(str, online))
+            lacks = f"the host has no CPU {', '.join(map(str, missing))}"
+            return f"`{option}`: {lacks}", f"name some of those it has: {has}"
+    return None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from tare.hosts import Host
 from tare.platforms.linux.backed_disk import lacking_backing
+from tare.platforms.linux.cpu_places import lacking_cpus, listed_cpus
 from tare.platforms.qemu import nic
 from tare.platforms.qemu.command import PROGRAM
 from tare.platforms.qemu.halt_polling import lacking_polling
@@ -12,6 +15,36 @@ from tare.platforms.qemu.memory import lacking_node
 from tare.platforms.qemu.microvm import lacking_frequency
 from tare.platforms.qemu.offer import INSTALL, Offer
 from tare.platforms.qemu.options import QemuOptions
+
+
+class Placed(Protocol):
+    """Options that say where QEMU's own threads run."""
+
+    @property
+    def emulator_cpus(self) -> str | tuple[int, ...]:
+        """Where all run that are no vCPUs."""
+        ...
+
+    @property
+    def iothread_cpus(self) -> str | tuple[int, ...] | None:
+        """Where the disk's thread runs."""
+        ...
+
+
+def lacking_places(host: Host, options: Placed) -> tuple[str, str] | None:
+    """Return the first place that a host lacks for QEMU's own threads, and what to do about it.
+
+    Args:
+        host: Where the machines will run.
+        options: What is asked for.
+    """
+    places = {"emulator_cpus": options.emulator_cpus, "iothread_cpus": options.iothread_cpus}
+    online = host.topology().online
+    for name, chosen in places.items():
+        if chosen == "other" and len(online) == 1:
+            option = name.replace("_", "-")
+            return f"{option}: other: the host has one CPU only", f"use `{option}: same`"
+    return lacking_cpus(listed_cpus(**places), online)
 
 
 async def lacking_switches(host: Host, options: QemuOptions) -> tuple[str, str] | None:
@@ -33,13 +66,7 @@ async def lacking_switches(host: Host, options: QemuOptions) -> tuple[str, str] 
         return problem
     if problem := await lacking_polling(host, options.halt_poll):
         return problem
-    for name, chosen in (
-        ("emulator-cpus", options.emulator_cpus),
-        ("iothread-cpus", options.iothread_cpus),
-    ):
-        if chosen == "other" and len(host.topology().online) == 1:
-            return f"{name}: other: the host has one CPU only", f"use `{name}: same`"
-    return None
+    return lacking_places(host, options)
 
 
 async def lacking_here(host: Host, options: QemuOptions, offer: Offer) -> tuple[str, str] | None:

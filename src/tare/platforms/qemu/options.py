@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from tare.platforms.linux.cpu_places import EmulatorCpus, cpus_in_words
+from tare.platforms.linux.cpu_places import EmulatorCpus, cpus_in_words, listed_cpus
 from tare.platforms.linux.scheduling import LinuxOptions
 from tare.platforms.linux.switched import SwitchedOptions
 from tare.platforms.qemu.disk_options import MICROVM, DiskOptions
@@ -197,6 +198,11 @@ class QemuOptions(DiskOptions, SwitchedOptions, LinuxOptions):
         if self.prealloc and self.hugepages:
             raise ValueError("huge pages are always touched at the start; remove `prealloc`")
         return self
+
+    @property
+    def host_cpus(self) -> Mapping[str, tuple[int, ...]]:
+        """The CPUs of the host that options name by their numbers, by the option."""
+        return listed_cpus(emulator_cpus=self.emulator_cpus, iothread_cpus=self.iothread_cpus)
 
     @property
     def emulator_words(self) -> str:

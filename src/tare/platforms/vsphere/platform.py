@@ -30,7 +30,7 @@ from tare.platforms.vsphere.presence import presence_of
 from tare.platforms.vsphere.proof import in_drs, proof_of, threads_of
 from tare.platforms.vsphere.rights import rights_of
 from tare.platforms.vsphere.session import VsphereSession, load
-from tare.platforms.vsphere.spec import BUSES
+from tare.platforms.vsphere.spec import BUSES, require_processors
 from tare.platforms.vsphere.vm import HIDDEN, VsphereVm, remove
 
 VM = "vsphere-vm"
@@ -123,6 +123,7 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
         proof, drs, threads, rights = await session.call(
             lambda client: _looked(client, session, options)
         )
+        require_processors(options.processors, threads)
         notes = (*able.notes, HIDDEN) if drs else able.notes
         able = replace(
             able,

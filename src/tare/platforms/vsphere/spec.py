@@ -44,13 +44,26 @@ def pins_of(cpus: Sequence[int], options: VsphereOptions, threads: int) -> list[
             "list as many of the host's processors as this computer has CPUs",
         )
     wanted = [listed[cpu] if listed else cpu for cpu in cpus]
-    for processor in wanted:
-        if processor >= threads:
-            raise InputError(
-                f"there is no processor {processor} on the ESXi host, which has {threads}",
-                "list those that stand for a placement's CPUs by `processors`",
-            )
+    require_processors(wanted, threads)
     return sorted(set(wanted))
+
+
+def require_processors(wanted: Sequence[int], threads: int) -> None:
+    """Check that an ESXi host has some logical processors.
+
+    Args:
+        wanted: Their numbers.
+        threads: How many the host has.
+
+    Raises:
+        InputError: One of them is not there.
+    """
+    if beyond := [processor for processor in wanted if processor >= threads]:
+        raise InputError(
+            f"there is no processor {beyond[0]} on the ESXi host, which has {threads}",
+            "list those that stand for a placement's CPUs by `processors`, out of "
+            f"0 to {threads - 1}",
+        )
 
 
 def config_spec(

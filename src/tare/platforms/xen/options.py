@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from tare.platforms.contract import SUBJECT, TRIAL
+from tare.platforms.linux.cpu_places import listed_cpus
 from tare.platforms.linux.switched import SwitchedOptions
 from tare.platforms.scheduled_options import ScheduledOptions, refused, subject_scheduling
 from tare.platforms.scheduling import Scheduling
@@ -154,6 +156,11 @@ class XenOptions(SwitchedOptions, ScheduledOptions):
         if wanted.slice is not None:
             whole_milliseconds(wanted.slice)
         return refused(wanted, ("policy", "nice"), "Xen's schedulers know")
+
+    @property
+    def host_cpus(self) -> Mapping[str, tuple[int, ...]]:
+        """The CPUs of the host that options name by their numbers, by the option."""
+        return listed_cpus(dom0_cpus=self.dom0_cpus)
 
     @property
     def wanted_devices(self) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
-from tare.errors import InputError, MachineFault, TareError, heard
+from tare.errors import MachineFault, TareError
 from tare.hosts import Host
 from tare.images.guest_image import GuestImage
 from tare.images.kernels import is_file_name
@@ -29,12 +29,14 @@ from tare.platforms.contract import (
     Write,
 )
 from tare.platforms.linux.booting import image_for, prepared_by
+from tare.platforms.linux.cpu_places import lacking_cpus
 from tare.platforms.linux.tickless import require_tickless, tickless_arguments, tickless_cpus
 from tare.platforms.linux.writes import PROCESS_MACHINE
 from tare.platforms.xen import output as xen_output
 from tare.platforms.xen import toolstack as xen
 from tare.platforms.xen.below import XEN
 from tare.platforms.xen.guest import Boots, guest_file, kernel_arguments
+from tare.platforms.xen.lacking import LOOK_S, no_device_model, no_xenstored, not_dom0
 from tare.platforms.xen.machine import XenMachine
 from tare.platforms.xen.options import CREDIT_SCHEDULERS, WITH_SLICE, XenOptions
 from tare.platforms.xen.rtds import SCHEDULER
@@ -48,11 +50,6 @@ MAX_VCPUS = 128
 """What Xen gives a HVM guest (HVM_MAX_VCPUS, xen/include/public/hvm/hvm_info_table.h)."""
 MIN_MEMORY = 160 << 20
 """The least with which the real-time image boots to the agent's hello."""
-
-_LOOK_S = 20.0
-_DOM0 = "control_d"
-_SERVICES = "systemctl start xenstored xenconsoled xen-init-dom0"
-_NO_XEN = "this host does not run under Xen"
 
 
 @dataclass(frozen=True)
@@ -286,13 +283,13 @@ def _capabilities(options: XenOptions, scheduler: str) -> Capabilities:
 
 
 async def _look(host: Host, options: XenOptions) -> _Found:
-    machine = (await host.run(["uname", "-m"], timeout_s=_LOOK_S)).stdout.decode().strip()
+    machine = (await host.run(["uname", "-m"], timeout_s=LOOK_S)).stdout.decode().strip()
     if machine != "x86_64":
         return _Found(f"the host is {machine}; guests are x86_64 so far")
-    if problem := await _not_dom0(host):
+    if problem := await not_dom0(host):
         return _Found(*problem)
     # xl would wait for an answer of xenstored for ever.
-    if problem := await _no_xenstored(host):
+    if problem := await no_xenstored(host):
         return _Found(*problem)
     facts = xen_output.info(await xen.asked(host, "info"))
     found = _Found(
@@ -308,11 +305,13 @@ async def _look(host: Host, options: XenOptions) -> _Found:
             f"{' '.join(capable) or 'none'})",
             hint="turn virtualization on in the firmware, or use `type: pv`",
         )
-    if options.type == "hvm" and (problem := await _no_device_model(host)):
+    if options.type == "hvm" and (problem := await no_device_model(host)):
         return replace(found, problem=problem[0], hint=problem[1])
     if options.card != "netfront" and not await host.exists("/dev/net/tun"):
         lacking = "there is no /dev/net/tun, by which QEMU connects an emulated network card"
         return replace(found, problem=lacking, hint="modprobe tun")
+    if problem := lacking_cpus(options.host_cpus, range(found.cpus)):
+        return replace(found, problem=problem[0], hint=problem[1])
     pool = await pool_of(host, options)
     if pool is None:
         return replace(
@@ -338,51 +337,10 @@ async def _look(host: Host, options: XenOptions) -> _Found:
     )
 
 
-async def _not_dom0(host: Host) -> tuple[str, str] | None:
-    try:
-        kind = (await host.read("/sys/hypervisor/type")).decode().strip()
-    except OSError:
-        kind = ""
-    if kind != "xen":
-        return _NO_XEN, xen.INSTALL
-    with contextlib.suppress(OSError):
-        if _DOM0 in (await host.read("/proc/xen/capabilities")).decode():
-            return None
-        return "this host is itself a guest of Xen, not its control domain (dom0)", ""
-    return "/proc/xen is not mounted", "mount -t xenfs xenfs /proc/xen"
-
-
-async def _no_xenstored(host: Host) -> tuple[str, str] | None:
-    try:
-        said = await host.run(["xenstore-read", "domid"], timeout_s=_LOOK_S)
-    except InputError:
-        return "Xen's tools are not installed here: there is no xenstore-read", xen.INSTALL
-    except MachineFault as fault:
-        if "did not end" not in fault.message:
-            raise
-        return "xenstored does not answer: Xen's toolstack is not running", _SERVICES
-    if not said.ok and b"omid" not in said.stderr:
-        return "xenstored does not answer", heard(_SERVICES, "xenstore-read", said.words())
-    return None
-
-
-async def _no_device_model(host: Host) -> tuple[str, str] | None:
-    for path in ("/usr/libexec/xen-qemu-system-i386", "/usr/lib/xen/bin/qemu-system-i386"):
-        if await host.exists(path):
-            return None
-    shown = await host.run(["sh", "-c", "command -v qemu-system-i386 xen-qemu-system-i386"])
-    if shown.stdout.strip():
-        return None
-    return (
-        "there is no QEMU for Xen, which emulates a HVM guest's devices",
-        "apt-get install -y qemu-system-xen",
-    )
-
-
 async def _xl_version(host: Host, facts: dict[str, str]) -> str:
     # xl has no version of its own to tell: it is built with the Xen of its package.
     shown = await host.run(
-        ["sh", "-c", 'readlink -f "$(command -v xl)"; ls -d /usr/lib/xen-*'], timeout_s=_LOOK_S
+        ["sh", "-c", 'readlink -f "$(command -v xl)"; ls -d /usr/lib/xen-*'], timeout_s=LOOK_S
     )
     for word in shown.stdout.decode(errors="replace").split():
         name = word.rpartition("xen-")[2].split("/")[0]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tare.platforms.contract import Verdict
 from tare.platforms.host_hypervisor import hypervisors_of
+from tare.platforms.linux.cpu_places import lacking_cpus
 from tare.run.remembered import RememberedHost, question, recall
 from tare.run.runhost.booted import AS_IT_IS, booted_here, mark_of, marks
 from tare.run.runhost.lab import (
@@ -130,16 +131,25 @@ class Believed:
 def believed(host: AssumedHost, study: Study, arm: str, network: bool) -> Believed:
     """Return what was found of an arm earlier, or else what its platform offers at best.
 
+    CPUs that its options name are looked for among those that its host is known to have.
+
     Args:
         host: The arm's host.
         study: The study.
         arm: The name of the arm.
         network: Whether the study needs a network.
     """
+    best = at_best(host, study, arm)
+    # Where a hypervisor runs, or nobody has asked, the CPUs may be others than are known here.
+    if not (host.assumed or host.hypervisor) and (
+        lacks := lacking_cpus(study.arms[arm].options.host_cpus, host.cpus.online)
+    ):
+        unusable = replace(best, usable=False, reason=lacks[0], hint=lacks[1])
+        return Believed(unusable, "known without a check")
     found = host.known and host.known.arms.get(question(host, study, arm, network))
     if found:
         return Believed(found.verdict, f"as checked {when(found.at)}")
-    return Believed(at_best(host, study, arm), "assumed to work, was never checked")
+    return Believed(best, "assumed to work, was never checked")
 
 
 def at_best(host: PlannedHost, study: Study, arm: str) -> Verdict:
