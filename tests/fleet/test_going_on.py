@@ -4,30 +4,47 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import typer
 
-from run.run_driving import tare
+from fleet.fleet_cluster import study_file
+from run.run_driving import Running, tare
 from tare.cli.ending import says_how_to_go_on
 from tare.errors import InputError, TareError
 from tare.events import EventLog, RunStarted
 from tare.run.appending import appending
+from tare.run.catalog import build_catalog
 from tare.run.folder import RunFolder, create_folder
+from tare.study.load import load_study
 
 CLUSTER = "tcp://10.0.0.1:8786"
+
+
+@pytest.fixture(autouse=True)
+def _signals_as_before() -> Iterator[None]:
+    """Hear them again: a command that says its last words hears none until it ends."""
+    heard = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {each: signal.getsignal(each) for each in heard}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def begun(folder: Path, *, shared: bool = True) -> Path:
     """Write the first event of a run."""
     folder.mkdir()
+    study = load_study(study_file(folder.parent, 2), build_catalog())
     facts = {"worker": "tcp://10.0.0.2:40000", "spread": "split"} if shared else {"kernel": "6.1"}
     with EventLog(folder / "events.jsonl") as log:
         log.append(
             RunStarted(
                 run="r",
-                study={"study": "s", "title": "S", "arms": {}, "baseline": "bare"},
+                study=study.model_dump(mode="json"),
                 study_path="s.yaml",
                 study_sha256="",
                 seed=1,
@@ -78,3 +95,27 @@ def test_a_shared_run_does_not_go_on_without_its_cluster(
     assert "is shared by hosts of a cluster" in told.stderr
     assert f"write: tare resume {folder} --cluster ADDRESS" in told.stderr
     assert (folder / "events.jsonl").read_bytes() == before
+
+
+def test_ctrl_c_while_a_cluster_is_asked_for_says_how_to_go_on(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "run")
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        # It takes connections, and says nothing.
+        address = f"tcp://127.0.0.1:{mute.getsockname()[1]}"
+        with Running(folder, "resume", folder, "--cluster", address) as going:
+            mute.settimeout(60)
+            asked, _ = mute.accept()
+            with asked:
+                going.process.send_signal(signal.SIGINT)
+                status, said = going.end(60)
+    assert status == 130, said
+    last = said.splitlines()[-1]
+    assert last == f"interrupted; go on with: tare resume {folder} --cluster {address}"
+
+
+@pytest.mark.parametrize("command", ["run", "resume"])
+def test_what_waits_for_boots_is_not_shared(command: str, tmp_path: Path) -> None:
+    what = study_file(tmp_path, 2) if command == "run" else begun(tmp_path / "run")
+    told = tare(command, what, "--wait", "--cluster", CLUSTER)
+    assert told.returncode == 2, told
+    assert "--wait is for a study with `sessions`" in told.stderr

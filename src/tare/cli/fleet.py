@@ -49,12 +49,19 @@ def add_to(app: typer.Typer) -> None:
     app.command()(worker)
 
 
-def choice_of(address: str, ca: Path | None, cert: Path | None, key: Path | None) -> ClusterChoice:
+def choice_of(
+    address: str, ca: Path | None, cert: Path | None, key: Path | None, *, wait: bool
+) -> ClusterChoice:
     """Return the cluster that a command line names.
 
     Raises:
-        InputError: Dask is not installed, or certificates are missing.
+        InputError: Dask is not installed, certificates are missing, or it is to wait for boots.
     """
+    if wait:
+        raise InputError(
+            "--wait is for a study with `sessions`, which runs on one computer without --cluster",
+            "leave out one of the two",
+        )
     _require_dask()
     from tare.fleet.command import ClusterChoice
 

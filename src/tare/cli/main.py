@@ -210,8 +210,9 @@ def run(
     wanted, source = read_study(study, changes, hosts)
     folder = out or Path("runs") / f"{study.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
     if cluster:
-        choice = fleet.choice_of(cluster, ca, cert, key)
-        end(folder, fleet.run_on(choice, wanted, source, folder, seed, strict=strict), cluster)
+        choice = fleet.choice_of(cluster, ca, cert, key, wait=wait)
+        with says_how_to_go_on(folder, cluster):
+            end(folder, fleet.run_on(choice, wanted, source, folder, seed, strict=strict), cluster)
         return
     running = carry_out(
         wanted, source, folder, seed, decide_on, piped_or_terminal(), strict=strict, wait=wait
@@ -248,8 +249,10 @@ def resume(
 ) -> None:
     """Go on after a crash, kill or Ctrl-C, at the first unfinished cell."""
     if cluster:
-        choice = fleet.choice_of(cluster, ca, cert, key)
-        end(directory, fleet.resume_on(choice, directory, strict=strict, accept=accept), cluster)
+        choice = fleet.choice_of(cluster, ca, cert, key, wait=wait)
+        with says_how_to_go_on(directory, cluster):
+            shared = fleet.resume_on(choice, directory, strict=strict, accept=accept)
+            end(directory, shared, cluster)
         return
     import asyncio
 
