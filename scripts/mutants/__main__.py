@@ -41,7 +41,7 @@ ROOMS = {
     "statistics": Room(("src/tare/analysis/statistics/*.py",), ("tests/analysis",)),
     "fold": Room(
         ("src/tare/events/fold.py", "src/tare/events/observations.py", "src/tare/events/chain.py",
-         "src/tare/events/results.py", "src/tare/events/host_schedule.py"),
+         "src/tare/events/results.py"),
         ("tests/events", "tests/analysis"),
     ),
     "planning": Room(

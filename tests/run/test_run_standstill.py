@@ -107,8 +107,8 @@ async def test_that_the_computer_slept_is_told_once(monkeypatch: pytest.MonkeyPa
 async def test_a_nap_marks_from_its_least_length_on(
     slept_s: float, told: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(standstill, "slept_s", lambda: slept_s)
-    watch = Standstill(Scripted(), _slept_s=0.0)
+    monkeypatch.setattr(standstill, "slept_s", lambda: 64.0 + slept_s)
+    watch = Standstill(Scripted(), _slept_s=64.0)
     assert bool(await watch.end()) is told
 
 
