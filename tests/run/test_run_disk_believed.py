@@ -39,20 +39,26 @@ class Ended:
 
     ended = False
 
+    def __init__(self, phases: tuple[str, ...] = ()) -> None:
+        done = {"seconds": 1.0, "threads": 1, "bytes": 400 * MB, "bytes_per_s": 400 * MB}
+        told = [{"name": each, "begin_s": 0.0, "end_s": 1.0, "result": done} for each in phases]
+        self._told = {**done, "warnings": [], "phases": told}
+
     async def stop(self) -> Outcome:
-        told = {"seconds": 1.0, "bytes": 400 * MB, "bytes_per_s": 400 * MB, "warnings": []}
-        return Outcome({**told, "threads": 1})
+        return Outcome(self._told)
 
 
+@pytest.mark.parametrize("phases", [(), ("disk-load",), ("memory-load", "disk-load")])
 @pytest.mark.parametrize(("moved", "believed"), [(200 * MB, True), (1 * MB, False)])
 async def test_a_disk_load_that_never_reached_its_disk_was_none(
-    moved: float, believed: bool
+    moved: float, believed: bool, phases: tuple[str, ...]
 ) -> None:
     machine = DiskNeighbour(moved)
-    one = Neighbour("neighbour-1", cast(Machine, machine), "disk-load", {})
+    load, asked = ("phased-load", {"phases": phases}) if phases else ("disk-load", {})
+    one = Neighbour("neighbour-1", cast(Machine, machine), load, asked)
     loads = Loads((one,), WORKLOADS, MachineFacts())
     loads._moved[one.role] = await machine.disk_moved()
-    loads._under_way[one.role] = cast(Any, Ended())
+    loads._under_way[one.role] = cast(Any, Ended(phases))
     loads._began = time.monotonic() - 1.0
     (report,) = await loads.end()
     if believed:
@@ -71,6 +77,17 @@ def test_what_never_reached_the_disk_is_told_with_what_to_write() -> None:
     # A sandbox whose own kernel counts no disk: what the host counted says it.
     assert unmoved(DiskClaim(written=500 * MB), {"disk": None}, {"written": 0.0}, 2.0)
     assert unmoved(DiskClaim(read=500 * MB), {}, {"read": 1 * MB}, 2.0)
+    # What the guest's kernel gave to a disk, and a cache of the host's took.
+    inside["disk"]["write_bytes_per_s"] = 500 * MB
+    assert "its disk did 512 KiB/s" in unmoved(
+        DiskClaim(written=500 * MB), inside, {"written": float(1 << 20)}, 2.0
+    )
+
+
+def test_as_little_as_one_large_transfer_says_nothing() -> None:
+    nothing, small = {"written": 0.0}, float(4 << 20)
+    assert unmoved(DiskClaim(written=small), {}, nothing, 1.0) == ""
+    assert unmoved(DiskClaim(written=small + 1), {}, nothing, 1.0)
 
 
 @given(

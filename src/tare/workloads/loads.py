@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field
 
 from tare.study.quantities import Duration, Size
-from tare.workloads.contract import DiskClaim, Metric, Need, Parameters, Workload
+from tare.workloads.contract import NO_CLAIM, DiskClaim, Metric, Need, Parameters, Workload
 from tare.workloads.values import mapping, number, numbers, shortened
 
 MEASURED_S = 5.0
@@ -205,6 +205,19 @@ class PhasedLoad(Workload[PhasedLoadParameters]):
         """Estimate the seconds of all phases and gaps."""
         return len(parameters.phases) * (parameters.phase + parameters.gap) + parameters.gap
 
+    def disk_claim(self, parameters: PhasedLoadParameters, result: Mapping[str, Any]) -> DiskClaim:
+        """Return the bytes of all phases of ``disk-load``, which claims them when it is alone.
+
+        Raises:
+            KeyError: Something is missing.
+            ValueError: A value is no finite number.
+        """
+        if DiskLoad.name not in parameters.phases:
+            return NO_CLAIM
+        loaded = (each for each in _phases(result) if each["name"] == DiskLoad.name)
+        half = sum(number(mapping(each, "result"), "bytes") for each in loaded) / 2
+        return DiskClaim(half, half)
+
     def observe(
         self, parameters: PhasedLoadParameters, result: Mapping[str, Any]
     ) -> dict[str, float]:
@@ -214,9 +227,7 @@ class PhasedLoad(Workload[PhasedLoadParameters]):
             KeyError: Something is missing.
             ValueError: A phase did no work, or tells of it in no number.
         """
-        phases = result["phases"]
-        if not isinstance(phases, list) or not all(isinstance(each, Mapping) for each in phases):
-            raise ValueError(f"phases is {shortened(phases)}, not a list of keys with values")
+        phases = _phases(result)
         for phase in phases:
             did = mapping(phase, "result")
             amounts = [number(did, name) for name in _WORK if name in did]
@@ -227,3 +238,10 @@ class PhasedLoad(Workload[PhasedLoadParameters]):
             if lasted >= parameters.phase and not any(amount > 0 for amount in amounts):
                 raise ValueError(f"the phase {shortened(phase['name'])} did no work")
         return {"phases": float(len(phases))}
+
+
+def _phases(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    phases = result["phases"]
+    if not isinstance(phases, list) or not all(isinstance(each, Mapping) for each in phases):
+        raise ValueError(f"phases is {shortened(phases)}, not a list of keys with values")
+    return phases
