@@ -92,12 +92,17 @@ def _expressions(node: ast.AST) -> Iterator[ast.expr]:
         for child in value if isinstance(value, list) else [value]:
             # Within an f-string, places are not told before Python 3.12.
             told = isinstance(child, ast.AST) and not isinstance(child, ast.JoinedStr)
-            if told and not _is_for_types(child):
+            if told and not _is_for_types(child) and not _is_a_claim(child):
                 yield from _expressions(child)
 
 
 def _is_for_types(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+
+
+def _is_a_claim(node: ast.AST) -> bool:
+    """Return whether it says what is so anyway: ``zip(..., strict=True)``."""
+    return isinstance(node, ast.keyword) and node.arg == "strict"
 
 
 def _wrong(node: ast.expr) -> Iterator[str]:
