@@ -17,7 +17,8 @@ from tare.platforms.contract import Machine
 from tare.run.believable import unmoved
 from tare.run.neighbours import Loads, Neighbour
 from tare.workloads import WORKLOADS, MachineFacts
-from tare.workloads.contract import DiskClaim
+from tare.workloads.contract import NO_CLAIM, DiskClaim
+from tare.workloads.disk.filebench import PERSONALITIES
 from workloads.workloads_results import result_of
 
 MB = 1e6
@@ -134,6 +135,22 @@ def test_what_says_that_a_disk_moved_it_is_held_to_it(
     parameters = workload.parameters.model_validate(given)
     result = {**result_of(name, 3.0), "seconds": 1.0, "bytes": 9.0}
     assert (workload.disk_claim(parameters, result).written is not None) == claims
+
+
+def test_whoever_asks_for_a_personality_reads_why_no_disk_is_held_to_it() -> None:
+    filebench = WORKLOADS["filebench"].parameters
+    reason = str(filebench.model_fields["work"].description)
+    unheld = [
+        work
+        for work in PERSONALITIES
+        if WORKLOADS["filebench"].disk_claim(
+            filebench.model_validate({"work": work}), {**result_of("filebench", 3.0), "seconds": 1}
+        )
+        == NO_CLAIM
+    ]
+    assert unheld == ["fileserver", "webserver"]
+    assert f"{' and '.join(f'`{work}`' for work in unheld)} sync nothing" in reason
+    assert "no disk is held to their figures" in reason
 
 
 def test_what_bonnie_told_of_a_file_in_the_cache_is_withheld() -> None:
