@@ -31,6 +31,7 @@ from tare.events import (
 from tare.fleet import command, connecting
 from tare.fleet.command import ClusterChoice, carry_out, go_on
 from tare.fleet.faults import fleet_versions
+from tare.fleet.retrying import Pauses
 from tare.fleet.servers import WorkersHost
 from tare.run.catalog import build_catalog
 from tare.run.session import study_source
@@ -291,7 +292,10 @@ async def test_nothing_listens_but_the_scheduler_and_its_workers() -> None:
         assert all(address.startswith("tcp://127.0.0.1:") for address in addresses)
 
 
-async def test_a_part_that_always_fails_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+async def test_a_part_that_always_fails_is_told_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "PAUSES", Pauses(failed_s=(0.1, 0.1)))
     told = StringIO()
     program = (sys.executable, "-c", "import sys; sys.exit('no disk here')")
     async with cluster("h1") as (address, _):

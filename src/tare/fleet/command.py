@@ -21,6 +21,7 @@ from tare.fleet.controller import Controller, FleetSetup
 from tare.fleet.dealing import Deal, Dealing, Way
 from tare.fleet.hosts_part import carry_out_part
 from tare.fleet.lockstep import Lockstep
+from tare.fleet.retrying import Pauses
 from tare.outputs import put_for_user
 from tare.run.appending import appending
 from tare.run.catalog import build_catalog
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 300.0
 """So long a host may stay away before its blocks are given to others."""
+PAUSES = Pauses()
+"""Between tries of a host that failed."""
 LOCAL = "local:"
 """``--cluster local:N``: N labs of this computer side by side."""
 
@@ -233,6 +236,7 @@ async def _carry(
         lambda said: ways.console.print(Text(said, "yellow")),
         PATIENCE_S,
         ways.strict,
+        PAUSES,
     )
     deal = _deal(how, tuple(started.host), study, fold)
     with view, appending(folder, ways.address) as log:

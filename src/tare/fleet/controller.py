@@ -6,12 +6,13 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tare.errors import TareError
 from tare.events import (
     BlockFinished,
+    CellFinished,
     Decided,
     EventLog,
     Fold,
@@ -24,8 +25,9 @@ from tare.fleet.account import shared_account
 from tare.fleet.cluster import Attempt, Cluster, ClusterGone, HostGone
 from tare.fleet.dealing import Dealing, Way
 from tare.fleet.failing import ended_on, newly_failed
-from tare.fleet.faults import PartFailed, PartRefused, StaysAway, require_versions
+from tare.fleet.faults import PartFailed, StaysAway, fault_of, require_versions
 from tare.fleet.merging import HostPart, Merger
+from tare.fleet.retrying import Pauses, Retries
 from tare.fleet.shipping import receive
 from tare.fleet.wire import (
     Assignment,
@@ -47,9 +49,6 @@ from tare.run.setup import Decide, Decision
 from tare.study.model import Study
 from tare.study.quantities import format_duration
 
-TRIES = 3
-"""So often in a row a host may fail before it measured anything."""
-
 
 @dataclass(frozen=True)
 class FleetSetup:
@@ -62,6 +61,7 @@ class FleetSetup:
         say: Tells the user a sentence.
         patience_s: Seconds a host may stay away before its blocks are given to others.
         strict: Whether the run ends as soon as an arm does.
+        pauses: How long is waited before a host that failed is tried again.
     """
 
     cluster: Cluster
@@ -70,6 +70,7 @@ class FleetSetup:
     say: Callable[[str], None]
     patience_s: float
     strict: bool = False
+    pauses: Pauses = field(default_factory=Pauses)
 
 
 class Controller:
@@ -106,6 +107,7 @@ class Controller:
         self._fold = fold
         self._began = time.monotonic() - fold.wall_s
         self._hosts = tuple(started.host)
+        self._retries = {host: Retries(setup.pauses) for host in self._hosts}
         self._how = how
         self._merger = Merger(log, fold, study, len(self._hosts), how)
         self._waiting: dict[str, Attempt] = {}
@@ -155,25 +157,22 @@ class Controller:
 
     async def _serve(self, host: str) -> None:
         """Have a host measure for as long as there are blocks for it."""
-        failures = 0
         while (block := await self._block_for(host)) is not None:
-            before = len(self._fold.finished)
+            pause_s = 0.0
             try:
                 await self._wait_for(host)
                 await self._attempt(host, block)
                 continue
             except HostGone as gone:
                 self._setup.say(f"{gone.message}; what it had not finished is measured again")
-            except PartRefused as refused:
-                self._setup.say(f"{host}: {refused}")
-                self._give_up(host, refused.message)
-                return
             except PartFailed as failed:
-                self._setup.say(f"{host}: {failed}")
-                failures = 1 if len(self._fold.finished) > before else failures + 1
-                if failures >= TRIES:
-                    self._give_up(host, str(failed))
+                again_s = self._retries[host].pause_after(failed)
+                again = "" if again_s is None else f"; next try in {format_duration(again_s)}"
+                self._setup.say(f"{host}: {failed}{again}")
+                if again_s is None:
+                    self._give_up(host, failed.message)
                     return
+                pause_s = again_s
             except StaysAway as away:
                 if not self._over:
                     self._give_up(host, away.message)
@@ -184,6 +183,15 @@ class Controller:
                 self._deal.give_back(host)
                 self._changed.set()
                 await self._deal_on()
+            await self._pause(pause_s)
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait before a host is tried again, for as long as anything is left to measure."""
+        ends = time.monotonic() + seconds
+        while (left_s := ends - time.monotonic()) > 0 and not self._over:
+            if self._deal.idle:
+                return
+            await asyncio.sleep(min(0.5, left_s))
 
     async def _block_for(self, host: str) -> int | None:
         """Return the next block for a host once there is one; None when there will be no more."""
@@ -246,8 +254,7 @@ class Controller:
                     part = self._merger.part_of(host, message.worker)
                 elif isinstance(message, Ended):
                     if message.reason and not self._asked:
-                        failure = PartRefused if message.final else PartFailed
-                        raise failure(message.reason, message.hint)
+                        raise fault_of(message)
                     return
                 elif part is not None:
                     await self._take(part, attempt, message)
@@ -258,6 +265,8 @@ class Controller:
         match message:
             case Happened():
                 part.take(message.event)
+                if isinstance(message.event, CellFinished):
+                    self._retries[attempt.host].measured()
                 if isinstance(message.event, BlockFinished):
                     await self._after(message.event.block, attempt)
             case FilePiece():

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from importlib.metadata import version
 
 from tare.errors import TareError
+from tare.fleet.wire import Ended
 from tare.run.versions import run_versions
 
 COMPARED = ("tare", "distributed")
@@ -19,12 +20,22 @@ class PartFailed(TareError):
     """A host could not carry its part out."""
 
 
+class HostTaken(PartFailed):
+    """Another run holds a host: one that somebody else began, or what a killed worker left."""
+
+
 class PartRefused(PartFailed):
     """A host's part is of no use to this run, however often it is tried."""
 
 
 class StaysAway(TareError):
     """Nobody stands for a host."""
+
+
+def fault_of(ended: Ended) -> PartFailed:
+    """Return why a host's part is over, where it is for a reason."""
+    kind = PartRefused if ended.final else HostTaken if ended.taken else PartFailed
+    return kind(ended.reason, ended.hint)
 
 
 def fleet_versions() -> dict[str, str]:

@@ -30,6 +30,7 @@ from tare.fleet.wire import (
     Said,
     StillThere,
 )
+from tare.hosts.lock import HostHeld
 from tare.registry import installed
 from tare.run.catalog import build_catalog
 from tare.run.executor import execute
@@ -74,7 +75,8 @@ class Site:
         except HostChanged as error:
             self._say(Ended(reason=error.message, hint=error.hint, final=True))
         except TareError as error:
-            self._say(Ended(reason=error.message, hint=error.hint))
+            taken = isinstance(error, HostHeld)
+            self._say(Ended(reason=error.message, hint=error.hint, taken=taken))
         else:
             self._say(Ended())
         finally:

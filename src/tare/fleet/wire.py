@@ -105,12 +105,16 @@ class Said(Message):
 
 
 class Ended(Message):
-    """The host's part is over: as it was told to, or for a reason; ``final``: for good."""
+    """The host's part is over: as it was told to, or for a reason.
+
+    ``final``: for good; ``taken``: because another run holds the host, which passes.
+    """
 
     kind: Literal["ended"] = "ended"
     reason: str = ""
     hint: str = ""
     final: bool = False
+    taken: bool = False
 
 
 FromHost = Annotated[

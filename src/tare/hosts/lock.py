@@ -58,6 +58,10 @@ def lock_path() -> Path:
     return folder / NAME
 
 
+class HostHeld(InputError):
+    """Another run holds a host; it passes."""
+
+
 @contextmanager
 def host_lock(run: str, path: Path | None = None, *, shared: bool = False) -> Iterator[None]:
     """Hold the host for a run; the kernel lets go of it however this process ends.
@@ -69,7 +73,7 @@ def host_lock(run: str, path: Path | None = None, *, shared: bool = False) -> It
             is not disturbed, but would disturb what measures.
 
     Raises:
-        InputError: Another run holds the host; the message names it and its process.
+        HostHeld: Another run holds the host; the message names it and its process.
     """
     fd = _opened(path or lock_path())
     try:
@@ -114,7 +118,7 @@ def _tell(fd: int, text: str) -> None:
         return
 
 
-def _taken(fd: int) -> InputError:
+def _taken(fd: int) -> HostHeld:
     return taken(os.pread(fd, 4096, 0))
 
 
@@ -127,7 +131,7 @@ def holder(written: bytes) -> tuple[str, int]:
         return "", 0
 
 
-def taken(written: bytes, host: str = "this host") -> InputError:
+def taken(written: bytes, host: str = "this host") -> HostHeld:
     """Return the error for whoever comes second.
 
     Args:
@@ -141,6 +145,4 @@ def taken(written: bytes, host: str = "this host") -> InputError:
         hint = f"wait until it has ended, or end it in order: kill -INT {pid}"
     else:
         hint = "wait until it has ended; what a killed run holds is let go within a minute"
-    return InputError(
-        f"{words} is under way on {host}, and two runs would measure each other", hint
-    )
+    return HostHeld(f"{words} is under way on {host}, and two runs would measure each other", hint)
