@@ -113,6 +113,8 @@ def resumed_to_the_end(folder: Path, before: dict[str, str]) -> None:
         assert after[cell] == status
         assert starts_of(folder, cell) == 1, f"finished cell {cell} was run again"
     assert events(folder)[-1]["type"] == "run_finished"
+    names = [e["machine"] for e in events(folder) if e["type"] == "machine_starting"]
+    assert len(names) == len(set(names)), f"machines of two processes share names: {names}"
     assert (folder / "report.html").stat().st_size > 10_000
 
 
