@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from tare.events import RunFinished
     from tare.fleet.command import ClusterChoice
+    from tare.fleet.connecting import Place
     from tare.fleet.servers import WorkersHost
     from tare.run.setup import StudySource
     from tare.study.model import Study
@@ -186,6 +187,13 @@ def worker(
         str,
         typer.Option(metavar="LIST", help="Housekeeping CPUs that the worker keeps to, as 0,1."),
     ] = "",
+    listen: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME[:PORT]",
+            help="Where the worker itself listens, if not at the address that faces the scheduler.",
+        ),
+    ] = "",
     hosts: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The hosts file, if not the usual one.")
     ] = None,
@@ -206,11 +214,13 @@ def worker(
 
     known_as = name or (socket.gethostname() if host == "local" else host)
     stands_for = _host(host, hosts, _cpus(cpus))
+    at = _listening_place(listen)
 
     async def serve() -> None:
         security = security_of(address, ca, cert, key)
-        async with connecting.worker(address, known_as, stands_for, security) as serving:
-            print(f"this worker stands for {known_as} at {address}", flush=True)
+        async with connecting.worker(address, known_as, stands_for, security, at) as serving:
+            told = f", and listens at {serving.address}" if listen else ""
+            print(f"this worker stands for {known_as} at {address}{told}", flush=True)
             await serving.finished()
 
     asyncio.run(serve())
@@ -247,13 +257,45 @@ def _cpus(said: str) -> list[int]:
     return [int(part) for part in parts]
 
 
+def _listening_place(said: str) -> Place | None:
+    """Return where a worker is told to listen; None where it is not told.
+
+    Raises:
+        InputError: It is no address of this computer's.
+    """
+    from tare.fleet.connecting import Place
+
+    if not said:
+        return None
+    name, colon, port = said.rpartition(":") if not said.endswith("]") else (said, "", "")
+    if not colon:
+        name, port = said, "0"
+    bare = name.removeprefix("[").removesuffix("]")
+    if not bare or "/" in said or (":" in bare and bare == name) or not _is_port(port):
+        raise InputError(
+            f"--listen {said} is no address to listen at",
+            "write an address of this computer, as 10.0.0.2, 10.0.0.2:9000 or [fd00::2]:9000",
+        )
+    return Place(bare, int(port))
+
+
 def _require_address(address: str) -> None:
     protocol, _, place = address.partition("://")
-    _, colon, port = place.rpartition(":")
-    if protocol not in ("tcp", "tls") or not colon or not port.isdigit():
+    name, _, port = place.rpartition(":")
+    if protocol not in ("tcp", "tls") or not _is_port(port):
         raise InputError(
             f"{address} is no address of a scheduler", "write tcp://NAME:PORT or tls://NAME:PORT"
         )
+    if not name.strip("[]"):
+        raise InputError(
+            f"{address} names no host, and stands for every address of this computer",
+            f"write the one that is meant, as {protocol}://127.0.0.1:{port} for this computer "
+            "alone",
+        )
+
+
+def _is_port(said: str) -> bool:
+    return said.isascii() and said.isdigit() and int(said) < 1 << 16
 
 
 def _require_dask() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import dask
@@ -113,9 +115,21 @@ async def scheduler(
             raise InputError(f"cannot listen at {address}: {error}", "choose another") from error
 
 
+@dataclass(frozen=True)
+class Place:
+    """An address of this computer, and a port; 0: any that is free."""
+
+    name: str
+    port: int = 0
+
+
 @asynccontextmanager
 async def worker(
-    address: str, name: str, host: WorkersHost, security: Security | None = None
+    address: str,
+    name: str,
+    host: WorkersHost,
+    security: Security | None = None,
+    listen: Place | None = None,
 ) -> AsyncIterator[Worker]:
     """Stand for a host in a cluster.
 
@@ -124,17 +138,23 @@ async def worker(
         name: What the cluster calls the host.
         host: What it is.
         security: The certificates for ``tls://``.
+        listen: Where it listens itself; any port of the address that faces the scheduler if None.
 
     Raises:
-        InputError: The scheduler does not answer, or another worker stands for the host already.
+        InputError: The scheduler does not answer, another worker stands for the host already, or it
+            cannot listen there.
     """
+    if listen is not None:
+        _require_listenable(listen)
+    at = listen or Place(_own_address(address))
     with _settings(), scratch("worker") as place:
         serving = HostWorker(
             address,
             name=name,
             nthreads=1,
             resources={RESOURCE + name: 1},
-            host=_own_address(address),
+            host=at.name,
+            port=at.port,
             memory_limit=0,
             dashboard=False,
             local_directory=str(place.folder),
@@ -150,6 +170,22 @@ async def worker(
             yield serving
         finally:
             await serving.close()
+
+
+def _require_listenable(place: Place) -> None:
+    """See that this computer can listen somewhere: Dask's own words do not tell where it failed.
+
+    Raises:
+        InputError: It cannot.
+    """
+    family = socket.AF_INET6 if ":" in place.name else socket.AF_INET
+    try:
+        socket.create_server((place.name, place.port), family=family).close()
+    except OSError as error:
+        raise InputError(
+            f"cannot listen at {place.name}: {error.strerror or error}",
+            "name an address of this computer's, and a port that is free",
+        ) from error
 
 
 def _refused(address: str, name: str, error: BaseException) -> InputError:
