@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import sys
 from asyncio import create_subprocess_exec
@@ -83,3 +84,14 @@ async def test_a_place_that_cannot_be_listened_at_is_told_and_not_the_scheduler_
                 with pytest.raises(InputError, match=f"cannot listen at {place.name}"):
                     async with standing:
                         pass
+
+
+async def test_a_scheduler_that_says_nothing_is_not_waited_for_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connecting, "CONNECT_S", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        address = f"tcp://127.0.0.1:{mute.getsockname()[1]}"
+        with pytest.raises(InputError, match="takes connections and says nothing"):
+            async with asyncio.timeout(30), connecting.connected(address, None):
+                pass

@@ -71,13 +71,16 @@ async def connected(
         address, asynchronous=True, security=security, timeout=CONNECT_S, set_as_default=False
     )
     try:
-        await client
-    except (OSError, ValueError, TypeError, RuntimeError) as error:
-        raise InputError(
-            f"no scheduler answers at {address}: {error}",
-            "start one with `tare scheduler`, and a `tare worker` for each host",
-        ) from error
-    try:
+        try:
+            # Dask waits for ever for one that takes the connection and says nothing.
+            async with asyncio.timeout(CONNECT_S + 5):
+                await client
+        except (OSError, ValueError, TypeError, RuntimeError) as error:
+            said = str(error) or "it takes connections and says nothing"
+            raise InputError(
+                f"no scheduler answers at {address}: {said}",
+                "start one with `tare scheduler`, and a `tare worker` for each host",
+            ) from error
         yield Cluster(client, program, task)
     finally:
         with suppress(OSError, TimeoutError, asyncio.TimeoutError):
