@@ -221,6 +221,33 @@ def test_names_are_of_their_alphabets_and_no_longer_than_they_may_be(
                 read(told, "it")
 
 
+@pytest.mark.parametrize("length", [256, 257])
+def test_keys_and_words_are_as_long_as_they_may_be(length: int) -> None:
+    key = json.dumps({"k" * length: 1}).encode()
+    word = json.dumps({"type": "hello", "agent": "w" * length}).encode()
+    if length <= 256:
+        assert read_json(key) and read_message(word)
+        return
+    with pytest.raises(Nonsense, match="with the key"):
+        read_json(key)
+    with pytest.raises(Nonsense, match="hello: agent is"):
+        read_message(word)
+
+
+@pytest.mark.parametrize("told", [5, "two\nlines", "\x1b[1m"])
+def test_a_word_is_text_that_can_be_shown(told: object) -> None:
+    with pytest.raises(Nonsense, match="hello: agent is"):
+        read_message(json.dumps({"type": "hello", "agent": told}).encode())
+
+
+def test_no_number_of_a_message_is_beyond_64_bits() -> None:
+    for number_of_64_bits in (2**64 - 1, 1 - 2**64):
+        assert read_json(str(number_of_64_bits).encode()) == number_of_64_bits
+    for more in (2**64, -(2**64)):
+        with pytest.raises(Nonsense, match="of more than 64 bits"):
+            read_json(str(more).encode())
+
+
 @pytest.mark.parametrize("told", [0, 1, 2**64 - 1])
 def test_whole_numbers_of_64_bits_are_taken(told: int) -> None:
     assert whole(told, "it") == told and number(told, "it") == float(told)
