@@ -32,6 +32,7 @@ from tare.events import (
 )
 from tare.run.believable import require_possible
 from tare.run.calibrating import judged
+from tare.run.doing import Doing, doing_lines
 from tare.run.progress import SILENCE_S, ProgressView, Tally
 from tare.run.progress_estimate import ALMOST, Watch, standing
 
@@ -202,7 +203,7 @@ def test_every_host_has_a_line_of_what_it_does() -> None:
         view.take(run.record(event))
     run.tally.progress("b001/bare/a/tick", 0.25, {"left_s": 30.0})
     run.tally.progress("b002/bare/a/tick", 0.5, {})
-    assert run.tally.doing == [
+    assert run.tally.doing(9) == [
         "h1: bare / pinned: tick 25%, about 30 s left",
         "h2: bare / pinned: tick 50%",
     ]
@@ -215,7 +216,7 @@ def test_every_host_has_a_line_of_what_it_does() -> None:
         HostLost(host="h2", reason="no worker stood for it", blocks=()),
     ):
         view.take(run.record(event))
-    assert run.tally.doing == ["h1: bare / pinned: tick"]
+    assert run.tally.doing(9) == ["h1: bare / pinned: tick"]
     assert run.output.getvalue().splitlines() == [
         "  ✓ h1 takes part",
         "  ✓ h2 takes part",
@@ -224,9 +225,49 @@ def test_every_host_has_a_line_of_what_it_does() -> None:
         "block 1 done on h1 in 1 min; about 3 min left",
         "h2 is left out from here on: no worker stood for it",
     ]
-    for number in range(20):
-        run.tally.take(joined(f"x{number:02}"))
-    assert run.tally.doing[-1] == "and 13 hosts more" and len(run.tally.doing) == 9
+
+
+@pytest.mark.parametrize("height", [3, 10, 22, 23, 24, 40])
+def test_every_host_is_shown_that_the_terminal_has_a_line_for(height: int) -> None:
+    run = Happening()
+    view = run.view(force_terminal=True, height=height)
+    for number in range(1, 22):
+        host = f"h{number:02}"
+        # Of each three, the first two measure.
+        events: list[Event] = [joined(host), BlockStarted(block=number, order=(), host=host)]
+        if number % 3:
+            cell = f"b{number:03}/bare/a/tick"
+            events.append(STARTED.model_copy(update={"cell": cell, "block": number}))
+        for event in events:
+            run.happen(event)
+    console = Console(width=200, height=height, file=io.StringIO())
+    lines = console.render_lines(view._render(), pad=False)
+    shown = ["".join(part.text for part in line).rstrip() for line in lines]
+    assert shown[0].startswith("block 21/") and len(shown) <= height - 1
+    own = 21 if height >= 23 else height - 3
+    assert [line.split(":")[0] for line in shown[1 : own + 1]] == [
+        f"h{number:02}" for number in range(1, own + 1)
+    ]
+    if own < 21:
+        rest = range(own + 1, 22)
+        measuring = sum(number % 3 > 0 for number in rest)
+        words = "more hosts" if own else "hosts"
+        ready = f"{len(rest) - measuring} getting ready"
+        assert shown[own + 1 :] == [f"{len(rest)} {words}: {measuring} measuring, {ready}"]
+    else:
+        assert len(shown) == 22
+
+
+def test_hosts_that_have_no_line_are_summed_up_by_what_they_do() -> None:
+    hosts = {
+        "h1": Doing("bare: booting subject", stage="booting"),
+        "h2": Doing("bare: tick", stage="measuring"),
+        "h3": Doing("bare: tick", stage="between two cells"),
+        "h4": Doing(),
+    }
+    each = "1 measuring, 1 booting, 1 between two cells, 1 getting ready"
+    assert doing_lines(hosts, 1) == [f"4 hosts: {each}"]
+    assert doing_lines(hosts, 4)[3] == "h4: getting ready"
 
 
 def test_a_plan_that_grows_as_hosts_join_repeats_no_note() -> None:

@@ -42,16 +42,13 @@ from tare.events import (
 )
 from tare.run.account import NOTHING_COMPARED, nothing_compared
 from tare.run.calibration_words import calibration_lines
-from tare.run.doing import Doing
+from tare.run.doing import Doing, Stage, doing_lines
 from tare.study.cells import cell_label
 from tare.study.quantities import format_duration
 
 SILENCE_S = 60.0
 """A long cell says so often where it is, where no panel shows it live."""
-
-
-MOST_HOSTS = 8
-"""So many hosts have a line of their own at a time."""
+BETWEEN: Stage = "between two cells"
 
 
 @dataclass
@@ -144,7 +141,7 @@ class Tally:
             case MachineStarting():
                 self._where[event.machine] = host = self._host_of(event.block, event.arm)
                 what = f"{event.arm} / {event.scenario}: booting {event.role}"
-                self.hosts[host] = Doing(what)
+                self.hosts[host] = Doing(what, stage="booting")
             case MachineReady():
                 self._then(event.machine, f"up in {format_duration(event.boot_s)}")
             case MachineStopped():
@@ -153,10 +150,10 @@ class Tally:
             case CellStarted():
                 self._where[event.cell] = host = self._host_of(event.block, event.arm)
                 what = f"{event.arm} / {event.scenario}: {cell_label(event.cell)}"
-                self.hosts[host] = Doing(what)
+                self.hosts[host] = Doing(what, stage="measuring")
             case CellFinished():
                 host = self._where.pop(event.cell, "")
-                self.hosts[host] = Doing(self._at(host).now)
+                self.hosts[host] = Doing(self._at(host).now, stage=BETWEEN)
             case HostJoined():
                 self._at(event.host)
             case HostLost():
@@ -169,7 +166,7 @@ class Tally:
 
     def _then(self, machine: str, what: str) -> None:
         host = self._where.get(machine, "")
-        self.hosts[host] = Doing(f"{self._at(host).now.split(': ')[0]}: {what}")
+        self.hosts[host] = Doing(f"{self._at(host).now.split(': ')[0]}: {what}", stage=BETWEEN)
 
     def _host_of(self, block: int, arm: str) -> str:
         """Return which of several hosts measures an arm in a block; empty where there is one."""
@@ -199,14 +196,13 @@ class Tally:
             parts.append(f"about {format_duration(max(round(left_s), 0))} left")
         doing.extra = ", ".join(parts)
 
-    @property
-    def doing(self) -> list[str]:
-        """What is being done at this moment, a line each host; of many hosts the first ones."""
-        named = [f"{host}: {each.words}" for host, each in self.hosts.items() if host]
-        if not named:
-            return [self.hosts.get("", Doing()).words]
-        more = len(named) - MOST_HOSTS
-        return [*named[:MOST_HOSTS], *([f"and {more} hosts more"] if more > 0 else [])]
+    def doing(self, most: int) -> list[str]:
+        """Return what is being done at this moment, a line each host.
+
+        Args:
+            most: How many lines there may be; the last one sums up whoever has none.
+        """
+        return doing_lines(self.hosts, most)
 
 
 class ProgressView:
@@ -247,7 +243,7 @@ class ProgressView:
         now = self.tally.clock()
         if not self._redraws and now - self._spoke >= SILENCE_S:
             self._spoke = now
-            for line in self.tally.doing:
+            for line in self.tally.doing(self._most_lines):
                 self._console.print(Text(f"  … {line}", "dim"), highlight=False)
 
     def take(self, record: Record) -> None:
@@ -281,6 +277,11 @@ class ProgressView:
                 self._console.print(Text(f"  ! {NOTHING_COMPARED}", "yellow"), highlight=False)
         self._skips.clear()
 
+    @property
+    def _most_lines(self) -> int:
+        """How many lines there are for hosts, below the bar and one that was told before."""
+        return max(self._console.height - 2, 1)
+
     def _render(self) -> RenderableType:
         tally, lost = self.tally, self.tally.fold.lost_cells
         grid = Table.grid(padding=(0, 1))
@@ -291,7 +292,7 @@ class ProgressView:
             Text(tally.left, style="cyan"),
             Text(f"{lost} failed", style="red") if lost else Text(""),
         )
-        lines = "\n".join(tally.doing)
+        lines = "\n".join(tally.doing(self._most_lines))
         return Group(grid, Text(lines, style="dim", no_wrap=True, overflow="ellipsis"))
 
 
