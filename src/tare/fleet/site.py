@@ -18,6 +18,7 @@ from typing import Any, TextIO
 
 from tare.errors import TareError
 from tare.events import Fold, Record
+from tare.fleet.named_files import FilesMissing, files_booted, require_here
 from tare.fleet.wire import (
     TO_HOST,
     Assignment,
@@ -39,7 +40,7 @@ from tare.run.part import GivenBlock, Part
 from tare.run.rejoining import HostChanged
 from tare.run.session import run_session
 from tare.run.setup import Decision, StudySource
-from tare.run.toolbox import require_additions
+from tare.run.toolbox import require_additions, study_additions
 from tare.study.binding import part_on
 from tare.study.hosting import HostSpec
 from tare.study.load import restore_study
@@ -72,7 +73,7 @@ class Site:
         listening = asyncio.create_task(self._listen())
         try:
             await self._measure(assignment)
-        except HostChanged as error:
+        except (HostChanged, FilesMissing) as error:
             self._say(Ended(reason=error.message, hint=error.hint, final=True))
         except TareError as error:
             taken = isinstance(error, HostHeld)
@@ -83,6 +84,7 @@ class Site:
             listening.cancel()
 
     async def _measure(self, assignment: Assignment) -> None:
+        require_here(files_booted(assignment.study))
         study = study_there(assignment)
         source = StudySource(assignment.source_path, assignment.source_sha256)
         fold = Fold()
@@ -95,6 +97,8 @@ class Site:
             on_progress=self._progress,
             say=lambda sentence: self._say(Said(sentence=sentence)),
         ) as setup:
+            for _, added in study_additions(setup, study):
+                require_here(added.files.values())
             await require_additions(setup, setup.context.builder, study, Path(source.path))
             folder = create_folder(self._folder)
             part = Part(assignment.before, self._blocks())
