@@ -111,3 +111,8 @@ def test_what_is_found_later_is_told_with_its_line_too(tmp_path: Path) -> None:
         f"{tmp_path}/s.yaml:6:27: workloads.filed.files./opt/my_data: is wrong",
     ]
     assert error.hint == "mend it"
+
+
+def test_what_is_found_later_is_told_where_the_studys_file_is_not_at_hand(tmp_path: Path) -> None:
+    error = wrong_in_study(tmp_path / "s.yaml", [(("workloads", "filed"), "is wrong")], "mend it")
+    assert error.message == f"{tmp_path}/s.yaml: workloads.filed: is wrong"

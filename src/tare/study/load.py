@@ -135,7 +135,11 @@ def wrong_in_study(path: FilePath, found: Iterable[tuple[Path, str]], hint: str 
         found: The keys that lead to what is wrong, and why it is.
         hint: What to do.
     """
-    document = parse(path.read_bytes(), str(path))
+    try:
+        document = parse(path.read_bytes(), str(path))
+    except OSError:
+        # A worker of a cluster has the study, and not its file.
+        return StudyError(str(path), [Problem(message, keys) for keys, message in found], hint)
     problems = [Problem(message, keys, document.place_of(keys)) for keys, message in found]
     return StudyError(str(path), problems, hint)
 
