@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import socket
 import sys
 from asyncio import create_subprocess_exec
@@ -32,6 +33,22 @@ def test_no_name_would_be_every_address_and_is_refused(address: str) -> None:
 def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises(InputError, match="is no address of a scheduler"):
         fleet.scheduler(address)
+
+
+@pytest.mark.parametrize("place", [":8787", "8787", "127.0.0.1", "127.0.0.1:", "a:99999"])
+def test_dasks_page_is_shown_at_a_named_host_alone(place: str) -> None:
+    with pytest.raises(InputError, match="names no host and port"):
+        fleet.scheduler("tcp://127.0.0.1:8786", place)
+
+
+def test_dasks_page_needs_what_draws_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = importlib.util.find_spec
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda name: None if name == "bokeh" else known(name)
+    )
+    with pytest.raises(InputError, match="Bokeh") as refused:
+        fleet.scheduler("tcp://127.0.0.1:8786", "127.0.0.1:8787")
+    assert refused.value.hint == "pip install bokeh"
 
 
 @pytest.mark.parametrize(

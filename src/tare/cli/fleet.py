@@ -159,6 +159,8 @@ def scheduler(
     """
     _require_dask()
     _require_address(address)
+    if dashboard:
+        _require_dashboard(dashboard)
     import asyncio
 
     from tare.fleet import connecting
@@ -303,3 +305,15 @@ def _require_dask() -> None:
         raise InputError(
             "many hosts need Dask, which is not installed", "pip install 'hypertare[cluster]'"
         )
+
+
+def _require_dashboard(place: str) -> None:
+    """See that Dask's page can be shown, and that its place names a host: else it is every one."""
+    name, _, port = place.rpartition(":")
+    if not name or not _is_port(port):
+        raise InputError(
+            f"--dashboard {place} names no host and port",
+            "write both, as 127.0.0.1:8787 for this computer alone",
+        )
+    if importlib.util.find_spec("bokeh") is None:
+        raise InputError("Dask's page needs Bokeh, which is not installed", "pip install bokeh")
