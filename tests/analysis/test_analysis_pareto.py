@@ -119,6 +119,20 @@ def test_a_tail_of_one_boot_is_not_continued_for_all() -> None:
             assert not tail.levels and tail.reason, share
 
 
+@pytest.mark.parametrize("seed", [5, 6, 7])
+@pytest.mark.parametrize(("times", "continued"), [(5, True), (12, False)])
+def test_a_boot_may_hold_a_third_of_the_tail_and_not_most_of_it(
+    seed: int, times: int, continued: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    tail = tail_of([
+        np.r_[BODY * rng.uniform(0.5, 0.9, SAMPLES - far), pareto(rng, 0.1, far)]
+        for far in (500 * times, *[500] * (LEAST_BOOTS - 1))
+    ])  # fmt: skip
+    assert bool(tail.levels) is continued
+    assert tail.reason.startswith("" if continued else "one boot holds most of the tail")
+
+
 def test_a_tail_whose_interval_bounds_nothing_is_not_continued() -> None:
     """Boots of very unlike tails: a level was told with an interval over eight powers of ten."""
     told = 0
