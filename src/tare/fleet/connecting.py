@@ -72,9 +72,7 @@ async def connected(
     )
     try:
         try:
-            # Dask waits for ever for one that takes the connection and says nothing.
-            async with asyncio.timeout(CONNECT_S + 5):
-                await client
+            await _answered(client)
         except (OSError, ValueError, TypeError, RuntimeError) as error:
             said = str(error) or "it takes connections and says nothing"
             raise InputError(
@@ -85,6 +83,29 @@ async def connected(
     finally:
         with suppress(OSError, TimeoutError, asyncio.TimeoutError):
             await client.close(timeout=2)
+
+
+async def _answered(client: Client) -> None:
+    """Wait until a scheduler has answered.
+
+    Dask waits for ever for one that takes the connection and says nothing, and now and then does
+    not hear Ctrl-C meanwhile; so it is waited for from outside.
+
+    Raises:
+        TimeoutError: It says nothing.
+    """
+
+    async def connect() -> None:
+        await client
+
+    connecting = asyncio.create_task(connect())
+    try:
+        await asyncio.wait({connecting}, timeout=CONNECT_S + 5)
+        if not connecting.done():
+            raise TimeoutError
+        connecting.result()
+    finally:
+        connecting.cancel()
 
 
 @asynccontextmanager
