@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -52,7 +53,14 @@ async def test_a_stop_that_lasts_is_told_and_one_that_does_not_is_not(
     assert await stood() == ""
     assert await stood((0.1, 0.22), (0.7, 0.83)) == ""
     # Of two looks at the usual distance only one meets it.
-    assert "the machine was stopped for" in await stood((0.3, 0.75), look_s=0.5)
+    told = await stood((0.3, 0.75), look_s=0.5)
+    found = re.fullmatch(r"the machine was stopped for (\S+) s meanwhile, as its host saw", told)
+    assert found is not None and 0.1 <= float(found[1]) <= 1.2
+
+
+@pytest.mark.parametrize(("stood_s", "told"), [(0.5, True), (0.49, False)])
+async def test_a_stop_marks_from_its_least_length_on(stood_s: float, told: bool) -> None:
+    assert bool(await Standstill(Scripted(), stood_s=stood_s).end()) is told
 
 
 async def test_what_cannot_be_looked_at_marks_nothing() -> None:
