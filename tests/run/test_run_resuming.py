@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from run.run_driving import TARE, Running, events, of_type
 from run.test_run_account import PLAN, Course
 from tare.errors import InputError
-from tare.events import BlockStarted, Planned, PlatformChecked, RunResumed
-from tare.platforms.contract import Capabilities, Verdict
+from tare.events import BlockStarted, ImageReady, Planned, PlatformChecked, RunResumed
+from tare.platforms.contract import Capabilities, Prepared, Verdict
 from tare.run.host_facts import _own_machine_id, computer_of, host_facts
 from tare.run.resuming import (
     changed_arms,
     changed_hosts,
     require_as_begun,
+    require_same_images,
     require_same_plan,
 )
 
@@ -182,6 +183,20 @@ def test_a_run_is_not_gone_on_with_on_fewer_cpus_unless_that_is_accepted(
     first = of_type(folder, "cell_started")[0]["cell"]
     assert sum(e["cell"] == first for e in of_type(folder, "cell_started")) == 2
     assert "was gone on with" in (folder / "report.html").read_text()
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+@pytest.mark.parametrize("now", ["a" * 64, "b" * 64])
+def test_an_arm_that_would_boot_something_else_is_refused(recorded: bool, now: str) -> None:
+    course = Course()
+    if recorded:
+        course.happen(ImageReady(arm="vm", kernel="6.1", digest="a" * 64, cached=True, took_s=0.0))
+    prepared = {"vm": Prepared("6.1", now, True, 0.0)}
+    if not recorded or now == "a" * 64:
+        require_same_images(course.fold, prepared)
+        return
+    with pytest.raises(InputError, match=r"what arm vm boots has changed .*aaaa then, bbbb"):
+        require_same_images(course.fold, prepared)
 
 
 def test_a_lab_of_other_files_is_another_host() -> None:
