@@ -297,8 +297,9 @@ mod tests {
         let lost = encode(Kind::Message, 1, &[b'x'; 1000]);
         decoder.push(&lost[..500]);
         decoder.push(&encode(Kind::Message, 2, b"{}"));
-        assert_eq!(decoder.next_frame(), None);
+        assert_eq!((decoder.next_frame(), decoder.damaged), (None, 0));
         decoder.abandon();
         assert_eq!(decoder.next_frame().unwrap().seq, 2);
+        assert_eq!(decoder.damaged, 1);
     }
 }

@@ -376,6 +376,17 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_may_be_as_long_as_a_frame_holds() {
+        let (outbox, mut far) = pair();
+        let around = json!({"v": ""}).to_string().len();
+        let message = json!({"v": "x".repeat(MAX_PAYLOAD - around)});
+        let sent = message.clone();
+        let thread = std::thread::spawn(move || outbox.send(&sent));
+        assert!(far.next_message().1 == message);
+        thread.join().unwrap();
+    }
+
+    #[test]
     fn an_answer_that_is_too_long_is_an_error() {
         let (outbox, mut far) = pair();
         let long = "x".repeat(MAX_PAYLOAD);
