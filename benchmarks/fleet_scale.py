@@ -16,10 +16,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 
-import dask
 from distributed import Worker
 from rich.console import Console
 
@@ -47,34 +46,13 @@ workloads: {{numeric: {{workload: numeric-sort, duration: 0.1}}}}
 """
 
 
-UNWATCHED = {
-    "distributed.admin.system-monitor.interval": "60s",
-    "distributed.worker.profile.enabled": False,
-    "distributed.comm.timeouts.connect": "600s",
-}
-"""Workers that share a process would watch and profile it a thousand times over, and all of them
-are carried out by a few processors."""
-
-
 async def _hosts(address: str, first: int, last: int) -> None:
-    """Stand for some simulated hosts, a worker each, until the scheduler is gone."""
-    async with AsyncExitStack() as stack:
-        # Workers that share a folder look at each other's when they begin: a thousand never would.
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        workers = [
-            await stack.enter_async_context(
-                Worker(
-                    address,
-                    nthreads=1,
-                    resources={f"{RESOURCE}h{number:04}": 1.0},
-                    memory_limit=0,
-                    dashboard_address=None,
-                    local_directory=str(folder / str(number)),
-                )
-            )
-            for number in range(first, last)
-        ]
-        await asyncio.gather(*(worker.finished() for worker in workers))
+    """Stand for some simulated hosts, until the scheduler is gone."""
+    resources = {f"{RESOURCE}h{number:04}": 1.0 for number in range(first, last)}
+    async with Worker(
+        address, nthreads=last - first, resources=resources, memory_limit=0, dashboard_address=None
+    ) as worker:
+        await worker.finished()
 
 
 def _until_done(study: Study, fold: Fold, done: int) -> Decision:
@@ -169,8 +147,7 @@ def main(argv: list[str] | None = None) -> int:
     wanted = parser.parse_args(argv)
     if wanted.serve:
         address, first, last = wanted.serve
-        with dask.config.set(UNWATCHED):
-            asyncio.run(_hosts(address, int(first), int(last)))
+        asyncio.run(_hosts(address, int(first), int(last)))
         return 0
     machine = machine_facts()
     with tempfile.TemporaryDirectory() as folder:
