@@ -14,6 +14,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from tare.errors import InputError
+from tare.study.quantities import Confidence
 
 _MOST = 1e300
 _Number = Annotated[float, Field(allow_inf_nan=False, ge=-_MOST, le=_MOST)]
@@ -122,8 +123,7 @@ class _Study(_Told):
     description: str | None = None
     baseline: str
     aa: _Pair | _Nobody | None = None
-    confidence: Annotated[float, Field(ge=0.5, le=0.999)] | None = None
-    """As a study may have it: with next to none, intervals have no width to divide by."""
+    confidence: Confidence | None = None
     margin: _Amount = 0.0
     blocks: _Blocks | None = None
     floors: dict[str, _Amount] | None = None

@@ -29,7 +29,7 @@ from tare.study.checking import shown, suggestion
 from tare.study.hosting import HostSpec, LabSpec, Part, or_list_of_names
 from tare.study.names import Slug
 from tare.study.platform_options import PlatformOptions
-from tare.study.quantities import Duration
+from tare.study.quantities import Confidence, Duration
 from tare.study.releases import Release
 from tare.study.scenario import Scenario
 from tare.study.session_plan import odd_rounds
@@ -204,8 +204,8 @@ class StudyFrame(Spreadable):
         description="By metric, a difference in its unit that never matters, however large a share "
         "it is: what is lost of next to nothing is next to nothing.",
     )
-    confidence: float = Field(
-        0.95, ge=0.5, le=0.999, description="Confidence level of all intervals, as 0.95 or 0.99."
+    confidence: Confidence = Field(
+        0.95, description="Confidence level of all intervals, as 0.95 or 0.99."
     )
     seed: int | None = Field(
         None,

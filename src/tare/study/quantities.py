@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+(?:_\d+)*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\d\s]*)\s*")
 
@@ -154,6 +154,9 @@ Size = Annotated[
     ),
 ]
 """Bytes as an int; accepts ``1048576``, ``"512MiB"``, ``"2GB"``."""
+
+Confidence = Annotated[float, Field(ge=0.5, le=0.999)]
+"""The level of intervals. With next to none they have no width, and with all they have no end."""
 
 
 RATE_UNITS = {
