@@ -38,14 +38,6 @@ class RunStarted(Base):
     versions: dict[str, str]
     changes: tuple[str, ...] = ()
 
-    @property
-    def shared(self) -> bool:
-        """Whether hosts of a cluster share the run: each is written with its worker."""
-        return any(
-            isinstance(each, dict) and {"worker", "spread"} <= each.keys()
-            for each in self.host.values()
-        )
-
 
 class RunResumed(Base):
     """A new process took the run over at the first unfinished cell.

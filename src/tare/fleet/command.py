@@ -26,6 +26,7 @@ from tare.outputs import put_for_user
 from tare.run.appending import appending
 from tare.run.catalog import build_catalog
 from tare.run.folder import RunFolder, create_folder, open_folder
+from tare.run.going_on import is_shared
 from tare.run.progress import ProgressView, Tally
 from tare.run.session import new_run_id
 from tare.run.setup import Decide, StudySource
@@ -194,7 +195,7 @@ async def go_on(
     folder = open_folder(directory)
     fold = read_fold(folder.events)
     started = fold.started
-    if started is None or not started.shared:
+    if started is None or not is_shared(started):
         raise InputError(
             f"the run in {directory} was begun on one host", f"write: tare resume {directory}"
         )

@@ -17,7 +17,7 @@ from tare.outputs import put_for_user
 from tare.run.catalog import build_catalog
 from tare.run.executor import execute, resume
 from tare.run.folder import RunFolder, create_folder, open_folder
-from tare.run.going_on import resuming
+from tare.run.going_on import is_shared, resuming
 from tare.run.progress import ProgressView, Tally
 from tare.run.session import new_run_id, run_session
 from tare.run.setup import Decide, StudySource
@@ -129,7 +129,7 @@ async def go_on(
         raise InputError(
             f"the run in {directory} is complete", f"see its report: tare report {directory}"
         )
-    if fold.started.shared:
+    if is_shared(fold.started):
         raise InputError(
             f"the run in {directory} is shared by hosts of a cluster, and not measured here",
             f"write: {resuming(directory, fold.started)}, with the address of their scheduler",

@@ -21,8 +21,16 @@ def resuming(directory: Path, started: RunStarted | None, cluster: str = ANY_CLU
         started: The run's first event; None where it is not known.
         cluster: The address of the scheduler, or ``local:N``.
     """
-    shared = started is not None and started.shared
+    shared = started is not None and is_shared(started)
     return f"tare resume {directory}" + (f" --cluster {cluster}" if shared else "")
+
+
+def is_shared(started: RunStarted) -> bool:
+    """Return whether hosts of a cluster share a run: each is written with its worker."""
+    return any(
+        isinstance(each, dict) and {"worker", "spread"} <= each.keys()
+        for each in started.host.values()
+    )
 
 
 def first_event(events: Path) -> RunStarted | None:
