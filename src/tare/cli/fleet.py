@@ -283,17 +283,23 @@ def _listening_place(said: str) -> Place | None:
 
 def _require_address(address: str) -> None:
     protocol, _, place = address.partition("://")
-    name, _, port = place.rpartition(":")
+    name, port = _parted(place)
     if protocol not in ("tcp", "tls") or not _is_port(port):
         raise InputError(
             f"{address} is no address of a scheduler", "write tcp://NAME:PORT or tls://NAME:PORT"
         )
-    if not name.strip("[]"):
+    if not name:
         raise InputError(
             f"{address} names no host, and stands for every address of this computer",
             f"write the one that is meant, as {protocol}://127.0.0.1:{port} for this computer "
             "alone",
         )
+
+
+def _parted(place: str) -> tuple[str, str]:
+    """Return the name, without an IPv6 address's brackets, and the port of a place."""
+    name, _, port = place.rpartition(":")
+    return name.strip("[]"), port
 
 
 def _is_port(said: str) -> bool:
@@ -309,7 +315,7 @@ def _require_dask() -> None:
 
 def _require_dashboard(place: str) -> None:
     """See that Dask's page can be shown, and that its place names a host: else it is every one."""
-    name, _, port = place.rpartition(":")
+    name, port = _parted(place)
     if not name or not _is_port(port):
         raise InputError(
             f"--dashboard {place} names no host and port",
