@@ -145,6 +145,21 @@ def test_a_second_request_to_end_does_not_come_between_the_last_words(
     assert (status.value.exit_code, said) == (130, ["go on with"])
 
 
+async def test_a_run_stops_though_nobody_can_be_told_any_more() -> None:
+    def gone(finishing: bool, reason: str) -> None:
+        raise BrokenPipeError(finishing, reason)
+
+    left: list[bool] = []
+    work = asyncio.create_task(asyncio.sleep(60))
+    stop = StopRequest(work, gone, lambda: left.append(True))
+    stop.polite()
+    assert stop.finishing and not left
+    stop.polite()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    assert left == [True]
+
+
 async def test_a_run_gives_signals_back_to_whoever_heard_them_before() -> None:
     def heard(number: int, frame: object) -> None:
         raise AssertionError(number, frame)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Protocol
 
 _HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -50,16 +50,21 @@ class StopRequest:
             self.urgent("Ctrl-C twice")
             return
         self.finishing = True
-        self._notice(True, "Ctrl-C")
+        self._tell(finishing=True, reason="Ctrl-C")
 
     def urgent(self, reason: str) -> None:
         """Cancel what is running; everything created is still removed."""
         if self.now:
             return
         self.finishing = self.now = True
-        self._notice(False, reason)
         self._leave()
         self._task.cancel()
+        self._tell(finishing=False, reason=reason)
+
+    def _tell(self, *, finishing: bool, reason: str) -> None:
+        # The terminal may be gone, or the disk full: that keeps nobody from stopping.
+        with suppress(OSError):
+            self._notice(finishing, reason)
 
     def cell_over(self) -> None:
         """Note that a cell has ended: where it was to be the last, only clearing up is left."""
