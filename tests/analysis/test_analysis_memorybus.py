@@ -49,12 +49,17 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunData:
 
 
 def with_counters(
-    run: RunData, told: Mapping[str, object], moved: Mapping[str, object] | None = None
+    run: RunData,
+    told: Mapping[str, object],
+    moved: Mapping[str, object] | None = None,
+    by_host: Mapping[str, object] | None = None,
 ) -> RunData:
     def told_of(done: FinishedCell) -> FinishedCell:
         facts = {**done.result.facts, "hardware": told}
         if moved is not None:
             facts["host_memory"] = moved
+        if by_host is not None:
+            facts["host_hardware"] = by_host
         return replace(done, result=replace(done.result, facts=facts))
 
     return replace(run, counted=tuple(map(told_of, run.counted)))
@@ -143,3 +148,38 @@ def test_what_the_hosts_memory_moved_stands_beside_it_or_the_reason(run: RunData
         "What the host’s memory moved beside bare, bare-again and vm is not counted: "
         "the host has no resctrl."
     )
+
+
+def test_the_host_counts_for_a_guest_without_counters_and_for_its_neighbours(
+    run: RunData,
+) -> None:
+    without = {"seconds": 1.0, "missing": "cycles: No such file or directory"}
+    by_host = {
+        "subject": {"seconds": 2.0, "llc_misses": 6e6},
+        "neighbour-1": {"seconds": 2.0, "llc_misses": 8e6},
+        "neighbour-2": {"seconds": 2.0, "llc_misses": 1e6},
+    }
+    counting = with_counters(run, without, by_host=by_host)
+    (one, *_) = counted([counting])
+    assert (one.by_host, one.beside, one.by_host_missing) == (3e6, 4.5e6, "")
+    part = bus_of([counting], compare([counting]))
+    assert part is not None and part.section.counted is not None
+    texts = [cell.text for cell in part.section.counted.rows[0]]
+    assert "3.00 M/s" in texts and "4.50 M/s" in texts
+
+
+def test_neighbours_of_which_one_was_not_counted_have_no_sum(run: RunData) -> None:
+    by_host = {
+        "subject": {"seconds": 2.0, "llc_misses": 6e6},
+        "neighbour-1": {"seconds": 2.0, "llc_misses": 8e6},
+        "neighbour-2": {"missing": "its vCPUs are no threads"},
+    }
+    counting = with_counters(run, {"seconds": 1.0}, by_host=by_host)
+    (one, *_) = counted([counting])
+    assert (one.by_host, one.beside) == (3e6, None)
+    part = bus_of([counting], compare([counting]))
+    assert part is not None
+    assert (
+        "For machines of bare, bare-again and vm the host’s processor counted nothing: "
+        "its vCPUs are no threads."
+    ) in part.section.lead

@@ -61,6 +61,7 @@ FACTS: dict[str, Any] = {
     },
     "hardware": COUNTED,
     "host_memory": {"bytes": 5, "seconds": 1.0},
+    "host_hardware": {"subject": COUNTED, "neighbour-1": COUNTED},
     "clock_drift_ppm": 5.0,
     "start_skew_s": 0.1,
     "disk_moved_bytes": {"read": 5},

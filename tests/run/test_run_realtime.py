@@ -28,7 +28,7 @@ scenarios:
     subject: {cpus: pinned}
     neighbours: [{load: cpu-load, cpus: same}]
 workloads:
-  tick: {duration: 0.4s, raw: true}
+  tick: {duration: 0.4s, raw: true, counters: true}
   switch: {threads: [2, 1000], samples: 3000}
 """
 
@@ -68,6 +68,22 @@ def test_neighbours_have_machines_of_their_own(run: Path) -> None:
         for role in ("subject", "neighbour-1")
     }
     assert all(role == "subject" for _, scenario, role in roles if scenario == "one-to-one")
+
+
+def test_the_host_counts_for_every_machine_or_says_why_not(run: Path) -> None:
+    told = {
+        event["cell"].split("/")[2]: event["facts"]["host_hardware"]
+        for event in events(run)
+        if event["type"] == "cell_finished" and "/tick" in event["cell"]
+    }
+    assert {name: list(each) for name, each in told.items()} == {
+        "one-to-one": ["subject"],
+        "contention-cpu": ["subject", "neighbour-1"],
+    }
+    machines = [machine for each in told.values() for machine in each.values()]
+    # `missing` are the kernel's words, so the host's agent was asked and counted, or could not.
+    assert all(each["seconds"] > 0 for each in machines)
+    assert all(each.get("cycles", 0) > 0 or ": " in each["missing"] for each in machines)
 
 
 def test_a_guest_that_shares_its_cpu_loses_much_of_it(run: Path) -> None:

@@ -3,6 +3,7 @@
 
 use crate::sys::{self, Counter};
 use serde_json::{json, Map, Value};
+use std::io;
 use std::time::Instant;
 
 /// Their names here, and the kernel's numbers (`enum perf_hw_id`).
@@ -15,7 +16,7 @@ const EVENTS: [(&str, u64); 4] = [
 
 /// Counters that run; none where there are none.
 pub struct Hardware {
-    running: Vec<(&'static str, Counter)>,
+    running: Vec<(&'static str, Vec<Counter>)>,
     missing: String,
     began: Instant,
 }
@@ -23,18 +24,27 @@ pub struct Hardware {
 impl Hardware {
     /// Begin to count for the calling thread, and for threads that it starts from here on.
     pub fn begin() -> Self {
-        Self::of(sys::HARDWARE, &EVENTS)
+        Self::of(sys::HARDWARE, &EVENTS, &[sys::THIS_THREAD])
     }
 
-    fn of(kind: u32, events: &[(&'static str, u64)]) -> Self {
+    /// Begin to count for other threads together, as of a virtual machine, and for threads that
+    /// they start from here on.
+    pub fn of_threads(threads: &[i32]) -> Self {
+        Self::of(sys::HARDWARE, &EVENTS, threads)
+    }
+
+    fn of(kind: u32, events: &[(&'static str, u64)], threads: &[i32]) -> Self {
         let mut found = Self {
             running: Vec::new(),
             missing: String::new(),
             began: Instant::now(),
         };
         for (name, config) in events {
-            match Counter::begin(kind, *config) {
-                Ok(counter) => found.running.push((name, counter)),
+            let counters = threads
+                .iter()
+                .map(|thread| Counter::of_thread(kind, *config, *thread));
+            match counters.collect::<io::Result<Vec<Counter>>>() {
+                Ok(counters) => found.running.push((name, counters)),
                 Err(error) => found.missing = format!("{name}: {error}"),
             }
         }
@@ -45,14 +55,12 @@ impl Hardware {
     pub fn end(mut self) -> Value {
         let mut told = Map::new();
         told.insert("seconds".into(), json!(self.began.elapsed().as_secs_f64()));
-        for (name, counter) in &self.running {
-            match counter.read() {
-                // A counter that never had its turn counted nothing, which is no zero.
-                Ok((value, share)) if share > 0.0 => {
-                    told.insert((*name).into(), json!(value as f64 / share));
+        for (name, counters) in &self.running {
+            match sum(counters) {
+                Ok(sum) => {
+                    told.insert((*name).into(), json!(sum));
                 }
-                Ok(_) => self.missing = format!("{name}: it never had its turn"),
-                Err(error) => self.missing = format!("{name}: {error}"),
+                Err(why) => self.missing = format!("{name}: {why}"),
             }
         }
         if !self.missing.is_empty() {
@@ -60,6 +68,19 @@ impl Hardware {
         }
         Value::Object(told)
     }
+}
+
+/// What several counters came to, had each counted all the time.
+fn sum(counters: &[Counter]) -> Result<f64, String> {
+    counters
+        .iter()
+        .map(|counter| match counter.read() {
+            Ok((value, share)) if share > 0.0 => Ok(value as f64 / share),
+            // It counted nothing, which is no zero.
+            Ok(_) => Err("it never had its turn".into()),
+            Err(error) => Err(error.to_string()),
+        })
+        .sum()
 }
 
 #[cfg(test)]
@@ -72,7 +93,7 @@ mod tests {
 
     #[test]
     fn counts_what_the_thread_did_and_no_more() {
-        let counting = Hardware::of(sys::SOFTWARE, &TASK_CLOCK);
+        let counting = Hardware::of(sys::SOFTWARE, &TASK_CLOCK, &[sys::THIS_THREAD]);
         if !counting.missing.is_empty() {
             return;
         }
@@ -89,7 +110,7 @@ mod tests {
 
     #[test]
     fn what_does_not_exist_is_told_and_no_zero() {
-        let told = Hardware::of(sys::HARDWARE, &[("nonsense", 1 << 20)]).end();
+        let told = Hardware::of(sys::HARDWARE, &[("nonsense", 1 << 20)], &[sys::THIS_THREAD]).end();
         assert!(told.get("nonsense").is_none());
         assert!(told["missing"]
             .as_str()

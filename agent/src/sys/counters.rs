@@ -11,11 +11,13 @@ pub const HARDWARE: u32 = 0;
 pub const SOFTWARE: u32 = 1;
 /// Of the processor's: cycles in which a CPU did not rest (`PERF_COUNT_HW_CPU_CYCLES`).
 pub const CYCLES: u64 = 0;
+/// For a thread's id: whichever calls.
+pub const THIS_THREAD: i32 = 0;
 const TIMES: u64 = 0b11;
 const INHERIT: u64 = 1 << 1;
 const ANYBODY: libc::pid_t = -1;
 const ANYWHERE: libc::c_int = -1;
-const THIS_THREAD: libc::pid_t = 0;
+
 const CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
 
 /// `struct perf_event_attr` as it first was (`PERF_ATTR_SIZE_VER0`), which every kernel takes.
@@ -39,10 +41,10 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// Begin to count for the calling thread and threads that it starts later. Fails where there is
-    /// no such counter, or it may not be used.
-    pub fn begin(kind: u32, config: u64) -> io::Result<Self> {
-        Self::opened(kind, config, INHERIT, THIS_THREAD, ANYWHERE)
+    /// Begin to count for a thread, wherever it runs, and for those that it starts later. Fails
+    /// where there is no such counter, or it may not be used.
+    pub fn of_thread(kind: u32, config: u64, thread: i32) -> io::Result<Self> {
+        Self::opened(kind, config, INHERIT, thread, ANYWHERE)
     }
 
     /// Begin to count on one CPU, whoever runs there.
@@ -93,7 +95,12 @@ impl Counter {
         (&self.file).read_exact(&mut bytes)?;
         let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
         let (value, enabled, running) = (word(0), word(8), word(16));
-        Ok((value, running as f64 / enabled.max(1) as f64))
+        // A thread that never ran meanwhile, as a vCPU that was idle, did nothing: that is known.
+        let share = match enabled {
+            0 => 1.0,
+            _ => running as f64 / enabled as f64,
+        };
+        Ok((value, share))
     }
 }
 

@@ -13,7 +13,7 @@ mod scheduling;
 pub mod sockets;
 mod threads;
 
-pub use counters::{Counter, CYCLES, HARDWARE, SOFTWARE};
+pub use counters::{Counter, CYCLES, HARDWARE, SOFTWARE, THIS_THREAD};
 pub use descriptors::{
     discard, drain, is_terminal, set_blocking, set_raw, standard_streams, wait_both, wait_either,
     wait_readable, wait_writable, Interest,

@@ -44,6 +44,15 @@ pub fn scheduling(
     Ok(true)
 }
 
+/// Read the ids of threads: `12,13`.
+pub fn threads(text: &str) -> Result<Vec<i32>, String> {
+    let id = |word: &str| {
+        let wrong = |_| format!("'{word}' is not a thread's id");
+        word.trim().parse().map_err(wrong)
+    };
+    text.split(',').map(id).collect()
+}
+
 /// Read a list of CPUs as the kernel writes it: `0,2-3`.
 pub fn cpu_list(text: &str) -> Result<Vec<usize>, String> {
     let wrong = || format!("'{text}' is not a list of CPUs such as 0,2-3");

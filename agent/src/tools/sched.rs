@@ -17,7 +17,8 @@ pub fn command(mut parser: Parser) -> Result<Json, Error> {
         };
         let option = option.to_string();
         if option == "threads" {
-            threads = thread_list(&text(&mut parser)?)?;
+            threads = arguments::threads(&text(&mut parser)?)
+                .map_err(|wrong| format!("--threads: {wrong}"))?;
         } else if !arguments::scheduling(&mut parser, &option, &mut scheduling)? {
             return Err(Long(&option).unexpected());
         }
@@ -30,14 +31,6 @@ pub fn command(mut parser: Parser) -> Result<Json, Error> {
         .map(|thread| schedule(thread, &scheduling))
         .collect();
     Ok(json!(told?))
-}
-
-fn thread_list(text: &str) -> Result<Vec<i32>, String> {
-    let id = |word: &str| {
-        let wrong = |_| format!("--threads: '{word}' is not a thread's id");
-        word.trim().parse().map_err(wrong)
-    };
-    text.split(',').map(id).collect()
 }
 
 fn schedule(thread: i32, scheduling: &Scheduling) -> Result<Json, String> {

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
+from tare.analysis.interference import SUBJECT
 from tare.analysis.rundata import RunData
 
 LINE_BYTES = 64
@@ -27,6 +29,10 @@ class Counted:
         of_host: Bytes per second that all CPUs of the host moved to and from memory; None if not
             counted.
         host_missing: Why that was not counted; empty if it was, or was not asked for.
+        by_host: Misses per second of the machine's own threads, its vCPUs', as its host counted
+            them; None if it did not.
+        beside: The same of all other machines of the cell together.
+        by_host_missing: Why the host did not count for a machine; empty if it did for all.
     """
 
     arm: str
@@ -42,30 +48,33 @@ class Counted:
     missing: str
     of_host: float | None = None
     host_missing: str = ""
+    by_host: float | None = None
+    beside: float | None = None
+    by_host_missing: str = ""
 
 
 def counted(runs: Sequence[RunData]) -> tuple[Counted, ...]:
     """Return what was counted, in the order in which cells came; empty if nothing was asked."""
     found: dict[tuple[str, str, str, str], list[Mapping[str, Any]]] = {}
-    hosts: dict[tuple[str, str, str, str], list[Mapping[str, Any]]] = {}
     emulated = frozenset[str]().union(*(run.emulated_arms for run in runs))
     for run in runs:
         for done in run.counted:
-            cell, told = done.result, done.result.facts.get("hardware")
-            if isinstance(told, Mapping):
+            cell = done.result
+            if isinstance(cell.facts.get("hardware"), Mapping):
                 key = (cell.arm, cell.scenario, cell.workload, cell.parameters)
-                found.setdefault(key, []).append(told)
-                moved = done.result.facts.get("host_memory")
-                hosts.setdefault(key, []).append(moved if isinstance(moved, Mapping) else {})
-    return tuple(_counted(key, each, hosts[key], key[0] in emulated) for key, each in found.items())
+                found.setdefault(key, []).append(cell.facts)
+    return tuple(_counted(key, each, key[0] in emulated) for key, each in found.items())
 
 
 def _counted(
-    key: tuple[str, str, str, str],
-    told: Sequence[Mapping[str, Any]],
-    moved: Sequence[Mapping[str, Any]],
-    emulated: bool,
+    key: tuple[str, str, str, str], facts: Sequence[Mapping[str, Any]], emulated: bool
 ) -> Counted:
+    told, moved, by_host = (
+        [_object(each, name) for each in facts]
+        for name in ("hardware", "host_memory", "host_hardware")
+    )
+    own = [_object(each, SUBJECT) for each in by_host]
+    others = [[_object(each, role) for role in each if role != SUBJECT] for each in by_host]
     misses = _mean(told, "llc_misses", "seconds")
     return Counted(
         *(key[0], emulated, *key[1:]),
@@ -77,7 +86,29 @@ def _counted(
         missing=_why(told),
         of_host=_mean(moved, "bytes", "seconds"),
         host_missing=_why(moved),
+        by_host=_mean(own, "llc_misses", "seconds"),
+        beside=_together(others),
+        by_host_missing=_why([*own, *chain.from_iterable(others)]),
     )
+
+
+def _object(told: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = told.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _together(others: Sequence[Sequence[Mapping[str, Any]]]) -> float | None:
+    """Return the mean over cells of the misses per second of all other machines of a cell.
+
+    A cell counts only where each of them was counted.
+    """
+    sums = []
+    for machines in others:
+        rates = [_mean([each], "llc_misses", "seconds") for each in machines]
+        known = [rate for rate in rates if rate is not None]
+        if known and len(known) == len(rates):
+            sums.append(math.fsum(known))
+    return math.fsum(sums) / len(sums) if sums else None
 
 
 def _why(told: Sequence[Mapping[str, Any]]) -> str:

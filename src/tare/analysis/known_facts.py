@@ -148,6 +148,7 @@ _FACTS: Mapping[str, Any] = {
     "proxy": _Proxied,
     "hardware": _Counted,
     "host_memory": _Counted,
+    "host_hardware": dict[str, _Counted],
     "clock_drift_ppm": _Number | None,
     "start_skew_s": _Number | None,
 }

@@ -66,7 +66,7 @@ def bus_of(runs: Sequence[RunData], comparison: Comparison) -> Bus | None:
 
 
 def _any(one: Counted) -> bool:
-    found = (one.misses_per_s, one.miss_share, one.per_cycle, one.of_host)
+    found = (one.misses_per_s, one.miss_share, one.per_cycle, one.of_host, one.by_host, one.beside)
     return any(value is not None for value in found)
 
 
@@ -79,6 +79,7 @@ def _counters(told: Sequence[Counted]) -> list[str]:
         ]
     inside = _lacking((one.missing, one.arm) for one in told)
     outside = _lacking((one.host_missing, one.arm) for one in told)
+    by_host = _lacking((one.by_host_missing, one.arm) for one in told)
     return [
         *(
             f"In {joined(arms)} the processor’s counters could not be read ({why}), so accesses to "
@@ -88,6 +89,10 @@ def _counters(told: Sequence[Counted]) -> list[str]:
         *(
             f"What the host’s memory moved beside {joined(arms)} is not counted: {why}."
             for why, arms in outside.items()
+        ),
+        *(
+            f"For machines of {joined(arms)} the host’s processor counted nothing: {why}."
+            for why, arms in by_host.items()
         ),
     ]
 
@@ -147,6 +152,20 @@ def counted_table(told: Sequence[Counted]) -> Table[Counted]:
             numeric=True,
         ),
         Column(
+            "misses_by_host",
+            lambda c: c.by_host,
+            "Last-level misses, by the host",
+            lambda c: quantity(c.by_host, "1/s"),
+            numeric=True,
+        ),
+        Column(
+            "neighbours_by_host",
+            lambda c: c.beside,
+            "Those of the machines beside it",
+            lambda c: quantity(c.beside, "1/s"),
+            numeric=True,
+        ),
+        Column(
             "host_bandwidth",
             lambda c: c.of_host,
             "The host’s memory",
@@ -163,10 +182,12 @@ def counted_table(told: Sequence[Counted]) -> Table[Counted]:
         Column("cells", lambda c: c.cells, "Cells", numeric=True),
         Column("missing", lambda c: c.missing),
         Column("host_missing", lambda c: c.host_missing),
+        Column("by_host_missing", lambda c: c.by_host_missing),
     )
     tone = lambda c: "emulated" if c.emulated else ""  # noqa: E731
     caption = (
-        "What the processor counted inside the machines, and what the host’s memory moved "
-        "meanwhile for all that ran there, per second"
+        "What the processor counted inside the machines, what it counted on the host for their "
+        "vCPUs or processes, and what the host’s memory moved meanwhile for all that ran there, "
+        "per second"
     )
     return Table("counters", caption, columns, tuple(told), tone=tone)

@@ -166,8 +166,11 @@ class BatchRunner:
                     watch=watch,
                     unaltered=partial(held_unaltered, context.host, context.ledger),
                     in_step=None if side is None else InStep(side, index),
-                    memory_of=arm.own_memory_of(
-                        context, self.cells.workloads[cell.kind], cell.parameters
+                    bus=arm.bus_of(
+                        context,
+                        self.cells.workloads[cell.kind],
+                        cell.parameters,
+                        batch.placement.subject,
                     ),
                 )
                 fault = await attempt.carry_out()

@@ -19,11 +19,11 @@ from tare.run.believable import Clocks, all_impossible, unmoved
 from tare.run.cluster.jobs import ClusterJob, job_facts
 from tare.run.cost import MEMORY, CellCost
 from tare.run.disk_facts import disk_facts
+from tare.run.host_bus import HostBus
 from tare.run.host_counters import Counted, Counters, HostSampler
 from tare.run.host_record import HostRecord
 from tare.run.host_trace import HostTracing, trace_of_cell
 from tare.run.hypervisor_side import HypervisorSide
-from tare.run.memory_traffic import MemoryTraffic
 from tare.run.neighbours import LoadReport, Loads
 from tare.run.outputs import logs_and_files, save_output
 from tare.run.progress_estimate import Watch
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from tare.agent.client import Outcome
     from tare.agent.clocktrust import ClockTrust
     from tare.events import Event, EventLog
-    from tare.hosts import Host
     from tare.run.cast import Cast
     from tare.run.duet import InStep
     from tare.run.folder import RunFolder
@@ -97,8 +96,7 @@ class _Measured:
     disk_moved: Mapping[str, float]
     stood: str
     hypervisor: HypervisorSide
-    traffic: MemoryTraffic
-
+    bus: HostBus
     told: Mapping[str, Any] = field(default_factory=dict)
 
     def facts(self) -> dict[str, Any]:
@@ -114,7 +112,7 @@ class _Measured:
             HOST_FACTS: dict(self.host.facts),
             **self.counters.facts,
             **self.hypervisor.facts,
-            **self.traffic.facts,
+            **self.bus.facts,
             **({"host_cache": dict(self.host_cache)} if self.host_cache else {}),
             **({"disk_moved_bytes": dict(self.disk_moved)} if self.disk_moved else {}),
             **disk_facts(self.outcome.value),
@@ -146,7 +144,7 @@ class Attempt:
         watch: What samples the host's counters beside the machine's.
         unaltered: Raises MachineFault where the host is no longer as the machines need it.
         in_step: What keeps it in step with the other arm of a duet.
-        memory_of: The host whose memory's traffic is counted; None where nobody asked for it.
+        bus: What the host counts of caches and memory.
     """
 
     context: CellContext
@@ -160,7 +158,7 @@ class Attempt:
     watch: HostSampler | None = None
     unaltered: Callable[[], Awaitable[None]] | None = None
     in_step: InStep | None = None
-    memory_of: Host | None = None
+    bus: HostBus = field(default_factory=lambda: HostBus(None))
 
     @property
     def workload(self) -> Workload[Any]:
@@ -239,11 +237,11 @@ class Attempt:
             if self.in_step is not None:
                 await self.in_step.begin()
             await side.begin()
-            await traffic.begin()
+            await self.bus.begin(cast.machines)
             await cost.begin()
             counters.start_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
 
-        cost, traffic = CellCost(subject), MemoryTraffic(self.memory_of)
+        cost = CellCost(subject)
         standstill = Standstills(cast.machines)
         barrier = Barrier(1 + len(cast.neighbours), begin)
         hypervisor = HypervisorSide(subject, beside=cast.machines)
@@ -275,7 +273,7 @@ class Attempt:
             if self.in_step is not None:
                 self.in_step.end()
             await cost.end()
-            await traffic.end()
+            await self.bus.end()
             after = await subject.disk_moved() if uses_disk else {}
             host = await side.end(outcome)
             await beginning
@@ -286,6 +284,7 @@ class Attempt:
             limit_s = REMOVED_S if isinstance(error, asyncio.CancelledError) else ANSWER_S
             await side.abandon()
             await counters.abandon(limit_s)
+            await self.bus.abandon()
             await _abandon(beginning, loads, limit_s)
             raise
         finally:
@@ -310,7 +309,7 @@ class Attempt:
             moved,
             "; ".join(filter(None, (stood, others, *(each.doubt for each in reports)))),
             hypervisor,
-            traffic,
+            self.bus,
         )
 
     def _work(self, barrier: Barrier, progress: Watch) -> Coroutine[Any, Any, Outcome]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tare.errors import MachineFault
 from tare.platforms.contract import Context, Platform, PlatformOptions, Prepared, Shape
+from tare.run.host_bus import HostBus
 
 if TYPE_CHECKING:
-    from tare.hosts import Host
     from tare.run.runhost.contract import RunHost
     from tare.study.cells import Batch
     from tare.study.releases import Release
@@ -40,14 +40,25 @@ class ReadyArm:
         """Return where its machines are started: with the kernel and the release that it names."""
         return replace(context, kernel=self.kernel, release=self.release)
 
-    def own_memory_of(
-        self, context: Context, workload: Workload[Any], given: Mapping[str, Any]
-    ) -> Host | None:
-        """Return the host whose memory its machines use, where a cell wants that counted."""
+    def bus_of(
+        self,
+        context: Context,
+        workload: Workload[Any],
+        given: Mapping[str, Any],
+        apart: Sequence[int],
+    ) -> HostBus:
+        """Return what counts what its machines ask of their host's memory, where a cell wants that.
+
+        Args:
+            context: Where they run.
+            workload: Of the cell.
+            given: The cell's parameters.
+            apart: CPUs that what counts is to keep off.
+        """
         asked = workload.parameters.model_validate(dict(given))
-        if not workload.counts_memory(asked) or self.platform.stated(self.options).elsewhere:
-            return None
-        return context.host
+        elsewhere = self.platform.stated(self.options).elsewhere
+        wanted = workload.counts_memory(asked) and not elsewhere
+        return HostBus(context if wanted else None, apart)
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ HARDWARE = "hardware"
 SUMMARY = (
     "Also let the processor count cycles, instructions, and accesses to the last-level cache with "
     "those that missed it, where it has counters (perf_event_open(2)) and the machine may use "
-    "them; the report says where it may not. What all CPUs of the host together move to and from "
-    "memory is counted beside it where the host has that (`resctrl`)."
+    "them; the report says where it may not. The host counts the same for the threads of each "
+    "machine, the neighbours' too, and what all its CPUs together move to and from memory where it "
+    "has that (`resctrl`)."
 )
 WORDS = frozenset({"missing"})
 NUMBERS = frozenset({"seconds", "cycles", "instructions", "llc_references", "llc_misses"})

@@ -1,0 +1,110 @@
+"""What the host's processor counts for the machines of a cell, thread by thread.
+
+A guest rarely has counters of its own, and a neighbour is never asked for its. Their host has them,
+and can count for any of its threads (perf_event_open(2)): what a machine's vCPUs do, in the guest
+and for it, is counted there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from tare.errors import TareError
+from tare.hosts import OwnedProcess, start_owned
+
+if TYPE_CHECKING:
+    from tare.platforms.contract import Context, Machine
+
+FACT = "host_hardware"
+"""Where a cell's record holds what was counted, by role."""
+READY = b"counting\n"
+PATIENCE_S = 20.0
+GRACE_S = 2.0
+NO_THREADS = "its vCPUs are no threads of the host's kernel"
+
+
+class HostHardware:
+    """Counts for the machines of a cell, from its start to its end.
+
+    Args:
+        context: Where the machines run; None where nobody asked for it.
+        apart: CPUs that what counts is to keep off, as far as there are others.
+    """
+
+    def __init__(self, context: Context | None, apart: Sequence[int] = ()) -> None:
+        self._context = context
+        self._apart = apart
+        self._process: OwnedProcess | None = None
+        self._roles: tuple[str, ...] = ()
+        self._told: dict[str, Any] = {}
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """For the cell's record; empty where nothing was asked for."""
+        return {} if self._context is None else {FACT: dict(self._told)}
+
+    async def begin(self, machines: Mapping[str, Machine]) -> None:
+        """Begin to count for each machine; what cannot be counted is told, and no fault.
+
+        Args:
+            machines: By role.
+        """
+        if self._context is None:
+            return
+        lists: dict[str, str] = {}
+        for role, machine in machines.items():
+            threads = await machine.vcpu_threads() or tuple(await machine.threads())
+            if threads:
+                lists[role] = ",".join(map(str, threads))
+            else:
+                self._told[role] = {"missing": NO_THREADS}
+        self._roles = tuple(lists)
+        if not lists:
+            return
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await self._start(self._context, tuple(lists.values()))
+        except (TareError, OSError, ValueError) as error:
+            await self._lose(str(error) or type(error).__name__)
+
+    async def _start(self, context: Context, lists: Sequence[str]) -> None:
+        online = context.host.topology().online
+        cpus = tuple(cpu for cpu in online if cpu not in self._apart) or online
+        self._process = await start_owned(
+            context.host, context.ledger, [str(context.host_agent), "count", *lists], cpus=cpus
+        )
+        if await self._process.stdout.readline() != READY:
+            raise ValueError("the host's agent did not begin to count")
+
+    async def end(self) -> None:
+        """Count no further, and keep what was counted."""
+        process = self._process
+        if process is None:
+            return
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                process.stdin.close()
+                told = json.loads(await process.stdout.readline())
+            counted = dict(zip(self._roles, told, strict=True))
+        except (TareError, OSError, ValueError, TypeError) as error:
+            await self._lose(str(error) or type(error).__name__)
+            return
+        self._told |= counted
+        await self.abandon()
+
+    async def _lose(self, why: str) -> None:
+        missing = {"missing": f"the host could not count: {why}"}
+        self._told |= dict.fromkeys(self._roles, missing)
+        await self.abandon()
+
+    async def abandon(self) -> None:
+        """End what counts, if anything does."""
+        process, self._process = self._process, None
+        if process is not None:
+            with suppress(TareError, OSError):
+                process.stdin.close()
+                await process.end(GRACE_S)
