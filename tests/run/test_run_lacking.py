@@ -89,6 +89,23 @@ workloads:
     assert lacking(WORKLOADS, study, "bare", ABLE) == {}
 
 
+def test_what_is_not_for_emulated_processors_is_left_out_there_and_there_alone() -> None:
+    text = """
+study: slow
+shape: {memory: 1GiB}
+baseline: bare
+arms: {bare: {platform: bare}}
+workloads:
+  part: {workload: kernel-compile, targets: [lib/]}
+  whole: {workload: kernel-compile, emulated: false}
+"""
+    study = parse_study(text.encode(), "slow.yaml", build_catalog())
+    assert lacking(WORKLOADS, study, "bare", ABLE) == {}
+    assert lacking(WORKLOADS, study, "bare", ABLE, emulated=True) == {
+        "whole": "whole is left out where processors are emulated (`emulated: false`)"
+    }
+
+
 def test_spark_needs_more_memory_than_mapreduce_and_only_it_is_skipped() -> None:
     text = """
 study: engines

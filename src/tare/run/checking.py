@@ -196,7 +196,9 @@ def facts_of(setup: Grounds, study: Study, verdicts: Mapping[str, Verdict]) -> d
             emulated=verdict.emulated,
             knobs=verdict.capabilities.knobs,
             missing_knobs=verdict.capabilities.missing_knobs,
-            lacks=lacking(setup.workloads, study, name, verdict.capabilities),
+            lacks=lacking(
+                setup.workloads, study, name, verdict.capabilities, emulated=verdict.emulated
+            ),
             loads_lack=lacking_loads(setup.workloads, study, name, verdict.capabilities),
             boot_s=_boot_s(setup, study, name),
             slowdown=EMULATED_SLOWDOWN if verdict.emulated else 1.0,

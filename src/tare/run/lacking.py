@@ -23,7 +23,12 @@ NOT_GIVEN = "which `network-way: given` is not"
 
 
 def lacking(
-    workloads: Mapping[str, Workload[Any]], study: Study, arm: str, offered: Capabilities
+    workloads: Mapping[str, Workload[Any]],
+    study: Study,
+    arm: str,
+    offered: Capabilities,
+    *,
+    emulated: bool = False,
 ) -> dict[str, str]:
     """Return the study's workloads that cannot run on an arm, by their keys, with the reason.
 
@@ -32,6 +37,7 @@ def lacking(
         study: Has the size of the arm's machines.
         arm: The arm's name.
         offered: What its platform can do here.
+        emulated: Whether its processors are emulated.
     """
     memory = study.shape_of(arm).memory
     found: dict[str, str] = {}
@@ -53,6 +59,8 @@ def lacking(
             )
         if reason:
             found[name] = f"{name} needs {reason}"
+        if emulated and not spec.emulated:
+            found[name] = f"{name} is left out where processors are emulated (`emulated: false`)"
     return found
 
 

@@ -165,6 +165,11 @@ class WorkloadSpec(Part):
     scenarios: tuple[Slug, ...] | None = Field(
         None, description="The scenarios to measure it in; all when left out."
     )
+    emulated: bool = Field(
+        True,
+        description="Whether it is also measured where an arm's processors are emulated; "
+        "`false` for what would take those hours.",
+    )
     repeats: int = Field(
         1, ge=1, le=1000, description="How often each cell is measured within one boot."
     )
