@@ -59,6 +59,11 @@ def test_a_platform_that_needs_more_skips_the_scenario_with_the_reason() -> None
     assert len(reasons) == 1 and "other machines with 64 MiB" in reasons.pop()
 
 
+def test_neighbours_that_have_just_what_a_platform_needs_run() -> None:
+    plan = plan_of(with_memory("64MiB"), replace(ABLE, min_memory=64 << 20))
+    assert not plan.skipped
+
+
 def test_a_load_that_an_arm_cannot_carry_skips_the_scenario_with_the_reason() -> None:
     lacking = replace(ABLE, loads_lack={"crowded": "its neighbours load a network"})
     plan = plan_of(parse_study(GOOD.encode(), "s.yaml", CATALOG), lacking)

@@ -254,6 +254,11 @@ def test_what_an_arm_lacks_is_skipped_with_its_reason(
     assert not any((v.arm, v.scenario) == ("qemu-pv", scenario) for v in plan.batches)
 
 
+def test_an_arm_that_has_just_what_it_needs_runs() -> None:
+    exact = replace(ABLE, min_memory=256 << 20, max_vcpus=1)
+    assert not plan_of(small(), qemu_pv=exact).skipped
+
+
 def test_a_kernel_that_nothing_boots_is_told() -> None:
     study = small()
     named = study.arms["qemu-pv"].model_copy(update={"kernel": "cloud"})

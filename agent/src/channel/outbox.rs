@@ -244,7 +244,6 @@ impl State {
                     self.connected = true;
                     bytes = &bytes[count..];
                 }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait(),
                 // Reading from the channel will end too, and that ends the agent.
                 Err(_) => self.lost = true,
@@ -363,6 +362,20 @@ mod tests {
         }
         thread.join().unwrap();
         assert!(received == data);
+    }
+
+    #[test]
+    fn what_finds_no_room_at_once_waits_for_it_and_arrives_whole() {
+        let (near, far) = UnixStream::pair().unwrap();
+        near.set_nonblocking(true).unwrap();
+        let outbox = Outbox::new(File::from(std::os::fd::OwnedFd::from(near)));
+        let mut far = Far(far, Decoder::new());
+        // More than a socket takes before somebody reads.
+        let message = json!({"v": "x".repeat(MAX_PAYLOAD / 2)});
+        let sent = message.clone();
+        let thread = std::thread::spawn(move || outbox.send(&sent));
+        assert!(far.next_message().1 == message);
+        thread.join().unwrap();
     }
 
     #[test]

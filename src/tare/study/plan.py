@@ -255,7 +255,7 @@ def make_plan(
         reasons = "; ".join(skip.reason for skip in skipped if skip.arm == study.baseline)
         raise InputError(
             f"the baseline {study.baseline!r} cannot run here: {reasons or 'it has no cells'}",
-            "change what it needs, or choose another arm as `baseline`",
+            "change what it needs, or choose another arm as baseline: --set baseline=ARM",
         )
     run = dict.fromkeys(batch.arm for batch in batches)
     plain = tuple(arm for arm in run if facts[arm].plain_kernel)
