@@ -24,7 +24,6 @@ from tare.events import (
     Planned,
     PlatformChecked,
     Record,
-    RunResumed,
     RunStarted,
     Skipped,
     fold_records,
@@ -219,18 +218,6 @@ def test_a_run_of_old_is_restored_by_what_its_events_hold() -> None:
             lacks={"fio": "no disk"}, boot_s=2.5,
         )
     }  # fmt: skip
-
-
-def test_what_was_under_way_when_the_process_ended_is_not_finished() -> None:
-    cell = CellStarted(
-        cell="b001/bare/alone/tick", block=1, arm="bare", scenario="alone", workload="tick",
-        parameters={},
-    )  # fmt: skip
-    resumed = RunResumed(run="r1", versions={})
-    late = CellFinished(cell=cell.cell, status="ok")
-    events: list[Event] = [cell, resumed, late]
-    fold = fold_records(as_read(i, event) for i, event in enumerate(events))
-    assert not fold.finished
 
 
 def test_a_recorded_run_of_old_is_planned_as_it_was(tmp_path: Path) -> None:
