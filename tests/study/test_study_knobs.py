@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tare.platforms.qemu.options import QemuOptions
 from tare.run.catalog import build_catalog
 from tare.study.knobs import lacking_knobs, starved_host
 from tare.study.load import load_study
@@ -159,3 +160,37 @@ def test_a_cpu_is_always_left_to_the_host(pinned: list[int], vcpus: int, count: 
     reason = starved_host(options(wants("fifo")), Placement(tuple(pinned)), vcpus, cpus)
     used = min(len(pinned), vcpus) if pinned else vcpus
     assert bool(reason) == (used >= count)
+
+
+@pytest.mark.parametrize(
+    ("subject", "neighbours", "vcpus", "online", "lacking"),
+    [
+        ((0, 1), [], 2, (0, 1), True),
+        ((0, 1), [], 1, (0, 1), False),
+        ((1,), [], 1, (0, 1), False),
+        ((), [], 2, (0, 1), False),
+        ((0, 1), [], 2, (0, 1, 2), False),
+        ((1,), [(0, 1)], 2, (0, 1), True),
+    ],
+)
+def test_threads_that_are_to_run_beside_vcpus_need_a_cpu(
+    subject: tuple[int, ...],
+    neighbours: list[tuple[int, ...]],
+    vcpus: int,
+    online: tuple[int, ...],
+    lacking: bool,
+) -> None:
+    placement = Placement(
+        subject, tuple(NeighbourPlacement("cpu-load", {}, cpus) for cpus in neighbours)
+    )
+    apart = QemuOptions(emulator_cpus="other")
+    reason = starved_host(apart, placement, vcpus, HostCpus(online))
+    assert ("write `emulator-cpus: same`, or give the machine fewer vCPUs" in reason) == lacking
+    assert starved_host(QemuOptions(), placement, vcpus, HostCpus(online)) == ""
+
+
+def test_the_neighbours_of_an_arm_have_vcpus_of_their_own_number() -> None:
+    apart = QemuOptions(iothread=True, iothread_cpus="other")
+    wide = Placement((1,), (NeighbourPlacement("cpu-load", {}, (0, 1)),))
+    assert "`iothread-cpus: other`" in starved_host(apart, wide, 1, HostCpus((0, 1)), 2)
+    assert starved_host(apart, wide, 1, HostCpus((0, 1)), 1) == ""

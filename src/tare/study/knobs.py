@@ -39,9 +39,10 @@ def starved_host(
     cpus: HostCpus,
     others: int | None = None,
 ) -> str:
-    """Return why a scenario would leave the host without a CPU; empty when it would not.
+    """Return why a scenario would leave others without a CPU; empty when it would not.
 
-    A SCHED_FIFO vCPU that never sleeps keeps everything else off its CPU, Tare included.
+    A SCHED_FIFO vCPU that never sleeps keeps everything else off its CPU, Tare included. And where
+    vCPUs are pinned to all CPUs, none is left for threads that are to run on others.
 
     Args:
         options: The platform's options.
@@ -50,6 +51,8 @@ def starved_host(
         cpus: The host's CPUs.
         others: How many each neighbour has; as many as the subject when left out.
     """
+    if reason := _crowded_out(options, placement, vcpus, cpus, vcpus if others is None else others):
+        return reason
     subject, neighbours = _both(options)
     placed: list[tuple[tuple[int, ...], int]] = []
     if subject is not None and subject.realtime:
@@ -65,6 +68,19 @@ def starved_host(
     return (
         "SCHED_FIFO machines would leave no CPU to the host itself, which has "
         f"{count} CPU{'s' if count > 1 else ''}: a vCPU that never sleeps would stop it"
+    )
+
+
+def _crowded_out(
+    options: PlatformOptions, placement: Placement, vcpus: int, cpus: HostCpus, others: int
+) -> str:
+    machines = [placement.subject[:vcpus], *(each.cpus[:others] for each in placement.neighbours)]
+    if not options.beside_vcpus or not any(set(cpus.online) <= set(own) for own in machines):
+        return ""
+    first = options.beside_vcpus[0]
+    return (
+        f"`{first}: other` needs a CPU beside those of the vCPUs, which are pinned to all of the "
+        f"host's: write `{first}: same`, or give the machine fewer vCPUs"
     )
 
 

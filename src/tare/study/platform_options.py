@@ -75,6 +75,11 @@ class PlatformOptions(BaseModel):
         return {}
 
     @property
+    def beside_vcpus(self) -> tuple[str, ...]:
+        """The options that ask for CPUs of the host which no pinned vCPU of the machine has."""
+        return ()
+
+    @property
     def subject_scheduling(self) -> WantedScheduling | None:
         """How the subject is scheduled beside others; None: as the host does by itself."""
         return None

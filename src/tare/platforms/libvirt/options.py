@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from tare.platforms.linux.cpu_places import EmulatorCpus, cpus_in_words, listed_cpus
+from tare.platforms.linux.cpu_places import EmulatorCpus, cpus_in_words, listed_cpus, other_cpus
 from tare.platforms.qemu.disk_options import AttachedDisk
 from tare.platforms.qemu.features import CpuFeatures
 from tare.platforms.qemu.options import HugePageSize, QemuOptions
@@ -154,6 +154,11 @@ class LibvirtOptions(AttachedDisk):
     def host_cpus(self) -> Mapping[str, tuple[int, ...]]:
         """The CPUs of the host that options name by their numbers, by the option."""
         return listed_cpus(emulator_cpus=self.emulator_cpus, iothread_cpus=self.iothread_cpus)
+
+    @property
+    def beside_vcpus(self) -> tuple[str, ...]:
+        """The options that ask for CPUs of the host which no pinned vCPU of the machine has."""
+        return other_cpus(emulator_cpus=self.emulator_cpus, iothread_cpus=self.iothread_cpus)
 
     @property
     def quota_us(self) -> int | None:

@@ -34,6 +34,11 @@ def listed_cpus(**chosen: str | tuple[int, ...] | None) -> dict[str, tuple[int, 
     }
 
 
+def other_cpus(**chosen: str | tuple[int, ...] | None) -> tuple[str, ...]:
+    """Return the names of the options that ask for other CPUs than the pinned vCPUs have."""
+    return tuple(option.replace("_", "-") for option, cpus in chosen.items() if cpus == "other")
+
+
 def lacking_cpus(
     named: Mapping[str, tuple[int, ...]], online: Sequence[int]
 ) -> tuple[str, str] | None:

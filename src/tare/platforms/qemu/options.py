@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from tare.platforms.linux.cpu_places import EmulatorCpus, cpus_in_words, listed_cpus
+from tare.platforms.linux.cpu_places import EmulatorCpus, cpus_in_words, listed_cpus, other_cpus
 from tare.platforms.linux.scheduling import LinuxOptions
 from tare.platforms.linux.switched import SwitchedOptions
 from tare.platforms.qemu.disk_options import MICROVM, DiskOptions
@@ -203,6 +203,11 @@ class QemuOptions(DiskOptions, SwitchedOptions, LinuxOptions):
     def host_cpus(self) -> Mapping[str, tuple[int, ...]]:
         """The CPUs of the host that options name by their numbers, by the option."""
         return listed_cpus(emulator_cpus=self.emulator_cpus, iothread_cpus=self.iothread_cpus)
+
+    @property
+    def beside_vcpus(self) -> tuple[str, ...]:
+        """The options that ask for CPUs of the host which no pinned vCPU of the machine has."""
+        return other_cpus(emulator_cpus=self.emulator_cpus, iothread_cpus=self.iothread_cpus)
 
     @property
     def emulator_words(self) -> str:
