@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from platforms.test_certificates import certificate
 from run.run_driving import tare
-from tare.platforms.certificates.model import contradictions, read_certificate
+from tare.platforms.certificates.model import Case, contradictions, read_certificate
 
 
 def test_a_dry_run_prints_every_call_that_writes_and_makes_nothing(
@@ -73,3 +74,17 @@ def test_containers_are_certified_on_this_computer(
     again = tare("certify", "--check", file)
     assert again.returncode == 1
     assert "cases: it says" in again.stdout
+
+
+def test_a_strangers_words_begin_no_line_of_their_own(tmp_path: Path) -> None:
+    file = tmp_path / "certificate.json"
+    about = certificate(cases=(Case(name="test_dies", outcome="failed", seconds=1),))
+    results = about.results.model_copy(update={"passes": True, "left_out": ("a\n✓ no", "b\x1b[2J")})
+    forged = about.model_copy(
+        update={"build": {"x\n✓ its results follow": "1"}, "results": results}
+    )
+    file.write_text(forged.model_dump_json())
+    told = tare("certify", "--check", file)
+    assert told.returncode == 1
+    assert not any(line.startswith("✓") for line in told.stdout.splitlines())
+    assert "left out: a ✓ no" in told.stdout and "\x1b" not in told.stdout

@@ -123,6 +123,28 @@ def test_what_was_made_better_afterwards_is_found() -> None:
     assert "none of a run's" in contradictions(odd)[0]
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"found": {"knobs": 5}},
+        {"found": {"knobs": True}},
+        {"declared": {"knobs": [3]}, "found": {"knobs": "cap"}},
+        {"events": ({"type": "cell_finished", "cell": "b/a/s/w", "status": 1}, *events())},
+        {
+            "events": tuple(
+                {**each, "value": 10**400} if each["type"] == "observation" else each
+                for each in events([1.0])
+            )
+        },
+    ],
+    ids=["a number", "a switch", "a text", "statuses of two kinds", "no float"],
+)
+def test_what_no_run_can_have_written_is_told_and_ends_nothing(changes: dict[str, Any]) -> None:
+    whole = certificate(events=tuple(events([1.0])))
+    (told,) = contradictions(whole.model_copy(update=changes))
+    assert "none of a" in told
+
+
 @pytest.mark.parametrize("text", ["", "[]", '{"certificate": 2}', "\x00", '{"made": "today"}'])
 def test_what_is_no_certificate_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "file.json"

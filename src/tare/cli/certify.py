@@ -10,11 +10,14 @@ import typer
 
 from tare.cli.telling import piped_or_terminal, tell
 from tare.errors import InputError
+from tare.plaintext import plain_line
 
 if TYPE_CHECKING:
     from tare.platforms.certificates.model import Certificate, Results
 
 DIFFERS = 1
+_LONGEST = 500
+"""Characters of a line: a stranger may have written the file whose words it shows."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -94,7 +97,7 @@ def _check(file: Path) -> None:
     from tare.platforms.certificates.model import contradictions, read_certificate
 
     about = read_certificate(file)
-    tell(_title(about), wrapped=False)
+    _one_line(_title(about))
     _say(about.results)
     differs = contradictions(about)
     for sentence in differs:
@@ -111,17 +114,22 @@ def _title(about: Certificate) -> str:
 
 def _say(results: Results) -> None:
     cases = ", ".join(f"{count} {outcome}" for outcome, count in results.cases.items())
-    tell(f"cases: {cases}")
+    _one_line(f"cases: {cases}")
     for arm, ends in results.cells.items():
         told = ", ".join(f"{count} {end}" for end, count in ends.items())
-        tell(f"cells of {arm}: {told}")
+        _one_line(f"cells of {arm}: {told}")
     for title, listed in (
         ("stated and not found", results.lacking),
         ("made and not stated", results.undeclared),
         ("left out", results.left_out),
     ):
         for each in listed:
-            tell(f"{title}: {each}", wrapped=False)
+            _one_line(f"{title}: {each}")
     if results.leftovers:
         tell(f"left behind: {results.leftovers} things; run `tare clean`", "red")
     tell("passes" if results.passes else "does not pass")
+
+
+def _one_line(text: str) -> None:
+    """Print words of a certificate: a line end in them begins no line that Tare seems to say."""
+    tell(plain_line(text, _LONGEST), wrapped=False)

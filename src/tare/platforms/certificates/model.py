@@ -123,16 +123,24 @@ def recomputed(about: Certificate) -> Results:
     """Return what a certificate's results are by its cases, events, capabilities and writes.
 
     Raises:
-        ValueError: Its events are none of a run's.
+        ValueError: Its events are none of a run's, or its capabilities none of a platform's.
     """
-    return results_of(
-        cases=about.cases,
-        events=about.events,
-        declared=about.declared,
-        found=about.found,
-        writes=about.writes,
-        leftovers=about.leftovers,
-    )
+    try:
+        return results_of(
+            cases=about.cases,
+            events=about.events,
+            declared=about.declared,
+            found=about.found,
+            writes=about.writes,
+            leftovers=about.leftovers,
+        )
+    # Whoever wrote them may have mixed any kinds of values: what sorts or counts them says so.
+    except ValidationError as error:
+        raise ValueError(
+            f"its events are none of a run's: {message_of(error.errors()[0])}"
+        ) from error
+    except (TypeError, ArithmeticError) as error:
+        raise ValueError(f"its parts are none of a certificate's: {error!r}") from error
 
 
 def results_of(
