@@ -72,6 +72,26 @@ def test_every_course_ends_with_the_load_that_counts(
     assert stages["at-50"].client.params["rate"] == pytest.approx(reached / 2)
 
 
+@pytest.mark.parametrize(
+    ("capacity", "least", "room"),
+    [
+        # 1024 requests take 102 ms each, at which 100 a second are 10 at once.
+        (1e6, 100.0, 103),
+        # Two a second, the fewest, of 4 that take 0.4 s each.
+        (10.0, 2.0, 4),
+        # Two a second, of 8 that take 0.1 s each.
+        (80.0, 2.0, 4),
+    ],
+)
+def test_no_probe_waits_for_a_connection_of_its_own(
+    capacity: float, least: float, room: int
+) -> None:
+    full = carried_out(ProxyParameters(most_connections=1024), capacity)[FULL]
+    assert full.probe is not None
+    assert full.probe.params["rate"] == pytest.approx(least, rel=0.03)
+    assert full.probe.params["connections"] == room
+
+
 @given(st.lists(st.floats(0, 1e6), max_size=12))
 def test_more_is_tried_as_long_as_the_rate_rises(values: list[float]) -> None:
     rates: dict[int, float] = {}

@@ -11,6 +11,7 @@ CPUs, with a probe of one request in a hundred beside it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
@@ -28,6 +29,9 @@ SHARES = (50, 70, 90)
 FULL, OFFERED, PROBE = "full", "offered", "probe"
 LEAST_PROBE = 2.0
 """Requests per second of the probe, so that short cells of slow machines have some, too."""
+PROBE_ROOM = 10
+"""So many times the connections that a probe needs on average; what waits for a free one would be
+timed as if the proxy had made it wait."""
 STEP_WARMUP_S = 0.0
 """None: requests begin with the step, so that even a computer that stands still answers some."""
 MARGIN_S = 0.05
@@ -175,16 +179,32 @@ def _timed(parameters: ProxyParameters, name: str, rate: float) -> Stage:
 def _full(parameters: ProxyParameters, connections: int, rate: float) -> Stage:
     seconds, warmup = parameters.duration, parameters.warmup
     client = _client(parameters, connections=connections, seconds=seconds, warmup_s=warmup)
+    probes = max(LEAST_PROBE, rate / 100)
     probe = _client(
         parameters,
-        connections=FEWEST,
-        rate=max(LEAST_PROBE, rate / 100),
+        connections=_room_for(probes, connections, rate),
+        rate=probes,
         threads=1,
         seconds=seconds,
         warmup_s=warmup,
     )
     window = (warmup + MARGIN_S, seconds - 2 * MARGIN_S)
     return Stage(FULL, client, probe=probe, account=window)
+
+
+def _room_for(probes: float, connections: int, rate: float) -> int:
+    """Return how many connections a probe may have at once.
+
+    Beside so many requests under way an answer takes as long as that many take at this rate
+    (Little's law), which says how many of the probe's are under way on average.
+
+    Args:
+        probes: Its requests per second.
+        connections: How many the load beside it has.
+        rate: Requests per second of that load; 0: none was answered.
+    """
+    needed = PROBE_ROOM * probes * connections / rate if rate > 0 else connections
+    return max(FEWEST, min(connections, math.ceil(needed)))
 
 
 def _client(parameters: ProxyParameters, *, to: To = "machine", **more: Any) -> End:
