@@ -133,6 +133,7 @@ def test_the_origin_takes_as_many_connections_as_are_made_to_it(most: int, taken
     assert ends.through is not None
     (text,) = ends.through.origin.params["files"].values()
     assert f"worker_connections {taken};" in text
+    assert f"worker_rlimit_nofile {2 * taken + 64};" in text
 
 
 def test_steps_are_told_apart_by_their_path() -> None:

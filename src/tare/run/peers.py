@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tare.agent.client import Outcome
 from tare.errors import InputError, MachineFault, TareError, WorkloadFault
 from tare.hosts import start_owned
+from tare.hosts.descriptors import with_room
 from tare.platforms.linux.network import (
     ALONE,
     UNMADE,
@@ -352,7 +353,7 @@ async def started_process(
         process = await start_owned(
             host,
             ledger,
-            [*around, str(context.host_agent), "serve"],
+            [*around, *with_room([str(context.host_agent), "serve"])],
             log=workdir / CONSOLE,
             env={**tools, **(env or {})},
             cpus=cpus,

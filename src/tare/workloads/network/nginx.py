@@ -12,6 +12,7 @@ CONFIGURATION = """\
 daemon off;
 user root;
 worker_processes {workers};
+worker_rlimit_nofile {descriptors};
 pid {folder}/nginx.pid;
 error_log stderr error;
 events {{ worker_connections {connections}; }}
@@ -47,10 +48,13 @@ def nginx(size: int, port: int, workers: int | None = None, connections: int = 0
         workers: Its processes; None: one for each CPU that it may use.
         connections: How many each of them has to take at once, at least.
     """
+    most = max(LEAST_CONNECTIONS, connections)
     configuration = CONFIGURATION.format(
         folder=FOLDER,
         workers=workers or "auto",
-        connections=max(LEAST_CONNECTIONS, connections),
+        connections=most,
+        # Each has its socket and the file open; a login's usual limit is 1024 in all.
+        descriptors=2 * most + 64,
     )
     return End(
         "serve-program",
