@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from tare.study.cells import Cell
     from tare.study.model import WorkloadSpec
+    from tare.study.placement import HostCpus, Placement
     from tare.study.scenario import Scenario
 
 
@@ -72,3 +75,38 @@ def wrong_machines(scenario: Scenario, kind: Kind) -> str:
     for role in sorted(scenario.roles - kind.roles):
         return f"works with no machine `{role}`"
     return ""
+
+
+def noting_ends(
+    placement: Placement,
+    scenario: Scenario,
+    name: str,
+    cells: Iterable[Cell],
+    kinds: Mapping[str, Kind],
+    cpus: HostCpus,
+) -> Placement:
+    """Return the placement with a note where a machine leaves no CPU to what asks or serves it.
+
+    Args:
+        placement: Where the scenario's machines run.
+        scenario: The scenario.
+        name: Its name.
+        cells: What is measured in it.
+        kinds: The workloads by name.
+        cpus: The host's CPUs.
+    """
+    if not set(cpus.online) <= set(placement.subject):
+        return placement
+    ends = {
+        cell.kind: kinds[cell.kind].roles - scenario.roles
+        for cell in cells
+        if not kinds[cell.kind].on_cluster
+    }
+    named = [f"{' and '.join(sorted(roles))} of {kind}" for kind, roles in ends.items() if roles]
+    if not named:
+        return placement
+    own = f"scenarios.{name}.subject.vcpus" if scenario.subject.vcpus else "shape.vcpus"
+    fewer = len(cpus.online) - 1
+    instead = f": write `--set {own}={fewer}`" if fewer else ""
+    note = f"{', '.join(named)} have no CPU but the subject's, and may be the limit{instead}"
+    return replace(placement, notes=(*placement.notes, note))

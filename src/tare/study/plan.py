@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from tare.errors import InputError
 from tare.study.cells import Batch, Cell, cell_id
 from tare.study.duets import exchanged, expected_s, paired
-from tare.study.kinds import Kind, few_vcpus, wrong_machines
+from tare.study.kinds import Kind, few_vcpus, noting_ends, wrong_machines
 from tare.study.knobs import lacking_knobs, starved_host
 from tare.study.model import Study, WorkloadSpec
 from tare.study.notes import ONE_KERNEL
@@ -327,7 +327,7 @@ def _batch(
         arm,
         name,
         cells,
-        placement,
+        noting_ends(placement, scenario, name, cells, kinds, cpus),
         facts.boot_s * boots + (CLUSTER_S * facts.slowdown if scenario.cluster else 0.0),
         study.records_host(arm, name),
         facts.boot,
