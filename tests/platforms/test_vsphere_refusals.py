@@ -272,6 +272,33 @@ async def test_what_was_asked_for_is_seen(there: Simulator, context: Context) ->
     nothing_left(there, context)
 
 
+@pytest.mark.parametrize("esx", [False, True], ids=["vCenter", "ESXi"])
+async def test_a_disk_is_copied_for_each_machine(context: Context, esx: bool) -> None:
+    """VCenter takes a datastore's path only with its datacenter (VirtualDiskManager)."""
+    with simulator(esx=esx) as there:
+
+        def make_golden() -> None:
+            with there.client() as client:
+                store = spot(client, types().vim, there.options()).datastore
+                for name in ("golden.vmdk", "golden-flat.vmdk"):
+                    (Path(store.summary.url) / name).write_bytes(b"a disk")
+
+        await asyncio.to_thread(make_golden)
+        async with running(there, context, boot="[LocalDS_0] golden.vmdk") as (machine, _, _fw):
+            assert machine.name
+
+            def files() -> list[str]:
+                with there.client() as client:
+                    (vm,) = there.machines(client)
+                    kind = types().vim.vm.device.VirtualDisk
+                    found = vm.config.hardware.device
+                    return [each.backing.fileName for each in found if isinstance(each, kind)]
+
+            (file,) = await asyncio.to_thread(files)
+            assert file.endswith("/tare-boot.vmdk")
+        nothing_left(there, context)
+
+
 async def test_a_cell_is_withheld_for_a_snapshot(there: Simulator, context: Context) -> None:
     async with running(there, context) as (machine, _, _firmware):
         side = HypervisorSide(machine)

@@ -20,7 +20,8 @@ class Spot:
         folder: The folder.
         datastore: The datastore.
         network: The port group; None where the guest needs none.
-        datacenter: The datacenter's path, for files.
+        datacenter: The datacenter, without which vCenter takes no path of a datastore.
+        path: The datacenter's path, for uploads.
     """
 
     host: Any
@@ -28,7 +29,8 @@ class Spot:
     folder: Any
     datastore: Any
     network: Any
-    datacenter: str
+    datacenter: Any
+    path: str
 
 
 def all_of(client: Any, kind: Any) -> list[Any]:
@@ -58,7 +60,8 @@ def spot(client: Any, vim: Any, options: VsphereOptions) -> Spot:
     folder = datacenter.vmFolder
     if options.folder is not None:
         folder = _one(_folders(folder, vim), options.folder, "folder", "folder")
-    return Spot(host, pool, folder, datastore, network, _path_of(datacenter, root))
+    path = _path_of(datacenter, root)
+    return Spot(host, pool, folder, datastore, network, datacenter, path)
 
 
 def host_named(client: Any, vim: Any, options: VsphereOptions) -> Any:

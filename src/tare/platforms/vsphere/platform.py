@@ -177,5 +177,5 @@ def _looked(
         proof_of(client, where.host, session.vim),
         in_drs(where.host, session.vim),
         threads_of(where.host),
-        rights_of(client, session, where),
+        rights_of(client, session, options, where),
     )

@@ -1,60 +1,120 @@
 """The privileges that an account needs at ESXi or vCenter, and which of them it has.
 
-Privileges are named as in the vSphere Web Services API reference, ``Privileges Reference``; who has
-them is asked with ``AuthorizationManager.HasPrivilegeOnEntities`` (System.Read on what is asked
+Privileges are named as in the vSphere Web Services API reference, ``Privileges Reference``; which
+call needs which is told there with ``CreateVM_Task``, ``ReconfigVM_Task`` and ``ConfigSpec``. Who
+has them is asked with ``AuthorizationManager.HasPrivilegeOnEntities`` (System.Read on what is asked
 about).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from tare.errors import InputError
 from tare.platforms.vsphere.inventory import Spot
+from tare.platforms.vsphere.options import VsphereOptions
 from tare.platforms.vsphere.session import VsphereSession
 
+ADVANCED, EXISTING = "VirtualMachine.Config.AdvancedConfig", "VirtualMachine.Config.AddExistingDisk"
 ON_FOLDER = (
     *("VirtualMachine.Inventory.Create", "VirtualMachine.Inventory.Delete"),
     *("VirtualMachine.Config.AddNewDisk", "VirtualMachine.Config.AddRemoveDevice"),
     *("VirtualMachine.Config.CPUCount", "VirtualMachine.Config.Memory"),
     *("VirtualMachine.Config.Resource", "VirtualMachine.Config.Settings"),
-    *("VirtualMachine.Config.AdvancedConfig", "VirtualMachine.Interact.PowerOn"),
+    *(ADVANCED, "VirtualMachine.Interact.PowerOn"),
     *("VirtualMachine.Interact.PowerOff", "VirtualMachine.Interact.SetCDMedia"),
+    "VirtualMachine.Interact.DeviceConnection",
 )
 ON_POOL = ("Resource.AssignVMToPool",)
 ON_DATASTORE = ("Datastore.AllocateSpace", "Datastore.FileManagement", "Datastore.Browse")
 ON_NETWORK = ("Network.Assign",)
+SURELY = frozenset(
+    {
+        *("VirtualMachine.Inventory.Create", "VirtualMachine.Inventory.Delete"),
+        *("VirtualMachine.Config.AddRemoveDevice", EXISTING),
+        *("VirtualMachine.Interact.PowerOn", "VirtualMachine.Interact.PowerOff"),
+        *("VirtualMachine.Interact.SetCDMedia", *ON_POOL, *ON_NETWORK),
+        *("Datastore.AllocateSpace", "Datastore.FileManagement"),
+    }
+)
+"""Those without which no virtual machine is made, run and removed.
+
+Of the others it depends on what a machine has, and what lacks one is told when it is made.
+"""
 
 
-def rights_of(client: Any, session: VsphereSession, where: Spot) -> tuple[str, ...]:
+@dataclass(frozen=True)
+class Held:
+    """Which of the privileges needed on one kind of object an account has, and which it has not."""
+
+    has: tuple[str, ...]
+    lacks: tuple[str, ...]
+
+
+def needed(options: VsphereOptions, where: Spot) -> Mapping[str, tuple[Any, tuple[str, ...]]]:
+    """Return what is needed on which object, by its kind in words."""
+    copied = (EXISTING,) if options.boot is not None and options.boot.endswith(".vmdk") else ()
+    return {
+        "the folder": (where.folder, (*ON_FOLDER, *copied)),
+        "the pool": (where.pool, ON_POOL),
+        "the datastore": (where.datastore, ON_DATASTORE),
+        **({} if where.network is None else {"the network": (where.network, ON_NETWORK)}),
+    }
+
+
+def rights_of(
+    client: Any, session: VsphereSession, options: VsphereOptions, where: Spot
+) -> tuple[str, ...]:
     """Return which of the privileges needed the account has, as ``PRIVILEGE, … on KIND``.
 
     Args:
         client: The service instance.
         session: The login.
+        options: The arm's options.
         where: Where virtual machines are made.
 
     Returns:
         One text for each kind of object; empty where the server does not tell.
+
+    Raises:
+        InputError: It lacks one without which no machine is made, or made and never removed.
     """
-    asked = {
-        "the folder": (where.folder, ON_FOLDER),
-        "the pool": (where.pool, ON_POOL),
-        "the datastore": (where.datastore, ON_DATASTORE),
-        **({} if where.network is None else {"the network": (where.network, ON_NETWORK)}),
-    }
+    held = _held(client, session, needed(options, where))
+    lacking = [
+        f"{privilege} on {kind}"
+        for kind, each in held.items()
+        for privilege in each.lacks
+        if privilege in SURELY
+    ]
+    if lacking:
+        raise InputError(
+            f"the account lacks rights at {session.name}: {', '.join(lacking)}",
+            "give it the role of docs/owning.md there",
+        )
+    return tuple(f"{', '.join(each.has) or 'nothing'} on {kind}" for kind, each in held.items())
+
+
+def _held(
+    client: Any, session: VsphereSession, asked: Mapping[str, tuple[Any, tuple[str, ...]]]
+) -> dict[str, Held]:
     content = client.RetrieveContent()
-    told = []
+    told = {}
     try:
         own = content.sessionManager.currentSession.key
         for kind, (entity, privileges) in asked.items():
             (found,) = content.authorizationManager.HasPrivilegeOnEntities(
                 entity=[entity], sessionId=own, privId=list(privileges)
             )
-            has = [each.privId for each in found.privAvailability if each.isGranted]
-            told.append(f"{', '.join(has) or 'nothing'} on {kind}")
+            has = {each.privId for each in found.privAvailability if each.isGranted}
+            told[kind] = Held(
+                tuple(each for each in privileges if each in has),
+                tuple(each for each in privileges if each not in has),
+            )
     except session.vim.fault.NotAuthenticated:
         # The session has ended: whoever calls logs in again.
         raise
     except session.types.vmodl.MethodFault:
-        return ()
-    return tuple(told)
+        return {}
+    return told

@@ -19,12 +19,15 @@ from tare.platforms.vendors.faults import Expired, Missing, Refused
 from tare.platforms.vendors.secret import Secret
 from tare.platforms.vendors.session import Session
 from tare.platforms.vendors.tls import verifying
+from tare.platforms.vsphere.inventory import properties
 
 PREFIX, EXTRA, PRODUCT = "TARE_VSPHERE", "vsphere", "vSphere"
 PORT = 443
 TIMEOUT_S = 60
 TASK_S = 300.0
 POLL_S = 0.2
+TOLD = ("info.state", "info.result", "info.error", "info.descriptionId")
+"""What is asked of a task."""
 FREE = (
     "the licence of this ESXi forbids changes by its API (free ESXi): measure a VM that exists by "
     "`platform: ssh`, or license the host"
@@ -126,18 +129,23 @@ class VsphereSession(Session[Any]):
         """
         # Two calls: a session that expires while the task runs must not begin it again.
         begun = await self.call(lambda client: begin(client)._moId)
-        return await self.call(lambda client: self._finished(self.vim.Task(begun, client._stub)))
+        return await self.call(
+            lambda client: self._finished(client, self.vim.Task(begun, client._stub))
+        )
 
-    def _finished(self, task: Any) -> Any:
+    def _finished(self, client: Any, task: Any) -> Any:
         deadline = time.monotonic() + TASK_S
         while time.monotonic() < deadline:
-            info = task.info
-            if info.state == "success":
-                return info.result
-            if info.state == "error":
-                raise info.error
+            # Not all of `info`: its `entity` may be none that pyVmomi takes, as the simulator's
+            # is of a copied disk.
+            info = properties(client, self.types, task, TOLD)
+            if info["info.state"] == "success":
+                return info.get("info.result")
+            if info["info.state"] == "error":
+                raise info["info.error"]
             time.sleep(POLL_S)
-        raise MachineFault(f"{self.name}: {info.descriptionId} takes longer than {TASK_S:g} s")
+        what = info.get("info.descriptionId", "a task")
+        raise MachineFault(f"{self.name}: {what} takes longer than {TASK_S:g} s")
 
     async def upload(self, datacenter: str, datastore: str, path: str, content: bytes) -> None:
         """Put a file on a datastore, by the server's ``/folder`` over HTTPS.

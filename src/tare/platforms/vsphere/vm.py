@@ -107,11 +107,15 @@ class VsphereVm(VirtualMachine):
 
     def _placed(self, client: Any) -> tuple[str, str, str]:
         where, vm = spot(client, self._vim, self._options), self._known(client)
-        return where.datacenter, vm.runtime.host._moId, str(vm.config.files.vmPathName)
+        return where.path, vm.runtime.host._moId, str(vm.config.files.vmPathName)
 
     def _copied(self, client: Any) -> Any:
+        datacenter = spot(client, self._vim, self._options).datacenter
         return client.content.virtualDiskManager.CopyVirtualDisk_Task(
-            sourceName=self._options.boot, destName=f"{self._folder}/{BOOT_DISK}"
+            sourceName=self._options.boot,
+            sourceDatacenter=datacenter,
+            destName=f"{self._folder}/{BOOT_DISK}",
+            destDatacenter=datacenter,
         )
 
     def _attached(self, client: Any) -> Any:
@@ -259,12 +263,8 @@ async def remove(session: VsphereSession, options: VsphereOptions, name: str) ->
 
 
 def _deleted(client: Any, vim: Any, options: VsphereOptions, folder: str) -> Any:
-    where = spot(client, vim, options)
-    datacenter = where.folder
-    while not isinstance(datacenter, vim.Datacenter):
-        datacenter = datacenter.parent
     return client.content.fileManager.DeleteDatastoreFile_Task(
-        name=f"{folder}/{CONFIGURATION}", datacenter=datacenter
+        name=f"{folder}/{CONFIGURATION}", datacenter=spot(client, vim, options).datacenter
     )
 
 
