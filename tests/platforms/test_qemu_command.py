@@ -148,6 +148,13 @@ def test_the_network_card_is_the_one_asked_for_beside_any_devices(card: str, dev
     assert card in NEEDS
 
 
+@pytest.mark.parametrize(
+    ("said", "meant"), [(True, "on"), (False, "off"), ("on", "on"), ("auto", "auto")]
+)
+def test_vhost_may_be_written_as_yaml_reads_it(said: object, meant: str) -> None:
+    assert QemuOptions.model_validate({"vhost": said}).vhost == meant
+
+
 def test_queues_offloads_and_vhost_are_told_to_qemu() -> None:
     card, carrier = networked(vhost=True, nic_queues=3, nic_offloads=False)
     assert "mq=on,vectors=8" in card

@@ -256,6 +256,18 @@ def test_what_does_not_go_together_is_refused(asked: dict[str, Any], why: str) -
         ProxyParameters.model_validate(asked)
 
 
+@pytest.mark.parametrize(("said", "version"), [(1.0, "1.0"), (1.1, "1.1"), (2, "2"), ("2", "2")])
+def test_a_version_of_http_may_be_written_without_quotes(said: object, version: str) -> None:
+    asked = {"http": said, "requests": "keep-alive"}
+    assert ProxyParameters.model_validate(asked).http == version
+
+
+@pytest.mark.parametrize("said", [3, 1.5, True, "1", float("nan")])
+def test_another_version_of_http_is_refused(said: object) -> None:
+    with pytest.raises(ValueError, match="http"):
+        ProxyParameters.model_validate({"http": said})
+
+
 def test_it_needs_a_network_on_which_machines_reach_others_and_haproxy() -> None:
     parameters = ProxyParameters()
     assert {"network", "bridged", "toolbox"} <= WORKLOAD.needs_for(parameters)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from tare.platforms.linux.cpu_places import EmulatorCpus, cpus_in_words, listed_cpus, other_cpus
 from tare.platforms.linux.scheduling import LinuxOptions
@@ -20,6 +20,11 @@ def _power_of_two(size: int) -> int:
     if size < 4096 or size & (size - 1):
         raise ValueError("must be a size of huge pages, such as 2MiB or 1GiB")
     return size
+
+
+def _switch(value: object) -> object:
+    """Return ``on`` and ``off`` as words, which YAML 1.1 takes for true and false."""
+    return value if not isinstance(value, bool) else "on" if value else "off"
 
 
 HugePageSize = Annotated[Size, AfterValidator(_power_of_two)]
@@ -109,7 +114,7 @@ class QemuOptions(DiskOptions, SwitchedOptions, LinuxOptions):
         description="With `virtio`: whether checksums and the cutting of large packets are left "
         "to the other side.",
     )
-    vhost: Literal["auto", "on", "off"] = Field(
+    vhost: Annotated[Literal["auto", "on", "off"], BeforeValidator(_switch)] = Field(
         default="auto",
         description="With `virtio` on a tap: whether the host's kernel carries the packets "
         "(vhost-net) instead of QEMU; `auto`, wherever the host has it.",

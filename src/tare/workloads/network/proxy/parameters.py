@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from tare.study.quantities import Duration, Size
 from tare.workloads.contract import Parameters
+
+
+def _version(value: object) -> object:
+    """Return a version of HTTP as text, which YAML without quotes takes for a number."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return {1.0: "1.0", 1.1: "1.1", 2.0: "2"}.get(float(value), value)
+    return value
 
 
 class ProxyParameters(Parameters):
@@ -24,7 +31,7 @@ class ProxyParameters(Parameters):
         description="Whether each request has a TCP connection of its own, or they share them; "
         "then those to the origin are shared too.",
     )
-    http: Literal["1.0", "1.1", "2"] = Field(
+    http: Annotated[Literal["1.0", "1.1", "2"], BeforeValidator(_version)] = Field(
         default="1.0",
         description="The version of HTTP that the client speaks; the origin is asked by HTTP/1 in "
         "any case. HTTP/2 has one request at a time on each connection, and needs `keep-alive`.",
