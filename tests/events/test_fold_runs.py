@@ -66,13 +66,16 @@ def test_cells_that_failed_or_are_withheld_are_lost_and_do_not_count() -> None:
 
 
 def test_a_break_leaves_what_ended_blocks_hold() -> None:
-    happened = [*cell(1, "bare"), BlockFinished(block=1), *cell(2, "bare")]
+    ended = [BlockFinished(block=1), BlockFinished(block=2)]
+    happened = [*cell(1, "bare"), *cell(2, "bare"), *ended, *cell(3, "bare")]
     changed = RunResumed(run="r1", versions={}, changed=("the kernel",))
     fold = folded(*happened, changed)
-    assert [done.result.block for done in fold.counted_cells()] == [1]
-    assert [(each.block, each.changed) for each in fold.breaks] == [(1, ("the kernel",))]
+    assert [done.result.block for done in fold.counted_cells()] == [1, 2]
+    assert [(each.block, each.changed) for each in fold.breaks] == [(2, ("the kernel",))]
     # Where nothing has changed, a block may be of two processes.
-    assert [done.result.block for done in folded(*happened, RESUMED).counted_cells()] == [1, 2]
+    assert [done.result.block for done in folded(*happened, RESUMED).counted_cells()] == [1, 2, 3]
+    (before_any,) = folded(changed).breaks
+    assert before_any.block == 0
 
 
 def test_the_newest_decision_is_the_one_that_counts() -> None:
