@@ -57,6 +57,28 @@ def test_a_platform_without_it_is_skipped_by_those_that_need_it_alone(capability
         assert reason.startswith(f"{name} needs ")
 
 
+@pytest.mark.parametrize(
+    ("options", "offered", "instead"),
+    [
+        ("network: user", {"user", "tap"}, "write `network: auto`"),
+        ("network: auto", {"user"}, "run as root"),
+    ],
+)
+def test_a_network_of_qemus_own_is_told_with_what_brings_another(
+    options: str, offered: set[str], instead: str
+) -> None:
+    text = f"""
+study: proxied
+baseline: bare
+arms: {{bare: {{platform: bare}}, guest: {{platform: qemu, {options}}}}}
+workloads: {{proxy: {{}}}}
+"""
+    study = parse_study(text.encode(), "s.yaml", build_catalog())
+    able = replace(ABLE, network=frozenset(offered))
+    (reason,) = lacking(WORKLOADS, study, "guest", able).values()
+    assert reason.endswith(f"reaches others, which `user` is not: {instead}")
+
+
 def test_what_the_study_itself_leaves_out_is_told_with_what_to_write() -> None:
     found = lacking(WORKLOADS, study_of(disk="0", memory="512MiB"), "bare", ABLE)
     assert found == {

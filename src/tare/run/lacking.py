@@ -134,7 +134,7 @@ def unmet(study: Study, arm: str, offered: Capabilities, needs: frozenset[Need])
         if "bridged" in needs and way == GIVEN:
             return f"a network of Tare's own, with whatever is beyond it, {NOT_GIVEN}"
         if "bridged" in needs and way in ALONE:
-            return (
-                f"a network on which its machine reaches others, which `{way}` is not: run as root"
-            )
+            chosen = study.arms[arm].options.wanted_network == way
+            instead = "write `network: auto`" if chosen else "run as root"
+            return f"a network on which its machine reaches others, which `{way}` is not: {instead}"
     return ""
