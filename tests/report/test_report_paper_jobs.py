@@ -14,9 +14,11 @@ from tare.analysis.model import Comparison
 from tare.analysis.monitoring import Monitor
 from tare.references.exhibits import Exhibit
 from tare.references.published import load_reference
+from tare.report import paper_jobs
 from tare.report.figures.bars import Bar, bars_figure
 from tare.report.palette import looks
-from tare.report.paper_jobs import Shape, bars_of, counter_name, counters_of, telling
+from tare.report.paper_jobs import bars_of, counter_name, counters_of
+from tare.report.paper_over import Shape, telling
 from tare.report.words import Part
 
 REFERENCE = load_reference("li2013")
@@ -29,8 +31,8 @@ MADE = {
 }
 
 
-def part(scenario: str, size: int = 5) -> Part:
-    return Part(scenario, "dfsio", json.dumps({"size": size}), "subject")
+def part(scenario: str, size: int = 5, **more: int) -> Part:
+    return Part(scenario, "dfsio", json.dumps({"size": size, **more}), "subject")
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +45,21 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Comparison, tuple[Mon
 def test_over_size_stand_all_sizes_of_one_scenario_in_their_order() -> None:
     found = telling([part("two", 9), part("one", 5), part("two", 7)], MADE, "size")
     assert found == [part("two", 7), part("two", 9)]
+
+
+def test_over_size_stands_no_work_of_one_size_beside_what_has_several() -> None:
+    several = [part("two", 9), part("two", 5)]
+    assert telling([part("two", 7, replication=1), *several], MADE, "size") == several[::-1]
+    # Where no work has several, all that was done on most slaves is shown.
+    one = [part("one", 7), part("two", 7), part("two", 7, replication=1)]
+    assert {each.scenario for each in telling(one, MADE, "size")} == {"two"}
+    assert len(telling(one, MADE, "size")) == 2
+
+
+def test_over_slaves_stands_no_work_that_was_done_on_one_number_of_them() -> None:
+    same = [part("one"), part("two")]
+    assert telling([part("two", 9), *same, part("two", 5, replication=1)], MADE, "slaves") == same
+    assert telling([part("two-apart", 7), *same], MADE, "hosts") == []
 
 
 def test_over_slaves_stand_clusters_of_one_host_alone() -> None:
@@ -94,6 +111,58 @@ def test_bars_over_slaves_are_of_each_number_of_them(
     assert made.figure is not None
     for slaves in ("1 slave", "2 slaves", "3 slaves", "4 slaves"):
         assert f", {slaves}," in made.figure.description
+
+
+def test_bars_over_size_are_in_the_order_of_sizes_though_blocks_are_in_none(
+    run: tuple[Comparison, tuple[Monitor, ...]],
+) -> None:
+    comparison, watched = run
+    style = looks(comparison.arms, comparison.baseline)
+    for made in (
+        bars_of(comparison, style, FIGURES["2(b)"], "f"),
+        counters_of(comparison, watched, style, FIGURES["5(a)"], "f"),
+    ):
+        assert made.table is not None
+        sizes = [json.loads(row.part.parameters)["size"] for row in made.table.rows]
+        assert sizes == [number * 1_000_000_000 for number in (5, 10, 15, 20, 25)]
+
+
+def test_what_a_figure_has_no_room_for_is_in_its_table_and_told(
+    run: tuple[Comparison, tuple[Monitor, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    comparison, _ = run
+    style = looks(comparison.arms, comparison.baseline)
+    whole = bars_of(comparison, style, FIGURES["8(a)"], "f")
+    assert whole.figure is not None and whole.table is not None and not whole.left_out
+    # Three arms: a row is drawn with all of them, or not at all.
+    monkeypatch.setattr(paper_jobs, "MOST_BARS", 8)
+    made = bars_of(comparison, style, FIGURES["8(a)"], "f")
+    assert made.figure is not None and made.table is not None
+    assert len(made.table.rows) == len(whole.table.rows) == 12
+    assert made.figure.description.count("; ") + 1 == 6
+    assert made.left_out == "The figure has 2 of 12 rows, the table has all."
+
+
+def test_no_figure_of_the_source_lacks_a_row_with_the_five_arms_of_its_study(
+    run: tuple[Comparison, tuple[Monitor, ...]],
+) -> None:
+    comparison, watched = run
+    style = looks(comparison.arms, comparison.baseline)
+    for exhibit in FIGURES.values():
+        if exhibit.view == "bars":
+            made = bars_of(comparison, style, exhibit, "f")
+        elif exhibit.view == "counters":
+            made = counters_of(comparison, watched, style, exhibit, "f")
+        else:
+            continue
+        rows = made.table.rows if made.table else ()
+        assert 5 * len(rows) <= paper_jobs.MOST_BARS, exhibit.figure
+
+
+def test_the_throughput_that_explains_terasort_is_terasorts() -> None:
+    # Figure 9 is there to say why TeraSort gains by a fourth machine (section IV.A).
+    for number in ("9(a)", "9(b)"):
+        assert (FIGURES[number].workloads, FIGURES[number].step) == (("terasort",), "sort")
 
 
 def test_what_was_not_measured_is_said_in_words(

@@ -256,10 +256,14 @@ def _phases(number: float) -> Result:
     return {"seconds": 26.0, "asked": 2, "phases": [done, copied], "warnings": []}
 
 
+UNKNOWN_TO_SPARK = ("hdfs_read_bytes", "local_read_bytes", "hdfs_written_bytes")
+
+
 def _job(number: float) -> Result:
     counters = ("gc_ms", "cpu_ms", "spilled", "local_written_bytes", "shuffled_bytes")
     told: Result = {"delay_s": number, "jobs": ["job_1_1"]}
-    told["counters"] = dict.fromkeys(counters, number)
+    told["counters"] = dict.fromkeys(counters, number) | dict.fromkeys(UNKNOWN_TO_SPARK, 0.0)
+    told["counters"] |= {"hdfs_read_bytes": number}
     told["phases"] = dict.fromkeys(("map", "shuffle", "sort", "reduce"), number)
     return {"took_s": number, "job": told, "output": ""}
 
@@ -275,7 +279,8 @@ def _cluster(*steps: str) -> Callable[[float], Result]:
 def _spark(step: str) -> Callable[[float], Result]:
     def told(number: float) -> Result:
         made = _cluster(step)(number)
-        del made["steps"][step]["job"]["counters"]["spilled"]
+        for name in ("spilled", *UNKNOWN_TO_SPARK):
+            del made["steps"][step]["job"]["counters"][name]
         return made
 
     return told

@@ -2,45 +2,40 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tare.analysis.comparison import Comparison
 from tare.analysis.formatting import format_quantity, format_size
 from tare.analysis.job_counters import counter_values
 from tare.analysis.monitoring import COUNTS, QUANTITIES, Monitor
 from tare.analysis.results import Key
-from tare.references.exhibits import Exhibit, Over
+from tare.references.exhibits import Exhibit
 from tare.references.pairing import kinds_of
-from tare.references.scenarios import mapping
 from tare.report.figures.bars import SHARE, Bar, bars_figure
 from tare.report.figures.frame import Figure
 from tare.report.leads import Leads
 from tare.report.palette import Look
+from tare.report.paper_over import Shape, parameters_of, shapes, telling
 from tare.report.tables import Column, Table
-from tare.report.words import NONE, Names, Part, marked, metric_name, slug
+from tare.report.words import NONE, Names, Part, counted, marked, metric_name, slug
 
 NOTE = "Means over the blocks; lines are their intervals by Student’s t."
-MOST_BARS = 60
+MOST_BARS = 120
+"""A figure of more is longer than anybody scrolls: five arms on four clusters have 60 a metric."""
 
 
 @dataclass(frozen=True)
 class JobsExhibit:
-    """What stands for a figure: it drawn, its values as a table, or why there is nothing."""
+    """What stands for a figure: it drawn, its values as a table, or why there is nothing.
+
+    ``left_out`` says of what the figure has no room for, and the table has.
+    """
 
     figure: Figure | None = None
     table: Table[JobRow] | None = None
     empty: str = ""
-
-
-@dataclass(frozen=True)
-class Shape:
-    """How a scenario's cluster is made: its slaves, and on how many hosts they are."""
-
-    slaves: int
-    hosts: int
+    left_out: str = ""
 
 
 @dataclass(frozen=True)
@@ -82,9 +77,14 @@ def bars_of(
         and kinds.get(key.workload, key.workload) in exhibit.workloads
         and _has(key.parameters, exhibit.parameters)
     ]
-    chosen = set(telling([Part.of(key) for key in keys], shapes(comparison), exhibit.over))
-    keys = [key for key in keys if Part.of(key) in chosen]
-    rows = [_metric_row(comparison, key) for key in keys]
+    by_place = {(key.metric, Part.of(key)): key for key in keys}
+    chosen = telling([part for _, part in by_place], shapes(comparison), exhibit.over)
+    rows = [
+        _metric_row(comparison, by_place[metric, part])
+        for metric in exhibit.metrics
+        for part in chosen
+        if (metric, part) in by_place
+    ]
     return _made(comparison, looks, exhibit, name, rows, leads)
 
 
@@ -135,68 +135,8 @@ def _unit(quantity: str) -> str:
     return SHARE if unit == "1" and quantity not in COUNTS else unit
 
 
-def shapes(comparison: Comparison) -> dict[str, Shape]:
-    """Return how the clusters of the runs' scenarios are made, by scenario."""
-    found: dict[str, Shape] = {}
-    for run in comparison.runs:
-        for name, scenario in mapping(run.study.get("scenarios")).items():
-            cluster = mapping(mapping(scenario).get("cluster"))
-            slaves, hosts = cluster.get("slaves"), cluster.get("hosts")
-            if isinstance(slaves, int):
-                spread = len(hosts) if isinstance(hosts, list | tuple) else 0
-                found[str(name)] = Shape(slaves, max(1, min(spread, slaves)))
-    return found
-
-
-def telling(parts: Sequence[Part], made: Mapping[str, Shape], over: Over) -> list[Part]:
-    """Return the pieces of work that show how something depends on what a figure is drawn over.
-
-    Args:
-        parts: All pieces of work that were measured.
-        made: How the scenarios' clusters are made.
-        over: ``size``: the scenario with most sizes, in their order; ``slaves``: work that was
-            done on clusters of several sizes; ``hosts``: on as many slaves on one host and on
-            more; empty: all.
-    """
-    known = list(dict.fromkeys(parts))
-    if not over:
-        return known
-    if over == "size":
-        sizes: dict[str, set[float]] = {}
-        for part in known:
-            sizes.setdefault(part.scenario, set()).add(_size(part))
-        best = max(sizes, key=lambda name: len(sizes[name]), default="")
-        return sorted((part for part in known if part.scenario == best), key=_size)
-    clusters = [part for part in known if part.scenario in made]
-    if over == "slaves":
-        clusters = [part for part in clusters if made[part.scenario].hosts == 1]
-        several = {made[part.scenario].slaves for part in clusters}
-        return _by_slaves(clusters, made) if len(several) > 1 else []
-    spread = {made[part.scenario].slaves for part in clusters if made[part.scenario].hosts > 1}
-    alone = {made[part.scenario].slaves for part in clusters if made[part.scenario].hosts == 1}
-    both = [part for part in clusters if made[part.scenario].slaves in spread & alone]
-    return _by_slaves(both, made)
-
-
-def _by_slaves(parts: Iterable[Part], made: Mapping[str, Shape]) -> list[Part]:
-    def order(part: Part) -> tuple[int, int, float]:
-        shape = made[part.scenario]
-        return shape.slaves, shape.hosts, _size(part)
-
-    return sorted(parts, key=order)
-
-
-def _size(part: Part) -> float:
-    size = _parameters(part.parameters).get("size")
-    return float(size) if isinstance(size, int | float) else 0.0
-
-
-def _parameters(text: str) -> Mapping[str, Any]:
-    return mapping(json.loads(text or "{}"))
-
-
 def _has(parameters: str, wanted: Mapping[str, object]) -> bool:
-    given = _parameters(parameters)
+    given = parameters_of(parameters)
     return all(given.get(name) == value for name, value in wanted.items())
 
 
@@ -255,7 +195,7 @@ def _made(
     emulated = {summary.arm for summary in comparison.summaries if summary.emulated}
     names = Names(row.part for row in rows)
     unit = rows[0].unit
-    drawn = [row for row in rows if row.unit == unit]
+    drawn = _fitting([row for row in rows if row.unit == unit], comparison.arms)
     several = len({row.what for row in drawn}) > 1
     bars = [
         Bar(
@@ -269,8 +209,26 @@ def _made(
         for arm in comparison.arms
         if arm in row.arms
     ]
-    figure = bars_figure(bars[:MOST_BARS], looks, unit, name=name, title=exhibit.shows)
-    return JobsExhibit(figure, _table(comparison, exhibit, name, rows, names, emulated))
+    figure = bars_figure(bars, looks, unit, name=name, title=exhibit.shows)
+    left_out = (
+        f"The figure has {len(drawn)} of {counted(len(rows), 'row')}, the table has all."
+        if len(drawn) < len(rows)
+        else ""
+    )
+    table = _table(comparison, exhibit, name, rows, names, emulated)
+    return JobsExhibit(figure, table, left_out=left_out)
+
+
+def _fitting(rows: Sequence[JobRow], arms: Sequence[str]) -> list[JobRow]:
+    """Return the first rows, with all arms of each, of which a figure has room for the bars."""
+    found: list[JobRow] = []
+    bars = 0
+    for row in rows:
+        bars += sum(arm in row.arms for arm in arms)
+        if found and bars > MOST_BARS:
+            break
+        found.append(row)
+    return found
 
 
 def _group(names: Names, row: JobRow, several: bool) -> str:

@@ -19,12 +19,29 @@ _WHOLE = {
         "machines to hold them.",
     ),
 }
-_OF_STEP = {
-    "gc": ("s", "gc_ms", 1e-3, "Time that all tasks together spent collecting garbage."),
-    "cpu": ("s", "cpu_ms", 1e-3, "CPU time of all tasks together."),
-    "spilled": ("1", "spilled", 1.0, "Records that were written to disk between map and reduce."),
-    "intermediate": ("B", "local_written_bytes", 1.0, "Bytes that tasks wrote beside HDFS."),
-    "shuffled": ("B", "shuffled_bytes", 1.0, "Bytes that reduces fetched from maps."),
+_OF_STEP: Mapping[str, tuple[str, tuple[str, ...], float, str]] = {
+    "gc": ("s", ("gc_ms",), 1e-3, "Time that all tasks together spent collecting garbage."),
+    "cpu": ("s", ("cpu_ms",), 1e-3, "CPU time of all tasks together."),
+    "spilled": (
+        "1",
+        ("spilled",),
+        1.0,
+        "Records that were written to disk between map and reduce.",
+    ),
+    "intermediate": ("B", ("local_written_bytes",), 1.0, "Bytes that tasks wrote beside HDFS."),
+    "shuffled": ("B", ("shuffled_bytes",), 1.0, "Bytes that reduces fetched from maps."),
+    "bytes-read": (
+        "B",
+        ("hdfs_read_bytes", "local_read_bytes"),
+        1.0,
+        "Bytes that tasks read, of HDFS and of what they had put aside.",
+    ),
+    "bytes-written": (
+        "B",
+        ("hdfs_written_bytes", "local_written_bytes"),
+        1.0,
+        "Bytes that tasks wrote, to HDFS, of which it makes copies, and beside it.",
+    ),
 }
 
 
@@ -72,10 +89,10 @@ def step_values(
     counters = mapping(job, "counters")
     found = {f"{step}-{phase}": number(job, ("phases", phase)) for phase in phases}
     found[f"{step}-wait"] = number(job, "delay_s")
-    for name, (_, counter, scale, _) in _OF_STEP.items():
+    for name, (_, summed, scale, _) in _OF_STEP.items():
         # Hadoop leaves out what it never counted, such as what maps alone do not shuffle.
-        if counter in counters:
-            found[f"{step}-{name}"] = scale * number(counters, counter)
+        if all(counter in counters for counter in summed):
+            found[f"{step}-{name}"] = scale * sum(number(counters, each) for each in summed)
     return found
 
 

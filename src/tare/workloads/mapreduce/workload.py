@@ -68,8 +68,9 @@ class ProgramParameters(EngineParameters):
 
 C = TypeVar("C", bound=ClusterParameters)
 E = TypeVar("E", bound=EngineParameters)
-MAPREDUCE_ALONE = ("shuffle", "sort", "spilled")
-"""What there is no word of in Spark's event log: its tasks fetch, sort and write at once."""
+MAPREDUCE_ALONE = ("shuffle", "sort", "spilled", "bytes-read", "bytes-written")
+"""What there is no word of in Spark's event log, whose tasks fetch, sort and write at once, and of
+whose local disks it tells other bytes."""
 
 
 class ClusterWorkload(Workload[C]):
