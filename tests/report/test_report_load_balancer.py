@@ -62,6 +62,14 @@ def test_no_loss_is_computed_where_an_end_was_the_limit(tmp_path: Path, limited:
     assert LIMIT in words
 
 
+def test_an_arm_that_is_never_below_the_baseline_loses_nothing(tmp_path: Path) -> None:
+    told = found(tmp_path)
+    assert "At 0 B it lost most against the baseline: 50 %." in findings([told["kvm", 0]])[0]
+    (words,) = findings([replace(told["kvm", 0], loss=-0.02)])
+    assert "lost most" not in words
+    assert "At no size was it below the baseline." in words
+
+
 def test_a_backend_that_takes_most_of_the_time_is_found(tmp_path: Path) -> None:
     told = found(tmp_path)
     busiest = told["kvm", 0].busiest
@@ -187,6 +195,10 @@ def test_nothing_is_said_of_a_full_link_but_where_there_is_one(tmp_path: Path) -
     # 24,000 requests/s of 8 KiB, and what a cable has around them.
     assert "The link of 1.00 Gbit/s is full from 8 KiB on." in words["bare"]
     assert "was never full: " in words["tcg"]
+    assert "The limit was the link." not in words["bare"], "of the smallest objects it is not full"
+    slow = words_of(tmp_path / "slow", network={"link": {"bits_per_s": 1e5}})
+    assert all("The limit was the link." in each for each in slow.values())
+    assert "No part was full" not in slow["bare"]
     assert "link" not in words_of(tmp_path / "none", network={"way": "tap"})["bare"]
 
 

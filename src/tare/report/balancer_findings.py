@@ -109,6 +109,8 @@ def _limit(small: Through) -> str:
         if each.where == HOST and each.who in ALONE
     }
     who = max(cores, key=lambda name: cores[name], default="")
+    if small.link_full:
+        return "The limit was the link."
     if who and cores[who] >= FULL:
         return f"The limit was {who}, which used {cores[who]:.2f} of a CPU."
     inside = {each.who: each.share for each in small.spent if each.where == INSIDE}
@@ -163,6 +165,8 @@ def _loss(own: Sequence[Through]) -> str:
     if not losses:
         return ""
     worst = max(losses, key=lambda each: each.loss or 0.0)
+    if (worst.loss or 0.0) <= 0:
+        return "At no size was it below the baseline."
     return (
         f"At {format_size(worst.size)} it lost most against the baseline: "
         f"{percent(worst.loss or 0.0)}."
