@@ -133,6 +133,10 @@ def test_cycles_are_told_a_request_or_why_not() -> None:
     cycles = {spent.who: spent.cycles for spent in found.spent if spent.where == HOST}
     assert cycles["haproxy kernel"] == pytest.approx(0.003 * 3e9)
     assert cycles[IDLE] is None
+    inside = {spent.who: spent.cycles for spent in found.spent if spent.where == INSIDE}
+    # 0.5 s of software interrupts for 100 requests/s over 10 s.
+    assert inside["softirq"] == pytest.approx(0.0005 * 3e9)
+    assert inside[IDLE] is None
     kept = summed(told)["account"]
     assert kept["cycles_per_s"] == pytest.approx(3e9)
     told["accounts"]["host"]["cycles"] = {"absent": "No such file or directory"}
@@ -159,6 +163,9 @@ def test_what_nobody_ran_is_told_as_unowned() -> None:
     found = account_of(told)
     assert shares(found, HOST)[UNOWNED] == pytest.approx(0.15)
     assert found.owned == pytest.approx(0.85)
+    (warning,) = summed(told)["warnings"]
+    assert warning.startswith("15 % of the host's CPU time have no owner")
+    assert summed(result())["warnings"] == []
 
 
 def test_what_the_hypervisor_below_the_host_took_is_stolen_and_not_unowned() -> None:

@@ -28,6 +28,8 @@ from tare.workloads.values import finite, number, shortened
 HOST, INSIDE = "host", "inside"
 NOT_OF_MACHINE = frozenset({CLIENT, ORIGIN, TARE, KSOFTIRQD, SWITCH})
 """Owners whose time is no cost of the machine's; that of its network threads is."""
+OWNED = 0.95
+"""A figure of where the time goes lacks too much where less of it than this has an owner."""
 SLOW_LOOK = 0.1
 """Who takes a greater part of the time to read all threads tells less of those read last."""
 
@@ -174,12 +176,11 @@ def account_of(result: Mapping[str, Any]) -> Account:
     left = nobodys - stolen
     cycles, no_cycles = _cycles_per_s(host, busy_s - stolen)
     spent = _ordered(HOST, {**by_owner, STEAL: stolen, UNOWNED: left}, total_s, requests)
-    spent = [_in_cycles(each, cycles) for each in spent]
     inside = _inside(machine, result, cpus if result.get("shared") else None)
     within = sum(inside.values())
     spent += _ordered(INSIDE, inside, within, rate * number(machine, "seconds"))
     return Account(
-        tuple(spent),
+        tuple(_in_cycles(each, cycles) for each in spent),
         _machines(owned, bool(owners.machine) or below is not None, result, requests),
         1 - left / total_s,
         sum(each["softirq"] for each in cpus.values()) / requests,
@@ -188,6 +189,16 @@ def account_of(result: Mapping[str, Any]) -> Account:
         no_cycles,
         len(cpus) if below is None else below.cpus,
     )
+
+
+def unowned(found: Account) -> list[str]:
+    """Return a warning where too much of the host's CPU time has no owner."""
+    if found.owned >= OWNED:
+        return []
+    return [
+        f"{100 * (1 - found.owned):.0f} % of the host's CPU time have no owner: what each request "
+        "cost, and whose work it was, may be more than is told"
+    ]
 
 
 def slow_look(host: Mapping[str, Any]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tare.workloads.network.proxy import course
 from tare.workloads.network.proxy import kernel_text as kernel
-from tare.workloads.network.proxy.account import Account, account_of, slow_look
+from tare.workloads.network.proxy.account import Account, account_of, slow_look, unowned
 from tare.workloads.network.proxy.faults import faults_of, told_faults
 from tare.workloads.network.proxy.limits import limits, unended
 from tare.workloads.network.proxy.parameters import ProxyParameters
@@ -96,6 +96,7 @@ def _summed(told: Mapping[str, Any], asked: ProxyParameters | None) -> dict[str,
         "warnings": [
             *told.get("warnings", ()),
             *slow_look(told["accounts"]["host"]),
+            *unowned(found),
             *told_faults(faults),
             *scarce(preparation),
             *warnings,
