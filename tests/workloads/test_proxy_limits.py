@@ -72,6 +72,22 @@ def test_a_client_and_an_origin_that_share_a_cpu_are_a_limit_together() -> None:
     assert limits(told, account_of(told), 1000.0, 100.0) == []
 
 
+def test_a_client_whose_cpus_others_filled_is_a_limit_too() -> None:
+    told = result()
+    told["accounts"]["host"]["after"]["/proc/stat"] = stat(
+        {"user": 300, "system": 650, "idle": 50}, {"user": 100, "system": 250, "idle": 650}
+    )
+    # Beside 3 s of theirs, in 10 s of one CPU.
+    told["accounts"]["host"]["tasks"] += [task(10, "haproxy", 6.5, name="vhost-10", tid=13)]
+    (why,) = words(told)
+    assert why.startswith("client and origin used 30 % of their CPU time, and other work the rest")
+    assert "95 %" in why
+    # What is on another host has none of these CPUs.
+    told |= {"elsewhere": ["client", "origin"], "own_kernel": ["client", "origin"]}
+    told["accounts"] |= dict.fromkeys(("client", "origin"), account(10.0, stat({}), stat({}), []))
+    assert words(told) == []
+
+
 @pytest.mark.parametrize(
     ("machine", "outside", "why"),
     [

@@ -56,13 +56,23 @@ def limits(
     apart = frozenset(result.get("own_kernel", ()))
     hosted = {role: cpus for role, cpus in outside.items() if role not in apart}
     used = {who: share * found.cpus for who, share in shares(found, HOST).items()}
-    for roles in _sharing(hosted):
-        busy = sum(used.get(role, 0.0) for role in roles) / max(1, len(outside[roles[0]]))
-        if busy > BUSY:
-            words.append(f"{' and '.join(roles)} used {100 * busy:.0f} % of their CPU time")
-    words += _by_their_own_kernels(result["accounts"], apart & outside.keys())
     machine = {int(cpu) for cpu in result.get("cpus", ())}
     below, elsewhere = below_in(result), frozenset(result.get("elsewhere", ()))
+    for roles in _sharing(hosted):
+        own = outside[roles[0]]
+        who, busy = " and ".join(roles), sum(used.get(role, 0.0) for role in roles) / len(own)
+        # Of the machine's own CPUs it is told below; those of a host that is a guest are not these.
+        apart_from_it = below is None and not machine & set(own)
+        full = _busy(result["accounts"]["host"], own) if apart_from_it else 0.0
+        if busy > BUSY:
+            words.append(f"{who} used {100 * busy:.0f} % of their CPU time")
+        elif full > BUSY:
+            words.append(
+                f"{who} used {100 * busy:.0f} % of their CPU time, and other work the rest of "
+                f"the {100 * full:.0f} % for which these CPUs were busy: what carries the "
+                "machine’s packets may be on them"
+            )
+    words += _by_their_own_kernels(result["accounts"], apart & outside.keys())
     here = {role: cpus for role, cpus in outside.items() if role not in elsewhere}
     if below is not None:
         words += _below(below, machine, {role: here[role] for role in here if role not in apart})
@@ -95,14 +105,20 @@ def _by_their_own_kernels(accounts: Mapping[str, Any], roles: Iterable[str]) -> 
     """Return which of those whose CPU time the host does not tell were busy, by their kernels."""
     words = []
     for role in sorted(roles):
-        account = mapping(accounts, role)
-        before, after = (mapping(account, when) for when in ("before", "after"))
-        spent = kernel.cpu_seconds(before, after, number(account, "hertz")).values()
-        total = sum(sum(each.values()) for each in spent)
-        idle = sum(each["idle"] + each["iowait"] for each in spent)
-        if total > 0 and 1 - idle / total > BUSY:
-            words.append(f"the {role}’s own computer was busy {100 * (1 - idle / total):.0f} %")
+        busy = _busy(mapping(accounts, role))
+        if busy > BUSY:
+            words.append(f"the {role}’s own computer was busy {100 * busy:.0f} %")
     return words
+
+
+def _busy(account: Mapping[str, Any], cpus: Sequence[int] | None = None) -> float:
+    """Return for which share of the time CPUs did not rest, by their kernel; None: all it has."""
+    before, after = (mapping(account, when) for when in ("before", "after"))
+    spent = kernel.cpu_seconds(before, after, number(account, "hertz"))
+    kept = [each for cpu, each in spent.items() if cpus is None or cpu in cpus]
+    total = sum(sum(each.values()) for each in kept)
+    idle = sum(each["idle"] + each["iowait"] for each in kept)
+    return 1 - idle / total if total > 0 else 0.0
 
 
 def _below(below: Below, machine: set[int], here: Mapping[str, Sequence[int]]) -> list[str]:
