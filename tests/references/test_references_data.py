@@ -215,6 +215,8 @@ def test_what_haproxys_makers_stated_says_what_it_stands_beside() -> None:
     assert (facts["xen-ovs"].value, facts["xen-ovs-netback"].value) == (8000, 0.6)
     assert "not emulated" in reference.reading
     assert not reference.tables
+    assert {facts[name].arm for name in facts} - {""} == reference.arms.keys()
+    assert all(fact.setup or fact.none for fact in facts.values()), "why a run has nothing for it"
 
 
 def test_a_fact_says_on_how_many_machines_where_and_with_how_much_data() -> None:
