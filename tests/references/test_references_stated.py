@@ -242,14 +242,16 @@ def test_at_a_glance_stands_what_is_there_and_what_is_empty(
 ) -> None:
     side = set_beside(comparison, load_reference("fayyad2013"))
     drafted = paper_drafts(side, findings(comparison), tuple(told.values()))
-    rows = {row.name: row for row in glance_table(side, drafted).rows}
+    table = glance_table(side, drafted, alike(comparison, side.reference))
+    rows = {row.name: row for row in table.rows}
     assert len(rows) == len(side.reference.exhibits)
     assert all(row.here for row in rows.values())
     assert rows["Table 2"].published == pytest.approx((2.3, 5961.0))
     # The arm `bare-again` is the baseline's twin, and as good as it.
     assert rows["Table 2"].own == pytest.approx((1.0, 3.0))
     assert rows["Table 4"].own is None and rows["Table 4"].here.startswith("empty: this run has no")
-    assert rows["Figure 10"].here == "as Figure 9"
+    kept = "empty: tick kept no series over time in this run"
+    assert (rows["Figure 9"].here, rows["Figure 10"].here) == (kept, f"{kept} (Figure 9)")
     said = next(d.stated for d in drafted if d.exhibit.name == "Table 12")
     assert any("scenario 6 against scenario 5" in line for line in said)
 

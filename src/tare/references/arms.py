@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tare.analysis.comparison import Comparison
+from tare.references.lacking import why_it_did_not_run
 from tare.references.published import PublishedArm, Reference
 from tare.references.scenarios import mapping
 from tare.study.quantities import format_quantity
@@ -34,17 +35,48 @@ def alike(comparison: Comparison, reference: Reference) -> tuple[Like, ...]:
     return tuple(_like(comparison, *each) for each in reference.arms.items())
 
 
+def bare_of(comparison: Comparison, reference: Reference) -> str | None:
+    """Return the arm by which a run's values are divided beside a source's.
+
+    It is the run's arm like the source's bare machine, and its baseline where that is such a one;
+    None where the run has none. Where the source has no bare machine, it is the run's baseline.
+    """
+    if reference.baseline is None:
+        return comparison.baseline
+    found = _found(comparison, reference.arms[reference.baseline])
+    return comparison.baseline if comparison.baseline in found else next(iter(found), None)
+
+
+def _found(comparison: Comparison, published: PublishedArm) -> list[str]:
+    return [arm for arm in _measured(comparison) if stands_for(_spec(comparison, arm), published)]
+
+
 def _like(comparison: Comparison, name: str, published: PublishedArm) -> Like:
-    found = [arm for arm in _measured(comparison) if stands_for(_spec(comparison, arm), published)]
+    found = _found(comparison, published)
     own = tuple(arm for arm in found if not _spec(comparison, arm).get("twin_of"))
     if own:
         return Like(name, published.label, own, "")
+    if left := _left(comparison, published):
+        return Like(name, published.label, (), left)
     if published.none:
         return Like(name, published.label, (), published.none)
     wanted = " or ".join(
         ", ".join(f"{k}: {_told(v)}" for k, v in each.items()) for each in published.stands
     )
     return Like(name, published.label, (), f"this run has no arm with {wanted}" if wanted else "")
+
+
+def _left(comparison: Comparison, published: PublishedArm) -> str:
+    """Return why those arms of the study were not measured that are like it; empty: it has none."""
+    named = dict.fromkeys(
+        str(arm) for run in comparison.runs for arm in mapping(run.study.get("arms"))
+    )
+    reasons: dict[str, list[str]] = {}
+    for arm in named:
+        if stands_for(_spec(comparison, arm), published):
+            why = why_it_did_not_run(comparison.runs, arm) or "nothing of it counts"
+            reasons.setdefault(why, []).append(arm)
+    return "; ".join(f"this run's {', '.join(arms)}: {why}" for why, arms in reasons.items())
 
 
 def _measured(comparison: Comparison) -> Iterator[str]:

@@ -14,6 +14,7 @@ from typing import Any
 from tare.analysis.comparison import Comparison
 from tare.analysis.results import ArmSummary, Effect, Key
 from tare.analysis.rundata import RunData
+from tare.references.arms import bare_of
 from tare.references.published import PublishedScenario, PublishedTable, Reference
 from tare.references.scenarios import (
     cpus_of,
@@ -101,7 +102,14 @@ class PairedTable:
 
 @dataclass(frozen=True)
 class SideBySide:
-    """All tables of one reference beside one comparison, whose bare arm is ``baseline``."""
+    """All tables of one reference beside one comparison.
+
+    Args:
+        reference: The source.
+        tables: Its tables, each with what the run has for it.
+        baseline: The run's arm that its values are divided by; empty where it has none like the
+            source's.
+    """
 
     reference: Reference
     tables: tuple[PairedTable, ...]
@@ -116,7 +124,7 @@ class SideBySide:
 def set_beside(comparison: Comparison, reference: Reference) -> SideBySide:
     """Return the tables of ``reference``, each with what the compared runs have for it."""
     tables = tuple(_paired(comparison, reference, table) for table in reference.tables)
-    return SideBySide(reference, tables, comparison.baseline)
+    return SideBySide(reference, tables, bare_of(comparison, reference) or "")
 
 
 def _paired(comparison: Comparison, reference: Reference, table: PublishedTable) -> PairedTable:
@@ -127,7 +135,8 @@ def _paired(comparison: Comparison, reference: Reference, table: PublishedTable)
         for column in table.columns
     )
     published = _published_rows(reference, table)
-    own, words = _own_rows(comparison, table, keys, _alone(comparison, reference, scenario))
+    bare = bare_of(comparison, reference)
+    own, words = _own_rows(comparison, table, keys, bare, _alone(comparison, reference, scenario))
     notes = [table.remark] if table.remark else []
     notes += [f"No value of {reference.arms[arm].label}: {why}." for arm, why in table.lost.items()]
     if own and scenario is not None:
@@ -239,36 +248,44 @@ def _own_rows(
     comparison: Comparison,
     table: PublishedTable,
     keys: Sequence[Key | None],
+    bare: str | None,
     alone: str | None,
 ) -> tuple[list[Row], list[str]]:
     """Return the run's rows, and what must be said of the bare machine that they divide by."""
-    baseline = comparison.baseline
     bare_keys, rows, words = keys, [], []
-    if alone is not None:
+    if bare is None:
+        words.append(
+            "This run has no bare machine like the source's, so its values stand without ratios."
+        )
+    elif alone is not None:
         quiet = tuple(
             measured_key(comparison, table.workload, table.metric, alone, column)
             for column in table.columns
         )
-        bare = _own_row(comparison, baseline, quiet, quiet)
-        if bare is not None:
-            rows.append(replace(bare, label=f"{baseline}, without neighbours"))
+        own = _own_row(comparison, bare, quiet, bare, quiet)
+        if own is not None:
+            rows.append(replace(own, label=f"{bare}, without neighbours"))
             bare_keys = quiet
             words.append(
-                f"Ratios divide by {baseline} without neighbours, here of scenario {alone}, as the "
+                f"Ratios divide by {bare} without neighbours, here of scenario {alone}, as the "
                 "source does."
             )
         else:
             words.append(
-                f"This run has no {baseline} without neighbours, by which the source divides: its "
-                f"ratios divide by {baseline} with them, and are smaller for it."
+                f"This run has no {bare} without neighbours, by which the source divides: its "
+                f"ratios divide by {bare} with them, and are smaller for it."
             )
-    found = (_own_row(comparison, arm, keys, bare_keys) for arm in comparison.arms)
+    found = (_own_row(comparison, arm, keys, bare, bare_keys) for arm in comparison.arms)
     rows += [row for row in found if row is not None]
     return (rows, words) if any(row.scenario != alone for row in rows) else ([], [])
 
 
 def _own_row(
-    comparison: Comparison, arm: str, keys: Sequence[Key | None], bare_keys: Sequence[Key | None]
+    comparison: Comparison,
+    arm: str,
+    keys: Sequence[Key | None],
+    bare: str | None,
+    bare_keys: Sequence[Key | None],
 ) -> Row | None:
     summaries = {(summary.key, summary.arm): summary for summary in comparison.summaries}
     effects = {(e.key, e.arm): e for e in (*comparison.aa, *comparison.effects)}
@@ -278,11 +295,11 @@ def _own_row(
         if key is None or own is None:
             values.append(None)
             continue
-        bare = summaries.get((bare_key, comparison.baseline)) if bare_key is not None else None
+        base = summaries.get((bare_key, bare)) if bare_key is not None and bare else None
         effect = effects.get((key, arm))
-        if effect is not None and effect.baseline != comparison.baseline:
+        if effect is not None and effect.baseline != bare:
             effect = None
-        values.append(_own(own, bare, effect))
+        values.append(_own(own, base, effect))
     scenario = next((key.scenario for key in keys if key is not None), "")
     emulated = any(value.summary.emulated for value in values if value and value.summary)
     return Row(False, arm, arm, emulated, tuple(values), scenario) if any(values) else None

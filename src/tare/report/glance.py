@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from tare.analysis.formatting import format_quantity
 from tare.references.arms import Like
-from tare.references.pairing import PairedTable, SideBySide
+from tare.references.pairing import PairedTable, Row, SideBySide
 from tare.report.paper import PaperDraft
+from tare.report.published import as_printed
 from tare.report.tables import Column, Table
 from tare.report.words import NONE, joined, ratio
 
@@ -23,6 +25,7 @@ class Glance:
         shows: What it shows.
         published: The least and the greatest of its values against its own bare machine.
         own: The same of the run; None without.
+        alike: Machines that are like one another, the source's and then the run's.
         here: What stands for it, or why nothing does.
     """
 
@@ -30,11 +33,20 @@ class Glance:
     shows: str
     published: Range | None
     own: Range | None
+    alike: tuple[str, ...]
     here: str
 
 
-def glance_table(side: SideBySide, drafted: Sequence[PaperDraft]) -> Table[Glance]:
-    """Return one row a table or figure, in the source's order."""
+def glance_table(
+    side: SideBySide, drafted: Sequence[PaperDraft], likes: Sequence[Like]
+) -> Table[Glance]:
+    """Return one row a table or figure, in the source's order.
+
+    Args:
+        side: Published and own values.
+        drafted: What stands for each.
+        likes: The run's arms that are like the source's.
+    """
     by_name = {
         draft.exhibit.name: one
         for draft in drafted
@@ -52,9 +64,15 @@ def glance_table(side: SideBySide, drafted: Sequence[PaperDraft]) -> Table[Glanc
         Column("own_low", lambda row: row.own[0] if row.own else None),
         Column("own_high", lambda row: row.own[1] if row.own else None),
         Column("own", lambda row: _range(row.own), "This run ÷ its bare", numeric=True),
+        Column(
+            "alike",
+            lambda row: "; ".join(row.alike),
+            "Machine by machine",
+            lambda row: "; ".join(row.alike) or NONE,
+        ),
         Column("here", lambda row: row.here, "Here"),
     )
-    rows = tuple(_glance(side, draft, by_name.get(draft.exhibit.name)) for draft in drafted)
+    rows = tuple(_glance(side, draft, by_name.get(draft.exhibit.name), likes) for draft in drafted)
     reference = side.reference.reference
     return Table(f"paper-{reference}", f"{reference} at a glance", columns, rows)
 
@@ -66,13 +84,49 @@ def _range(ends: Range | None) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _glance(side: SideBySide, draft: PaperDraft, one: PairedTable | None) -> Glance:
+def _glance(
+    side: SideBySide, draft: PaperDraft, one: PairedTable | None, likes: Sequence[Like]
+) -> Glance:
     published = own = None
+    alike: tuple[str, ...] = ()
     if one is not None:
         published = _ends(side, one, published=True)
         own = _ends(side, one, published=False)
+        alike = tuple(_alike(side, one, likes))
     shows = draft.exhibit.shows or draft.caption.partition(": ")[2]
-    return Glance(draft.exhibit.name, shows, published, own, _here(draft))
+    return Glance(draft.exhibit.name, shows, published, own, alike, _here(draft))
+
+
+def _alike(side: SideBySide, one: PairedTable, likes: Sequence[Like]) -> Iterator[str]:
+    """Yield each of the source's machines but the bare one, with the run's that are like it.
+
+    Ratios to the own bare machine where both have them, else the values themselves.
+    """
+    printed = {row.arm: row for row in one.rows if row.published}
+    # The last of an arm is the one in the table's own scenario.
+    own = {row.arm: row for row in one.rows if not row.published}
+    for like in likes:
+        found = [own[arm] for arm in like.own if arm in own]
+        if like.arm == side.reference.baseline or like.arm not in printed or not found:
+            continue
+        rows = (printed[like.arm], *found)
+        divided = all(value.ratio is not None for row in rows for value in row.values if value)
+        said = [_told(one, row, divided=divided) for row in rows]
+        yield f"{like.label}, published: {said[0]}; here " + ", ".join(
+            f"{row.label}: {text}" for row, text in zip(found, said[1:], strict=True)
+        )
+
+
+def _told(one: PairedTable, row: Row, *, divided: bool) -> str:
+    """Return a row's ratios to its own bare machine, or its values."""
+    if divided:
+        known = [value.ratio for value in row.values if value and value.ratio is not None]
+        return _range((min(known), max(known)))
+    unit = one.table.unit
+    values = (value.value for value in row.values if value)
+    if row.published:
+        return " and ".join(as_printed(value, unit) for value in values)
+    return " and ".join(format_quantity(value, unit) for value in values)
 
 
 def _ends(side: SideBySide, one: PairedTable, *, published: bool) -> Range | None:

@@ -12,11 +12,10 @@ from tare.analysis.course import QUIET, PhaseEffect
 from tare.analysis.formatting import format_quantity
 from tare.analysis.kernels import tick_rates
 from tare.analysis.monitoring import Monitor
-from tare.analysis.results import ArmSummary, Key
+from tare.analysis.results import Key
 from tare.analysis.series_data import SeriesSummary
-from tare.analysis.statistics.logratio import error_of_mean
 from tare.references.exhibits import Exhibit
-from tare.references.pairing import PairedTable, SideBySide, measured_keys, samples_of, shown_value
+from tare.references.pairing import PairedTable, SideBySide, measured_keys, samples_of
 from tare.references.scenarios import matching, skipped_in, unlike
 from tare.references.stated import Stated
 from tare.report.drawing import Drawn, Noted
@@ -25,13 +24,15 @@ from tare.report.figures.series import scatter_figure
 from tare.report.leads import Leads
 from tare.report.long_series import Pooled, blocks_of, emulated_arms
 from tare.report.palette import Look
+from tare.report.paper_empty import arms_without, why_unfilled
 from tare.report.paper_jobs import NOTE as JOBS_NOTE
 from tare.report.paper_jobs import bars_of, counters_of
+from tare.report.paper_values import values_table
 from tare.report.published import published_table
 from tare.report.stated import statement
 from tare.report.svg import legible
 from tare.report.tables import Column, Shown, Table
-from tare.report.words import NONE, Names, Part, counted, joined, marked, metric_name, slug
+from tare.report.words import NONE, Part, joined, marked, slug
 
 SAMPLES_NOTE = (
     "Each bar spans the least and the greatest sample of a stretch of time; of each arm, the boot "
@@ -100,14 +101,6 @@ class PaperItem:
 
 
 @dataclass(frozen=True)
-class ValueRow:
-    """One metric of a run: every arm's value with its interval."""
-
-    key: Key
-    summaries: Mapping[str, ArmSummary]
-
-
-@dataclass(frozen=True)
 class RunFindings:
     """What papers' pages take from one run: nothing is read or computed twice.
 
@@ -138,13 +131,14 @@ def paper_drafts(
         run: What else the run has.
         told: What the source's text states; each stands with the tables and figures it is of.
     """
-    return tuple(
-        replace(
-            _draft(side, run, exhibit),
+    drafts: dict[str, PaperDraft] = {}
+    for exhibit in side.reference.exhibits:
+        same = drafts.get(f"Figure {exhibit.like}") if exhibit.like else None
+        drafts[exhibit.name] = replace(
+            _draft(side, run, exhibit, same),
             stated=tuple(statement(each) for each in told if exhibit.name in each.fact.of),
         )
-        for exhibit in side.reference.exhibits
-    )
+    return tuple(drafts.values())
 
 
 def paper_items(
@@ -173,17 +167,22 @@ def _id(side: SideBySide, name: str) -> str:
     return slug(f"{side.reference.reference} {name}")
 
 
-def _draft(side: SideBySide, run: RunFindings, exhibit: Exhibit) -> PaperDraft:
+def _draft(
+    side: SideBySide, run: RunFindings, exhibit: Exhibit, same: PaperDraft | None
+) -> PaperDraft:
+    """Return what stands for an exhibit; ``same`` is the figure that shows it too, if one does."""
     written = next((one for one in side.tables if one.table.is_shown_by(exhibit)), None)
     if written is not None:
-        return _written(side, exhibit, written)
+        return _written(side, run.comparison, exhibit, written)
     section = f" (section {exhibit.section})" if exhibit.section else ""
     plain = PaperDraft(exhibit, f"{exhibit.shows}{section}", notes=_remarks(exhibit))
     if exhibit.none:
         return replace(plain, empty=exhibit.none)
-    if exhibit.like:
-        same = f"Figure {exhibit.like}"
-        return replace(plain, above=Elsewhere(_id(side, same), same))
+    if same is not None:
+        name = same.exhibit.name
+        if same.empty:
+            return replace(plain, empty=f"{same.empty} ({name})")
+        return replace(plain, above=Elsewhere(_id(side, name), name))
     if exhibit.view in ("course", "phases"):
         return _phases(side, run, plain)
     if exhibit.view in ("bars", "counters", "job-phases"):
@@ -198,8 +197,9 @@ def _draft(side: SideBySide, run: RunFindings, exhibit: Exhibit) -> PaperDraft:
         where = f" in {scenario}: {why}" if why else ""
         return replace(plain, empty=_unmeasured(exhibit) + where)
     if exhibit.view == "values":
-        table = _values_table(side, run.comparison, exhibit, keys)
-        return replace(plain, table=table.shown(), whole=table)
+        table = values_table(side, run.comparison, exhibit, keys)
+        notes = (*plain.notes, *arms_without(run.comparison, keys))
+        return replace(plain, table=table.shown(), whole=table, notes=notes)
     return _samples(side, run, plain, keys)
 
 
@@ -216,7 +216,8 @@ def _jobs(side: SideBySide, run: RunFindings, plain: PaperDraft) -> PaperDraft:
     )
     shown = made.table.shown() if made.table else None
     said = replace(plain, figure=made.figure, note=JOBS_NOTE, empty=made.empty)
-    return replace(said, table=shown, whole=made.table)
+    notes = (*plain.notes, *([made.left_out] if made.left_out else []))
+    return replace(said, table=shown, whole=made.table, notes=notes)
 
 
 def _measured(comparison: Comparison) -> Iterator[Key]:
@@ -227,16 +228,13 @@ def _remarks(exhibit: Exhibit) -> tuple[str, ...]:
     return (exhibit.remark,) if exhibit.remark else ()
 
 
-def _written(side: SideBySide, exhibit: Exhibit, one: PairedTable) -> PaperDraft:
-    empty = ""
-    if not one.has_own:
-        empty = f"this run has no {one.table.workload} " + (
-            f"in a scenario like {one.table.scenario}"
-            if one.table.scenario
-            else "to set beside it: it belongs to no scenario of the source"
-        )
+def _written(
+    side: SideBySide, comparison: Comparison, exhibit: Exhibit, one: PairedTable
+) -> PaperDraft:
     table = published_table(side, one)
-    return PaperDraft(exhibit, table.caption, table=table.shown(), notes=one.notes, empty=empty)
+    lacking = arms_without(comparison, filter(None, one.keys)) if one.has_own else ()
+    notes, empty = (*one.notes, *lacking), why_unfilled(comparison, one)
+    return PaperDraft(exhibit, table.caption, table=table.shown(), notes=notes, empty=empty)
 
 
 def _scenario(side: SideBySide, comparison: Comparison, exhibit: Exhibit) -> str | None:
@@ -305,54 +303,6 @@ def _over_time(
     rates = tick_rates(run.comparison.runs)
     narrowed = {arm: close_up(each, exhibit.span, rates.get(arm)) for arm, each in found.items()}
     return {arm: each for arm, each in narrowed.items() if each is not None}
-
-
-def _values_table(
-    side: SideBySide, comparison: Comparison, exhibit: Exhibit, keys: Sequence[Key]
-) -> Table[ValueRow]:
-    """Return each metric's mean over blocks with the source's E = t(α/2)·s/√n, arm by arm."""
-    by_key: dict[Key, dict[str, ArmSummary]] = {key: {} for key in keys}
-    for summary in comparison.summaries:
-        if summary.key in by_key:
-            by_key[summary.key][summary.arm] = summary
-    names = Names(map(Part.of, keys))
-
-    def what(row: ValueRow) -> str:
-        return f"{names.name(Part.of(row.key))}: {metric_name(row.key.metric)}"
-
-    columns: list[Column[ValueRow]] = [Column("what", what, "Test")]
-    emulated = emulated_arms(comparison)
-    for arm in comparison.arms:
-        if any(arm in found for found in by_key.values()):
-            columns.append(_arm_column(arm, marked(arm, arm in emulated), exhibit.confidence))
-    level = f"{100 * exhibit.confidence:g} %"
-    caption = (
-        f"{exhibit.shows}: mean over {counted(comparison.blocks, 'block')} ± the half-width of its "
-        f"{level} interval by Student’s t; of maxima the longest of all"
-    )
-    rows = tuple(ValueRow(key, found) for key, found in by_key.items())
-    name = exhibit.stem(side.reference.reference)
-    return Table(name, caption, tuple(columns), rows)
-
-
-def _arm_column(arm: str, title: str, confidence: float) -> Column[ValueRow]:
-    def value(row: ValueRow) -> float | None:
-        summary = row.summaries.get(arm)
-        if summary is None:
-            return None
-        return shown_value(summary) if summary.kind == "maximum" else summary.mean
-
-    def text(row: ValueRow) -> str:
-        found, summary = value(row), row.summaries.get(arm)
-        if found is None or summary is None:
-            return NONE
-        shown = format_quantity(found, summary.unit)
-        if summary.kind == "maximum" or len(summary.blocks) < 2:
-            return shown
-        error = error_of_mean([block.value for block in summary.blocks], confidence)
-        return f"{shown} ± {format_quantity(error, summary.unit)}"
-
-    return Column(slug(arm), value, title, text, numeric=True)
 
 
 def _phases(side: SideBySide, run: RunFindings, plain: PaperDraft) -> PaperDraft:

@@ -63,7 +63,7 @@ class Sources:
             if told:
                 yield stated_table(side.reference, told)
             if paper:
-                yield glance_table(side, paper)
+                yield glance_table(side, paper, likes)
                 yield arms_table(side.reference.reference, likes)
 
     def _each(
@@ -79,7 +79,7 @@ class Sources:
                 paper_items(side, paper, drawn),
                 facts=stated_table(side.reference, told) if told else None,
                 arms=arms_table(side.reference.reference, likes),
-                glance=glance_table(side, paper) if paper else None,
+                glance=glance_table(side, paper, likes) if paper else None,
             )
             for side, told, likes, paper in self._each()
         ]

@@ -1,0 +1,63 @@
+"""Why an arm of a run has no value where a source, or another arm of the run, has one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+from tare.analysis.rundata import RunData
+
+
+def why_it_did_not_run(runs: Iterable[RunData], arm: str) -> str:
+    """Return why nothing of an arm was measured, in words; empty where something was tried."""
+    reasons = dict.fromkeys(
+        reason for run in runs for reason in (*_skipped_whole(run, arm), *_unusable(run, arm))
+    )
+    return next(iter(reasons), "")
+
+
+def why_no_value(
+    runs: Sequence[RunData], arm: str, scenario: str, workloads: Collection[str]
+) -> str:
+    """Return why an arm has no value that counts, in words; empty where nobody knows why.
+
+    Args:
+        runs: The runs.
+        arm: An arm of theirs.
+        scenario: The scenario that others have a value in.
+        workloads: The study's names of what others were asked for there.
+    """
+    if whole := why_it_did_not_run(runs, arm):
+        return whole
+    for run in runs:
+        for part in run.skipped:
+            there = part.scenario in (None, scenario)
+            if part.arm == arm and there and part.workload in (None, *workloads):
+                return part.reason
+    return _why_no_cell_counts(runs, arm, scenario, workloads)
+
+
+def _skipped_whole(run: RunData, arm: str) -> Iterator[str]:
+    for part in run.skipped:
+        if part.arm == arm and part.scenario is None and part.workload is None:
+            yield part.reason
+
+
+def _unusable(run: RunData, arm: str) -> Iterator[str]:
+    return (each.reason for each in run.platforms if each.arm == arm and not each.usable)
+
+
+def _why_no_cell_counts(
+    runs: Iterable[RunData], arm: str, scenario: str, workloads: Collection[str]
+) -> str:
+    tried = [
+        cell
+        for run in runs
+        for cell in run.cells
+        if cell.arm == arm and cell.scenario == scenario and cell.workload in workloads
+    ]
+    lost = Counter((cell.status, cell.reason) for cell in tried if cell.status != "ok")
+    if not lost or any(cell.status == "ok" for cell in tried):
+        return ""
+    (status, reason), _ = lost.most_common(1)[0]
+    return f"all its cells there were lost, {status} as {reason.rstrip('.')}"

@@ -1,0 +1,59 @@
+"""Why a part of a paper's page stays empty: a whole table of it, or what one arm has in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from tare.analysis.comparison import Comparison
+from tare.analysis.results import Key
+from tare.references.lacking import why_no_value
+from tare.references.pairing import PairedTable
+from tare.references.scenarios import skipped_in
+from tare.report.words import joined
+
+
+def why_unfilled(comparison: Comparison, one: PairedTable) -> str:
+    """Return why a table of the source has no row of the run; empty where it has one."""
+    if one.has_own:
+        return ""
+    said = f"this run has no {one.table.workload} "
+    if not one.table.scenario:
+        return f"{said}to set beside it: it belongs to no scenario of the source"
+    said += f"in a scenario like {one.table.scenario}"
+    why = skipped_in(comparison.runs, one.matched) if one.matched else ""
+    return f"{said}; {one.matched}: {why}" if why else said
+
+
+def arms_without(comparison: Comparison, keys: Iterable[Key]) -> tuple[str, ...]:
+    """Return which arms lack values that others have, and why, one sentence for each reason.
+
+    Arms of which nothing was measured at all are told of where the source's arms are.
+
+    Args:
+        comparison: The runs, compared.
+        keys: What some arm has a value of.
+    """
+    found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    wanted = list(dict.fromkeys(keys))
+    having = {(summary.key, summary.arm) for summary in comparison.summaries}
+    for arm in comparison.arms:
+        lacking = [key for key in wanted if (key, arm) not in having]
+        for why, labels in _reasons(comparison, arm, lacking):
+            whole = len(lacking) == len(wanted) and len(labels) == len({k.workload for k in wanted})
+            found.setdefault((why, () if whole else labels), []).append(arm)
+    return tuple(
+        f"No value of {joined(arms)}{f' for {joined(labels)}' if labels else ''}: {why}."
+        for (why, labels), arms in found.items()
+    )
+
+
+def _reasons(
+    comparison: Comparison, arm: str, lacking: Iterable[Key]
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield each reason with the workloads that it is of."""
+    places = dict.fromkeys((key.scenario, key.workload) for key in lacking)
+    found: dict[str, dict[str, None]] = {}
+    for scenario, workload in places:
+        if why := why_no_value(comparison.runs, arm, scenario, (workload,)):
+            found.setdefault(why.rstrip("."), {})[workload] = None
+    return ((why, tuple(labels)) for why, labels in found.items())
