@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from tare.workloads.network.proxy import kernel_text as kernel
 from tare.workloads.network.proxy import preparation
+from tare.workloads.network.proxy.summary import summed
+from workloads.proxy_accounts import told as proxied
 
 BEFORE = """\
             CPU0       CPU1
@@ -46,6 +48,22 @@ def test_the_record_says_what_was_lost_and_where_interrupts_went() -> None:
     assert machine["ports"] == {"count": 64_512, "lasting_per_s": 64_512 / 60}
     assert origin["settings"]["/proc/sys/net/core/somaxconn"] == "4096"
     assert "settings" not in machine
+
+
+def test_where_the_host_chooses_its_frequency_the_record_says_how() -> None:
+    told = preparation.prepared({"host": account(0, **{kernel.GOVERNOR: "powersave\n"})}, {})
+    assert told["host"]["governor"] == "powersave"
+
+
+def test_the_queues_of_the_machines_own_interface_are_recorded_whatever_its_name() -> None:
+    told = proxied(interface="tare-1")
+    queues = "/sys/class/net/tare-1/queues/rx-0/rps_cpus"
+    told["accounts"]["machine"]["after"][queues] = "3\n"
+    for when in ("before", "after"):
+        texts = told["accounts"]["machine"][when]
+        texts[kernel.DEVICES] = texts[kernel.DEVICES].replace("eth0", "tare-1")
+    assert summed(told)["settings"][queues] == "3\n"
+    assert queues.replace("tare-1", kernel.OWN) in kernel.FILES
 
 
 def test_a_kernel_that_tells_nothing_has_nothing_in_the_record() -> None:

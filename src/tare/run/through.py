@@ -214,7 +214,9 @@ class _Course:
         """Carry out the stage that counts, and take down who uses the CPUs meanwhile."""
         between, subject = self.between, self.between.subject
         after_s, seconds = window
-        asked = {"after_s": after_s, "seconds": seconds, "files": list(self.through.files)}
+        own = between.network.interface_of(subject.name)
+        files = [path.replace("{interface}", own) for path in self.through.files]
+        asked = {"after_s": after_s, "seconds": seconds, "files": files}
         inside = {**asked, "tasks": False, "ask": dict(self.through.ask)}
         limit_s = seconds + after_s + STOP_S
         threads = await subject.threads()

@@ -107,7 +107,8 @@ class Through:
         ask: A socket of the server in the machine, and what it is asked about itself.
         server: The name of that server's processes.
         version: What a program in the machine is asked for its own version and build.
-        files: Of the kernel's, what an account keeps.
+        files: Of the kernel's, what an account keeps; ``{interface}`` in a path stands for the
+            machine's own.
         outside_files: The same at the client and at the origin.
         summed: Returns the cell's result from all that the agents told.
         origin_addresses: Under how many addresses the origin is asked.

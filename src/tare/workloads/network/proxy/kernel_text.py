@@ -9,6 +9,9 @@ TABLES = (SNMP, NETSTAT)
 DEVICES, SOCKETS = "/proc/net/dev", "/proc/net/sockstat"
 TRACKED = "/proc/net/stat/nf_conntrack"
 PORTS = "/proc/sys/net/ipv4/ip_local_port_range"
+GOVERNOR = "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"
+OWN = "{interface}"
+"""Stands in paths for the interface that the machine itself has."""
 SETTINGS = (
     PORTS,
     "/proc/sys/net/core/somaxconn",
@@ -17,9 +20,9 @@ SETTINGS = (
     "/proc/sys/net/netfilter/nf_conntrack_count",
     "/proc/sys/net/ipv4/tcp_max_syn_backlog",
     "/proc/sys/net/ipv4/tcp_max_tw_buckets",
-    *(f"/sys/class/net/eth0/queues/rx-{queue}/rps_cpus" for queue in range(4)),
-    *(f"/sys/class/net/eth0/queues/tx-{queue}/xps_cpus" for queue in range(4)),
-    "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+    *(f"/sys/class/net/{OWN}/queues/rx-{queue}/rps_cpus" for queue in range(4)),
+    *(f"/sys/class/net/{OWN}/queues/tx-{queue}/xps_cpus" for queue in range(4)),
+    GOVERNOR,
 )
 INTERRUPTS = "/proc/interrupts"
 FILES = (STAT, SNMP, NETSTAT, DEVICES, SOCKETS, TRACKED, INTERRUPTS, *SETTINGS)

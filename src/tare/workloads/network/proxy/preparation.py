@@ -54,6 +54,8 @@ def prepared(accounts: Mapping[str, Any], offloads: Mapping[str, Any]) -> dict[s
         )
         if interrupts:
             facts["interrupts"] = interrupts
+        if governor := after.get(kernel.GOVERNOR, "").strip():
+            facts["governor"] = governor
         if role in offloads:
             facts["settings"] = {
                 path: after[path]

@@ -65,6 +65,7 @@ def _summed(told: Mapping[str, Any], asked: ProxyParameters | None) -> dict[str,
     network = dict(told.get("network", {}))
     faults = faults_of(stages, machine, kernel_counts, network)
     origins = list(told.get("origins", ()))
+    own = str(told["interface"])
     preparation = prepared(told["accounts"], told.get("offloads", {}))
     return {
         "stages": dict(stages),
@@ -72,7 +73,7 @@ def _summed(told: Mapping[str, Any], asked: ProxyParameters | None) -> dict[str,
         **({} if straight is None else {"straight_per_s": straight}),
         "account": _told(found),
         "limits": limited,
-        "packets": packets(machine, str(told["interface"])),
+        "packets": packets(machine, own),
         "host_cost": {} if limited else _cost(told, found, rate),
         **{path: [[tried, reached] for tried, reached in rates[path].items()] for path in rates},
         "errors": {name: dict(stage.get("errors", {})) for name, stage in stages.items()},
@@ -85,7 +86,8 @@ def _summed(told: Mapping[str, Any], asked: ProxyParameters | None) -> dict[str,
         "outside": {role: list(cpus) for role, cpus in told["outside"].items()},
         "settings": {
             path: machine["after"][path]
-            for path in (*kernel.SETTINGS, kernel.SOCKETS)
+            for name in (*kernel.SETTINGS, kernel.SOCKETS)
+            for path in [name.replace(kernel.OWN, own)]
             if path in machine["after"]
         },
         "kernel": kernel_counts,
