@@ -204,6 +204,18 @@ def test_a_guests_threads_are_its_vcpus_its_hypervisor_and_its_devices() -> None
     assert strangers == {"vhost-77": 9.0}
 
 
+def test_a_switch_that_tare_started_is_the_switch_in_all_its_threads_and_not_tare_itself() -> None:
+    named = (("ovs-vswitchd", 4.0), ("handler7", 1.0), ("revalidator8", 0.5), ("urcu2", 0.25))
+    tasks = [
+        Task(70, 70 + number, "ovs-vswitchd", name, 0, 1, 0, seconds)
+        for number, (name, seconds) in enumerate(named)
+    ]
+    tasks.append(Task(80, 80, "ovsdb-server", "ovsdb-server", 0, 1, 0, 0.125))
+    owned, strangers = used(tasks, Owners(tare=frozenset({5})), {70: 5, 80: 5})
+    assert owned == pytest.approx({SWITCH: 5.75, "Tare itself": 0.125})
+    assert strangers == {}
+
+
 def test_under_xen_all_cpus_of_the_computer_have_an_owner_and_not_dom0s_alone() -> None:
     found = account_of(under_xen())
     # Of 40 s. Interrupts of dom0's that no thread had are left: 13 s less 12 s.

@@ -132,6 +132,9 @@ def used(
         if who == MACHINE:
             for part, seconds in _machines(task, owners):
                 owned[part] = owned.get(part, 0.0) + seconds
+        elif task.process == SWITCH:
+            # Tare has started the batch's, whose work is none of Tare's own.
+            owned[SWITCH] = owned.get(SWITCH, 0.0) + task.run_s
         elif who or (who := _kernels(task, owners)):
             owned[who] = owned.get(who, 0.0) + task.run_s
         else:
