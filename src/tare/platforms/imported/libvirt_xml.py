@@ -5,16 +5,19 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 
-from tare.platforms.imported.model import Found
+from tare.platforms.imported.libvirt_devices import read_devices
+from tare.platforms.imported.model import CPU_OF_QEMU, Found
 from tare.platforms.imported.numbers import UNITS, bytes_of, whole
 
-IGNORED = frozenset({"uuid", "title", "description", "metadata", "currentMemory", "resource"})
+IGNORED = frozenset(
+    {
+        *("uuid", "title", "description", "metadata", "resource"),
+        # A disk's own `iothread` says that it has one.
+        *("iothreads", "iothreadids"),
+    }
+)
 """What says nothing of how the machine performs, or the same as another part."""
 ENDS = frozenset({"on_poweroff", "on_reboot", "on_crash", "pm", "seclabel", "genid"})
-PLAIN_DEVICES = frozenset(
-    {"emulator", "controller", "serial", "console", "channel", "input", "graphics", "video"}
-)
-"""Devices that every desktop's machine has, and no workload of Tare's touches."""
 
 
 def read_domain(root: ET.Element) -> Found:
@@ -30,17 +33,32 @@ def read_domain(root: ET.Element) -> Found:
         found.options["accelerator"] = kinds[kind]
     else:
         found.leave(f"type {kind}")
+    if (arch := _arch(root)) not in ("", "x86_64", "i686"):
+        found.leave(f"processors of the kind {arch}", "Tare's machines have x86-64")
+    # What QEMU does where nothing is said.
+    found.options |= {"machine": "pc", "cpu": CPU_OF_QEMU}
     # The mainboard decides what a bus means.
     if (board := root.find("os/type")) is not None and board.get("machine"):
         found.board(str(board.get("machine")))
-    for part in root:
+    # So does its memory what a balloon leaves of it.
+    for part in sorted(root, key=lambda part: part.tag != "memory"):
         _PARTS.get(part.tag, _other)(found, part)
     return found
 
 
+def _arch(root: ET.Element) -> str:
+    kind = root.find("os/type")
+    return "" if kind is None else kind.get("arch", "")
+
+
 def _other(found: Found, part: ET.Element) -> None:
     if part.tag not in IGNORED | ENDS:
-        found.leave(f"<{part.tag}>")
+        found.leave(f"<{part.tag.rpartition('}')[2]}>")
+
+
+def _commandline(found: Found, part: ET.Element) -> None:
+    words = (each.get("value", "") for each in part if each.tag.endswith("}arg"))
+    found.leave(f"<qemu:commandline> {' '.join(words)}".rstrip(), "write `extra-args`")
 
 
 def _name(found: Found, part: ET.Element) -> None:
@@ -51,8 +69,20 @@ def _memory(found: Found, part: ET.Element) -> None:
     found.memory = bytes_of(part.text, UNITS.get(part.get("unit", "KiB")))
 
 
+def _balloon(found: Found, part: ET.Element) -> None:
+    """Tell of memory that a balloon takes away: a machine of Tare's has none."""
+    size = bytes_of(part.text, UNITS.get(part.get("unit", "KiB")))
+    if size is not None and size != found.memory:
+        found.leave(
+            f"currentMemory of {size >> 20} MiB", "all of its memory is taken, as without a balloon"
+        )
+
+
 def _vcpu(found: Found, part: ET.Element) -> None:
-    found.vcpus = whole(part.text)
+    most = whole(part.text)
+    found.vcpus = whole(part.get("current")) or most
+    if most is not None and found.vcpus is not None and most > found.vcpus:
+        found.leave(f"vCPUs that may be added, up to {most}", "those that are there are taken")
     if part.get("cpuset"):
         found.leave(f"vCPUs on CPUs {part.get('cpuset')}", "say so in a scenario: `cpus: pinned`")
 
@@ -99,10 +129,12 @@ def _processor(found: Found, part: ET.Element) -> None:
     ]
     if mode == "host-model":
         found.leave("CPU host-model", "the host's own processor is taken")
-    elif mode == "custom" and model:
-        found.options["cpu"] = ",".join([model, *flags])
-    if mode != "custom" and flags:
-        found.options["cpu"] = ",".join(["host" if mode != "maximum" else "max", *flags])
+    if mode != "custom":
+        found.options.pop("cpu", None)
+        if flags:
+            found.options["cpu"] = ",".join(["host" if mode != "maximum" else "max", *flags])
+    elif model or flags:
+        found.options["cpu"] = ",".join([model or CPU_OF_QEMU, *flags])
     for each in part:
         if each.tag not in ("model", "feature", "topology"):
             found.leave(f"<cpu> {each.tag}")
@@ -130,48 +162,11 @@ def _features(found: Found, part: ET.Element) -> None:
             found.leave(f"<features> {each.tag}")
 
 
-def _devices(found: Found, part: ET.Element) -> None:
-    for each in part:
-        if each.tag == "disk" and each.get("device", "disk") == "disk":
-            _disk(found, each)
-        elif each.tag == "interface":
-            model = each.find("model")
-            driver = each.find("driver")
-            found.add_nic(
-                "rtl8139" if model is None else model.get("type", ""),
-                None if driver is None else whole(driver.get("queues")),
-            )
-        elif each.tag == "controller" and each.get("type") == "scsi":
-            if not (controller := each.get("model", "auto")).startswith("virtio"):
-                found.leave(f"disk controller {controller}", "virtio-scsi is taken")
-        elif each.tag not in PLAIN_DEVICES:
-            model_of = each.get("model") or each.get("device") or each.get("type") or ""
-            if (each.tag, model_of) != ("memballoon", "none"):
-                found.leave(f"device {each.tag} {model_of}".rstrip())
-
-
-def _disk(found: Found, disk: ET.Element) -> None:
-    driver, target = disk.find("driver"), disk.find("target")
-    said = {} if driver is None else driver.attrib
-    bus = "ide" if target is None else target.get("bus", "ide")
-    first = found.disks == 0
-    found.add_disk(bus, said.get("cache", ""), said.get("io", ""))
-    if not first:
-        return
-    found.disk_kept_as(said.get("type", "raw"))
-    if queues := whole(said.get("queues")):
-        found.options["disk_queues"] = queues
-    if said.get("iothread"):
-        found.options["iothread"] = True
-    for name in sorted(set(said) - {"name", "type", "cache", "io", "queues", "iothread"}):
-        found.leave(f"disk {name}={said[name]}")
-    if disk.find("iotune") is not None:
-        found.leave("limits of the disk's rate (<iotune>)")
-
-
 _PARTS: dict[str, Callable[[Found, ET.Element], None]] = {
     "name": _name,
     "memory": _memory,
+    "currentMemory": _balloon,
+    "{http://libvirt.org/schemas/domain/qemu/1.0}commandline": _commandline,
     "vcpu": _vcpu,
     "cputune": _tune,
     "memoryBacking": _backing,
@@ -179,5 +174,5 @@ _PARTS: dict[str, Callable[[Found, ET.Element], None]] = {
     "cpu": _processor,
     "os": _system,
     "features": _features,
-    "devices": _devices,
+    "devices": read_devices,
 }

@@ -36,9 +36,18 @@ BUSES = {
     "ide": "ide",
 }
 """QEMU's word for a disk's bus to that of the option `disk-bus`."""
+CACHE_OF_QEMU = "writeback"
+"""How QEMU caches a disk of which nothing is said (qemu-system-x86_64(1), ``-drive cache=``)."""
+CPU_OF_QEMU = "qemu64"
+"""The processor that QEMU's x86 machines have where none is said, under KVM too."""
 _NO_SLUG = re.compile(r"[^a-z0-9._-]+")
 _CACHES = ("none", "writeback", "writethrough", "directsync", "unsafe")
 _AIO = ("threads", "native", "io_uring")
+_BOARDS = (
+    (re.compile(r"pc-q35"), "q35"),
+    # Before QEMU 1.3 the older one's versions were without its chipset's name.
+    (re.compile(r"pc-(?:i440fx|[01]\.\d)"), "pc"),
+)
 _UNPRINTABLE = re.compile(r"[^ -~]+")
 
 
@@ -65,6 +74,7 @@ class Found:
     _nics: int = 0
     _bus: str = ""
     _card: str = ""
+    _scsi: dict[str, Any] = field(default_factory=dict)
 
     def leave(self, what: str, why: str = "") -> None:
         """Note that something is not carried over.
@@ -82,15 +92,8 @@ class Found:
 
     def board(self, word: str) -> None:
         """Take a mainboard's name such as ``pc-q35-7.2``."""
-        known = {"q35": "q35", "pc": "pc"}
-        kind = next(
-            (
-                mine
-                for prefix, mine in (("pc-q35", "q35"), ("pc-i440fx", "pc"))
-                if word.startswith(prefix)
-            ),
-            known.get(word, ""),
-        )
+        known = {"q35": "q35", "pc": "pc", "microvm": "microvm"}
+        kind = next((mine for form, mine in _BOARDS if form.match(word)), known.get(word, ""))
         if not kind:
             self.leave(f"mainboard {word}")
             return
@@ -129,17 +132,20 @@ class Found:
         else:
             self.leave(f"disk format {form}", "raw is taken")
 
-    def add_nic(self, model: str, queues: int | None = None) -> None:
+    def add_nic(self, model: str, queues: int | None = None) -> bool:
         """Take a network interface, as far as Tare's machines have it.
 
         Args:
             model: As QEMU calls it; ``virtio`` for all of its names.
             queues: Its pairs of queues; None: not said.
+
+        Returns:
+            Whether it is the first, of which more may be taken.
         """
         self._nics += 1
         if self._nics > 1:
             self.leave(f"network interface {self._nics} ({model})", "a machine of Tare's has one")
-            return
+            return False
         if model in NICS:
             self._card = NICS[model]
         elif model in OTHER_NICS:
@@ -149,6 +155,19 @@ class Found:
             self.leave(f"network interface {model}", f"Tare has {known}")
         if queues is not None and queues > 1:
             self.options["nic_queues"] = queues
+        return True
+
+    def serve_scsi(self, queues: int | None, thread: bool) -> None:
+        """Take what a controller of virtio-scsi says, in case that the disk is on it.
+
+        Args:
+            queues: How many it has; None: not said.
+            thread: Whether it has a thread of its own.
+        """
+        if queues:
+            self._scsi.setdefault("disk_queues", queues)
+        if thread:
+            self._scsi["iothread"] = True
 
     def bind_memory(self, nodes: str) -> None:
         """Take the NUMA nodes that the memory comes from, as a list such as ``0`` or ``0-1``."""
@@ -159,6 +178,8 @@ class Found:
 
     def settle(self) -> None:
         """Choose the kind of devices by the network card, and the disk's bus beside it."""
+        if self._bus == "scsi":
+            self.options |= self._scsi
         if not self._bus and not self._card:
             if "nic" in self.options:
                 self.options["devices"] = EMULATED

@@ -32,12 +32,42 @@ def read_ovf(root: ET.Element) -> Found:
         found.leave(f"virtual system {_attribute(other, 'id')}", "only the first is taken")
     system = systems[0]
     found.name = _attribute(system, "id")
-    items = [_fields(item) for item in _all(system, "Item", "StorageItem", "EthernetPortItem")]
+    chosen = _configuration(root, found)
+    items = [
+        _fields(item)
+        for item in _all(system, "Item", "StorageItem", "EthernetPortItem")
+        if _counts(item, chosen)
+    ]
     buses = {item.get("InstanceID", ""): _bus(found, item) for item in items}
     for item in items:
         _item(found, item, buses, disks)
+    settings = {
+        _attribute(each, "key"): _attribute(each, "value") for each in _all(system, "Config")
+    }
+    if settings.get("firmware") == "efi":
+        found.leave("UEFI firmware", "the kernel is booted directly")
     found.leave("what it boots", "the kernel of the study is booted")
     return found
+
+
+def _configuration(root: ET.Element, found: Found) -> str:
+    """Return which of several deployments is taken: the default one, else the first."""
+    several = _all(root, "Configuration")
+    named = [_attribute(each, "id") for each in several]
+    default = (
+        _attribute(each, "id") for each in several if _attribute(each, "default") in ("true", "1")
+    )
+    chosen = next(default, named[0] if named else "")
+    for other in named:
+        if other != chosen:
+            found.leave(f"configuration {other}", f"`{chosen}` is taken")
+    return chosen
+
+
+def _counts(item: ET.Element, chosen: str) -> bool:
+    """Return whether an item is of a deployment; one with a bound is only the end of a range."""
+    named = _attribute(item, "configuration").split()
+    return not _attribute(item, "bound") and (not named or chosen in named)
 
 
 def _item(
@@ -69,6 +99,9 @@ def _bus(found: Found, item: dict[str, str]) -> str:
     kind = item.get("ResourceType", "")
     bus = {IDE: "ide", SCSI: "scsi", SATA: "sata"}.get(kind, "")
     model = item.get("ResourceSubType", "")
+    if "nvme" in model.lower():
+        # VSphere tells of it as of SATA.
+        return "nvme"
     if bus == "scsi":
         if model.lower() not in ("virtualscsi", "virtio-scsi"):
             found.leave(f"disk controller {model}", "Tare has no such emulated controller")

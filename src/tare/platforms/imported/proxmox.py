@@ -18,23 +18,39 @@ IGNORED = frozenset(
         *("boot", "bootdisk", "description", "digest", "meta", "onboot", "ostype", "parent"),
         *("smbios1", "startup", "tags", "template", "vmgenid", "vga", "tablet", "agent", "scsihw"),
         *("lock", "protection", "keyboard", "localtime", "name", "memory", "cores", "sockets"),
-        *("cpu", "machine", "kvm", "hugepages"),
+        *("cpu", "machine", "kvm", "hugepages", "vcpus"),
     }
 )
 """Keys that say nothing of how the machine performs, or that are read by their names below."""
+_NOTHING = frozenset({("balloon", "0"), ("numa", "0"), ("acpi", "1")})
+"""What is so in any case."""
+_UNUSED = re.compile(r"unused\d+")
 INSTEAD = {
     "affinity": "say so in a scenario: `cpus: pinned`",
     "cpulimit": "write `scheduling: {cap: …}`",
     "cpuunits": "write `scheduling: {weight: …}`",
     "args": "write `extra-args`",
 }
+SHOWING = frozenset({"memory", "cores", "sockets", "scsihw", "vmgenid", "smbios1", "bios", "boot"})
+"""Keys of which a VM's configuration has one."""
+CONTAINERS = frozenset({"rootfs", "unprivileged"})
+"""Keys that a container's configuration has alone (pct.conf(5))."""
+PLAIN_CPU = {True: "kvm64", False: "qemu64"}
+"""The processor where none is said, by whether KVM runs it (PVE/QemuServer/CPUConfig.pm)."""
+
+
+def is_configuration(text: str) -> bool:
+    """Return whether a text begins as such a file does."""
+    lines = (line.strip() for line in text.splitlines())
+    first = next((line for line in lines if line and not line.startswith("#")), "")
+    return _LINE.fullmatch(first) is not None
 
 
 def read_proxmox(text: str) -> Found:
     """Return what a configuration says; its snapshots, which follow it, are not read.
 
     Raises:
-        ValueError: A line is none of such a file.
+        ValueError: A line is none of such a file, or it describes no VM.
     """
     said: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), start=1):
@@ -47,14 +63,28 @@ def read_proxmox(text: str) -> Found:
         if parts is None:
             raise ValueError(f"line {number} is no `key: value`")
         said[parts[1]] = parts[2].strip()
+    if CONTAINERS & set(said):
+        raise ValueError("describes a container, which `platform: oci` or `incus` has")
+    if not SHOWING & set(said):
+        raise ValueError("describes no virtual machine")
     found = Found(name=said.get("name", ""))
     # Proxmox has 512 MiB, one core and one socket where nothing is said (qm.conf(5)).
-    found.memory = bytes_of(said.get("memory", "512").partition(",")[0], 1 << 20)
+    memory = pairs(said.get("memory", "512"), "current").get("current", "")
+    found.memory = bytes_of(memory, 1 << 20)
     found.vcpus = (whole(said.get("cores", "1")) or 1) * (whole(said.get("sockets", "1")) or 1)
-    found.options["accelerator"] = "tcg" if said.get("kvm") == "0" else "kvm"
-    board = pairs(said.get("machine", "pc"), "type").get("type", "pc")
-    found.board("pc" if board.startswith("i440fx") else board)
-    _processor(found, said.get("cpu", "x86-64-v2-AES"))
+    if (there := whole(said.get("vcpus"))) and there < found.vcpus:
+        found.leave(
+            f"vCPUs that may be added, up to {found.vcpus}", "those that are there are taken"
+        )
+        found.vcpus = there
+    kvm = said.get("kvm") != "0"
+    found.options["accelerator"] = "kvm" if kvm else "tcg"
+    board = pairs(said.get("machine", "pc"), "type")
+    kind = board.get("type", "pc")
+    found.board("pc" if kind.startswith("i440fx") else kind)
+    for name in sorted(set(board) - {"type"}):
+        found.leave(f"machine {name}={board[name]}")
+    _processor(found, said.get("cpu", PLAIN_CPU[kvm]))
     if "hugepages" in said:
         found.options["hugepages"] = True
         if size := {"2": 2 << 20, "1024": 1 << 30}.get(said["hugepages"]):
@@ -73,41 +103,64 @@ def _processor(found: Found, value: str) -> None:
     said = pairs(value, "cputype")
     model = said.get("cputype", "")
     flags = [flag for flag in said.get("flags", "").split(";") if flag]
-    if model in ("host", "max") and not flags:
-        return
-    if model.startswith("x86-64-v"):
-        # Proxmox's own models; QEMU has none of the name.
-        found.leave(f"CPU {model}", "the host's own processor is taken")
-        return
-    found.options["cpu"] = ",".join([model, *flags])
-    for name in sorted(set(said) - {"cputype", "flags"}):
+    hidden = said.get("hidden") == "1"
+    if hidden:
+        found.options["enlightenments"] = {"kvm": False}
+    for name in sorted(set(said) - {"cputype", "flags"} - ({"hidden"} if hidden else set())):
         found.leave(f"CPU {name}={said[name]}")
+    if model.startswith(("x86-64-v", "custom-")):
+        # Proxmox's own models, and its owner's; QEMU has none of the name.
+        found.leave(f"CPU {','.join([model, *flags])}", "the host's own processor is taken")
+    elif flags or model not in ("host", "max"):
+        found.options["cpu"] = ",".join([model, *flags])
 
 
 def _part(found: Found, key: str, value: str) -> None:
     if match := _DISK.fullmatch(key):
-        said = pairs(value, "volume")
-        if said.get("media") != "cdrom" and said.get("volume") != "none":
-            first = found.disks == 0
-            found.add_disk(
-                match[1],
-                said.get("cache", ""),
-                said.get("aio", ""),
-                _bytes(said.get("size", "")),
-            )
-            if first and said.get("iothread") == "1":
-                found.options["iothread"] = True
-            for name in sorted(each for each in said if each.startswith(("mbps", "iops"))):
-                found.leave(f"disk {name}={said[name]}")
+        _disk(found, match[1], pairs(value, "file"))
     elif _NIC.fullmatch(key):
         said = pairs(value, "model")
         first_pair = next(iter(said.items()), ("", ""))
         model = first_pair[1] if first_pair[0] == "model" else first_pair[0]
-        found.add_nic(model, whole(said.get("queues")))
+        if found.add_nic(model, whole(said.get("queues"))) and "bridge" not in said:
+            # Without a bridge it is QEMU's own network (qm.conf(5)).
+            found.options["network"] = "user"
         if "rate" in said:
             found.leave(f"network rate={said['rate']}")
-    elif key not in IGNORED:
+    elif key not in IGNORED and not _UNUSED.fullmatch(key) and (key, value) not in _NOTHING:
         found.leave(f"{key}: {value}", INSTEAD.get(key, ""))
+
+
+def _disk(found: Found, bus: str, said: dict[str, str]) -> None:
+    volume = said.get("file", "")
+    if said.get("media") == "cdrom" or volume == "none":
+        return
+    first = found.disks == 0
+    # Without a word on it Proxmox goes past the host's page cache, as Tare does.
+    aio = said.get("aio", "io_uring")
+    found.add_disk(bus, said.get("cache", ""), aio, _bytes(said.get("size", "")))
+    if not first:
+        return
+    if "aio" not in said:
+        found.leave(
+            "how QEMU drives the disk is not said",
+            "Proxmox takes io_uring, but `disk-aio: native` on LVM, CIFS and some RBD",
+        )
+    kept = re.search(r"\.([a-z0-9]+)$", volume)
+    found.disk_kept_as(said.get("format", kept[1] if kept else "raw"))
+    if not kept and not volume.startswith("/"):
+        found.leave(
+            f"storage {volume.partition(':')[0]}",
+            "on LVM write `disk-format: lvm`; a file is taken",
+        )
+    if said.get("iothread") == "1":
+        found.options["iothread"] = True
+    if queues := whole(said.get("queues")):
+        found.options["disk_queues"] = queues
+    told = ("mbps", "iops", "discard", "detect_zeroes", "snapshot")
+    for name in sorted(each for each in said if each.startswith(told)):
+        if said[name] not in ("ignore", "0", "off"):
+            found.leave(f"disk {name}={said[name]}")
 
 
 def _bytes(text: str) -> int | None:

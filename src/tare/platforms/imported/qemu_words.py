@@ -8,15 +8,26 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 
-from tare.platforms.imported.model import Found
+from tare.platforms.imported.model import CPU_OF_QEMU, Found
 from tare.platforms.imported.numbers import bytes_of, whole
+from tare.platforms.imported.qemu_disks import (
+    CONTROLLER,
+    FIRMWARE,
+    add_controller,
+    add_device,
+    add_disk,
+    add_drive,
+    is_disk,
+    plain,
+)
 
 SILENT = frozenset(
     {
         *("nodefaults", "no-user-config", "display", "daemonize", "pidfile", "qmp", "mon", "S"),
         *("chardev", "serial", "monitor", "vnc", "nographic", "uuid", "msg", "D", "no-shutdown"),
         *("no-reboot", "parallel", "sandbox", "boot", "vga", "k", "usb", "spice", "netdev"),
-        *("rtc", "no-hpet", "global", "runas", "readconfig"),
+        *("rtc", "no-hpet", "runas", "id", "no-fd-bootchk", "full-screen", "qmp-pretty"),
+        *("enable-fips", "only-migratable", "iscsi"),
     }
 )
 """Options that say nothing of the machine, or belong to what is on its screen."""
@@ -24,24 +35,26 @@ ALONE = frozenset(
     {
         *("nodefaults", "no-user-config", "daemonize", "S", "nographic", "no-shutdown", "usb"),
         *("no-reboot", "no-hpet", "enable-kvm", "no-acpi", "snapshot", "mem-prealloc"),
+        *("no-fd-bootchk", "full-screen", "alt-grab", "ctrl-grab", "no-frame", "no-quit", "sdl"),
+        *("curses", "gtk", "portrait", "win2k-hack", "only-migratable", "enable-fips"),
+        *("preconfig", "singlestep", "xen-attach", "xen-domid-restrict", "async-teardown"),
+        *("enable-sync-profile", "perfmap", "jitdump", "nodefconfig", "no-kvm", "h", "help"),
+        *("version", "no-kvm-irqchip", "no-kvm-pit", "no-kvm-pit-reinjection", "tdf"),
     }
 )
-"""Options without a value."""
-DISKS = {
-    "virtio-blk": "virtio",
-    "virtio-blk-pci": "virtio",
-    "scsi-hd": "scsi",
-    "nvme": "nvme",
-    "ide-hd": "ide",
-}
-NICS = {"virtio-net-pci": "virtio", "virtio-net": "virtio"}
-_PROGRAM = re.compile(r"(?:^|/)(?:qemu-system-[a-z0-9_]+|qemu-kvm|kvm)$")
-_NIC = re.compile(r"(e1000e?|rtl8139|ne2k_pci|pcnet|vmxnet3|tulip|i82\w+|virtio-net(-pci)?)")
+"""Options without a value, of all versions (qemu-options.hx)."""
+MEMORY = 128 << 20
+"""The bytes of memory where nothing is said (qemu-system-x86_64(1), ``-m``)."""
+NICS = {"virtio-net": "virtio"}
+_PROGRAM = re.compile(r"(?:^|/)(?:qemu-system-([a-z0-9_]+)|qemu-kvm|kvm)$")
+_NIC = re.compile(r"(e1000e?|rtl8139|ne2k_pci|pcnet|vmxnet3|tulip|i82\w+|virtio-net)")
 _QUIET = re.compile(
-    r"(isa-serial|virtio-serial(-pci|-device)?|virtserialport|virtconsole|usb-.*|.*vga.*|qxl.*"
-    r"|pcie-root-port|pcie-pci-bridge|virtio-scsi-pci|ahci|ich9-.*|piix.*|VGA|.*-ehci|.*-uhci"
+    r"(isa-serial|virtio-serial|virtserialport|virtconsole|usb-.*|.*vga.*|qxl.*"
+    r"|pcie-root-port|pcie-pci-bridge|pci-bridge|ahci|ich9-.*|piix.*|VGA|.*-ehci|.*-uhci"
     r"|.*xhci|ide-cd|scsi-cd|.*audio|hda-.*|intel-hda)"
 )
+_IMAGE = re.compile(r"[^=]*[./][^=]*")
+"""A disk's image, which stands by itself before or behind all options."""
 _SIZE = re.compile(r"([0-9]{1,15})([kKMGT]?)(i?B)?")
 
 
@@ -58,7 +71,8 @@ def words_of(text: str) -> list[str]:
     """
     if "\0" in text:
         return text.rstrip("\0\n").split("\0")
-    return shlex.split(text.replace("\\\n", " "), comments=False)
+    lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    return shlex.split("\n".join(lines).replace("\\\n", " "), comments=False)
 
 
 def read_words(text: str) -> Found:
@@ -73,23 +87,32 @@ def read_words(text: str) -> Found:
     if first is None:
         raise ValueError("there is no QEMU in it")
     found = Found()
-    found.options["accelerator"] = "tcg"
+    # What QEMU does where nothing is said.
+    found.options |= {"accelerator": "tcg", "machine": "pc", "cpu": CPU_OF_QEMU}
+    found.vcpus, found.memory = 1, MEMORY
+    program = _PROGRAM.search(words[first])
+    if program is not None and program[1] not in (None, "x86_64", "i386"):
+        found.leave(f"processors of the kind {program[1]}", "Tare's machines have x86-64")
     backends: dict[str, dict[str, str]] = {}
-    queues = _queues_of(words)
+    netdevs = _netdevs(words)
     rest = iter(words[first + 1 :])
     for word in rest:
         name = word.lstrip("-")
         if not word.startswith("-"):
-            found.leave(word, "it is no option")
+            if word in (words[first + 1], words[-1]) and _IMAGE.fullmatch(word):
+                _disk_file(found, word)
+            else:
+                # As a kernel's words are, of a line that lost its quotations.
+                found.leave(word, "it is no option")
             continue
         value = "" if name in ALONE else next(rest, "")
         if name in ("drive", "blockdev"):
             said = pairs(value, "driver" if name == "blockdev" else "file")
             backends[said.get("id", said.get("node-name", ""))] = said
-            if name == "drive" and said.get("media") != "cdrom" and said.get("if") != "none":
-                _drive(found, said.get("if", "ide"), said)
+            if name == "drive":
+                add_drive(found, said)
         elif name == "device":
-            _device(found, value, backends, queues)
+            _device(found, value, backends, netdevs)
         elif name in _OPTIONS:
             _OPTIONS[name](found, value)
         elif name not in SILENT:
@@ -97,14 +120,14 @@ def read_words(text: str) -> Found:
     return found
 
 
-def _queues_of(words: list[str]) -> dict[str, int | None]:
-    """Return the pairs of queues of each ``-netdev``, which its card need not follow."""
+def _netdevs(words: list[str]) -> dict[str, dict[str, str]]:
+    """Return what each ``-netdev`` says, which its card need not follow."""
     netdevs = (
         pairs(value, "type")
         for name, value in pairwise(words)
         if name.lstrip("-") == "netdev" and name.startswith("-")
     )
-    return {said.get("id", ""): whole(said.get("queues")) for said in netdevs}
+    return {said.get("id", ""): said for said in netdevs}
 
 
 def pairs(value: str, first: str) -> dict[str, str]:
@@ -140,57 +163,46 @@ def _flat(value: object, name: str = "") -> Iterator[tuple[str, str]]:
         yield name, str(value)
 
 
-def _whole_backend(name: str, backends: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """Return what is said of a disk: of its format, and of the file below it, as libvirt splits it.
-
-    What its format says goes before what its file says.
-    """
-    said = dict(backends.get(name, {}))
-    below = backends.get(said.get("file", ""), {})
-    return {**{key: value for key, value in below.items() if key != "driver"}, **said}
-
-
-def _drive(found: Found, bus: str, said: Mapping[str, str]) -> None:
-    cache = said.get("cache", "")
-    if said.get("cache.direct") == "on":
-        cache = "none"
-    first = found.disks == 0
-    found.add_disk(bus, cache, said.get("aio", said.get("file.aio", "")))
-    form = said.get("format", said.get("driver", "raw"))
-    if first:
-        found.disk_kept_as("raw" if form in ("file", "host_device") else form)
-    for name in sorted(key for key in said if key.startswith("throttling")):
-        found.leave(f"disk {name}={said[name]}")
-
-
 def _device(
     found: Found,
     value: str,
     backends: Mapping[str, Mapping[str, str]],
-    queues: Mapping[str, int | None],
+    netdevs: Mapping[str, Mapping[str, str]],
 ) -> None:
     said = pairs(value, "driver")
-    kind = said.get("driver", "")
-    if kind in DISKS:
-        first = found.disks == 0
-        _drive(found, DISKS[kind], _whole_backend(said.get("drive", ""), backends))
-        if first and (several := whole(said.get("num-queues"))):
-            found.options["disk_queues"] = several
-        if first and said.get("iothread"):
-            found.options["iothread"] = True
+    kind = plain(said.get("driver", ""))
+    if is_disk(kind):
+        add_device(found, kind, said, backends)
+    elif kind == CONTROLLER:
+        add_controller(found, said)
     elif _NIC.fullmatch(kind):
-        pairs_of_queues = queues.get(said.get("netdev", ""))
-        found.add_nic(NICS.get(kind, kind), pairs_of_queues)
-        if said.get("mq") == "on" and pairs_of_queues is None:
-            found.leave("queues of the network interface", "write `nic-queues`")
+        netdev = netdevs.get(said.get("netdev", ""), {})
+        _card(found, kind, netdev, said.get("mq") == "on")
     elif not _QUIET.fullmatch(kind):
-        found.leave(f"-device {kind}")
+        found.leave(f"-device {said.get('driver', '')}")
+
+
+def _card(found: Found, kind: str, netdev: Mapping[str, str], several: bool = False) -> None:
+    """Take a network card, and what it is connected to."""
+    queues, way = whole(netdev.get("queues")), netdev.get("type", "")
+    if not found.add_nic(NICS.get(kind, kind), queues):
+        return
+    if several and queues is None:
+        found.leave("queues of the network interface", "write `nic-queues`")
+    if way == "user":
+        found.options["network"] = "user"
+    # QEMU leaves packets to the host's kernel only where it is told to.
+    elif way in ("tap", "bridge") and kind in NICS and netdev.get("vhost") != "on":
+        found.options["vhost"] = "off"
+    elif way not in ("", "tap", "bridge"):
+        found.leave(f"network by {way}", "write `network` or `switch`")
 
 
 def _memory(found: Found, value: str) -> None:
     said = pairs(value, "size")
     size = _SIZE.fullmatch(said.get("size", ""))
     if size is None:
+        found.memory = None
         found.leave(f"-m {value}")
         return
     # Without a unit it is in MiB (qemu-system-x86_64(1), -m).
@@ -212,9 +224,12 @@ def _cpus(found: Found, value: str) -> None:
 
 def _machine(found: Found, value: str) -> None:
     said = pairs(value, "type")
-    found.board(said.get("type", ""))
+    if board := said.get("type"):
+        found.board(board)
     for name in sorted(set(said) - {"type", "usb", "vmport", "smm", "accel", "dump-guest-core"}):
-        if name not in ("memory-backend", "graphics", "kernel_irqchip", "hpet"):
+        if name.startswith("pflash"):
+            found.leave(*FIRMWARE)
+        elif name not in ("memory-backend", "graphics", "kernel_irqchip", "hpet", "acpi", "pcie"):
             found.leave(f"-machine {name}={said[name]}")
     if accel := said.get("accel"):
         _accelerator(found, accel)
@@ -229,10 +244,14 @@ def _accelerator(found: Found, value: str) -> None:
         found.leave(f"-accel {kind}")
     if kind == "tcg" and said.get("thread") == "single":
         found.options["threads"] = "single"
+    for name in sorted(set(said) - {"accel", "thread"}):
+        found.leave(f"-accel {name}={said[name]}")
 
 
 def _processor(found: Found, value: str) -> None:
-    if value not in ("host", "max"):
+    if value in ("host", "max"):
+        found.options.pop("cpu", None)
+    else:
         found.options["cpu"] = value
 
 
@@ -288,12 +307,22 @@ def _kvm(found: Found, value: str) -> None:
 
 
 def _nic(found: Found, value: str) -> None:
-    model = pairs(value, "kind").get("model", "e1000")
-    found.add_nic(NICS.get(model, model))
+    said = pairs(value, "type")
+    if said.get("type") != "none":
+        default = "e1000" if found.options["machine"] == "pc" else "e1000e"
+        _card(found, plain(said.get("model", default)), said)
 
 
 def _disk_file(found: Found, value: str) -> None:
-    _drive(found, "ide", {})
+    add_disk(found, "ide", {"file": value}, {})
+
+
+def _flash(found: Found, value: str) -> None:
+    found.leave(*FIRMWARE)
+
+
+def _config(found: Found, value: str) -> None:
+    found.leave(f"-readconfig {value}", "what is in that file is not read")
 
 
 _OPTIONS: dict[str, Callable[[Found, str], None]] = {
@@ -315,4 +344,6 @@ _OPTIONS: dict[str, Callable[[Found, str], None]] = {
     "bios": _kernel,
     "nic": _nic,
     "hda": _disk_file,
+    "pflash": _flash,
+    "readconfig": _config,
 }

@@ -10,7 +10,7 @@ from tare.errors import InputError
 from tare.platforms.imported.libvirt_xml import read_domain
 from tare.platforms.imported.model import LONGEST, Arm, Found, arm_of
 from tare.platforms.imported.ovf import read_ovf
-from tare.platforms.imported.proxmox import read_proxmox
+from tare.platforms.imported.proxmox import is_configuration, read_proxmox
 from tare.platforms.imported.qemu_words import is_command, read_words
 
 KNOWN = (
@@ -53,7 +53,8 @@ def import_bytes(content: bytes, source: str) -> Arm:
     if len(content) > LONGEST:
         raise InputError(f"{source}: is too long for a description", f"known: {KNOWN}")
     try:
-        text = content.decode()
+        # Windows begins a file of text with a mark.
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InputError(f"{source}: is no text", f"known: {KNOWN}") from None
     if not text.strip():
@@ -70,7 +71,8 @@ def import_bytes(content: bytes, source: str) -> Arm:
 
 def _understood(text: str) -> Found:
     if not text.lstrip().startswith("<"):
-        if is_command(text):
+        # A VM of Proxmox's may be called `kvm`, and so may the program of a command line.
+        if is_command(text) and not is_configuration(text):
             return read_words(text)
         return read_proxmox(text)
     # Entities can make a page of text into a memory full of it, and no description has any.
