@@ -294,8 +294,10 @@ async def test_threads_of_another_host_are_none_of_this_ones() -> None:
     parts: dict[str, Any] = {"network": None, "cpus": {}, "watch": None}
     parts |= {"client": client, "origin": origin}
     here = Between(subject, **parts)
-    assert await here.outside_threads() == {"client": [20, 21], "origin": [30]}
+    assert await here.outside_threads() == {"client": [20, 21], "origin": [30], "neighbours": []}
+    crowded = replace(here, neighbours=(Outside((41, 40)), Outside((50,))))  # type: ignore[arg-type]
+    assert (await crowded.outside_threads())["neighbours"] == [40, 41, 50]
     assert here.with_own_kernel() == ["origin"]
     far = replace(here, elsewhere=frozenset({"client"}))
-    assert await far.outside_threads() == {"client": [], "origin": [30]}
+    assert await far.outside_threads() == {"client": [], "origin": [30], "neighbours": []}
     assert far.with_own_kernel() == ["client", "origin"]

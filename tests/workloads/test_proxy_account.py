@@ -157,6 +157,18 @@ def test_agents_that_stand_for_a_role_are_that_role_and_all_others_are_tare_itse
     )
 
 
+def test_neighbours_are_no_work_of_tares_who_started_them_and_no_cost_of_the_machine() -> None:
+    told = result()
+    told["owners"] |= {"neighbours": [50, 51]}
+    host = told["accounts"]["host"]
+    host["tasks"][3] = task(50, "qemu-system-x86", 3.0, tid=51)
+    host["parents"] += [[50, 5]]
+    found = account_of(told)
+    assert shares(found, HOST)["neighbours"] == pytest.approx(0.15)
+    assert "Tare itself" not in shares(found, HOST)
+    assert found.machine_s == account_of(result()).machine_s
+
+
 def test_what_nobody_ran_is_told_as_unowned() -> None:
     told = result()
     told["accounts"]["host"]["tasks"] = told["accounts"]["host"]["tasks"][:3]

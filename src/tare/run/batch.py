@@ -240,6 +240,7 @@ class BatchRunner:
         if peer is None or not bridged:
             return Cast(subject, neighbours, peer, companions=companions)
         between = await stood_between(place, subject, peer, companions, own, watch)
+        between = replace(between, neighbours=tuple(each.machine for each in neighbours))
         return Cast(subject, neighbours, peer, between, companions)
 
     async def _peer(

@@ -48,6 +48,7 @@ class Between:
             empty: there is always something.
         elsewhere: Which of ``client`` and ``origin`` run on another host than the subject, where
             a thread's number says nothing about this one's.
+        neighbours: What loads the subject's host beside it all.
     """
 
     subject: Machine
@@ -59,6 +60,7 @@ class Between:
     tare: tuple[int, ...] = ()
     straight: str = ""
     elsewhere: frozenset[str] = frozenset()
+    neighbours: tuple[Machine, ...] = ()
 
     @property
     def outside(self) -> Mapping[str, Machine]:
@@ -66,14 +68,18 @@ class Between:
         return {"client": self.client, "origin": self.origin}
 
     async def outside_threads(self) -> dict[str, list[int]]:
-        """Return the threads of the subject's host that are the client's and the origin's.
+        """Return the threads of the subject's host by whose they are beside the subject's own.
 
         Raises:
             MachineFault: One of them has ended.
         """
+        beside = [tid for each in self.neighbours for tid in await each.threads()]
         return {
-            name: [] if name in self.elsewhere else sorted(await machine.threads())
-            for name, machine in self.outside.items()
+            **{
+                name: [] if name in self.elsewhere else sorted(await machine.threads())
+                for name, machine in self.outside.items()
+            },
+            "neighbours": sorted(beside),
         }
 
     def with_own_kernel(self) -> list[str]:

@@ -11,6 +11,7 @@ from tare.workloads.network.proxy.owners import (
     CLIENT,
     IDLE,
     KSOFTIRQD,
+    NEIGHBOURS,
     ORIGIN,
     STEAL,
     SWITCH,
@@ -26,7 +27,7 @@ from tare.workloads.network.proxy.owners import (
 from tare.workloads.values import finite, number, shortened
 
 HOST, INSIDE = "host", "inside"
-NOT_OF_MACHINE = frozenset({CLIENT, ORIGIN, TARE, KSOFTIRQD, SWITCH})
+NOT_OF_MACHINE = frozenset({CLIENT, ORIGIN, NEIGHBOURS, TARE, KSOFTIRQD, SWITCH})
 """Owners whose time is no cost of the machine's; that of its network threads is."""
 OWNED = 0.95
 """A figure of where the time goes lacks too much where less of it than this has an owner."""
@@ -127,7 +128,7 @@ def owners_in(told: Mapping[str, Any]) -> Owners:
     """Return the owners as a result tells of them."""
     sets = {
         name: frozenset(int(each) for each in told.get(name, ()))
-        for name in ("machine", "vcpus", "client", "origin", "tare")
+        for name in ("machine", "vcpus", "client", "origin", "neighbours", "tare")
     }
     return Owners(**sets, server=str(told.get("server", "")), domain=None)
 

@@ -13,6 +13,7 @@ NAMED = 6
 """So many of the small ones are named."""
 
 CLIENT, ORIGIN, TARE, MACHINE = "client", "origin", "Tare itself", "machine"
+NEIGHBOURS = "neighbours"
 VCPUS, HYPERVISOR, DEVICES = "the machine’s vCPUs", "hypervisor", "the machine’s devices"
 VHOST, NETBACK, SWITCH, KSOFTIRQD = "vhost", "netback", "ovs-vswitchd", "ksoftirqd"
 IDLE, STEAL, UNOWNED = "idle", "steal", "unowned"
@@ -53,6 +54,7 @@ class Owners:
         machine: All threads of the machine that is measured.
         vcpus: Those of them that are virtual CPUs.
         client, origin: The threads of those agents, whose children belong to them as well.
+        neighbours: The threads of machines that load the host beside it all.
         tare: The process that conducts it all.
         server: The name of the server in the machine, where it is a process of this host.
         domain: The machine's number to the hypervisor below this host; None: there is none, or it
@@ -63,6 +65,7 @@ class Owners:
     vcpus: frozenset[int] = frozenset()
     client: frozenset[int] = frozenset()
     origin: frozenset[int] = frozenset()
+    neighbours: frozenset[int] = frozenset()
     tare: frozenset[int] = frozenset()
     server: str = ""
     domain: int | None = None
@@ -73,6 +76,7 @@ class Owners:
             (MACHINE, self.machine),
             (CLIENT, self.client),
             (ORIGIN, self.origin),
+            (NEIGHBOURS, self.neighbours),
             (TARE, self.tare),
         ):
             if number in owned:
