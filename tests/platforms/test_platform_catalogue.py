@@ -12,6 +12,7 @@ from tare.images.cache import default_cache
 from tare.platforms.contract import Context
 from tare.platforms.linux.tracing_check import examine_tracing
 from tare.platforms.tables import PAGE, Row, render, rows
+from tare.platforms.vendors.offer import keeps_general
 from tare.registry import installed
 
 ROOT = Path(__file__).parents[2]
@@ -39,6 +40,15 @@ def test_the_page_has_every_platform_and_variant() -> None:
         assert f"| {variant.name} |" in page
         # The anchor that the page links to.
         assert f"### Platform `{variant.platform.name}`" in reference
+
+
+def test_the_live_image_and_xen_keep_others_to_the_general_kernel() -> None:
+    keep = {row.platform.name for row in EVERY if keeps_general(row.stated)}
+    makers = {"hyperv", "incus", "ovirt", "proxmox", "vsphere", "xenserver"}
+    assert keep == makers | {"bare-live", "xen"}
+    # A container of Incus's runs on its host's kernel.
+    containers = [row for row in EVERY if row.options.get("type") == "container"]
+    assert containers and not any(keeps_general(row.stated) for row in containers)
 
 
 @pytest.mark.parametrize("variant", EVERY, ids=lambda variant: variant.name)

@@ -14,7 +14,7 @@ from tare.errors import InputError
 from tare.study.cells import cell_id
 from tare.study.load import parse_study
 from tare.study.model import Study
-from tare.study.notes import ONE_KERNEL
+from tare.study.notes import ONE_KERNEL, one_kernel_note
 from tare.study.placement import HostCpus
 from tare.study.plan import ArmFacts, HostFacts, Plan, make_plan
 
@@ -38,6 +38,35 @@ def test_all_arms_boot_one_kernel_where_one_cannot_boot_the_real_time_one() -> N
         f"{ONE_KERNEL}, not the real-time one, which qemu-pv may not survive: so all are compared "
         "on one"
     ]
+
+
+def test_all_arms_boot_the_kernel_of_the_live_image_where_one_boots_that() -> None:
+    study = small()
+    live = replace(ABLE, plain_kernel=True, boots_image=False)
+    plan = plan_of(study, qemu_pv=live)
+    assert {plan.kernel_of(arm) for arm in plan.arms} == {"generic"}
+    assert (plan.plain, plan.live) == (("qemu-pv",), ("qemu-pv",))
+    (note,) = (note for note in plan.notes if note.startswith(ONE_KERNEL))
+    assert note == (
+        f"{ONE_KERNEL}, not the real-time one, which the live image of qemu-pv does not have: so "
+        "all are compared on one"
+    )
+
+
+def test_where_no_arm_boots_an_image_no_kernel_is_chosen() -> None:
+    live = replace(ABLE, plain_kernel=True, boots_image=False)
+    study = small()
+    arms = {arm: replace(ABLE, boots_image=False) for arm in study.arms} | {"qemu-pv": live}
+    plan = make_plan(study, 1, arms, {"": HostFacts(TWO_CPUS)}, KINDS)
+    assert {plan.kernel_of(arm) for arm in plan.arms} == {None}
+    assert not any(note.startswith(ONE_KERNEL) for note in plan.notes)
+
+
+def test_both_reasons_for_the_general_kernel_are_told() -> None:
+    assert one_kernel_note(["xen-pv"], ["hyperv", "ovirt"]).endswith(
+        "which xen-pv may not survive and which the live image of hyperv, ovirt does not have: so "
+        "all are compared on one"
+    )
 
 
 def test_an_arm_that_does_not_run_decides_no_kernel() -> None:

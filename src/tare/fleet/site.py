@@ -32,6 +32,7 @@ from tare.fleet.wire import (
     StillThere,
 )
 from tare.hosts.lock import HostHeld
+from tare.platforms.vendors.offer import keeps_general
 from tare.registry import installed
 from tare.run.catalog import build_catalog
 from tare.run.executor import execute
@@ -175,7 +176,7 @@ def _boots_plain(study: Study, host: str) -> bool:
         if study.host_of(name) != host
     )
     realtime = any(parts.workloads[each.workload].realtime for each in study.workloads.values())
-    return realtime and any(each.boots_image and not each.realtime_kernel for each in stated)
+    return realtime and any(map(keeps_general, stated))
 
 
 def _never(study: Study, fold: Fold, blocks_done: int) -> Decision:

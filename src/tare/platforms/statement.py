@@ -112,7 +112,8 @@ class Statement:
         boots_image: Whether its machines boot the study's kernel and image; otherwise they run
             a kernel that is there, and an arm's ``kernel`` is refused.
         realtime_kernel: Whether its machines run dependably on a PREEMPT_RT kernel. Where one of
-            a study's arms does not, all boot a general one, and are compared on one kernel.
+            a study's arms does not, all boot a general one, and are compared on one kernel; so they
+            do beside machines that boot the live image.
         is_host: Whether its machine is the host itself, which others are compared with.
         elsewhere: Whether its machines are on another computer than the host that drives them.
         only_measures: Whether it can only measure a machine that exists, and creates none.

@@ -21,7 +21,7 @@ from tare.platforms.contract import (
 )
 from tare.platforms.host_hypervisor import hypervisors_of
 from tare.platforms.linux.network import lacking_switch, offered_network, with_network
-from tare.platforms.vendors.offer import LIVE
+from tare.platforms.vendors.offer import LIVE, keeps_general
 from tare.run.arm_facts import recorded
 from tare.run.lacking import lacking, lacking_loads
 from tare.run.remembered import keep, question
@@ -215,9 +215,8 @@ def _stated(setup: Grounds, study: Study, arm: str) -> Statement:
 
 
 def _needs_plain_kernel(setup: Grounds, study: Study, arm: str) -> bool:
-    stated = _stated(setup, study, arm)
-    unnamed = stated.boots_image and study.kernel_of(arm) is None
-    return unnamed and not stated.realtime_kernel and is_realtime(setup, study)
+    unnamed = study.kernel_of(arm) is None
+    return unnamed and keeps_general(_stated(setup, study, arm)) and is_realtime(setup, study)
 
 
 def _boot_s(setup: Grounds, study: Study, arm: str) -> float:

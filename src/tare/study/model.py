@@ -247,7 +247,7 @@ class StudyFrame(Spreadable):
         None,
         description="What machines boot: `rt`, `cloud`, `generic`, a kernel package's name or a "
         "file; by default `rt` where a workload is real-time and every arm that takes part runs "
-        "on it (Xen's do not), and `generic` otherwise.",
+        "on it (Xen's do not, and the live image has another), and `generic` otherwise.",
     )
 
     @model_validator(mode="before")

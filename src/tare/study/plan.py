@@ -14,7 +14,7 @@ from tare.study.duets import exchanged, expected_s, paired
 from tare.study.kinds import Kind, few_vcpus, noting_ends, wrong_machines
 from tare.study.knobs import lacking_knobs, starved_host
 from tare.study.model import Study, WorkloadSpec
-from tare.study.notes import ONE_KERNEL
+from tare.study.notes import one_kernel_note
 from tare.study.order import in_order
 from tare.study.placement import HostCpus, Unplaceable, place
 from tare.study.quantities import format_size
@@ -50,7 +50,7 @@ class ArmFacts:
         boot: What the host must be booted with; batches of one boot come one after another.
         boots_image: Whether its machines boot the kernel that an arm may name.
         plain_kernel: Whether the study wants a real-time kernel here, on which its machines do
-            not run dependably.
+            not run dependably, or which is not in the live image that they boot.
     """
 
     usable: bool
@@ -105,8 +105,9 @@ class Plan:
         batches: The batches of every block in the study's order, as of block 1.
         skipped: What will not run, and why.
         hosts: What was found out about each host, by name.
-        plain: The arms that run, and would not dependably on the real-time kernel that the study
+        plain: The arms that run, and would not (dependably) on the real-time kernel that the study
             wants.
+        live: Those of ``plain`` that boot the live image.
     """
 
     study: Study
@@ -115,6 +116,7 @@ class Plan:
     skipped: tuple[Skip, ...]
     hosts: Mapping[str, HostFacts]
     plain: tuple[str, ...] = ()
+    live: tuple[str, ...] = ()
 
     @property
     def arms(self) -> tuple[str, ...]:
@@ -143,12 +145,8 @@ class Plan:
 
     @property
     def _one_kernel(self) -> tuple[str, ...]:
-        if not self.plain:
-            return ()
-        return (
-            f"{ONE_KERNEL}, not the real-time one, which {', '.join(self.plain)} may not "
-            "survive: so all are compared on one",
-        )
+        fragile = [arm for arm in self.plain if arm not in self.live]
+        return (one_kernel_note(fragile, self.live),) if self.plain else ()
 
     @property
     def _apart(self) -> tuple[str, ...]:
@@ -258,8 +256,10 @@ def make_plan(
             "change what it needs, or choose another arm as baseline: --set baseline=ARM",
         )
     run = dict.fromkeys(batch.arm for batch in batches)
-    plain = tuple(arm for arm in run if facts[arm].plain_kernel)
-    return Plan(study, seed, tuple(batches), tuple(skipped), hosts, plain)
+    choosing = any(facts[arm].boots_image for arm in run)
+    plain = tuple(arm for arm in run if choosing and facts[arm].plain_kernel)
+    live = tuple(arm for arm in plain if not facts[arm].boots_image)
+    return Plan(study, seed, tuple(batches), tuple(skipped), hosts, plain, live)
 
 
 def _arm_lacks(study: Study, arm: str, facts: ArmFacts, host_cpus: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from tare.platforms.given import with_given
-from tare.platforms.statement import Capabilities
+from tare.platforms.statement import Capabilities, Statement
 
 dialling_network = partial(
     with_given, where="on that host", over="the network that agents dial back over (`callback`)"
@@ -41,6 +41,15 @@ NO_NETWORK = (
 )
 NOTES_WITHOUT = (f"workloads over the network are skipped: {NO_NETWORK}", NO_DISK, WITHHELD)
 """The same of containers, which boot no live image."""
+
+
+def keeps_general(stated: Statement) -> bool:
+    """Return whether machines keep all that are compared with them to the general kernel.
+
+    Their live image has that one, or they do not run dependably on a real-time kernel.
+    """
+    live = stated.capabilities.toolbox == {LIVE}
+    return live or (stated.boots_image and not stated.realtime_kernel)
 
 
 def least_memory(able: Capabilities, otherwise: int) -> int:
