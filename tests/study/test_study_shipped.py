@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from run.run_driving import tare
+from study.shipped_studies import shipped
 from tare.errors import InputError
+from tare.study.quantities import format_size
 from tare.study.shipped import find_study, shipped_studies, title_of
 
 FOLDER = Path(__file__).parents[2] / "studies"
@@ -63,3 +65,10 @@ def test_a_plan_takes_a_name_anywhere(tmp_path: Path, monkeypatch: pytest.Monkey
     told = tare("plan", "quick", "--arm", "bare", "--blocks", "2")
     assert told.returncode == 0, told.stderr
     assert "numeric-sort" in told.stdout
+
+
+@pytest.mark.parametrize("name", ["components", "hypervisors", "interference", "realtime"])
+def test_a_short_form_says_that_its_machines_are_smaller(name: str) -> None:
+    whole, short = shipped(name), shipped(f"{name}-short")
+    assert short.shape.memory < whole.shape.memory
+    assert format_size(short.shape.memory) in " ".join((short.description or "").split())
