@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from tare.analysis import load_run
 from tare.analysis.compare import compare
 from tare.analysis.formatting import format_quantity
 from tare.analysis.load_balancer import Through, through
-from tare.events.results import SeriesEntry
+from tare.events.results import CellResult, SeriesEntry
 from tare.report import build_report
 from tare.report.balancer_courses import course_figures
 from tare.report.balancer_findings import findings
@@ -187,6 +188,30 @@ def test_several_workloads_have_findings_of_their_own(tmp_path: Path) -> None:
     said = findings(both)
     assert len(said) == 2 * len(ARMS)
     assert said[len(ARMS)].startswith("bare, secured in proxied: 7 requests/s")
+
+
+def test_cells_that_differ_by_more_than_the_size_are_never_averaged(tmp_path: Path) -> None:
+    run = load_run(write_proxied_run(tmp_path))
+    kinds = ("connection", "keep-alive")
+
+    def asked(cell: CellResult) -> str:
+        size = cell.facts["proxy"]["size"]
+        return json.dumps({"requests": kinds[cell.block % 2], "size": size, "tls_cipher": "x"})
+
+    both = replace(run, cells=tuple(replace(each, parameters=asked(each)) for each in run.cells))
+    told = through([both], ARMS, "bare", 0.95)
+    names = [f"proxy requests={kind}" for kind in kinds]
+    assert list(dict.fromkeys(each.workload for each in told)) == names
+    assert len(told) == 2 * len(through([run], ARMS, "bare", 0.95))
+    assert sum(each.blocks for each in told if (each.arm, each.size) == ("kvm", 0)) == BLOCKS
+    assert all(each.loss == pytest.approx(0.5) for each in told if each.arm == "kvm")
+    assert all(f"{names[n]} in proxied: " in findings(told)[3 * n] for n in (0, 1))
+    section = load_balancer_of([both], compare([both]), looks(list(ARMS), "bare"))
+    assert section is not None
+    titles = [figure.title for figure, _ in section.figures]
+    assert sum("keep-alive" in title for title in titles) == len(titles) / 2
+    # One that all have in common is no part of the name.
+    assert not any("cipher" in title for title in titles)
 
 
 def test_nothing_is_said_of_a_full_link_but_where_there_is_one(tmp_path: Path) -> None:

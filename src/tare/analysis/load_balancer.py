@@ -23,6 +23,7 @@ from tare.analysis.proxied_cells import (
     geometric,
     haproxys_own,
     mean,
+    named,
 )
 from tare.analysis.results import Interval
 from tare.analysis.rundata import RunData
@@ -62,7 +63,7 @@ class Through:
     """What one arm let through, of objects of one size.
 
     Args:
-        scenario, workload: What was measured.
+        scenario, workload: What was measured; of a workload with more than sizes, what else it was.
         arm: The arm.
         emulated: Whether it is emulated.
         size: Bytes of an object.
@@ -96,6 +97,8 @@ class Through:
             they interrupted, mean; None: not recorded.
         hardirq_s: The same for hardware interrupts.
         own: What HAProxy said of itself while it was full.
+        kind: The workload's own name.
+        parameters: Of its cells, as canonical JSON.
     """
 
     scenario: str
@@ -128,6 +131,8 @@ class Through:
     softirq_s: float | None = None
     hardirq_s: float | None = None
     own: Proxys | None = None
+    kind: str = ""
+    parameters: str = ""
 
     @property
     def link_full(self) -> bool:
@@ -154,14 +159,14 @@ def through(
     """
     groups: dict[tuple[str, str, int, str], list[ProxiedCell]] = {}
     emulated = frozenset[str]().union(*(run.emulated_arms for run in runs)) if runs else frozenset()
+    names = named(runs)
     for run in runs:
-        cells = [
-            c for c in run.cells if c.status == "ok" and isinstance(c.facts.get(FACT), Mapping)
-        ]
+        cells = [cell for cell in run.cells if (cell.run, cell.cell) in names]
         values = _values(run) if cells else {}
         for cell in cells:
             about = cell.facts[FACT]
-            key = (cell.scenario, cell.workload, int(about.get("size", 0)), cell.arm)
+            name = names[cell.run, cell.cell]
+            key = (cell.scenario, name, int(about.get("size", 0)), cell.arm)
             groups.setdefault(key, []).append(ProxiedCell(cell, values.get(cell.cell, {}), about))
     families = {each.arm: _family(each) for run in runs for each in run.platforms}
     own = {arm: base for run in runs for arm, base in run.own_baselines.items()}
@@ -178,6 +183,8 @@ def through(
                 cpu=against(members, others, ProxiedCell.cost, confidence),
                 latency=against(members, others, ProxiedCell.latency, confidence),
                 family=families.get(arm, ""),
+                kind=members[0].cell.workload,
+                parameters=members[0].cell.parameters,
             )
             found.append(told)
     places = {arm: place for place, arm in enumerate(arms)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import statistics
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tare.analysis.results import Interval
+from tare.analysis.rundata import RunData
 from tare.analysis.statistics.logratio import mean_interval
 from tare.events.results import CellResult
 
@@ -103,6 +105,40 @@ class ProxiedCell:
     def _part(self, name: str) -> Mapping[str, Any]:
         part = self.about.get(name)
         return part if isinstance(part, Mapping) else {}
+
+
+def named(runs: Iterable[RunData]) -> dict[tuple[str, str], str]:
+    """Return by run and cell the workload of each proxied cell that counts.
+
+    A workload whose cells differ by more than the size of objects is one for each difference.
+    """
+    cells = [
+        cell
+        for run in runs
+        for cell in run.cells
+        if cell.status == "ok" and isinstance(cell.facts.get(FACT), Mapping)
+    ]
+    given = {(cell.run, cell.cell): _beside_size(cell.parameters) for cell in cells}
+    seen: dict[tuple[str, str], set[str]] = {}
+    for cell in cells:
+        for name, value in given[cell.run, cell.cell].items():
+            seen.setdefault((cell.workload, name), set()).add(value)
+    found = {}
+    for cell in cells:
+        told = given[cell.run, cell.cell]
+        apart = [f"{name}={told[name]}" for name in told if len(seen[cell.workload, name]) > 1]
+        found[cell.run, cell.cell] = " ".join([cell.workload, *apart])
+    return found
+
+
+def _beside_size(parameters: str) -> dict[str, str]:
+    """Return a cell's parameters but for the size, by name, as a study has them."""
+    given = json.loads(parameters)
+    return {
+        name.replace("_", "-"): value if isinstance(value, str) else json.dumps(value)
+        for name, value in (given.items() if isinstance(given, Mapping) else ())
+        if name != "size"
+    }
 
 
 def geometric(values: Sequence[float]) -> float:

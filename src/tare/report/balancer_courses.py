@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from tare.analysis.course import Course, Step, courses
-from tare.analysis.proxied_cells import FACT
+from tare.analysis.course import SERIES, Course, Step, courses
+from tare.analysis.proxied_cells import FACT, named
 from tare.analysis.rundata import RunData
 from tare.report.figures.frame import Figure
 from tare.report.figures.over_time import Line, over_time_figure
@@ -39,21 +39,20 @@ def course_figures(
         looks: How arms are drawn.
         leads: What lines lead to: the blocks of their cells.
     """
+    names = named(runs)
     sizes = {
         (cell.run, cell.cell): int(cell.facts[FACT].get("size", 0))
         for run in runs
         for cell in run.cells
-        if isinstance(cell.facts.get(FACT), Mapping)
+        if (cell.run, cell.cell) in names
     }
-    loads, probes = courses(runs), courses(runs, PROBE_RESPONSES)
-    kinds = dict.fromkeys(
-        (each.workload, each.scenario) for each in loads if (each.run, each.cell) in sizes
-    )
+    loads, probes = (_by_kind(courses(runs, series), names) for series in (SERIES, PROBE_RESPONSES))
+    kinds = list(loads)
     figures: list[tuple[Figure, str]] = []
     for number, kind in enumerate(kinds):
         stem = "load-balancer" if len(kinds) == 1 else f"load-balancer-{number + 1}"
         where = "" if len(kinds) == 1 else f", {kind[0]} in {kind[1]}"
-        load, probe = (_last(found, sizes, kind) for found in (loads, probes))
+        load, probe = (_last(found.get(kind, []), sizes) for found in (loads, probes))
         for name, title, unit, value in _SHOWN:
             lines = _lines(load, arms, value, leads)
             words = f"{title} while the proxy is full, over time{where}"
@@ -79,15 +78,19 @@ def _figure(
     return [(over_time_figure(name, title, lines, looks, unit), note)]
 
 
-def _last(
-    found: Iterable[Course], sizes: Mapping[tuple[str, str], int], kind: tuple[str, str]
-) -> dict[str, Course]:
-    """Return the last course of each arm among those of the smallest objects of one workload."""
-    own = [
-        course
-        for course in found
-        if (course.run, course.cell) in sizes and (course.workload, course.scenario) == kind
-    ]
+def _by_kind(
+    found: Iterable[Course], names: Mapping[tuple[str, str], str]
+) -> dict[tuple[str, str], list[Course]]:
+    """Return the courses of proxied cells by workload and scenario, in their order."""
+    kinds: dict[tuple[str, str], list[Course]] = {}
+    for each in found:
+        if name := names.get((each.run, each.cell)):
+            kinds.setdefault((name, each.scenario), []).append(each)
+    return kinds
+
+
+def _last(own: Sequence[Course], sizes: Mapping[tuple[str, str], int]) -> dict[str, Course]:
+    """Return the last course of each arm among those of the smallest objects."""
     least = min((sizes[course.run, course.cell] for course in own), default=0)
     small = (course for course in own if sizes[course.run, course.cell] == least)
     return {course.arm: course for course in sorted(small, key=lambda course: course.block)}

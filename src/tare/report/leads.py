@@ -7,7 +7,7 @@ from typing import Protocol
 
 from tare.analysis.model import ArmSummary, Comparison, Effect, Key
 from tare.report.anchors import anchor_of
-from tare.report.words import Part, parameters_of
+from tare.report.words import Part
 
 SUBJECT = "subject"
 """The role of the machine that is measured."""
@@ -90,24 +90,6 @@ class Leads:
     def part(self, part: Part, arm: str) -> str:
         """Return the first effect that lists the blocks of an arm; nothing without any."""
         return self._arms.get((part, arm), self._first.get(part, ""))
-
-    def sized(self, scenario: str, workload: str, size: int, arm: str, metric: str = "") -> str:
-        """Return what leads to an arm's effect with objects of ``size`` bytes.
-
-        Args:
-            scenario: The scenario.
-            workload: The workload.
-            size: The size of its objects.
-            arm: The arm.
-            metric: Of which metric; the first effect's where there is none of it.
-        """
-        asked = (scenario, workload, SUBJECT, size)
-        for part in self._first:
-            own = parameters_of(part.parameters).get("size", 0)
-            if (part.scenario, part.workload, part.role, own) == asked:
-                key = Key(scenario, workload, part.parameters, SUBJECT, metric)
-                return self.effect(key, arm)
-        return ""
 
     def cell(self, part: Part, arm: str, run: str, block: int) -> str:
         """Return what leads to one cell of an arm; nothing where no effect lists it."""

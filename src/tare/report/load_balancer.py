@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tare.analysis.formatting import format_quantity, format_size
 from tare.analysis.load_balancer import INSIDE, Spent, Through, through
-from tare.analysis.model import Comparison
+from tare.analysis.model import Comparison, Key
 from tare.analysis.proxied_cells import HOST, LEAST
 from tare.analysis.rundata import RunData
 from tare.report.balancer_courses import course_figures
@@ -17,7 +17,7 @@ from tare.report.balancer_tables import costs_table, rates_table, spent_table
 from tare.report.figures.frame import Figure
 from tare.report.figures.over_size import Mark, over_size_figure
 from tare.report.figures.time_spent import Bar, Part, time_figures
-from tare.report.leads import Leads
+from tare.report.leads import SUBJECT, Leads
 from tare.report.palette import Look
 from tare.report.tables import Shown, Table
 from tare.report.words import marked, percent
@@ -128,7 +128,8 @@ def _mark(
 
 
 def _lead(one: Through, leads: Leads | None, metric: str) -> str:
-    return leads.sized(one.scenario, one.workload, one.size, one.arm, metric) if leads else ""
+    key = Key(one.scenario, one.kind, one.parameters, SUBJECT, metric)
+    return leads.effect(key, one.arm) if leads else ""
 
 
 def families(own: Sequence[Through], baseline: str) -> dict[str, list[Through]]:
