@@ -226,3 +226,11 @@ def test_filebench_sends_what_was_said_and_nothing_else() -> None:
     assert workload.request(asked)["mean_bytes"] == 4096
     assert json.dumps(workload.request(asked))
     assert workload.expected_s(asked) < workload.expected_s(FilebenchParameters())
+
+
+@pytest.mark.parametrize("said", [{"files": 9}, {"file_size": "1MiB"}, {"preallocated": 0.5}])
+def test_what_says_nothing_of_a_microbenchmark_is_refused(said: dict[str, Any]) -> None:
+    name = next(iter(said)).replace("_", "-")
+    with pytest.raises(ValueError, match=f"{name} is for personalities.*write `total`"):
+        FilebenchParameters.model_validate({"work": "sequential-write", **said})
+    assert FilebenchParameters.model_validate({"work": "fileserver", **said})

@@ -22,6 +22,8 @@ Work = Literal[
     "random-write",
 ]
 PERSONALITIES = ("fileserver", "varmail", "webserver")
+OF_PERSONALITIES = ("files", "file_size", "width", "preallocated")
+"""The parameters that say nothing of a microbenchmark's files."""
 SYNCED = ("varmail",)
 """The personalities that bring what they write to the disk."""
 OPERATIONS: Mapping[str, str] = {
@@ -118,6 +120,12 @@ class FilebenchParameters(Parameters):
             raise ValueError(
                 f"{self.work} cannot go past the page cache: its files have any size; use a "
                 "microbenchmark such as `random-read`"
+            )
+        idle = [name for name in OF_PERSONALITIES if getattr(self, name) is not None]
+        if idle and self.work not in PERSONALITIES:
+            raise ValueError(
+                f"{idle[0].replace('_', '-')} is for personalities, and says nothing of "
+                f"{self.work}: write `total`, the bytes of all its files together"
             )
         if self.direct and (self.io_size or 0) % BLOCK:
             raise ValueError("direct needs an io-size that is a multiple of 4KiB")
