@@ -89,6 +89,7 @@ def _cell(
     values = {
         f"requests{least}": (rate, "1/s"),
         f"bandwidth{least}": (rate * size, "B/s"),
+        "concurrency": (8.0 * (1 + block % 2), "1"),
         "direct": (3 * rate, "1/s"),
         "straight": (4 * rate, "1/s"),
         "packets-in": (10 * rate, "1/s"),

@@ -47,6 +47,8 @@ def test_losses_are_against_the_baseline_of_the_same_block(tmp_path: Path) -> No
     assert kvm.blocks == BLOCKS
     assert told["tcg", 8192].loss == pytest.approx(0.975)
     assert told["bare", 0].loss is None
+    # 16, 8 and 16 in three blocks.
+    assert kvm.concurrency == 16
     assert kvm.cpu_s is not None
     assert kvm.cpu_s > 0
 

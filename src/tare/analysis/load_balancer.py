@@ -97,6 +97,7 @@ class Through:
             they interrupted, mean; None: not recorded.
         hardirq_s: The same for hardware interrupts.
         own: What HAProxy said of itself while it was full.
+        concurrency: Requests under way at once at that rate, median; None: not recorded.
         kind: The workload's own name.
         parameters: Of its cells, as canonical JSON.
     """
@@ -131,6 +132,7 @@ class Through:
     softirq_s: float | None = None
     hardirq_s: float | None = None
     own: Proxys | None = None
+    concurrency: float | None = None
     kind: str = ""
     parameters: str = ""
 
@@ -228,6 +230,7 @@ def _through(
     straight = [each.values.get("straight", 0.0) for each in cells]
     wires = [wire for each in cells if (wire := _wire(each.values)) is not None]
     latencies = [each.values.get(OFFERED, 0.0) for each in cells]
+    at_once = [each.values["concurrency"] for each in cells if "concurrency" in each.values]
     return Through(
         scenario=scenario,
         workload=workload,
@@ -259,6 +262,7 @@ def _through(
         softirq_s=mean(each.account.get("softirq") for each in cells),
         hardirq_s=mean(each.account.get("hardirq") for each in cells),
         own=haproxys_own(cells),
+        concurrency=statistics.median(at_once) if at_once else None,
     )
 
 

@@ -35,6 +35,13 @@ def rates_table(found: Sequence[Through]) -> Table[Through]:
             numeric=True,
         ),
         Column(
+            "concurrency",
+            lambda t: t.concurrency,
+            "At once",
+            lambda t: NONE if t.concurrency is None else f"{t.concurrency:.0f}",
+            numeric=True,
+        ),
+        Column(
             "direct_per_s",
             lambda t: t.direct,
             "Without proxy",
