@@ -62,6 +62,18 @@ def test_what_is_not_there_is_found_before_anything_is_started(
     assert not folder.exists()
 
 
+@pytest.mark.parametrize(("memory", "larger"), [("1300MiB", True), ("60GiB", False)])
+def test_what_only_the_usual_lab_is_too_small_for_is_sent_to_the_large_one(
+    memory: str, larger: bool, tmp_path: Path
+) -> None:
+    study = tmp_path / "s.yaml"
+    study.write_text(f"{STUDY}shape: {{memory: {memory}}}\n{BESIDE}{TICK}")
+    done = tare("plan", study, "--host", "lab")
+    assert done.returncode == 2, (done.stdout, done.stderr)
+    assert ("--set lab=large" in done.stderr) == larger
+    assert "and the host has 4 GiB" in done.stderr
+
+
 CPUS = {
     "emulator": "platform: qemu, accelerator: tcg, emulator-cpus: [0, 4095]",
     "disk-thread": "platform: qemu, accelerator: tcg, iothread: true, iothread-cpus: [4095]",

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from study.shipped_studies import FOLDER, assumed
+from tare.errors import InputError
+from tare.platforms.bare import BareOptions
 from tare.run.catalog import build_catalog
 from tare.run.runhost.lab import LAB_BOOT_S, lab_cpus
+from tare.run.runhost.lab_bare import LabBare
 from tare.study.changes import Changes
 from tare.study.load import load_study
 from tare.study.model import Study
@@ -14,7 +19,14 @@ from tare.study.plan import HostFacts, Plan, make_plan
 from tare.study.scenario import Scenario
 from tare.workloads import WORKLOADS
 
-STUDIES = ("realtime", "components", "interference", "knobs")
+STUDIES = {
+    "realtime": "bare",
+    "components": "bare",
+    "interference": "bare",
+    # The bare machine of the lab has no knobs.
+    "knobs": "kvm",
+}
+"""Each with what is its baseline there."""
 HYPERVISORS = ("kvm", "xen-pv", "xen-pvh", "xen-hvm")
 SYSTEM = 1 << 30
 """Memory that the lab's own system is left with, at least."""
@@ -28,6 +40,10 @@ def in_the_lab(name: str, *values: str) -> Study:
 def plan(study: Study) -> Plan:
     cpus = lab_cpus(study.lab)
     facts = {arm: assumed(study, arm, len(cpus.online)) for arm in study.arms}
+    bare = LabBare(study.lab).stated(BareOptions()).capabilities
+    for arm, each in study.arms.items():
+        if each.platform == "bare":
+            facts[arm] = replace(facts[arm], knobs=bare.knobs, missing_knobs=bare.missing_knobs)
     return make_plan(study, 1, facts, {"": HostFacts(cpus, LAB_BOOT_S)}, WORKLOADS)
 
 
@@ -41,7 +57,7 @@ def memory_of(study: Study, scenario: Scenario, free: int) -> int:
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_study_is_planned_whole_for_kvm_and_xen_in_the_large_lab(name: str) -> None:
-    study = in_the_lab(name, "lab=large")
+    study = in_the_lab(name, "lab=large", f"baseline={STUDIES[name]}")
     assert study.host.kind == "lab" and study.lab.cpus == 4
     planned = plan(study)
     lacking = [skip for skip in planned.skipped if skip.arm in HYPERVISORS]
@@ -54,6 +70,11 @@ def test_a_study_is_planned_whole_for_kvm_and_xen_in_the_large_lab(name: str) ->
         assert {scenario for each, scenario in cells if each == arm} == wanted
     machines = {memory_of(study, each, 3) for each in study.scenarios.values()}
     assert max(machines) + SYSTEM <= study.lab.memory
+
+
+def test_the_study_of_knobs_says_which_baseline_it_wants_there() -> None:
+    with pytest.raises(InputError, match=r"'bare' cannot run here: wants the .* policy"):
+        plan(in_the_lab("knobs"))
 
 
 def test_three_neighbours_of_the_interference_study_have_no_room_in_the_usual_lab() -> None:

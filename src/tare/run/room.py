@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tare.errors import InputError
 from tare.platforms.linux.disk import SPARE
+from tare.study.hosting import LABS
 from tare.study.quantities import format_size
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from tare.study.cells import Batch
     from tare.study.model import Study
     from tare.study.plan import Plan
+
+LARGE_LAB = int(LABS["large"]["memory"])
+"""Bytes of memory of the lab that is called large."""
 
 
 def own_memory() -> int:
@@ -98,11 +102,13 @@ def _require_memory(study: Study, batches: Sequence[Batch], memory: Mapping[str,
             continue
         where = f"host {host}" if host else "the host"
         several = f" in {len(sizes)} machines at once" if len(sizes) > 1 else ""
+        larger = study.computers[host].kind == "lab" and sum(sizes) < LARGE_LAB > has
         raise InputError(
             f"arm {batch.arm}, scenario {batch.scenario}: {format_size(sum(sizes))} of memory are "
             f"wanted{several}, and {where} has {format_size(has)}",
             "write less `memory` in its shape"
-            + (", or fewer machines into the scenario" if several else ""),
+            + (", or fewer machines into the scenario" if several else "")
+            + ("; or take a larger lab: --set lab=large" if larger else ""),
         )
 
 
