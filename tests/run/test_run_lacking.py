@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from tare.study.model import Study
 from tare.study.placement import HostCpus
 from tare.study.plan import ArmFacts, HostFacts, make_plan
 from tare.workloads import WORKLOADS
+from tare.workloads.mapreduce.outside import SITES
 
 ABLE = Capabilities(
     pinning=True,
@@ -218,3 +220,42 @@ def test_a_cluster_of_slaves_with_too_little_memory_is_skipped_by_plan_already(
     assert f"{who} tasks at a time" in few
     size = few.rpartition("memory: ")[2].partition("`")[0]
     assert told(size) == ""
+
+
+def outside_study(folder: Path, workloads: str = "{dfsio: {}}") -> Study:
+    text = f"""
+study: theirs
+baseline: bare
+shape: {{disk: 1GiB, memory: 2GiB}}
+arms: {{bare: {{platform: bare}}}}
+scenarios: {{theirs: {{cluster: {{external: {folder}}}}}}}
+workloads: {workloads}
+"""
+    return parse_study(text.encode(), "theirs.yaml", build_catalog())
+
+
+def test_a_folder_that_configures_no_cluster_is_told_before_anything_starts(
+    tmp_path: Path,
+) -> None:
+    able = replace(ABLE, reaches_out=True)
+    found = lacking_loads(WORKLOADS, outside_study(tmp_path), "bare", able)
+    assert found["theirs"].startswith(f"{tmp_path} has no core-site.xml")
+    assert found["theirs"].endswith("have as HADOOP_CONF_DIR")
+    name = "<property><name>fs.defaultFS</name><value>hdfs://nn:8020</value></property>"
+    for site in SITES:
+        (tmp_path / site).write_text(f"<configuration>{name}</configuration>")
+    assert lacking_loads(WORKLOADS, outside_study(tmp_path), "bare", able) == {}
+    # What cannot reach it is told that, whatever the folder says.
+    (tmp_path / SITES[0]).unlink()
+    found = lacking_loads(WORKLOADS, outside_study(tmp_path), "bare", ABLE)
+    assert "exists already and is reached from the host" in found["theirs"]
+
+
+def test_what_needs_archives_is_not_done_on_a_cluster_that_exists(tmp_path: Path) -> None:
+    workloads = (
+        "{dfsio: {}, terasort: {}, wordcount: {engine: [mapreduce, spark]}, kmeans: {}, join: {}, "
+        "aggregate: {}, hive: {workload: aggregate, engine: hive}}"
+    )
+    found = lacking(WORKLOADS, outside_study(tmp_path, workloads), "bare", ABLE)
+    assert set(found) == {"wordcount", "kmeans", "join", "hive"}
+    assert all(reason.startswith(f"{name} needs archives") for name, reason in found.items())

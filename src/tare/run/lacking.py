@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tare.errors import InputError
@@ -10,12 +11,13 @@ from tare.platforms.linux.network import ALONE, chosen_way
 from tare.platforms.vendors.offer import LIVE
 from tare.study.platform_options import GIVEN
 from tare.study.quantities import format_size
+from tare.workloads.mapreduce.outside import read_outside
 from tare.workloads.mapreduce.sizes import sizes_for
 from tare.workloads.needs import needs_of, needs_of_loads
 
 if TYPE_CHECKING:
     from tare.platforms.contract import Capabilities
-    from tare.study.model import Study
+    from tare.study.model import Study, WorkloadSpec
     from tare.study.scenario import Scenario
     from tare.workloads.contract import Need, Workload
 
@@ -57,6 +59,11 @@ def lacking(
             reason = (
                 f"a machine with at least {format_size(least)} of memory, not {format_size(memory)}"
             )
+        if _all_outside(study, spec) and any(_brings_archives(workload, p) for p in points):
+            reason = (
+                "archives for its tasks, which the machines of a cluster that exists lack: what "
+                "Hadoop itself brings, such as `engine: mapreduce` alone, is done on any"
+            )
         if reason:
             found[name] = f"{name} needs {reason}"
         if emulated and not spec.emulated:
@@ -77,6 +84,11 @@ def lacking_loads(
                 "its cluster exists already and is reached from the host, which no machine of "
                 f"{platform} does"
             )
+        if cluster is not None and cluster.external is not None:
+            try:
+                read_outside(Path(str(cluster.external)))
+            except InputError as error:
+                found.setdefault(name, str(error))
         if cluster is not None and cluster.external is None:
             memory = cluster.memory or study.shape_of(arm).memory
             try:
@@ -94,6 +106,21 @@ def lacking_loads(
         if reason := _beyond_given(scenario, offered):
             found.setdefault(name, reason)
     return found
+
+
+def _brings_archives(workload: Workload[Any], parameters: Any) -> bool:
+    job = workload.job(parameters)
+    return job is not None and any(step.brings_archives for step in job.steps)
+
+
+def _all_outside(study: Study, spec: WorkloadSpec) -> bool:
+    """Whether all clusters that a workload runs on exist already; False: it runs on none."""
+    clusters = [
+        scenario.cluster
+        for name, scenario in study.scenarios.items()
+        if scenario.cluster is not None and (spec.scenarios is None or name in spec.scenarios)
+    ]
+    return bool(clusters) and all(cluster.external is not None for cluster in clusters)
 
 
 def _beyond_given(scenario: Scenario, offered: Capabilities) -> str:

@@ -111,7 +111,7 @@ class ClusterJob:
             raise
 
     async def _carry_out(self, barrier: Barrier, on_progress: ProgressCallback) -> Outcome:
-        strange = next(filter(_brings_archives, self.job.steps), None)
+        strange = next((step for step in self.job.steps if step.brings_archives), None)
         if self.cluster.outside and strange is not None:
             raise WorkloadFault(
                 f"{strange.name}: the cluster's machines lack the archives of {strange.main}",
@@ -362,10 +362,6 @@ def measured_of(steps: Sequence[Step]) -> tuple[int, int]:
     """Return where the measured steps begin, and where they have all been done."""
     places = [number for number, step in enumerate(steps) if step.measured]
     return (places[0], places[-1] + 1) if places else (len(steps), len(steps))
-
-
-def _brings_archives(step: Step) -> bool:
-    return step.engine == "spark" or bool(step.archives)
 
 
 def _titled(name: str, output: str) -> str:

@@ -62,6 +62,11 @@ class Step:
     measured: bool = False
     cold: bool = False
 
+    @property
+    def brings_archives(self) -> bool:
+        """Whether its tasks need more of the toolbox than what any Hadoop has."""
+        return self.engine == "spark" or bool(self.archives)
+
 
 @dataclass(frozen=True)
 class Job:
