@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from dataclasses import fields, replace
@@ -15,12 +16,19 @@ from report.report_jobs import DROPPED, SLOWER, Caches, write_jobs_run
 from tare.analysis import load_run
 from tare.analysis.compare import compare
 from tare.analysis.cores import STATES, Core, together
-from tare.analysis.job_phases import PhaseUse, limit_of, use_of
+from tare.analysis.job_phases import Limit, PhaseUse, limit_of, use_of
 from tare.analysis.model import Effect, Key
 from tare.analysis.monitoring import Monitor, Phase, Track
+from tare.report import mapreduce
 from tare.report.figures.monitoring import LEFT, WIDE, monitoring_figure
 from tare.report.figures.phases import PhaseBar, phases_figure
-from tare.report.mapreduce import cross_checks, finding, mapreduce_of, uses_table
+from tare.report.mapreduce import (
+    cross_checks,
+    finding,
+    mapreduce_of,
+    phase_figures,
+    uses_table,
+)
 from tare.report.palette import MARGIN
 
 SHARES = st.none() | st.floats(0, 1)
@@ -101,6 +109,61 @@ def test_one_block_of_three_decides_nothing() -> None:
     half = [use, replace(use, block=2, limit="disk")]
     assert "No phase" in finding(half)
     assert finding([*half, replace(use, block=3)]) == "kvm is limited in sort map by CPU."
+
+
+def test_what_differs_between_numbers_of_slaves_is_told_of_each() -> None:
+    full = uses(monitor(cpu_until=24.0, disk_from=99.0))[0]
+    # As seed 004 found: one slave waits for its CPU, and four for the disk that they share.
+    limits: dict[str, Limit] = {"one": "CPU", "three": "disk", "four": "disk"}
+    found = [
+        replace(full, block=block, scenario=scenario, limit=limit)
+        for block in (1, 2)
+        for scenario, limit in limits.items()
+    ]
+    told = "kvm is limited in sort map (one) by CPU; sort map (three and four) by disk."
+    assert finding(found) == told
+    # Scenarios that agree need no names, and one that decides nothing is told nothing of.
+    assert finding([each for each in found if each.limit == "disk"]) == (
+        "kvm is limited in sort map by disk."
+    )
+    split = [replace(full, block=block, scenario="two") for block in (1, 2)]
+    split[1] = replace(split[1], limit="disk")
+    assert finding([*found, *split]) == told
+
+
+def test_what_differs_between_works_and_engines_is_told_of_each() -> None:
+    full = replace(uses(monitor(cpu_until=24.0, disk_from=99.0))[0], step="query")
+    works: list[tuple[str, str, Limit]] = [
+        ("aggregate", "hive", "CPU"),
+        ("aggregate", "spark", "disk"),
+        ("join", "hive", "CPU"),
+    ]
+    found = [
+        replace(full, workload=name, parameters=json.dumps({"engine": engine}), limit=limit)
+        for name, engine, limit in works
+    ]
+    assert finding(found) == (
+        "kvm is limited in query map (aggregate by hive and join by hive) by CPU; "
+        "query map (aggregate by spark) by disk."
+    )
+    # Neither alone tells it: each is named with its scenario, a few of them.
+    many = [replace(full, scenario=f"s{number}", workload="a") for number in range(9)]
+    many += [replace(use, workload="b", limit="disk") for use in many]
+    many[9] = replace(many[9], limit="CPU")
+    assert "(a in s0, a in s1, a in s2, a in s3, a in s4, a in s5 and 4 more) by CPU" in (
+        finding(many)
+    )
+
+
+def test_bars_for_which_a_figure_has_no_room_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = load_run(write_jobs_run(tmp_path / "run"))
+    (whole,) = phase_figures(compare([run]))
+    assert whole.title == "terasort: sort, phase by phase"
+    monkeypatch.setattr(mapreduce, "MOST_BARS", 3)
+    (cut,) = phase_figures(compare([run]))
+    assert cut.title == "terasort: sort, phase by phase, the first 3 of 4 bars"
 
 
 def test_what_neither_limits_waits_for_something_else() -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
 from tare.analysis.formatting import format_quantity, format_size
-from tare.analysis.job_phases import JobCell, PhaseUse, job_cells, phase_uses
+from tare.analysis.job_phases import JobCell, Limit, PhaseUse, job_cells, phase_uses
 from tare.analysis.model import ArmSummary, Comparison, Effect
 from tare.analysis.rundata import RunData
+from tare.references.scenarios import mapping
 from tare.report.figures.frame import Figure
 from tare.report.figures.phases import PhaseBar, phases_figure
 from tare.report.leads import Leads
@@ -27,6 +29,8 @@ NOTE = (
 )
 FEW_BLOCKS = 8
 MOST_BARS = 40
+MOST_NAMED = 6
+"""Scenarios or works that the finding names for one limit of one phase; the table has all."""
 
 
 @dataclass(frozen=True)
@@ -96,10 +100,15 @@ def phase_figures(comparison: Comparison, leads: Leads | None = None) -> tuple[F
                 phases_figure(
                     bars[:MOST_BARS],
                     name=f"phases-{len(figures) + 1}",
-                    title=f"{workload}: {step}, phase by phase",
+                    title=f"{workload}: {step}, phase by phase{_first_of(bars)}",
                 )
             )
     return tuple(figures)
+
+
+def _first_of(bars: Sequence[PhaseBar]) -> str:
+    """Return that a figure has no room for all bars, where it has not."""
+    return f", the first {MOST_BARS} of {len(bars)} bars" if len(bars) > MOST_BARS else ""
 
 
 def _bar(name: str, arm: str, told: Mapping[str, ArmSummary], leads: Leads | None) -> PhaseBar:
@@ -129,18 +138,23 @@ def _lead(uses: Sequence[PhaseUse], cells: Sequence[JobCell], comparison: Compar
 
 
 def finding(uses: Sequence[PhaseUse]) -> str:
-    """Return in words which resource limits which arm in which phase, by most of its cells."""
-    votes: dict[tuple[str, bool, str, str], Counter[str]] = {}
+    """Return in words which resource limits which arm in which phase, by most of its cells.
+
+    Where that differs between scenarios or works, such as between one slave and four, these are
+    named: what limits a phase with one slave need not be what limits it with more.
+    """
+    votes: dict[tuple[str, bool, str, str], dict[tuple[str, str], Counter[Limit]]] = {}
     for use in uses:
         if use.limit:
-            key = (use.arm, use.emulated, use.step, use.phase)
-            votes.setdefault(key, Counter())[use.limit] += 1
+            places = votes.setdefault((use.arm, use.emulated, use.step, use.phase), {})
+            places.setdefault((_work(use), use.scenario), Counter())[use.limit] += 1
     by_limit: dict[tuple[str, bool], dict[str, list[str]]] = {}
-    for (arm, emulated, step, phase), counts in votes.items():
-        limit, most = counts.most_common(1)[0]
-        if 2 * most > counts.total():
-            told = by_limit.setdefault((arm, emulated), {})
-            told.setdefault(limit, []).append(f"{step} {phase}")
+    for (arm, emulated, step, phase), places in votes.items():
+        decided = {place: _decided(counts) for place, counts in places.items()}
+        for limit, where in _where(decided).items():
+            if limit:
+                told = by_limit.setdefault((arm, emulated), {})
+                told.setdefault(limit, []).append(f"{step} {phase}{where}")
     sentences = []
     for (arm, emulated), limits in by_limit.items():
         told_words = [
@@ -157,6 +171,43 @@ def finding(uses: Sequence[PhaseUse]) -> str:
                 "waits for something else."
             )
     return " ".join(sentences) or "No phase was long enough for its counters to say what limits it."
+
+
+def _work(use: PhaseUse) -> str:
+    engine = mapping(json.loads(use.parameters or "{}")).get("engine")
+    return f"{use.workload} by {engine}" if engine else use.workload
+
+
+def _decided(counts: Counter[Limit]) -> Limit:
+    """Return what most cells are limited by; empty where no more than half of them agree."""
+    limit, most = counts.most_common(1)[0]
+    return limit if 2 * most > counts.total() else ""
+
+
+def _where(decided: Mapping[tuple[str, str], Limit]) -> dict[Limit, str]:
+    """Return each limit with the scenarios or works it is told of, in words; empty: of all.
+
+    Args:
+        decided: What limits a phase, by work and scenario.
+    """
+    if len(set(decided.values())) == 1:
+        return dict.fromkeys(decided.values(), "")
+    names: Sequence[str] = [f"{work} in {scenario}" for work, scenario in decided]
+    # By scenario alone or by work alone, where that tells all.
+    for few in ([work for work, _ in decided], [scenario for _, scenario in decided]):
+        if len(set(zip(few, decided.values(), strict=True))) == len(set(few)):
+            names = few
+    found: dict[Limit, list[str]] = {}
+    for name, limit in zip(names, decided.values(), strict=True):
+        known = found.setdefault(limit, [])
+        if name not in known:
+            known.append(name)
+    return {limit: f" ({_some(told)})" for limit, told in found.items()}
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - MOST_NAMED
+    return joined([*names[:MOST_NAMED], *([f"{more} more"] if more > 0 else [])])
 
 
 def cross_checks(effects: Sequence[Effect]) -> list[str]:
