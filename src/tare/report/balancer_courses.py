@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tare.analysis.course import SERIES, Course, Step, courses
@@ -14,13 +15,9 @@ from tare.report.palette import Look
 
 PROBE_RESPONSES = "probe-responses"
 MOST_POINTS = 120
-_SHOWN: tuple[tuple[str, str, str, Callable[[Step, float], float]], ...] = (
-    ("rate-time", "Requests per second", "1/s", lambda step, length: step.completed / length),
-    ("response-time", "Median response time", "s", lambda step, _: step.median_s),
-    ("p99-time", "99th percentile of response times", "s", lambda step, _: step.p99_s),
-)
-"""Figures over the seconds of a load; their bandwidth, packets and the sizes of these are among the
-counters of each machine (`tare.report.monitoring`)."""
+FEW = 10
+"""So many requests a point of the rate has on average, at least."""
+Points = tuple[tuple[float, float], ...]
 
 
 def course_figures(
@@ -53,11 +50,11 @@ def course_figures(
         stem = "load-balancer" if len(kinds) == 1 else f"load-balancer-{number + 1}"
         where = "" if len(kinds) == 1 else f", {kind[0]} in {kind[1]}"
         load, probe = (_last(found.get(kind, []), sizes) for found in (loads, probes))
-        for name, title, unit, value in _SHOWN:
-            lines = _lines(load, arms, value, leads)
+        for name, title, unit, points_of in _SHOWN:
+            lines = _lines(load, arms, points_of, leads)
             words = f"{title} while the proxy is full, over time{where}"
             figures += _figure(f"{stem}-{name}", words, lines, looks, unit, load)
-        lines = _lines(probe, arms, lambda step, _: step.median_s, leads)
+        lines = _lines(probe, arms, _medians, leads)
         words = f"Median response time of the probe beside that load, over time{where}"
         figures += _figure(f"{stem}-probe-time", words, lines, looks, "s", probe)
     return tuple(figures)
@@ -74,7 +71,10 @@ def _figure(
     if not lines:
         return []
     block = max(course.block for course in found.values())
-    note = f"The smallest objects, block {block}. A request counts when it was due."
+    note = (
+        f"The smallest objects, block {block}. A request counts when it was due. The rate's "
+        "line has a gap where none was answered."
+    )
     return [(over_time_figure(name, title, lines, looks, unit), note)]
 
 
@@ -99,13 +99,13 @@ def _last(own: Sequence[Course], sizes: Mapping[tuple[str, str], int]) -> dict[s
 def _lines(
     found: Mapping[str, Course],
     arms: Sequence[str],
-    value: Callable[[Step, float], float],
+    points_of: Callable[[Course], Points],
     leads: Leads | None,
 ) -> list[Line]:
     return [
         Line(arm, found[arm].emulated, points, _lead(found[arm], leads))
         for arm in arms
-        if arm in found and (points := _points(found[arm], value))
+        if arm in found and (points := points_of(found[arm]))
     ]
 
 
@@ -113,15 +113,49 @@ def _lead(course: Course, leads: Leads | None) -> str:
     return leads.cell(part_of(course), course.arm, course.run, course.block) if leads else ""
 
 
-def _points(
-    course: Course, value: Callable[[Step, float], float]
-) -> tuple[tuple[float, float], ...]:
+def _medians(course: Course) -> Points:
+    return _points(course, lambda step: step.median_s)
+
+
+def _tails(course: Course) -> Points:
+    return _points(course, lambda step: step.p99_s)
+
+
+def _points(course: Course, value: Callable[[Step], float]) -> Points:
     """Return at most so many points, each the mean over as many steps."""
     width = max(1, -(-len(course.steps) // MOST_POINTS))
     begin, found = course.steps[0].begin_s, []
     for start in range(0, len(course.steps), width):
         part = course.steps[start : start + width]
-        mean = sum(value(step, course.interval_s) for step in part) / len(part)
+        mean = sum(map(value, part)) / len(part)
         if mean > 0:
             found.append((part[0].begin_s - begin, mean))
     return tuple(found)
+
+
+def _rates(course: Course) -> Points:
+    """Return at most so many points of a load without a rate; 0: nothing was asked nor answered.
+
+    The course lacks a step in which nothing was due, as while a proxy that is full stands still.
+    """
+    begin, length = course.steps[0].begin_s, course.interval_s
+    answered = {round((step.begin_s - begin) / length): step.completed for step in course.steps}
+    count, total = max(answered) + 1, sum(answered.values())
+    if not total:
+        return ()
+    width = max(1, -(-count // MOST_POINTS), math.ceil(FEW * count / total))
+    found = []
+    for start in range(0, count, width):
+        end = min(count, start + width)
+        here = sum(answered.get(number, 0) for number in range(start, end))
+        found.append((start * length, here / (length * (end - start))))
+    return tuple(found)
+
+
+_SHOWN: tuple[tuple[str, str, str, Callable[[Course], Points]], ...] = (
+    ("rate-time", "Requests per second", "1/s", _rates),
+    ("response-time", "Median response time", "s", _medians),
+    ("p99-time", "99th percentile of response times", "s", _tails),
+)
+"""Figures over the seconds of a load; their bandwidth, packets and the sizes of these are among the
+counters of each machine (`tare.report.monitoring`)."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from tare.analysis.formatting import format_quantity
 from tare.report.figures.axes import linear_ticks, tick_label, value_axis
@@ -20,7 +21,8 @@ HEIGHT, FOOT, LINE, LEFT = 170.0, 34.0, 17.0, 62.0
 class Line:
     """One arm's values: seconds since the start of the load, and the value then.
 
-    ``to`` is what it leads to on the page.
+    Where that is 0, the line has a gap: many axes are logarithmic, and no line may lead across a
+    time in which nothing was answered. ``to`` is what it leads to on the page.
     """
 
     arm: str
@@ -58,7 +60,8 @@ def over_time_figure(
 
 def _drawn(lines: Sequence[Line], looks: Mapping[str, Look], unit: str, width: float) -> Spec:
     canvas = Canvas(width)
-    axis = value_axis([value for line in lines for _, value in line.points], unit, most=5)
+    drawn = [value for line in lines for _, value in line.points if value > 0]
+    axis = value_axis(drawn, unit, most=5)
     end = max(time for line in lines for time, _ in line.points) or 1.0
     room = width - LEFT - 12
 
@@ -74,12 +77,13 @@ def _drawn(lines: Sequence[Line], looks: Mapping[str, Look], unit: str, width: f
         canvas.text(x, HEIGHT + 10, tick_label(tick, "s"), size=10, ink=SOFT, align="center")
     for number, line in enumerate(lines):
         look = looks[line.arm]
-        points = [place(*point) for point in line.points]
-        if len(points) > 1:
-            dash = "4,3" if line.emulated else ""
-            canvas.path(points, look.ink, size=1.5, dash=dash, to=line.to)
-        elif points:
-            canvas.point(*points[0], look.ink, look.shape, to=line.to)
+        for stretch in _stretches(line.points):
+            points = [place(*point) for point in stretch]
+            if len(points) > 1:
+                dash = "4,3" if line.emulated else ""
+                canvas.path(points, look.ink, size=1.5, dash=dash, to=line.to)
+            else:
+                canvas.point(*points[0], look.ink, look.shape, to=line.to)
         top = HEIGHT + FOOT + number * LINE
         canvas.point(LEFT, top, look.ink, look.shape)
         name = short(marked(line.arm, line.emulated), int((width - LEFT) / 6.5))
@@ -87,3 +91,10 @@ def _drawn(lines: Sequence[Line], looks: Mapping[str, Look], unit: str, width: f
         # A line is thin: its name leads there too.
         canvas.area(LEFT - 8, top - LINE / 2, width, top + LINE / 2, line.to)
     return canvas.spec(HEIGHT + FOOT + len(lines) * LINE)
+
+
+def _stretches(points: Sequence[tuple[float, float]]) -> Iterator[list[tuple[float, float]]]:
+    """Yield the points between those that are 0, as far as there are any."""
+    for positive, stretch in groupby(points, key=lambda point: point[1] > 0):
+        if positive:
+            yield list(stretch)
