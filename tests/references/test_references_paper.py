@@ -105,6 +105,16 @@ def test_values_stand_with_the_sources_confidence_and_phases_arm_by_arm() -> Non
     ]
 
 
+@pytest.mark.parametrize("name", ["fayyad2013", "fayyad2013-hyperv"])
+def test_each_longest_of_an_hour_is_filled_by_the_study_of_an_hour_too(name: str) -> None:
+    reference = REFERENCES[name]
+    filled = {each.exhibit.name for each in drafted(reference, "realtime-long") if not each.empty}
+    long = {each.name for each in reference.exhibits if each.longer}
+    assert len(long) == 7 and long <= filled
+    page = listing()
+    assert page.count("as long: `tare run realtime-long`") == 14
+
+
 def test_a_figure_that_another_would_show_is_empty_with_that_one() -> None:
     drafts = {each.exhibit.name: each for each in drafted(REFERENCES["fayyad2013"], "realtime")}
     assert drafts["Figure 9"].empty == "tick kept no series over time in this run"

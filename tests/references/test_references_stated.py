@@ -117,9 +117,20 @@ def test_what_a_run_did_not_measure_is_said(told: dict[str, Stated]) -> None:
     assert "nothing: " in own_words(told["hyperv-period"])
 
 
+def test_how_it_was_measured_stands_beside_where_the_run_tells_that(
+    told: dict[str, Stated],
+) -> None:
+    assert own_words(told["tick-rate"]).startswith("stands under What ran: the kernels")
+    assert "This run: stands under What ran: the options" in statement(told["xen-quantum"])
+    # What has no counterpart says that alone.
+    assert own_words(told["bios-cpus"]) == f"nothing: {SETUP}"
+    assert statement(told["long-view"]).endswith("duration of the long view, at least: 1 h.")
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
+        ({"here": "What ran"}, "goes with `setup`"),
         ({"workload": "tick"}, "go together"),
         ({"workload": "tick", "metric": "excess-max", "setup": True}, "at most"),
         ({"against": "one-to-all", "scenario": "one-to-one"}, "needs `workload`"),

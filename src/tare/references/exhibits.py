@@ -32,6 +32,7 @@ class Exhibit(Part):
     place: str = Field("", description="Where it stands, if it has no number.")
     section: str = ""
     study: str = Field("", description="The study that repeats it; by default the source's first.")
+    longer: str = Field("", description="The study that measures it for as long as the source did.")
     shows: str = Field("", description="What it shows, in a few words.")
     scenario: str = ""
     view: View | None = None

@@ -20,8 +20,8 @@ Each table and figure of a source, in its order, with what a run of Tare sets be
 command that measures it, and the file of the report that holds it. `tare report DIR --reference
 NAME` then ends with the same list, filled from the run, with the published values where the text
 states them, and with the reason where nothing stands. A study's name with `-short` behind it
-measures the same in short; files of figures are there as SVG, and as PNG and PDF with `--figures`,
-tables as CSV and LaTeX.
+measures the same in short, and the one behind *as long* for as long as the source did; files of
+figures are there as SVG, and as PNG and PDF with `--figures`, tables as CSV and LaTeX.
 
 This page is written by `make docs` from `src/tare/references`.
 """
@@ -55,11 +55,16 @@ def _of_source(reference: Reference) -> Iterator[str]:
     for exhibit in reference.exhibits:
         table = next((one for one in reference.tables if one.is_shown_by(exhibit)), None)
         shows = exhibit.shows or (_shows(table) if table is not None else "")
-        run = NOTHING if exhibit.none else f"`tare run {exhibit.study or reference.studies[0]}`"
+        run = NOTHING if exhibit.none else _run(reference, exhibit)
         file = file_of(reference, exhibit)
         named = f"`{file}`" if file else NOTHING
         yield f"| {exhibit.name} | {shows} | {_here(exhibit, table)} | {run} | {named} |"
     yield ""
+
+
+def _run(reference: Reference, exhibit: Exhibit) -> str:
+    command = f"`tare run {exhibit.study or reference.studies[0]}`"
+    return f"{command}; as long: `tare run {exhibit.longer}`" if exhibit.longer else command
 
 
 def file_of(reference: Reference, exhibit: Exhibit) -> str:

@@ -48,6 +48,7 @@ class Fact(Part):
         "two stands beside it, or where the unit is a time, their difference.",
     )
     setup: bool = Field(False, description="Whether it tells how the source measured.")
+    here: str = Field("", description="Where a run tells how it measured that itself.")
     none: str = Field("", description="Why nothing of a run can stand beside it.")
 
     @property
@@ -71,6 +72,8 @@ class Fact(Part):
             raise ValueError("`workload` and `metric` go together")
         if [self.measured, self.setup, bool(self.none)].count(True) > 1:
             raise ValueError("has one of `workload`, `setup` and `none` at most")
+        if self.here and not self.setup:
+            raise ValueError("`here` goes with `setup`")
         if self.against and not (self.measured and self.scenario):
             raise ValueError("`against` needs `workload`, `metric` and `scenario`")
         return self

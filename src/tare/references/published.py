@@ -272,9 +272,10 @@ def _check_exhibits(reference: Reference, findings: Findings) -> None:
             )
         if exhibit.like and f"Figure {exhibit.like}" not in names:
             findings.add((*here, "like"), f"there is no figure {exhibit.like} before it")
-        if exhibit.study and exhibit.study not in reference.studies:
-            known = suggestion(exhibit.study, reference.studies)
-            findings.add((*here, "study"), f"is not among `studies`{known}")
+        for key, study in (("study", exhibit.study), ("longer", exhibit.longer)):
+            if study and study not in reference.studies:
+                known = suggestion(study, reference.studies)
+                findings.add((*here, key), f"is not among `studies`{known}")
         if exhibit.scenario and exhibit.scenario not in reference.scenarios:
             known = suggestion(exhibit.scenario, reference.scenarios)
             findings.add((*here, "scenario"), f"is no scenario{known}")

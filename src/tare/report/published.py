@@ -29,6 +29,8 @@ from tare.report.words import (
     slug,
 )
 
+HOUR_S = 3600.0
+
 
 def published_table(side: SideBySide, one: PairedTable) -> Table[Row]:
     """Return one table in the layout of its source: an arm per row, a column per parameter."""
@@ -104,6 +106,8 @@ def as_printed(value: float, unit: str) -> str:
     """Return a published value: no source prints more than five digits, nor idle zeros."""
     if unit == "1":
         return f"{value:,.10g}"
+    if unit == "s" and value >= HOUR_S:
+        return f"{value / HOUR_S:g} h"
     number, _, rest = format_quantity(value, unit, digits=5).partition(" ")
     return f"{number.rstrip('0').rstrip('.') if '.' in number else number} {rest}".rstrip()
 

@@ -35,11 +35,14 @@ def statement(row: Stated) -> str:
     """Return one number of the text in a sentence, with what the run has for it."""
     conditions = f" ({row.fact.conditions})" if row.fact.conditions else ""
     told = f"Stated in section {row.fact.section}: {row.fact.says}: {_value(row)}{conditions}."
-    return told if row.fact.setup else f"{told} This run: {own_words(row)}."
+    alone = row.fact.setup and not row.fact.here
+    return told if alone else f"{told} This run: {own_words(row)}."
 
 
 def own_words(row: Stated) -> str:
     """Return what the run has for it, arm by arm, or why it has nothing."""
+    if row.fact.here:
+        return f"stands under {row.fact.here}"
     if row.why:
         return f"nothing: {row.why}"
     fact = row.fact
