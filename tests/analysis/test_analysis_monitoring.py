@@ -86,10 +86,11 @@ def test_with_a_known_start_time_counts_from_there_and_what_was_before_is_left_o
     assert track_of("host", columns(), origin_ns=20_000_000_000) is None
 
 
-def test_what_passes_the_peers_end_passed_a_machines_too() -> None:
+@pytest.mark.parametrize("other", ["p", "01o", "o", "c", "d", "02l", "02v"])
+def test_what_passes_the_peers_end_passed_a_machines_too(other: str) -> None:
     more = columns()
     steps = np.arange(5, dtype=np.float64)
-    for name in ("tare-0a1b2cp", "tare-0a1b2c00"):
+    for name in (f"tare-0a1b2c{other}", "tare-0a1b2c00"):
         more |= {f"net.{name}.rx_bytes": steps * 100, f"net.{name}.tx_bytes": steps * 200}
     track = track_of("host", more)
     assert track is not None

@@ -54,8 +54,9 @@ COUNTS = frozenset({"disk-queue"})
 """Those whose unit is 1 and that are no shares."""
 
 Column = NDArray[np.float64]
-_OTHER_END = re.compile(r"net\.(lo|tare-[0-9a-f]{6}p)\.")
-"""The loopback, and the peer's end of Tare's networks: what passes it passed a machine's too."""
+_OTHER_END = re.compile(r"net\.(lo|tare-[0-9a-f]{6}(?:[pocd]|\d+[olv]))\.")
+"""The loopback, and of Tare's networks the ends of a peer and an origin with the bridge and the
+cable between, and what is below a macvtap: what passes them passed a machine's too."""
 
 
 @dataclass(frozen=True)

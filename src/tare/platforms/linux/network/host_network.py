@@ -216,15 +216,18 @@ class Network:
         """Make a network namespace on the switch for a container; raises MachineFault."""
         laid, number = await self._next()
         address = laid.addresses.machine(number)
-        name = await self._outlet(laid.switches[self._name], laid, number, address)
+        end = f"{self._common.token}{number:02d}"
+        name = await self._outlet(laid.switches[self._name], laid, number, address, end)
         return self._keep(machine, laid, "veth", address, name)
 
     async def outside(self, machine: str) -> Link:
         """Make a network namespace where the peer is, for one more; raises MachineFault."""
         laid, number = await self._next()
         address = laid.addresses.machine(number)
-        name = await self._outlet(laid.outside, laid, number, address)
-        self._outside[machine] = (f"{self._common.token}{number:02d}", [address])
+        # By its name a report tells it from what carries a machine's own packets.
+        end = f"{self._common.token}{number:02d}o"
+        name = await self._outlet(laid.outside, laid, number, address, end)
+        self._outside[machine] = (end, [address])
         await self._parts.settings(name, OUTSIDE)
         await self._beyond_link(laid, address)
         return self._keep(machine, laid, "veth", address, name)
@@ -289,10 +292,9 @@ class Network:
         self._common.links[machine] = link
         return link
 
-    async def _outlet(self, switch: Switch, laid: Laid, number: int, address: str) -> str:
-        """Make a namespace that is plugged into a switch, and return its name."""
-        token = self._common.token
-        name, end = f"{token}-{number:02d}", f"{token}{number:02d}"
+    async def _outlet(self, switch: Switch, laid: Laid, number: int, address: str, end: str) -> str:
+        """Make a namespace that is plugged into a switch by ``end``, and return its name."""
+        name = f"{self._common.token}-{number:02d}"
         await switch.parts.outlet(name, end, laid.joint.mtu, address)
         await switch.attach(end, address)
         return name
