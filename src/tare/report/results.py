@@ -18,6 +18,7 @@ from tare.analysis.model import (
     RunData,
     SkippedPart,
 )
+from tare.events.skips import LeftOut, Line, lines_of
 from tare.report.anchors import anchor_of
 from tare.report.tables import Column, Table
 from tare.report.words import (
@@ -372,23 +373,16 @@ def skipped_table(runs: Iterable[RunData]) -> Table[SkippedPart]:
     return Table("skipped", "What did not run here", columns, rows)
 
 
-@dataclass(frozen=True)
-class SkippedGroup:
-    """What did not run for one and the same reason."""
-
-    what: tuple[str, ...]
-    reason: str
-
-
-def skipped_groups_table(runs: Iterable[RunData]) -> Table[SkippedGroup]:
+def skipped_groups_table(runs: Iterable[RunData]) -> Table[Line]:
     """Return what did not run at all, one row for each reason."""
-    shared: dict[str, list[str]] = {}
-    for part in dict.fromkeys(part for run in runs for part in run.skipped):
-        what = " / ".join(name for name in (part.arm, part.scenario, part.workload) if name)
-        shared.setdefault(part.reason, []).append(what)
-    columns: tuple[Column[SkippedGroup], ...] = (
-        Column("what", lambda g: ", ".join(g.what), "Skipped"),
-        Column("reason", lambda g: g.reason, "Reason"),
+    parts = (
+        LeftOut(each.arm, each.scenario, each.workload, each.reason)
+        for run in runs
+        for each in run.skipped
     )
-    rows = tuple(SkippedGroup(tuple(what), reason) for reason, what in shared.items())
+    columns: tuple[Column[Line], ...] = (
+        Column("what", lambda line: line.what, "Skipped"),
+        Column("reason", lambda line: line.reason, "Reason"),
+    )
+    rows = tuple(lines_of(parts, between=" / "))
     return Table("skipped-by-reason", "What did not run here", columns, rows)

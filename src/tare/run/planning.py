@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tare.events.model import Kind
+from tare.events.skips import LeftOut, lines_of
 from tare.hosts.local import LocalHost
 from tare.registry import installed
 from tare.run.account import NOTHING_COMPARED, nothing_compared
@@ -27,7 +28,7 @@ from tare.run.swaps.looking import boots_by_itself, look
 from tare.run.swaps.words import session_lines
 from tare.run.toolbox import require_additions, study_needs
 from tare.study.cells import Batch, cell_label
-from tare.study.plan import Plan
+from tare.study.plan import Plan, Skip
 from tare.study.quantities import format_duration
 from tare.study.sessions import part_of
 
@@ -176,20 +177,20 @@ def show_plan(outlook: Outlook, console: Console) -> None:
 
 def _skips(outlook: Outlook) -> Iterator[Text]:
     """Yield what is skipped and why; what is skipped for the same reason shares a line."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for skip in outlook.plan.skipped:
-        what = "/".join(part for part in (skip.arm, skip.scenario, skip.workload) if part)
-        believed = outlook.believed.get(skip.arm)
-        # What an arm that can be used is left out for stands in the study.
-        unusable = None if believed is None or believed.verdict.usable else believed
-        running = skip.arm in outlook.plan.arms
-        source = "" if unusable is None or running else f" ({unusable.source})"
-        hint = "" if unusable is None else unusable.verdict.hint
-        found.setdefault((f"{skip.reason}{source}", hint), []).append(what)
-    for (reason, hint), skipped in found.items():
-        yield Text(f"  – {', '.join(skipped)} skipped: {reason}", "yellow")
-        if hint:
-            yield Text(f"    {hint}")
+    for line in lines_of(_part(outlook, skip) for skip in outlook.plan.skipped):
+        yield Text(f"  – {line.what} skipped: {line.reason}", "yellow")
+        if line.hint:
+            yield Text(f"    {line.hint}")
+
+
+def _part(outlook: Outlook, skip: Skip) -> LeftOut:
+    believed = outlook.believed.get(skip.arm)
+    # What an arm that can be used is left out for stands in the study.
+    unusable = None if believed is None or believed.verdict.usable else believed
+    running = skip.arm in outlook.plan.arms
+    source = "" if unusable is None or running else f" ({unusable.source})"
+    hint = "" if unusable is None else unusable.verdict.hint
+    return LeftOut(skip.arm, skip.scenario, skip.workload, f"{skip.reason}{source}", hint)
 
 
 def headlines_of(plan: Plan) -> Mapping[Kind, int]:

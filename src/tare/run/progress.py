@@ -40,6 +40,7 @@ from tare.events import (
     SessionFinished,
     Skipped,
 )
+from tare.events.skips import LeftOut, lines_of
 from tare.run.account import NOTHING_COMPARED, nothing_compared
 from tare.run.calibration_words import calibration_lines
 from tare.run.doing import Doing, Stage, doing_lines
@@ -309,14 +310,8 @@ def can_redraw(terminal: str) -> bool:
 
 def skip_lines(skips: Iterable[Skipped]) -> list[Text]:
     """Return what is skipped; what is skipped for the same reason shares a line."""
-    shared: dict[str, list[str]] = {}
-    for skip in skips:
-        what = "/".join(part for part in (skip.arm, skip.scenario, skip.workload) if part)
-        shared.setdefault(skip.reason, []).append(what)
-    return [
-        Text(f"  – {', '.join(what)} skipped: {reason}", "yellow")
-        for reason, what in shared.items()
-    ]
+    parts = (LeftOut(skip.arm, skip.scenario, skip.workload, skip.reason) for skip in skips)
+    return [Text(f"  – {line.what} skipped: {line.reason}", "yellow") for line in lines_of(parts)]
 
 
 def _lines(event: Event, tally: Tally) -> list[Text]:
