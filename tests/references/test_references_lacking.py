@@ -16,10 +16,12 @@ from tare.references.arms import alike, bare_of
 from tare.references.lacking import why_no_value
 from tare.references.pairing import PairedTable, set_beside
 from tare.references.published import load_reference
+from tare.references.stated import stated
 from tare.report.glance import glance_table
 from tare.report.palette import looks
 from tare.report.paper import PaperDraft, RunFindings, paper_drafts
 from tare.report.paper_empty import arms_without
+from tare.report.stated import own_words
 
 REFERENCE = load_reference("fayyad2013")
 NO_XEN = "this host does not run Xen"
@@ -139,6 +141,19 @@ def test_a_table_whose_scenario_was_left_out_says_why(comparison: Comparison) ->
     assert draft(left, "Table 6").empty == (
         "this run has no tick in a scenario like contention-cpu; tight: it needs two CPUs"
     )
+
+
+def test_two_arms_that_a_source_compares_are_divided(comparison: Comparison) -> None:
+    credit = {"scheduler": "credit"}
+    arms = {
+        "bare": {"platform": "xen", "options": {"type": "pv", **credit}},
+        "vm": {"platform": "xen", "options": {"type": "hvm", **credit}},
+    }
+    told = {each.name: each for each in stated(changed(comparison, arms), REFERENCE)}
+    assert own_words(told["xen-pv-factor"]) == ("tick excess-max in one-to-all: vm ÷ bare 3.00×")
+    hyperv = own_words(told["hyperv-pv-factor"])
+    assert hyperv.startswith("nothing: Hyper-V HW-Assisted VM: this run has no arm with platform")
+    assert "xen-hw against xen-pv, one-to-all" in told["xen-pv-factor"].fact.conditions
 
 
 def test_at_a_glance_like_machines_stand_beside_one_another(comparison: Comparison) -> None:

@@ -47,6 +47,11 @@ class Fact(Part):
         description="The scenario that `scenario` is compared with: of a run the quotient of the "
         "two stands beside it, or where the unit is a time, their difference.",
     )
+    than: str = Field(
+        "",
+        description="The arm that `arm` is compared with: of a run the quotients of those like "
+        "them stand beside it.",
+    )
     setup: bool = Field(False, description="Whether it tells how the source measured.")
     here: str = Field("", description="Where a run tells how it measured that itself.")
     none: str = Field("", description="Why nothing of a run can stand beside it.")
@@ -64,7 +69,8 @@ class Fact(Part):
         ends = [end for end in (self.data, self.data_to) if end is not None]
         worked = " to ".join(format_quantity(end, "B") for end in ends)
         phase = f"during {self.phase}" if self.phase else ""
-        return ", ".join(filter(None, (self.arm, self.scenario, counted, worked, phase)))
+        arms = " against ".join(filter(None, (self.arm, self.than)))
+        return ", ".join(filter(None, (arms, self.scenario, counted, worked, phase)))
 
     @model_validator(mode="after")
     def _is_whole(self) -> Fact:
@@ -72,6 +78,8 @@ class Fact(Part):
             raise ValueError("`workload` and `metric` go together")
         if [self.measured, self.setup, bool(self.none)].count(True) > 1:
             raise ValueError("has one of `workload`, `setup` and `none` at most")
+        if self.than and (self.against or not (self.measured and self.scenario and self.arm)):
+            raise ValueError("`than` needs `arm`, `workload`, `metric` and `scenario` alone")
         if self.here and not self.setup:
             raise ValueError("`here` goes with `setup`")
         if self.against and not (self.measured and self.scenario):

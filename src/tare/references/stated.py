@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tare.analysis.comparison import Comparison
 from tare.analysis.results import Key
+from tare.references.arms import Like, alike
 from tare.references.pairing import measured_keys, samples_of, shown_value
 from tare.references.printed import Fact
 from tare.references.published import Reference
@@ -23,7 +24,8 @@ class Stated:
     Args:
         name: Its name in the reference.
         fact: What is stated.
-        own: What the run has for it, arm by arm: in ``unit``, of a quotient a plain number.
+        own: What the run has for it, arm by arm: in ``unit``, of a quotient a plain number. Where
+            arms are compared, by the two.
         unit: SI unit of the run's values.
         why: Why the run has none; empty where it has.
         scenario: The run's scenario that they are from, where it is one.
@@ -55,7 +57,26 @@ def _stated(comparison: Comparison, reference: Reference, name: str, fact: Fact)
         else:
             own = {arm: value - base for arm, (value, base) in shared.items()}
     why = "" if own else _unmeasured(reference, fact)
+    if fact.than:
+        own, why = _quotients(alike(comparison, reference), fact, own, why)
+        unit = "1"
     return Stated(name, fact, own, unit, why, scenario)
+
+
+def _quotients(
+    likes: Iterable[Like], fact: Fact, own: Mapping[str, float], why: str
+) -> tuple[dict[str, float], str]:
+    """Return what a run's arms like the one are to those like the other, or why there is none."""
+    found = {like.arm: like for like in likes}
+    one, other = found[fact.arm], found[fact.than]
+    quotients = {
+        f"{first} ÷ {second}": own[first] / own[second]
+        for first in one.own
+        for second in other.own
+        if first in own and own.get(second, 0.0) > 0
+    }
+    reasons = [f"{like.label}: {like.why}" for like in (one, other) if like.why]
+    return quotients, "" if quotients else "; ".join(reasons) or why
 
 
 def _values(

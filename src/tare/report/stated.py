@@ -57,7 +57,7 @@ def own_words(row: Stated) -> str:
 
 
 def _own(row: Stated, value: float) -> str:
-    if row.fact.against and row.unit == "1":
+    if (row.fact.against or row.fact.than) and row.unit == "1":
         return ratio(value)
     if value < 0:
         return f"−{format_quantity(-value, row.unit)}"
