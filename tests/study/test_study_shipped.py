@@ -72,3 +72,37 @@ def test_a_short_form_says_that_its_machines_are_smaller(name: str) -> None:
     whole, short = shipped(name), shipped(f"{name}-short")
     assert short.shape.memory < whole.shape.memory
     assert format_size(short.shape.memory) in " ".join((short.description or "").split())
+
+
+OF_THE_SOURCES = (
+    *("components", "interference", "interference-short", "knobs"),
+    *("realtime", "realtime-long", "realtime-short"),
+)
+
+
+@pytest.mark.parametrize("name", OF_THE_SOURCES)
+def test_a_study_of_the_sources_has_every_arm_of_theirs(name: str) -> None:
+    arms = shipped(name).model_dump(mode="json")["arms"].values()
+    assert {"bare", "oci", "qemu", "xen"} <= {arm["platform"] for arm in arms}
+    options = [arm["options"] for arm in arms if arm["platform"] in ("qemu", "xen")]
+    kvm = {
+        (each["devices"], "enlightenments" in each)
+        for each in options
+        if each.get("accelerator") == "kvm"
+    }
+    assert {("paravirtual", False), ("paravirtual", True), ("emulated", False)} <= kvm
+    # Slices of those types that contend for a CPU: in components, nothing does.
+    slices = {None} if name == "components" else {None, 0.001}
+    xen = {
+        (each["type"], each.get("timeslice"))
+        for each in options
+        if each.get("scheduler") == "credit"
+    }
+    assert {(kind, slice_s) for kind in ("pv", "pvh", "hvm") for slice_s in slices} <= xen
+
+
+@pytest.mark.parametrize("name", ["components", "interference", "knobs", "realtime"])
+def test_the_makers_arms_are_there_with_both_kinds_of_devices(name: str) -> None:
+    left = shipped(name).left_out
+    for maker in ("hyperv", "vsphere"):
+        assert {maker, f"{maker}-em"} <= set(left)
