@@ -271,13 +271,17 @@ class Proxmox(LoopbackServer):
         for key, value in given.items():
             volume, _, more = str(value).partition(",")
             found = NEW.fullmatch(volume) if DRIVE.fullmatch(key) else None
-            if found is None or "import-from" in more:
+            if found is None:
                 continue
-            storage = volume.partition(":")[0]
+            storage, source = volume.partition(":")[0], dict(parse_qsl(more.replace(",", "&")))
             made = f"{storage}:vm-{number}-disk-{len(self.storages[storage]['volumes'])}"
+            copied = source.pop("import-from", None)
             self.storages[storage]["volumes"][made] = b""
-            kibibytes = int(float(found[1]) * (1 << 20))
-            config[key] = f"{made},{more},size={kibibytes}K"
+            kibibytes = int(float(found[1]) * (1 << 20)) or 1024
+            if copied is not None:
+                # What it was copied from is no part of the configuration.
+                more = ",".join(f"{name}={value}" for name, value in source.items())
+            config[key] = ",".join(filter(None, (made, more, f"size={kibibytes}K")))
         return config
 
     def _vm(
