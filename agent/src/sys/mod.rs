@@ -26,8 +26,9 @@ pub use interfaces::{
 pub use library::{clock_ns, clock_step_ns, clock_ticks_per_s, page_size};
 pub use machine::{device_events, end_machine, load_module, mount, uname, unmount, Off, Uname};
 pub use processes::{
-    die_with_parent, exists, fork, in_own_session, in_room, limit, lockable, own_mounts, parent_id,
-    signal, tell, wait_child, wait_ended, wait_with_usage, Ended, Room, Side, Usage,
+    allow_descriptors, die_with_parent, exists, fork, in_own_session, in_room, limit, lockable,
+    own_mounts, parent_id, signal, tell, wait_child, wait_ended, wait_with_usage, Ended, Room,
+    Side, Usage,
 };
 pub use scheduling::{
     block_signals, involuntary_switches, scheduling_of, set_fifo, set_scheduling, yield_now,

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::mount::{mount_change, MountPropagationFlags};
 use rustix::net::{self, SendFlags};
 use rustix::process::{
-    self as kernel, Pid, Resource, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus,
+    self as kernel, Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus,
 };
 use rustix::thread::{CapabilitySet, UnshareFlags};
 use std::ffi::CString;
@@ -31,6 +31,22 @@ pub fn parent_id() -> i32 {
 /// The soft limit of a resource of this process; `None` for unlimited.
 pub fn limit(resource: Resource) -> Option<u64> {
     kernel::getrlimit(resource).current
+}
+
+/// Let this process have `wanted` files and connections open at once, as far as it may: a user
+/// without rights no more than the hard limit. A machine's init has 1024 to begin with.
+pub fn allow_descriptors(wanted: u64) {
+    let now = kernel::getrlimit(Resource::Nofile);
+    if now.current.is_none_or(|soft| soft >= wanted) {
+        return;
+    }
+    let more = |maximum: Option<u64>| Rlimit {
+        current: Some(maximum.map_or(wanted, |hard| hard.min(wanted))),
+        maximum,
+    };
+    let raised = now.maximum.map(|hard| hard.max(wanted));
+    let _ = kernel::setrlimit(Resource::Nofile, more(raised))
+        .or_else(|_| kernel::setrlimit(Resource::Nofile, more(now.maximum)));
 }
 
 /// How many bytes of memory this process may lock; `None` for all of it.
@@ -239,4 +255,25 @@ pub fn wait_with_usage(child: i32) -> io::Result<(Ended, Usage)> {
         involuntary_switches: usage.ru_nivcsw as u64,
     };
     Ok((ended, used))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_may_have_more_files_open_once_it_has_asked() {
+        let Some(before) = limit(Resource::Nofile) else {
+            return;
+        };
+        allow_descriptors(before.saturating_sub(1));
+        assert_eq!(limit(Resource::Nofile), Some(before));
+        let hard = kernel::getrlimit(Resource::Nofile).maximum;
+        allow_descriptors(before + 1);
+        let least = hard.map_or(before + 1, |hard| hard.min(before + 1));
+        assert!(limit(Resource::Nofile).is_none_or(|now| now >= least));
+        // Nobody may have as many, and what there is stays.
+        allow_descriptors(u64::MAX);
+        assert!(limit(Resource::Nofile).is_none_or(|now| now >= least));
+    }
 }

@@ -30,6 +30,8 @@ use tally::{Tally, Trouble};
 
 pub(crate) use tally::{count, durations, summary};
 
+/// Beside its connections: channel, logs, pollers.
+const OTHER_DESCRIPTORS: u64 = 256;
 const PATIENCE_NS: u64 = 20_000_000;
 /// Between the threads' preparation and their common start.
 const RUN_UP_NS: u64 = 5_000_000;
@@ -61,6 +63,7 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
         .threads
         .unwrap_or(usable)
         .clamp(1, params.connections);
+    sys::allow_descriptors(params.connections as u64 + OTHER_DESCRIPTORS);
     reach(&plan, params.patience_s, context.stop)?;
     context.sink.barrier()?;
     let start = monotonic_ns() + RUN_UP_NS;
