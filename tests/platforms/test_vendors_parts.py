@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import pickle
 import ssl
 import subprocess
@@ -10,6 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -141,6 +146,63 @@ def test_certificates_are_verified_against_the_ca_that_is_named(tmp_path: Path) 
             empty.write_text(text)
         with pytest.raises(InputError, match=r"ca\.pem"):
             verifying(str(empty))
+
+
+def signed(folder: Path, *, named: str = "esxi.example", days: int = 2) -> tuple[Path, Path]:
+    """Return a server's certificate, signed by a CA that nobody has, and the same with its key."""
+    keys = [ec.generate_private_key(ec.SECP256R1()) for _ in range(2)]
+    names = [x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, each)]) for each in (named, "CA")]
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(names[0])
+        .issuer_name(names[1])
+        .public_key(keys[0].public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=9))
+        .not_valid_after(now + datetime.timedelta(days=days))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(named)]), critical=False)
+        .sign(keys[1], hashes.SHA256())
+        .public_bytes(serialization.Encoding.PEM)
+    )
+    key = keys[0].private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    own, whole = folder / f"{named}-{days}.pem", folder / f"{named}-{days}-key.pem"
+    own.write_bytes(made)
+    whole.write_bytes(key + made)
+    return own, whole
+
+
+def greet(trusting: ssl.SSLContext, shown: Path, name: str = "esxi.example") -> None:
+    """Shake hands in memory with a server that shows a certificate."""
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(shown)
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = trusting.wrap_bio(back, there, server_hostname=name)
+    server = serving.wrap_bio(there, back, server_side=True)
+    for _ in range(3):
+        for end in (client, server):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+    assert client.version()
+
+
+def test_a_servers_own_certificate_is_enough_whoever_signed_it(tmp_path: Path) -> None:
+    own, whole = signed(tmp_path)
+    greet(verifying(str(own)), whole)
+    # And nothing else: not another's, not under another name, not after its time.
+    (tmp_path / "other").mkdir()
+    other, _ = signed(tmp_path / "other")
+    with pytest.raises(ssl.SSLCertVerificationError, match="issuer"):
+        greet(verifying(str(other)), whole)
+    with pytest.raises(ssl.SSLCertVerificationError, match=r"[Hh]ostname"):
+        greet(verifying(str(own)), whole, "esxi2.example")
+    old, late = signed(tmp_path, days=-1)
+    with pytest.raises(ssl.SSLCertVerificationError, match="expired"):
+        greet(verifying(str(old)), late)
 
 
 def test_own_certificates_are_each_of_their_own() -> None:
