@@ -182,6 +182,9 @@ def test_what_recurs_is_drawn_of_the_longest_view(tmp_path: Path) -> None:
     )
     notes = {draft.exhibit.name: draft.notes for draft in drafts}
     assert "This run: tick-view in scenario one-to-all." in notes["Figure 9"]
+    # Only the bare machine's samples were kept: the others are named, and not left out unsaid.
+    (others,) = (note for note in notes["Figure 9"] if "kept no samples over time" in note)
+    assert "oci" in others and "qemu-pv" in others and not others.startswith("bare,")
     # What is drawn there shows two more figures of the source, which lead to it.
     side = set_beside(comparison, reference)
     items = {item.name: item for item in paper_items(side, drafts, {})}

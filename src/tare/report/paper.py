@@ -24,7 +24,7 @@ from tare.report.figures.series import scatter_figure
 from tare.report.leads import Leads
 from tare.report.long_series import Pooled, blocks_of, emulated_arms
 from tare.report.palette import Look
-from tare.report.paper_empty import arms_without, why_unfilled
+from tare.report.paper_empty import arms_undrawn, arms_without, why_unfilled
 from tare.report.paper_jobs import NOTE as JOBS_NOTE
 from tare.report.paper_jobs import bars_of, counters_of
 from tare.report.paper_values import values_table
@@ -291,7 +291,8 @@ def _samples(
     )
     note = CLOSE_UP_NOTE if exhibit.view == "close-up" else SAMPLES_NOTE
     where = f"This run: {key.workload} in scenario {key.scenario}."
-    return replace(plain, figure=figure, note=note, notes=(*plain.notes, where))
+    undrawn = arms_undrawn(run.comparison, key, series)
+    return replace(plain, figure=figure, note=note, notes=(*plain.notes, *undrawn, where))
 
 
 def _over_time(

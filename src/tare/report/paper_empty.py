@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from tare.analysis.comparison import Comparison
 from tare.analysis.results import Key
@@ -45,6 +45,20 @@ def arms_without(comparison: Comparison, keys: Iterable[Key]) -> tuple[str, ...]
         f"No value of {joined(arms)}{f' for {joined(labels)}' if labels else ''}: {why}."
         for (why, labels), arms in found.items()
     )
+
+
+def arms_undrawn(comparison: Comparison, key: Key, drawn: Collection[str]) -> tuple[str, ...]:
+    """Return which arms have no panel in a figure of samples, and why, a sentence for each reason.
+
+    Args:
+        comparison: The runs, compared.
+        key: What is drawn.
+        drawn: The arms that are.
+    """
+    having = {summary.arm for summary in comparison.summaries if summary.key == key}
+    kept = [arm for arm in comparison.arms if arm in having and arm not in drawn]
+    said = f"{joined(kept)} kept no samples over time of {key.workload}."
+    return (*([said] if kept else []), *arms_without(comparison, [key]))
 
 
 def _reasons(
