@@ -156,6 +156,17 @@ def test_two_arms_that_a_source_compares_are_divided(comparison: Comparison) -> 
     assert "xen-hw against xen-pv, one-to-all" in told["xen-pv-factor"].fact.conditions
 
 
+def test_a_table_of_other_parameters_says_which_are_wanted(comparison: Comparison) -> None:
+    kept = tuple(
+        each
+        for each in comparison.summaries
+        if each.key.workload != "switch" or '"threads":100}' in each.key.parameters
+    )
+    assert draft(replace(comparison, summaries=kept), "Table 3").empty == (
+        "this run has no switch with 2 threads and 1000 threads in one-to-all"
+    )
+
+
 def test_at_a_glance_like_machines_stand_beside_one_another(comparison: Comparison) -> None:
     pv = {"platform": "xen", "options": {"type": "pv", "scheduler": "credit"}}
     run = changed(comparison, {"bare": {"platform": "bare"}, "vm": pv})

@@ -53,6 +53,13 @@ def test_all_threads_are_as_many_as_the_machine_has_vcpus() -> None:
     assert (said in one.notes, said in four.notes) == (True, False)
 
 
+def test_a_parameter_that_a_study_leaves_out_is_its_default() -> None:
+    """Of memory bandwidth that is one thread, which is what the source had with one vCPU."""
+    one, _ = beside(REFERENCES["hwang2013"], "quick", 2).tables
+    assert [key.workload for key in one.keys if key] == ["memory-bandwidth"]
+    assert one.has_own
+
+
 def test_a_source_that_no_study_repeats_says_so_in_the_report() -> None:
     reason = "No study of Tare measures this, so these values stand alone."
     reference = REFERENCES["li2013"].model_copy(update={"studies": (), "no_study": reason})

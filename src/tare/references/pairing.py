@@ -24,6 +24,7 @@ from tare.references.scenarios import (
     subject_of,
     vcpus_in,
 )
+from tare.workloads import WORKLOADS
 
 TYPICAL_LOOP_S = 68e-6
 """Turns a duration of `tick` into samples, to tell a long view from a short one."""
@@ -169,7 +170,9 @@ def measured_keys(
         and key.role == "subject"
         and key.metric == metric
         and kinds.get(key.workload, key.workload) == workload
-        and all(_fits(_parameters(key).get(name), told, vcpus) for name, told in parameters.items())
+        and all(
+            _fits(_asked(key, workload, name), told, vcpus) for name, told in parameters.items()
+        )
     ]
 
 
@@ -183,6 +186,15 @@ def measured_key(
     """Return the key of :func:`measured_keys` for which the run took most samples."""
     found = measured_keys(comparison, workload, metric, scenario, parameters)
     return max(found, key=samples_of, default=None)
+
+
+def _asked(key: Key, workload: str, name: str) -> Any:
+    """Return a parameter as a cell was asked for it, which is its default where none was named."""
+    given = _parameters(key)
+    if name in given or workload not in WORKLOADS:
+        return given.get(name)
+    field = WORKLOADS[workload].parameters.model_fields.get(name)
+    return None if field is None else field.get_default()
 
 
 def _fits(asked: Any, published: int | float | str, vcpus: int | None) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 from tare.analysis.comparison import Comparison
 from tare.analysis.results import Key
 from tare.references.lacking import why_no_value
-from tare.references.pairing import PairedTable
+from tare.references.pairing import PairedTable, describe_column, measured_keys
 from tare.references.scenarios import skipped_in
 from tare.report.words import joined
 
@@ -19,6 +19,11 @@ def why_unfilled(comparison: Comparison, one: PairedTable) -> str:
     said = f"this run has no {one.table.workload} "
     if not one.table.scenario:
         return f"{said}to set beside it: it belongs to no scenario of the source"
+    if one.matched and measured_keys(
+        comparison, one.table.workload, one.table.metric, one.matched, {}
+    ):
+        wanted = joined([describe_column(column) for column in one.table.columns])
+        return f"{said}with {wanted} in {one.matched}"
     said += f"in a scenario like {one.table.scenario}"
     why = skipped_in(comparison.runs, one.matched) if one.matched else ""
     return f"{said}; {one.matched}: {why}" if why else said
