@@ -13,6 +13,18 @@ from platforms.test_certificates import certificate
 from run.run_driving import tare
 from tare.platforms.certificates.model import Case, contradictions, read_certificate
 
+SET, CALL = ("--set",), "callback=192.0.2.7:4460"
+
+
+def test_a_datastores_path_is_taken_as_it_is_written(tmp_path: Path) -> None:
+    """It looks like a list of YAML's, and is none."""
+    words = ("address=a", "datastore=d", CALL, "boot=[d] x.iso")
+    told = tare(
+        "certify", "vsphere", "--dry-run", *(part for each in words for part in (*SET, each))
+    )
+    assert told.returncode == 0, told.stderr
+    assert "datastore d, folder (the topmost), pool (the topmost)" in told.stdout
+
 
 def test_a_dry_run_prints_every_call_that_writes_and_makes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -34,6 +46,9 @@ def test_a_dry_run_prints_every_call_that_writes_and_makes_nothing(
         (("certify", "qemu", "--dry-run", "--set", "cpus=3"), "qemu has no option cpus"),
         (("certify", "qemu", "--dry-run", "--set", "accelerator"), "KEY=VALUE"),
         (("certify", "qemu"), "nobody is here to agree"),
+        (("certify", "vsphere", *SET, "address=a", *SET, "datastore=d"), "callback: is missing"),
+        (("certify", "proxmox", *SET, "address=a", *SET, "password=x"), "no place in a study"),
+        (("certify", "proxmox", *SET, "ca=/none", *SET, CALL, *SET, "address=a"), "ca: the cert"),
         (("certify", "--check", "no-such-file"), "cannot be read"),
         (("certify", "qemu", "--check", "no-such-file"), "tries nothing"),
     ],

@@ -195,7 +195,7 @@ class Proxmox(VendorPlatform[ProxmoxOptions, ProxmoxSession]):
                 "POST /nodes/NODE/qemu (a VM tare-…, with the empty disk of its shape), "
                 "…/status/start, …/status/stop",
                 "DELETE /nodes/NODE/qemu/VMID with its disks",
-                f"pool {options.pool}, storage {options.disks or options.storage}",
+                f"pool {options.pool or '(none)'}, storage {options.disks or options.storage}",
             ),
         )
 

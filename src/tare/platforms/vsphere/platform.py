@@ -152,7 +152,8 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
                 "its folder, ReconfigVM_Task with the empty disk of its shape, PowerOnVM_Task, "
                 "PowerOffVM_Task",
                 "Destroy_Task, DeleteDatastoreFile_Task of its folder",
-                f"datastore {options.datastore}",
+                f"datastore {options.datastore}, folder {options.folder or '(the topmost)'}, "
+                f"pool {options.pool or '(the topmost)'}",
             ),
         )
 
