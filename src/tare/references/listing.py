@@ -22,6 +22,7 @@ NAME` then ends with the same list, filled from the run, with the published valu
 states them, and with the reason where nothing stands. A study's name with `-short` behind it
 measures the same in short, and the one behind *as long* for as long as the source did; files of
 figures are there as SVG, and as PNG and PDF with `--figures`, tables as CSV and LaTeX.
+Figures that draw architectures or scenarios hold no values, and are not listed.
 
 This page is written by `make docs` from `src/tare/references`.
 """
