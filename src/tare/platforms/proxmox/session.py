@@ -18,6 +18,8 @@ PORT = 8006
 ROOT = "root@pam"
 REQUEST_S = 60.0
 UNAUTHORIZED, FORBIDDEN = 401, 403
+STRICTLY = "Missing Authority Key Identifier"
+"""OpenSSL's words for a certificate that keeps less than all of RFC 5280 (X509_STRICT)."""
 # PVE::API2 dies with these words, of which HTTP makes a status of 500.
 _MISSING = ("does not exist", "no such", "not available on node")
 _REFUSED = (
@@ -90,6 +92,14 @@ class ProxmoxSession(Session[Any]):
     def fault(self, error: Exception) -> TareError:
         """Return what an error of proxmoxer or requests means."""
         faults = importlib.import_module("requests.exceptions")
+        if isinstance(error, faults.SSLError) and STRICTLY in str(error):
+            # pve-cluster's gen_pve_ssl_cert leaves it out, and requests' way to say so is its own.
+            return InputError(
+                f"the certificate of {self.name} lacks what this Python asks of it since 3.13 "
+                f"({STRICTLY})",
+                "run Tare with Python 3.11 or 3.12, or give the node another certificate "
+                "(pvenode cert set)",
+            )
         if isinstance(error, faults.SSLError):
             return InputError(
                 f"the certificate of {self.name} is not trusted",
