@@ -8,6 +8,7 @@ from typing import Any
 
 from tare.analysis.rundata import RunData
 from tare.references.published import PublishedScenario
+from tare.study.shape import SPARE, spare_vcpus
 
 
 def matching(runs: Sequence[RunData], name: str, wanted: PublishedScenario) -> str:
@@ -109,7 +110,12 @@ def _vcpus(run: RunData, scenario: str) -> Iterator[int | None]:
         return
     shape = mapping(run.study.get("shape"))
     for arm in mapping(run.study.get("arms")).values():
-        yield said or mapping(mapping(arm).get("shape") or shape).get("vcpus")
+        own = mapping(mapping(arm).get("shape") or shape).get("vcpus")
+        cpus = cpus_of(run)
+        if said != SPARE:
+            yield said or own
+        else:
+            yield spare_vcpus(own, cpus) if isinstance(own, int) and cpus else None
 
 
 def neighbours_in(runs: Iterable[RunData], scenario: str) -> set[int]:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tare.study.shape import SPARE, SPARED_CPUS, spare_vcpus
+
 if TYPE_CHECKING:
     from tare.study.cells import Cell
     from tare.study.model import WorkloadSpec
@@ -84,8 +86,9 @@ def noting_ends(
     cells: Iterable[Cell],
     kinds: Mapping[str, Kind],
     cpus: HostCpus,
+    shape: int,
 ) -> Placement:
-    """Return the placement with a note where a machine leaves no CPU to what asks or serves it.
+    """Return the placement with a note where a machine leaves few CPUs to what asks or serves it.
 
     Args:
         placement: Where the scenario's machines run.
@@ -94,7 +97,16 @@ def noting_ends(
         cells: What is measured in it.
         kinds: The workloads by name.
         cpus: The host's CPUs.
+        shape: The vCPUs of the arm's shape.
     """
+    count = len(cpus.online)
+    if scenario.subject.vcpus == SPARE and (has := spare_vcpus(shape, count)) < shape:
+        note = (
+            f"the subject has {has} of its shape's {shape} vCPUs, for the host has {count} CPUs, "
+            f"and the others are for what is outside it; the whole shape needs "
+            f"{shape + SPARED_CPUS}"
+        )
+        placement = replace(placement, notes=(*placement.notes, note))
     if not set(cpus.online) <= set(placement.subject):
         return placement
     ends = {
@@ -106,7 +118,7 @@ def noting_ends(
     if not named:
         return placement
     own = f"scenarios.{name}.subject.vcpus" if scenario.subject.vcpus else "shape.vcpus"
-    fewer = len(cpus.online) - 1
+    fewer = count - 1
     instead = f": write `--set {own}={fewer}`" if fewer else ""
     note = f"{', '.join(named)} have no CPU but the subject's, and may be the limit{instead}"
     return replace(placement, notes=(*placement.notes, note))

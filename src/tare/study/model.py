@@ -370,15 +370,9 @@ class Study(StudyFrame):
         Args:
             arm: Name of the arm.
             scenario: Name of the scenario, which goes before any shape.
-            host_cpus: How many CPUs the host has, for `all`.
+            host_cpus: How many CPUs the host has, for `all` and `spare`.
         """
-        placed = self.scenarios[scenario]
-        wanted = placed.subject.vcpus
-        if wanted == "all":
-            return host_cpus
-        if wanted is None and placed.cluster is not None and placed.cluster.begins_with_subject:
-            wanted = placed.cluster.vcpus
-        return wanted or self.shape_of(arm).vcpus
+        return self.scenarios[scenario].vcpus_of(self.shape_of(arm).vcpus, host_cpus)
 
     def records_host(self, arm: str, scenario: str) -> bool:
         """Return whether the host's side is recorded for an arm in a scenario."""

@@ -327,7 +327,7 @@ def _batch(
         arm,
         name,
         cells,
-        noting_ends(placement, scenario, name, cells, kinds, cpus),
+        noting_ends(placement, scenario, name, cells, kinds, cpus, others),
         facts.boot_s * boots + (CLUSTER_S * facts.slowdown if scenario.cluster else 0.0),
         study.records_host(arm, name),
         facts.boot,

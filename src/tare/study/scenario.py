@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from tare.study.hosting import Part
 from tare.study.quantities import Rate, Size
-from tare.study.shape import MOST_VCPUS, Memory, Vcpus
+from tare.study.shape import MOST_VCPUS, Memory, Vcpus, spare_vcpus
 from tare.study.study_path import Absolute
 
 MOST_SLAVES = 16
@@ -27,8 +27,10 @@ class Subject(Part):
     vcpus: Vcpus | None = Field(
         None,
         description="How many vCPUs it has in this scenario, on every arm; `all`: one for each "
-        "CPU of the host; the shape's when left out. Scenarios that differ only in this show what "
-        "more CPUs bring: a machine is always compared with a baseline of as many.",
+        "CPU of the host; `spare`: the shape's, as far as two CPUs of the host are left to others, "
+        "such as a client and an origin, and one at least; the shape's when left out. Scenarios "
+        "that differ only in this show what more CPUs bring: a machine is always compared with a "
+        "baseline of as many.",
     )
 
 
@@ -237,6 +239,17 @@ class Scenario(Part):
                 "write `subject: {cpus: pinned}`, or `cpus: any` for them"
             )
         return self
+
+    def vcpus_of(self, shape: int, host_cpus: int) -> int:
+        """Return how many vCPUs a subject has in it, whose shape has so many."""
+        wanted = self.subject.vcpus
+        if wanted == "all":
+            return host_cpus
+        if wanted == "spare":
+            return spare_vcpus(shape, host_cpus)
+        if wanted is None and self.cluster is not None and self.cluster.begins_with_subject:
+            wanted = self.cluster.vcpus
+        return wanted or shape
 
     @property
     def roles(self) -> frozenset[str]:

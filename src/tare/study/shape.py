@@ -53,13 +53,23 @@ class Shape(Part):
     )
 
 
+SPARE = "spare"
+SPARED_CPUS = 2
+"""What `spare` leaves of a host's CPUs: one for a client, one for the server it asks."""
+
+
+def spare_vcpus(shape: int, host_cpus: int) -> int:
+    """Return how many vCPUs `spare` gives a machine: the shape's, as far as CPUs are left."""
+    return max(1, min(shape, host_cpus - SPARED_CPUS))
+
+
 def _vcpus(value: object) -> object:
     whole = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_VCPUS
-    if not whole and value != "all":
-        raise ValueError(f"must be a whole number from 1 to {MOST_VCPUS}, or `all`")
+    if not whole and value not in ("all", SPARE):
+        raise ValueError(f"must be a whole number from 1 to {MOST_VCPUS}, `all` or `{SPARE}`")
     return value
 
 
 Vcpus = Annotated[
-    Annotated[int, Field(ge=1, le=MOST_VCPUS)] | Literal["all"], BeforeValidator(_vcpus)
+    Annotated[int, Field(ge=1, le=MOST_VCPUS)] | Literal["all", "spare"], BeforeValidator(_vcpus)
 ]
