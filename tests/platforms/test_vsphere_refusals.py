@@ -187,6 +187,25 @@ async def test_a_task_that_fails_half_way(there: Simulator, context: Context) ->
     nothing_left(there, context)
 
 
+@pytest.mark.parametrize("for_ever", [True, False])
+async def test_a_key_that_cannot_be_removed_is_told(
+    there: Simulator, context: Context, for_ever: bool
+) -> None:
+    async with booting(there, agent_path()):
+        machine = await begun(context, there.options())
+        await machine.ready(PATIENCE_S)
+        there.refuse("DeleteDatastoreFile_Task", "NoPermission", count=0 if for_ever else 1)
+        if for_ever:
+            with pytest.raises(MachineFault, match=r"tare-cfg\.iso is left there: .* lacks "):
+                await machine.stop()
+        else:
+            await machine.stop()
+    # The machine itself is gone all the same; the ledger still lists what was its.
+    assert len(context.ledger.open_entries()) == for_ever
+    there.order(do="allow")
+    assert there.left() == []
+
+
 async def test_a_machine_that_somebody_removes_has_died(there: Simulator, context: Context) -> None:
     def remove(_: Any, vm: Any) -> None:
         vm.PowerOffVM_Task()

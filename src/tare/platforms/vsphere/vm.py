@@ -251,15 +251,33 @@ async def remove(session: VsphereSession, options: VsphereOptions, name: str) ->
             await session.task(
                 lambda client: vim.VirtualMachine(known, client._stub).PowerOffVM_Task()
             )
-    if folder:
-        # Destroying removes a virtual machine's own files, which the image is not.
-        with contextlib.suppress(TareError):
-            await session.task(lambda client: _deleted(client, vim, options, folder))
+    kept = await _discard(session, options, folder) if folder else None
     try:
         await session.task(lambda client: vim.VirtualMachine(known, client._stub).Destroy_Task())
     except Missing:
         return False
+    if kept is not None and (kept := await _discard(session, options, folder)) is not None:
+        raise MachineFault(f"{name}: {folder}/{CONFIGURATION} is left there: {kept.message}")
     return True
+
+
+async def _discard(
+    session: VsphereSession, options: VsphereOptions, folder: str
+) -> TareError | None:
+    """Remove the image with the key, which destroying leaves: it removes a machine's own files.
+
+    Returns:
+        Why it is left; None where it is gone, or never was there.
+    """
+    try:
+        await session.task(lambda client: _deleted(client, session.vim, options, folder))
+    except TareError as fault:
+        return None if isinstance(fault, Missing) or NO_FILE in fault.message else fault
+    return None
+
+
+NO_FILE = "FileNotFound"
+"""The API's fault for a file that is not there."""
 
 
 def _deleted(client: Any, vim: Any, options: VsphereOptions, folder: str) -> Any:
