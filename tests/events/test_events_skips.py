@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.events.skips import LeftOut, Line, lines_of
+from tare.skips import LeftOut, Line, lines_of
 
 DISK = "needs a disk of the machine's own"
 

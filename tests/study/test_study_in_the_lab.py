@@ -19,14 +19,7 @@ from tare.study.plan import HostFacts, Plan, make_plan
 from tare.study.scenario import Scenario
 from tare.workloads import WORKLOADS
 
-STUDIES = {
-    "realtime": "bare",
-    "components": "bare",
-    "interference": "bare",
-    # The bare machine of the lab has no knobs.
-    "knobs": "kvm",
-}
-"""Each with what is its baseline there."""
+STUDIES = ("realtime", "components", "interference", "knobs")
 HYPERVISORS = ("kvm", "xen-pv", "xen-pvh", "xen-hvm")
 SYSTEM = 1 << 30
 """Memory that the lab's own system is left with, at least."""
@@ -57,7 +50,7 @@ def memory_of(study: Study, scenario: Scenario, free: int) -> int:
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_study_is_planned_whole_for_kvm_and_xen_in_the_large_lab(name: str) -> None:
-    study = in_the_lab(name, "lab=large", f"baseline={STUDIES[name]}")
+    study = in_the_lab(name, "lab=large")
     assert study.host.kind == "lab" and study.lab.cpus == 4
     planned = plan(study)
     lacking = [skip for skip in planned.skipped if skip.arm in HYPERVISORS]
@@ -72,9 +65,11 @@ def test_a_study_is_planned_whole_for_kvm_and_xen_in_the_large_lab(name: str) ->
     assert max(machines) + SYSTEM <= study.lab.memory
 
 
-def test_the_study_of_knobs_says_which_baseline_it_wants_there() -> None:
-    with pytest.raises(InputError, match=r"'bare' cannot run here: wants the .* policy"):
-        plan(in_the_lab("knobs"))
+def test_the_bare_machine_of_the_lab_has_the_ordinary_policy_and_no_other_knob() -> None:
+    planned = plan(in_the_lab("knobs"))
+    assert "bare" in planned.arms
+    with pytest.raises(InputError, match=r"'bare' cannot run here: wants the .* nice"):
+        plan(in_the_lab("knobs", "arms.bare.scheduling={nice: -5}"))
 
 
 def test_three_neighbours_of_the_interference_study_have_no_room_in_the_usual_lab() -> None:

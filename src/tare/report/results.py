@@ -18,7 +18,6 @@ from tare.analysis.model import (
     RunData,
     SkippedPart,
 )
-from tare.events.skips import LeftOut, Line, lines_of
 from tare.report.anchors import anchor_of
 from tare.report.tables import Column, Table
 from tare.report.words import (
@@ -37,6 +36,7 @@ from tare.report.words import (
     short,
     told,
 )
+from tare.skips import LeftOut, Line, lines_of
 
 
 def effects_table(

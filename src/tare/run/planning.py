@@ -15,7 +15,6 @@ from rich.console import Console
 from rich.text import Text
 
 from tare.events.model import Kind
-from tare.events.skips import LeftOut, lines_of
 from tare.hosts.local import LocalHost
 from tare.registry import installed
 from tare.run.account import NOTHING_COMPARED, nothing_compared
@@ -27,6 +26,7 @@ from tare.run.setup import Grounds, Unasked
 from tare.run.swaps.looking import boots_by_itself, look
 from tare.run.swaps.words import session_lines
 from tare.run.toolbox import require_additions, study_needs
+from tare.skips import LeftOut, lines_of
 from tare.study.cells import Batch, cell_label
 from tare.study.plan import Plan, Skip
 from tare.study.quantities import format_duration

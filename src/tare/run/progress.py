@@ -40,10 +40,10 @@ from tare.events import (
     SessionFinished,
     Skipped,
 )
-from tare.events.skips import LeftOut, lines_of
 from tare.run.account import NOTHING_COMPARED, nothing_compared
 from tare.run.calibration_words import calibration_lines
 from tare.run.doing import Doing, Stage, doing_lines
+from tare.skips import LeftOut, lines_of
 from tare.study.cells import cell_label
 from tare.study.quantities import format_duration
 

@@ -28,7 +28,8 @@ from tare.platforms.contract import (
     Statement,
     Verdict,
 )
-from tare.platforms.qemu.command import PROGRAM
+from tare.platforms.linux.scheduling import GIVEN_VARIABLE
+from tare.platforms.qemu.command import PROGRAM, kernel_arguments
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import MIN_MEMORY, Qemu, launch
 
@@ -58,7 +59,7 @@ class LabBare(Platform[BareOptions]):
         return ", ".join(("bare emulated machine", *options.wanted_switch.words))
 
     def stated(self, options: BareOptions) -> Statement:
-        """Return what it offers: nothing of the host's scheduler, for there is no host."""
+        """Return what it offers: of a scheduler's knobs the ordinary policy alone."""
         return Statement(
             capabilities=Capabilities(
                 pinning=True,
@@ -66,8 +67,9 @@ class LabBare(Platform[BareOptions]):
                 min_memory=MIN_MEMORY,
                 disk=frozenset({"virtio-blk"}),
                 toolbox=frozenset({"disk"}),
+                knobs=frozenset({"policy"}),
                 missing_knobs=dict.fromkeys(
-                    ("policy", "fifo", "nice", "slice", "weight", "cap"),
+                    ("fifo", "nice", "slice", "weight", "cap"),
                     "the bare machine of the lab schedules as its kernel does by itself",
                 ),
                 notes=(
@@ -94,6 +96,14 @@ class LabBare(Platform[BareOptions]):
     async def check(self, context: Context, options: BareOptions) -> Verdict:
         """Find out whether the emulator is here."""
         verdict = await self._qemu.check(context, self._options)
+        asked = (options.subject_scheduling, options.neighbours_scheduling)
+        if any(each is not None and each.policy == "batch" for each in asked):
+            return replace(
+                verdict,
+                usable=False,
+                reason="`policy: batch`: the bare machine of the lab has `other` alone",
+                hint="write `policy: other`",
+            )
         found = self.stated(options).capabilities
         return replace(verdict, emulated=True, capabilities=found)
 
@@ -126,10 +136,25 @@ class LabBare(Platform[BareOptions]):
             qemu,
             prepared.extra["image"],
             replace(spec, shape=shape, cpus=context.host.topology().online),
+            append=_kernel_words(qemu, options, counted=context.counted),
             program=self._spec.qemu or PROGRAM,
         )
         self._guest = _Guest(machine, self._spec.cpus)
         return self._guest.place(spec)
+
+
+def _kernel_words(
+    qemu: QemuOptions, options: BareOptions, *, counted: bool
+) -> tuple[str, ...] | None:
+    """Return the kernel's command line where the study chooses how workloads are scheduled.
+
+    The kernel hands a word that it does not know to its init, which is the agent, as a variable of
+    its environment (Linux, Documentation/admin-guide/kernel-parameters.rst).
+    """
+    scheduling = options.subject_scheduling
+    if scheduling is None or scheduling.policy is None:
+        return None
+    return (*kernel_arguments(qemu, counted=counted), f"{GIVEN_VARIABLE}=1")
 
 
 def _nodes(spec: LabSpec) -> tuple[str, ...]:
