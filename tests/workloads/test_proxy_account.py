@@ -29,10 +29,10 @@ from tare.workloads.network.proxy.owners import (
     IDLE,
     NETBACK,
     STEAL,
-    SWITCH,
     UNOWNED,
     VCPUS,
     VHOST,
+    VSWITCHD,
     Owners,
     Task,
     used,
@@ -210,7 +210,7 @@ def test_a_guests_threads_are_its_vcpus_its_hypervisor_and_its_devices() -> None
     ]
     owned, strangers = used(tasks, owners, {})
     assert owned == pytest.approx(
-        {VCPUS: 6.0, HYPERVISOR: 4.0, DEVICES: 3.0, VHOST: 3.0, NETBACK: 4.0, SWITCH: 5.0}
+        {VCPUS: 6.0, HYPERVISOR: 4.0, DEVICES: 3.0, VHOST: 3.0, NETBACK: 4.0, VSWITCHD: 5.0}
     )
     # Another machine's.
     assert strangers == {"vhost-77": 9.0}
@@ -224,7 +224,7 @@ def test_a_switch_that_tare_started_is_the_switch_in_all_its_threads_and_not_tar
     ]
     tasks.append(Task(80, 80, "ovsdb-server", "ovsdb-server", 0, 1, 0, 0.125))
     owned, strangers = used(tasks, Owners(tare=frozenset({5})), {70: 5, 80: 5})
-    assert owned == pytest.approx({SWITCH: 5.75, "Tare itself": 0.125})
+    assert owned == pytest.approx({VSWITCHD: 5.75, "Tare itself": 0.125})
     assert strangers == {}
 
 

@@ -121,7 +121,7 @@ class FilebenchParameters(Parameters):
                 f"{self.work} cannot go past the page cache: its files have any size; use a "
                 "microbenchmark such as `random-read`"
             )
-        idle = [name for name in OF_PERSONALITIES if getattr(self, name) is not None]
+        idle = [name for name, value in self if name in OF_PERSONALITIES and value is not None]
         if idle and self.work not in PERSONALITIES:
             raise ValueError(
                 f"{idle[0].replace('_', '-')} is for personalities, and says nothing of "

@@ -14,10 +14,10 @@ from tare.workloads.network.proxy.owners import (
     NEIGHBOURS,
     ORIGIN,
     STEAL,
-    SWITCH,
     TARE,
     UNOWNED,
     VCPUS,
+    VSWITCHD,
     Owners,
     parents_in,
     tasks_in,
@@ -27,7 +27,7 @@ from tare.workloads.network.proxy.owners import (
 from tare.workloads.values import finite, number, shortened
 
 HOST, INSIDE = "host", "inside"
-NOT_OF_MACHINE = frozenset({CLIENT, ORIGIN, NEIGHBOURS, TARE, KSOFTIRQD, SWITCH})
+NOT_OF_MACHINE = frozenset({CLIENT, ORIGIN, NEIGHBOURS, TARE, KSOFTIRQD, VSWITCHD})
 """Owners whose time is no cost of the machine's; that of its network threads is."""
 OWNED = 0.95
 """A figure of where the time goes lacks too much where less of it than this has an owner."""

@@ -15,13 +15,13 @@ NAMED = 6
 CLIENT, ORIGIN, TARE, MACHINE = "client", "origin", "Tare itself", "machine"
 NEIGHBOURS = "neighbours"
 VCPUS, HYPERVISOR, DEVICES = "the machine’s vCPUs", "hypervisor", "the machine’s devices"
-VHOST, NETBACK, SWITCH, KSOFTIRQD = "vhost", "netback", "ovs-vswitchd", "ksoftirqd"
+VHOST, NETBACK, VSWITCHD, KSOFTIRQD = "vhost", "netback", "ovs-vswitchd", "ksoftirqd"
 IDLE, STEAL, UNOWNED = "idle", "steal", "unowned"
 _KERNELS = (
     (re.compile(r"vhost-\d+"), VHOST),
     (re.compile(r"vif(\d+)\.\d+.*"), NETBACK),
     (re.compile(r"ksoftirqd/\d+"), KSOFTIRQD),
-    (re.compile(r"ovs-vswitchd|handler\d+|revalidator\d+"), SWITCH),
+    (re.compile(r"ovs-vswitchd|handler\d+|revalidator\d+"), VSWITCHD),
 )
 
 
@@ -136,9 +136,9 @@ def used(
         if who == MACHINE:
             for part, seconds in _machines(task, owners):
                 owned[part] = owned.get(part, 0.0) + seconds
-        elif task.process == SWITCH:
+        elif task.process == VSWITCHD:
             # Tare has started the batch's, whose work is none of Tare's own.
-            owned[SWITCH] = owned.get(SWITCH, 0.0) + task.run_s
+            owned[VSWITCHD] = owned.get(VSWITCHD, 0.0) + task.run_s
         elif who or (who := _kernels(task, owners)):
             owned[who] = owned.get(who, 0.0) + task.run_s
         else:
