@@ -69,7 +69,12 @@ def _cell(
         told: dict[str, Any] = {"metric": f"sort-{name}", "unit": "s", "value": value}
         headline = name == "time"
         log.append(Observed(cell=cell, role="subject", better="lower", headline=headline, **told))
-    for name, value, unit in (("written", 3.0 * SIZE, "B"), ("copies", 1.0, "1")):
+    for name, value, unit in (
+        ("written", 3.0 * SIZE, "B"),
+        ("copies", 1.0, "1"),
+        ("sort-bytes-read", 2.0 * SIZE, "B"),
+        ("sort-bytes-written", 2.0 * SIZE, "B"),
+    ):
         told = {"metric": name, "unit": unit, "value": value}
         log.append(Observed(cell=cell, role="subject", better="neither", **told))
     # What prepares and what verifies has no job, and is as warm as it happens to be.

@@ -49,13 +49,20 @@ def assert_no_process_is_left(folder: Path) -> None:
         assert f"tare-{run}".encode() not in words, f"{process} survives: {words!r}"
 
 
+HEARS_CTRL_C = ("env", "--default-signal=INT")
+"""Tests that a shell began in the background ignore Ctrl-C, and so would what they start."""
+
+
 class Running:
     """A `tare` command under way, watched through its events; as a context, it ends with it."""
 
     def __init__(self, folder: Path, *words: str | Path) -> None:
         self.folder = folder
         self.process = subprocess.Popen(
-            [TARE, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            [*HEARS_CTRL_C, TARE, *map(str, words)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
 
     def __enter__(self) -> Self:
