@@ -142,6 +142,7 @@ def test_blocks_of_several_hosts_overlap() -> None:
     assert (fold.block.number, fold.block.under_way, fold.block.began) == (2, True, 2.0)
     assert (fold.block.took_s, fold.block.hosts) == ([4.0], {1: "a", 2: "b"})
     assert not folded(block(1), RESUMED).block.under_way
+    assert (folded().block.number, folded().block.began) == (0, 0.0)
 
 
 def test_the_first_image_of_an_arm_is_the_one_that_the_run_began_with() -> None:

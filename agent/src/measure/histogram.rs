@@ -266,6 +266,30 @@ mod tests {
         assert!((176_800.0..176_860.0).contains(&mode), "{mode}");
     }
 
+    #[test]
+    fn mode_forgets_a_lesser_stretch_before_the_densest() {
+        let mut histogram = Histogram::reaching(1 << 20);
+        for wobble in 0..400 {
+            histogram.record(100_000 + wobble % 50);
+        }
+        for wobble in 0..1000 {
+            histogram.record(200_000 + wobble % 50);
+        }
+        let mode = histogram.mode();
+        assert!((200_000.0..200_060.0).contains(&mode), "{mode}");
+    }
+
+    #[test]
+    fn three_steps_beyond_the_median_are_near_it_where_steps_are_coarse() {
+        let mut histogram = Histogram::reaching(1);
+        let counts = [(300, 1), (400, 6), (500, 1), (700, 2), (800, 1)];
+        for (value, count) in counts {
+            (0..count).for_each(|_| histogram.record(value));
+        }
+        // All but the last, which lies four steps of 100 beyond.
+        assert_eq!(histogram.undisturbed(), (460.0, 100.0));
+    }
+
     proptest! {
         #[test]
         fn a_coarse_step_is_found_and_does_not_snap_the_undisturbed_duration(
