@@ -109,7 +109,7 @@ def main() -> int:
 
 def _agent(sample: int, seed: int) -> int:
     print(f"seed {seed}", flush=True)
-    found = try_agent(ROOT, sample, seed)
+    found = try_agent(ROOT, sample, seed, (ROOT / EXPLAINED).read_text())
     noticed, counted = share_of(found)
     print(f"agent: {noticed} of {counted} noticed; {found.get(UNVIABLE, 0)} more are no programs")
     return int(noticed < LEAST * counted)

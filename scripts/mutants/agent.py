@@ -27,6 +27,8 @@ FILES = (
 )
 """Where a mistake would damage what is told, or when it was."""
 NOTICED = frozenset({"CaughtMutant", "Timeout"})
+EXPLAINED = "explained"
+_PLACE = re.compile(r":\d+:\d+")
 UNVIABLE = "Unviable"
 """What the compiler refuses is no program, so no test could notice it."""
 LEAST_TIMEOUT_S = 120
@@ -43,13 +45,14 @@ def listed(tool: str, root: Path) -> list[str]:
     return [line for line in told.splitlines() if line.strip()]
 
 
-def try_agent(root: Path, sample: int, seed: int) -> dict[str, int]:
+def try_agent(root: Path, sample: int, seed: int, explained: str = "") -> dict[str, int]:
     """Try a sample of mistakes; return how many had each outcome, and print what went unnoticed.
 
     Args:
         root: The repository.
         sample: How many to draw.
         seed: What the drawing hangs on.
+        explained: Text that names mistakes which make no difference.
     """
     tool = cargo_mutants()
     every = listed(tool, root)
@@ -67,7 +70,7 @@ def try_agent(root: Path, sample: int, seed: int) -> dict[str, int]:
         outcomes = json.loads((folder / "mutants.out" / "outcomes.json").read_text())
     finally:
         shutil.rmtree(folder)
-    return judged(outcomes)
+    return judged(outcomes, explained)
 
 
 def exactly(names: Sequence[str]) -> str:
@@ -75,11 +78,17 @@ def exactly(names: Sequence[str]) -> str:
     return f"^(?:{'|'.join(map(re.escape, names))})$"
 
 
-def judged(outcomes: object) -> dict[str, int]:
+def key_of(name: str) -> str:
+    """Return a mistake's name as it is explained by: its place may move."""
+    return f"{AGENT}/{_PLACE.sub('', name, count=1)}"
+
+
+def judged(outcomes: object, explained: str = "") -> dict[str, int]:
     """Return how many mistakes had each outcome; print those that went unnoticed.
 
     Args:
         outcomes: What cargo-mutants writes of them.
+        explained: Text that names mistakes which make no difference.
 
     Raises:
         ValueError: It is not of that form, or the agent's tests fail as it is.
@@ -94,16 +103,20 @@ def judged(outcomes: object) -> dict[str, int]:
             if summary != "Success":
                 raise ValueError("the agent's tests fail as it is")
             continue
+        name = "" if summary in (*NOTICED, UNVIABLE) else str(scenario["Mutant"]["name"])
+        if name and f"{key_of(name)} |" in explained:
+            summary = EXPLAINED
+        elif name:
+            print(f"unnoticed in the agent: {name}\n     to explain it: {key_of(name)}", flush=True)
         found[summary] += 1
-        if summary not in (*NOTICED, UNVIABLE):
-            print(f"unnoticed in the agent: {scenario['Mutant']['name']}", flush=True)
     return dict(found)
 
 
 def share_of(found: dict[str, int]) -> tuple[int, int]:
     """Return how many were noticed, and of how many that are programs."""
     noticed = sum(found.get(each, 0) for each in NOTICED)
-    return noticed, sum(found.values()) - found.get(UNVIABLE, 0)
+    uncounted = found.get(UNVIABLE, 0) + found.get(EXPLAINED, 0)
+    return noticed, sum(found.values()) - uncounted
 
 
 def _files() -> list[str]:

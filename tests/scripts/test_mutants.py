@@ -108,6 +108,18 @@ def test_the_agents_mistakes_are_drawn_by_a_seed_and_counted(
     assert ("unnoticed in the agent: src/" in capsys.readouterr().out) == (counted > noticed)
 
 
+def test_what_is_explained_of_the_agent_is_not_counted_wherever_it_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(agent, "cargo_mutants", lambda: tool(tmp_path, "Success"))
+    row = "| agent/src/measure/clock.rs: replace - with + in Anchor::hz_until | it is both |"
+    assert agent.share_of(agent.try_agent(ROOT, 9, 5, row)) == (1, 1)
+    assert "unnoticed" not in capsys.readouterr().out
+    assert agent.share_of(agent.try_agent(ROOT, 9, 5, row.replace("hz_until", "hz"))) == (1, 2)
+    told = capsys.readouterr().out
+    assert "to explain it: agent/src/measure/clock.rs: replace - with + in Anchor" in told
+
+
 def test_an_agent_whose_tests_fail_as_it_is_tells_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
