@@ -7,7 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tare.analysis.formatting import format_quantity
-from tare.analysis.model import DECLARED, ArmVerdict, Comparison, Effect, FailureRate
+from tare.analysis.model import (
+    DECLARED,
+    ArmVerdict,
+    Comparison,
+    Effect,
+    FailureRate,
+    PlatformResult,
+)
+from tare.analysis.rundata import RunData
 from tare.analysis.words import arms_ended, one_kernel
 from tare.report.palette import Look
 from tare.report.svg import legible
@@ -195,7 +203,7 @@ def arm_lines(comparison: Comparison, looks: Mapping[str, Look]) -> tuple[ArmLin
         if verdict.arm != comparison.baseline
     ]
     absent = {
-        platform.arm: why_absent(platform)
+        platform.arm: _why_no_values(run, platform)
         for run in comparison.runs
         for platform in run.platforms
         if platform.arm not in comparison.arms
@@ -208,6 +216,17 @@ def arm_lines(comparison: Comparison, looks: Mapping[str, Look]) -> tuple[ArmLin
         told = f"{'has' if len(arms) == 1 else 'have'} no values{why}."
         lines.append(ArmLine(legible(", ".join(arms)), legible(told), False, "axis", absent=True))
     return tuple(lines)
+
+
+def _why_no_values(run: RunData, platform: PlatformResult) -> str:
+    """Return why an arm has no values; that it can be used here is no reason."""
+    if not platform.usable:
+        return why_absent(platform)
+    lost = [cell for cell in run.cells if cell.arm == platform.arm]
+    if lost:
+        return f"no cell of {len(lost)} counts ({short(lost[0].reason, 100).rstrip('.')})"
+    skipped = dict.fromkeys(each.reason for each in run.skipped if each.arm == platform.arm)
+    return "; ".join(skipped) or "none of its cells has been measured"
 
 
 def _line(comparison: Comparison, verdict: ArmVerdict, look: Look) -> ArmLine:
