@@ -292,6 +292,18 @@ mod tests {
     }
 
     #[test]
+    fn what_was_read_is_not_kept() {
+        let mut decoder = Decoder::new();
+        let bytes = encode(Kind::Message, 0, b"{}");
+        for _ in 0..3 {
+            decoder.push(&bytes);
+            assert!(decoder.next_frame().is_some());
+            assert!(!decoder.is_partial());
+            assert_eq!(decoder.buffer.len(), bytes.len());
+        }
+    }
+
+    #[test]
     fn a_frame_that_never_ends_can_be_abandoned() {
         let mut decoder = Decoder::new();
         let lost = encode(Kind::Message, 1, &[b'x'; 1000]);
