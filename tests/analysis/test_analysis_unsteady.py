@@ -10,7 +10,8 @@ from scipy import stats
 from scipy.signal import lfilter
 
 from tare.analysis.statistics import unsteady
-from tare.analysis.statistics.warmup import courses
+from tare.analysis.statistics.dependence import LEAST_WINDOWS
+from tare.analysis.statistics.warmup import Course, Segment, courses
 from tare.analysis.steadiness import steady_flags
 
 
@@ -56,6 +57,17 @@ def test_boots_are_believed_from_the_level_on(beyond: float, told: bool) -> None
     assert unsteady._told(spread + beyond * bound, slower=True) is told
     assert unsteady._told(-spread - beyond * bound, slower=False) is told
     assert not unsteady._told(spread + beyond * bound, slower=False)
+
+
+@pytest.mark.parametrize(("missing", "believed"), [(0, False), (1, True)])
+def test_a_series_too_short_to_tell_chance_is_taken_as_it_went(
+    missing: int, believed: bool
+) -> None:
+    # Alternating values changed nowhere, whatever the course says.
+    values = np.resize([1.0, 2.0], 4 * LEAST_WINDOWS - missing)
+    parts = (Segment(0, 8, 1.5, 0.5), Segment(8, values.size, 1.5, 0.5))
+    assert unsteady._stands_out(values, Course("warm-up", parts, 8), 1) is believed
+    assert not unsteady._stands_out(values, Course("flat", parts[:1], 0), 1)
 
 
 def test_threads_of_a_boot_are_one_boot() -> None:
