@@ -21,6 +21,7 @@ AGENT = Path("agent")
 FILES = (
     "src/channel/frame.rs",
     "src/channel/outbox.rs",
+    "src/channel/sending.rs",
     "src/measure/clock.rs",
     "src/measure/tsc.rs",
     "src/measure/histogram.rs",

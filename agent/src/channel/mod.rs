@@ -5,4 +5,5 @@ pub mod frame;
 pub mod outbox;
 pub mod protocol;
 pub mod runs;
+mod sending;
 pub mod serve;

@@ -1,41 +1,16 @@
 //! What the agent sends: numbered, kept until the host has it, and sent again when asked.
 
-use super::frame::{encode, Kind, HEADER, MAX_PAYLOAD, OUT_OF_BAND, TRAILER};
+use super::frame::{Kind, MAX_PAYLOAD};
 use super::protocol;
+use super::sending::{State, CHUNK, WINDOW};
 use crate::sys;
 use serde_json::{json, Value};
-use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{ErrorKind, Write};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Series travel in chunks of this size, so that damage on a slow line costs little.
-const CHUNK: usize = 64 << 10;
-/// How much unacknowledged data is kept before series wait for the host.
-const WINDOW: usize = 4 << 20;
 /// A host that acknowledges nothing for this long is not waited for any more.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// How often a port is looked at whose host has not come yet.
-const UNCONNECTED_PAUSE: Duration = Duration::from_millis(2);
-
-struct Kept {
-    seq: u32,
-    bytes: Vec<u8>,
-}
-
-struct State {
-    stream: File,
-    next_seq: u32,
-    /// Everything before this sequence number has arrived.
-    acknowledged: u32,
-    kept: VecDeque<Kept>,
-    kept_bytes: usize,
-    /// Something was sent: the host has been there.
-    connected: bool,
-    lost: bool,
-}
 
 /// The sending half of a channel, shared by all threads.
 pub struct Outbox {
@@ -45,17 +20,8 @@ pub struct Outbox {
 
 impl Outbox {
     pub fn new(stream: File) -> Self {
-        let state = State {
-            stream,
-            next_seq: 0,
-            acknowledged: 0,
-            kept: VecDeque::new(),
-            kept_bytes: 0,
-            connected: false,
-            lost: false,
-        };
         Self {
-            state: Mutex::new(state),
+            state: Mutex::new(State::new(stream)),
             moved: Condvar::new(),
         }
     }
@@ -199,71 +165,10 @@ impl Outbox {
     }
 }
 
-impl State {
-    fn send(&mut self, kind: Kind, payload: &[u8]) -> u32 {
-        let seq = self.next_seq;
-        self.next_seq += 1;
-        let bytes = encode(kind, seq, payload);
-        self.write(&bytes);
-        self.kept_bytes += bytes.len();
-        self.kept.push_back(Kept { seq, bytes });
-        let most = WINDOW + CHUNK + HEADER + TRAILER + MAX_PAYLOAD;
-        while self.kept_bytes > most && self.kept.len() > 1 {
-            self.forget_oldest();
-        }
-        seq
-    }
-
-    fn send_at_once(&mut self, message: &Value) {
-        let bytes = encode(Kind::Message, OUT_OF_BAND, message.to_string().as_bytes());
-        self.write(&bytes);
-    }
-
-    fn repeat(&mut self, seq: u32) -> bool {
-        let Some(kept) = self.kept.iter().position(|kept| kept.seq == seq) else {
-            // What was acknowledged is not missed.
-            return seq < self.acknowledged;
-        };
-        let bytes = std::mem::take(&mut self.kept[kept].bytes);
-        self.write(&bytes);
-        self.kept[kept].bytes = bytes;
-        true
-    }
-
-    fn forget_oldest(&mut self) {
-        if let Some(kept) = self.kept.pop_front() {
-            self.kept_bytes -= kept.bytes.len();
-        }
-    }
-
-    fn write(&mut self, mut bytes: &[u8]) {
-        while !bytes.is_empty() && !self.lost {
-            match self.stream.write(bytes) {
-                Ok(0) => self.lost = true,
-                Ok(count) => {
-                    self.connected = true;
-                    bytes = &bytes[count..];
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait(),
-                // Reading from the channel will end too, and that ends the agent.
-                Err(_) => self.lost = true,
-            }
-        }
-    }
-
-    /// Wait for room. A port without a host has none ever: fatal, once there was a host.
-    fn wait(&mut self) {
-        if !sys::wait_writable(&self.stream).unwrap_or(false) {
-            self.lost = self.connected;
-            std::thread::sleep(UNCONNECTED_PAUSE);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::channel::frame::{Decoder, Frame};
+    use crate::channel::frame::{Decoder, Frame, OUT_OF_BAND};
     use std::io::Read;
     use std::os::unix::net::UnixStream;
     use std::sync::Arc;
