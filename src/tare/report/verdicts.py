@@ -222,9 +222,9 @@ def _why_no_values(run: RunData, platform: PlatformResult) -> str:
     """Return why an arm has no values; that it can be used here is no reason."""
     if not platform.usable:
         return why_absent(platform)
-    lost = [cell for cell in run.cells if cell.arm == platform.arm]
+    lost, why = _lost(run, platform.arm)
     if lost:
-        return f"no cell of {len(lost)} counts ({short(lost[0].reason, 100).rstrip('.')})"
+        return f"no cell of {lost} counts ({why})"
     skipped = dict.fromkeys(each.reason for each in run.skipped if each.arm == platform.arm)
     return "; ".join(skipped) or "none of its cells has been measured"
 
@@ -265,12 +265,17 @@ def failures_told(comparison: Comparison) -> tuple[str, ...]:
     }
     for run in comparison.runs:
         for arm in run.arms:
-            lost = [cell for cell in run.cells if cell.arm == arm and cell.status != "ok"]
+            lost, why = _lost(run, arm)
             if lost and arm not in comparison.arms and arm not in found:
-                why = short(legible(lost[0].reason), 100).rstrip(".")
                 who = legible(marked(arm, arm in run.emulated_arms))
-                found[arm] = f"{who} has no values: {counted(len(lost), 'cell')} failed ({why})."
+                found[arm] = f"{who} has no values: {counted(lost, 'cell')} failed ({why})."
     return tuple(found.values())
+
+
+def _lost(run: RunData, arm: str) -> tuple[int, str]:
+    """Return how many cells of an arm do not count, and why the first of them does not."""
+    reasons = [cell.reason for cell in run.cells if cell.arm == arm and cell.status != "ok"]
+    return len(reasons), short(legible(reasons[0]), 100).rstrip(".") if reasons else ""
 
 
 def findings_told(comparison: Comparison) -> tuple[str, ...]:

@@ -99,16 +99,35 @@ def noting_ends(
         cpus: The host's CPUs.
         shape: The vCPUs of the arm's shape.
     """
-    count = len(cpus.online)
-    if scenario.subject.vcpus == SPARE and (has := spare_vcpus(shape, count)) < shape:
-        note = (
-            f"the subject has {has} of its shape's {shape} vCPUs, for the host has {count} CPUs, "
-            f"and the others are for what is outside it; the whole shape needs "
-            f"{shape + SPARED_CPUS}"
-        )
-        placement = replace(placement, notes=(*placement.notes, note))
+    notes = (
+        *_spared(scenario, shape, len(cpus.online)),
+        *_crowded(placement, scenario, name, cells, kinds, cpus),
+    )
+    return replace(placement, notes=(*placement.notes, *notes))
+
+
+def _spared(scenario: Scenario, shape: int, count: int) -> tuple[str, ...]:
+    """Say where the subject has fewer vCPUs than its shape, on a host of so many CPUs."""
+    if scenario.subject.vcpus != SPARE or (has := spare_vcpus(shape, count)) == shape:
+        return ()
+    return (
+        f"the subject has {has} of its shape's {shape} vCPUs, for the host has {count} CPUs, and "
+        "the others are for what is outside it; the whole shape needs "
+        f"{shape + SPARED_CPUS}",
+    )
+
+
+def _crowded(
+    placement: Placement,
+    scenario: Scenario,
+    name: str,
+    cells: Iterable[Cell],
+    kinds: Mapping[str, Kind],
+    cpus: HostCpus,
+) -> tuple[str, ...]:
+    """Say where the subject leaves no CPU at all to the ends of a workload."""
     if not set(cpus.online) <= set(placement.subject):
-        return placement
+        return ()
     ends = {
         cell.kind: kinds[cell.kind].roles - scenario.roles
         for cell in cells
@@ -116,9 +135,8 @@ def noting_ends(
     }
     named = [f"{' and '.join(sorted(roles))} of {kind}" for kind, roles in ends.items() if roles]
     if not named:
-        return placement
+        return ()
     own = f"scenarios.{name}.subject.vcpus" if scenario.subject.vcpus else "shape.vcpus"
-    fewer = count - 1
+    fewer = len(cpus.online) - 1
     instead = f": write `--set {own}={fewer}`" if fewer else ""
-    note = f"{', '.join(named)} have no CPU but the subject's, and may be the limit{instead}"
-    return replace(placement, notes=(*placement.notes, note))
+    return (f"{', '.join(named)} have no CPU but the subject's, and may be the limit{instead}",)

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from tare.study.hosting import Part
 from tare.study.quantities import Rate, Size
-from tare.study.shape import MOST_VCPUS, Memory, Vcpus, spare_vcpus
+from tare.study.shape import MOST_VCPUS, SPARE, Memory, Vcpus, spare_vcpus
 from tare.study.study_path import Absolute
 
 MOST_SLAVES = 16
@@ -245,7 +245,7 @@ class Scenario(Part):
         wanted = self.subject.vcpus
         if wanted == "all":
             return host_cpus
-        if wanted == "spare":
+        if wanted == SPARE:
             return spare_vcpus(shape, host_cpus)
         if wanted is None and self.cluster is not None and self.cluster.begins_with_subject:
             wanted = self.cluster.vcpus

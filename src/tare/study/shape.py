@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -53,7 +53,7 @@ class Shape(Part):
     )
 
 
-SPARE = "spare"
+SPARE: Final = "spare"
 SPARED_CPUS = 2
 """What `spare` leaves of a host's CPUs: one for a client, one for the server it asks."""
 
