@@ -14,10 +14,8 @@ from tare.analysis.effects import Pair, estimate_all, pair_up
 from tare.analysis.families import tested
 from tare.analysis.grouping import Measured, group
 from tare.analysis.results import Better, Interval, Key
-from tare.analysis.rundata import RunData
+from tare.analysis.rundata import SUBJECT, RunData
 from tare.analysis.verdict import LEVEL
-
-SUBJECT = "subject"
 
 
 @dataclass(frozen=True)

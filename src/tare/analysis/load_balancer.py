@@ -26,10 +26,9 @@ from tare.analysis.proxied_cells import (
     named,
 )
 from tare.analysis.results import Interval
-from tare.analysis.rundata import RunData
+from tare.analysis.rundata import SUBJECT, RunData
 from tare.events.results import PlatformResult
 
-SUBJECT = "subject"
 INSIDE, IDLE = "inside", "idle"
 FULL = 0.93
 """A link that carries this share of its bits is full: acknowledgements and gaps have the rest."""

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from tare.events.parts import SUBJECT as SUBJECT
 from tare.events.results import (
     Break,
     CellResult,

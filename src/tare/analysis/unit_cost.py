@@ -13,11 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tare.analysis.results import Interval, Key
-from tare.analysis.rundata import RunData
+from tare.analysis.rundata import SUBJECT, RunData
 from tare.analysis.statistics.logratio import mean_interval
 from tare.events.results import CellResult
 
-SUBJECT = "subject"
 COST, CPU, MEMORY, WALL = "host_cost", "cpu_s", "rss_bytes", "wall_s"
 LEAST_CPU_S = 0.02
 """Two clock ticks of 10 ms, in which the kernel may count CPU time; less tells of no ratio."""

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from tare.events.parts import Base, Calibration, Check
+from tare.events.parts import SUBJECT, Base, Calibration, Check
 from tare.events.session_events import SessionFinished, SessionStarted, Waiting
 
 STREAM_VERSION = 2
@@ -257,7 +257,7 @@ class Observed(Base):
 
     type: Literal["observation"] = "observation"
     cell: str
-    role: str = "subject"
+    role: str = SUBJECT
     metric: str
     unit: str
     better: Better
@@ -271,7 +271,7 @@ class SeriesSaved(Base):
 
     type: Literal["series"] = "series"
     cell: str
-    role: str = "subject"
+    role: str = SUBJECT
     name: str
     path: str
     columns: dict[str, str]

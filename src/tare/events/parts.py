@@ -8,6 +8,9 @@ from pydantic import BaseModel, ConfigDict
 
 Level = Literal["ok", "warn", "bad"]
 
+SUBJECT = "subject"
+"""The role of the machine that is measured."""
+
 
 class Base(BaseModel):
     """What all events share: they hold, and do nothing."""

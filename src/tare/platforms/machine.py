@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from tare.errors import MachineFault
 from tare.events.hypervisor import HypervisorFigures
+from tare.events.parts import SUBJECT as SUBJECT
 
 if TYPE_CHECKING:
     from tare.agent.client import AgentClient, Hello
     from tare.platforms.linux.network import Network
     from tare.platforms.xen.trace.tracer import Vcpus
 
-SUBJECT = "subject"
-"""The role of the machine that is measured."""
 TRIAL = "trial"
 """The role of a machine that is started only to see whether it starts."""
 

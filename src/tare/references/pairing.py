@@ -13,7 +13,7 @@ from typing import Any
 
 from tare.analysis.comparison import Comparison
 from tare.analysis.results import ArmSummary, Effect, Key
-from tare.analysis.rundata import RunData
+from tare.analysis.rundata import SUBJECT, RunData
 from tare.references.arms import bare_of
 from tare.references.published import PublishedScenario, PublishedTable, Reference
 from tare.references.scenarios import (
@@ -167,7 +167,7 @@ def measured_keys(
         key
         for key in dict.fromkeys(summary.key for summary in comparison.summaries)
         if key.scenario == scenario
-        and key.role == "subject"
+        and key.role == SUBJECT
         and key.metric == metric
         and kinds.get(key.workload, key.workload) == workload
         and all(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tare.analysis.course import QUIET, Course, PhaseEffect, courses, latest, phase_effects
 from tare.analysis.formatting import format_quantity
 from tare.analysis.model import Comparison
-from tare.analysis.rundata import RunData
+from tare.analysis.rundata import SUBJECT, RunData
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.verdict import LEVEL
 from tare.report.figures.course import course_figure
@@ -27,7 +27,6 @@ from tare.report.words import (
     ratio,
 )
 
-SUBJECT = "subject"
 MOST_FIGURES = 8
 NOTE = (
     "Each request counts in the interval in which it was due, with the time from then to its end. "

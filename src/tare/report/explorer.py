@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tare.analysis.model import Comparison, Effect, Key, RunData
+from tare.analysis.rundata import SUBJECT
 from tare.report.anchors import anchor_of
 from tare.report.results import effects_table
 from tare.report.svg import legible
@@ -209,7 +210,7 @@ def machines_of_runs(runs: Sequence[RunData], out: Path) -> dict[str, dict[str, 
     for at, run in enumerate(runs):
         logs = _logs(run.folder, out)
         for machine in run.machines:
-            if machine.role == "subject":
+            if machine.role == SUBJECT:
                 of_arm = found.setdefault(f"{machine.arm}|{machine.scenario}", {})
                 name = machine.machine
                 of_arm[f"{at}.{machine.block}"] = [legible(name), *logs.get(name, ())]

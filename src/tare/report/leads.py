@@ -6,11 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from tare.analysis.model import ArmSummary, Comparison, Effect, Key
+from tare.analysis.rundata import SUBJECT
 from tare.report.anchors import anchor_of
 from tare.report.words import Part
-
-SUBJECT = "subject"
-"""The role of the machine that is measured."""
 
 AT = "@"
 """Between an effect's name and a block, in what a mark leads to."""

@@ -11,7 +11,7 @@ from statistics import fmean, median
 from tare.analysis.formatting import format_quantity, format_size
 from tare.analysis.job_phases import JobCell, Limit, PhaseUse, job_cells, phase_uses
 from tare.analysis.model import ArmSummary, Comparison, Effect
-from tare.analysis.rundata import RunData
+from tare.analysis.rundata import SUBJECT, RunData
 from tare.references.scenarios import mapping
 from tare.report.figures.frame import Figure
 from tare.report.figures.phases import PhaseBar, phases_figure
@@ -295,11 +295,11 @@ def uses_table(uses: Sequence[PhaseUse], cells: Sequence[JobCell] = ()) -> Table
         cells: What the cells wrote, and with how many copies.
     """
     jobs = {cell.cell: cell for cell in cells}
-    names = Names(Part(u.scenario, u.workload, u.parameters, "subject") for u in uses)
+    names = Names(Part(u.scenario, u.workload, u.parameters, SUBJECT) for u in uses)
     columns: tuple[Column[PhaseUse], ...] = (
         Column(
             "what",
-            lambda u: names.name(Part(u.scenario, u.workload, u.parameters, "subject")),
+            lambda u: names.name(Part(u.scenario, u.workload, u.parameters, SUBJECT)),
             "What",
         ),
         Column("workload", lambda u: u.workload),

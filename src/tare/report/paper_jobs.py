@@ -10,6 +10,7 @@ from tare.analysis.formatting import format_quantity, format_size
 from tare.analysis.job_counters import counter_values
 from tare.analysis.monitoring import COUNTS, QUANTITIES, Monitor
 from tare.analysis.results import Key
+from tare.analysis.rundata import SUBJECT
 from tare.references.exhibits import Exhibit
 from tare.references.pairing import kinds_of
 from tare.report.figures.bars import SHARE, Bar, bars_figure
@@ -72,7 +73,7 @@ def bars_of(
     keys = [
         key
         for key in dict.fromkeys(summary.key for summary in comparison.summaries)
-        if key.role == "subject"
+        if key.role == SUBJECT
         and key.metric in exhibit.metrics
         and kinds.get(key.workload, key.workload) in exhibit.workloads
         and _has(key.parameters, exhibit.parameters)
@@ -104,7 +105,7 @@ def counters_of(
         if kinds.get(each.workload, each.workload) in exhibit.workloads
         and _has(each.parameters, exhibit.parameters)
     ]
-    parts = [Part(m.scenario, m.workload, m.parameters, "subject") for m in watched]
+    parts = [Part(m.scenario, m.workload, m.parameters, SUBJECT) for m in watched]
     chosen = telling(parts, shapes(comparison), exhibit.over)
     rows: list[JobRow] = []
     for quantity in exhibit.metrics:
@@ -112,7 +113,7 @@ def counters_of(
         for value in counter_values(
             watched, quantity, exhibit.of, exhibit.step, exhibit.confidence
         ):
-            part = Part(value.scenario, value.workload, value.parameters, "subject")
+            part = Part(value.scenario, value.workload, value.parameters, SUBJECT)
             found.setdefault(part, {})[value.arm] = (value.mean, value.ends)
         rows += [
             _row(comparison, part, counter_name(quantity), _unit(quantity), found[part])

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from tare.analysis.formatting import format_quantity
 from tare.analysis.model import Effect, Key, PlatformResult
+from tare.analysis.rundata import SUBJECT
 from tare.report.svg import legible
 
 EMULATED = "emulated"
@@ -55,7 +56,7 @@ class Names:
         given = parameters_of(part.parameters)
         telling = self._telling.get(part.workload, ())
         words = [part.workload, *(f"{k}={given[k]}" for k in telling if k in given)]
-        if part.role != "subject":
+        if part.role != SUBJECT:
             words.append(f"as {part.role}")
         if self._many_scenarios:
             words.append(f"({part.scenario})")

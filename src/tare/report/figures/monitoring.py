@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tare.analysis.formatting import format_quantity
 from tare.analysis.monitoring import Monitor, Track
+from tare.analysis.rundata import SUBJECT
 from tare.report.figures.axes import linear_ticks, tick_label
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import SMALL_LETTER, Figure, Spec, name_within
@@ -18,8 +20,8 @@ LEFT, GAP, HEIGHT, SPACE = 62.0, 14.0, 64.0, 54.0
 MOST_POINTS = 160
 LEAST_PACKETS = 50.0
 """So many a second, and a machine's network is at work: below that is what networks say anyway."""
-ROLES = ("subject", "slave-1", "host")
-WORDS = {"subject": "the machine", "slave-1": "the first slave", "host": "its host"}
+ROLES = (SUBJECT, "slave-1", "host")
+WORDS = {SUBJECT: "the machine", "slave-1": "the first slave", "host": "its host"}
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ def _told(monitor: Monitor, panel: Panel) -> str:
     for track in monitor.tracks:
         for quantity, word, _ in panel.lines:
             if (mean := track.mean(quantity)) is not None:
-                parts.append(f"{track.role} {word} {mean:.3g} {panel.unit}")
+                parts.append(f"{track.role} {word} {format_quantity(mean, panel.unit)}")
     return f"{panel.title}: {', '.join(parts)}"
 
 
@@ -154,7 +156,7 @@ def _drawn(monitor: Monitor, panels: Sequence[Panel], width: float, to: str) -> 
 def _columns(monitor: Monitor) -> list[str]:
     """Return whose counters are drawn: of a cluster one slave's, as its master only waits."""
     there = [role for role in ROLES if monitor.track(role) is not None]
-    return [role for role in there if role != "subject" or "slave-1" not in there]
+    return [role for role in there if role != SUBJECT or "slave-1" not in there]
 
 
 def _legend(canvas: Canvas, monitor: Monitor, panel: Panel, top: float) -> None:
