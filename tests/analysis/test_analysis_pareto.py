@@ -109,6 +109,18 @@ def test_the_shape_at_every_threshold_is_shown() -> None:
     assert [level.one_in for level in tail.levels] == [1e6, 1e7]
 
 
+@pytest.mark.parametrize("shape", [0.5, 2.0, 4.0])
+def test_the_shape_of_a_heavy_tail_is_found_however_heavy(shape: float) -> None:
+    rng = np.random.default_rng(10)
+    found = []
+    for _ in range(40):
+        tail = tail_of([pareto(rng, shape, 250) for _ in range(BOOTS)])
+        found.append(min(tail.thresholds, key=lambda each: each.beyond).shape)
+    error = np.std(found, ddof=1) / np.sqrt(len(found))
+    assert abs(np.mean(found) - shape) <= 4 * error
+    assert error <= 0.05
+
+
 def test_a_tail_of_one_boot_is_not_continued_for_all() -> None:
     rng = np.random.default_rng(8)
     with np.errstate(invalid="raise"):
