@@ -133,6 +133,17 @@ def test_block_lengths_follow_the_correlation() -> None:
     assert degrees > 20
 
 
+@pytest.mark.parametrize(("n", "most"), [(9, 3), (80, 27), (200, 43), (400, 60), (1000, 95)])
+def test_no_block_is_longer_than_three_roots_or_a_third_of_the_series(n: int, most: int) -> None:
+    """Politis & White 2004, as Patton corrected it: the bound that their own programs have."""
+    alternating = np.arange(n) % 2
+    assert block_length(alternating) == most
+    walk = np.cumsum(np.random.default_rng(1).standard_normal(n))
+    assert block_length(walk) <= most
+    if n >= 200:
+        assert block_length(walk) == most
+
+
 @settings(deadline=None, max_examples=50)
 @given(
     st.lists(st.floats(0, 1), min_size=2, max_size=200),
