@@ -98,14 +98,18 @@ def test_bootstrap_is_repeatable_and_degenerates_to_the_mean() -> None:
     assert low == high == [0.0]
 
 
+@pytest.mark.parametrize("holes", [[], [[]], [[[1.0]], []], [[[]]], [[[1.0]], [[2.0], []]]])
+def test_what_holds_nothing_is_not_resampled(holes: list[list[list[float]]]) -> None:
+    with pytest.raises(ValueError, match="every block needs"):
+        bootstrap.nest(holes)
+
+
 def test_bootstrap_means_respect_ragged_nesting() -> None:
     ragged = bootstrap.nest([[[1.0, 3.0], [5.0]], [[7.0]]])
     assert bootstrap.block_means(ragged).tolist() == [[3.5, 7.0]]
     base = bootstrap.nest([[[0.0]], [[0.0]]])
     low, high = bootstrap.paired_interval(ragged, base, 0.95, seed=1)
     assert low[0] <= 5.25 <= high[0]
-    with pytest.raises(ValueError, match="every block needs"):
-        bootstrap.nest([[[1.0]], []])
     with pytest.raises(ValueError, match="same metrics and blocks"):
         bootstrap.paired_interval(ragged, bootstrap.nest([[[1.0]]]), 0.95, seed=1)
 
