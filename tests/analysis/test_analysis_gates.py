@@ -187,6 +187,12 @@ def test_what_is_no_gate_is_told(text: str) -> None:
         parse_gate(text)
 
 
+@pytest.mark.parametrize("written", ["200/s", "200 /s", "200 1/s", "0.2 k1/s"])
+def test_a_rate_is_limited_as_reports_write_it(written: str) -> None:
+    gate = parse_gate(f"numeric-sort rate > {written}")
+    assert (gate.limit, gate.unit) == (200.0, "1/s")
+
+
 def test_limits_in_the_metrics_unit() -> None:
     """The baseline takes 1 s, the arm 1.2 s before and 1.32 s after."""
     before, after = run(1, blocks=20), run(2, vm=1.2 * 1.1, blocks=20)

@@ -51,8 +51,8 @@ def test_each_arm_tells_its_kernels_tick_and_preemption(any_run: RunData) -> Non
     )
     table = kernels_table([run]).shown()
     assert [[cell.text for cell in row] for row in table.rows] == [
-        ["bare", "6.1", "250 /s", "voluntary", "none", "none"],
-        ["kvm", "6.1", "1000 /s", "PREEMPT_RT", "1", "none"],
+        ["bare", "6.1", "250/s", "voluntary", "none", "none"],
+        ["kvm", "6.1", "1,000/s", "PREEMPT_RT", "1", "none"],
     ]
     assert tick_rates([run]) == {"bare": 250, "kvm": 1000}
 

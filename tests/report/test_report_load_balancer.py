@@ -277,7 +277,7 @@ def test_rate_times_and_probe_are_drawn_over_the_seconds_of_the_load(tmp_path: P
     figures = course_figures([told_run], ARMS, looks(list(ARMS), "bare"))
     names = [figure.name.removeprefix("load-balancer-") for figure, _ in figures]
     assert names == ["rate-time", "response-time", "p99-time", "probe-time"]
-    assert figures[0][0].description == "kvm: 10.0 /s to 30.0 /s"
+    assert figures[0][0].description == "kvm: 10.0/s to 30.0/s"
     assert figures[3][0].description == "kvm: 1.00 µs to 3.00 µs"
     assert course_figures([run], ARMS, looks(list(ARMS), "bare")) == ()
 
@@ -339,4 +339,4 @@ def test_ticks_hold_all_values(values: list[float]) -> None:
 def test_a_figure_tells_those_who_hear_it_what_is_at_least_so_much() -> None:
     marks = [Mark("bare", False, 0, 100.0, True), Mark("bare", False, 1024, 50.0)]
     figure = over_size_figure("f", "t", marks, looks(["bare"], "bare"), "1/s")
-    assert figure.description == "bare, 0 B: at least 100 /s; bare, 1 KiB: 50.0 /s"
+    assert figure.description == "bare, 0 B: at least 100/s; bare, 1 KiB: 50.0/s"

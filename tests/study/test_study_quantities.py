@@ -64,12 +64,30 @@ def test_models_store_plain_numbers() -> None:
 @pytest.mark.parametrize(
     ("value", "unit", "text"),
     [(3.1e-3, "s", "3.10 ms"), (12.4e9, "B/s", "12.4 GB/s"), (0.97, "1", "0.970"),
-     (4200, "1/s", "4.20 k/s"),
+     (4200, "1/s", "4,200/s"), (1000, "1/s", "1,000/s"), (999.96, "1/s", "1,000/s"),
+     (0.994, "1/s", "0.994/s"), (40.6, "1/s", "40.6/s"), (3.004e6, "1/s", "3,000,000/s"),
+     (0, "1/s", "0/s"), (math.inf, "1/s", "inf/s"), (-250, "1/s", "-250/s"), (999.96, "1", "1,000"),
      (0, "s", "0 s"), (999.96, "B", "1.00 kB"), (-68e-6, "s", "-68.0 µs"), (math.inf, "s", "inf s"),
      (1, "s", "1.00 s"), (123456, "B/s", "123 kB/s")],
 )  # fmt: skip
 def test_quantities_are_shown_with_a_prefix(value: float, unit: str, text: str) -> None:
     assert format_quantity(value, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [(1000, "1/s", "1,000/s"), (50800, "1/s", "50,800/s"), (12.5, "1/s", "12.5/s"),
+     (0.02, "s", "20 ms"), (1.5e9, "B/s", "1.5 GB/s"), (1000.5, "1", "1,000.5"),
+     (2e15, "1/s", "2.00000e+15/s")],
+)  # fmt: skip
+def test_idle_zeros_are_left_out_where_wanted(value: float, unit: str, text: str) -> None:
+    assert format_quantity(value, unit, digits=6, trim=True) == text
+
+
+@given(st.floats(1e-3, 1e11))
+def test_a_shown_rate_is_within_half_a_digit(value: float) -> None:
+    number = format_quantity(value, "1/s").removesuffix("/s")
+    assert math.isclose(float(number.replace(",", "")), value, rel_tol=5.1e-3)
 
 
 @pytest.mark.parametrize(

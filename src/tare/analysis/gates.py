@@ -34,18 +34,22 @@ Outcome = Literal["holds", "fails", "open"]
 _GATE = re.compile(
     r"(?P<workload>[\w.-]+)\s+(?P<metric>[\w.%-]+)(?:\s+of\s+(?P<arm>\S+))?"
     r"(?:\s+in\s+(?P<scenario>\S+))?\s*(?P<side>[<>])\s*(?P<sign>[+-]?)(?P<limit>\d+(?:\.\d+)?)"
-    r"(?:\s*(?P<unit>%|[^\s\d%]\S*)|\s+(?P<counted>1))"
+    r"(?:\s*(?P<unit>%|[^\s\d%]\S*)|\s+(?P<counted>1(?:/s)?))"
 )
 WRITE = (
     "write it as `switch latency-median < +5 %` or `… of ARM in SCENARIO < +5 %`; a limit in the "
     "metric's unit as `< +200 ns` for the change, as `< 3 us` for the value itself"
 )
-_FACTORS = {unit: ("s", factor) for unit, factor in DURATION_UNITS.items()} | {
-    f"{prefix}{unit}": (unit, factor)
-    for unit in ("B/s", "1/s", "B", "W", "J", "Hz", "1")
-    for prefix, factor in (("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9))
-}
-"""Units of limits: the metric's unit, and what one of it is."""
+_FACTORS = (
+    {unit: ("s", factor) for unit, factor in DURATION_UNITS.items()}
+    | {
+        f"{prefix}{unit}": (unit, factor)
+        for unit in ("B/s", "1/s", "B", "W", "J", "Hz", "1")
+        for prefix, factor in (("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9))
+    }
+    | {"/s": ("1/s", 1.0)}
+)
+"""Units of limits: the metric's unit, and what one of it is; ``/s`` as reports write rates."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ def kernels_table(runs: Iterable[RunData]) -> Table[KernelFacts]:
             "tick_hz",
             lambda k: k.tick_hz,
             "Ticks (HZ)",
-            lambda k: NONE if k.tick_hz is None else f"{k.tick_hz:g} /s",
+            lambda k: NONE if k.tick_hz is None else f"{k.tick_hz:,.10g}/s",
             numeric=True,
         ),
         Column("preempt", lambda k: k.preempt, "Preemption", _preemption),

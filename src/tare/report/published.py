@@ -108,8 +108,7 @@ def as_printed(value: float, unit: str) -> str:
         return f"{value:,.10g}"
     if unit == "s" and value >= HOUR_S:
         return f"{value / HOUR_S:g} h"
-    number, _, rest = format_quantity(value, unit, digits=5).partition(" ")
-    return f"{number.rstrip('0').rstrip('.') if '.' in number else number} {rest}".rstrip()
+    return format_quantity(value, unit, digits=5, trim=True)
 
 
 def _or_none(value: float | None, text: Callable[[float], str]) -> str:

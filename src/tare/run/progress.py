@@ -45,7 +45,7 @@ from tare.run.calibration_words import calibration_lines
 from tare.run.doing import Doing, Stage, doing_lines
 from tare.skips import LeftOut, lines_of
 from tare.study.cells import cell_label
-from tare.study.quantities import format_duration
+from tare.study.quantities import format_duration, with_unit
 
 SILENCE_S = 60.0
 """A long cell says so often where it is, where no panel shows it live."""
@@ -191,7 +191,7 @@ class Tally:
         parts = []
         rate, left_s = fields.get("rate"), fields.get("left_s")
         if isinstance(rate, int | float):
-            parts.append(f"{rate:,.0f} {fields.get('unit', '1/s')}")
+            parts.append(with_unit(f"{rate:,.0f}", str(fields.get("unit", "1/s"))))
         if isinstance(left_s, int | float):
             doing.cell_left_s = float(left_s)
             parts.append(f"about {format_duration(max(round(left_s), 0))} left")

@@ -240,30 +240,44 @@ _LEAST_POWER, _MOST_POWER = -4, 5
 _PREFIXES = {-4: "p", -3: "n", -2: "µ", -1: "m", 0: "", 1: "k", 2: "M", 3: "G", 4: "T", 5: "P"}
 
 
-def format_quantity(value: float, unit: str, *, digits: int = 3) -> str:
+def format_quantity(value: float, unit: str, *, digits: int = 3, trim: bool = False) -> str:
     """Return ``value`` with an SI prefix and ``digits`` significant digits, like ``12.4 GB/s``.
+
+    A rate of something counted has no prefix, like ``1,000/s``: ``1.00 k/s`` reads as kilobytes.
 
     Args:
         value: In ``unit``, without prefix.
         unit: ``s``, ``B/s``, ``1/s``, ``1`` (dimensionless, shown without unit) and the like.
         digits: Significant digits kept.
+        trim: Whether idle zeros after the point are left out, as in ``1.5 GB/s`` and ``1,000/s``.
     """
     if not math.isfinite(value):
-        return f"{value} {unit}" if unit != "1" else str(value)
+        return with_unit(str(value), unit)
+    if unit in ("1", "") or unit.startswith("1/"):
+        number, prefix = _counted(value, digits), ""
+        trim = trim or (value == 0 and unit.startswith("1/"))
+    else:
+        number, power = _scaled(value, digits)
+        prefix = _PREFIXES[power]
+    if trim and "." in number and "e" not in number:
+        number = number.rstrip("0").rstrip(".")
+    return with_unit(number, unit, prefix)
+
+
+def with_unit(number: str, unit: str, prefix: str = "") -> str:
+    """Return a number with its unit as people write it: ``5 s``, ``5/s`` for ``1/s``, ``5``."""
     if unit in ("1", ""):
-        # A prefix on a ratio ("970 m") says nothing to a reader, a power of ten on a count little.
-        if 10**digits <= abs(value) < 1e12:
-            return f"{float(f'{value:.{digits - 1}e}'):,.0f}"
-        return f"{value:#.{digits}g}".rstrip(".")
-    if unit.startswith("1/") and 0 < abs(value) < 1:
-        # "994 m/s" would be metres.
-        return f"{value:#.{digits}g} /{unit[2:]}"
-    number, power = _scaled(value, digits)
-    prefix = _PREFIXES[power]
-    if unit.startswith("1/"):
-        # "4.2 k1/s" cannot be read; the prefix goes with the number, as in "4.2 k/s".
-        return f"{number} {prefix}/{unit[2:]}" if prefix else f"{number} /{unit[2:]}"
-    return f"{number} {prefix}{unit}"
+        return number
+    return f"{number}{unit[1:]}" if unit.startswith("1/") else f"{number} {prefix}{unit}"
+
+
+def _counted(value: float, digits: int) -> str:
+    """Return a number that no prefix goes with: of a ratio or a rate it says little to a reader."""
+    # Rounding first lets 999.96 become 1,000 and not 1.00e+03.
+    rounded = float(f"{value:.{digits - 1}e}")
+    if 1000 <= abs(rounded) < 1e12:
+        return f"{rounded:,.{max(digits - len(str(int(abs(rounded)))), 0)}f}"
+    return f"{rounded:#.{digits}g}".rstrip(".")
 
 
 def _scaled(value: float, digits: int) -> tuple[str, int]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
+from tare.study.quantities import with_unit
 from tare.workloads.additions import Additions
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ class Metric:
             zero = self.better != "higher" and not self.headline
         if value == 0 and zero:
             return ""
-        return f"{self.name} is {value:g} {self.unit}, and cannot be {'0 or ' * (not zero)}less"
+        told = with_unit(f"{value:g}", self.unit)
+        return f"{self.name} is {told}, and cannot be {'0 or ' * (not zero)}less"
 
 
 @dataclass(frozen=True)

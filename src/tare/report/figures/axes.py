@@ -72,10 +72,7 @@ def tick_label(value: float, unit: str) -> str:
     """Return a tick's quantity without needless zeros: ``20 ms``, ``1.5 GB/s``, ``0``."""
     if value == 0:
         return "0"
-    number, _, rest = format_quantity(value, unit, digits=6).partition(" ")
-    if "." in number:
-        number = number.rstrip("0").rstrip(".")
-    return f"{number} {rest}".strip()
+    return format_quantity(value, unit, digits=6, trim=True)
 
 
 def linear_ticks(low: float, high: float, most: int = 6) -> list[float]:

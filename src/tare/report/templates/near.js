@@ -44,7 +44,7 @@ window.tareDetail = function (data, element, marked, unique) {
     if (bare) { names = unique(names.concat(data.blocks.map(function (block) { return block.join("."); }))); }
     names.sort(function (a, b) { var x = a.split("."), y = b.split("."); return x[0] - y[0] || x[1] - y[1]; });
     var made = element("table", null, { "class": "blocks" }), unit = prefixed(row, [ours, theirs, twin || {}]);
-    made.appendChild(element("caption", "Block by block" + (bare ? "; for values: tare export DIR" : unit[0] ? ", in " + unit[0] : "")));
+    made.appendChild(element("caption", "Block by block" + (bare ? "; for values: tare export DIR" : unit[0] === "/s" ? ", per second" : unit[0] ? ", in " + unit[0] : "")));
     var head = made.createTHead().insertRow();
     ["Block", row.arm, row.base].concat(twin ? [again] : [], ["Ratio", "Cell and logs"]).forEach(function (text) {
       head.appendChild(element("th", text, { scope: "col" }));
@@ -77,7 +77,7 @@ window.tareDetail = function (data, element, marked, unique) {
     several.forEach(function (values) {
       Object.keys(values).forEach(function (name) { most = Math.max(most, Math.abs(values[name])); });
     });
-    if (["s", "B", "B/s"].indexOf(unit) < 0 || !most) { return [unit === "1" ? "" : unit, 1]; }
+    if (["s", "B", "B/s"].indexOf(unit) < 0 || !most) { return [unit === "1" ? "" : unit.replace(/^1\//, "/"), 1]; }
     var step = Math.max(-3, Math.min(unit === "s" ? 0 : 4, Math.floor(Math.log10(most) / 3)));
     return [["n", "µ", "m", "", "k", "M", "G", "T"][step + 3] + unit, Math.pow(1000, step)];
   }
@@ -124,7 +124,7 @@ window.tareDetail = function (data, element, marked, unique) {
       var known = cellsOf(row, arm), lost = known[1][name], machine = machineOf(row, arm, name), found = values[place][name];
       var said = element("dd"), full = cellName(name, known[0]);
       if (!known[0]) { return; }
-      box.appendChild(element("h4", marked(arm) + (found === undefined ? "" : ": " + number(found, unit[1]) + (unit[0] ? " " + unit[0] : ""))));
+      box.appendChild(element("h4", marked(arm) + (found === undefined ? "" : ": " + number(found, unit[1]) + (unit[0].charAt(0) === "/" ? "" : " ") + unit[0])));
       var list = element("dl");
       said.appendChild(element("code", full));
       said.appendChild(document.createTextNode(lost ? " " : found === undefined ? "" : " counts"));
