@@ -215,8 +215,28 @@ def test_what_haproxys_makers_stated_says_what_it_stands_beside() -> None:
     assert (facts["xen-ovs"].value, facts["xen-ovs-netback"].value) == (8000, 0.6)
     assert "not emulated" in reference.reading
     assert not reference.tables
-    assert {facts[name].arm for name in facts} - {""} == reference.arms.keys()
     assert all(fact.setup or fact.none for fact in facts.values()), "why a run has nothing for it"
+    # Each stands with the figure or the comment that it is said of.
+    assert all(fact.of for fact in facts.values())
+    said = {name for fact in facts.values() if fact.section == "comments" for name in fact.of}
+    assert said == {each.name for each in reference.exhibits if each.view == "time-spent"}
+
+
+def test_haproxys_figures_stand_by_their_names_in_their_order() -> None:
+    names = [each.name for each in load_reference("haproxy2012").exhibits if each.figure]
+    assert names == [
+        f"Figure {name}"
+        for name in (
+            "native_performance",
+            "hyperv_performance",
+            "vsphere_performance",
+            "xen41_performance",
+            "xenserver60_performance",
+            "http_connections_comparison",
+            "bandwith_comparison",
+            "performance_loss_comparison",
+        )
+    ]
 
 
 def test_a_fact_says_on_how_many_machines_where_and_with_how_much_data() -> None:

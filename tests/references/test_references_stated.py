@@ -37,7 +37,7 @@ from tare.study.load import load_study
 from tare.study.shipped import shipped_studies
 from tare.workloads import WORKLOADS
 
-SEEDS = ("fayyad2013", "fayyad2013-hyperv", "hwang2013", "li2013")
+SEEDS = ("fayyad2013", "fayyad2013-hyperv", "haproxy2012", "hwang2013", "li2013")
 NO_HYPERVISORS = frozenset({"bare", "oci"})
 
 

@@ -10,11 +10,21 @@ from pydantic import Field, model_validator
 from tare.references.printed import Part
 
 View = Literal[
-    "samples", "close-up", "values", "course", "phases", "bars", "counters", "job-phases"
+    "samples",
+    "close-up",
+    "values",
+    "course",
+    "phases",
+    "bars",
+    "counters",
+    "job-phases",
+    "over-size",
+    "time-spent",
 ]
 """What stands for a figure: single samples over time, a few milliseconds of them, values with
 intervals, response times over time, or their means phase by phase; of jobs on a cluster: bars with
-intervals, counters of machines or hosts in one step, or the job's phases."""
+intervals, counters of machines or hosts in one step, or the job's phases; of a load balancer: what
+goes through over the size of objects, or who used the CPUs meanwhile."""
 Over = Literal["", "size", "slaves", "hosts"]
 """What bars are drawn over: the size of the data, the number of slaves, or of their hosts."""
 
@@ -28,8 +38,11 @@ class Exhibit(Part):
     """
 
     table: str = Field("", description="Its number, if it is a table.")
-    figure: str = Field("", description="Its number, if it is a figure.")
+    figure: str = Field(
+        "", description="Its number, if it is a figure; what the source calls it, if it has none."
+    )
     place: str = Field("", description="Where it stands, if it has no number.")
+    text: str = Field("", description="Where in the text it is, if it is no table or figure.")
     section: str = ""
     study: str = Field("", description="The study that repeats it; by default the source's first.")
     longer: str = Field("", description="The study that measures it for as long as the source did.")
@@ -39,6 +52,9 @@ class Exhibit(Part):
     workloads: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
     parameters: dict[str, int | float | str] = Field(default_factory=dict)
+    arms: tuple[str, ...] = Field(
+        (), description="The source's arms that it is of; empty: of all, and of all of a run."
+    )
     over: Over = Field("", description="What bars are drawn over.")
     of: Literal["machines", "host"] = Field("machines", description="Whose counters these are.")
     step: str = Field("", description="The step of a job whose counters these are; empty: all.")
@@ -50,20 +66,26 @@ class Exhibit(Part):
 
     @model_validator(mode="after")
     def _is_whole(self) -> Exhibit:
-        if [bool(self.table), bool(self.figure), bool(self.place)].count(True) != 1:
-            raise ValueError("needs one of `table`, `figure` and `place`")
-        needing = ("samples", "close-up", "values", "bars", "counters")
+        if len([each for each in (self.table, self.figure, self.place, self.text) if each]) != 1:
+            raise ValueError("needs one of `table`, `figure`, `place` and `text`")
+        needing = ("samples", "close-up", "values", "bars", "counters", "over-size")
         if self.view in needing and not (self.workloads and self.metrics):
             raise ValueError(f"a view of {self.view} needs `workloads` and `metrics`")
+        if self.view == "time-spent" and not self.workloads:
+            raise ValueError("a view of time-spent needs `workloads`")
+        if self.arms and self.view not in ("over-size", "time-spent"):
+            raise ValueError("`arms` goes with a view of over-size or time-spent")
         if (self.view == "close-up") != (self.span > 0):
             raise ValueError("`span` goes with `view: close-up`")
         return self
 
     @property
     def name(self) -> str:
-        """How to cite it: ``Figure 9(e)``, ``Table II``, or where it stands."""
+        """How to cite it: ``Figure 9(e)``, ``Table II``, or where it stands or is told."""
         if self.place:
             return f"Table without number, {self.place}"
+        if self.text:
+            return f"Text, {self.text}"
         return f"Table {self.table}" if self.table else f"Figure {self.figure}"
 
     def stem(self, reference: str) -> str:

@@ -35,6 +35,8 @@ VIEWS = {
     "bars": "a figure of means over blocks with intervals, an arm a bar",
     "counters": "a figure of counters' means with intervals, an arm a bar",
     "job-phases": "the time of each phase, an arm a bar (*Jobs of Hadoop, phase by phase*)",
+    "over-size": "a figure over the size of objects, an arm a line, and its values",
+    "time-spent": "CPUs by owner, and as a figure (*What goes through the load balancer*)",
 }
 ELSEWHERE = {"course": "figures/course-1.svg", "job-phases": "tables/job-phases.csv"}
 """Views that a part of the report shows which is there for all runs, and its file."""

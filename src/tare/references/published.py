@@ -280,6 +280,10 @@ def _check_exhibits(reference: Reference, findings: Findings) -> None:
         if exhibit.scenario and exhibit.scenario not in reference.scenarios:
             known = suggestion(exhibit.scenario, reference.scenarios)
             findings.add((*here, "scenario"), f"is no scenario{known}")
+        for arm in exhibit.arms:
+            if arm not in reference.arms:
+                known = suggestion(arm, reference.arms)
+                findings.add((*here, "arms"), f"{arm!r} is no arm{known}")
     if reference.exhibits:
         for index, table in enumerate(reference.tables):
             if not any(table.is_shown_by(exhibit) for exhibit in reference.exhibits):

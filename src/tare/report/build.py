@@ -47,6 +47,7 @@ from tare.report.words import counted
 
 if TYPE_CHECKING:
     from tare.analysis.course import PhaseEffect
+    from tare.analysis.load_balancer import Through
     from tare.analysis.monitoring import Monitor
     from tare.references.published import Reference
     from tare.report.palette import Look
@@ -126,7 +127,8 @@ def _build(
     jobs, watched = rare.jobs, rare.watched
     phases = responses.table.rows if responses else ()
     found = watched.found if watched else ()
-    sources = _sources(comparison, references, style, series, phases, found, leads)
+    proxied = balancer.tables[0].rows if balancer else ()
+    sources = _sources(comparison, references, style, series, phases, found, leads, proxied)
     figures = [
         *([overhead] if overhead else []),
         *(figure for section in sections for figure in section.figures),
@@ -220,6 +222,7 @@ def _sources(
     phases: Sequence[PhaseEffect],
     watched: Sequence[Monitor],
     leads: Leads,
+    proxied: Sequence[Through],
 ) -> Sources | None:
     """Return the sources that the run is set beside; None without any."""
     if not references:
@@ -228,7 +231,7 @@ def _sources(
     from tare.report.paper import RunFindings
     from tare.report.sources import Sources
 
-    findings = RunFindings(comparison, style, series, phases, watched, leads)
+    findings = RunFindings(comparison, style, series, phases, watched, leads, proxied)
     return Sources(comparison, references, findings)
 
 

@@ -11,6 +11,7 @@ from tare.analysis.comparison import Comparison
 from tare.analysis.course import QUIET, PhaseEffect
 from tare.analysis.formatting import format_quantity
 from tare.analysis.kernels import tick_rates
+from tare.analysis.load_balancer import Through
 from tare.analysis.monitoring import Monitor
 from tare.analysis.results import Key
 from tare.analysis.series_data import SeriesSummary
@@ -24,6 +25,8 @@ from tare.report.figures.series import scatter_figure
 from tare.report.leads import Leads
 from tare.report.long_series import Pooled, blocks_of, emulated_arms
 from tare.report.palette import Look
+from tare.report.paper_balancer import NOTE as THROUGH_NOTE
+from tare.report.paper_balancer import over_size_of, time_spent_of
 from tare.report.paper_empty import arms_undrawn, arms_without, why_unfilled
 from tare.report.paper_jobs import NOTE as JOBS_NOTE
 from tare.report.paper_jobs import bars_of, counters_of
@@ -54,6 +57,7 @@ class Elsewhere:
 
 JOBS = Elsewhere("jobs", "Jobs of Hadoop, phase by phase")
 COURSE = Elsewhere("course", "Response time over time")
+BALANCER = Elsewhere("load-balancer", "What goes through the load balancer")
 
 
 @dataclass(frozen=True)
@@ -111,6 +115,7 @@ class RunFindings:
         phases: What each phase of the neighbours did.
         watched: The counters of cells.
         leads: What marks lead to.
+        proxied: What each arm let through a load balancer, by size.
     """
 
     comparison: Comparison
@@ -119,6 +124,7 @@ class RunFindings:
     phases: Sequence[PhaseEffect]
     watched: Sequence[Monitor] = ()
     leads: Leads | None = None
+    proxied: Sequence[Through] = ()
 
 
 def paper_drafts(
@@ -187,6 +193,8 @@ def _draft(
         return _phases(side, run, plain)
     if exhibit.view in ("bars", "counters", "job-phases"):
         return _jobs(side, run, plain)
+    if exhibit.view in ("over-size", "time-spent"):
+        return _through(side, run, plain)
     scenario = _scenario(side, run.comparison, exhibit)
     if scenario is None:
         wanted = side.reference.scenarios[exhibit.scenario]
@@ -218,6 +226,26 @@ def _jobs(side: SideBySide, run: RunFindings, plain: PaperDraft) -> PaperDraft:
     said = replace(plain, figure=made.figure, note=JOBS_NOTE, empty=made.empty)
     notes = (*plain.notes, *([made.left_out] if made.left_out else []))
     return replace(said, table=shown, whole=made.table, notes=notes)
+
+
+def _through(side: SideBySide, run: RunFindings, plain: PaperDraft) -> PaperDraft:
+    exhibit, found = plain.exhibit, run.comparison
+    if exhibit.view == "time-spent":
+        made = time_spent_of(found, run.proxied, side.reference, exhibit)
+    else:
+        made = over_size_of(found, run.proxied, run.looks, side.reference, exhibit, run.leads)
+    return replace(
+        plain,
+        table=made.table.shown(hide=made.table.unvaried("scenario", "workload"))
+        if made.table
+        else None,
+        figure=made.figure,
+        note=THROUGH_NOTE,
+        notes=(*plain.notes, *made.notes),
+        above=BALANCER if exhibit.view == "time-spent" and made.table else None,
+        empty=made.empty,
+        whole=made.table,
+    )
 
 
 def _measured(comparison: Comparison) -> Iterator[Key]:
