@@ -81,6 +81,27 @@ def test_what_ports_last_for_is_told_beside_what_is_needed() -> None:
 
 
 @pytest.mark.parametrize(
+    ("addresses", "made", "instead"),
+    [
+        (1, 400.0, "`origin-addresses: 2`"),
+        (4, 9000.0, "`origin-addresses: 9`"),
+        (8, 90_000.0, "`origin-addresses: 16`"),
+        (16, 90_000.0, "`requests: keep-alive`"),
+    ],
+)
+def test_where_the_machines_ports_ran_out_it_says_what_to_write(
+    addresses: int, made: float, instead: str
+) -> None:
+    told = preparation.prepared({"machine": account(0)}, {})
+    lasting = preparation.budget(told, addresses, made)
+    (words,) = preparation.spent([{"what": preparation.PORTS}], lasting, addresses)
+    assert words.endswith(instead) or f"{instead}, or" in words
+    # That more was made than ports last for says nothing by itself: who closes first keeps them.
+    assert preparation.spent([{"what": "econ"}], lasting, addresses) == []
+    assert preparation.spent([{"what": preparation.PORTS}], {}, addresses) == []
+
+
+@pytest.mark.parametrize(
     ("role", "waits", "warned"),
     [
         ("client", 58_100, True),

@@ -9,7 +9,7 @@ from typing import Any
 
 from tare.workloads.network.ends import ORIGIN
 from tare.workloads.network.proxy import kernel_text as kernel
-from tare.workloads.network.proxy.preparation import SCARCE
+from tare.workloads.network.proxy.preparation import PORTS, SCARCE
 
 CLIENT, MACHINE, PROXY, SWITCH = "client", "machine", "haproxy", "switch"
 _WORDS = {
@@ -19,7 +19,7 @@ _WORDS = {
     "insert_failed": "connections that connection tracking could not take in",
     "drop": "packets that connection tracking dropped",
     "early_drop": "connections that connection tracking gave up for new ones",
-    "ports": "connections in TIME_WAIT, which may have left no port to connect from",
+    PORTS: "connections in TIME_WAIT, which may have left no port to connect from",
     "econ": "connections to the origin that could not be made",
     "eresp": "answers of the origin that broke off or were none",
     "hrsp_5xx": "answers of HAProxy’s own that say it could not pass a request",
@@ -65,7 +65,7 @@ def faults_of(
     # The kernel counts all that wait, those on a listener's port too, which take none: they are the
     # reason only where connections could not be made.
     if unconnected and ports is not None and ports[0] >= SCARCE * ports[1] * len(origins) > 0:
-        found.append(_fault(MACHINE, "full", "ports", ports[0]))
+        found.append(_fault(MACHINE, "full", PORTS, ports[0]))
     fronts = [row for row in rows if row.get("svname") == "FRONTEND"]
     for asked, columns in ((origins, _SERVER), (fronts, _FRONTEND)):
         found += [_fault(PROXY, "", what, _sum(asked, what)) for what in columns]

@@ -9,6 +9,9 @@ from pydantic import BeforeValidator, Field, model_validator
 from tare.study.quantities import Duration, Size
 from tare.workloads.contract import Parameters
 
+MOST_ADDRESSES = 16
+"""Of the origin's, under which it is asked in turn."""
+
 
 def _version(value: object) -> object:
     """Return a version of HTTP as text, which YAML without quotes takes for a number."""
@@ -62,7 +65,7 @@ class ProxyParameters(Parameters):
     origin_addresses: int = Field(
         default=1,
         ge=1,
-        le=16,
+        le=MOST_ADDRESSES,
         description="Under how many addresses HAProxy asks the origin, in turn: it has all its "
         "ports towards each, so that more of them last for more connections per second. An origin "
         "that is a machine of the study has one.",

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tare.workloads.network.proxy import kernel_text as kernel
+from tare.workloads.network.proxy.parameters import MOST_ADDRESSES
 
 SCARCE = 0.9
 """So large a share of all ports in TIME_WAIT leaves too few to connect from."""
+PORTS = "ports"
+"""The name of the fault that ports ran out."""
 TIME_WAIT_S = 60.0
 """So long a port is kept after its side closed first (include/net/tcp.h, TCP_TIMEWAIT_LEN)."""
 LOST = (
@@ -82,6 +86,33 @@ def budget(found: Mapping[str, Any], addresses: int, rate: float) -> dict[str, f
     if "lasting_per_s" not in own or not addresses:
         return {}
     return {"lasting_per_s": own["lasting_per_s"] * addresses, "needed_per_s": rate}
+
+
+def spent(
+    faults: Iterable[Mapping[str, Any]], lasting: Mapping[str, float], addresses: int
+) -> list[str]:
+    """Return what to write where HAProxy may have found no port to connect to the origin from.
+
+    Args:
+        faults: What went wrong, by its name (``what``).
+        lasting: What :func:`budget` returned.
+        addresses: Under how many addresses the origin was asked.
+    """
+    if not lasting or not any(each["what"] == PORTS for each in faults):
+        return []
+    lasts, made = lasting["lasting_per_s"], lasting["needed_per_s"]
+    # What was made is at most what the ports let through, so twice as many are asked for at least.
+    wanted = max(2 * addresses, math.ceil(addresses * made / lasts)) if lasts > 0 else addresses
+    instead = (
+        f"write `origin-addresses: {min(wanted, MOST_ADDRESSES)}`"
+        if addresses < MOST_ADDRESSES
+        else "write `requests: keep-alive`, or ask for less"
+    )
+    return [
+        f"where HAProxy closes first, the machine's ports last for {lasts:.0f} connections/s to "
+        f"{addresses} {'address' if addresses == 1 else 'addresses'} of the origin, and {made:.0f} "
+        f"were made: {instead}"
+    ]
 
 
 def scarce(found: Mapping[str, Any]) -> list[str]:

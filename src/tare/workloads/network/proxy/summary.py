@@ -12,7 +12,7 @@ from tare.workloads.network.proxy.account import Account, account_of, slow_look,
 from tare.workloads.network.proxy.faults import faults_of, told_faults
 from tare.workloads.network.proxy.limits import limits, unended
 from tare.workloads.network.proxy.parameters import ProxyParameters
-from tare.workloads.network.proxy.preparation import budget, prepared, scarce
+from tare.workloads.network.proxy.preparation import budget, prepared, scarce, spent
 from tare.workloads.values import mapping, number
 
 PACKETS = ("packets-in", "packets-out", "packet-in", "packet-out")
@@ -67,6 +67,7 @@ def _summed(told: Mapping[str, Any], asked: ProxyParameters | None) -> dict[str,
     origins = list(told.get("origins", ()))
     own = str(told["interface"])
     preparation = prepared(told["accounts"], told.get("offloads", {}))
+    lasting = budget(preparation, len(origins), rate)
     return {
         "stages": dict(stages),
         "direct_per_s": direct,
@@ -92,7 +93,7 @@ def _summed(told: Mapping[str, Any], asked: ProxyParameters | None) -> dict[str,
         },
         "kernel": kernel_counts,
         "network": network,
-        "preparation": {**preparation, "budget": budget(preparation, len(origins), rate)},
+        "preparation": {**preparation, "budget": lasting},
         "offered": offered,
         "below": dict(told.get("below") or {}),
         "warnings": [
@@ -100,6 +101,7 @@ def _summed(told: Mapping[str, Any], asked: ProxyParameters | None) -> dict[str,
             *slow_look(told["accounts"]["host"]),
             *unowned(found),
             *told_faults(faults),
+            *spent(faults, lasting, len(origins)),
             *scarce(preparation),
             *warnings,
             *_overloaded(offered, rate),
