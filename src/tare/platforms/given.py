@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from tare.errors import InputError, MachineFault
-from tare.hosts.address_pair import AddressPair
+from tare.hosts.address_pair import UNKNOWN, AddressPair
 from tare.platforms.statement import NetworkWays, Statement
 from tare.study.platform_options import AUTO, GIVEN, PlatformOptions
 
@@ -78,6 +78,11 @@ def require_direct(name: str, seen: AddressPair, inside: AddressPair) -> None:
     Raises:
         MachineFault: An end has another address on the other side, or none of IPv4.
     """
+    if seen == UNKNOWN:
+        raise MachineFault(
+            f"{name} is reached through another computer, and over that nothing is measured",
+            f"let it be reached directly; or {WITHOUT}",
+        )
     for address in (seen.there, seen.here):
         if not is_ipv4(address):
             raise MachineFault(

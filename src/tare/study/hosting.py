@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from tare.study.forms import PACKAGE, host_alone
+from tare.study.jumping import jump_text
 from tare.study.lab_nodes import Uneven, cpus_by_node
 from tare.study.own_files import kernel_file, program_file, xen_file
 from tare.study.quantities import Duration, Size, format_size
@@ -125,17 +126,43 @@ def or_list_of_names(schema: dict[str, Any]) -> None:
 class Login(Part):
     """How to log in to a computer over SSH; where secrets are found, but none of them."""
 
-    user: str = Field("root", min_length=1, max_length=64, description="The user to log in as.")
-    port: int = Field(22, ge=1, le=65535, description="The TCP port of its SSH server.")
-    known_hosts: str = Field(
-        "~/.ssh/known_hosts",
+    user: str | None = Field(
+        None,
         min_length=1,
-        description="A file of OpenSSH's form that holds the host's key.",
+        max_length=64,
+        description="The user to log in as: else the one that `ssh-config` names, or root.",
+    )
+    port: int | None = Field(
+        None,
+        ge=1,
+        le=65535,
+        description="The TCP port of its SSH server: else the one that `ssh-config` names, or 22.",
+    )
+    known_hosts: str | None = Field(
+        None,
+        min_length=1,
+        description="A file of OpenSSH's form that holds the host's key: else those that "
+        "`ssh-config` names, or `~/.ssh/known_hosts`. There is no way to go without.",
     )
     key: str | None = Field(
         None,
-        description="A private key file; without it and without a password, the SSH agent and the "
-        "keys in `~/.ssh` are offered.",
+        description="A private key file: else those that `ssh-config` names; without these and "
+        "without a password, the SSH agent and the keys in `~/.ssh` are offered.",
+    )
+    ssh_config: str | None = Field(
+        None,
+        min_length=1,
+        description="A file of OpenSSH's form (ssh_config(5)) in which the name is looked up, and "
+        "those of `jump`: else `~/.ssh/config`, where it is there; `none`: nothing is looked up. "
+        "What is said here goes before it (docs/hosts.md).",
+    )
+    jump: Annotated[str, AfterValidator(jump_text)] | None = Field(
+        None,
+        min_length=1,
+        max_length=1000,
+        description="Computers to go through, as `ssh -J` takes them: `[USER@]HOST[:PORT]`, "
+        "several with commas between, the first one first; `none`: none, whatever `ssh-config` "
+        "says.",
     )
     passphrase_env: str | None = Field(
         None, description="The environment variable that holds the key's passphrase."

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import asyncssh
 
-from tare.errors import InputError, MachineFault
-from tare.hosts.address_pair import AddressPair, of_transport, told_by_sshd
+from tare.errors import InputError, MachineFault, TareError
+from tare.hosts.address_pair import UNKNOWN, AddressPair, of_transport, told_by_sshd
+from tare.hosts.ssh.offering import offered
 from tare.hosts.ssh.options import SshOptions
+from tare.hosts.ssh.through import not_let_on, on_the_way
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 # What e_machine of an ELF header says (elf(5)), as uname says it.
@@ -50,52 +52,88 @@ class Door:
 
 
 async def log_in(options: SshOptions) -> asyncssh.SSHClientConnection:
-    """Open a connection to a host whose key is known.
+    """Open a connection to a host whose key is known, through the computers on the way there.
 
     Raises:
-        InputError: The host's key is unknown or another one, the login is refused, or a file or
-            secret that the options name is missing.
-        MachineFault: The host does not answer (transient).
+        InputError: A key is unknown or another one, a login is refused, or a file or secret that
+            the options name is missing; the message says of which computer.
+        MachineFault: One does not answer, or is not reached from the one before it (transient).
     """
-    if not options.known_hosts.is_file():
+    last: asyncssh.SSHClientConnection | None = None
+    before: SshOptions | None = None
+    for hop in (*options.jumps, options):
+        try:
+            connection = await _one(hop, last, before)
+        except BaseException as error:
+            if last is not None:
+                last.abort()
+            if isinstance(error, TareError) and hop is not options:
+                raise on_the_way(error, options) from error
+            raise
+        if last is not None:
+            # It ends with what goes through it.
+            connection.set_tunnel(last)
+        last, before = connection, hop
+    assert last is not None
+    return last
+
+
+async def _one(
+    options: SshOptions,
+    through: asyncssh.SSHClientConnection | None,
+    before: SshOptions | None,
+) -> asyncssh.SSHClientConnection:
+    """Log in to one computer.
+
+    Args:
+        options: How it is reached.
+        through: The connection to the computer before it; None: there is none.
+        before: How that one is reached.
+    """
+    known = [str(file) for file in options.key_files if file.is_file()]
+    if not known:
         raise UnknownKey(
-            f"there is no file {options.known_hosts} that could tell the key of {options.name}",
-            await _how_to_know(options),
+            f"there is no file {options.known_hosts} that could tell the key of {options.place}",
+            await _how_to_know(options, through),
         )
-    keys, passphrase, password = _client_keys(options), options.passphrase(), options.password()
     try:
         async with asyncio.timeout(options.connect_s):
             return await asyncssh.connect(
-                options.host,
+                options.reached_at,
                 options.port,
+                tunnel=through or (),
                 username=options.user,
-                known_hosts=str(options.known_hosts),
-                client_keys=keys,
-                passphrase=passphrase,
-                password=password,
+                known_hosts=known,
+                host_key_alias=options.key_alias,
+                **offered(options),
+                password=options.password(),
                 config=None,
                 connect_timeout=options.connect_s,
                 login_timeout=options.connect_s,
             )
     except asyncssh.HostKeyNotVerifiable as error:
-        raise await _key_not_verified(options) from error
+        raise await _key_not_verified(options, through) from error
     except asyncssh.PermissionDenied as error:
         raise InputError(
-            f"{options.name} refuses the login", f"find out why with: {options.login}"
+            f"{options.place} refuses the login", f"find out why with: {options.login}"
         ) from error
+    except asyncssh.ChannelOpenError as error:
+        raise not_let_on(error, options, before or options) from error
     except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError) as error:
         raise InputError(f"the key {options.key} cannot be used: {error}") from error
     except socket.gaierror as error:
-        raise InputError(f"there is no host named {options.host}: {error.strerror}") from error
+        raise InputError(
+            f"there is no host named {options.reached_at}: {error.strerror}"
+        ) from error
     except TimeoutError as error:
         raise MachineFault(
-            f"{options.name} did not let Tare in within {options.connect_s:g} s",
+            f"{options.place} did not let Tare in within {options.connect_s:g} s",
             f"is it on, and reachable? try: {options.login}",
             transient=True,
         ) from error
     except (OSError, asyncssh.Error) as error:
         raise MachineFault(
-            f"{options.name} cannot be reached: {reason(error)}",
+            f"{options.place} cannot be reached: {reason(error)}",
             f"is it on, and does sshd listen there? try: {options.login}",
             transient=True,
         ) from error
@@ -108,44 +146,42 @@ def reason(error: Exception) -> str:
     return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
 
 
-def _client_keys(options: SshOptions) -> list[str] | tuple[()]:
-    if options.key is None:
-        return ()
-    if not options.key.is_file():
-        raise InputError(f"there is no key file {options.key}")
-    return [str(options.key)]
-
-
-async def _key_not_verified(options: SshOptions) -> UnknownKey:
-    try:
-        known = asyncssh.match_known_hosts(str(options.known_hosts), options.host, "", options.port)
-    except (OSError, ValueError) as error:
-        return UnknownKey(f"{options.known_hosts} cannot be used: {error}")
-    place = options.host if options.port == 22 else f"[{options.host}]:{options.port}"
-    if any(known[:2]) or any(known[2]):
-        return UnknownKey(
-            f"{options.name} shows another key than {options.known_hosts} says: it is another "
-            "computer, or somebody is listening in",
-            "only if you know that the host was installed anew: ssh-keygen -f "
-            f"{shlex.quote(str(options.known_hosts))} -R {shlex.quote(place)}, then add its new "
-            "key",
-        )
+async def _key_not_verified(
+    options: SshOptions, through: asyncssh.SSHClientConnection | None
+) -> UnknownKey:
+    known_as = options.key_alias or options.reached_at
+    for file in options.key_files:
+        if not file.is_file():
+            continue
+        try:
+            known = asyncssh.match_known_hosts(str(file), known_as, "", options.port)
+        except (OSError, ValueError) as error:
+            return UnknownKey(f"{file} cannot be used: {error}")
+        if any(known[:2]) or any(known[2]):
+            return UnknownKey(
+                f"{options.place} shows another key than {file} says: it is another "
+                "computer, or somebody is listening in",
+                "only if you know that the host was installed anew: ssh-keygen -f "
+                f"{shlex.quote(str(file))} -R {shlex.quote(options.known_as)}, then add its new "
+                "key",
+            )
     return UnknownKey(
-        f"{options.known_hosts} does not name the key of {options.name}",
-        await _how_to_know(options),
+        f"{options.known_hosts} does not name the key of {options.place}",
+        await _how_to_know(options, through),
     )
 
 
-async def _how_to_know(options: SshOptions) -> str:
-    place = options.host if options.port == 22 else f"[{options.host}]:{options.port}"
+async def _how_to_know(options: SshOptions, through: asyncssh.SSHClientConnection | None) -> str:
     try:
         async with asyncio.timeout(min(options.connect_s, 10)):
-            key = await asyncssh.get_server_host_key(options.host, options.port, config=None)
+            key = await asyncssh.get_server_host_key(
+                options.reached_at, options.port, tunnel=through or (), config=None
+            )
     except (OSError, asyncssh.Error):
         key = None
     if key is None:
-        return f"add a line with its key: ssh-keyscan -p {options.port} {options.host}"
-    line = f"{place} {key.export_public_key().decode().strip()}"
+        return f"add a line with its key: ssh-keyscan -p {options.port} {options.reached_at}"
+    line = f"{options.known_as} {key.export_public_key().decode().strip()}"
     return (
         f"it shows {key.get_fingerprint()}; if `ssh-keygen -lf` on the host's own console says "
         f"the same of its key in /etc/ssh, run: echo '{line}' >> {options.known_hosts}"
@@ -187,7 +223,8 @@ async def prepare(
         connection,
         f"{folder}/tare-agent",
         f"/tmp/tare-keep-{token}",
-        of_transport(connection.get_extra_info),
+        # Through another computer, asyncssh tells that one's end of the way.
+        UNKNOWN if options.jumps else of_transport(connection.get_extra_info),
         told_by_sshd(told),
     )
 

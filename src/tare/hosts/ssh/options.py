@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tare.errors import InputError
 
-if TYPE_CHECKING:
-    from tare.study.hosting import Login
-
-_PATHS = ("known_hosts", "key", "password_file", "agent_folder")
+_PATHS = ("known_hosts", "key", "password_file", "agent_folder", "config")
+_LISTS_OF_PATHS = ("also_known", "identities", "certificates")
+NO_AGENT = "none"
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,16 @@ class SshOptions:
             heard nothing from Tare.
         sudo: Whether everything there is done as root, by ``sudo``.
         agent_folder: Where the agent is put; None: where it stays for the next time.
+        jumps: The computers that the way there goes through, the first one first; of what is said
+            of one of them, only what belongs to logging in counts.
+        config: The SSH configuration that named what follows; None: there is none.
+        address: What is connected to; None: ``host`` itself.
+        key_alias: The name that the host's key is known by; None: what is connected to.
+        also_known: Further files of the form of ``known_hosts``.
+        identities: Key files to offer where ``key`` is not given; those that are there.
+        identities_only: Whether the SSH agent offers these keys alone.
+        certificates: Certificates of these keys.
+        ssh_agent: The SSH agent's socket; empty: that of the environment; ``none``: there is none.
     """
 
     host: str
@@ -54,17 +64,54 @@ class SshOptions:
     lease_s: int = 45
     sudo: bool = False
     agent_folder: Path | None = None
+    jumps: tuple[SshOptions, ...] = ()
+    config: Path | None = None
+    address: str | None = None
+    key_alias: str | None = None
+    also_known: tuple[Path, ...] = ()
+    identities: tuple[Path, ...] = ()
+    identities_only: bool = False
+    certificates: tuple[Path, ...] = ()
+    ssh_agent: str = ""
 
     @property
     def name(self) -> str:
-        """How messages name the host."""
+        """How messages name the host, and ledgers what was made there.
+
+        Addresses behind a computer to go through are often private, so its name belongs to theirs.
+        """
+        through = f" through {self.jumps[-1].name}" if self.jumps else ""
+        return f"{self.place}{through}"
+
+    @property
+    def place(self) -> str:
+        """User, host and port, as ``ssh -J`` takes them."""
         port = "" if self.port == 22 else f":{self.port}"
         return f"{self.user}@{self.host}{port}"
+
+    @property
+    def reached_at(self) -> str:
+        """What is connected to: an address, or a name that the last computer before it resolves."""
+        return self.address or self.host
+
+    @property
+    def known_as(self) -> str:
+        """What a line of ``known_hosts`` calls the host."""
+        if self.key_alias is not None:
+            return self.key_alias
+        return self.reached_at if self.port == 22 else f"[{self.reached_at}]:{self.port}"
+
+    @property
+    def key_files(self) -> tuple[Path, ...]:
+        """The files that may hold the host's key, the first of them there or not."""
+        return (self.known_hosts, *self.also_known)
 
     @property
     def login(self) -> str:
         """The command that tries the same login by hand."""
         parts = ["ssh", "-p", str(self.port)] if self.port != 22 else ["ssh"]
+        parts += ["-F", shlex.quote(str(self.config))] if self.config else []
+        parts += ["-J", ",".join(jump.place for jump in self.jumps)] if self.jumps else []
         parts += ["-i", str(self.key)] if self.key else []
         known = f"UserKnownHostsFile={self.known_hosts}"
         return " ".join([*parts, "-o", known, f"{self.user}@{self.host}", "true"])
@@ -100,36 +147,17 @@ class SshOptions:
         return _from_environment(self.passphrase_env, "passphrase")
 
 
-def options_for(host: str, login: Login, patience_s: float) -> SshOptions:
-    """Return how a computer is reached, from what a study says of it.
-
-    Args:
-        host: Its name or address.
-        login: How to log in there.
-        patience_s: Seconds that a broken connection is tried again.
-    """
-
-    def path(text: str | None) -> Path | None:
-        return None if text is None else Path(text).expanduser()
-
-    return SshOptions(
-        host=host,
-        user=login.user,
-        known_hosts=Path(login.known_hosts).expanduser(),
-        port=login.port,
-        key=path(login.key),
-        passphrase_env=login.passphrase_env,
-        password_env=login.password_env,
-        password_file=path(login.password_file),
-        patience_s=patience_s,
-        sudo=login.sudo,
-    )
-
-
 def way_of(options: SshOptions) -> dict[str, Any]:
     """Return how a host is reached as plain values; where secrets are found, but none of them."""
-    plain = dataclasses.asdict(options)
-    return {key: str(value) if isinstance(value, Path) else value for key, value in plain.items()}
+    return {key: _plain(value) for key, value in dataclasses.asdict(options).items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, tuple) else value
 
 
 def options_of(way: Mapping[str, Any]) -> SshOptions:
@@ -138,14 +166,19 @@ def options_of(way: Mapping[str, Any]) -> SshOptions:
     Raises:
         InputError: They are of another version of Tare.
     """
-    known: dict[str, Any] = {
-        key: Path(value) if key in _PATHS and value is not None else value
-        for key, value in way.items()
-    }
     try:
+        known: dict[str, Any] = {key: _meant(key, value) for key, value in way.items()}
         return SshOptions(**known)
     except TypeError as error:
         raise InputError(f"how to reach the host is not understood: {error}") from error
+
+
+def _meant(key: str, value: Any) -> Any:
+    if key == "jumps":
+        return tuple(options_of(jump) for jump in value)
+    if key in _LISTS_OF_PATHS:
+        return tuple(Path(each) for each in value)
+    return Path(value) if key in _PATHS and value is not None else value
 
 
 def _from_environment(name: str, what: str) -> str:

@@ -8,7 +8,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field
 
-from tare.hosts.ssh.options import SshOptions, options_for
+from tare.hosts.ssh.finding import options_for
+from tare.hosts.ssh.options import SshOptions
 from tare.platforms.given import ASK, GivenOptions
 from tare.study.forms import host_alone
 from tare.study.hosting import Login
@@ -53,6 +54,8 @@ class SshArmOptions(GivenOptions, Login):
         **dict.fromkeys(("host", "address", "hostname"), "write `ssh`"),
         "password": "it has no place in a study: write `password-env` or `password-file`",
         "identity": "write `key`",
+        **dict.fromkeys(("proxy-jump", "jump-host", "proxy", "gateway", "bastion"), "write `jump`"),
+        "config": "write `ssh-config`",
         "on-host": "write `on`",
         "network": f"write {ASK} to measure over the network that SSH reaches it by",
     }
@@ -64,6 +67,8 @@ class SshArmOptions(GivenOptions, Login):
         found: list[tuple[str, str]] = []
         if self.key is not None and not Path(self.key).expanduser().is_file():
             found.append(("key", f"there is no key file {self.key}"))
+        if told := fault_of("ssh_config", lambda: self.way):
+            return found + told
         option = "password_env" if self.password_env is not None else "password_file"
         return found + fault_of(option, self.way.password)
 

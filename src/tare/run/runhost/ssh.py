@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from tare.errors import InputError, MachineFault
 from tare.hosts.lock import HELD, LOCK_AFAR, holder, taken
 from tare.hosts.processes import start_owned
-from tare.hosts.ssh.options import SshOptions, options_for
+from tare.hosts.ssh.finding import options_for
+from tare.hosts.ssh.options import SshOptions
 from tare.platforms.contract import ANY_BOOT, KVM_BOOT, NO_HYPERVISOR
 from tare.platforms.host_hypervisor import hypervisor_of, hypervisors_of
 from tare.run.runhost.booted import Running, boot_words, running

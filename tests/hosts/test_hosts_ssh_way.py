@@ -1,0 +1,226 @@
+"""A host that is named in the user's SSH configuration, and one behind others."""
+
+from __future__ import annotations
+
+import getpass
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hosts.hosts_sshd import Sshd, free_port, make_key, serving
+from tare.errors import InputError, MachineFault
+from tare.hosts.ssh.finding import options_for
+from tare.hosts.ssh.host import SshHost
+from tare.hosts.ssh.options import SshOptions, options_of, way_of
+from tare.platforms.given import require_direct
+from tare.study.hosting import Login
+
+ME = getpass.getuser()
+
+
+@pytest.fixture(autouse=True)
+def no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+
+
+@pytest.fixture
+def jump(tmp_path: Path) -> Iterator[Sshd]:
+    with serving(tmp_path / "jump") as server:
+        yield server
+
+
+def block(name: str, server: Sshd, *more: str) -> str:
+    lines = (
+        "HostName 127.0.0.1",
+        f"Port {server.port}",
+        f"User {ME}",
+        f"IdentityFile {server.user_key}",
+        f"UserKnownHostsFile {server.known_hosts}",
+        *more,
+    )
+    return "\n  ".join((f"Host {name}", *lines)) + "\n"
+
+
+def found(folder: Path, config: str, name: str = "vm", **said: Any) -> SshOptions:
+    file = folder / "ssh_config"
+    file.write_text(config)
+    login = Login.model_validate({"ssh_config": str(file), **said})
+    return replace(options_for(name, login, 30.0), lease_s=20)
+
+
+async def test_a_name_is_looked_up(sshd: Sshd, tmp_path: Path, agent_program: Path) -> None:
+    options = found(tmp_path, block("vm", sshd))
+    assert options.name == f"{ME}@vm:{sshd.port}"
+    async with SshHost(options, agent_program) as host:
+        assert (await host.run(["true"])).ok
+        assert host.addresses[0].there == "127.0.0.1"
+
+
+async def test_it_goes_through_the_hosts_before_it(
+    sshd: Sshd, jump: Sshd, tmp_path: Path, agent_program: Path
+) -> None:
+    options = found(tmp_path, block("vm", sshd, "ProxyJump bastion") + block("bastion", jump))
+    assert options.name == f"{ME}@vm:{sshd.port} through {ME}@bastion:{jump.port}"
+    assert f"-J {ME}@bastion:{jump.port}" in options.login
+    # A ledger keeps the way as JSON, and is read when the configuration is another.
+    (tmp_path / "ssh_config").unlink()
+    kept = options_of(json.loads(json.dumps(way_of(options))))
+    assert kept == options
+    async with SshHost(kept, agent_program) as host:
+        assert (await host.run(["true"])).ok
+        with pytest.raises(MachineFault, match="reached through another computer"):
+            require_direct("vm", *host.addresses)
+        # The one before it is cut, and the host comes back through it.
+        jump.cut()
+        assert (await host.run(["true"])).ok
+
+
+async def test_a_study_names_the_jump_itself(
+    sshd: Sshd, jump: Sshd, tmp_path: Path, agent_program: Path
+) -> None:
+    known = tmp_path / "known"
+    known.write_text(sshd.known_hosts.read_text() + jump.known_hosts.read_text())
+    with (jump.folder / "authorized").open("a") as authorized:
+        authorized.write((sshd.folder / "user_key.pub").read_text())
+    through = f"{ME}@127.0.0.1:{jump.port}"
+    login = Login.model_validate(
+        {
+            "user": ME,
+            "port": sshd.port,
+            "known_hosts": str(known),
+            "key": str(sshd.user_key),
+            "ssh_config": "none",
+            "jump": through,
+        }
+    )
+    options = replace(options_for("127.0.0.1", login, 30.0), lease_s=20)
+    assert [each.place for each in options.jumps] == [through]
+    async with SshHost(options, agent_program) as host:
+        assert (await host.run(["true"])).ok
+
+
+async def test_no_key_is_taken_on_trust(sshd: Sshd, jump: Sshd, tmp_path: Path) -> None:
+    agent = tmp_path / "agent"
+    both = block("vm", sshd, "ProxyJump bastion", "StrictHostKeyChecking no")
+    for nothing in ("none", "/dev/null"):
+        careless = block("bastion", jump, "StrictHostKeyChecking no").replace(
+            str(jump.known_hosts), nothing
+        )
+        options = found(tmp_path, both + careless, known_hosts=None)
+        # What is not remembered there is looked for where it is by default.
+        assert options.jumps[0].known_hosts == Path("~/.ssh/known_hosts").expanduser()
+        options = replace(
+            options, jumps=(replace(options.jumps[0], known_hosts=tmp_path / "nothing"),)
+        )
+        with pytest.raises(InputError, match="there is no file") as told:
+            await SshHost(options, agent).connect()
+        assert f"on the way to {ME}@vm:{sshd.port}: " in told.value.message
+        assert f"the key of {ME}@bastion:{jump.port}" in told.value.message
+
+
+async def test_what_fails_is_said_of_the_one_that_it_is_about(
+    sshd: Sshd, jump: Sshd, tmp_path: Path
+) -> None:
+    agent = tmp_path / "agent"
+    vm, bastion = f"{ME}@vm:{sshd.port}", f"{ME}@bastion:{jump.port}"
+    config = block("vm", sshd, "ProxyJump bastion") + block("bastion", jump)
+    right = found(tmp_path, config)
+    make_key(tmp_path / "other")
+    wrong = tmp_path / "wrong"
+    public = (tmp_path / "other.pub").read_text()
+
+    async def told(options: SshOptions, kind: type[InputError | MachineFault]) -> str:
+        with pytest.raises(kind) as raised:
+            await SshHost(options, agent).connect()
+        return str(raised.value)
+
+    def first(**changes: Any) -> SshOptions:
+        return replace(right, jumps=(replace(right.jumps[0], **changes),))
+
+    wrong.write_text(f"[127.0.0.1]:{jump.port} {public}")
+    said = await told(first(known_hosts=wrong), InputError)
+    assert said.startswith(f"on the way to {vm}: {bastion} shows another key than {wrong} says")
+    wrong.write_text(f"example {public}")
+    said = await told(first(known_hosts=wrong), InputError)
+    assert said.startswith(f"on the way to {vm}: {wrong} does not name the key of {bastion}")
+    said = await told(first(identities=(tmp_path / "other",)), InputError)
+    assert said.startswith(f"on the way to {vm}: {bastion} refuses the login")
+    said = await told(first(port=free_port()), MachineFault)
+    assert said.startswith(f"on the way to {vm}: {ME}@bastion:")
+    assert "cannot be reached: Connect" in said
+    # The target's key is seen through the one before it.
+    said = await told(replace(right, known_hosts=wrong), InputError)
+    assert said.startswith(f"{wrong} does not name the key of {vm}; it shows SHA256:")
+    said = await told(replace(right, identities=(tmp_path / "other",)), InputError)
+    assert said.startswith(f"{vm} refuses the login")
+    said = await told(replace(right, port=(port := free_port())), MachineFault)
+    assert said.startswith(f"{ME}@vm:{port} cannot be reached from {bastion}: ")
+
+
+async def test_a_host_that_lets_nobody_through(sshd: Sshd, tmp_path: Path) -> None:
+    with serving(tmp_path / "closed") as closed:
+        closed.stop()
+        with (closed.folder / "config").open("a") as config:
+            config.write("AllowTcpForwarding no\n")
+        closed.start()
+        options = found(tmp_path, block("vm", sshd, "ProxyJump closed") + block("closed", closed))
+        with pytest.raises(InputError, match=r"lets nobody through to 127\.0\.0\.1") as told:
+            await SshHost(options, tmp_path / "agent").connect()
+        assert told.value.message.startswith(f"{ME}@closed:{closed.port} ")
+        assert "AllowTcpForwarding" in told.value.hint
+
+
+def test_what_a_study_says_goes_before(tmp_path: Path) -> None:
+    config = (
+        "Host vm\n  HostName 10.0.0.5\n  User me\n  Port 2222\n  ProxyJump a,b@c:23\n"
+        "  HostKeyAlias the-vm\n  IdentityFile ~/one\n  IdentitiesOnly yes\n"
+        "Host a\n  ProxyJump z\n  User first\n"
+    )
+    plain = found(tmp_path, config)
+    assert (plain.user, plain.port, plain.reached_at) == ("me", 2222, "10.0.0.5")
+    assert [each.place for each in plain.jumps] == [f"{ME}@z", "first@a", "b@c:23"]
+    assert (plain.known_as, plain.identities) == ("the-vm", (Path("~/one").expanduser(),))
+    said = found(tmp_path, config, user="you", port=24, key="k", known_hosts="kh", jump="none")
+    assert (said.user, said.port, said.jumps) == ("you", 24, ())
+    assert (said.key, said.identities, said.known_hosts) == (Path("k"), (), Path("kh"))
+    other = found(tmp_path, config, name="other", password_env="SECRET", key="k", jump="a")
+    assert (other.user, other.port, other.reached_at) == ("root", 22, "other")
+    # The password is the target's alone; the key opens what has none of its own.
+    assert [(each.key, each.password_env) for each in other.jumps] == [(Path("k"), None)] * 2
+
+
+def test_what_is_not_done_of_a_configuration_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="by `ProxyCommand`") as told:
+        found(tmp_path, "Host vm\n  ProxyCommand ssh -W %h:%p bastion\n")
+    assert "`jump: JUMP`" in told.value.hint
+    assert found(tmp_path, "Host vm\n  ProxyCommand nc %h %p\n", jump="none").jumps == ()
+    assert found(tmp_path, "Host *\n  ProxyCommand none\n").jumps == ()
+    with pytest.raises(InputError, match="leads from a back to a"):
+        found(tmp_path, "Host vm b\n  ProxyJump a\nHost a\n  ProxyJump b\n")
+    with pytest.raises(InputError, match=r"ssh_config line 2: Invalid Port"):
+        found(tmp_path, "Host vm\n  Port many\n")
+    with pytest.raises(InputError, match=r"ssh_config: `ProxyJump` must be \[USER@\]HOST"):
+        found(tmp_path, "Host vm\n  ProxyJump a/b\n")
+    with pytest.raises(InputError, match="no SSH configuration /no/such"):
+        options_for("vm", Login.model_validate({"ssh_config": "/no/such"}), 30.0)
+
+
+def test_only_the_keys_that_are_meant_are_offered(tmp_path: Path) -> None:
+    from tare.hosts.ssh.offering import offered
+
+    key = make_key(tmp_path / "key")
+    only = SshOptions("vm", "me", tmp_path / "known", identities=(key,), identities_only=True)
+    assert offered(only)["agent_identities"] == [f"{key}.pub"]
+    assert offered(only)["client_keys"] == [str(key)]
+    # A public key alone says which of the agent's is meant.
+    named = replace(only, identities=(tmp_path / "key.pub",))
+    assert offered(named)["client_keys"] == []
+    assert offered(named)["agent_identities"] == [f"{key}.pub"]
+    gone = replace(only, identities=(tmp_path / "gone",))
+    assert offered(gone)["agent_path"] is None
+    assert offered(replace(only, ssh_agent="none"))["agent_path"] is None
+    assert "agent_path" not in offered(only)
