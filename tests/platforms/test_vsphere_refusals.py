@@ -196,12 +196,12 @@ async def test_a_key_that_cannot_be_removed_is_told(
         await machine.ready(PATIENCE_S)
         there.refuse("DeleteDatastoreFile_Task", "NoPermission", count=0 if for_ever else 1)
         if for_ever:
-            with pytest.raises(MachineFault, match=r"tare-cfg\.iso is left there: .* lacks "):
+            with pytest.raises(MachineFault, match=r"with tare-cfg\.iso is left there: .* lacks "):
                 await machine.stop()
         else:
             await machine.stop()
     # The machine itself is gone all the same; the ledger still lists what was its.
-    assert len(context.ledger.open_entries()) == for_ever
+    assert len(context.ledger.open_entries()) == 2 * for_ever
     there.order(do="allow")
     assert there.left() == []
 
@@ -370,6 +370,35 @@ async def test_what_a_killed_run_left_is_removed_by_the_ledger(
     monkeypatch.chdir(Path(options.ca).parent)
     await machine.stop()
     nothing_left(there, context)
+
+
+@pytest.mark.parametrize("esx", [False, True], ids=["vCenter", "ESXi"])
+async def test_files_of_a_machine_that_is_gone_are_removed_by_the_ledger(
+    context: Context, esx: bool
+) -> None:
+    """The image with the key, and a disk that was copied: destroying a machine takes neither."""
+    with simulator(esx=esx) as there:
+        await begun(context, there.options())
+        others: list[Path] = []
+
+        def forget() -> None:
+            """Take it out of the inventory, as an owner may who finds a killed run's machine."""
+            with there.client() as client:
+                (vm,) = there.machines(client)
+                store = Path(spot(client, types().vim, there.options()).datastore.summary.url)
+                (store / vm.name / "tare-boot.vmdk").write_bytes(b"a disk")
+                others.append(store / "another" / "tare-cfg.iso")
+                others[0].parent.mkdir()
+                others[0].write_bytes(b"not of this run")
+                vm.PowerOffVM_Task()
+                vm.UnregisterVM()
+
+        await asyncio.to_thread(forget)
+        assert any(path.endswith("/tare-cfg.iso") for path in there.left())
+        told = await clean(context.host, context.ledger, Vsphere.undoers)
+        assert "Removed files of tare-refused-1-subject from 127.0.0.1." in told
+        assert not context.ledger.open_entries()
+        assert there.left() == [str(others[0])]
 
 
 def test_options_that_do_not_agree_are_refused() -> None:

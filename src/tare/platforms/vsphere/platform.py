@@ -28,12 +28,12 @@ from tare.platforms.vsphere.inventory import host_named, spot
 from tare.platforms.vsphere.options import VsphereOptions
 from tare.platforms.vsphere.presence import presence_of
 from tare.platforms.vsphere.proof import in_drs, proof_of, threads_of
+from tare.platforms.vsphere.removing import remove
 from tare.platforms.vsphere.rights import rights_of
 from tare.platforms.vsphere.session import VsphereSession, load
 from tare.platforms.vsphere.spec import BUSES, require_processors
-from tare.platforms.vsphere.vm import HIDDEN, VsphereVm, remove
+from tare.platforms.vsphere.vm import FILES, HIDDEN, VM, VsphereVm
 
-VM = "vsphere-vm"
 MAX_VCPUS = 128
 """The most that Tare gives one virtual machine, on hosts of as many processors and more."""
 MIN_MEMORY = 192 << 20
@@ -42,12 +42,23 @@ BOOTS_NOTHING = "without `boot` the virtual machine boots nothing by itself: its
 
 async def undo_vm(host: Host, entry: Entry) -> str:
     """Remove a virtual machine; see :data:`tare.hosts.ledger.undoing.Undo`."""
+    return await _undone(entry, "")
+
+
+async def undo_files(host: Host, entry: Entry) -> str:
+    """Remove a virtual machine's folder on a datastore, and the machine where it is still there."""
+    return await _undone(entry, str(entry.details["folder"]))
+
+
+async def _undone(entry: Entry, folder: str) -> str:
     name = str(entry.details["name"])
     require_own(name)
     options = VsphereOptions.model_validate(entry.details["options"])
     async with opened(VsphereSession(options.way())) as session:
-        removed = await remove(session, options, name)
-    return f"Removed the virtual machine {name} from {options.address}." if removed else ""
+        removed = await remove(session, options, name, folder)
+    if removed.machine:
+        return f"Removed the virtual machine {name} from {options.address}."
+    return f"Removed files of {name} from {options.address}." if removed.files else ""
 
 
 class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
@@ -61,7 +72,7 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
         Variant(devices, {"address": ANY, "datastore": "DATASTORE", "devices": devices})
         for devices in ("paravirtual", "emulated")
     )
-    undoers = MappingProxyType({VM: undo_vm})
+    undoers = MappingProxyType({VM: undo_vm, FILES: undo_files})
     example = "{platform: vsphere, address: esxi.example, …}"
 
     def describe(self, options: VsphereOptions) -> str:
@@ -166,7 +177,7 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
         spec = order.spec
         vm = VsphereVm(session, order.options, spec.name)
         order.undo.push_async_callback(vm.remove)
-        await vm.create(spec.shape, spec.cpus, order.image, order.ledger, VM, order.disk)
+        await vm.create(spec.shape, spec.cpus, order.image, order.ledger, order.disk)
         return vm
 
 

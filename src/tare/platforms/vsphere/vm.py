@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tare.errors import MachineFault, TareError
+from tare.errors import MachineFault
 from tare.events.hypervisor import HypervisorFigures
 from tare.hosts.ledger.ledger import Entry, Ledger
 from tare.platforms.contract import Shape
@@ -15,9 +14,10 @@ from tare.platforms.vendors.own_disk import OwnDisk
 from tare.platforms.vendors.virtual_machine import VirtualMachine
 from tare.platforms.vsphere.befallen import befallen
 from tare.platforms.vsphere.figures import figures_of
-from tare.platforms.vsphere.inventory import machine_named, spot
+from tare.platforms.vsphere.inventory import spot
 from tare.platforms.vsphere.options import VsphereOptions
 from tare.platforms.vsphere.proof import in_drs, proof_of, threads_of
+from tare.platforms.vsphere.removing import remove
 from tare.platforms.vsphere.session import VsphereSession
 from tare.platforms.vsphere.spec import (
     BOOT_DISK,
@@ -27,7 +27,9 @@ from tare.platforms.vsphere.spec import (
     pins_of,
 )
 
-OFF, ON = "poweredOff", "poweredOn"
+VM, FILES = "vsphere-vm", "vsphere-files"
+"""The ledger's words for a virtual machine, and for its folder on the datastore."""
+ON = "poweredOn"
 HIDDEN = "DRS is on for this host: affinity is neither shown nor kept there"
 
 
@@ -51,7 +53,7 @@ class VsphereVm(VirtualMachine):
         self._pins: Sequence[int] = ()
         self._vcpus = 0
         self._own: OwnDisk | None = None
-        self._noted: tuple[Ledger, Entry] | None = None
+        self._noted: tuple[Ledger, list[Entry]] | None = None
 
     async def create(
         self,
@@ -59,7 +61,6 @@ class VsphereVm(VirtualMachine):
         cpus: Sequence[int],
         image: bytes,
         ledger: Ledger,
-        kind: str,
         own: OwnDisk | None = None,
     ) -> None:
         """Make it, switched off, with the configuration on a CD.
@@ -69,7 +70,6 @@ class VsphereVm(VirtualMachine):
             cpus: The CPUs of the placement; empty: anywhere.
             image: The image labelled TARE-CFG.
             ledger: Is told before anything is made.
-            kind: The ledger's word for it.
             own: The empty disk that it is to have; None: none.
 
         Raises:
@@ -80,8 +80,7 @@ class VsphereVm(VirtualMachine):
         self._vcpus, self._own = shape.vcpus, own
         # The way names files by their whole paths.
         noted = {**options.model_dump(mode="json"), **options.way()}
-        entry = ledger.record(kind, name=self._name, options=noted)
-        self._noted = (ledger, entry)
+        self._noted = (ledger, [ledger.record(VM, name=self._name, options=noted)])
 
         def begin(client: Any) -> Any:
             where = spot(client, vim, options)
@@ -92,6 +91,9 @@ class VsphereVm(VirtualMachine):
         self._id = made._moId
         datacenter, self._home, file = await self._session.call(self._placed)
         self._folder = file.rpartition("/")[0]
+        # What lies there outlives the machine where somebody else takes that away.
+        there = ledger.record(FILES, name=self._name, folder=self._folder, options=noted)
+        self._noted[1].append(there)
         path = self._folder.partition("] ")[2]
         await self._session.upload(datacenter, options.datastore, f"{path}/{CONFIGURATION}", image)
         if options.boot is not None and options.boot.endswith(".vmdk"):
@@ -160,7 +162,7 @@ class VsphereVm(VirtualMachine):
             )
         except Missing:
             return "somebody removed it"
-        words = {OFF: "it is powered off", "suspended": "it is suspended"}
+        words = {"poweredOff": "it is powered off", "suspended": "it is suspended"}
         return "" if state == ON else words.get(state, f"it is {state}")
 
     async def power_off(self) -> None:
@@ -169,12 +171,13 @@ class VsphereVm(VirtualMachine):
             await self._session.task(lambda client: self._known(client).PowerOffVM_Task())
 
     async def remove(self) -> None:
-        """Remove it, and the image with its key, from the datastore."""
+        """Remove it, and its folder on the datastore with the image that holds its key."""
         if self._noted is None:
             return
-        await remove(self._session, self._options, self._name)
-        ledger, entry = self._noted
-        ledger.done(entry)
+        await remove(self._session, self._options, self._name, self._folder)
+        ledger, entries = self._noted
+        for entry in entries:
+            ledger.done(entry)
 
     async def applied(self) -> Mapping[str, Any]:
         """Return how it is scheduled, what it has, and what the hypervisor is."""
@@ -213,77 +216,6 @@ class VsphereVm(VirtualMachine):
         return await self._session.call(
             lambda client: figures_of(client, self._known(client), self._vim, begun, ended)
         )
-
-
-async def remove(session: VsphereSession, options: VsphereOptions, name: str) -> bool:
-    """Switch off and remove the virtual machine of that name, with its configuration's image.
-
-    Args:
-        session: The way to the API.
-        options: Where it is: its folder, and nowhere else.
-        name: Its name.
-
-    Returns:
-        Whether there was one.
-
-    Raises:
-        TareError: VSphere refuses.
-    """
-    vim = session.vim
-
-    def found(client: Any) -> Any:
-        where = spot(client, vim, options)
-        return machine_named(client, where.folder, vim, name)
-
-    def identity(client: Any) -> tuple[str, str, str]:
-        vm = found(client)
-        if vm is None:
-            return "", "", ""
-        file = vm.config.files.vmPathName if vm.config is not None else ""
-        return vm._moId, str(vm.runtime.powerState), str(file).rpartition("/")[0]
-
-    known, state, folder = await session.call(identity)
-    if not known:
-        return False
-    if state != OFF:
-        # Somebody else may have switched it off in between.
-        with contextlib.suppress(Refused):
-            await session.task(
-                lambda client: vim.VirtualMachine(known, client._stub).PowerOffVM_Task()
-            )
-    kept = await _discard(session, options, folder) if folder else None
-    try:
-        await session.task(lambda client: vim.VirtualMachine(known, client._stub).Destroy_Task())
-    except Missing:
-        return False
-    if kept is not None and (kept := await _discard(session, options, folder)) is not None:
-        raise MachineFault(f"{name}: {folder}/{CONFIGURATION} is left there: {kept.message}")
-    return True
-
-
-async def _discard(
-    session: VsphereSession, options: VsphereOptions, folder: str
-) -> TareError | None:
-    """Remove the image with the key, which destroying leaves: it removes a machine's own files.
-
-    Returns:
-        Why it is left; None where it is gone, or never was there.
-    """
-    try:
-        await session.task(lambda client: _deleted(client, session.vim, options, folder))
-    except TareError as fault:
-        return None if isinstance(fault, Missing) or NO_FILE in fault.message else fault
-    return None
-
-
-NO_FILE = "FileNotFound"
-"""The API's fault for a file that is not there."""
-
-
-def _deleted(client: Any, vim: Any, options: VsphereOptions, folder: str) -> Any:
-    return client.content.fileManager.DeleteDatastoreFile_Task(
-        name=f"{folder}/{CONFIGURATION}", datacenter=spot(client, vim, options).datacenter
-    )
 
 
 def _affinity(config: Any) -> list[int] | None:
