@@ -26,6 +26,32 @@ def test_a_datastores_path_is_taken_as_it_is_written(tmp_path: Path) -> None:
     assert "datastore d, folder (the topmost), pool (the topmost)" in told.stdout
 
 
+def test_a_hypervisor_of_the_hosts_file_needs_no_more_than_its_platforms_name(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "hosts.yaml"
+    file.write_text(
+        "hypervisors:\n  vsphere: {address: esx.example, datastore: mine, pool: tare, "
+        "network: VM Network, callback: '192.0.2.7:4460'}\n"
+    )
+    words = ("certify", "vsphere", "--dry-run", "--hosts", file)
+    told = tare(*words)
+    assert told.returncode == 0, told.stderr
+    assert f"as {file} names it, under hypervisors.vsphere" in told.stdout
+    assert "datastore mine, folder (the topmost), pool tare" in told.stdout
+    # What the command line says goes before it; of another server it says nothing.
+    told = tare(*words, *SET, "datastore=other")
+    assert "datastore other, folder (the topmost), pool tare" in told.stdout, told.stderr
+    way = (*SET, "address=b", *SET, "datastore=d", *SET, CALL, *SET, "network=VM Network")
+    told = tare(*words, *way)
+    assert "datastore d, folder (the topmost), pool (the topmost)" in told.stdout, told.stderr
+    assert str(file) not in told.stdout
+    file.write_text("hypervisors:\n  vsphere: {address: a, datstore: mine}\n")
+    told = tare(*words)
+    assert told.returncode == 2
+    assert f"{file}: hypervisors.vsphere.datstore: " in told.stderr
+
+
 def test_a_dry_run_prints_every_call_that_writes_and_makes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tare.cli.study_options import HostsFile
 from tare.cli.telling import piped_or_terminal, tell
 from tare.errors import InputError
 from tare.plaintext import plain_line
@@ -33,6 +34,7 @@ def certify(
             "--set", metavar="KEY=VALUE", help="An option of the platform, as YAML. Repeatable."
         ),
     ] = None,
+    hosts: HostsFile = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only print every call that would write.")
     ] = False,
@@ -53,6 +55,9 @@ def certify(
 ) -> None:
     """Try a platform on your own host, and write one file without secrets to send to the project.
 
+    A hypervisor that the hosts file names under `hypervisors` needs no more than its platform's
+    name; what is `--set` goes before that.
+
     For example: tare certify qemu --set accelerator=kvm --dry-run
     """
     import asyncio
@@ -62,11 +67,14 @@ def certify(
             raise InputError("--check reads a file and tries nothing", "leave the rest out")
         _check(check)
         return
-    from tare.run.certifying import asked, carry_out, steps
+    from tare.run.certifying import carry_out, steps
+    from tare.run.certifying_order import asked
+    from tare.study.hosts_file import load_hosts
 
     if not platform:
         raise InputError("no platform is named", "tare doctor lists them")
-    order = asked(platform, values or (), minutes=minutes, figures=with_figures)
+    known = load_hosts(hosts)
+    order = asked(platform, values or (), known, minutes=minutes, figures=with_figures)
     for line in steps(order):
         tell(line, wrapped=False)
     if dry_run:

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
 from rich.console import Console
 
 from tare.errors import InputError, MachineFault
@@ -26,7 +25,6 @@ from tare.hosts import Ledger, LocalHost
 from tare.hosts.ledger.ledger import ledger_path
 from tare.hosts.lock import host_lock
 from tare.outputs import put_for_user
-from tare.plaintext import plain_line
 from tare.platforms.certificates.hiding import (
     hidden,
     plain_options,
@@ -34,15 +32,16 @@ from tare.platforms.certificates.hiding import (
     wanted_events,
 )
 from tare.platforms.certificates.model import Case, Certificate, Written, results_of
-from tare.platforms.contract import Capabilities, Context, Platform, PlatformOptions, Verdict
+from tare.platforms.contract import Capabilities, Context, PlatformOptions, Verdict
 from tare.platforms.vendors.offer import least_memory
 from tare.registry import installed
 from tare.run.catalog import build_catalog
+from tare.run.certifying_order import Order
 from tare.run.foreground import carry_out as carry_study_out
 from tare.run.session import agent_path, cache_dir, study_source
 from tare.run.setup import Decision
 from tare.run.versions import agent_identity, tare_version
-from tare.study.checking import message_of, suggestion
+from tare.study.hosts_file import HYPERVISORS
 from tare.study.load import load_study
 from tare.study.model import Study
 
@@ -57,30 +56,6 @@ ON_DISK = {"filebench": {"work": "varmail", "duration": "2s", "files": 100}}
 LEAST_BLOCKS, MOST_BLOCKS = 2, 100
 _DISK = "64MiB"
 _CHECK_S = 30.0
-_WORDS = 500
-
-
-DOCTOR = "`tare doctor` lists them"
-HAS = "docs/study.md has every option"
-
-
-@dataclass(frozen=True)
-class Order:
-    """What is to be certified.
-
-    Args:
-        platform: The platform.
-        options: Its options.
-        given: The same as they were given, for the study.
-        minutes: How long the study may take.
-        figures: Whether values go into the file.
-    """
-
-    platform: Platform[Any]
-    options: PlatformOptions
-    given: dict[str, Any]
-    minutes: float
-    figures: bool
 
 
 @dataclass(frozen=True)
@@ -102,59 +77,12 @@ Suite = Callable[[str, PlatformOptions, Path, Path, Path], Awaitable[Tried]]
 """Runs the conformance suite: see :func:`tare.testing.certifying.try_all`."""
 
 
-def asked(name: str, values: Sequence[str], *, minutes: float, figures: bool) -> Order:
-    """Return what a command line asks for.
-
-    Raises:
-        InputError: There is no such platform or option, or the platform cannot be certified.
-    """
-    known = installed().platforms
-    if name not in known:
-        raise InputError(f"there is no platform {name}{suggestion(name, known)}", DOCTOR)
-    given: dict[str, Any] = {}
-    for value in values:
-        key, equals, text = value.partition("=")
-        if not equals:
-            raise InputError(f"--set {value}: an option is KEY=VALUE", "--set accelerator=kvm")
-        try:
-            given[key] = yaml.safe_load(text)
-        except yaml.YAMLError:
-            # As `boot=[datastore1] tare.iso` is: a name that only looks like a list.
-            given[key] = text
-    platform = known[name]
-    try:
-        options = platform.options.model_validate(
-            {key.replace("-", "_"): value for key, value in given.items()}
-        )
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        if first["type"] == "extra_forbidden":
-            written = str(first["loc"][0]).replace("_", "-")
-            if told := platform.options.instead.get(written):
-                words = plain_line(f"{name} has no option {written}: {told}", _WORDS)
-                raise InputError(words, HAS) from error
-            keys = [key.replace("_", "-") for key in platform.options.model_fields]
-            near = suggestion(first["loc"][0], keys)
-            raise InputError(f"{name} has no option {first['loc'][0]}{near}", HAS) from error
-        place = ".".join(str(part) for part in first["loc"]).replace("_", "-")
-        words = plain_line(f"{name}: {place}: {message_of(first)}", _WORDS)
-        raise InputError(words, HAS) from error
-    # What a study file would be refused for: a guest that cannot dial back is waited for in vain.
-    for option, fault in options.faults(True):
-        words = plain_line(f"{name}: {option.replace('_', '-')}: {fault}", _WORDS)
-        raise InputError(words, HAS)
-    if not platform.writes(options):
-        raise InputError(
-            f"{name} does not state what it makes, so that it cannot be certified",
-            "its author overrides `writes`; see docs/extending.md",
-        )
-    return Order(platform, options, given, minutes, figures)
-
-
 def steps(order: Order) -> Iterator[str]:
     """Yield what will be done, line by line: every call that writes, and what takes it back."""
     platform = order.platform
     yield f"{platform.name}: {platform.describe(order.options)}"
+    if order.named_in is not None:
+        yield f"   as {order.named_in} names it, under {HYPERVISORS}.{platform.name}"
     yield "1. looks: its check; nothing is made"
     yield "2. the conformance suite, and"
     yield f"3. a study of at most {order.minutes:g} min. Both make, and take back:"

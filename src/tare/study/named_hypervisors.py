@@ -10,6 +10,7 @@ from tare.study.hosts_file import HYPERVISORS, KnownHosts
 
 if TYPE_CHECKING:
     from tare.study.model import Catalog
+    from tare.study.platform_options import PlatformOptions
 
 YOURS = "yours"
 
@@ -84,22 +85,39 @@ def _reason(left: Iterable[str], catalog: Catalog) -> str:
 def _options(
     platform: str, known: KnownHosts, catalog: Catalog, arm: str, findings: Findings
 ) -> dict[str, Any] | None:
+    """Return the options that the hosts file has for a platform; None where one is wrong."""
+    options, wrong = options_named(platform, known, catalog.platforms[platform])
+    for words in wrong:
+        findings.add(("arms", arm, YOURS), words)
+    return options
+
+
+def options_named(
+    platform: str, known: KnownHosts, model: type[PlatformOptions]
+) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
     """Return the options that the hosts file has for a platform, checked by its own keys.
 
-    None where one is wrong, which is told.
+    Args:
+        platform: Its name.
+        known: The hosts file.
+        model: The platform's options.
+
+    Returns:
+        The options as they are written, none where the file does not name the platform. None where
+        one of them is wrong; and these faults, each with the file and the key.
     """
-    said = known.hypervisors[platform]
+    said = known.hypervisors.get(platform, {})
     where = f"{known.path}: {HYPERVISORS}.{platform}"
     if not isinstance(said, Mapping):
         words = f"{where}: must be keys with values, like {{address: NAME}}, not {shown(said)}"
-        findings.add(("arms", arm, YOURS), words)
-        return None
-    own, style, model = Findings(), KeyStyle(kebab=True), catalog.platforms[platform]
+        return None, (words,)
+    own, style = Findings(), KeyStyle(kebab=True)
     known_there = known_keys([model], said, (), style, own, instead=model.instead)
     checked(model, known_there, (), style, own)
     # What is missing there, each arm may say itself, and is asked of the arm.
     told = [each for each in own.found if not each[1].startswith("is missing")]
-    for path, message in told:
-        key = "".join(f".{part}" for part in path)
-        findings.add(("arms", arm, YOURS), f"{where}{key}: {message}")
-    return None if told else dict(said)
+    if told:
+        keys = ("".join(f".{part}" for part in path) for path, _ in told)
+        wrong = (f"{where}{key}: {message}" for key, (_, message) in zip(keys, told, strict=True))
+        return None, tuple(wrong)
+    return dict(said), ()
